@@ -1,5 +1,5 @@
-//! Allocation cache: what kernels packed ahead of time, for those that pack alike, and memory that
-//! trials gave back.
+//! Cache of packed constants, shared by kernels with the same packing code, and of memory for
+//! reuse.
 
 use std::rc::Rc;
 
@@ -11,29 +11,32 @@ use autotune_workloads::Workload;
 
 use crate::fixed::{Fixed, Placed};
 
-/// Most bytes kept in the host's memory, and in a GPU's: several outputs of the largest workloads.
+/// Most bytes that the cache keeps in the host's memory, and in a GPU's: several outputs of the
+/// largest workloads.
 const HOST_KEPT_BYTES: usize = 96 << 20;
 const DEVICE_KEPT_BYTES: usize = 2 << 30;
-/// Words that are worth it: fewer are packed again as soon as memory for them is had that was not
-/// used before.
+/// Least number of packed words worth caching. Packing fewer words again is faster than allocating
+/// untouched memory for them.
 const LEAST_WORDS: usize = 2 << 20;
-/// Memory is used again for what needs no less than a part of it.
+/// Memory is reused only if it has at most `WASTE` times the bytes asked for, or `LEAST_BYTES`
+/// where those are more.
 const WASTE: usize = 4;
 const LEAST_BYTES: usize = 1 << 20;
 
-/// All on which the result of the stages that run ahead of time depends, for one workload.
+/// Everything on which the result of the ahead-of-time stages depends, for one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packing {
-    /// The stages' code, all that it calls, and the constants.
+    /// Code of the stages, including everything they call, and its constants.
     code: Vec<u8>,
-    /// The tasks of each.
+    /// Number of tasks of each stage.
     tasks: Vec<usize>,
-    /// Where operands are that they may read, and how these are laid out.
+    /// Positions, roles and layouts of the operands that the stages may read.
     operands: Vec<(usize, Role, Layout)>,
 }
 
 impl Packing {
-    /// How a kernel packs; `None` if it does not, or cannot be compared with others.
+    /// Returns the packing of a kernel; `None` if it packs nothing, or if its code cannot be
+    /// compared.
     pub(crate) fn of(artifact: &Artifact) -> Option<Self> {
         let Code::Machine(code) = &artifact.code else { return None };
         let (plan, stages) = (&artifact.plan, &artifact.plan.stages);
@@ -51,8 +54,8 @@ impl Packing {
     }
 }
 
-/// The code of the first `stages` stages: they begin with the code, one behind the other, and refer
-/// to nothing behind them but constants.
+/// Returns the code of the first `stages` stages. They lie at the start of the code, one after
+/// another, and refer to nothing after them except constants.
 fn leading_code(code: &MachineCode, stages: usize) -> Option<Vec<u8>> {
     let MachineCode { bytes, code_bytes, entries } = code;
     let in_order = entries.first() == Some(&0) && entries.is_sorted_by(|a, b| a < b);
@@ -60,15 +63,15 @@ fn leading_code(code: &MachineCode, stages: usize) -> Option<Vec<u8>> {
     let mut leading = bytes.get(..*end)?.to_vec();
     let constants = bytes.get(*code_bytes..)?;
     if !constants.is_empty() {
-        // Code refers to them by their distance.
+        // Code refers to constants by relative offsets, which depend on the size of the code.
         leading.extend(code_bytes.to_le_bytes());
         leading.extend(constants);
     }
     Some(leading)
 }
 
-/// What was packed, the latest used last, and memory that is free. Memory that a process never
-/// touched before can be slow to have, so that what it has is used again.
+/// Packed constants, least recently used first, and free memory. Memory that a process has never
+/// touched can be slow to get, so freed memory is reused.
 pub(crate) struct AllocationCache<D: Device> {
     packed: Vec<(Workload, Packing, Placed<D>)>,
     spare: Vec<D::Memory>,
@@ -81,7 +84,8 @@ impl<D: Device> Default for AllocationCache<D> {
 }
 
 impl<D: Device> AllocationCache<D> {
-    /// What a kernel of the workload that packs like this has packed, if it fits the plan.
+    /// Returns the constants that a kernel of the workload with the same packing has packed, if
+    /// they fit the plan. Marks them as most recently used.
     pub(crate) fn find(&mut self, workload: &Workload, packing: &Packing, plan: &KernelPlan) -> Option<Placed<D>> {
         let is_it = |(of, known, packed): &(Workload, Packing, Placed<D>)| {
             of == workload && known == packing && fits(packed, plan)
@@ -93,15 +97,15 @@ impl<D: Device> AllocationCache<D> {
         Some(packed)
     }
 
-    /// Keeps what was packed, if it is much.
+    /// Caches packed constants if they are large enough.
     pub(crate) fn keep(&mut self, workload: &Workload, packing: Packing, packed: Placed<D>) {
         if packed.iter().map(|(_, fixed)| fixed.words()).sum::<usize>() >= LEAST_WORDS {
             self.packed.push((workload.clone(), packing, packed));
         }
     }
 
-    /// At least `bytes` bytes, which hold anything: of what is free, or at the expense of what was
-    /// not used for long.
+    /// Returns memory of at least `bytes` bytes with any content: free memory, or newly allocated,
+    /// after evicting entries if the cache would exceed its limit.
     pub(crate) fn memory(&mut self, device: &D, bytes: usize) -> Result<D::Memory, DeviceError> {
         let size = |memory: &D::Memory| device.extent(memory).bytes;
         loop {
@@ -118,13 +122,13 @@ impl<D: Device> AllocationCache<D> {
         }
     }
 
-    /// Gives memory back, of which nobody has a hold any more.
+    /// Takes back memory that nothing uses any more.
     pub(crate) fn give(&mut self, memory: D::Memory) {
         self.spare.push(memory);
     }
 
-    /// Gives memory that is free to the system, or where there is none frees what was not used for
-    /// longest; false if there is nothing.
+    /// Returns one free memory to the system, or, if there is none, evicts the least recently used
+    /// packed constants. Returns false if the cache is empty.
     fn make_room(&mut self) -> bool {
         if !self.spare.is_empty() {
             self.spare.remove(0);
@@ -134,13 +138,13 @@ impl<D: Device> AllocationCache<D> {
             return false;
         }
         let (.., packed) = self.packed.remove(0);
-        // What is in use goes on being so.
+        // Constants still in use by a kernel are freed when it is dropped.
         let free = packed.into_iter().filter_map(|(_, fixed)| Rc::into_inner(fixed));
         self.spare.extend(free.map(Fixed::into_memory));
         true
     }
 
-    /// Number of packings that are kept.
+    /// Returns the number of cached packings.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.packed.len()
@@ -152,8 +156,8 @@ impl<D: Device> AllocationCache<D> {
     }
 }
 
-/// True if each is as large as the plan's buffer at its position, and that one is for what was
-/// packed.
+/// Returns true if every tensor has the size of the plan's buffer at its position, and that buffer
+/// is for packed constants.
 fn fits<D: Device>(packed: &Placed<D>, plan: &KernelPlan) -> bool {
     packed.iter().all(|(position, fixed)| {
         plan.buffers.get(*position).is_some_and(|buffer| {

@@ -1,4 +1,4 @@
-//! How much memory this process can still have.
+//! Memory that this process can still allocate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use crate::error::MeasureError;
 use crate::memory::{self, ADDRESS_SPACE, DATA};
 use crate::problem;
 
-/// Bytes that this process can still have: what the system says is available, what the control
-/// groups that it is in leave (versions 1 and 2, up to the root), and what its limits on address
-/// space and on data leave. `usize::MAX` where nothing of that is told.
+/// Returns the bytes that this process can still allocate: the least of the system's available
+/// memory, of what its control groups leave (versions 1 and 2, up to the root), and of what its
+/// limits on address space and data leave. `usize::MAX` if none of these is known.
 pub(crate) fn available_bytes() -> usize {
     let left = |resource, size| memory::soft_limit(resource).map(|limit| limit.saturating_sub(memory::own_bytes(size)));
     let limits = [left(libc::RLIMIT_AS, ADDRESS_SPACE), left(libc::RLIMIT_DATA, DATA)];
     limits.into_iter().flatten().fold(system_bytes(Path::new("/")), usize::min)
 }
 
-/// Fails if measuring a workload needs more memory than there is.
+/// Fails if measuring a workload needs more memory than is available.
 pub(crate) fn foresee(workload: &Workload, available_bytes: usize) -> Result<(), MeasureError> {
     let needed_bytes = problem::needed_bytes(workload);
     if needed_bytes <= available_bytes {
@@ -27,7 +27,7 @@ pub(crate) fn foresee(workload: &Workload, available_bytes: usize) -> Result<(),
     Err(MeasureError::Memory { workload: Box::new(workload.clone()), needed_bytes, available_bytes })
 }
 
-/// What the files under `root`, in which `/proc` and `/sys` are, leave to this process.
+/// Returns the bytes left to this process according to the files in `proc` and `sys` under `root`.
 fn system_bytes(root: &Path) -> usize {
     let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
     let system = meminfo_available(&read("proc/meminfo"));
@@ -37,18 +37,18 @@ fn system_bytes(root: &Path) -> usize {
     system.into_iter().chain(left).min().unwrap_or(usize::MAX)
 }
 
-/// `MemAvailable` of `/proc/meminfo`.
+/// Parses `MemAvailable` of `/proc/meminfo` and returns bytes.
 fn meminfo_available(text: &str) -> Option<usize> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// Names of the files of a control group.
+/// Names of a memory control group's files.
 struct Files {
     limit: &'static str,
     used: &'static str,
-    /// Of `memory.stat`: file contents that the system drops when memory is short.
+    /// Field of `memory.stat`: file cache that the system drops when memory is short.
     droppable: &'static str,
 }
 
@@ -57,7 +57,8 @@ const VERSION_1: Files =
 const VERSION_2: Files = Files { limit: "memory.max", used: "memory.current", droppable: "inactive_file" };
 
 impl Files {
-    /// What a group leaves; `None` if it has no limit, or the folder is none of a group.
+    /// Returns the bytes that a group leaves; `None` if it has no limit, or if the folder is not a
+    /// control group's.
     fn left_bytes(&self, folder: &Path) -> Option<usize> {
         let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
         let number = |name: &str| read(name)?.trim().parse::<usize>().ok();
@@ -69,9 +70,9 @@ impl Files {
     }
 }
 
-/// The folders of the groups in `/proc/self/cgroup`, whose lines are "number:controllers:path". In
-/// a container the path may be one that only the host knows: then those of its ancestors that are
-/// there count.
+/// Returns the folders of the groups in `/proc/self/cgroup`, whose lines are
+/// "number:controllers:path". In a container the path may exist only on the host; then only those
+/// of its ancestors that exist count.
 fn groups(root: &Path, text: &str) -> Vec<(PathBuf, &'static Files)> {
     let folder = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -91,7 +92,7 @@ fn groups(root: &Path, text: &str) -> Vec<(PathBuf, &'static Files)> {
 mod tests {
     use super::*;
 
-    /// A folder with files.
+    /// Makes a folder with these files.
     fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {

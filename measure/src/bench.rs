@@ -1,4 +1,4 @@
-//! A kernel that stays loaded, to be timed in turns with whatever else is timed on the machine.
+//! Kernel that stays loaded, for interleaved timing with other programs on the machine.
 
 use std::time::Instant;
 
@@ -13,10 +13,10 @@ use crate::options::TimingOptions;
 use crate::problem::Problem;
 use crate::station::{self, Station};
 
-/// Repeats of a turn, at least.
+/// Least number of repeats in a turn.
 const MIN_REPEATS: usize = 3;
 
-/// A built kernel in this process with operands and a team, its output checked.
+/// Built kernel in this process with operands and a device, its output checked.
 ///
 /// ```no_run
 /// use autotune_measure::{Bench, Builder, MeasureOptions};
@@ -35,14 +35,14 @@ const MIN_REPEATS: usize = 3;
 /// ```
 pub struct Bench {
     kernel: Box<dyn Loaded>,
-    /// Open as long as the kernel.
+    /// Keeps the device open as long as the kernel.
     _station: Box<dyn Station>,
     timing: TimingOptions,
 }
 
 impl Bench {
-    /// Loads a kernel, runs what runs ahead of time, runs it once on random operands and compares
-    /// the output with the reference. The calling thread takes part in every run of a CPU's kernel:
+    /// Loads a kernel, runs its ahead-of-time stages, runs it once on random operands and compares
+    /// the output with the reference. The calling thread takes part in every run of a CPU kernel:
     /// pin it to the first core.
     ///
     /// # Safety
@@ -52,15 +52,15 @@ impl Bench {
         let target = &built.artifact.target;
         let problem = Problem::new(&built.workload).map_err(no_memory)?;
         let station = station::open(target).map_err(no_device)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the code is fit to run.
         let mut kernel = unsafe { station.load(&problem, built) }?;
         kernel.check()?;
         Ok(Self { kernel, _station: station, timing: TimingOptions::for_target(target) })
     }
 
-    /// Runs for at least `floor_secs` with warm caches; seconds a run of each repeat, at least
-    /// three, by the device's clock on a GPU. What the runs before did to the caches is undone by a
-    /// first run that does not count. Between turns no thread is busy.
+    /// Runs the kernel for at least `floor_secs` with warm caches. Returns the seconds per run of
+    /// each repeat, at least three, by the device's clock on a GPU. A first run, which does not
+    /// count, refills the caches. No thread is busy between turns.
     pub fn turn(&mut self, floor_secs: f64) -> Result<Vec<f64>, CandidateError> {
         self.kernel.repeat(1)?;
         let run_secs = self.kernel.repeat(1)?;
@@ -72,18 +72,19 @@ impl Bench {
         Ok(repeats)
     }
 
-    /// Checks the output again, and that nothing but the output changed in all the runs.
+    /// Checks the output again, and that no run changed anything but the output.
     pub fn recheck(&mut self) -> Result<(), CandidateError> {
         self.kernel.recheck(false)
     }
 
-    /// Number of runs in the graph that the turns replayed:
+    /// Returns the number of runs in the graph that the turns replayed:
     /// [`autotune_measurement::RunSecs::graph_runs`].
     pub fn graph_runs(&self) -> usize {
         self.kernel.graph_runs()
     }
 
-    /// Largest deviation from the reference so far, over the reference's largest magnitude.
+    /// Returns the largest deviation from the reference so far, over the reference's largest
+    /// magnitude.
     pub fn max_rel_error(&self) -> f64 {
         self.kernel.max_rel_error()
     }
@@ -113,7 +114,7 @@ mod tests {
             let workload: Workload = text.parse().unwrap();
             let config = ScheduleSpace::new(&workload, &target).default_config();
             let build = builder.build(&[Candidate::new(&workload, &target, config)]).unwrap().remove(0);
-            // SAFETY: the default config's kernel is made by the code generator.
+            // SAFETY: the kernel was made by the code generator from the default config.
             let mut bench = unsafe { Bench::new(&build.outcome.unwrap()) }.unwrap();
             for floor_secs in [0.0, 0.001] {
                 let repeats = bench.turn(floor_secs).unwrap();

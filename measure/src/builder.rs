@@ -1,4 +1,4 @@
-//! From candidates to code, in parallel.
+//! Parallel building: from candidates to code.
 
 use std::path::PathBuf;
 use std::slice;
@@ -21,32 +21,32 @@ use crate::location::WorkerCommand;
 use crate::nvrtc;
 use crate::process::{duration, timed};
 
-/// The outcome of building one candidate.
+/// Result of building one candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Build {
-    /// The code, or why there is none.
+    /// Built kernel, or the reason that there is none.
     pub outcome: Result<Built, CandidateError>,
-    /// What made it; `None` if it was not lowered.
+    /// Assembler or compiler used; `None` if the candidate was not lowered.
     pub toolchain: Option<Toolchain>,
-    /// What it takes of a GPU, where the compiler tells.
+    /// GPU resources that the kernel uses, if the compiler reports them.
     pub resources: Option<Resources>,
-    /// Wall-clock seconds of lowering, code generation and compiler; the compiler's part is 0 for a
+    /// Wall-clock seconds of lowering, code generation and compiler. The compiler's part is 0 for a
     /// source that was built before.
     pub build_secs: f64,
 }
 
-/// Builds candidates for CPUs with the assembler of their instruction set, or with the machine's C
-/// compiler, which is looked for when it is first needed, and candidates for CUDA devices with
-/// NVRTC. Files that the compiler made live as long as the builder.
+/// Builds candidates: for CPUs with the assembler or with the machine's C compiler, for CUDA
+/// devices with NVRTC. The C compiler is searched for when first needed. Files that it made live as
+/// long as the builder.
 pub struct Builder {
     backend: Backend,
     limit: Duration,
     libraries: Option<Libraries>,
-    /// Where NVRTC works; `None` is here.
+    /// Workers in which NVRTC runs; `None` to run it in this process.
     workers: Option<CompileWorkers>,
 }
 
-/// A lowered candidate on its way to code.
+/// Lowered candidate whose code is not finished.
 struct Draft {
     plan: KernelPlan,
     content: Content,
@@ -54,11 +54,11 @@ struct Draft {
 
 enum Content {
     Ready(Ready),
-    /// To be compiled; why it was not assembled, if that was tried.
+    /// C source to compile, and the reason why it was not assembled, if that was tried.
     Source(Source, Option<AssembleError>),
 }
 
-/// Code, what made it and what it takes of a GPU.
+/// Finished code, its toolchain and the GPU resources that it uses.
 struct Ready {
     code: Code,
     toolchain: Toolchain,
@@ -66,36 +66,37 @@ struct Ready {
 }
 
 impl Builder {
-    /// A builder that gives the C compiler, where it is used, `limit_secs` of wall-clock time for
-    /// each candidate. NVRTC works in this process, without a limit.
+    /// Returns a builder that gives the C compiler `limit_secs` of wall-clock time per candidate.
+    /// NVRTC runs in this process, without a limit.
     pub fn new(backend: Backend, limit_secs: f64) -> Self {
         Self { backend, limit: duration(limit_secs), libraries: None, workers: None }
     }
 
-    /// The same, but NVRTC works in worker processes, within the same limit, and may crash there.
+    /// Returns a builder that runs NVRTC in worker processes, where it may crash, with the same
+    /// limit.
     pub fn with_workers(backend: Backend, limit_secs: f64, command: WorkerCommand) -> Self {
         let workers = CompileWorkers::new(command, duration(limit_secs));
         Self { workers: Some(workers), ..Self::new(backend, limit_secs) }
     }
 
-    /// The C compiler, found now if it was not needed before.
+    /// Returns the C compiler, which is searched for now if it was not needed before.
     pub fn compiler(&mut self) -> Result<&Compiler, MeasureError> {
         Ok(self.libraries()?.compiler())
     }
 
-    /// The outcome for each candidate, in order. Every core is used; equal sources are compiled
-    /// once.
+    /// Builds candidates on all cores; equal sources are compiled once. Returns one result per
+    /// candidate, in order.
     ///
-    /// It is an error if a candidate needs a C compiler by the choice of backend or for its
-    /// instruction set, and there is none. A candidate that needs one only because the assembler
-    /// cannot express it fails alone.
+    /// Fails if a candidate needs a C compiler because of the chosen backend or its instruction
+    /// set, and there is none. A candidate that needs one only because the assembler cannot express
+    /// it fails alone.
     pub fn build(&mut self, candidates: &[Candidate]) -> Result<Vec<Build>, MeasureError> {
         let draft = |candidate| self.draft(candidate);
         let drafts = candidates.par_iter().map(draft).collect::<Result<Vec<_>, MeasureError>>()?;
         self.finished(candidates, drafts)
     }
 
-    /// The outcome for a candidate that was lowered before, to these loop nests.
+    /// Builds a candidate that was already lowered to `program`.
     pub fn build_lowered(&mut self, candidate: &Candidate, program: &Program) -> Result<Option<Build>, MeasureError> {
         let (draft, secs) = timed(|| self.draft_of(program, candidate.target()));
         Ok(self.finished(slice::from_ref(candidate), vec![(draft?, secs)])?.pop())
@@ -110,7 +111,7 @@ impl Builder {
         Ok(candidates.iter().zip(drafts).map(finish).collect())
     }
 
-    /// The outcome for a candidate for a GPU.
+    /// Builds a GPU candidate.
     pub(crate) fn build_for_gpu(&self, candidate: &Candidate) -> Result<Build, MeasureError> {
         match candidate.target().gpu() {
             Some(_) => Ok(finish(candidate, self.draft(candidate)?, || None)),
@@ -118,8 +119,8 @@ impl Builder {
         }
     }
 
-    /// Compiles source for a plan written by hand, C or the target's dialect: the seam through
-    /// which tests bring broken kernels.
+    /// Compiles source, C or the target's dialect, for a handwritten plan. Tests use it to run
+    /// broken kernels.
     pub fn build_source(
         &mut self,
         workload: &Workload,
@@ -145,8 +146,8 @@ impl Builder {
         built.map_or_else(missing, |(library, _)| library)
     }
 
-    /// The libraries of those drafts that are sources, in their order, and the compiler's seconds
-    /// for each.
+    /// Compiles the drafts that are C sources. Returns their libraries in order, and the compiler's
+    /// seconds for each.
     fn compile<'a>(&mut self, drafts: impl Iterator<Item = &'a Draft>) -> Result<Vec<Library>, MeasureError> {
         let source = |draft: &'a Draft| match &draft.content {
             Content::Source(source, why) => Some((source, why)),
@@ -156,6 +157,8 @@ impl Builder {
         if sources.is_empty() {
             return Ok(Vec::new());
         }
+        // Without a C compiler, candidates that merely could not be assembled fail alone; a chosen
+        // C backend or an unsupported instruction set is an error of the whole batch.
         let alone = |why: &&Option<AssembleError>| !matches!(why, None | Some(AssembleError::Isa(_)));
         match self.libraries() {
             Ok(libraries) => Ok(libraries.compile(&sources)),
@@ -170,7 +173,7 @@ impl Builder {
         }
     }
 
-    /// Lowers a candidate and makes its code, unless that is left to the C compiler.
+    /// Lowers a candidate and makes its code, or C source if it must be compiled.
     fn draft(&self, candidate: &Candidate) -> Result<TimedDraft, MeasureError> {
         let (draft, secs) = timed(|| match candidate.lower() {
             Ok(program) => self.draft_of(&program, candidate.target()),
@@ -179,7 +182,7 @@ impl Builder {
         Ok((draft?, secs))
     }
 
-    /// Makes the code of loop nests, unless that is left to the C compiler.
+    /// Makes the code of a loop nest, or C source if it must be compiled.
     fn draft_of(&self, program: &Program, target: &Target) -> Result<Result<Draft, CandidateError>, MeasureError> {
         let plan = KernelPlan::of(program);
         let by_c = |why| Content::Source(Source::new(c::generate(program, target)), why);
@@ -197,7 +200,7 @@ impl Builder {
         Ok(content.map(|content| Draft { plan, content }))
     }
 
-    /// Code of CUDA C.
+    /// Compiles CUDA C and collects the GPU resources, including dynamic shared memory.
     fn cuda_code(
         &self,
         source: &str,
@@ -227,13 +230,14 @@ impl Builder {
     }
 }
 
-/// A shared object, or why there is none, and the compiler's seconds for it.
+/// Shared object, or the reason that there is none, and the compiler's seconds for it.
 type Library = (Result<PathBuf, CandidateError>, f64);
 
-/// A draft, or why there is none, and the seconds that it took.
+/// Draft, or the reason that there is none, and the seconds that it took.
 type TimedDraft = (Result<Draft, CandidateError>, f64);
 
-/// The candidate's code; one that is a source still has it from `library`, with what made it.
+/// Returns the result for a draft. `library` supplies the code of a draft that is C source, and its
+/// toolchain.
 fn finish(
     candidate: &Candidate,
     (draft, secs): TimedDraft,
@@ -256,8 +260,8 @@ fn finish(
     Build { outcome, toolchain, resources, build_secs: secs + compile_secs }
 }
 
-/// Code that needs no compiler here, and what makes it: the assembler of this library, or the
-/// driver that loads it.
+/// Returns finished code with its toolchain: the assembler of this project, or the OpenCL driver
+/// that compiles when loading.
 fn ready(code: Code) -> Ready {
     let (backend, compiler) = match code {
         Code::OpenCl(_) => (None, "the OpenCL driver's"),
@@ -272,7 +276,7 @@ fn c_toolchain(compiler: &Compiler) -> Toolchain {
     Toolchain { backend: Some(Backend::C), compiler, flags }
 }
 
-/// Broken infrastructure as the fault of what was to be built.
+/// Converts an infrastructure error to a failure of the kernel that was to be built.
 fn unbuilt(error: MeasureError) -> CandidateError {
     CandidateError::Build { message: error.to_string() }
 }

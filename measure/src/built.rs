@@ -1,18 +1,18 @@
-//! A candidate's kernel.
+//! Built kernel of a candidate.
 
 use autotune_ir::Artifact;
 use autotune_workloads::Workload;
 use serde::{Deserialize, Serialize};
 
-/// A candidate's code, ready to be loaded on any machine of its target, unless it is in a shared
-/// object ([`autotune_ir::Code::Library`]). [`Job`](crate::protocol::Job) is the compact form to
-/// send.
+/// Code of a candidate, ready to be loaded on any machine of its target, unless it is a shared
+/// object on disk ([`autotune_ir::Code::Library`]). [`Job`](crate::protocol::Job) is its compact
+/// form for transfer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Built {
-    /// What it computes.
+    /// Workload that the kernel computes.
     pub workload: Workload,
-    /// The code, its interface and the machine it is made for.
+    /// Code, kernel interface and target.
     pub artifact: Artifact,
-    /// The relative error that its output may have, [`autotune_schedules::tolerance`].
+    /// Largest relative error that the output may have, from [`autotune_schedules::tolerance`].
     pub tolerance: f64,
 }

@@ -1,21 +1,21 @@
-//! The folder in which this crate keeps what takes long to find out: measured ceilings, machine
-//! code of its own GPU kernels.
+//! Folder in which this crate caches results that take long to compute: measured ceilings, and
+//! machine code of its own GPU kernels.
 
 use std::env;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Returns `$AUTOTUNE_CACHE`, else `autotune` in `$XDG_CACHE_HOME` or in `~/.cache`; `None` without
-/// any of these.
+/// Returns `$AUTOTUNE_CACHE`, else `autotune` in `$XDG_CACHE_HOME` or in `~/.cache`; `None` if none
+/// of these variables is set.
 pub(crate) fn find() -> Option<PathBuf> {
     let named = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = || named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
     named("AUTOTUNE_CACHE").or_else(|| Some(cache()?.join("autotune")))
 }
 
-/// Replaces a file of the folder at once: a reader finds the old content or the new. A folder that
-/// cannot be written to keeps nothing.
+/// Replaces a file of the folder atomically: a reader finds either the old content or the new. Does
+/// nothing if the folder is not writable.
 pub(crate) fn keep(path: &Path, content: &[u8]) {
     let write = || -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));

@@ -1,4 +1,4 @@
-//! What this machine can do at best: the roofline's two lines.
+//! Measured peak rates of this machine, the two lines of the roofline model: arithmetic and memory.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -18,12 +18,13 @@ use cpu::Loops;
 use figures::fault;
 
 impl Ceilings {
-    /// Measures a CPU's ceilings, which takes a second or two; the second time it is asked, it
-    /// remembers. Those of a GPU are for a worker to measure: [`crate::WorkerMeasurer::ceilings`].
+    /// Measures a CPU's ceilings, which takes a second or two. Later calls in this process return
+    /// the same values. A GPU's ceilings are measured by a worker process:
+    /// [`crate::WorkerMeasurer::ceilings`].
     ///
-    /// It needs a C compiler where there is no assembler for the target's instruction set.
+    /// Needs a C compiler if this crate has no loops for the target's instruction set.
     pub fn measure(target: &Target) -> Result<Self, MeasureError> {
-        // Facts of the machine, which take seconds to measure.
+        // Cached per process, because measuring takes seconds.
         static KNOWN: Mutex<Option<HashMap<String, Ceilings>>> = Mutex::new(None);
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.get_or_insert_with(HashMap::new);
@@ -37,7 +38,7 @@ impl Ceilings {
     }
 }
 
-/// The CPU that a target is.
+/// Returns the CPU of a target, or an error for a GPU.
 fn cpu(target: &Target) -> Result<&CpuTarget, MeasureError> {
     target.cpu().ok_or_else(|| fault(format!("{target} is no CPU")))
 }
@@ -52,7 +53,7 @@ mod tests {
         let target = Target::Cpu(CpuTarget::detect(Some(1)).unwrap());
         let ceilings = Ceilings::measure(&target).unwrap();
         // Any 64-bit core of this century does more than a tenth of a multiply-add per nanosecond,
-        // and none a thousand.
+        // and none does a thousand.
         assert!((2e8..2e12).contains(&ceilings.core_flops_per_sec), "{ceilings:?}");
         assert!(ceilings.flops_per_sec >= ceilings.core_flops_per_sec);
         assert!((1e8..1e13).contains(&ceilings.bytes_per_sec), "{ceilings:?}");
@@ -64,7 +65,7 @@ mod tests {
     #[test]
     fn a_target_is_rated_by_what_each_of_its_threads_gets() {
         let of = |threads| Target::Cpu(CpuTarget::generic_avx2(threads));
-        // 1 GHz: two multiply-adds of 8 lanes a cycle.
+        // At 1 GHz: two multiply-adds of 8 lanes per cycle.
         let ceilings = Ceilings {
             core_flops_per_sec: 32e9,
             read_bytes_per_sec: [128e9, 64e9, 10e9],
@@ -101,8 +102,8 @@ mod tests {
         };
         let flops = 2.0 * 1e9;
         assert_eq!(min_secs("matmul:m=1000,n=1000,k=1000"), flops / 2e9);
-        // As many bytes take longer than the operations on tensor cores; half as many with half the
-        // type.
+        // With tensor cores, moving the bytes takes longer than the operations. A type of half the
+        // size halves them.
         assert_eq!(min_secs("matmul:m=1000,n=1000,k=1000,dtype=tf32"), 12e6 / 1e9);
         assert_eq!(min_secs("matmul:m=1000,n=1000,k=1000,dtype=bf16"), 6e6 / 1e9);
         let cubed = 2.0 * 8000f64.powi(3);

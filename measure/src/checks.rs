@@ -1,4 +1,4 @@
-//! Looking at what kernels left in a device's memory.
+//! Comparison and checksums of a device's memory after kernels ran.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,13 +11,13 @@ mod kernels;
 
 pub(crate) use kernels::KernelChecks;
 
-/// Words of a block, the unit in which threads go through memory.
+/// Words per block, the unit in which threads divide memory.
 const BLOCK: usize = 4096;
 
-/// How two memories of a device are compared and one is summed.
+/// Comparison and checksum of memories of a device.
 pub(crate) trait Checks<D: Device> {
-    /// Largest difference of the first `len` elements of two memories; infinite if one of the first
-    /// is no finite number and not what is expected.
+    /// Returns the largest difference between the first `len` elements of two memories. Infinite if
+    /// an element of `actual` is not finite and not equal to the expected one.
     fn difference(
         &self,
         device: &D,
@@ -27,13 +27,13 @@ pub(crate) trait Checks<D: Device> {
         len: usize,
     ) -> Result<f32, CandidateError>;
 
-    /// A sum over the first words of a memory, in which every word counts by its place: memory of
-    /// which one word changed has another one, and nearly certainly so has memory that changed
-    /// otherwise. `None` if they are more than can be summed.
+    /// Returns a position-dependent checksum of the first words of a memory. A change of a single
+    /// word always changes it, any other change almost certainly. `None` if there are too many
+    /// words to sum.
     fn checksum(&self, device: &D, memory: &D::Memory, words: usize) -> Result<Option<u64>, CandidateError>;
 }
 
-/// By the threads of the host, in place where the memory is the host's, else on a copy.
+/// Checks by threads of the host: in place if the memory is the host's, else on a copy.
 pub(crate) struct HostChecks;
 
 impl<D: Device> Checks<D> for HostChecks {
@@ -66,7 +66,7 @@ impl<D: Device> Checks<D> for HostChecks {
     }
 }
 
-/// The first words of a memory, where they are or as a copy.
+/// Calls `work` with the first words of a memory, in place if possible, else on a copy.
 fn with_words<D: Device, T>(
     device: &D,
     memory: &D::Memory,
@@ -74,7 +74,7 @@ fn with_words<D: Device, T>(
     work: impl FnOnce(&[u32]) -> T,
 ) -> Result<T, CandidateError> {
     if let Some(bytes) = device.host_bytes(memory) {
-        // SAFETY: any four bytes are a number.
+        // SAFETY: any four bytes are a valid `u32`.
         let (before, found, _) = unsafe { bytes.align_to::<u32>() };
         if before.is_empty() && found.len() >= words {
             return Ok(work(&found[..words]));
@@ -85,9 +85,9 @@ fn with_words<D: Device, T>(
     Ok(work(&found))
 }
 
-/// The largest of what blocks of `0..len` yield.
+/// Returns the maximum of `of_part` over the blocks of `0..len`.
 fn largest<D: Device>(device: &D, len: usize, of_part: impl Fn(Range<usize>) -> f32 + Sync) -> f32 {
-    // As bits: numbers that are not negative are in the same order.
+    // As bits: floats that are not negative order like their bit patterns.
     let worst = AtomicU32::new(0);
     device.divide(len.div_ceil(BLOCK), &|blocks: Range<usize>| {
         let parts = blocks.map(|block| BLOCK * block..len.min(BLOCK * (block + 1)));
@@ -96,8 +96,8 @@ fn largest<D: Device>(device: &D, len: usize, of_part: impl Fn(Range<usize>) -> 
     f32::from_bits(worst.into_inner())
 }
 
-/// Largest difference between as many integers of 32 bits; 0 only if all are the same, also where
-/// f32 rounds them.
+/// Returns the largest difference between 32-bit integers, computed exactly and then rounded to
+/// f32: 0 only if all are equal.
 fn whole_difference(actual: &[u32], expected: &[u32]) -> f32 {
     let difference = |(&a, &e): (&u32, &u32)| (a as i32).abs_diff(e as i32);
     actual.iter().zip(expected).map(difference).max().unwrap_or(0) as f32
@@ -111,10 +111,10 @@ fn difference(actual: &[f32], expected: &[f32]) -> f32 {
     largest_difference(actual, expected, |&value| value)
 }
 
-/// Largest difference between as many elements; infinite if one of `actual` is not a finite number
-/// and not what is expected.
+/// Returns the largest difference between elements; infinite if one of `actual` is not finite and
+/// not equal to the expected one.
 fn largest_difference<T>(actual: &[T], expected: &[T], value: impl Fn(&T) -> f32) -> f32 {
-    /// Elements that are looked at side by side.
+    /// Independent maxima, so that the loop can be vectorised.
     const LANES: usize = 16;
     let (mut worst, mut odd) = ([0.0f32; LANES], [false; LANES]);
     let mut look = |actual: &[T], expected: &[T]| {
@@ -132,7 +132,8 @@ fn largest_difference<T>(actual: &[T], expected: &[T], value: impl Fn(&T) -> f32
     if odd.contains(&true) { f32::INFINITY } else { worst.into_iter().fold(0.0, f32::max) }
 }
 
-/// A sum over blocks of what each holds and where it is. A single changed word always changes it.
+/// Returns the sum of block checksums, each weighted by the block's odd position. A single changed
+/// word always changes it.
 fn checksum<D: Device>(device: &D, words: &[u32]) -> u64 {
     let sum = AtomicU64::new(0);
     device.divide(words.len().div_ceil(BLOCK), &|blocks: Range<usize>| {
@@ -145,8 +146,9 @@ fn checksum<D: Device>(device: &D, words: &[u32]) -> u64 {
     sum.into_inner()
 }
 
-/// Sums, and sums of these (Fletcher, *An arithmetic checksum for serial transmissions*, 1982), of
-/// the words in each of several lanes, which vectors do side by side, then of what lanes have.
+/// Returns the checksum of one block: Fletcher sums (*An arithmetic checksum for serial
+/// transmissions*, 1982) per lane, so that the loop can be vectorised, then a hash of the lanes'
+/// sums.
 fn block_checksum(words: &[u32]) -> u64 {
     const LANES: usize = 32;
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -171,7 +173,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    /// Beyond 2^24, where f32 rounds, and with signs.
+    /// Covers values beyond 2^24, where f32 rounds, and both signs.
     #[test]
     fn integers_are_compared_exactly() {
         let cpu = Cpu::new(1);

@@ -1,4 +1,4 @@
-//! NVRTC in worker processes.
+//! Compilation by NVRTC in worker processes.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -13,9 +13,9 @@ use crate::nvrtc::Compiled;
 use crate::options::TimingOptions;
 use crate::protocol::{Request, Response, Task};
 
-/// Worker processes that compile CUDA C, each one kernel at a time: as many as were ever asked at
-/// once. One that its compiler kills or keeps for too long is lost, and another is started when it
-/// is needed.
+/// Worker processes that compile CUDA C, one kernel at a time each. There are as many as were ever
+/// needed at the same time. A worker that its compiler crashes or blocks for too long is dropped,
+/// and another is started when needed.
 pub(crate) struct CompileWorkers {
     command: WorkerCommand,
     limit: Duration,
@@ -23,13 +23,13 @@ pub(crate) struct CompileWorkers {
 }
 
 impl CompileWorkers {
-    /// None yet; each compilation gets `limit` of wall-clock time.
+    /// Returns a pool without workers; each compilation gets `limit` of wall-clock time.
     pub(crate) fn new(command: WorkerCommand, limit: Duration) -> Self {
         Self { command, limit, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Machine code of compute capability `sm` (times ten). A worker that dies is no fault of the
-    /// kernel unless it was a fresh one.
+    /// Compiles CUDA C for compute capability `sm` (times ten). If a worker dies, the kernel is to
+    /// blame only if the worker was fresh; otherwise another worker tries again.
     pub(crate) fn compile(&self, source: &str, sm: u32) -> Result<Result<Compiled, CandidateError>, MeasureError> {
         let task = Task::Compile { source: source.to_string(), sm };
         let request = Request { timing: TimingOptions::default(), memory_slack_bytes: 0, task };

@@ -1,4 +1,4 @@
-//! The C compiler of this machine.
+//! Search for a C compiler, and its calls.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,38 +12,38 @@ use crate::error::MeasureError;
 use crate::process::run_with_limit;
 use crate::scratch::Scratch;
 
-/// What every build needs.
+/// Flags that every build needs.
 const NEEDED_FLAGS: [&str; 4] = ["-x", "c", "-shared", "-fPIC"];
 
-/// What makes better code where the compiler has it. Contraction to fused multiply-adds is wanted;
-/// other liberties with floating-point arithmetic are not.
+/// Flags that are used if the compiler accepts them. Contraction to fused multiply-adds is wanted;
+/// other relaxations of floating-point arithmetic are not.
 const WISHED_FLAGS: [&str; 5] = ["-O2", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-w"];
 
-/// Names that are tried, in this order, if `CC` is not set.
+/// Compiler names tried in this order if `CC` is not set.
 const NAMES: [&str; 3] = ["cc", "gcc", "clang"];
 
-/// How long `--version` and the test of the flags may take.
+/// Time limit of `--version` and of each test of flags.
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
 
-/// Lines of the compiler's complaints that are kept.
+/// Most lines of compiler output that an error message quotes.
 const MESSAGE_LINES: usize = 4;
 
-/// Characters of them that are kept.
+/// Most characters of compiler output that an error message quotes.
 const MESSAGE_CHARS: usize = 600;
 
-/// A C compiler and how it is called. Two builds of a source with equal values of this are equal.
+/// C compiler with its flags. Equal values give equal builds of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compiler {
-    /// The program.
+    /// Path or name of the program.
     pub path: PathBuf,
-    /// First line of its `--version`.
+    /// First line of the output of `--version`.
     pub version: String,
     /// Arguments of every build.
     pub flags: Vec<String>,
 }
 
 impl Compiler {
-    /// The compiler that the environment variable `CC` names (with arguments, if it has some), else
+    /// Finds the compiler that the environment variable `CC` names (possibly with arguments), else
     /// the first of `cc`, `gcc` and `clang` that builds a shared object.
     pub fn find() -> Result<Self, MeasureError> {
         let chosen = std::env::var("CC").ok().filter(|cc| !cc.trim().is_empty());
@@ -54,8 +54,8 @@ impl Compiler {
         found.ok_or_else(|| MeasureError::NoCompiler { tried: tried() })
     }
 
-    /// The compiler called `command`, with those of the wished flags that it takes, if it works at
-    /// all.
+    /// Returns the compiler called `command`, with the optional flags that it accepts; `None` if it
+    /// builds nothing.
     fn probe(command: &str, dir: &Path) -> Option<Self> {
         let mut words = command.split_whitespace();
         let path = PathBuf::from(words.next()?);
@@ -71,15 +71,17 @@ impl Compiler {
             let source = "void probe(float *x, long n) { for (long i = 0; i < n; i++) x[i] += 1; }";
             with(wished).compile(source, &dir.join("probe.so"), PROBE_LIMIT).is_ok()
         };
+
         if works(&WISHED_FLAGS) {
             return Some(with(&WISHED_FLAGS));
         }
+        // Some flag is unknown to this compiler: test each alone, then all accepted ones together.
         let taken: Vec<&str> = WISHED_FLAGS.into_iter().filter(|flag| works(&[flag])).collect();
         works(&taken).then(|| with(&taken))
     }
 
-    /// Builds the shared object `library` from C source. Other files are made only beside it, and
-    /// removed.
+    /// Builds the shared object `library` from C source. Temporary files are made only in its
+    /// folder, and removed.
     pub fn compile(&self, source: &str, library: &Path, limit: Duration) -> Result<(), CandidateError> {
         let limit_secs = limit.as_secs_f64();
         let build_error = |message: String| CandidateError::Build { message };
@@ -95,7 +97,7 @@ impl Compiler {
         }
         let status = run_with_limit(&mut command, limit);
         let log = fs::read(&log_file).unwrap_or_default();
-        // What cannot be removed now goes with the directory.
+        // A file that cannot be removed now is removed with the folder.
         let _ = (fs::remove_file(&source_file), fs::remove_file(&log_file));
         match status.map_err(|e| io_error(&self.path, e))? {
             Some(status) if status.success() && library.is_file() => Ok(()),
@@ -105,7 +107,7 @@ impl Compiler {
     }
 }
 
-/// The first errors among a compiler's output, else its first lines, else how it ended.
+/// Returns the first errors in a compiler's output, else its first lines, else its exit status.
 fn complaint(log: &str, status: &str) -> String {
     let lines = || log.lines().map(str::trim).filter(|line| !line.is_empty());
     let errors: Vec<&str> = lines().filter(|line| line.contains("error")).take(MESSAGE_LINES).collect();

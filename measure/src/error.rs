@@ -1,79 +1,80 @@
-//! Broken infrastructure, for which candidates cannot be measured.
+//! Errors of the measuring infrastructure.
 
 use autotune_workloads::Workload;
 use thiserror::Error;
 
-/// Broken infrastructure: nothing can be said about the candidates.
+/// Failure of the measuring infrastructure, which says nothing about the candidates.
 #[derive(Debug, Error)]
 pub enum MeasureError {
-    /// No C compiler on this machine.
+    /// No C compiler was found on this machine.
     #[error("no C compiler found: tried {tried}; install gcc or clang, or set CC to one")]
     NoCompiler {
-        /// Names that were looked for.
+        /// Names of the compilers that were tried, or the value of `CC`.
         tried: String,
     },
-    /// No program that could serve as the worker.
+    /// No program was found that can serve as the worker.
     #[error(
         "no measuring worker found: there is no `autotune` beside {near}; build it (`cargo build -p autotune-cli`), set \
          AUTOTUNE_WORKER to its path, or let this program serve (`autotune::serve_if_worker`)"
     )]
     NoWorker {
-        /// The folder that was looked into first.
+        /// Folder that was searched first.
         near: String,
     },
     /// The worker program cannot be started.
     #[error("cannot start the measuring worker '{command}': {source}")]
     Spawn {
-        /// The program and its arguments.
+        /// Program and its arguments.
         command: String,
-        /// Why.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The worker keeps failing without running a candidate.
+    /// The worker keeps failing before it runs a candidate.
     #[error("the measuring worker fails: {message}")]
     Worker {
-        /// What it said.
+        /// Last message of the worker.
         message: String,
     },
-    /// Candidates of several targets in one race, or for a CPU behind some for GPUs.
+    /// Candidates of several targets in one race, or CPU candidates after GPU candidates in one
+    /// sequence of batches.
     #[error("candidates of several targets in one race or in one run of batches")]
     MixedTargets,
-    /// No GPU, or one that does not do what it is told any more.
+    /// No GPU was found, or one that no longer responds.
     #[error("{message}")]
     Device {
-        /// What it says.
+        /// Message of the device or its driver.
         message: String,
     },
     /// The machine's ceilings cannot be measured.
     #[error("cannot measure the machine's ceilings: {message}")]
     Ceilings {
-        /// Why.
+        /// Reason of the failure.
         message: String,
     },
-    /// A workload takes more memory than there is.
+    /// A workload needs more memory than is available.
     #[error("{workload}: needs {}, {} available", human_bytes(*needed_bytes), human_bytes(*available_bytes))]
     Memory {
-        /// Which.
+        /// Workload that was to be measured.
         workload: Box<Workload>,
-        /// For operands, reference and buffers, at least (`usize::MAX` if there is no such number).
+        /// Bytes for operands, reference and buffers, a lower bound; `usize::MAX` on overflow.
         needed_bytes: usize,
-        /// What the system, control groups and limits leave.
+        /// Bytes that the system, control groups and resource limits leave to this process.
         available_bytes: usize,
     },
-    /// The caller wanted no more: [`crate::WorkerMeasurer::set_interrupt`].
+    /// The caller interrupted the measuring: [`crate::WorkerMeasurer::set_interrupt`].
     #[error("interrupted")]
     Interrupted,
     /// A file could not be written or read.
     #[error("{what}: {source}")]
     Io {
-        /// The file and the action.
+        /// Name of the file and the action.
         what: String,
-        /// Why.
+        /// Error of the system.
         source: std::io::Error,
     },
 }
 
-/// Bytes for people, in a unit in which they are at least 1.
+/// Formats a number of bytes in kB, MB or GB.
 pub(crate) fn human_bytes(bytes: usize) -> String {
     match bytes {
         usize::MAX => "more memory than can be counted".into(),

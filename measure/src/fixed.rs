@@ -1,5 +1,5 @@
-//! Tensors that kernels read and none may write: operands, the output that is right, and what was
-//! packed ahead of time.
+//! Tensors that kernels read and must not write: operands, the expected output and packed
+//! constants.
 
 use std::rc::Rc;
 
@@ -9,31 +9,31 @@ use autotune_runtime::{Device, Extent};
 use crate::checks::Checks;
 use crate::guarded::{self, Guarded};
 
-/// A tensor that lies in place for one kernel after the other, between guards, with a checksum by
-/// which it shows whether one of its elements, or a guard, changed.
+/// Tensor that stays in place for one kernel after another. It lies between guards, and a checksum
+/// shows whether an element or a guard changed.
 pub(crate) struct Fixed<D: Device> {
     block: Guarded<D>,
     words: usize,
-    /// Of tensor and guards; `None` if they are more than can be summed.
+    /// Checksum of tensor and guards; `None` if there are too many words to sum.
     checksum: Option<u64>,
 }
 
-/// Positions among a plan's buffers, and what lies there.
+/// Tensors with their positions among a plan's buffers.
 pub(crate) type Placed<D> = Vec<(usize, Rc<Fixed<D>>)>;
 
 impl<D: Device> Fixed<D> {
-    /// Bytes of memory that `words` words need.
+    /// Returns the bytes of memory that `words` words need, guards included.
     pub(crate) fn bytes_of(device: &D, words: usize) -> Result<usize, CandidateError> {
         guarded::bytes(device, &[words]).ok_or_else(guarded::no_memory)
     }
 
-    /// `words` undefined words in memory that is large enough, to be written by a kernel and then
-    /// sealed.
+    /// Makes a tensor of `words` undefined words in memory that is large enough. A kernel is to
+    /// write it before it is sealed.
     pub(crate) fn blank(device: &D, memory: D::Memory, words: usize) -> Result<Self, CandidateError> {
         Ok(Self { block: Guarded::new(device, memory, &[words])?, words, checksum: None })
     }
 
-    /// A copy of a tensor in memory that is large enough.
+    /// Copies a tensor to memory that is large enough, and seals it.
     pub(crate) fn of(
         device: &D,
         checks: &dyn Checks<D>,
@@ -46,13 +46,14 @@ impl<D: Device> Fixed<D> {
         Ok(fixed)
     }
 
-    /// From now on nothing may change.
+    /// Computes the checksum; from now on nothing may change.
     pub(crate) fn seal(&mut self, device: &D, checks: &dyn Checks<D>) -> Result<(), CandidateError> {
         self.checksum = self.sum(device, checks)?;
         Ok(())
     }
 
-    /// True if nothing changed since it was sealed.
+    /// Returns true if nothing changed since the tensor was sealed. Without a checksum only the
+    /// guards are compared.
     pub(crate) fn is_intact(&self, device: &D, checks: &dyn Checks<D>) -> Result<bool, CandidateError> {
         match self.checksum {
             Some(_) => Ok(self.sum(device, checks)? == self.checksum),
@@ -60,7 +61,7 @@ impl<D: Device> Fixed<D> {
         }
     }
 
-    /// True if something wrote beside the tensor.
+    /// Returns true if a guard changed.
     pub(crate) fn is_guard_broken(&self, device: &D) -> Result<bool, CandidateError> {
         Ok(!self.block.is_intact(device)?)
     }
@@ -70,32 +71,32 @@ impl<D: Device> Fixed<D> {
         checks.checksum(device, memory, words)
     }
 
-    /// Number of its 32-bit words.
+    /// Returns the number of 32-bit words of the tensor.
     pub(crate) fn words(&self) -> usize {
         self.words
     }
 
-    /// True if a change of any element shows.
+    /// Returns true if the checksum detects a change of any element.
     pub(crate) fn is_summed(&self) -> bool {
         self.checksum.is_some()
     }
 
-    /// A hold on the tensor.
+    /// Returns the tensor as memory.
     ///
     /// # Safety
     ///
-    /// Kernels that get it may read it only, but for the one that writes what is to be sealed.
+    /// Kernels must only read it, except the one that writes it before it is sealed.
     pub(crate) unsafe fn tensor(&self, device: &D) -> Result<D::Memory, CandidateError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the promise above.
         unsafe { self.block.part(device, 0) }
     }
 
-    /// The memory, to be used again.
+    /// Returns the memory for reuse.
     pub(crate) fn into_memory(self) -> D::Memory {
         self.block.into_memory()
     }
 
-    /// Size of the memory.
+    /// Returns the bytes of the memory.
     pub(crate) fn bytes(&self, device: &D) -> usize {
         let Extent { bytes, .. } = device.extent(self.block.memory().0);
         bytes
@@ -111,7 +112,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    /// Words that the checks sum at once.
+    /// Words per block of the checksum.
     const BLOCK: usize = 4096;
 
     fn fixed(cpu: &Cpu, elements: &[f32]) -> Fixed<Cpu> {
@@ -131,7 +132,7 @@ mod tests {
             for len in [1, 15, 31, 33, BLOCK - 2 * GUARD, BLOCK, 3 * BLOCK + 77] {
                 let elements = random(&mut rng, len);
                 let fixed = fixed(&cpu, &elements);
-                // SAFETY: nobody writes meanwhile.
+                // SAFETY: the tensor is only read while nothing writes to it.
                 let tensor = unsafe { fixed.tensor(&cpu) }.unwrap();
                 assert_eq!(tensor.elements::<f32>(), elements);
                 let is_intact = |cpu: &Cpu| fixed.is_intact(cpu, &HostChecks).unwrap();
@@ -141,7 +142,7 @@ mod tests {
                     let at = rng.random_range(0..len + 2 * GUARD) as isize - GUARD as isize;
                     let place = tensor.start().cast::<u32>().wrapping_offset(at);
                     let bit = 1u32 << rng.random_range(0..32);
-                    // SAFETY: the word lies in the memory.
+                    // SAFETY: the word lies inside the memory.
                     unsafe { *place ^= bit };
                     assert!(!is_intact(&cpu), "{len}: element {at}, bit {bit:#x}");
                     assert_eq!(fixed.is_guard_broken(&cpu).unwrap(), !(0..len as isize).contains(&at));
@@ -162,7 +163,7 @@ mod tests {
         for _ in 0..200 {
             let fixed = fixed(&cpu, &elements);
             let (a, b) = (rng.random_range(0..len), rng.random_range(0..len));
-            // SAFETY: it is the only hold that is used.
+            // SAFETY: no other part of this memory is in use.
             unsafe { fixed.tensor(&cpu) }.unwrap().elements_mut::<f32>().swap(a, b);
             assert_eq!(fixed.is_intact(&cpu, &HostChecks).unwrap(), elements[a] == elements[b], "{a} and {b}");
         }

@@ -1,4 +1,4 @@
-//! What every measurer does around the running of kernels: building, incumbents, order.
+//! Common part of all measurers: building, incumbents and order of results.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,22 +19,22 @@ use crate::measurer::{Batches, OnResult, RaceResult};
 use crate::process::timed;
 use crate::station::Outcome;
 
-/// Candidates per core that are built before the first of them is run: enough to keep the cores
-/// busy, and few enough that results come, and a break is heard, every few seconds.
+/// CPU candidates per core that are built before the first of them runs: enough to keep the cores
+/// busy, and few enough that results arrive, and a break takes effect, every few seconds.
 const BUILDS_PER_CORE: usize = 4;
 
-/// Candidates per building core that are being built, or were and wait to be run, while others run:
-/// enough that one which takes long to compile keeps no core idle, and few enough that proposals
-/// come from a model that knows all but the latest.
+/// GPU candidates per building core that are being built or wait to run while others run. Enough
+/// that a slow compilation leaves no core idle, and few enough that the proposing model knows all
+/// but the latest results.
 const BUILDS_PER_CORE_AHEAD: usize = 2;
 
-/// Runs built kernels.
+/// Interface of a measurer's part that runs built kernels.
 pub(crate) trait Runner {
-    /// Checks and times one.
+    /// Checks and times one kernel.
     fn time(&mut self, built: &Built, incumbent_secs: Option<f64>) -> Result<Outcome, MeasureError>;
 
-    /// Checks several and times them in turns, in rounds of `budget_secs` together; one outcome
-    /// each.
+    /// Checks several kernels and times them in turns, in rounds of `budget_secs` together. Returns
+    /// one outcome per kernel.
     fn race(&mut self, built: &[Built], budget_secs: f64) -> Result<Vec<Outcome>, MeasureError>;
 }
 
@@ -44,14 +44,14 @@ pub(crate) struct Front<R> {
     runs: Runs<R>,
 }
 
-/// A runner, and the fastest kernels so far.
+/// Runner with the times of the fastest kernels so far, in seconds per run.
 struct Runs<R> {
     runner: R,
     incumbents: HashMap<(Workload, Target), f64>,
 }
 
 impl<R: Runner> Runs<R> {
-    /// Measures what was built.
+    /// Measures a built candidate; a failed build is a failed measurement.
     fn run(&mut self, build: Build) -> Result<Measurement, MeasureError> {
         let Build { outcome, toolchain, resources, build_secs } = build;
         let measurement = match outcome {
@@ -61,7 +61,7 @@ impl<R: Runner> Runs<R> {
         Ok(Measurement { toolchain, resources, build_secs, ..measurement })
     }
 
-    /// Measures one kernel; the fastest so far becomes the incumbent.
+    /// Measures one kernel and updates the incumbent.
     fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
         let key = (built.workload.clone(), built.artifact.target.clone());
         let incumbent = self.incumbents.get(&key).copied();
@@ -90,12 +90,12 @@ impl<R: Runner> Front<R> {
         &mut self.runs.runner
     }
 
-    /// Sets the time against which candidates of a workload are stopped early.
+    /// Sets the seconds per run against which candidates of a workload are stopped early.
     pub(crate) fn set_incumbent(&mut self, workload: &Workload, target: &Target, run_secs: f64) {
         self.runs.incumbents.insert((workload.clone(), target.clone()), run_secs);
     }
 
-    /// [`crate::Measurer::measure_batches`].
+    /// Measures batches of candidates, see [`crate::Measurer::measure_batches`].
     pub(crate) fn measure_batches(
         &mut self,
         next_batch: &mut Batches<'_>,
@@ -104,7 +104,7 @@ impl<R: Runner> Front<R> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let mut batch = next_batch();
         if !batch.is_empty() && batch.iter().all(|candidate| candidate.target().gpu().is_some()) {
-            // One core is left to what launches kernels: it must not be late.
+            // Leave one core to the thread that launches kernels, which must not be delayed.
             return self.build_ahead((cores - 1).max(1), batch, next_batch, on_result);
         }
         let mut index = 0..;
@@ -122,8 +122,8 @@ impl<R: Runner> Front<R> {
         Ok(())
     }
 
-    /// Measures candidates for GPUs while the next are built by `threads` threads, and while the
-    /// next batch is made.
+    /// Measures GPU candidates while `threads` threads build the next ones and the next batch is
+    /// proposed.
     fn build_ahead(
         &mut self,
         threads: usize,
@@ -137,15 +137,15 @@ impl<R: Runner> Front<R> {
         let pool = ThreadPoolBuilder::new().num_threads(threads).build().map_err(io)?;
 
         thread::scope(|scope| {
-            // What is sent is where a build will come from: builds end in any order, and are run in
-            // that of the candidates.
+            // The channel carries one receiver per build. Builds finish in any order but run in the
+            // order of the candidates.
             let (sender, receiver) = mpsc::sync_channel(BUILDS_PER_CORE_AHEAD * threads);
             scope.spawn(move || {
                 pool.in_place_scope(|builds| {
                     while !batch.is_empty() {
                         for candidate in std::mem::take(&mut batch) {
                             let (built, build) = mpsc::sync_channel(1);
-                            // Nobody receives any more after a break.
+                            // After a break nothing receives any more.
                             if sender.send(build).is_err() {
                                 return;
                             }
@@ -172,12 +172,12 @@ impl<R: Runner> Front<R> {
         })
     }
 
-    /// Measures one kernel.
+    /// Measures one built kernel.
     pub(crate) fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
         self.runs.run_built(built)
     }
 
-    /// [`crate::Measurer::race`].
+    /// Races candidates, see [`crate::Measurer::race`].
     pub(crate) fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<RaceResult, MeasureError> {
         let builds = self.builder.build(candidates)?;
         let kernels: Vec<Result<Built, CandidateError>> = builds.iter().map(|b| b.outcome.clone()).collect();
@@ -190,9 +190,9 @@ impl<R: Runner> Front<R> {
         Ok(result)
     }
 
-    /// Races those that were built. If that fails as a whole, each is timed alone, and those race
-    /// that survive it; if that fails, too, their times alone have to do, and the result carries
-    /// why.
+    /// Races the candidates that were built. If the race fails as a whole, each kernel is timed
+    /// alone, and those that succeed race again. If that fails too, the result has the times from
+    /// timing alone, and the reason.
     pub(crate) fn race_built(
         &mut self,
         kernels: &[Result<Built, CandidateError>],
@@ -241,7 +241,7 @@ impl<R: Runner> Front<R> {
         let measure_secs = start.elapsed().as_secs_f64() / racers.len().max(1) as f64;
         let mut outcomes = outcomes.into_iter();
         let measurement = |kernel: &Result<Built, CandidateError>| match kernel {
-            // As many outcomes as racers.
+            // There are as many outcomes as racers.
             Ok(_) => outcomes.next().map(|outcome| Measurement { measure_secs, ..Measurement::of(outcome) }),
             Err(error) => Some(Measurement::of(Err(error.clone()))),
         };

@@ -1,13 +1,13 @@
-//! GPUs: which there are.
+//! Search for GPUs.
 //!
-//! CUDA goes through the driver and NVRTC, OpenCL through its loader; each is found at run time.
-//! `AUTOTUNE_NVRTC` can name the folder of `libnvrtc.so.*`: in the Python package
-//! `nvidia-cuda-nvrtc-cu12` that is `nvidia/cuda_nvrtc/lib`, in `nvidia-cuda-nvrtc`, whose version
-//! 13 compiles for no device older than compute capability 7.5, `nvidia/cu13/lib`.
+//! CUDA uses the driver and NVRTC, OpenCL its loader; all are found at run time. `AUTOTUNE_NVRTC`
+//! can name the folder of `libnvrtc.so.*`. It is `nvidia/cuda_nvrtc/lib` in the Python package
+//! `nvidia-cuda-nvrtc-cu12`, and `nvidia/cu13/lib` in `nvidia-cuda-nvrtc`, whose version 13 does
+//! not support devices older than compute capability 7.5.
 //!
-//! A kernel runs in the process that loads it without protection: one that hangs keeps it waiting,
-//! and one that touches memory that is not its own may make a CUDA device useless to it.
-//! [`crate::WorkerMeasurer`] keeps that to a worker process.
+//! A kernel runs without protection in the process that loads it. A kernel that hangs blocks the
+//! process, and one that accesses memory outside its buffers may make the CUDA device unusable for
+//! it. [`crate::WorkerMeasurer`] confines such faults to a worker process.
 
 use autotune_ir::{GpuApi, GpuTarget};
 use autotune_runtime::{DeviceError, GpuInfo, cuda, opencl};
@@ -15,9 +15,9 @@ use autotune_runtime::{DeviceError, GpuInfo, cuda, opencl};
 use crate::error::MeasureError;
 use crate::nvrtc;
 
-/// The GPU of this machine that a word means: `cuda` the first CUDA device, `cuda:sm_90` the first
-/// of that compute capability, `opencl` the first OpenCL device that is a GPU, else the first. For
-/// CUDA a compiler for it must be there, too.
+/// Returns the GPU of this machine that `word` names: `cuda` is the first CUDA device, `cuda:sm_90`
+/// the first of that compute capability, and `opencl` the first OpenCL device that is a GPU, else
+/// the first of any kind. Fails for a CUDA device without a compiler.
 pub fn find(word: &str) -> Result<GpuInfo, MeasureError> {
     let absent = |message: String| MeasureError::Device { message };
     let no_device = |error: DeviceError| absent(error.to_string());
@@ -44,7 +44,8 @@ pub fn find(word: &str) -> Result<GpuInfo, MeasureError> {
     Ok(found.clone())
 }
 
-/// Says that a test is skipped for want of a tool; a failure where `AUTOTUNE_REQUIRE` has the tool.
+/// Reports that a test is skipped because a tool is missing; panics if `AUTOTUNE_REQUIRE` lists the
+/// tool.
 #[cfg(test)]
 pub(crate) fn missing(tool: &str, reason: impl std::fmt::Display) {
     let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();

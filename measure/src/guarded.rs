@@ -1,31 +1,32 @@
-//! Memory of a kernel in which stray writes show: parts of it are apart, and what lies before,
-//! between and behind them must not change.
+//! Kernel memory in which stray writes are detected: guard words before, between and after the
+//! buffers must not change.
 
 use std::ops::Range;
 
 use autotune_measurement::CandidateError;
 use autotune_runtime::{Device, bytes_of, bytes_of_mut};
 
-/// 32-bit words of a guard, at least.
+/// Least number of 32-bit words in a guard.
 pub(crate) const GUARD: usize = 1024;
-/// What guards hold: a number that no kernel computes.
+/// Content of guard words: a NaN that no kernel computes.
 pub(crate) const GUARD_BITS: u32 = 0xffc0_dead;
-/// What parts hold at first: no number, and so are its halves.
+/// Initial content of parts: a NaN as f32, and each half a NaN as f16 or bf16.
 pub(crate) const UNDEFINED: u32 = u32::MAX;
-/// Parts begin at multiples of this number of words, or of more where the device wants it.
+/// Alignment of parts in words (one cache line); the device may require more.
 const LINE: usize = 16;
 
-/// Parts of one memory.
+/// One memory divided into parts (buffers) with guards around them.
 pub(crate) struct Guarded<D: Device> {
     memory: D::Memory,
-    /// Their words.
+    /// Word ranges of the parts.
     parts: Vec<Range<usize>>,
-    /// Words of guards and parts together.
+    /// Number of words of guards and parts together.
     words: usize,
 }
 
 impl<D: Device> Guarded<D> {
-    /// Undefined parts of `lens` words in memory of at least [`bytes`], which may hold anything.
+    /// Divides `memory`, which has at least [`bytes`] bytes of any content, into undefined parts of
+    /// `lens` words.
     pub(crate) fn new(device: &D, mut memory: D::Memory, lens: &[usize]) -> Result<Self, CandidateError> {
         let (parts, words) = place(device, lens).ok_or_else(no_memory)?;
         device.fill(&mut memory, 0..words, UNDEFINED)?;
@@ -36,28 +37,28 @@ impl<D: Device> Guarded<D> {
         Ok(guarded)
     }
 
-    /// A hold on a part.
+    /// Returns a part as memory of its own.
     ///
     /// # Safety
     ///
     /// As [`Device::part`].
     pub(crate) unsafe fn part(&self, device: &D, index: usize) -> Result<D::Memory, CandidateError> {
         let Range { start, end } = self.parts[index];
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the promise of [`Device::part`].
         Ok(unsafe { device.part(&self.memory, 4 * start..4 * end) }?)
     }
 
-    /// Writes a part from its start on.
+    /// Writes `content` to the start of a part.
     pub(crate) fn write(&mut self, device: &D, index: usize, content: &[u8]) -> Result<(), CandidateError> {
         Ok(device.write(&mut self.memory, 4 * self.parts[index].start, content)?)
     }
 
-    /// Makes a part undefined.
+    /// Fills a part with undefined values.
     pub(crate) fn clear(&mut self, device: &D, index: usize) -> Result<(), CandidateError> {
         Ok(device.fill(&mut self.memory, self.parts[index].clone(), UNDEFINED)?)
     }
 
-    /// False if something wrote outside the parts.
+    /// Returns false if anything was written outside the parts.
     pub(crate) fn is_intact(&self, device: &D) -> Result<bool, CandidateError> {
         if let Some(bytes) = device.host_bytes(&self.memory) {
             let is_whole = |guard: Range<usize>| is_guard(&bytes[4 * guard.start..4 * guard.end]);
@@ -73,12 +74,12 @@ impl<D: Device> Guarded<D> {
         Ok(true)
     }
 
-    /// All of it, and the number of its words, guards among them.
+    /// Returns the whole memory and its number of words, guards included.
     pub(crate) fn memory(&self) -> (&D::Memory, usize) {
         (&self.memory, self.words)
     }
 
-    /// The memory, to be used again.
+    /// Returns the memory for reuse.
     pub(crate) fn into_memory(self) -> D::Memory {
         self.memory
     }
@@ -90,12 +91,12 @@ impl<D: Device> Guarded<D> {
     }
 }
 
-/// Bytes of memory for parts of `lens` words; `None` if there is no such number.
+/// Returns the bytes of memory needed for parts of `lens` words; `None` on overflow.
 pub(crate) fn bytes<D: Device>(device: &D, lens: &[usize]) -> Option<usize> {
     place(device, lens)?.1.checked_mul(4)
 }
 
-/// Where the parts lie, and the words of the whole.
+/// Returns the word ranges of the parts and the number of words of the whole.
 fn place<D: Device>(device: &D, lens: &[usize]) -> Option<(Vec<Range<usize>>, usize)> {
     let step = LINE.max(device.alignment().div_ceil(4));
     let mut end = GUARD.next_multiple_of(step);
@@ -112,7 +113,7 @@ fn is_guard(bytes: &[u8]) -> bool {
     bytes.chunks_exact(4).all(|word| word == GUARD_BITS.to_ne_bytes())
 }
 
-/// More memory than can be counted.
+/// Returns the error for sizes that overflow.
 pub(crate) fn no_memory() -> CandidateError {
     CandidateError::OutOfMemory { message: "its buffers need more memory than can be counted".into() }
 }
@@ -132,7 +133,7 @@ mod tests {
         let lens = [15, 1, 64, 0, 25];
         let mut guarded = guarded(&cpu, &lens);
         for (index, len) in lens.into_iter().enumerate() {
-            // SAFETY: nobody writes meanwhile.
+            // SAFETY: the part is only read while nothing writes to it.
             let part = unsafe { guarded.part(&cpu, index) }.unwrap();
             assert!(part.elements::<u32>().len() == len && part.start().addr().is_multiple_of(64));
             assert!(part.elements::<f32>().iter().all(|x| x.is_nan()));
@@ -142,7 +143,7 @@ mod tests {
         }
         assert!(guarded.is_intact(&cpu).unwrap());
         guarded.clear(&cpu, 2).unwrap();
-        // SAFETY: as above.
+        // SAFETY: nothing writes to the part.
         assert!(unsafe { guarded.part(&cpu, 2) }.unwrap().elements::<f32>().iter().all(|x| x.is_nan()));
     }
 
@@ -167,7 +168,7 @@ mod tests {
         memory.elements_mut::<f32>().fill(1.0);
         let guarded = Guarded::<Cpu>::new(&cpu, memory, &[16, 33, 5]).unwrap();
         assert!(guarded.is_intact(&cpu).unwrap());
-        // SAFETY: nobody writes.
+        // SAFETY: nothing writes to the parts.
         let part = |index| unsafe { guarded.part(&cpu, index) }.unwrap();
         assert!((0..3).all(|index| part(index).elements::<f32>().iter().all(|x| x.is_nan())));
         assert!(bytes(&cpu, &[usize::MAX]).is_none() && bytes(&cpu, &[usize::MAX / 4]).is_none());

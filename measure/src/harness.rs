@@ -1,5 +1,5 @@
-//! The timing loop: warm-up, adaptive repeats, early stop. Knows no kernels: it is handed a
-//! function that runs one.
+//! Timing loop: warm-up, adaptive number of repeats, early stop. It is independent of kernels and
+//! receives a function that runs one.
 
 use autotune_measurement::{CandidateError, RunSecs};
 
@@ -8,46 +8,45 @@ use crate::options::TimingOptions;
 /// Repeats after which a candidate may be stopped early.
 const STOP_REPEATS: usize = 3;
 
-/// Times the stop factor by which a candidate must be slower to be stopped on the evidence of its
-/// warm-up alone.
+/// Factor over the stop factor at which a candidate is stopped after its warm-up alone.
 const HOPELESS: f64 = 4.0;
 
-/// Times the time floor after which timing ends however few the repeats.
+/// Multiple of the time floor after which timing ends however few the repeats are.
 const CEILING_FLOORS: f64 = 20.0;
 
-/// Times the time floor that an unsettled kernel is timed for.
+/// Multiple of the time floor after which timing ends although the kernel has not settled.
 const UNSETTLED_FLOORS: f64 = 3.0;
 
 /// Largest ratio of the low quantile to the fastest repeat at which a kernel counts as settled.
 const SETTLED_RATIO: f64 = 1.02;
 
-/// The quantile that [`autotune_measurement::RunSecs::run_secs`] is.
+/// Quantile of the repeats that [`autotune_measurement::RunSecs::run_secs`] reports.
 const LOW_QUANTILE: f64 = 0.1;
 
 /// Most runs in one repeat.
 const MAX_RUNS: usize = 10_000;
 
-/// Times of the repeats of one kernel, in seconds a run.
+/// Times of a kernel's repeats, in seconds per run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Samples {
     secs: Vec<f64>,
     stopped_early: bool,
 }
 
-/// Runs in one repeat for a kernel that takes `run_secs`.
+/// Returns the number of runs in one repeat for a kernel that takes `run_secs`.
 pub(crate) fn runs_per_repeat(options: &TimingOptions, run_secs: f64) -> usize {
     let runs = (options.repeat_secs / run_secs.max(1e-9)).ceil();
     (runs as usize).clamp(1, MAX_RUNS)
 }
 
-/// Warms up and returns the fastest run seen. `repeat(n)` runs the kernel `n` times and returns the
-/// seconds that took; `first_secs` is what its first run took, which is warm-up enough if it was
-/// long.
+/// Warms up and returns the fastest seconds per run. `repeat(n)` runs the kernel `n` times and
+/// returns the total seconds. `first_secs` is the time of the first run, which is enough warm-up if
+/// it was long.
 pub(crate) fn warm_up(options: &TimingOptions, first_secs: f64, repeat: &mut impl FnMut(usize) -> f64) -> f64 {
     let (mut elapsed, mut fastest) = (first_secs, first_secs);
     while elapsed < options.warmup_secs {
         let runs = runs_per_repeat(options, fastest);
-        // A clock that stands still must not keep the loop going.
+        // A clock that does not advance must not make the loop endless.
         let secs = repeat(runs).max(1e-9);
         elapsed += secs;
         fastest = fastest.min(secs / runs as f64);
@@ -55,17 +54,18 @@ pub(crate) fn warm_up(options: &TimingOptions, first_secs: f64, repeat: &mut imp
     fastest
 }
 
-/// Runs at least once, for what was run before to leave the caches and for as long as a warm-up
-/// takes; returns the fastest run.
+/// Runs the kernel for as long as a warm-up takes, but at least once, so that data of other kernels
+/// leaves the caches. Returns the fastest seconds per run.
 pub(crate) fn settle(options: &TimingOptions, estimate_secs: f64, repeat: &mut impl FnMut(usize) -> f64) -> f64 {
     let runs = runs_per_repeat(options, estimate_secs);
     let first_secs = repeat(runs) / runs as f64;
     warm_up(options, first_secs, repeat)
 }
 
-/// Repeats until the floor of time and of repeats is reached and the ranking figure has settled (on
-/// a busy machine at most three times as long), or until the kernel is clearly slower than the
-/// incumbent. `estimate_secs` is the fastest run seen so far; it speaks for the candidate too.
+/// Repeats until the floors of time and repeats are reached and the low quantile has settled (on a
+/// busy machine for at most three times the time floor), or until the kernel is clearly slower than
+/// the incumbent. `estimate_secs` is the fastest run so far and counts as evidence for the
+/// candidate.
 pub(crate) fn sample(
     options: &TimingOptions,
     estimate_secs: f64,
@@ -75,19 +75,23 @@ pub(crate) fn sample(
     if incumbent_secs.is_some_and(|incumbent| estimate_secs > HOPELESS * options.stop_factor * incumbent) {
         return Samples { secs: vec![estimate_secs], stopped_early: true };
     }
+
     let runs = runs_per_repeat(options, estimate_secs);
     let mut samples = Samples::default();
     let (mut elapsed, mut fastest) = (0.0f64, estimate_secs);
+
     while samples.secs.len() < options.max_repeats.max(1) {
         let secs = repeat(runs);
         elapsed += secs;
         samples.secs.push(secs / runs as f64);
         fastest = fastest.min(secs / runs as f64);
         let repeats = samples.secs.len();
+
         if incumbent_secs.is_some_and(|incumbent| hopeless(options, repeats, fastest, incumbent)) {
             samples.stopped_early = true;
             break;
         }
+
         let enough = repeats >= options.min_repeats && elapsed >= options.floor_secs;
         let settled = || samples.settled() || elapsed >= UNSETTLED_FLOORS * options.floor_secs;
         if (enough && settled()) || elapsed >= CEILING_FLOORS * options.floor_secs {
@@ -97,15 +101,16 @@ pub(crate) fn sample(
     samples
 }
 
-/// Clearly slower than the incumbent: by the stop factor after a few repeats, by twice as much
-/// after the first. Its warm-up speaks for it too, so that a moment's disturbance does not decide.
+/// Returns true if a kernel is clearly slower than the incumbent: by the stop factor after a few
+/// repeats, by twice that after the first. `fastest` includes the warm-up, so that a short
+/// disturbance does not decide.
 fn hopeless(options: &TimingOptions, repeats: usize, fastest: f64, incumbent: f64) -> bool {
     let limit = options.stop_factor * incumbent;
     fastest > 2.0 * limit || (repeats >= STOP_REPEATS && fastest > limit)
 }
 
-/// Runs of a kernel that may fail, for a timing loop that takes seconds only: after a failure time
-/// flies, so that the loop ends.
+/// Adapter for runs that may fail, for a timing loop that handles seconds only. After a failure
+/// each repeat claims to take very long, so that the loop ends.
 pub(crate) struct Clock<F> {
     run: F,
     failed: Option<CandidateError>,
@@ -116,7 +121,7 @@ impl<F: FnMut(usize) -> Result<f64, CandidateError>> Clock<F> {
         Self { run, failed: None }
     }
 
-    /// Seconds of `runs` runs.
+    /// Runs the kernel `runs` times and returns the seconds.
     pub(crate) fn repeat(&mut self, runs: usize) -> f64 {
         if self.failed.is_none() {
             match (self.run)(runs) {
@@ -127,7 +132,7 @@ impl<F: FnMut(usize) -> Result<f64, CandidateError>> Clock<F> {
         1e9
     }
 
-    /// Why the runs failed, if they did.
+    /// Returns the error of the first failed run, if any.
     pub(crate) fn outcome(self) -> Result<(), CandidateError> {
         self.failed.map_or(Ok(()), Err)
     }
@@ -139,16 +144,16 @@ impl Samples {
         self.secs.append(&mut other.secs);
     }
 
-    /// True if the low quantile is near the fastest repeat, so that more repeats would hardly
-    /// change it.
+    /// Returns true if the low quantile is close to the fastest repeat, so that more repeats would
+    /// hardly change it.
     fn settled(&self) -> bool {
         let fastest = self.secs.iter().copied().fold(f64::INFINITY, f64::min);
         let near = self.secs.iter().filter(|&&secs| secs <= SETTLED_RATIO * fastest).count();
-        // The quantile lies at this rank, between two samples.
+        // The quantile lies at this rank, interpolated between two samples.
         near as f64 >= 1.0 + (LOW_QUANTILE * (self.secs.len() as f64 - 1.0)).ceil()
     }
 
-    /// The figures, beside the error that was found. Without repeats they are not numbers.
+    /// Returns the summary of the repeats with the given error. Without repeats its times are NaN.
     pub(crate) fn run_secs(&self, max_rel_error: f64) -> RunSecs {
         let mut sorted = self.secs.clone();
         sorted.sort_by(f64::total_cmp);
@@ -167,7 +172,8 @@ impl Samples {
     }
 }
 
-/// Linear interpolation between the closest ranks of sorted values.
+/// Returns a quantile of sorted values by linear interpolation between the closest ranks; NaN
+/// without values.
 pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
     let at = q * sorted.len().saturating_sub(1) as f64;
     let (low, high) = (sorted.get(at.floor() as usize), sorted.get(at.ceil() as usize));
@@ -183,7 +189,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    /// A kernel of constant speed; counts its runs.
+    /// Returns a kernel of constant speed that counts its runs.
     fn steady(run_secs: f64, runs: &mut usize) -> impl FnMut(usize) -> f64 {
         move |n| {
             *runs += n;

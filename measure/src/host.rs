@@ -1,4 +1,4 @@
-//! One worker process, seen from the measurer.
+//! Worker process as the measurer controls it.
 
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -17,51 +17,51 @@ use crate::memory::{MemoryAtStart, reported_bytes};
 use crate::process::kill_group;
 use crate::protocol::{self, Request, Response};
 
-/// How long a worker may take to report for duty.
+/// Time limit for a worker's greeting.
 const HELLO_LIMIT: Duration = Duration::from_secs(20);
 
-/// How often it is asked whether to go on waiting.
+/// Interval at which the caller is asked whether to stop.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How long a worker that hung up may take to end by itself.
+/// Time that a worker gets to exit by itself after it closed its output.
 const EXIT_LIMIT: Duration = Duration::from_secs(2);
 
-/// Bytes of the worker's standard error that are kept.
+/// Bytes of the worker's standard error that are remembered.
 const WORDS_BYTES: usize = 4096;
 
-/// Characters of them that are quoted.
+/// Most characters of standard error that a message quotes.
 const QUOTE_CHARS: usize = 200;
 
-/// A running worker in a process group of its own. It dies with this value.
+/// Running worker in its own process group. It is killed when this value is dropped.
 pub(crate) struct WorkerProcess {
     child: Child,
-    /// True once the child was waited for: its number may belong to another process then.
+    /// True once the child was waited for: its process id may belong to another process then.
     reaped: bool,
     input: ChildStdin,
     responses: Receiver<Response>,
     words: Words,
 }
 
-/// How a worker ended.
+/// Exit of a worker process.
 struct End {
-    /// `None` if the system does not tell.
+    /// Exit status; `None` if the system does not report it.
     status: Option<ExitStatus>,
-    /// True if it had to be killed from here.
+    /// True if the process was killed by this one.
     killed: bool,
 }
 
-/// Why a worker gave no outcome.
+/// Reason that a worker gave no outcome.
 pub(crate) enum Loss {
-    /// It died or fell silent before a kernel ran.
+    /// The worker died or stopped responding before a kernel ran.
     Early(String),
-    /// The kernel made it die, or ran too long.
+    /// The kernel killed the worker or ran too long.
     Kernel(CandidateError),
-    /// It says that the request cannot be carried out.
+    /// The worker reported that it cannot carry out the request.
     Refused(MeasureError),
 }
 
 impl Loss {
-    /// What that means where no kernel is to blame.
+    /// Converts the reason to an error, for requests in which no kernel is to blame.
     pub(crate) fn into_error(self, fault: impl FnOnce(String) -> MeasureError) -> MeasureError {
         match self {
             Self::Early(message) => fault(message),
@@ -71,7 +71,7 @@ impl Loss {
     }
 }
 
-/// Why no response came.
+/// Reason that no response arrived.
 enum Silence {
     Late,
     HungUp,
@@ -94,6 +94,7 @@ impl WorkerProcess {
         else {
             return Err(spawn_error(io::Error::other("its standard streams are missing")));
         };
+
         let responses = read_responses(output);
         let mut worker = Self { child, reaped: false, input, responses, words: Words::listen(errors) };
         let fault = match worker.next(Instant::now() + HELLO_LIMIT, interrupt) {
@@ -107,14 +108,14 @@ impl WorkerProcess {
         Err(MeasureError::Worker { message: format!("'{command}': {fault}") })
     }
 
-    /// Process number.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Has a request, sent with its raw bytes, carried out within `limit`, what operands and
-    /// reference take apart: `Done`, `Ceilings` or `Compiled`. After any error the worker is of no
-    /// more use.
+    /// Sends a request with its raw bytes and waits at most `limit`, not counting the time to make
+    /// operands and reference. Returns `Done`, `Ceilings` or `Compiled`. After an error the worker
+    /// must not be used again.
     pub(crate) fn ask(
         &mut self,
         request: &Request,
@@ -159,7 +160,7 @@ impl WorkerProcess {
         }
     }
 
-    /// The next response.
+    /// Waits for the next response until `deadline`.
     fn next(&self, deadline: Instant, interrupt: &Interrupt) -> Result<Response, Silence> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -173,11 +174,13 @@ impl WorkerProcess {
         }
     }
 
-    /// What a kernel did that the worker died of.
+    /// Returns the error of a kernel that killed the worker, judged by exit status and memory use.
     fn blame(&mut self, memory: MemoryAtStart) -> CandidateError {
         let end = self.end();
         let message = self.describe(&end);
         let full_bytes = memory.data_bytes.saturating_add(memory.allowance_bytes / 10 * 9);
+        // A failed allocation often ends in a crash: count it as out of memory if the limit was
+        // almost reached.
         let filled = self.words.reported_bytes().is_some_and(|bytes| bytes >= full_bytes);
         let killed_by_system = !end.killed && end.status.is_some_and(|s| s.signal() == Some(libc::SIGKILL));
         if filled || killed_by_system || message.contains("memory allocation of") {
@@ -187,7 +190,7 @@ impl WorkerProcess {
         CandidateError::Crash { message }
     }
 
-    /// Waits for the end and puts it into words.
+    /// Waits for the exit and describes it.
     fn last_words(&mut self) -> String {
         let end = self.end();
         self.describe(&end)
@@ -207,7 +210,8 @@ impl WorkerProcess {
         }
     }
 
-    /// Waits for the process, if need be with force, and kills what it left in its group.
+    /// Waits for the process to exit, kills it if necessary, and kills the rest of its process
+    /// group.
     fn end(&mut self) -> End {
         let deadline = Instant::now() + EXIT_LIMIT;
         while !self.has_exited() && Instant::now() < deadline {
@@ -217,7 +221,7 @@ impl WorkerProcess {
         End { status: self.kill_and_reap(), killed }
     }
 
-    /// True if the process ended; it need not have been waited for.
+    /// Returns true if the process ended, whether or not it was waited for.
     fn has_exited(&self) -> bool {
         self.reaped || has_exited(self.child.id())
     }
@@ -238,19 +242,19 @@ impl Drop for WorkerProcess {
     }
 }
 
-/// True if the child ended (or is none); it can still be waited for.
+/// Returns true if the child ended or does not exist, without reaping it.
 fn has_exited(pid: u32) -> bool {
     // SAFETY: an all-zero siginfo_t is valid.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: `info` is a valid siginfo_t to write to.
     let status = unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, options) };
-    // SAFETY: waitid filled `info` in or left it zero.
+    // SAFETY: waitid filled `info` in or left it all-zero.
     status != 0 || unsafe { info.si_pid() } != 0
 }
 
-/// Receives in a thread, so that waiting can have a limit. The channel closes with the stream, or
-/// at the first noise.
+/// Reads responses in a thread, so that waiting for one can have a time limit. The channel closes
+/// when the stream ends or has an invalid message.
 fn read_responses(mut output: ChildStdout) -> Receiver<Response> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -263,10 +267,10 @@ fn read_responses(mut output: ChildStdout) -> Receiver<Response> {
     receiver
 }
 
-/// The end of what a worker wrote to its standard error.
+/// Last bytes that a worker wrote to its standard error.
 struct Words {
     tail: Arc<Mutex<Vec<u8>>>,
-    /// Closed once everything is read.
+    /// Channel that closes once the stream has ended.
     done: Receiver<()>,
 }
 
@@ -289,12 +293,12 @@ impl Words {
     }
 
     fn text(&self) -> String {
-        // A process that left the group may hold the stream open: do not wait for it.
+        // A descendant outside the process group may keep the stream open, so do not wait for long.
         let _ = self.done.recv_timeout(Duration::from_millis(200));
         String::from_utf8_lossy(&self.tail.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 
-    /// The memory use that the dying worker reported.
+    /// Returns the memory use that the dying worker reported.
     fn reported_bytes(&self) -> Option<usize> {
         self.text().lines().rev().find_map(reported_bytes)
     }

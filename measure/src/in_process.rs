@@ -1,4 +1,4 @@
-//! Measures kernels in the calling process.
+//! Measurer that runs kernels in the calling process.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,19 +19,19 @@ use crate::options::{MeasureOptions, TimingOptions};
 use crate::problem::Problem;
 use crate::station::{self, Outcome, Station};
 
-/// Measures candidates on this machine's CPU or a GPU of it, whichever their target says, in this
-/// process: no worker program is needed, and no time is spent on one.
+/// Measures candidates in this process, on this machine's CPU or GPU as their target says. It needs
+/// no worker program and has no overhead for one.
 ///
 /// There is no protection: a kernel that crashes, hangs, writes beyond its buffers or exhausts
-/// memory takes the process with it, and [`MeasureOptions::run_limit_secs`] and
-/// [`MeasureOptions::memory_slack_bytes`] have no effect. Wrong results and writes just beside the
+/// memory takes the process with it. [`MeasureOptions::run_limit_secs`] and
+/// [`MeasureOptions::memory_slack_bytes`] have no effect. Wrong results and writes just outside the
 /// buffers are found as in [`crate::WorkerMeasurer`].
 pub struct InProcessMeasurer {
     front: Front<Here>,
 }
 
 impl InProcessMeasurer {
-    /// A measurer of this machine.
+    /// Returns a measurer of this machine.
     ///
     /// # Safety
     ///
@@ -43,23 +43,23 @@ impl InProcessMeasurer {
         Self { front: Front::new(builder, here) }
     }
 
-    /// The builder.
+    /// Returns the builder of candidates.
     pub fn builder(&mut self) -> &mut Builder {
         &mut self.front.builder
     }
 
-    /// Sets the time against which candidates of a workload are stopped early. Without it, that is
-    /// the fastest this measurer has measured.
+    /// Sets the seconds per run against which candidates of a workload are stopped early. By
+    /// default that is the fastest time that this measurer has measured.
     pub fn set_incumbent(&mut self, workload: &Workload, target: &Target, run_secs: f64) {
         self.front.set_incumbent(workload, target, run_secs);
     }
 
-    /// Measures a kernel that is built already.
+    /// Measures a kernel that is already built.
     pub fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
         self.front.run_built(built)
     }
 
-    /// Races kernels that are built already; [`Measurer::race`].
+    /// Races kernels that are already built, as [`Measurer::race`] does.
     pub fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<RaceResult, MeasureError> {
         self.front.race_built(&built.iter().cloned().map(Ok).collect::<Vec<_>>(), budget_secs)
     }
@@ -79,16 +79,16 @@ impl Measurer for InProcessMeasurer {
     }
 }
 
-/// Runs kernels here.
+/// Runner that executes kernels in this process.
 struct Here {
     timing: TimingOptions,
     problems: HashMap<Workload, Problem>,
-    /// The devices that were opened.
+    /// Devices that were opened so far.
     stations: HashMap<Target, Box<dyn Station>>,
 }
 
 impl Here {
-    /// Makes a workload's problem unless it is there, if there is memory for it.
+    /// Makes a workload's operands and reference unless they exist. Fails if memory is short.
     fn prepare(&mut self, workload: &Workload) -> Result<(), MeasureError> {
         let Entry::Vacant(place) = self.problems.entry(workload.clone()) else { return Ok(()) };
         let available_bytes = available::available_bytes();
@@ -101,7 +101,7 @@ impl Here {
         Ok(())
     }
 
-    /// Has kernels run by their device, on a CPU from its first core.
+    /// Runs kernels on their device, on a CPU pinned to its first core.
     fn run(
         &mut self,
         built: &[Built],
@@ -111,6 +111,7 @@ impl Here {
         for built in built {
             self.prepare(&built.workload)?;
         }
+
         let Self { timing, problems, stations } = self;
         let station = match stations.entry(target.clone()) {
             Entry::Occupied(open) => open.into_mut(),
@@ -121,7 +122,8 @@ impl Here {
             Target::Cpu(_) => affinity::pinned_to_core(0, run),
             Target::Gpu(_) => run(),
         };
-        // What a kernel may have written to is made anew.
+
+        // A kernel may have written to this memory, so it is made again.
         if station.is_spoilt(&outcomes) {
             stations.remove(target);
             if target.gpu().is_none() {
@@ -136,7 +138,8 @@ impl Runner for Here {
     fn time(&mut self, built: &Built, incumbent_secs: Option<f64>) -> Result<Outcome, MeasureError> {
         let time = |station: &mut dyn Station, problems: &HashMap<_, Problem>, timing: &TimingOptions| {
             let problem = problems.get(&built.workload);
-            // SAFETY: whoever made the measurer accepted that.
+            // SAFETY: the caller of `InProcessMeasurer::new` accepted that generated code runs in
+            // this process.
             problem.map(|problem| unsafe { station.time(problem, built, timing, incumbent_secs) }).into_iter().collect()
         };
         let outcome = self.run(std::slice::from_ref(built), time)?.pop();

@@ -1,4 +1,4 @@
-//! Measures kernels in a worker process.
+//! Measurer that runs kernels in a worker process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,88 +23,86 @@ use crate::process::duration;
 use crate::protocol::{Job, Request, Response, Task};
 use crate::station::Outcome;
 
-/// Workers that may die before running a kernel, one after the other, until the infrastructure
-/// counts as broken.
+/// Number of workers in a row that may die before they run a kernel; then the infrastructure counts
+/// as broken.
 const EARLY_DEATHS: usize = 3;
 
-/// Runs of a kernel that checking and timing it may take at most, where a run takes long.
+/// Runs of a slow kernel that checking and timing it may take.
 const RUNS_IN_LIMIT: f64 = 10.0;
 
-/// Operations per second, on each thread of a CPU or on a GPU, that the slowest of kernels worth
-/// waiting for does.
+/// Least FLOP per second, per CPU thread or per GPU, of a kernel worth waiting for.
 const SLOW_FLOPS_PER_SEC: f64 = 2e9;
 
-/// How long a GPU's ceilings may take.
+/// Time limit of measuring a GPU's ceilings.
 const CEILINGS_LIMIT: Duration = Duration::from_secs(60);
 
-/// Measures candidates on this machine's CPU or a GPU of it, whichever their target says, in a
-/// worker process that may crash, hang or misbehave at no risk to the caller. The worker alone
-/// opens the GPU. Candidates are built in parallel, those for GPUs while others run, and run one by
-/// one. NVRTC works in other processes of the worker program: a kernel that makes it crash, or that
-/// it takes too long over, fails alone.
+/// Measures candidates on this machine's CPU or GPU, as their target says, in a worker process that
+/// may crash or hang at no risk to the caller. Only the worker opens the GPU. Candidates are built
+/// in parallel, those for GPUs while others run, and run one by one. NVRTC runs in further worker
+/// processes: a kernel that crashes it or takes too long to compile fails alone.
 ///
-/// A failed candidate's worker is replaced. A candidate that fails in a worker which ran others
-/// before, unless by running too long, is tried again in a fresh one, and that verdict counts:
-/// memory that an earlier kernel corrupted is no fault of it.
+/// After a failed candidate the worker is replaced. A candidate that fails in a worker that had run
+/// others before, except by a timeout, is tried again in a fresh worker, and that result counts: an
+/// earlier kernel may have corrupted the first worker's memory.
 pub struct WorkerMeasurer {
     front: Front<Workers>,
 }
 
 impl WorkerMeasurer {
-    /// A measurer with the worker program of this machine ([`WorkerCommand::find`]).
+    /// Returns a measurer with this machine's worker program, see [`WorkerCommand::find`].
     pub fn new(options: MeasureOptions) -> Result<Self, MeasureError> {
         Self::with(WorkerCommand::find()?, options)
     }
 
-    /// A measurer with a given worker program, which is started when it is first needed.
+    /// Returns a measurer with a given worker program, which is started when first needed.
     pub fn with(command: WorkerCommand, options: MeasureOptions) -> Result<Self, MeasureError> {
         let builder = Builder::with_workers(options.backend, options.build_limit_secs, command.clone());
         let workers = Workers { command, options, worker: None, interrupt: Interrupt::default() };
         Ok(Self { front: Front::new(builder, workers) })
     }
 
-    /// The builder.
+    /// Returns the builder of candidates.
     pub fn builder(&mut self) -> &mut Builder {
         &mut self.front.builder
     }
 
-    /// The options.
+    /// Returns the resource limits and timing parameters.
     pub fn options(&self) -> &MeasureOptions {
         &self.front.runner().options
     }
 
-    /// Sets the time against which candidates of a workload are stopped early. Without it, that is
-    /// the fastest this measurer has measured.
+    /// Sets the seconds per run against which candidates of a workload are stopped early. By
+    /// default that is the fastest time that this measurer has measured.
     pub fn set_incumbent(&mut self, workload: &Workload, target: &Target, run_secs: f64) {
         self.front.set_incumbent(workload, target, run_secs);
     }
 
-    /// Sets what is asked, several times a second while a worker is waited for, whether to stop.
-    /// Then the worker is killed, whatever it does, and what was asked for ends with
+    /// Sets a callback that is asked, several times a second while waiting for a worker, whether to
+    /// stop. If it returns true, the worker is killed, and the call ends with
     /// [`MeasureError::Interrupted`].
     pub fn set_interrupt(&mut self, is_wanted: Arc<dyn Fn() -> bool + Send + Sync>) {
         self.front.runner_mut().interrupt = Interrupt::new(is_wanted);
     }
 
     /// Fails with [`MeasureError::Memory`] if operands, reference and buffers of the workload need
-    /// more memory than this process can have. That is known before anything is allocated; a worker
-    /// refuses the workload for the same reason.
+    /// more memory than this process can allocate. This is computed before anything is allocated; a
+    /// worker refuses the workload for the same reason.
     pub fn foresee(&self, workload: &Workload) -> Result<(), MeasureError> {
         available::foresee(workload, available::available_bytes())
     }
 
-    /// Measures a kernel that is built already.
+    /// Measures a kernel that is already built.
     pub fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
         self.front.run_built(built)
     }
 
-    /// Races kernels that are built already; [`Measurer::race`].
+    /// Races kernels that are already built, as [`Measurer::race`] does.
     pub fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<RaceResult, MeasureError> {
         self.front.race_built(&built.iter().cloned().map(Ok).collect::<Vec<_>>(), budget_secs)
     }
 
-    /// The target's ceilings: those kept from an earlier time, else measured, a CPU's here, a GPU's
-    /// by the worker; [`Ceilings::known_or_measure`].
+    /// Returns the target's ceilings, cached or measured: a CPU's in this process, see
+    /// [`Ceilings::known_or_measure`], a GPU's in the worker.
     pub fn ceilings(&mut self, target: &Target) -> Result<Ceilings, MeasureError> {
         match target.gpu() {
             Some(gpu) => Ceilings::kept_or(target, || self.front.runner_mut().ceilings(gpu)),
@@ -112,7 +110,7 @@ impl WorkerMeasurer {
         }
     }
 
-    /// The target's ceilings as measured now.
+    /// Measures the target's ceilings without using the cache.
     pub fn measure_ceilings(&mut self, target: &Target) -> Result<Ceilings, MeasureError> {
         match target.gpu() {
             Some(gpu) => self.front.runner_mut().ceilings(gpu),
@@ -120,7 +118,7 @@ impl WorkerMeasurer {
         }
     }
 
-    /// Process number of the worker, if one is running.
+    /// Returns the process id of the worker, if one is running.
     pub fn worker_pid(&self) -> Option<u32> {
         self.front.runner().worker.as_ref().map(WorkerProcess::pid)
     }
@@ -140,7 +138,7 @@ impl Measurer for WorkerMeasurer {
     }
 }
 
-/// The worker, replaced as needed.
+/// Runner that uses a worker process and replaces it when needed.
 struct Workers {
     command: WorkerCommand,
     options: MeasureOptions,
@@ -153,7 +151,7 @@ impl Workers {
         Request { timing: self.options.timing.clone(), memory_slack_bytes: self.options.memory_slack_bytes, task }
     }
 
-    /// What a GPU can do at best, measured by the worker.
+    /// Measures a GPU's ceilings in the worker.
     fn ceilings(&mut self, target: &GpuTarget) -> Result<Ceilings, MeasureError> {
         let mut worker = self.worker.take().map_or_else(|| WorkerProcess::spawn(&self.command, &self.interrupt), Ok)?;
         let request = self.request(Task::Ceilings { target: target.clone() });
@@ -169,16 +167,16 @@ impl Workers {
         }
     }
 
-    /// Seconds that checking and timing a kernel may take: those of the options, or more for one
-    /// that is slow by what is known of its workload.
+    /// Returns the seconds that checking and timing a kernel may take: the limit of the options, or
+    /// more if the workload is known to be slow.
     fn limit_secs(&self, built: &Built, incumbent_secs: Option<f64>) -> f64 {
         let slowest_secs = built.workload.flops() / (SLOW_FLOPS_PER_SEC * built.artifact.target.threads() as f64);
         let run_secs = incumbent_secs.filter(|&secs| secs > 0.0).map_or(slowest_secs, |secs| secs.min(slowest_secs));
         self.options.run_limit_secs.max(RUNS_IN_LIMIT * run_secs)
     }
 
-    /// Has a task carried out by the worker, within a limit of seconds; `Err` in the inner result
-    /// if it killed the worker.
+    /// Sends a task to the worker and waits at most `limit_secs`. The inner result is an error if
+    /// the kernel killed the worker.
     fn ask(
         &mut self,
         task: Task,
@@ -217,8 +215,8 @@ impl Workers {
                     continue;
                 }
             };
-            // What an earlier kernel left in a worker may have killed it: a fresh one is asked once
-            // more.
+            // An earlier kernel may have corrupted the worker and so caused the failure: ask a
+            // fresh worker once more.
             if fresh {
                 return Ok(failed);
             }
@@ -250,7 +248,8 @@ impl Runner for Workers {
         let outcomes = self.ask(Task::Race { jobs, budget_secs }, &raw, built.len(), limit_secs)?;
         let outcomes = outcomes.map_err(|error| in_race(&error))?;
 
-        // On a device that a kernel broke, the others fail, too: which one it was is not known.
+        // After a kernel has broken the device, the others fail, too. With more than one crash the
+        // culprit is not known.
         let mut crashes = outcomes.iter().filter_map(|outcome| match outcome {
             Err(error @ CandidateError::Crash { .. }) => Some(error),
             _ => None,

@@ -1,9 +1,9 @@
-//! Whether a caller wants no more.
+//! Interruption of measuring by the caller.
 
 use std::sync::Arc;
 
-/// Asks the caller, who may have been interrupted or have run out of time; without one, nobody
-/// wants to stop.
+/// Callback that returns true if the caller wants to stop, for example because it was interrupted
+/// or has run out of time. Without a callback measuring is never interrupted.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 

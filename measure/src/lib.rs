@@ -1,23 +1,22 @@
-//! Builds candidates, checks them and times them on the machine at hand.
+//! Builds candidates, checks their outputs and times them on this machine.
 //!
-//! | module | what it owns |
+//! | module | contents |
 //! |---|---|
 //! | [`measurer`], [`error`](mod@error) | the trait [`Measurer`]; [`MeasureError`] |
-//! | [`summary`] | why candidates failed, in a few lines |
+//! | [`summary`] | summary of why candidates failed |
 //! | [`options`] | limits and timing |
-//! | [`builder`], [`compiler`], [`nvrtc`] | parallel builds: machine code in this process, or a compiler found at run time |
-//! | [`gpu`] | which GPUs there are |
-//! | [`in_worker`] | [`WorkerMeasurer`]: in a worker process that may die |
-//! | [`in_process`] | [`InProcessMeasurer`]: here, without protection |
-//! | `measurer_pool` | [`MeasurerPool`]: on several devices at once |
-//! | [`worker`], [`location`], [`protocol`] | the worker's main function, where its program is, and what is said to it |
-//! | [`bench`](mod@bench) | [`Bench`]: a kernel that stays loaded, timed in turns with others |
-//! | [`scratch`] | temporary folders, and what killed processes left of them |
-//! | [`ceilings`] | what a device of this machine can do at best |
+//! | [`builder`], [`compiler`], [`nvrtc`] | parallel builds: assembler, C compiler, NVRTC |
+//! | [`gpu`] | finding GPUs |
+//! | [`in_worker`] | [`WorkerMeasurer`]: measures in a worker process that may crash |
+//! | [`in_process`] | [`InProcessMeasurer`]: measures in this process, without protection |
+//! | `measurer_pool` | [`MeasurerPool`]: measures on several devices at once |
+//! | [`worker`], [`location`], [`protocol`] | the worker's main loop, its program, its messages |
+//! | [`bench`](mod@bench) | [`Bench`]: kernels that stay loaded, for interleaved timing |
+//! | [`scratch`] | temporary folders, and the removal of stale ones |
+//! | [`ceilings`] | measured peak rates of a device of this machine |
 //!
-//! Kernels are run by `autotune-runtime`: everything from `fixed` to `station` is written once, for
-//! any of its devices. A file uses files of the lines above its own, and those before it on its
-//! line:
+//! Kernels run through `autotune-runtime`: the files from `fixed` to `station` are generic over its
+//! devices. A file may use the files of the lines above its own and those before it on its line:
 //!
 //! ```text
 //! words     options error measurer summary built loaded
@@ -33,11 +32,11 @@
 //! measurers front in_process in_worker measurer_pool
 //! ```
 //!
-//! A candidate is lowered and assembled or compiled, loaded by a worker, run once on random
-//! operands, and compared with the reference before its time counts; then it is warmed up and timed
-//! until a time floor is reached, unless it is clearly slower than the fastest so far; then it is
-//! checked again. On a CPU the best so far is timed just before and after, which tells how much
-//! slower than a quiet one the machine is.
+//! A candidate is lowered, and assembled or compiled. A worker process loads it, runs it once on
+//! random operands and compares the output with the reference. Then the kernel is warmed up and
+//! timed until a time floor is reached, or until it is clearly slower than the fastest so far. Then
+//! its output is checked again. On a CPU the best kernel so far is timed just before and after,
+//! which tells how much slower the machine is than when it is quiet.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;

@@ -29,17 +29,17 @@ impl Source {
     }
 }
 
-/// What a compiler built. The files live as long as this.
+/// Built shared objects. The files live as long as this value.
 pub(crate) struct Libraries {
     compiler: Compiler,
     limit: Duration,
     dir: Scratch,
-    /// What became of each source.
+    /// Result of each source.
     builds: HashMap<SourceKey, Result<PathBuf, CandidateError>>,
 }
 
 impl Libraries {
-    /// None yet; the compiler gets `limit` of wall-clock time for each.
+    /// Returns an empty collection; the compiler gets `limit` of wall-clock time per source.
     pub(crate) fn new(compiler: Compiler, limit: Duration) -> Result<Self, MeasureError> {
         Ok(Self { compiler, limit, dir: Scratch::new()?, builds: HashMap::new() })
     }
@@ -48,8 +48,9 @@ impl Libraries {
         &self.compiler
     }
 
-    /// Compiles those sources that were not compiled before, on every core. For each source the
-    /// library and the seconds that the compiler took now: 0 for a source that was built before.
+    /// Compiles the sources that were not compiled before, on all cores. Returns, for each source,
+    /// the library and the seconds that the compiler took now: 0 for a source that was built
+    /// before.
     pub(crate) fn compile(&mut self, sources: &[&Source]) -> Vec<(Result<PathBuf, CandidateError>, f64)> {
         let mut todo: HashMap<SourceKey, (&str, PathBuf)> = HashMap::new();
         for source in sources.iter().filter(|s| !self.builds.contains_key(&s.key)) {
@@ -61,12 +62,14 @@ impl Libraries {
             let (outcome, secs) = timed(|| self.compiler.compile(source, &library, self.limit));
             (key, outcome.map(|()| library), secs)
         };
+
         let done: Vec<_> = todo.into_par_iter().map(compile).collect();
         let mut secs_of = HashMap::with_capacity(done.len());
         for (key, outcome, secs) in done {
             secs_of.insert(key, secs);
             self.builds.insert(key, outcome);
         }
+
         let missing = || Err(CandidateError::Build { message: "the source was not compiled".into() });
         let outcome = |s: &&Source| {
             let library = self.builds.get(&s.key).cloned().unwrap_or_else(missing);

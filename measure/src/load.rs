@@ -1,4 +1,4 @@
-//! How much of the machine other programs take while something is timed.
+//! CPU time that other programs use while something is timed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,35 +9,36 @@ use std::time::{Duration, Instant};
 use autotune_runtime::allowed_cores;
 use serde::Serialize;
 
-/// Share of the threads' time from which on, if others take it, times are not believed to a tenth.
+/// Share of the threads' time used by others above which times may be off by more than a tenth.
 pub const DISTURBED: f64 = 0.1;
 
-/// The system counts in ticks of a hundredth of a second: what is watched for a shorter time than
-/// this is a matter of a few of them.
+/// Shortest time over which the load is computed. The system counts in ticks of 10 ms, so a shorter
+/// time would cover only a few ticks.
 const LEAST_SECS: f64 = 0.2;
 
-/// What others had of the cores that this process may use, on average over some time.
+/// Average use, over some time, of this process's allowed cores by others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Load {
-    /// Cores that this process may use.
+    /// Number of cores that this process may use.
     pub cores: usize,
-    /// Cores that programs other than this process and those it started kept busy.
+    /// Average number of cores that other programs kept busy. This process and its descendants do
+    /// not count.
     pub other_cores: f64,
-    /// Share of the time in which the cores had work that the hypervisor gave to other guests.
+    /// Share of the cores' runnable time that the hypervisor gave to other guests.
     pub stolen: f64,
-    /// Share of the time of the threads in question that both took: there is none where enough
-    /// cores are free.
+    /// Share of the watched threads' time lost to other programs and other guests. Programs cost
+    /// the threads nothing if enough cores are free.
     pub taken: f64,
 }
 
 impl Load {
-    /// True if times measured meanwhile may be off by more than a tenth.
+    /// Returns true if times measured meanwhile may be off by more than a tenth.
     pub fn is_disturbing(&self) -> bool {
         self.taken > DISTURBED
     }
 }
 
-/// Watches the machine from a moment on.
+/// Measures the load from a start time on.
 #[derive(Clone, Debug)]
 pub struct LoadWatch {
     threads: usize,
@@ -45,27 +46,28 @@ pub struct LoadWatch {
     before: Option<Counts>,
 }
 
-/// Ticks so far.
+/// Counts of clock ticks since the system started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Counts {
-    /// All that the cores did, for whomever.
+    /// Ticks in which the cores executed any program.
     busy: u64,
-    /// Cores had work, and the hypervisor ran another guest.
+    /// Ticks in which the cores had work but the hypervisor ran another guest.
     stolen: u64,
-    /// All that the cores had time for.
+    /// All ticks of the cores, idle ones included.
     total: u64,
-    /// This process and its descendants, on whatever core.
+    /// Ticks of this process and its descendants, on any core.
     own: u64,
 }
 
 impl LoadWatch {
-    /// Watches from now on what threads that run all the time lose, as many as `threads`.
+    /// Starts watching. `threads` is the number of threads, running all the time, for which losses
+    /// are computed.
     pub fn start(threads: usize) -> Self {
         Self { threads, start: Instant::now(), before: Counts::now() }
     }
 
-    /// What others had since then; `None` where the system does not tell, or too little time has
-    /// passed for it to.
+    /// Returns the load since the start; `None` if the system does not report it, or if too little
+    /// time has passed.
     pub fn load(&self) -> Option<Load> {
         if self.start.elapsed().as_secs_f64() < LEAST_SECS {
             return None;
@@ -73,7 +75,7 @@ impl LoadWatch {
         Load::between(self.before?, Counts::now()?, allowed_cores().len(), self.threads)
     }
 
-    /// The same; waits where too little time has passed for the system to tell.
+    /// Returns the load since the start, after waiting until enough time has passed.
     pub fn awaited_load(&self) -> Option<Load> {
         let rest = Duration::from_secs_f64(LEAST_SECS).checked_sub(self.start.elapsed());
         rest.into_iter().for_each(thread::sleep);
@@ -85,12 +87,13 @@ impl Load {
     fn between(before: Counts, now: Counts, cores: usize, threads: usize) -> Option<Self> {
         let since = |count: fn(&Counts) -> u64| count(&now).saturating_sub(count(&before)) as f64;
         let (busy, stolen) = (since(|counts| counts.busy), since(|counts| counts.stolen));
-        // Of each core as many ticks passed.
+        // Every core counts the same number of ticks, so this is the elapsed time.
         let ticks = since(|counts| counts.total) / cores as f64;
         if !(ticks > 0.0 && threads > 0) {
             return None;
         }
 
+        // Threads lose time only if they and the others want more cores than there are.
         let other_cores = (busy - since(|counts| counts.own)).max(0.0) / ticks;
         let stolen = stolen / (busy + stolen).max(1.0);
         let wanted = other_cores + threads as f64;
@@ -105,7 +108,7 @@ impl Counts {
         Some(Self { own: own_ticks()?, ..cores })
     }
 
-    /// What `/proc/stat` has of some cores.
+    /// Sums the counts of some cores in `/proc/stat`.
     fn of_cores(stat: &str, cores: &[usize]) -> Option<Self> {
         let mut counts = Self::default();
         for line in stat.lines() {
@@ -115,7 +118,7 @@ impl Counts {
                 continue;
             }
 
-            // Time of guests of this machine's own counts as user time already.
+            // The first eight columns only: guest time is already counted as user time.
             let ticks: Vec<u64> = words.take(8).map(|word| word.parse().ok()).collect::<Option<_>>()?;
             let [user, nice, system, idle, waiting, interrupts @ ..] = &ticks[..] else { return None };
             let [interrupts @ .., stolen] = interrupts else { return None };
@@ -128,8 +131,8 @@ impl Counts {
     }
 }
 
-/// Ticks of this process and of those that it started, however indirectly, ended ones included that
-/// were waited for.
+/// Returns the ticks of this process and its descendants, including those that ended and were
+/// waited for.
 fn own_ticks() -> Option<u64> {
     let stats = fs::read_dir("/proc").ok()?.filter_map(|entry| {
         let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
@@ -144,7 +147,7 @@ fn own_ticks() -> Option<u64> {
     })
 }
 
-/// What `/proc/PID/stat` has of a process.
+/// Parent and ticks of a process, from `/proc/PID/stat`.
 struct ProcessTicks {
     parent: u32,
     ticks: u64,
@@ -152,16 +155,17 @@ struct ProcessTicks {
 
 impl ProcessTicks {
     fn of(stat: &str) -> Option<Self> {
-        // The name, in brackets, may hold anything.
+        // Split after the last bracket: the name, in brackets, may contain spaces and brackets.
         let words: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let ticks = words.get(11..15)?.iter().map(|word| word.parse::<u64>().ok()).sum::<Option<u64>>()?;
         Some(Self { parent: words.get(1)?.parse().ok()?, ticks })
     }
 }
 
-/// True if a process is another or was started by it, however indirectly.
+/// Returns true if process `pid` is `from` or one of its descendants.
 fn descends(mut pid: u32, from: u32, stats: &HashMap<u32, ProcessTicks>) -> bool {
-    // No chain is longer; processes that began meanwhile may make one that leads nowhere.
+    // No chain is longer. The bound is needed because processes that start during the scan can make
+    // the parent links inconsistent, even cyclic.
     for _ in 0..stats.len() {
         if pid == from {
             return true;
@@ -191,7 +195,7 @@ mod tests {
         assert_eq!(Counts::of_cores("", &[0]), None);
     }
 
-    /// What others have on two cores, over 1000 ticks.
+    /// Returns the load of two cores over 1000 ticks.
     fn load(threads: usize, others: u64, own: u64, stolen: u64) -> Load {
         let now = Counts { busy: others + own, stolen, total: 2000, own };
         Load::between(Counts::default(), now, 2, threads).unwrap()
@@ -220,7 +224,7 @@ mod tests {
         assert_eq!(own, [3, 7]);
     }
 
-    /// What this process does itself takes nothing from it.
+    /// This process's own work does not count as load.
     #[test]
     #[cfg(target_os = "linux")]
     fn the_system_tells_of_this_process() {

@@ -1,4 +1,4 @@
-//! Where the worker program is.
+//! Search for the worker program.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::MeasureError;
 
-/// Environment variable that names the worker program.
+/// Environment variable with the path of the worker program.
 pub const WORKER_VARIABLE: &str = "AUTOTUNE_WORKER";
 
-/// The argument that makes programs of this project serve.
+/// Command-line argument with which programs of this project run as a worker.
 pub const WORKER_ARGUMENT: &str = "worker";
 
 /// A command that serves a measurer over its standard input and output; see
@@ -28,27 +28,27 @@ pub const WORKER_ARGUMENT: &str = "worker";
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerCommand {
-    /// Path of the program, or its name, which is looked for in `PATH`.
+    /// Path of the program, or a name that is searched for in `PATH`.
     pub program: PathBuf,
     /// Arguments of the program, in order.
     pub arguments: Vec<OsString>,
 }
 
 impl WorkerCommand {
-    /// Returns the command of a program that serves when its one argument is `worker`.
+    /// Returns the command of a program that runs as a worker if its only argument is `worker`.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self { program: program.into(), arguments: vec![WORKER_ARGUMENT.into()] }
     }
 
-    /// Replaces all arguments.
+    /// Replaces all arguments and returns the command.
     pub fn with_arguments(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.arguments = arguments.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The program that `AUTOTUNE_WORKER` names, else this executable if it is called `autotune`,
-    /// else an `autotune` beside it or one folder up (where cargo puts it relative to examples and
-    /// tests).
+    /// Finds the worker program: the one that `AUTOTUNE_WORKER` names, else this executable if it
+    /// is called `autotune`, else an `autotune` in this executable's folder or its parent folder
+    /// (where cargo puts it relative to examples and tests).
     pub fn find() -> Result<Self, MeasureError> {
         let named = std::env::var_os(WORKER_VARIABLE).filter(|value| !value.is_empty());
         let here = std::env::current_exe().ok();

@@ -1,4 +1,4 @@
-//! Measures on several devices of one target at the same time.
+//! Measurer for several devices of one target at the same time.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -15,16 +15,16 @@ use crate::measurer::{Batches, Measurer, OnResult, RaceResult};
 
 /// Measures candidates on several devices of one target, such as machines of the same model.
 ///
-/// Each device takes a part of the candidates that wait: half of its share, so that the parts
-/// become smaller towards the end of a batch. The device that finds none waiting asks for the next
-/// batch, while the others still measure: no device waits for the slowest one. Results come in the
-/// order in which they are known.
+/// Each device takes a part of the waiting candidates: half of its share, so that the parts become
+/// smaller towards the end of a batch. A device that finds no candidates waiting requests the next
+/// batch while the others still measure, so that no device waits for the slowest. Results arrive in
+/// the order in which they are measured.
 ///
-/// Candidates of a device that fails ([`MeasureError`]) are measured by the others. It is asked
-/// again in the next call. Only if every device fails is it an error.
+/// If a device fails with a [`MeasureError`], the others measure its candidates. It is tried again
+/// in the next call. It is an error only if all devices fail.
 ///
-/// Times of different devices are compared as if they were of one: the devices must be alike, and
-/// none of them may be disturbed by another.
+/// Times of different devices are compared as if they came from one. The devices must therefore be
+/// alike, and must not disturb one another.
 pub struct MeasurerPool {
     devices: Vec<Box<dyn Measurer + Send>>,
 }
@@ -60,7 +60,8 @@ impl Measurer for MeasurerPool {
                     Err(error) => failure = error,
                 }
             }
-            // What a device left that failed is taken over by those that had ended before.
+            // If a device failed, the devices that had ended before measure its remaining
+            // candidates.
             if healthy.len() == before || (!healthy.is_empty() && shared.lock().is_done()) {
                 return Ok(());
             }
@@ -87,18 +88,18 @@ fn no_devices() -> MeasureError {
     MeasureError::Device { message: "the pool has no devices".into() }
 }
 
-/// What the threads of the devices share.
+/// State shared by the threads of the devices.
 struct Shared<'b> {
     supply: Mutex<Supply<'b>>,
-    /// True once a result was answered with a break.
+    /// True once `on_result` returned a break.
     is_stopped: AtomicBool,
 }
 
-/// Candidates by their positions among all, and where the next ones come from.
+/// Waiting candidates with their positions among all, and the source of further batches.
 struct Supply<'b> {
     next_batch: &'b mut Batches<'b>,
     waiting: VecDeque<(usize, Candidate)>,
-    /// Candidates so far.
+    /// Number of candidates received so far.
     given: usize,
     /// True once a batch was empty.
     is_over: bool,
@@ -116,7 +117,7 @@ impl<'b> Shared<'b> {
 }
 
 impl Supply<'_> {
-    /// Returns a part of what waits, for one of so many devices; nothing at the end.
+    /// Returns part of the waiting candidates for one of `devices` devices; empty at the end.
     fn part(&mut self, devices: usize) -> Vec<(usize, Candidate)> {
         if self.waiting.is_empty() && !self.is_over {
             let batch = (self.next_batch)();
@@ -134,7 +135,7 @@ impl Supply<'_> {
     }
 }
 
-/// Has every device measure until nothing is left; how it ended for each of them.
+/// Lets every device measure until no candidates are left. Returns one result per device.
 fn measure_with(
     devices: &mut [&mut (dyn Measurer + Send)],
     shared: &Shared<'_>,
@@ -163,14 +164,15 @@ fn measure_with(
     })
 }
 
-/// Has a device, one of so many, measure its parts. What it leaves without a result, it gives back.
+/// Lets one of `devices` devices measure its parts. Candidates left without a result are returned
+/// to the supply.
 fn measure_on(
     device: &mut (dyn Measurer + Send),
     devices: usize,
     shared: &Shared<'_>,
     results: &Sender<(usize, Measurement)>,
 ) -> Result<(), MeasureError> {
-    // Parts that it was given, by the positions that it knows; `None` has its result.
+    // Candidates taken by this device, by its own numbering; `None` once the result has arrived.
     let taken: Mutex<Vec<Option<(usize, Candidate)>>> = Mutex::default();
     let taken = || taken.lock().unwrap_or_else(PoisonError::into_inner);
     let is_stopped = || shared.is_stopped.load(Ordering::Relaxed);

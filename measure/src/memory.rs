@@ -1,28 +1,29 @@
-//! How much memory this process has, and limits on it.
+//! Memory use of this process and limits on it.
 
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-/// Memory of the worker before a kernel ran, to tell a death for want of memory from others.
+/// Memory use of the worker before a kernel ran, to recognise a crash caused by a failed
+/// allocation.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct MemoryAtStart {
-    /// Private writable memory.
+    /// Bytes of private writable memory.
     pub(crate) data_bytes: usize,
-    /// What the worker may allocate on top of what it has.
+    /// Bytes that the worker may allocate in addition.
     pub(crate) allowance_bytes: usize,
 }
 
 impl MemoryAtStart {
-    /// Where a worker may allocate what it likes.
+    /// Value for a worker without a memory limit.
     pub(crate) const UNLIMITED: Self = Self { data_bytes: 0, allowance_bytes: usize::MAX };
 }
 
-/// Limits what this process may allocate on top of what it has, until [`lift`] or the next call;
-/// what it has now.
+/// Limits what this process may allocate in addition to what it has, until [`lift`] or the next
+/// call. Returns the current use.
 ///
-/// On Linux the limit is on private writable memory (`RLIMIT_DATA`); elsewhere it may not be
-/// enforced.
+/// On Linux the limit is on private writable memory (`RLIMIT_DATA`); other systems may not enforce
+/// it.
 pub(crate) fn limit_growth(allowance_bytes: usize) -> MemoryAtStart {
     let data_bytes = data_bytes();
     let wanted = data_bytes.saturating_add(allowance_bytes);
@@ -30,23 +31,24 @@ pub(crate) fn limit_growth(allowance_bytes: usize) -> MemoryAtStart {
     MemoryAtStart { data_bytes, allowance_bytes }
 }
 
-/// Undoes [`limit_growth`].
+/// Restores the limit that [`limit_growth`] changed.
 pub(crate) fn lift() {
     set_soft_limit(libc::RLIMIT_DATA, given_data_limit().unwrap_or(usize::MAX));
 }
 
-/// The limit on private writable memory that this process was started with.
+/// Returns the limit on private writable memory with which this process was started.
 fn given_data_limit() -> Option<usize> {
     static GIVEN: OnceLock<Option<usize>> = OnceLock::new();
     *GIVEN.get_or_init(|| soft_limit(libc::RLIMIT_DATA))
 }
 
-/// No core files: a kernel that crashes is expected, and writing its memory to disk is slow.
+/// Disables core files: kernels are expected to crash, and writing their memory to disk is slow.
 pub(crate) fn forbid_core_files() {
     set_soft_limit(libc::RLIMIT_CORE, 0);
 }
 
-/// Sets the soft limit, to the hard one if that is lower. Failure leaves it as it was.
+/// Sets the soft limit to `bytes`, or to the hard limit if that is lower. On failure the limit
+/// stays as it was.
 fn set_soft_limit(resource: libc::__rlimit_resource_t, bytes: usize) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid rlimit to write to.
@@ -57,7 +59,7 @@ fn set_soft_limit(resource: libc::__rlimit_resource_t, bytes: usize) {
     }
 }
 
-/// The soft limit; `None` if there is none.
+/// Returns the soft limit; `None` if there is none.
 pub(crate) fn soft_limit(resource: libc::__rlimit_resource_t) -> Option<usize> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid rlimit to write to.
@@ -66,43 +68,43 @@ pub(crate) fn soft_limit(resource: libc::__rlimit_resource_t) -> Option<usize> {
         .then(|| usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
 }
 
-/// Bytes of private writable memory, 0 where the system does not tell.
+/// Returns the bytes of private writable memory, 0 if the system does not report them.
 fn data_bytes() -> usize {
     own_bytes(DATA)
 }
 
-/// Bytes of one of the sizes of this process, 0 where the system does not tell.
+/// Returns one of this process's memory sizes in bytes, 0 if the system does not report it.
 pub(crate) fn own_bytes(size: usize) -> usize {
     statm_bytes(&std::fs::read_to_string("/proc/self/statm").unwrap_or_default(), size).unwrap_or(0)
 }
 
-/// Positions of sizes in a `/proc/*/statm`, "size resident shared text lib data dt": address space,
-/// and private writable memory.
+/// Positions of sizes in `/proc/*/statm`, which has "size resident shared text lib data dt":
+/// address space, and private writable memory.
 pub(crate) const ADDRESS_SPACE: usize = 0;
 pub(crate) const DATA: usize = 5;
 
-/// A size in a `/proc/*/statm`, which has them in pages.
+/// Reads a size from `/proc/*/statm`, which counts in pages, and returns bytes.
 fn statm_bytes(text: &str, size: usize) -> Option<usize> {
-    // SAFETY: sysconf only reads a number of the system.
+    // SAFETY: sysconf only reads a system constant.
     let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
     let pages: usize = text.split_whitespace().nth(size)?.parse().ok()?;
     pages.checked_mul(page_bytes)
 }
 
-/// What the dying worker's report of its memory starts with.
+/// Prefix of the line in which a dying worker reports its memory use.
 const REPORT: &str = "autotune-worker-memory: ";
 
-/// Makes this process write its memory use to standard error when it dies of a signal that an
-/// allocation which failed and was not checked leads to.
+/// Installs signal handlers that write this process's memory use to standard error when it dies.
+/// The signals are those that an unchecked failed allocation leads to.
 pub(crate) fn report_when_dying() {
     let handler: extern "C" fn(libc::c_int) = write_report;
     for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT] {
         // SAFETY: an all-zero sigaction is valid.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = handler as libc::sighandler_t;
-        // The handler runs once; then the signal does what it does without one.
+        // The handler runs once; then the signal has its default effect.
         action.sa_flags = libc::SA_RESETHAND | libc::SA_ONSTACK;
-        // SAFETY: the handler calls only functions that are safe in a signal handler.
+        // SAFETY: the handler calls only async-signal-safe functions, and `action` is initialised.
         unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
     }
 }
@@ -111,7 +113,7 @@ extern "C" fn write_report(_signal: libc::c_int) {
     let mut text = [b' '; REPORT.len() + 200];
     let (start, rest) = text.split_at_mut(REPORT.len());
     start.copy_from_slice(REPORT.as_bytes());
-    // SAFETY: open, read and write are safe in a signal handler; the buffer is as long as said.
+    // SAFETY: open, read and write are async-signal-safe, and the lengths stay within the buffer.
     unsafe {
         let file = libc::open(c"/proc/self/statm".as_ptr(), libc::O_RDONLY);
         let len = libc::read(file, rest.as_mut_ptr().cast(), rest.len());
@@ -121,7 +123,8 @@ extern "C" fn write_report(_signal: libc::c_int) {
     }
 }
 
-/// The data bytes in a line that [`report_when_dying`] wrote; `None` if it is another line.
+/// Returns the bytes of private writable memory in a line that [`report_when_dying`] wrote; `None`
+/// for any other line.
 pub(crate) fn reported_bytes(line: &str) -> Option<usize> {
     statm_bytes(line.strip_prefix(REPORT)?, DATA)
 }
@@ -134,7 +137,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn memory_use_is_read() {
         let before = data_bytes();
-        // Never touched, and more than what the other tests give back meanwhile.
+        // Untouched pages count for `RLIMIT_DATA`. The size exceeds what other tests free
+        // meanwhile.
         let memory: Vec<u8> = Vec::with_capacity(2 << 30);
         assert!(data_bytes() >= before + (1 << 30), "{} bytes more", memory.capacity());
     }

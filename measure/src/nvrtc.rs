@@ -1,6 +1,6 @@
-//! NVRTC, the compiler of CUDA C, which needs no device. It is loaded at run time: the first that
-//! is found whose code the machine's driver takes, if there is one, and that compiles for the
-//! device.
+//! Compiles CUDA C with NVRTC, which needs no GPU. The library is loaded at run time: the first one
+//! found that compiles for the device and whose code the machine's driver, if there is one,
+//! accepts.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -24,19 +24,20 @@ mod candidates;
 
 use candidates::FOLDER;
 
-/// Machine code of CUDA C, and what the assembler says of it.
+/// Machine code of CUDA C, and the assembler's report on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compiled {
-    /// The code.
+    /// Contents of the cubin, an ELF file.
     pub cubin: Vec<u8>,
-    /// Registers, spills and static shared memory of each kernel, in the words of `ptxas -v`.
+    /// Report of `ptxas -v`: registers, spills and static shared memory of each kernel.
     pub log: String,
-    /// The compiler and its version.
+    /// Name and version of the compiler.
     pub compiler: String,
 }
 
 impl Compiled {
-    /// What the log tells, the most of any kernel. Dynamic shared memory is not in it.
+    /// Parses the log and returns, for each resource, the maximum over the kernels. Dynamic shared
+    /// memory is not included.
     pub fn resources(&self) -> Resources {
         let mut most = Resources::default();
         for line in self.log.lines() {
@@ -53,23 +54,23 @@ impl Compiled {
     }
 }
 
-/// Numbers of the assembler's messages that matrix instructions of warp groups wait for one
-/// another, or that their registers do not go from the threads that copy to those that multiply:
-/// either undoes what such a kernel is made for.
+/// Numbers of the ptxas messages that warp-group matrix instructions are serialised, and that
+/// registers cannot be reassigned from producer to consumer warps. Either defeats the purpose of
+/// such a kernel.
 const SERIALIZED: [&str; 2] = ["(C7508)", "(C7510)"];
 
-/// The number before some words; 0 if they are not there.
+/// Returns the number before `words` in the line; 0 if they do not occur.
 fn amount(line: &str, words: &str) -> usize {
     let before = line.find(words).and_then(|at| line.get(..at));
     before.and_then(|text| text.split_whitespace().last()?.parse().ok()).unwrap_or(0)
 }
 
 /// Environment variable that bounds every wait of a kernel for another thread or for the copy
-/// engine: a wait of more than 2^28 clocks is then an error of the kernel, and not a hang that only
-/// a time limit ends.
+/// engine (TMA). A wait of more than 2^28 clock cycles then becomes an error of the kernel, and not
+/// a hang that only the time limit ends.
 const CHECKED: &str = "AUTOTUNE_CHECKED";
 
-/// The compiler's flags for an architecture.
+/// Returns the compiler's flags for an architecture.
 pub(crate) fn flags(architecture: &str) -> Vec<String> {
     let mut flags = vec![format!("--gpu-architecture={architecture}"), "--ptxas-options=-v".into()];
     if env::var_os(CHECKED).is_some_and(|value| !value.is_empty()) {
@@ -78,17 +79,18 @@ pub(crate) fn flags(architecture: &str) -> Vec<String> {
     flags
 }
 
-/// Compiles CUDA C to machine code of compute capability `sm` (times ten), for the architecture
-/// that it needs, in this process. May be called from many threads at once.
+/// Compiles CUDA C in this process to machine code for compute capability `sm` (times ten), with
+/// the architecture suffix that the source needs. May be called from many threads at once.
 pub fn compile(source: &str, sm: u32) -> Result<Compiled, CandidateError> {
     let compile = || Nvrtc::get(sm)?.compile(source, &flags(&architecture(source, sm)));
     compile().map_err(|message| CandidateError::Build { message })
 }
 
-/// Machine code of a kernel of this crate, compiled once on a machine and kept in the [cache
-/// folder](cache_folder): every worker process loads the same few.
+/// Returns the machine code of a kernel of this crate from the [cache folder](cache_folder),
+/// compiling it the first time: every worker process loads the same few kernels.
 pub(crate) fn cubin_of(source: &str, sm: u32) -> Result<Vec<u8>, CandidateError> {
-    // A driver takes what an NVRTC of its own version or an older one made.
+    // The key includes the driver's version: a driver loads only code made by an NVRTC of its own
+    // version or an older one.
     let driver = driver::version().map_or_else(|_| "none".into(), |version| version.to_string());
     let name = format!("cubin-sm_{sm}-{driver}-{:016x}", xxh3_64(source.as_bytes()));
     let file = cache_folder::find().map(|folder| folder.join(name));
@@ -103,23 +105,23 @@ pub(crate) fn cubin_of(source: &str, sm: u32) -> Result<Vec<u8>, CandidateError>
     Ok(cubin)
 }
 
-/// First bytes of a cubin, which is an ELF file.
+/// Magic number of an ELF file.
 const ELF: &[u8] = b"\x7fELF";
 
-/// The compiler and its version; in one line why there is none that compiles for compute capability
-/// `sm` (times ten).
+/// Returns the name and version of the compiler for compute capability `sm` (times ten), or, in one
+/// line, the reason that there is none.
 pub fn compiler_for(sm: u32) -> Result<String, String> {
     Ok(Nvrtc::get(sm)?.title())
 }
 
 type Program = *mut c_void;
-/// NVRTC's result: 0 is success.
+/// Result code of NVRTC: 0 is success.
 type Status = c_int;
 
-/// The library and its functions, as `nvrtc.h` declares them.
+/// Loaded NVRTC library with the functions that `nvrtc.h` declares.
 struct Nvrtc {
     version: Version,
-    /// Compute capabilities (times ten) that it compiles for, ascending.
+    /// Supported compute capabilities (times ten), ascending.
     architectures: Vec<u32>,
     create: unsafe extern "C" fn(
         *mut Program,
@@ -141,8 +143,8 @@ type BytesOf = unsafe extern "C" fn(Program, *mut usize) -> Status;
 type ContentOf = unsafe extern "C" fn(Program, *mut c_char) -> Status;
 
 impl Nvrtc {
-    /// The compiler for compute capability `sm` (times ten), looked for when it is first asked for;
-    /// why there is none.
+    /// Returns the compiler for compute capability `sm` (times ten), or the reason that there is
+    /// none. The search is done once per capability.
     fn get(sm: u32) -> Result<&'static Self, String> {
         static FOUND: Mutex<BTreeMap<u32, Result<&'static Nvrtc, String>>> = Mutex::new(BTreeMap::new());
         let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,17 +165,19 @@ impl Nvrtc {
         Err(absence(sm, driver, &refused))
     }
 
-    /// The library of a name or path. It stays loaded, as several may be, so that their functions
-    /// are nobody else's.
+    /// Loads the library of a name or path. It stays loaded for the life of the process.
+    /// `RTLD_LOCAL` keeps the symbols of several loaded versions apart.
     fn load(path: &Path) -> Result<Self, String> {
         let open = |path: &Path| {
-            // SAFETY: NVRTC and its built-in functions may be loaded by any program.
+            // SAFETY: the initialisers of NVRTC and of its built-in functions have no
+            // preconditions.
             unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|e| words(&e))
         };
         let library: &'static Library = Box::leak(Box::new(open(path)?));
         // SAFETY: the library is NVRTC.
         let nvrtc = unsafe { Self::of(library) }?;
-        // The compiler looks for its built-in functions by name, and finds what is loaded already.
+        // NVRTC opens its built-ins library by name, and the loader returns one that is already
+        // loaded. Loading it here by path makes it the one of this version.
         let builtins = path.with_file_name(format!("libnvrtc-builtins.so.{}", nvrtc.version));
         if builtins.is_file() {
             std::mem::forget(open(&builtins)?);
@@ -185,12 +189,14 @@ impl Nvrtc {
     ///
     /// The library must be NVRTC.
     unsafe fn of(library: &'static Library) -> Result<Self, String> {
-        // SAFETY: the types are those of `nvrtc.h`; every pointer is to enough memory.
+        // SAFETY: the function types are those of `nvrtc.h`, and every pointer refers to enough
+        // writable memory.
         unsafe {
             let ask: unsafe extern "C" fn(*mut c_int, *mut c_int) -> Status = function(library, c"nvrtcVersion")?;
             let [mut major, mut minor] = [0; 2];
             success("nvrtcVersion", ask(&mut major, &mut minor))?;
             let [major, minor] = [major, minor].map(|number| u32::try_from(number).unwrap_or(0));
+
             let count: unsafe extern "C" fn(*mut c_int) -> Status = function(library, c"nvrtcGetNumSupportedArchs")?;
             let list: unsafe extern "C" fn(*mut c_int) -> Status = function(library, c"nvrtcGetSupportedArchs")?;
             let mut number = 0;
@@ -199,6 +205,7 @@ impl Nvrtc {
             success("nvrtcGetSupportedArchs", list(architectures.as_mut_ptr()))?;
             let mut architectures: Vec<u32> = architectures.into_iter().filter_map(|sm| sm.try_into().ok()).collect();
             architectures.sort_unstable();
+
             Ok(Self {
                 version: Version { major, minor },
                 architectures,
@@ -217,7 +224,8 @@ impl Nvrtc {
         format!("NVRTC {}", self.version)
     }
 
-    /// Why it does not do for compute capability `sm` and the driver, if that is so.
+    /// Fails if the library does not support compute capability `sm` or makes code that is too new
+    /// for the driver.
     fn check(&self, sm: u32, driver: Option<Version>) -> Result<(), String> {
         let title = self.title();
         if let Some(driver) = driver.filter(|driver| driver.major < self.version.major) {
@@ -238,11 +246,11 @@ impl Nvrtc {
         let flags: Vec<*const c_char> = flags.iter().map(|flag| flag.as_ptr()).collect();
         let mut program: Program = ptr::null_mut();
         let (name, none) = (c"kernel.cu".as_ptr(), ptr::null());
-        // SAFETY: the texts end in NUL and outlive the call; there are no headers.
+        // SAFETY: the strings are NUL-terminated and outlive the call; there are no headers.
         let created = unsafe { (self.create)(&mut program, source.as_ptr(), name, 0, none, none) };
         success("nvrtcCreateProgram", created)?;
-        // SAFETY: the program was created above and is destroyed only here; there are as many flags
-        // as said.
+        // SAFETY: the program was created above and is destroyed only here; `flags` has the length
+        // that is passed.
         unsafe {
             let compiled = (self.compile)(program, flags.len() as c_int, flags.as_ptr());
             let log = content(program, self.log_bytes, self.log);
@@ -255,18 +263,18 @@ impl Nvrtc {
     }
 }
 
-/// What the loader says of a library.
+/// Returns the loader's message, without the wrapper of `libloading`.
 fn words(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// True if the loader knows no library of that name.
+/// Returns true if the loader did not find a library of that name.
 fn is_not_found(name: &Path, reason: &str) -> bool {
     name.parent().is_some_and(|folder| folder.as_os_str().is_empty())
         && reason.contains(&format!("{}: cannot open shared object file", name.display()))
 }
 
-/// Why there is no compiler for compute capability `sm` (times ten), and what to install.
+/// Explains why there is no compiler for compute capability `sm` (times ten), and what to install.
 fn absence(sm: u32, driver: Option<Version>, refused: &[String]) -> String {
     let install = |which: &str| {
         format!(
@@ -285,16 +293,16 @@ fn absence(sm: u32, driver: Option<Version>, refused: &[String]) -> String {
 ///
 /// `F` must be the type of the function, which lives as long as the library.
 unsafe fn function<F: Copy>(library: &'static Library, name: &CStr) -> Result<F, String> {
-    // SAFETY: as the caller has promised.
+    // SAFETY: the caller guarantees the type, and `library` is never unloaded.
     unsafe { library.get::<F>(name.to_bytes_with_nul()) }.map(|f| *f).map_err(|e| words(&e))
 }
 
 /// # Safety
 ///
-/// The functions must tell the size of something of the program, and write it.
+/// The functions must be NVRTC's size and content functions for the same result of `program`.
 unsafe fn content(program: Program, bytes_of: BytesOf, content_of: ContentOf) -> Result<Vec<u8>, String> {
     let mut bytes = 0;
-    // SAFETY: as the caller has promised; the memory has the size that was told.
+    // SAFETY: the caller guarantees the functions, and the memory has the size that NVRTC returned.
     unsafe {
         success("nvrtcGet..Size", bytes_of(program, &mut bytes))?;
         let mut content = vec![0u8; bytes];

@@ -1,32 +1,33 @@
-//! How candidates are built and timed.
+//! Options for building and timing candidates.
 
 use autotune_ir::Target;
 use autotune_measurement::Backend;
 use serde::{Deserialize, Serialize};
 
-/// How a kernel is timed. The defaults suit kernels of 10 µs to 100 ms on CPUs.
+/// Parameters of timing a kernel. The defaults suit kernels of 10 µs to 100 ms on CPUs.
 ///
-/// They are as short as search allows: a search can bear noise, since the best few are raced
-/// against each other in the end. What disturbs a machine lasts longer than any floor worth waiting
-/// for: floors of 2, 4, 6 and 10 ms put equally many pairs of kernels that are more than 1 % apart
-/// in the right order. That is what [`autotune_measurement::RunSecs::slowdown`] is for.
+/// Timing is as short as the search allows. A search tolerates noise, because its best few
+/// candidates are raced against each other at the end. A longer floor does not help, since
+/// disturbances of the machine last longer than any affordable floor: floors of 2, 4, 6 and 10 ms
+/// order equally many pairs of kernels that are more than 1 % apart correctly.
+/// [`autotune_measurement::RunSecs::slowdown`] corrects for disturbances instead.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimingOptions {
-    /// Untimed runs go on for this long.
+    /// Seconds of untimed runs before timing.
     pub warmup_secs: f64,
-    /// A repeat takes at least this long: a shorter kernel runs several times in it, so that
-    /// reading the clock, or the launch of the first, costs next to nothing.
+    /// Least seconds of a repeat. A shorter kernel runs several times per repeat, so that the cost
+    /// of reading the clock or of the first launch is negligible.
     pub repeat_secs: f64,
-    /// Timed repeats go on for at least this long.
+    /// Least seconds of timed repeats in total.
     pub floor_secs: f64,
     /// Fewest repeats, unless the candidate is stopped early or takes twenty times `floor_secs`.
     pub min_repeats: usize,
-    /// Most repeats.
+    /// Largest number of repeats, even if `floor_secs` is not reached.
     pub max_repeats: usize,
-    /// A candidate whose fastest run, over the warm-up and three repeats, is slower than this many
-    /// times the incumbent is stopped; after one repeat if it is twice as slow again, and right
-    /// after the warm-up if it is four times as slow. It is not run again on a fresh output then;
-    /// its last output is still compared.
+    /// Factor over the incumbent's time beyond which a candidate is stopped early. Its fastest run
+    /// over the warm-up and three repeats counts; at twice the factor one repeat is enough, at four
+    /// times the warm-up. A stopped candidate is not run again on a fresh output, but its last
+    /// output is still compared.
     pub stop_factor: f64,
 }
 
@@ -44,8 +45,8 @@ impl Default for TimingOptions {
 }
 
 impl TimingOptions {
-    /// The defaults for a target. On GPUs the warm-up is long enough for the clock to rise, and a
-    /// repeat has enough launches in a row that the device, not the launching, is timed.
+    /// Returns the defaults for a target. On GPUs the warm-up is long enough for the clock rate to
+    /// rise, and a repeat has enough launches in a row to time the device and not the launching.
     pub fn for_target(target: &Target) -> Self {
         match target {
             Target::Cpu(_) => Self::default(),
@@ -54,20 +55,21 @@ impl TimingOptions {
     }
 }
 
-/// What a measurer may spend on a candidate, and how it times.
+/// Resource limits for measuring a candidate, and timing parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasureOptions {
-    /// How kernels are timed.
+    /// Parameters of the timing loop.
     pub timing: TimingOptions,
-    /// How candidates are turned into code.
+    /// Method by which candidates are turned into code.
     pub backend: Backend,
-    /// Wall-clock limit of one compiler run.
+    /// Wall-clock limit of one compiler run, in seconds.
     pub build_limit_secs: f64,
-    /// Wall-clock limit in the worker, loading, checking and timing together; as much again may
-    /// pass before, for a GPU to be opened. Making operands and reference counts for neither. A
-    /// workload whose kernels take seconds gets more: ten runs of its fastest so far.
+    /// Wall-clock limit in the worker for loading, checking and timing together, in seconds.
+    /// Opening a GPU beforehand may take as long again. Making operands and the reference does not
+    /// count. A workload whose kernels take seconds gets more: ten runs of its fastest kernel so
+    /// far.
     pub run_limit_secs: f64,
-    /// Memory a CPU's kernel may allocate beyond its buffers.
+    /// Bytes that a CPU kernel may allocate beyond its buffers.
     pub memory_slack_bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A workload with operands and the right answer.
+//! Workload with operands and its expected output.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
@@ -15,11 +15,12 @@ use ndarray::ArrayD;
 
 use crate::expected::Expected;
 
-/// The operands' seed: every measurement of a workload uses the same.
+/// Seed of the operands: every measurement of a workload uses the same operands.
 const SEED: u64 = 0x0a07_07e5;
 
-/// Random operands of a workload, none of which lets a wrong kernel pass, and the output for them.
-/// What of the output of a large workload is compared, each process draws for itself.
+/// Random operands of a workload and the expected output for them. The operands are chosen so that
+/// no wrong kernel passes. Large outputs are compared by samples, which each process draws for
+/// itself.
 pub(crate) struct Problem {
     workload: Workload,
     operands: Operands,
@@ -27,7 +28,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// Draws the operands and computes the reference, on every core.
+    /// Draws the operands and computes the reference, on all cores.
     pub(crate) fn new(workload: &Workload) -> Result<Self, OutOfMemory> {
         let operands = Operands::try_random(workload.spec(), SEED)?;
         let reference = match Reference::new(workload, &operands, drawing_seed()) {
@@ -42,20 +43,20 @@ impl Problem {
         &self.workload
     }
 
-    /// Bytes of the tensors.
+    /// Returns the bytes of operands and reference.
     pub(crate) fn bytes(&self) -> usize {
         let known = self.reference.exact().into_iter().chain(self.reference.rests());
         size_of::<f32>() * self.operands.iter().chain(known).map(|tensor| tensor.len()).sum::<usize>()
     }
 
-    /// The elements of the operand of a role in the order in which `layout` puts them into memory;
-    /// `None` if the workload has none.
+    /// Returns the elements of an operand in the order in which `layout` stores them; `None` if the
+    /// workload has no operand of that role.
     pub(crate) fn operand(&self, role: Role, layout: Layout) -> Result<Option<Cow<'_, [f32]>>, CandidateError> {
         self.operands.find(role).map(|tensor| arranged(tensor, role, layout)).transpose()
     }
 
-    /// The output that is right, in the same way, as a memory holds it in elements of a type;
-    /// `None` if only samples of it are known.
+    /// Returns the expected output, in memory order of `layout` and converted to `dtype`; `None` if
+    /// only samples of it are known.
     pub(crate) fn output(&self, layout: Layout, dtype: DType) -> Result<Option<Words<'_>>, CandidateError> {
         let of = |tensor| arranged(tensor, Role::Output, layout);
         let Some(values) = self.reference.exact().map(of).transpose()? else { return Ok(None) };
@@ -68,7 +69,7 @@ impl Problem {
         }))
     }
 
-    /// What outputs in a layout are compared with.
+    /// Returns the expected output for comparison with outputs in `layout`.
     pub(crate) fn expected(&self, layout: Layout) -> Result<Expected, CandidateError> {
         let shape =
             physical_shape(&self.reference.shape(), layout).map_err(|e| misfit(Role::Output, &e.to_string()))?;
@@ -85,12 +86,12 @@ fn arranged(tensor: &ArrayD<f32>, role: Role, layout: Layout) -> Result<Cow<'_, 
     Ok(Cow::Owned(elements))
 }
 
-/// Elements of a tensor as a memory holds them.
+/// Elements of a tensor in their representation in memory.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Words<'a> {
-    /// As f32.
+    /// Elements of type f32.
     Values(Cow<'a, [f32]>),
-    /// Of another type.
+    /// Elements of another type, packed into 32-bit words.
     Converted(Vec<u32>),
 }
 
@@ -103,19 +104,19 @@ impl Words<'_> {
     }
 }
 
-/// Values as a memory holds them in elements of a type.
+/// Converts values to their representation in memory as elements of `dtype`.
 pub(crate) fn words(values: Cow<'_, [f32]>, dtype: DType) -> Words<'_> {
     if dtype.is_word() { Words::Values(values) } else { Words::Converted(dtype.words(&values)) }
 }
 
-/// Decides what of large outputs this process compares.
+/// Returns the seed by which this process samples large outputs, random per process.
 fn drawing_seed() -> u64 {
     static DRAWN: OnceLock<u64> = OnceLock::new();
     *DRAWN.get_or_init(|| RandomState::new().hash_one(SEED))
 }
 
-/// Bytes that measuring a workload takes at least: operands, each also in a layout, the reference,
-/// one output, and packed weights. `usize::MAX` if there is no such number.
+/// Returns a lower bound of the bytes that measuring a workload takes: operands, each also in
+/// another layout, the reference, one output, and packed weights. `usize::MAX` on overflow.
 pub(crate) fn needed_bytes(workload: &Workload) -> usize {
     let len = |shape: &[usize]| shape.iter().fold(1usize, |len, &extent| len.saturating_mul(extent));
     let given = |tensor: &Tensor| len(&tensor.shape).saturating_mul(if tensor.is_constant() { 3 } else { 2 });
@@ -125,7 +126,7 @@ pub(crate) fn needed_bytes(workload: &Workload) -> usize {
     elements.saturating_mul(4).saturating_add(reference_bytes)
 }
 
-/// `len` zeros.
+/// Returns `len` zeros, or an error if memory is short.
 fn zeros(len: usize) -> Result<Vec<f32>, CandidateError> {
     let mut elements = Vec::new();
     let no_memory =
@@ -135,7 +136,8 @@ fn zeros(len: usize) -> Result<Vec<f32>, CandidateError> {
     Ok(elements)
 }
 
-/// A plan that is not one of the workload: what lowering made cannot be run.
+/// Returns the error for a plan that does not fit the workload: lowering made a kernel that cannot
+/// run.
 pub(crate) fn misfit(role: Role, what: &str) -> CandidateError {
     CandidateError::Lower { message: format!("the plan's buffer for {role}: {what}").to_lowercase() }
 }
@@ -178,7 +180,7 @@ mod tests {
         assert_eq!(words(bias, DType::I32), Words::Converted(as_integers));
     }
 
-    /// A tile of a large product that is wrong, whatever of it is compared.
+    /// Checks that a wrong tile of a large product is found, whatever samples are drawn.
     #[test]
     fn a_wrong_tile_of_a_large_output_is_found() {
         let error = |expected: &Expected, output: &[f32]| expected.error(output, &divide);
@@ -202,7 +204,7 @@ mod tests {
         }
     }
 
-    /// A product by another way than the reference's.
+    /// Computes the product by an implementation independent of the reference.
     fn right_product(operands: &Operands, is_linear: bool) -> Vec<f32> {
         let matrix = |tensor: &ArrayD<f32>| tensor.index_axis(ndarray::Axis(0), 0).to_owned();
         let [left, right] =
@@ -225,7 +227,7 @@ mod tests {
         assert!(needed(&format!("{product},add")) > needed(product));
         let large = needed("conv2d:c=4096,h=512,w=512,o=64,k=3,p=1");
         assert!((8usize << 30..10 << 30).contains(&large), "{large}");
-        // Of a large output, little is kept.
+        // A large output is compared by samples, so that its reference takes little memory.
         assert!(needed("matmul:m=16384,n=16384,k=16384") < 7 << 30);
     }
 }

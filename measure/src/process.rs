@@ -1,4 +1,4 @@
-//! Child processes that must not outlive their time.
+//! Child processes with a time limit.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -6,11 +6,11 @@ use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a child is looked at.
+/// Interval at which a child process is polled.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Runs a command in a process group of its own; `None` if it ran longer than `limit` and the group
-/// was killed.
+/// Runs a command in its own process group. Returns `None` if it ran longer than `limit` and the
+/// group was killed.
 pub(crate) fn run_with_limit(command: &mut Command, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let mut child = command.process_group(0).spawn()?;
     let start = Instant::now();
@@ -27,23 +27,23 @@ pub(crate) fn run_with_limit(command: &mut Command, limit: Duration) -> io::Resu
     }
 }
 
-/// Kills every process of the group led by `leader`, a child that was not waited for yet.
+/// Kills every process of the group led by `leader`, a child process that was not waited for yet.
 pub(crate) fn kill_group(leader: u32) {
     if let Ok(leader @ 1..) = libc::pid_t::try_from(leader) {
-        // SAFETY: kill only sends a signal. The leader is still ours to wait for, so that its
-        // number names no other group.
+        // SAFETY: kill only sends a signal. The leader was not waited for yet, so its process id is
+        // not reused for another group.
         unsafe { libc::kill(-leader, libc::SIGKILL) };
     }
 }
 
-/// A duration from seconds that came from options: negative or not a number counts as 0, too large
-/// as a century.
+/// Converts seconds from options to a duration: negative numbers and NaN become 0, too large ones a
+/// century.
 pub(crate) fn duration(secs: f64) -> Duration {
     const CENTURY_SECS: f64 = 3.15e9;
     Duration::from_secs_f64(if secs.is_nan() { 0.0 } else { secs.clamp(0.0, CENTURY_SECS) })
 }
 
-/// What `work` yields, and the seconds that it took.
+/// Runs `work` and returns its result and the seconds it took.
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let start = Instant::now();
     let value = work();

@@ -1,6 +1,6 @@
-//! What a measurer and its worker say to each other over the worker's standard input and output. A
-//! message is two lengths (32 bits, little endian), a text in JSON of the first, and raw bytes of
-//! the second: code.
+//! Messages between a measurer and its worker, over the worker's standard input and output. A
+//! message consists of two lengths (32 bits, little-endian), JSON text of the first length, and raw
+//! bytes (code) of the second.
 //!
 //! Other transports can send kernels in the same form, [`Job`], and results as JSON:
 //!
@@ -16,7 +16,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Whoever runs a kernel that came over a wire runs foreign code: take it only from whom you trust.
+//! Running a kernel received over a transport means running foreign code: accept it only from
+//! trusted senders.
 
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -38,10 +39,10 @@ mod version;
 
 pub(crate) use version::version;
 
-/// Largest message; more is noise that something else wrote.
+/// Most bytes of a message part; a larger length means that another program wrote to the stream.
 const MAX_BYTES: u32 = 64 << 20;
 
-/// A kernel to be run, whose code is among the raw bytes of a message.
+/// Kernel to run, whose code is among the raw bytes of a message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     pub(crate) workload: Workload,
@@ -51,21 +52,21 @@ pub struct Job {
     code: CodePlace,
 }
 
-/// Where the code of a job is.
+/// Location of a job's code.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum CodePlace {
-    /// In a shared object.
+    /// Path of a shared object.
     Library(PathBuf),
-    /// Among the raw bytes of the message.
+    /// Range of machine code among the raw bytes, with its entry points.
     Machine { bytes: Range<usize>, code_bytes: usize, entries: Vec<usize> },
-    /// Among them, too: a CUDA device's.
+    /// Range of a CUDA binary among the raw bytes.
     Cubin(Range<usize>),
-    /// Among them, too: source.
+    /// Range of OpenCL source among the raw bytes.
     OpenCl(Range<usize>),
 }
 
 impl Job {
-    /// Returns the job of running `built`. Appends its code to `raw`.
+    /// Returns the job that runs `built`. Appends its code to `raw`.
     pub fn new(built: &Built, raw: &mut Vec<u8>) -> Self {
         let mut place = |bytes: &[u8]| {
             let start = raw.len();
@@ -85,7 +86,8 @@ impl Job {
         Self { workload: workload.clone(), target, plan, tolerance: *tolerance, code }
     }
 
-    /// Returns the kernel with its code from the message's raw bytes; `None` if these are too few.
+    /// Returns the kernel with its code from the message's raw bytes; `None` if the code is
+    /// incomplete.
     pub fn built(&self, raw: &[u8]) -> Option<Built> {
         let code = match &self.code {
             CodePlace::Library(path) => Code::Library(path.clone()),
@@ -103,7 +105,7 @@ impl Job {
     }
 }
 
-/// What to do.
+/// Request from the measurer to its worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) timing: TimingOptions,
@@ -111,8 +113,8 @@ pub(crate) struct Request {
     pub(crate) task: Task,
 }
 
-/// One kernel alone, several in turns, what a GPU can do at best, or CUDA C for a compute
-/// capability (times ten).
+/// Task of a request: time one kernel, race several, measure a GPU's ceilings, or compile CUDA C
+/// for a compute capability (times ten).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
     Time { job: Box<Job>, incumbent_secs: Option<f64> },
@@ -121,31 +123,30 @@ pub(crate) enum Task {
     Compile { source: String, sm: u32 },
 }
 
-/// What the worker says: `Hello` once, then for each request `Started` and `Done`, `Ceilings` or
-/// `Compiled`, or `NoMemory` or `Failed`.
+/// Response of the worker. It sends `Hello` once. To each request it sends `Started` and then
+/// `Done`, `Ceilings` or `Compiled`; or it sends `NoMemory` or `Failed`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Response {
-    /// Ready.
+    /// Sent once: the worker is ready for requests.
     Hello { version: u64 },
-    /// Operands and reference are still being made, which may take long and is no kernel's doing:
-    /// time begins anew.
+    /// Operands and reference are still being made. This may take long and is not a kernel's fault,
+    /// so the measurer's time limit starts again.
     Preparing,
-    /// From here on a death is the doing of the kernel, or of its source.
+    /// From now on a crash is the fault of the kernel or of its source.
     Started { memory: MemoryAtStart },
-    /// One outcome per job, and whether a kernel may have left something behind that harms the
-    /// next.
+    /// One outcome per job, and whether a kernel may have damaged the process or the device.
     Done { outcomes: Vec<Result<RunSecs, CandidateError>>, is_spoilt: bool },
-    /// What the GPU can do.
+    /// Ceilings of the GPU.
     Ceilings { ceilings: Ceilings },
-    /// Machine code, or what the compiler says.
+    /// Machine code, or the compiler's error.
     Compiled { outcome: Result<Compiled, CandidateError> },
-    /// Operands and reference need more memory than there is.
+    /// Operands and reference need more memory than is available.
     NoMemory { workload: Workload, needed_bytes: usize, available_bytes: usize },
-    /// The request cannot be carried out; not a kernel's fault.
+    /// The request cannot be carried out, for a reason that is not a kernel's fault.
     Failed { message: String },
 }
 
-/// Writes one message.
+/// Writes one message and flushes the stream.
 ///
 /// # Errors
 /// If text or raw bytes are longer than 64 MiB, or the stream fails.
@@ -163,7 +164,7 @@ pub fn send(to: &mut impl Write, message: &impl Serialize, raw: &[u8]) -> io::Re
     to.flush()
 }
 
-/// Reads one message and its raw bytes; `None` if the stream ends before it.
+/// Reads one message and its raw bytes; `None` if the stream ends before the message.
 ///
 /// # Errors
 /// If the stream ends within the message or fails, or the text is not of the type.
@@ -183,7 +184,8 @@ pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<(
     Ok(Some((serde_json::from_slice(&text)?, raw)))
 }
 
-/// So many bytes. Memory grows with what comes, not with what was announced.
+/// Reads exactly `len` bytes. The buffer grows with the received bytes, so a wrong length does not
+/// allocate memory.
 fn read_bytes(from: &mut impl Read, len: u32) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     match from.take(u64::from(len)).read_to_end(&mut bytes)? {

@@ -1,9 +1,9 @@
-//! A race: kernels timed in turns, a short while each, round after round, so that whatever disturbs
-//! the machine disturbs all of them.
+//! Race: kernels timed in turns, for a short while each, round after round, so that any disturbance
+//! of the machine affects all of them equally.
 //!
-//! A race has more racers than are worth timing to the end: after some rounds the slower half is
-//! dropped (successive halving). It has as many rounds as its budget of seconds allows, so that a
-//! race of kernels that take a second each ends, too.
+//! A race starts with more racers than are worth timing to the end; after some rounds the slower
+//! half is dropped (successive halving). The number of rounds follows from the budget in seconds,
+//! so that a race of kernels that take a second each ends, too.
 
 use autotune_measurement::{CandidateError, RunSecs};
 
@@ -12,33 +12,34 @@ use crate::loaded::Loaded;
 use crate::options::TimingOptions;
 use crate::timing::SLOW_SECS;
 
-/// Most rounds, and fewest of kernels that are not slow.
+/// Most rounds, and fewest rounds for kernels that are not slow.
 const ROUNDS: usize = 20;
 const MIN_ROUNDS: usize = 3;
 
-/// Parts of the rounds after which the slower half is dropped, and the least rounds before that.
+/// Fractions of the rounds after which the slower half is dropped, and the least number of rounds
+/// before that.
 const HALVINGS: [(f64, usize); 2] = [(0.15, 1), (0.3, 2)];
 
-/// Racers, besides the first, of whom none is dropped.
+/// Number of racers, besides the first, that are never dropped.
 const FINALISTS: usize = 4;
 
-/// Part of the time floor that a racer runs in each round.
+/// Fraction of the time floor that a racer runs in each round.
 const ROUND_FLOOR: f64 = 0.3;
 
-/// Kernels that take longer are not run once before each turn: what the kernel before them left in
-/// the caches is a small part of it.
+/// Seconds per run from which on a kernel is not run once before each turn: refilling the caches is
+/// then a small part of a run.
 const LONG_SECS: f64 = 0.02;
 
-/// A racer, its fastest run so far, and its times.
+/// Racer with its fastest run so far and its times.
 struct Lane<R> {
     racer: R,
     estimate_secs: f64,
     samples: Samples,
 }
 
-/// Races kernels in rounds that take `budget_secs` together at most, a few rounds if they take
-/// longer; checks each before and after. One outcome per racer; one that could not be loaded fails
-/// alone, and so does one that fails on the way.
+/// Races kernels in rounds that take `budget_secs` together at most, but a few rounds in any case.
+/// Checks each kernel before and after. Returns one outcome per racer; a racer that cannot be
+/// loaded or fails during the race fails alone.
 pub(crate) fn race<R: Loaded>(
     racers: Vec<Result<R, CandidateError>>,
     options: &TimingOptions,
@@ -71,13 +72,13 @@ fn start<R: Loaded>(mut racer: R, options: &TimingOptions) -> Result<Lane<R>, Ca
     Ok(Lane { racer, estimate_secs, samples: Samples::default() })
 }
 
-/// One racer's part of a round.
+/// Times one racer in one round.
 fn turn<R: Loaded>(lane: &mut Lane<R>, options: &TimingOptions) -> Result<(), CandidateError> {
     let round = TimingOptions { floor_secs: ROUND_FLOOR * options.floor_secs, min_repeats: 1, ..options.clone() };
     let mut clock = Clock::new(|runs| lane.racer.repeat(runs));
     let mut repeat = |runs| clock.repeat(runs);
 
-    // The kernel before this one left its own data in the caches.
+    // The kernel before this one left its own data in the caches, so run once before timing.
     if lane.estimate_secs < LONG_SECS {
         lane.estimate_secs = lane.estimate_secs.min(harness::settle(&round, lane.estimate_secs, &mut repeat));
     }
@@ -91,26 +92,28 @@ fn finish<R: Loaded>(mut lane: Lane<R>) -> Result<RunSecs, CandidateError> {
     Ok(RunSecs { kernel_secs: lane.racer.kernel_secs(), graph_runs: lane.racer.graph_runs(), ..run })
 }
 
-/// Seconds a run that a racer has taken so far; infinite if it failed.
+/// Returns a racer's time so far in seconds per run; infinite if it failed.
 fn so_far<R>(lane: &Result<Lane<R>, CandidateError>) -> f64 {
     lane.as_ref().map_or(f64::INFINITY, |lane| lane.samples.run_secs(0.0).run_secs)
 }
 
-/// How many rounds fit a budget, within bounds, given who is dropped on the way. `estimates` are
-/// the racers' seconds a run.
+/// Returns the number of rounds that fit the budget, within bounds, given the racers dropped on the
+/// way. `estimates` are the racers' seconds per run.
 fn rounds(options: &TimingOptions, estimates: &[f64], budget_secs: f64) -> usize {
     let turn_secs =
         |&secs: &f64| if secs < LONG_SECS { (2.0 * secs).max(ROUND_FLOOR * options.floor_secs) } else { secs };
+
     let mut turns_secs: Vec<f64> = estimates.iter().map(turn_secs).collect();
     turns_secs.sort_by(f64::total_cmp);
     let (stay, go) = turns_secs.split_at(turns_secs.len().min(FINALISTS + 1));
     let round_secs = stay.iter().sum::<f64>() + HALVINGS[1].0 * go.iter().sum::<f64>();
+
     let slowest_secs = estimates.iter().copied().fold(SLOW_SECS, f64::max);
     let least = ((MIN_ROUNDS as f64 * SLOW_SECS / slowest_secs) as usize).max(1);
     ((budget_secs / round_secs) as usize).clamp(least, ROUNDS)
 }
 
-/// Who runs in which round.
+/// State of a race's rounds: the racers still in the race.
 struct Rounds {
     racing: Vec<usize>,
     rounds: usize,
@@ -122,9 +125,9 @@ impl Rounds {
         Self { racing: (0..racers).collect(), rounds, next: 0 }
     }
 
-    /// Who runs in the next round, in which order: each round begins with another. `None` after the
-    /// last. The slower half, by the seconds a run that they took so far, is dropped on the way,
-    /// but never the first, with whom the others are compared.
+    /// Returns the racers of the next round in order, or `None` after the last round. Each round
+    /// begins with another racer. The slower half is dropped on the way, except the first racer,
+    /// with which the others are compared.
     fn next(&mut self, run_secs: impl Fn(usize) -> f64) -> Option<Vec<usize>> {
         let round = self.next;
         if round == self.rounds {
@@ -152,7 +155,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// A kernel of constant speed that fails from its `fails_at`-th call on.
+    /// Kernel of constant speed that fails from its `fails_at`-th call on.
     struct Steady<'a> {
         run_secs: f64,
         calls: usize,
@@ -241,7 +244,7 @@ mod tests {
         }
     }
 
-    /// The racers of each round, sorted.
+    /// Returns the racers of each round, sorted.
     fn sorted_rounds(racers: usize, rounds: usize, secs: impl Fn(usize) -> f64) -> Vec<Vec<usize>> {
         let mut rounds = Rounds::new(racers, rounds);
         let mut all = Vec::new();

@@ -1,16 +1,16 @@
-//! Kernels that tell how fast the machine is at the moment.
+//! Reference kernels, which show how fast the machine is at the moment.
 //!
 //! Other processes, and other guests of a virtual machine's host, slow kernels down by some per
-//! cent for tens of milliseconds to seconds, and to half their speed where two virtual cores come
-//! to share a real one. No floor of time averages that out, and a loop of arithmetic does not feel
-//! all of it. So the best kernel of a workload so far is timed just before and just after each
-//! other candidate: by how much it is slower than on a quiet machine, the candidate is taken to be,
-//! too.
+//! cent for tens of milliseconds to seconds. They halve the speed when two virtual cores share a
+//! physical one. No affordable time floor averages this out, and an arithmetic loop does not show
+//! all of it. Therefore the best kernel of a workload so far is timed just before and just after
+//! each other candidate. The candidate's slowdown is assumed to be the same as that kernel's
+//! slowdown relative to a quiet machine.
 //!
-//! Luck must not decide which kernel is the best: a moment that was faster than nine in ten of
-//! those of late is no quiet machine, and kernels differ in what slows them down. So a candidate
-//! that seems to beat the reference kernel has to do so in a duel, in turns with it, to take its
-//! place.
+//! Luck must not decide which kernel is the best. A moment that was faster than nine in ten recent
+//! ones may be a lucky outlier, and kernels differ in what slows them down. A candidate that seems
+//! to beat the reference kernel therefore has to beat it in a duel with interleaved timing before
+//! it replaces it.
 
 use std::collections::VecDeque;
 
@@ -20,35 +20,36 @@ use crate::harness::{quantile, runs_per_repeat};
 use crate::loaded::Loaded;
 use crate::options::TimingOptions;
 
-/// Repeats of a look, at most, and the seconds after which there are no more.
+/// Most repeats of a look (one short timing of the reference kernel), and the seconds after which
+/// it ends.
 const LOOK_REPEATS: usize = 3;
 const LOOK_SECS: f64 = 0.002;
-/// Looks that are remembered, the latest: a hundred trials and more, so that what is quiet does not
-/// change within seconds.
+/// Number of recent looks that are remembered: at two per trial more than a hundred trials, so that
+/// the estimate of the quiet machine does not change within seconds.
 pub(crate) const LOOKS: usize = 256;
-/// One look in this number was at a quiet machine. The less, the longer a first disturbed look is
-/// believed; the more, the longer a lucky one.
+/// Fraction of looks assumed to be on a quiet machine, as one in this number. A larger fraction
+/// trusts a disturbed first look for longer, a smaller one trusts a lucky look for longer.
 const QUIET_ONE_IN: usize = 10;
-/// A candidate becomes the reference kernel if it takes less than this part of the present one's
-/// time.
+/// A candidate replaces the reference kernel if it takes less than this fraction of its time.
 pub(crate) const FASTER: f64 = 0.97;
-/// Turns of a duel.
+/// Number of turns in a duel.
 const DUEL_TURNS: usize = 7;
-/// Beyond this, a moment's hiccup is likelier than a slow machine.
+/// Largest credible slowdown: above it, a short hiccup is more likely than a slow machine.
 pub(crate) const MAX_SLOWDOWN: f64 = 2.5;
-/// A kernel with operands, and its times of late, in seconds a run.
+/// Kernel with operands, and its recent times in seconds per run, latest first.
 pub(crate) struct ReferenceKernel<L> {
     kernel: L,
     pub(crate) looks: VecDeque<f64>,
 }
 
 impl<L: Loaded> ReferenceKernel<L> {
-    /// A kernel that took `run_secs` a run.
+    /// Makes a reference kernel from a kernel that took `run_secs` per run.
     pub(crate) fn new(kernel: L, run_secs: f64) -> Self {
         Self { kernel, looks: VecDeque::from([run_secs]) }
     }
 
-    /// One that takes `ratio` times as long takes its place; this one's kernel.
+    /// Replaces the kernel by one that takes `ratio` times as long, and returns the old one. The
+    /// recorded times are scaled by `ratio`.
     pub(crate) fn replace(&mut self, kernel: L, ratio: f64) -> L {
         self.looks.iter_mut().for_each(|secs| *secs *= ratio);
         std::mem::replace(&mut self.kernel, kernel)
@@ -62,19 +63,19 @@ impl<L: Loaded> ReferenceKernel<L> {
         self.kernel
     }
 
-    /// Seconds that the kernel takes on a quiet machine: a low quantile of its looks.
+    /// Returns the seconds per run on a quiet machine: a low quantile of the recent times.
     pub(crate) fn quiet_secs(&self) -> f64 {
         let mut looks = Vec::from_iter(self.looks.iter().copied());
         looks.sort_by(f64::total_cmp);
         looks.get(looks.len() / QUIET_ONE_IN).copied().unwrap_or(f64::NAN)
     }
 
-    /// Seconds of all its runs so far.
+    /// Returns the seconds of all runs so far.
     pub(crate) fn kernel_secs(&self) -> f64 {
         self.kernel.kernel_secs()
     }
 
-    /// Times longer that the kernel takes now than on a quiet machine.
+    /// Times the kernel and returns the slowdown relative to a quiet machine.
     pub(crate) fn slowdown(&mut self, options: &TimingOptions) -> Result<f64, CandidateError> {
         let quiet_secs = self.quiet_secs();
         let now_secs = look(&mut self.kernel, quiet_secs, options)?;
@@ -83,9 +84,10 @@ impl<L: Loaded> ReferenceKernel<L> {
         Ok(credible(now_secs / quiet_secs))
     }
 
-    /// How many times longer than this kernel `rival` takes, which took `run_secs` on a machine
-    /// `slowdown` times slower than a quiet one, and that slowdown. If it seems to win, the two are
-    /// timed in turns, and the median over the turns tells.
+    /// Returns how many times as long as this kernel `rival` takes, and the slowdown of the machine
+    /// while the rival was timed. The rival took `run_secs` when the machine was `slowdown` times
+    /// slower than a quiet one. If the rival seems to win, both are timed in turns, and the median
+    /// ratio decides.
     pub(crate) fn compare(
         &mut self,
         rival: &mut L,
@@ -106,12 +108,13 @@ impl<L: Loaded> ReferenceKernel<L> {
     }
 }
 
-/// A slowdown, as far as it is to be believed.
+/// Clamps a slowdown to the credible range.
 fn credible(slowdown: f64) -> f64 {
     slowdown.clamp(1.0, MAX_SLOWDOWN)
 }
 
-/// The fastest of a few repeats of a kernel that takes about `run_secs`, in seconds a run.
+/// Returns the fastest of a few repeats of a kernel that takes about `run_secs`, in seconds per
+/// run.
 fn look(kernel: &mut impl Loaded, run_secs: f64, options: &TimingOptions) -> Result<f64, CandidateError> {
     let runs = runs_per_repeat(options, run_secs);
     let (mut elapsed, mut fastest) = (0.0, f64::INFINITY);

@@ -1,4 +1,4 @@
-//! The reference kernel of each workload: which one it is.
+//! Reference kernel of each workload, and its replacement by better kernels.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use crate::options::TimingOptions;
 use crate::reference_kernel::{FASTER, ReferenceKernel};
 use crate::timing::{self, Timing};
 
-/// A kernel that takes as long is disturbed by the mean of what happens meanwhile, and to time
-/// another beside it, and in duels, would take many times as long as timing it: such kernels are
-/// timed by themselves.
+/// Seconds per run from which on kernels are timed without a reference kernel. Short disturbances
+/// average out over such a run, and timing a reference kernel and duels would multiply the
+/// measuring time.
 const LONG_SECS: f64 = 0.05;
-/// Most bytes of reference kernels that are kept.
+/// Limit in bytes for the buffers of all reference kernels.
 const KEPT_BYTES: usize = 512 << 20;
 
-/// The reference kernels of workloads.
+/// Reference kernels by workload.
 pub(crate) struct ReferenceKernels<L>(HashMap<Workload, ReferenceKernel<L>>);
 
 impl<L> Default for ReferenceKernels<L> {
@@ -27,8 +27,8 @@ impl<L> Default for ReferenceKernels<L> {
 }
 
 impl<L: Loaded> ReferenceKernels<L> {
-    /// Checks and times a kernel of `workload` beside its reference kernel. Hands back the kernel
-    /// that is not needed any more.
+    /// Checks and times a kernel of `workload` with its reference kernel, and replaces that if the
+    /// kernel is better. Returns the kernel that is no longer needed.
     pub(crate) fn measure(
         &mut self,
         workload: &Workload,
@@ -48,6 +48,8 @@ impl<L: Loaded> ReferenceKernels<L> {
             _ => Some(kernel),
         };
 
+        // Over the limit all reference kernels are dropped; each workload's next kernel replaces
+        // them.
         if self.0.values().map(|reference| reference.kernel().bytes()).sum::<usize>() > KEPT_BYTES {
             self.0.clear();
         }
@@ -56,7 +58,8 @@ impl<L: Loaded> ReferenceKernels<L> {
     }
 }
 
-/// True for a kernel that is to be the reference kernel: it beat the present one, if there is one.
+/// Returns true for a kernel that should become the reference kernel: short enough, timed
+/// completely, and faster than the present one, if there is one.
 fn is_better(Timing { run, ratio }: &Timing) -> bool {
     ratio.is_none_or(|ratio| ratio < FASTER) && run.run_secs < LONG_SECS && !run.stopped_early
 }
@@ -77,7 +80,7 @@ mod tests {
 
     type Kernels = ReferenceKernels<Trial<Cpu>>;
 
-    /// The default kernel of a workload, with operands.
+    /// Returns the default kernel of a workload, with operands.
     fn kernel(workload: &str) -> (Workload, Trial<Cpu>) {
         let (workload, target) = (workload.parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
         let config = ScheduleSpace::new(&workload, &target).default_config();
@@ -85,13 +88,13 @@ mod tests {
         let built = builder.build(&[Candidate::new(&workload, &target, config)]).unwrap().remove(0).outcome.unwrap();
         let problem = Problem::new(&workload).unwrap();
         let resident = Rc::new(Resident::new(Cpu::pinned(1), Box::new(HostChecks), usize::MAX));
-        // SAFETY: the default config's kernel is made by the code generator.
+        // SAFETY: the kernel was made by the code generator from the default config.
         let trial = unsafe { Trial::new(&resident, &problem, &built) };
         (workload, trial.unwrap())
     }
 
-    /// Measures a kernel beside the reference kernel of `of`; what it says, and whether a kernel
-    /// came back.
+    /// Measures a kernel with the reference kernel of `of`. Returns the times, and whether a kernel
+    /// was returned.
     fn measure(
         reference_kernels: &mut Kernels,
         of: &Workload,
@@ -119,19 +122,19 @@ mod tests {
         let (run, spare) = measure_small(&mut reference_kernels, None);
         assert_eq!((run.slowdown, spare), (1.0, false));
         assert_eq!(only(&mut reference_kernels).looks, [run.run_secs]);
-        // As if the machine were many times slower than it was, and then many times faster.
+        // Simulates a machine that became many times slower, and then many times faster.
         only(&mut reference_kernels).looks = [1e-3 * run.run_secs; 9].into();
         let (run, spare) = measure_small(&mut reference_kernels, None);
         assert_eq!((run.slowdown, spare), (MAX_SLOWDOWN, true));
         only(&mut reference_kernels).looks = [1e3 * run.run_secs; LOOKS].into();
         let (run, spare) = measure_small(&mut reference_kernels, None);
         assert_eq!((run.slowdown, spare), (1.0, true));
-        // What was seen just before and just after is remembered, so much and no more, and makes no
-        // quiet machine.
+        // The looks just before and just after are recorded, up to the limit, but are too few to
+        // change the estimate of a quiet machine.
         let reference_kernel = only(&mut reference_kernels);
         let looks = &reference_kernel.looks;
         assert!(looks.len() == LOOKS && looks[1] < looks[2] && looks[2] == reference_kernel.quiet_secs());
-        // But more than one look in ten do.
+        // More than one fast look in ten changes it.
         reference_kernel.looks.extend([run.run_secs; LOOKS / 8]);
         assert!(reference_kernel.quiet_secs() <= run.run_secs);
     }
@@ -142,7 +145,7 @@ mod tests {
         let (workload, slow) = kernel("matmul:m=128,n=64,k=64");
         let (first, spare) = measure(&mut reference_kernels, &workload, slow, None);
         assert!(!spare);
-        // Not what the workload asks for, but much faster.
+        // This kernel computes another workload, but much faster.
         let (_, fast) = kernel("matmul:m=5,n=7,k=9");
         let (run, spare) = measure(&mut reference_kernels, &workload, fast, Some(first.run_secs));
         assert!(spare && run.run_secs < 0.5 * first.run_secs, "{run:?} {first:?}");

@@ -1,23 +1,23 @@
-//! Many runs in a row, started as one where a device can do that.
+//! Timing of many runs in a row, launched as one recording where a device supports it.
 //!
-//! A kernel of a few microseconds runs faster than a host starts it. Runs are therefore recorded
-//! (on CUDA into a graph), and what is timed is the replay of recordings of [`GRAPH_RUNS`] runs
-//! each: the work of the device and its own gaps between kernels, not the launching. Libraries that
-//! kernels are compared with are timed in the same way.
+//! A kernel of a few microseconds runs faster than a host launches it. Runs are therefore recorded
+//! (on CUDA into a graph), and the replay of recordings of [`GRAPH_RUNS`] runs each is timed. This
+//! measures the device's work and its own gaps between kernels, but not the launching. Other
+//! libraries that kernels are compared with are timed in the same way.
 
 use autotune_runtime::{Device, DeviceError};
 
-/// Runs in a recording, at most: enough to hide the launch of the first.
+/// Most runs in a recording: enough to hide the launch of the first.
 pub(crate) const GRAPH_RUNS: usize = 20;
 
-/// The recording of one kernel's runs.
+/// Recording of runs of one kernel.
 pub(crate) struct Replays<D: Device> {
-    /// Number of runs in it.
+    /// Number of runs in the recording, and the recording.
     recorded: Option<(usize, D::Recording)>,
     is_refused: bool,
 }
 
-/// Seconds of some runs.
+/// Number of runs and the seconds they took in total.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
     pub(crate) runs: usize,
@@ -29,8 +29,8 @@ impl<D: Device> Replays<D> {
         Self { recorded: None, is_refused: false }
     }
 
-    /// The device's seconds of `runs` runs, or a few more so that they are whole recordings; `run`
-    /// starts one.
+    /// Times `runs` runs by the device's clock, rounded up to whole recordings; `run` launches one
+    /// run.
     pub(crate) fn time(
         &mut self,
         device: &D,

@@ -1,5 +1,5 @@
-//! What stays in a device's memory from one candidate to the next: the operands of a workload, the
-//! output that is right, what was packed ahead of time, and memory that is free.
+//! Data that stays in a device's memory from one candidate to the next: operands, the expected
+//! output, packed constants and free memory.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -18,33 +18,33 @@ use crate::fixed::Fixed;
 use crate::guarded::{self, Guarded};
 use crate::problem::{Problem, Words, words};
 
-/// A device with what stays on it.
+/// Device with the data that stays in its memory.
 pub(crate) struct Resident<D: Device> {
     pub(crate) device: D,
     pub(crate) checks: Box<dyn Checks<D>>,
     pub(crate) cache: RefCell<AllocationCache<D>>,
     tensors: RefCell<HashMap<Key, Rc<Fixed<D>>>>,
-    /// Output of the workload that was measured last, where only samples of the right one are
-    /// known.
+    /// Verified output of the workload measured last, used if only samples of the expected output
+    /// are known.
     agreed: RefCell<Option<(Key, Rc<Agreed<D>>)>>,
-    /// Most bytes of tensors that stay: beyond them, those of other workloads go. On a device with
-    /// less memory all of them go when it is used up.
+    /// Limit in bytes of cached tensors. When it is exceeded, tensors of other workloads are
+    /// dropped. When the device runs out of memory, all are dropped.
     most_bytes: usize,
-    /// When a kernel was last timed.
+    /// Time at which a kernel was last timed.
     last_run: Cell<Option<Instant>>,
 }
 
-/// An output that agreed with the samples that are known of it.
+/// Output that agreed with the known samples of the expected output.
 pub(crate) struct Agreed<D: Device> {
     pub(crate) output: D::Memory,
-    /// Relative error of the output.
+    /// Relative error of the output at the samples.
     pub(crate) error: f64,
 }
 
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     workload: Workload,
-    /// Of an operand; none for the output that is right, which no kernel is given.
+    /// Role of an operand; `None` for the expected output, which no kernel reads.
     role: Option<Role>,
     layout: Layout,
     dtype: DType,
@@ -56,13 +56,13 @@ impl<D: Device> Resident<D> {
         Self { device, checks, cache, tensors, agreed, most_bytes, last_run: Cell::new(None) }
     }
 
-    /// True for a device whose kernels are run by threads of the host: it loads nothing late and
-    /// never idles its clock down, but others may disturb it.
+    /// Returns true for a device whose kernels run on threads of the host. Such a device has no
+    /// lazy loading and no idle clock rate, but other programs may disturb it.
     pub(crate) fn is_host(&self) -> bool {
         self.device.host_threads() > 0
     }
 
-    /// The operand of a role in a layout and type; `None` if the workload has none.
+    /// Returns an operand in a layout and type; `None` if the workload has no operand of that role.
     pub(crate) fn operand(
         &self,
         problem: &Problem,
@@ -80,8 +80,7 @@ impl<D: Device> Resident<D> {
         }
     }
 
-    /// The output that is right, as the device would hold it; `None` if only samples of it are
-    /// known.
+    /// Returns the expected output in a layout and type; `None` if only samples of it are known.
     pub(crate) fn output(
         &self,
         problem: &Problem,
@@ -98,48 +97,49 @@ impl<D: Device> Resident<D> {
         }
     }
 
-    /// Forgets what a kernel that failed may have written to.
+    /// Drops the data of a workload, because a kernel that failed may have changed it.
     pub(crate) fn forget(&self, workload: &Workload) {
         self.tensors.borrow_mut().retain(|key, _| key.workload != *workload);
         self.agreed.borrow_mut().take_if(|(key, _)| key.workload == *workload);
     }
 
-    /// The output of an earlier kernel of the workload in this layout and type that agreed with the
-    /// samples.
+    /// Returns the verified output of an earlier kernel of the workload, if it has this layout and
+    /// type.
     pub(crate) fn agreed(&self, workload: &Workload, layout: Layout, dtype: DType) -> Option<Rc<Agreed<D>>> {
         let is_it = |key: &Key| key.workload == *workload && key.layout == layout && key.dtype == dtype;
         let agreed = self.agreed.borrow();
         agreed.as_ref().filter(|(key, _)| is_it(key)).map(|(_, agreed)| Rc::clone(agreed))
     }
 
-    /// Keeps an output for the next kernels that write it like this, instead of that of others.
+    /// Stores a verified output for later kernels with the same layout and type, replacing the
+    /// previous one.
     pub(crate) fn agree(&self, workload: &Workload, layout: Layout, dtype: DType, agreed: &Rc<Agreed<D>>) {
         let key = Key { workload: workload.clone(), role: None, layout, dtype };
         *self.agreed.borrow_mut() = Some((key, Rc::clone(agreed)));
     }
 
-    /// Bytes of the tensors that stay.
+    /// Returns the bytes of the cached tensors.
     pub(crate) fn bytes(&self) -> usize {
         self.tensors.borrow().values().map(|tensor| tensor.bytes(&self.device)).sum()
     }
 
-    /// Undefined parts of `lens` words.
+    /// Returns undefined parts of `lens` words.
     pub(crate) fn undefined(&self, lens: &[usize]) -> Result<Guarded<D>, CandidateError> {
         let bytes = guarded::bytes(&self.device, lens).ok_or_else(guarded::no_memory)?;
         Guarded::new(&self.device, self.memory(bytes)?, lens)
     }
 
-    /// An undefined tensor, to be written by a kernel and then sealed.
+    /// Returns an undefined tensor. A kernel is to write it before it is sealed.
     pub(crate) fn blank(&self, words: usize) -> Result<Fixed<D>, CandidateError> {
         Fixed::blank(&self.device, self.memory(Fixed::bytes_of(&self.device, words)?)?, words)
     }
 
-    /// True if a tensor or what lies beside it is not as it was.
+    /// Returns true if a tensor or its guards changed.
     pub(crate) fn has_changed(&self, tensor: &Fixed<D>) -> Result<bool, CandidateError> {
         Ok(!tensor.is_intact(&self.device, &*self.checks)?)
     }
 
-    /// Seconds since a kernel was last timed; infinite if none was.
+    /// Returns the seconds since a kernel was last timed; infinite if none was.
     pub(crate) fn idle_secs(&self) -> f64 {
         self.last_run.get().map_or(f64::INFINITY, |last| last.elapsed().as_secs_f64())
     }
@@ -148,7 +148,8 @@ impl<D: Device> Resident<D> {
         self.last_run.set(Some(Instant::now()));
     }
 
-    /// Memory that is free, at the expense of what stays if there is no other.
+    /// Returns free or new memory. If the device runs out of memory, drops all cached data and
+    /// tries again.
     fn memory(&self, bytes: usize) -> Result<D::Memory, CandidateError> {
         let allocate = || self.cache.borrow_mut().memory(&self.device, bytes);
         match allocate() {
@@ -171,7 +172,7 @@ impl<D: Device> Resident<D> {
         Ok(tensor)
     }
 
-    /// Drops tensors of other workloads if there would be too many bytes.
+    /// Drops tensors of other workloads if `bytes` more would exceed the limit.
     fn make_room(&self, workload: &Workload, bytes: usize) {
         if self.bytes().saturating_add(bytes) > self.most_bytes {
             self.tensors.borrow_mut().retain(|key, _| key.workload == *workload);

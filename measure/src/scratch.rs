@@ -1,11 +1,11 @@
 //! Private temporary folders, and the removal of those that killed processes left behind.
 //!
-//! A scratch folder lies in the system's folder for temporary files. Whoever finds one can tell
-//! that this program made it: it holds a file `owner` that names the folder's own inode, which no
-//! folder that somebody else made, moved or copied there has. Its maker keeps that file locked, and
-//! the lock goes with the process, however it ends, on whatever host or in whatever pid namespace
-//! it runs. So a folder that proves itself and is not locked is nobody's any more. Everything else
-//! stays.
+//! A scratch folder lies in the system's folder for temporary files. It has a file `owner` that
+//! names the folder's own inode, which proves that this program made it: a folder that was moved,
+//! copied or made by another program has a different inode. The maker holds a lock on that file.
+//! The lock is released when the process ends, however it ends, and on whatever host or in whatever
+//! pid namespace it runs. A folder with this proof and without a lock is therefore stale and is
+//! removed. Everything else stays.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -16,27 +16,27 @@ use tempfile::TempDir;
 
 use crate::error::MeasureError;
 
-/// What the names of scratch folders start with; a random part follows.
+/// Prefix of the names of scratch folders; a random part follows.
 const PREFIX: &str = "autotune-scratch-";
 
-/// The file that proves who made a scratch folder, and is locked as long as its maker lives.
+/// File that proves that a folder is a scratch folder, locked as long as its maker lives.
 const OWNER: &str = "owner";
 
-/// What the names of scratch folders end with that are being removed.
+/// Suffix of the names of scratch folders that are being removed.
 const LEAVING: &str = "-leaving";
 
-/// What that file says, before the number of the folder's inode.
+/// Content of the owner file up to the number of the folder's inode.
 const MARK: &str = "autotune scratch folder, removed once nobody locks this file; inode ";
 
-/// A folder that goes with the value.
+/// Scratch folder that is removed when the value is dropped.
 pub(crate) struct Scratch {
     dir: TempDir,
-    /// Locked. Closed after the folder is gone.
+    /// Locked file. Fields drop in order, so the lock is released after the folder is removed.
     _owner: File,
 }
 
 impl Scratch {
-    /// Makes a folder. What dead processes left behind is removed on the way.
+    /// Makes a scratch folder, after removing those that dead processes left behind.
     pub(crate) fn new() -> Result<Self, MeasureError> {
         remove_left_behind();
         let io = |source| MeasureError::Io { what: "making a temporary folder".into(), source };
@@ -48,20 +48,21 @@ impl Scratch {
         let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
         let mut owner = OpenOptions::new().write(true).create_new(true).open(dir.path().join(OWNER))?;
 
-        // Locked before it proves anything, so that nobody ever finds the proof without the lock.
+        // Lock before the proof is written, so that no other process finds the proof without a
+        // lock.
         owner.lock()?;
         owner.write_all(proof(dir.path())?.as_bytes())?;
         Ok(Self { dir, _owner: owner })
     }
 
-    /// Where it is.
+    /// Returns the folder's path.
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 }
 
-/// Removes the scratch folders of processes that no longer live, as far as they can be proven to be
-/// that. What cannot be read or removed, such as another user's, stays.
+/// Removes the scratch folders of processes that no longer live, as far as the proof and the lock
+/// show it. Folders that cannot be read or removed, such as another user's, stay.
 pub fn remove_left_behind() {
     remove_left_behind_in(&std::env::temp_dir());
 }
@@ -69,15 +70,15 @@ pub fn remove_left_behind() {
 fn remove_left_behind_in(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            // Nothing is lost by what stays.
+            // A folder that stays does no harm.
             let _ = remove_if_left_behind(&entry.path());
         }
     }
 }
 
-/// Removes a folder if it proves to be a scratch folder of this user and nobody holds its lock.
+/// Removes a folder if it proves to be a scratch folder of this user and no process holds its lock.
 fn remove_if_left_behind(folder: &Path) -> io::Result<()> {
-    // Neither a link nor a pipe is followed or waited for.
+    // Do not follow a symbolic link, and do not block on a named pipe.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut owner = OpenOptions::new().read(true).custom_flags(flags).open(folder.join(OWNER))?;
     let metadata = owner.metadata()?;
@@ -92,9 +93,9 @@ fn remove_if_left_behind(folder: &Path) -> io::Result<()> {
     if text == proof(folder)? { remove(folder) } else { Ok(()) }
 }
 
-/// Removes a folder whose maker may have left a compiler that goes on writing files to it. The
-/// folder is renamed first, so that such files have nowhere to go, and loses its proof last, so
-/// that what is interrupted or fails is done the next time.
+/// Removes a folder into which an orphaned compiler may still be writing. The folder is renamed
+/// first, so that the compiler cannot add files to it. The owner file is removed last, so that an
+/// interrupted or failed removal is repeated next time.
 fn remove(folder: &Path) -> io::Result<()> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let mut leaving = folder.to_path_buf();
@@ -115,7 +116,7 @@ fn remove(folder: &Path) -> io::Result<()> {
     fs::remove_dir(leaving)
 }
 
-/// What the owner file of a folder says.
+/// Returns the text of a folder's owner file.
 fn proof(folder: &Path) -> io::Result<String> {
     Ok(format!("{MARK}{}\n", folder.symlink_metadata()?.ino()))
 }
@@ -134,7 +135,7 @@ mod tests {
         path
     }
 
-    /// A scratch folder whose maker died.
+    /// Makes a scratch folder whose maker has died.
     fn left_behind(parent: &Path) -> PathBuf {
         let Scratch { dir, _owner: owner } = Scratch::new_in(parent).unwrap();
         drop(owner);
@@ -163,8 +164,8 @@ mod tests {
         assert!(paths.iter().all(|path| !path.exists()));
     }
 
-    /// A compiler outlives the process that started it, and writes what it was asked for while the
-    /// folder is removed.
+    /// A compiler may outlive the process that started it and write its output while the folder is
+    /// being removed.
     #[test]
     fn what_an_orphan_still_writes_to_is_removed_whole() {
         let parent = tempfile::tempdir().unwrap();
@@ -201,8 +202,8 @@ mod tests {
         ];
         let mut kept: Vec<PathBuf> = names.iter().map(|name| folder(parent.path(), name)).collect();
 
-        // Owner files that prove nothing: empty, of another folder, with more behind, a folder, a
-        // pipe's or a link's.
+        // Owner files that prove nothing: empty, of another folder, truncated, with extra text, a
+        // folder, and a symbolic link.
         let stale = left_behind(parent.path());
         let proven = fs::read_to_string(stale.join(OWNER)).unwrap();
         for (name, text) in [("a", ""), ("b", proven.as_str()), ("c", MARK)] {
@@ -218,7 +219,7 @@ mod tests {
         symlink(stale.join(OWNER), linked.join(OWNER)).unwrap();
         kept.extend([longer, nested, linked]);
 
-        // A link to a folder that somebody left behind elsewhere.
+        // A symbolic link to a stale scratch folder in another place.
         let elsewhere = tempfile::tempdir().unwrap();
         let far = left_behind(elsewhere.path());
         symlink(&far, parent.path().join(format!("{PREFIX}link"))).unwrap();

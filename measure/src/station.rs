@@ -1,4 +1,4 @@
-//! An open device, whatever it is, on which kernels are loaded, checked and timed.
+//! Open device of any kind, on which kernels are loaded, checked and timed.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -21,16 +21,16 @@ use crate::resident::Resident;
 use crate::timing;
 use crate::trial::{self, Trial};
 
-/// Most bytes of tensors that stay in the memory of a GPU, and in that of the host.
+/// Limits in bytes of cached tensors in the memory of a GPU, and in that of the host.
 const GPU_BYTES: usize = 4 << 30;
 const HOST_BYTES: usize = 1 << 30;
 
-/// What became of a kernel.
+/// Result of measuring a kernel.
 pub(crate) type Outcome = Result<RunSecs, CandidateError>;
 
-/// A device with what stays on it.
+/// Device with the data that stays on it between candidates.
 pub(crate) trait Station {
-    /// A kernel with its operands.
+    /// Loads a kernel with its operands.
     ///
     /// # Safety
     ///
@@ -50,8 +50,8 @@ pub(crate) trait Station {
         incumbent_secs: Option<f64>,
     ) -> Outcome;
 
-    /// Checks kernels, whose problems are among those given, and times them in turns; one outcome
-    /// each.
+    /// Checks kernels and times them in turns. `problems` has the problems of all their workloads.
+    /// Returns one outcome per kernel.
     ///
     /// # Safety
     ///
@@ -64,20 +64,21 @@ pub(crate) trait Station {
         budget_secs: f64,
     ) -> Vec<Outcome>;
 
-    /// What the device can do at best.
+    /// Measures the peak rates of the device.
     fn ceilings(&self) -> Result<Ceilings, MeasureError>;
 
-    /// Bytes of the host that the buffers of a kernel need; 0 if they are the device's, `None` if
-    /// there is no such number.
+    /// Returns the bytes of host memory that a kernel's buffers need: 0 if they are on a GPU,
+    /// `None` on overflow.
     fn host_bytes(&self, plan: &KernelPlan) -> Option<usize>;
 
-    /// True if kernels that ended like this may have left something behind that harms the next.
+    /// Returns true if kernels with these outcomes may have left the process or device in a state
+    /// that affects later kernels.
     fn is_spoilt(&self, outcomes: &[Outcome]) -> bool;
 
-    /// Bytes of the operands and outputs that stay.
+    /// Returns the bytes of cached operands and outputs.
     fn bytes(&self) -> usize;
 
-    /// Drops what stays of a workload; it can be made again.
+    /// Drops the cached data of a workload, which can be made again.
     fn forget(&mut self, workload: &Workload);
 }
 
@@ -93,7 +94,7 @@ impl<D: Device + 'static> Open<D> {
         Box::new(Self { resident, reference_kernels: ReferenceKernels::default(), target: target.clone() })
     }
 
-    /// A GPU, checked by kernels of its own.
+    /// Wraps a GPU whose outputs are checked by kernels on the GPU.
     fn gpu(device: Result<D, DeviceError>, gpu: &GpuTarget, target: &Target) -> Result<Box<dyn Station>, MeasureError> {
         let absent = |message: String| MeasureError::Device { message };
         let device = device.map_err(|e| absent(e.to_string()))?;
@@ -102,8 +103,9 @@ impl<D: Device + 'static> Open<D> {
         Ok(Self::boxed(device, Box::new(checks), target, GPU_BYTES))
     }
 
-    /// True if the device still holds what it is given: a kernel that touched memory which is not
-    /// its own may have ended that, one that was refused or is wrong has not.
+    /// Returns true if the device still stores and returns data correctly. A kernel that accessed
+    /// memory outside its buffers may have made a CUDA context unusable; one that failed to load or
+    /// gave a wrong result has not.
     fn is_well(&self) -> bool {
         let device = &self.resident.device;
         let (content, mut found) = ([0xa5a5_a5a5u32; 16], [0; 16]);
@@ -117,7 +119,7 @@ impl<D: Device + 'static> Open<D> {
 
 impl<D: Device + 'static> Station for Open<D> {
     unsafe fn load(&self, problem: &Problem, built: &Built) -> Result<Box<dyn Loaded>, CandidateError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the code is fit to run.
         Ok(Box::new(unsafe { Trial::new(&self.resident, problem, built) }?))
     }
 
@@ -128,9 +130,9 @@ impl<D: Device + 'static> Station for Open<D> {
         timing: &TimingOptions,
         incumbent_secs: Option<f64>,
     ) -> Outcome {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the code is fit to run.
         let mut trial = unsafe { Trial::new(&self.resident, problem, built) }?;
-        // A GPU has nobody beside us.
+        // No other program is assumed to use the GPU, so no reference kernel is needed.
         if !self.resident.is_host() {
             let outcome = timing::measure(&mut trial, timing, incumbent_secs, None);
             trial.give_back();
@@ -151,7 +153,7 @@ impl<D: Device + 'static> Station for Open<D> {
         let trial = |built: &Built| {
             let missing = || CandidateError::Lower { message: "its workload has no operands".into() };
             let problem = problems.get(&built.workload).ok_or_else(missing)?;
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that the code is fit to run.
             unsafe { Trial::new(&self.resident, problem, built) }
         };
         race(built.iter().map(trial).collect(), timing, budget_secs)
@@ -189,13 +191,14 @@ impl<D: Device + 'static> Station for Open<D> {
     }
 }
 
-/// True for the outcome of a kernel that ran well, or not at all: the process can run others.
+/// Returns true for the outcome of a kernel that ran correctly or not at all: the process can run
+/// others.
 fn is_harmless(outcome: &Outcome) -> bool {
     matches!(outcome, Ok(_) | Err(CandidateError::Lower { .. } | CandidateError::Build { .. }))
 }
 
-/// Opens the device of this machine that the target describes; of GPUs that are stated, any of its
-/// interface and compute capability.
+/// Opens the device of this machine that the target describes. For a GPU target that was stated,
+/// not detected, any device of its API and compute capability is opened.
 pub(crate) fn open(target: &Target) -> Result<Box<dyn Station>, MeasureError> {
     match target {
         Target::Cpu(cpu) => Ok(Open::boxed(Cpu::pinned(cpu.threads), Box::new(HostChecks), target, HOST_BYTES)),

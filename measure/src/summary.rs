@@ -1,12 +1,12 @@
-//! Why candidates failed, in a few lines.
+//! Summary of why candidates failed.
 
 use autotune_measurement::{CandidateError, Measurement};
 
-/// Causes that are listed.
+/// Largest number of causes listed.
 const CAUSES: usize = 3;
 
-/// The most frequent causes of failure, most frequent first, each with the words of its first
-/// example: `12 of 64: build failed: ...`. Empty if nothing failed.
+/// Returns the most frequent causes of failure, one per line, most frequent first, each with the
+/// message of its first example: `12 of 64: build failed: ...`. Empty if nothing failed.
 pub fn failure_summary(measurements: &[Measurement]) -> String {
     let mut causes: Vec<(&'static str, usize, &CandidateError)> = Vec::new();
     for error in measurements.iter().filter_map(|m| m.outcome.as_ref().err()) {

@@ -1,4 +1,4 @@
-//! How long a kernel takes: docs/timing.md says why in this way.
+//! Measurement of a kernel's run time; docs/timing.md explains the method.
 
 use autotune_measurement::{CandidateError, RunSecs};
 
@@ -7,26 +7,27 @@ use crate::loaded::Loaded;
 use crate::options::TimingOptions;
 use crate::reference_kernel::{FASTER, ReferenceKernel};
 
-/// Times that a kernel is timed on a disturbed machine, at most, and the slowdown below which it is
-/// not disturbed.
+/// Most attempts to time a kernel on a disturbed machine, and the slowdown below which the machine
+/// counts as quiet.
 const ATTEMPTS: usize = 3;
 const QUIET: f64 = 1.03;
 
-/// A device that ran nothing for so long has lowered its clock, and is warmed up for so long.
+/// Idle seconds after which a device has lowered its clock rate, and seconds of warm-up that raise
+/// it again.
 const IDLE_SECS: f64 = 0.1;
 const IDLE_WARMUP_SECS: f64 = 0.05;
 
-/// Kernels that take this long or longer are not run once more for their last check.
+/// Seconds per run from which on a kernel is not run once more for its last check.
 pub(crate) const SLOW_SECS: f64 = 0.2;
 
-/// The times of a kernel, and how many times longer than the reference kernel it takes, if there is
-/// one and it was not given up.
+/// Times of a kernel, and their ratio to those of the reference kernel. The ratio is `None` if
+/// there is no reference kernel, or if timing was stopped early.
 pub(crate) struct Timing {
     pub(crate) run: RunSecs,
     pub(crate) ratio: Option<f64>,
 }
 
-/// Checks and times one kernel, beside a reference kernel if there is one.
+/// Checks and times one kernel, interleaved with a reference kernel if there is one.
 pub(crate) fn measure<L: Loaded>(
     kernel: &mut L,
     options: &TimingOptions,
@@ -55,7 +56,7 @@ pub(crate) fn measure<L: Loaded>(
     Ok(Timing { run: RunSecs { max_rel_error, kernel_secs, graph_runs, ..run }, ratio })
 }
 
-/// Times a kernel that was checked, which took `first_secs`.
+/// Times a kernel that was checked and took `first_secs` then.
 fn time<L: Loaded>(
     kernel: &mut L,
     options: &TimingOptions,
@@ -69,10 +70,11 @@ fn time<L: Loaded>(
     Ok(samples.run_secs(0.0))
 }
 
-/// The same between looks at how slow the machine is. On a disturbed one, what may be faster than
-/// the incumbent is timed again, and a correction alone makes nothing faster than that: who wins a
-/// duel, as fast; else slower by the root of the slowdown, for kernels differ in what slows them,
-/// and of the many that seem the fastest thanks to a correction few are.
+/// Times a kernel between measurements of the machine's slowdown. On a disturbed machine a kernel
+/// that may be faster than the incumbent is timed again. The correction by the slowdown is limited:
+/// only a kernel that wins the duel may become as fast as the incumbent. Any other stays slower
+/// than the incumbent by the square root of the slowdown, because kernels differ in what slows them
+/// down, and most of those that seem fastest only after correction are not.
 fn beside<L: Loaded>(
     kernel: &mut L,
     options: &TimingOptions,
@@ -86,7 +88,7 @@ fn beside<L: Loaded>(
     for _ in 0..ATTEMPTS {
         let run = time(kernel, options, first_secs, incumbent_secs.map(|secs| secs * before))?;
         let after = reference.slowdown(options)?;
-        // What counts of the repeats is their low quantile: the better of the two moments.
+        // The low quantile of the repeats reflects the quieter of the two moments.
         let slowdown = before.min(after);
         before = after;
         if best.is_none_or(|(_, least)| slowdown <= least) {

@@ -1,4 +1,4 @@
-//! One loaded kernel with operands on a device: run, checked, timed.
+//! Trial of one loaded kernel with operands on a device: runs, checks and times it.
 
 use std::rc::Rc;
 
@@ -26,42 +26,44 @@ use slots::{Slot, bound, expected_output, no_output, operands, output, private_w
 
 /// Memory of the buffers that a run uses.
 struct Buffers<D: Device> {
-    /// Of what the kernel may write: outputs, scratch, private memory.
+    /// Memory that the kernel may write: output, scratch and private memory.
     own: Guarded<D>,
-    /// Operands and what was packed, by their slots.
+    /// Operands and packed constants, by position in the plan.
     fixed: Placed<D>,
-    /// The output among the own.
+    /// Index of the output among the parts of `own`.
     output: usize,
     call: D::Call,
 }
 
-/// What an output is compared with.
+/// Expected output of a trial.
 enum Right<D: Device> {
-    /// The reference, on the device.
+    /// The complete reference, on the device.
     Exact(Rc<Fixed<D>>),
-    /// Samples, on the host; and, on a device beside it, an output that agreed with them.
+    /// Samples, on the host. On other devices also an earlier output that agreed with them, if
+    /// known.
     Sampled(Option<Rc<Agreed<D>>>),
 }
 
-/// A kernel, its buffers and what they must hold.
+/// Kernel, its buffers and their expected contents.
 pub(crate) struct Trial<D: Device> {
-    /// Before what it uses.
+    /// Declared first, so that the bound call is dropped before the kernel that it uses.
     buffers: Buffers<D>,
     replays: Replays<D>,
     trust: Trust<D>,
     kernel: Kernel<D>,
     output: Slot,
     right: Right<D>,
-    /// What the output must be, and the error that it may have.
+    /// Expected output and the largest relative error allowed.
     expected: Expected,
     tolerance: f64,
-    /// Constants and what was packed of them, to be driven out of the caches before every run.
+    /// Constants and packed constants that are evicted from the caches before every run.
     cold: Vec<D::Memory>,
     kernel_secs: f64,
     max_rel_error: f64,
 }
 
-/// Others get operands that a kernel may have written to only if it is known that it has not.
+/// Guard that drops the workload's cached operands unless it was verified that the kernel did not
+/// change them.
 struct Trust<D: Device> {
     resident: Rc<Resident<D>>,
     workload: Workload,
@@ -76,7 +78,7 @@ impl<D: Device> Drop for Trust<D> {
     }
 }
 
-/// Bytes that a trial's buffers need; `None` if there is no such number.
+/// Returns the bytes that a trial's buffers need; `None` on overflow or for an invalid plan.
 pub(crate) fn needed_bytes<D: Device>(device: &D, plan: &KernelPlan) -> Option<usize> {
     let slots = slots(plan).ok()?;
     let lens: Vec<usize> = slots.iter().map(|slot| slot.words).chain(private_words(device, plan)).collect();
@@ -84,7 +86,7 @@ pub(crate) fn needed_bytes<D: Device>(device: &D, plan: &KernelPlan) -> Option<u
 }
 
 impl<D: Device> Trial<D> {
-    /// Loads a kernel, and packs its constants ahead of time unless a kernel that packs alike did
+    /// Loads a kernel, and packs its constants unless a kernel with the same packing code has done
     /// so.
     ///
     /// # Safety
@@ -98,7 +100,7 @@ impl<D: Device> Trial<D> {
         let plan = &built.artifact.plan;
         let mut slots = slots(plan)?;
         let expected = expected_output(problem, &slots)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the code is fit to run.
         let kernel = unsafe { Kernel::load(&resident.device, &built.artifact) }?;
         let operands = operands(resident, problem, &slots)?;
         let output = output(&slots)?;
@@ -108,7 +110,7 @@ impl<D: Device> Trial<D> {
             _ => Right::Sampled(resident.agreed(&built.workload, layout, dtype)),
         };
 
-        // Kernels of integers alone round nothing.
+        // Integer arithmetic does not round, so the output must be exact.
         let spec = built.workload.spec();
         let is_whole = spec.tensors.iter().all(|tensor| tensor.dtype.is_integer());
         let tolerance = if is_whole && matches!(right, Right::Exact(_)) { 0.0 } else { built.tolerance };
@@ -136,18 +138,18 @@ impl<D: Device> Trial<D> {
         })
     }
 
-    /// Gives its memory back, for the next trial.
+    /// Returns the trial's memory to the cache, for the next trial.
     pub(crate) fn give_back(self) {
         let Self { buffers: Buffers { own, fixed, call, .. }, replays, trust, cold, .. } = self;
         drop((replays, call, cold));
         let mut cache = trust.resident.cache.borrow_mut();
         cache.give(own.into_memory());
-        // What is kept stays.
+        // Tensors that are still cached or shared have other owners and stay.
         let free = fixed.into_iter().filter_map(|(_, fixed)| Rc::into_inner(fixed));
         free.for_each(|fixed| cache.give(fixed.into_memory()));
     }
 
-    /// Compares the output with what is right.
+    /// Compares the output with the expected one, and fails if the error exceeds the tolerance.
     fn compare(&mut self) -> Result<(), CandidateError> {
         let error = self.error()?;
         self.max_rel_error = self.max_rel_error.max(error);
@@ -161,7 +163,7 @@ impl<D: Device> Trial<D> {
         let Slot { dtype, len, words, layout, .. } = self.output;
         let Resident { device, checks, .. } = &*self.trust.resident;
         let Buffers { own, output, .. } = &self.buffers;
-        // SAFETY: no kernel that writes it runs before this is done: they are started in order.
+        // SAFETY: no kernel writes to the output meanwhile: the device executes in order.
         let output = unsafe { own.part(device, *output) }?;
         let difference = |from: &D::Memory| -> Result<f64, CandidateError> {
             let difference = checks.difference(device, &output, from, dtype, len)?;
@@ -169,11 +171,13 @@ impl<D: Device> Trial<D> {
         };
         match &self.right {
             Right::Exact(fixed) => {
-                // SAFETY: it is read.
+                // SAFETY: the tensor is only read.
                 let right = unsafe { fixed.tensor(device) }?;
                 return difference(&right);
             }
-            // Kernels of a workload compute the same, or nearly so.
+            // All correct kernels of a workload compute nearly the same output, so by the triangle
+            // inequality the sum of both errors bounds this one. If it is too large, the samples
+            // decide below.
             Right::Sampled(Some(agreed)) => {
                 let error = agreed.error + difference(&agreed.output)?;
                 if error <= self.tolerance {
@@ -183,9 +187,9 @@ impl<D: Device> Trial<D> {
             Right::Sampled(None) => {}
         }
 
-        // Samples are compared where the output is, if that is the host.
+        // Output in host memory is compared with the samples in place.
         if let Some(bytes) = device.host_bytes(&output).filter(|_| dtype.is_word()) {
-            // SAFETY: any four bytes are a number.
+            // SAFETY: any four bytes are a valid `f32`.
             let (_, elements, _) = unsafe { bytes.align_to::<f32>() };
             return Ok(self.expected.error(elements, &|tasks, work| device.divide(tasks, work)));
         }
@@ -193,8 +197,8 @@ impl<D: Device> Trial<D> {
         device.read(&output, 0, bytes_of_mut(&mut content))?;
         let error = self.expected.error(&dtype.values(&content, len), &expected::divide);
 
-        // Without memory for it, or where it is too large to be gone through, all outputs go the
-        // long way.
+        // Keep the verified output on the device for later trials. Without memory for it, or if it
+        // is too large to compare on the device, every output is copied to the host.
         let is_summed = || checks.checksum(device, &output, words).is_ok_and(|sum| sum.is_some());
         if error <= self.tolerance
             && is_summed()
@@ -208,7 +212,7 @@ impl<D: Device> Trial<D> {
         Ok(error)
     }
 
-    /// Checks that no operand, nothing that was packed and nothing beside the buffers changed.
+    /// Checks that no operand, no packed constant and no memory outside the buffers changed.
     fn check_memory(&mut self) -> Result<(), CandidateError> {
         let resident = Rc::clone(&self.trust.resident);
         let stray = |message: String| Err(CandidateError::StrayWrite { message });
@@ -243,8 +247,8 @@ impl<D: Device> Loaded for Trial<D> {
         let secs = resident.device.time(&mut || resident.device.start(call))?;
         self.kernel_secs += secs;
         self.compare()?;
-        // A device beside the host may load the kernel when it runs first: that run tells nothing
-        // of the next.
+        // A GPU may load the kernel lazily at its first run, whose time then says nothing about
+        // later runs.
         if self.trust.resident.is_host() { Ok(secs) } else { self.repeat(1) }
     }
 
@@ -293,8 +297,8 @@ impl<D: Device> Loaded for Trial<D> {
     }
 }
 
-/// Constants of a plan and what was packed of them; none if every run drives them out by itself,
-/// since they are larger than the caches by far.
+/// Returns the constants and packed constants of a plan. Returns none if they exceed the caches by
+/// far, because every run then evicts them by itself.
 fn constants<D: Device>(
     device: &D,
     plan: &KernelPlan,
@@ -306,11 +310,12 @@ fn constants<D: Device>(
     if constants().map(|fixed| 4 * fixed.words()).sum::<usize>() > 2 * cache_bytes {
         return Ok(Vec::new());
     }
-    // SAFETY: driving it out of the caches changes nothing.
+    // SAFETY: the memory is only evicted from the caches, which does not change it.
     constants().map(|fixed| unsafe { fixed.tensor(device) }).collect()
 }
 
-/// Seconds of some runs, before each of which some memory is driven out of the caches.
+/// Returns the total seconds of `runs` runs, before each of which `cold` is evicted from the
+/// caches.
 fn cold_secs<D: Device>(
     device: &D,
     runs: usize,
@@ -328,7 +333,8 @@ fn cold_secs<D: Device>(
 }
 
 impl<D: Device> Buffers<D> {
-    /// Memory for what the kernel may write, beside what is fixed.
+    /// Allocates the memory that the kernel may write, and binds it together with the fixed
+    /// tensors.
     fn new(
         resident: &Resident<D>,
         kernel: &Kernel<D>,
@@ -338,8 +344,8 @@ impl<D: Device> Buffers<D> {
         let (own, memory) = bound(resident, kernel.plan(), slots, &fixed)?;
         let is_own = |slot: &&Slot| fixed.iter().all(|(position, _)| *position != slot.position);
         let output = slots.iter().filter(is_own).position(|slot| slot.binding == Binding::Output);
-        // SAFETY: the kernel goes last. What it writes is the copy's own; what it reads nobody
-        // writes but the host, when it does not run.
+        // SAFETY: the call is dropped before the kernel. The kernel writes only to `own`, and only
+        // the host writes to what it reads, and not while it runs.
         let call = unsafe { kernel.bind_memory(&resident.device, When::EveryRun, memory) }?;
         Ok(Self { own, fixed, output: output.ok_or_else(no_output)?, call })
     }
@@ -376,7 +382,7 @@ mod tests {
             let (mut packers, mut distinct) = (0, 0);
             for build in Builder::new(Backend::Assembler, 20.0).build(&candidates).unwrap() {
                 let built = build.outcome.unwrap();
-                // SAFETY: the code generator's kernels are fit to run.
+                // SAFETY: the kernels were made by the code generator from valid schedules.
                 let load = |resident: &Rc<Resident<Cpu>>| unsafe { Trial::new(resident, &problem, &built) };
                 let mut trial = load(&sharing).unwrap();
                 trial.check().unwrap();
@@ -387,7 +393,7 @@ mod tests {
                 let (fixed, own) = (&trial.buffers.fixed, &alone.buffers.fixed);
                 assert_eq!(fixed.len(), own.len());
                 for ((position, shared), (own_position, own)) in fixed.iter().zip(own) {
-                    // SAFETY: nobody writes.
+                    // SAFETY: nothing writes to the tensor.
                     let memory = |fixed: &Fixed<Cpu>| unsafe { fixed.tensor(&alone_on.device) }.unwrap();
                     let (shared, own): (HostMemory, HostMemory) = (memory(shared), memory(own));
                     let is_same = position == own_position && shared.elements::<u32>() == own.elements::<u32>();

@@ -1,4 +1,4 @@
-//! The worker process: runs kernels that may do anything.
+//! Worker process, in which kernels run that may do anything.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,8 +23,8 @@ use crate::problem::{self, Problem};
 use crate::protocol::{self, Job, Request, Response, Task};
 use crate::station::{self, Station};
 
-/// Serves a measurer over standard input and output until the input ends: the main function of a
-/// program that is started as a worker, [`crate::WorkerCommand`]. Nothing else may use standard
+/// Serves a measurer over standard input and output until the input ends. This is the main function
+/// of a program started as a worker, see [`crate::WorkerCommand`]. Nothing else may use standard
 /// input and output before or after.
 pub fn serve() -> ExitCode {
     match serve_requests() {
@@ -42,6 +42,7 @@ fn serve_requests() -> io::Result<()> {
     memory::forbid_core_files();
     memory::report_when_dying();
     let requests = read_in_background(input);
+    // Determine the allowed cores before any thread is pinned.
     allowed_cores();
     let mut worker = Worker { problems: HashMap::new(), station: None };
     protocol::send(&mut output, &Response::Hello { version: protocol::version() }, &[])?;
@@ -53,14 +54,15 @@ fn serve_requests() -> io::Result<()> {
     Ok(())
 }
 
-/// Moves the protocol away from the descriptors 0 and 1, which kernels may write to: input is empty
-/// from now on, and output goes to standard error.
+/// Duplicates descriptors 0 and 1 for the protocol and redirects the originals, because kernels may
+/// use them: standard input becomes empty, and standard output goes to standard error.
 fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
     let input = io::stdin().as_fd().try_clone_to_owned()?;
     let output = io::stdout().as_fd().try_clone_to_owned()?;
     let empty = File::open("/dev/null")?;
     for (from, to) in [(empty.as_raw_fd(), 0), (2, 1)] {
-        // SAFETY: both descriptors are open; nothing in this process relies on what `to` was.
+        // SAFETY: both descriptors are open, and nothing in this process relies on the old target
+        // of `to`.
         if unsafe { libc::dup2(from, to) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -68,8 +70,8 @@ fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((input, output))
 }
 
-/// Reads requests in a thread that ends the process with the input, whatever the kernels are doing:
-/// no worker outlives its measurer.
+/// Reads requests in a thread that ends the process when the input ends, whatever the kernels are
+/// doing: no worker outlives its measurer.
 fn read_in_background(input: OwnedFd) -> Receiver<(Request, Vec<u8>)> {
     let (sender, receiver) = mpsc::channel();
     let mut input = File::from(input);
@@ -79,22 +81,22 @@ fn read_in_background(input: OwnedFd) -> Receiver<(Request, Vec<u8>)> {
                 break;
             }
         }
-        // SAFETY: `_exit` ends the process at once and runs nothing.
+        // SAFETY: `_exit` ends the process at once and runs no other code.
         unsafe { libc::_exit(0) };
     });
     receiver
 }
 
-/// How often the measurer is told that a problem is still being made.
+/// Interval at which the measurer is told that a problem is still being made.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(100);
 
-/// Most bytes of problems that are kept.
+/// Limit in bytes of cached problems.
 const PROBLEM_BYTES: usize = 1 << 30;
 
 struct Worker {
-    /// Those made so far: batches of candidates of several workloads come in turns.
+    /// Problems made so far: batches of candidates of several workloads alternate.
     problems: HashMap<Workload, Problem>,
-    /// The device of the last job.
+    /// Device of the last job.
     station: Option<(Target, Box<dyn Station>)>,
 }
 
@@ -109,8 +111,8 @@ impl Worker {
         let Some(target) = jobs.first().map(|job| &job.target) else {
             return Ok(Response::Done { outcomes: Vec::new(), is_spoilt: false });
         };
-        // Problems are made before the jobs count as started: they are no part of a candidate's
-        // time.
+        // Problems are made before the jobs count as started, so that this time is not counted as a
+        // candidate's.
         self.forget_problems(jobs);
         for job in jobs {
             if let Some(refusal) = self.prepare(&job.workload, output)? {
@@ -126,7 +128,7 @@ impl Worker {
         }
     }
 
-    /// Opens the device, unless it is open. That of a CPU is run from its first core.
+    /// Opens the device unless it is open. On a CPU, pins this thread to the first core.
     fn open(&mut self, target: &Target) -> Result<&mut dyn Station, String> {
         if matches!(target, Target::Cpu(_)) {
             pin_to_core(0);
@@ -134,7 +136,7 @@ impl Worker {
         let open = match self.station.take() {
             Some((open, station)) if open == *target => (open, station),
             other => {
-                // Two devices may not fit the memory of one.
+                // Close the other device first: the memory may not hold the data of both.
                 drop(other);
                 (target.clone(), station::open(target).map_err(|error| error.to_string())?)
             }
@@ -154,8 +156,8 @@ impl Worker {
         })
     }
 
-    /// Runs the kernels of jobs that count as started. Whatever they do is done to this process; if
-    /// it breaks, it is replaced.
+    /// Runs the kernels of jobs that were reported as started. A kernel may break this process; the
+    /// measurer then replaces it.
     fn run(&mut self, request: &Request, jobs: &[Job], raw: &[u8]) -> Response {
         let failed = |message: &str| Response::Failed { message: message.into() };
         let built: Option<Vec<Built>> = jobs.iter().map(|job| job.built(raw)).collect();
@@ -168,7 +170,8 @@ impl Worker {
                 let Some(problem) = self.problems.get(&built.workload) else {
                     return failed("the problem is missing");
                 };
-                // SAFETY: this process is there to be broken.
+                // SAFETY: faults of the kernel are confined to this process, which exists for that
+                // purpose.
                 vec![unsafe { station.time(problem, built, timing, *incumbent_secs) }]
             }
             (Task::Race { budget_secs, .. }, built) => {
@@ -181,7 +184,7 @@ impl Worker {
         Response::Done { outcomes, is_spoilt }
     }
 
-    /// Makes room if problems take much: those of other jobs go first.
+    /// Drops problems of workloads other than the jobs' if all cached data exceeds the limit.
     fn forget_problems(&mut self, jobs: &[Job]) {
         let resident_bytes = self.station.as_ref().map_or(0, |(_, station)| station.bytes());
         let problem_bytes: usize = self.problems.values().map(Problem::bytes).sum();
@@ -198,7 +201,8 @@ impl Worker {
         }
     }
 
-    /// Makes a workload's operands and reference unless they are there; says why if that cannot be.
+    /// Makes a workload's operands and reference unless they exist. Returns the refusal if memory
+    /// is short.
     fn prepare(&mut self, workload: &Workload, output: &mut File) -> io::Result<Option<Response>> {
         if self.problems.contains_key(workload) {
             return Ok(None);
@@ -218,9 +222,9 @@ impl Worker {
         })
     }
 
-    /// Sets the memory limit up for the jobs, and tells the measurer that from now on they are to
-    /// blame; says why if they cannot be run. Kernels that fit memory one by one, but not together,
-    /// are refused: no kernel's fault.
+    /// Sets the memory limit for the jobs and reports them as started, so that from now on a crash
+    /// is their fault. Returns the response if they cannot run. Kernels that fit the memory one by
+    /// one, but not together, are refused, which is not a kernel's fault.
     fn start(&mut self, request: &Request, jobs: &[Job], output: &mut File) -> io::Result<Option<Response>> {
         let Some((_, station)) = &self.station else {
             return Ok(Some(Response::Failed { message: "the device is not open".into() }));
@@ -228,8 +232,8 @@ impl Worker {
         let (available_bytes, mut together_bytes) = (available::available_bytes(), 0usize);
         for job in jobs {
             let needed = station.host_bytes(&job.plan);
-            // Beside its buffers, a trial keeps the operands, and an output that is compared: at
-            // most as much again.
+            // In addition to its buffers a trial needs the operands and an expected output: at most
+            // as much again.
             let bytes = needed.map_or(usize::MAX, |b| b.saturating_mul(2));
             if bytes > available_bytes {
                 let message = format!("its buffers and their copies need {}", human_bytes(bytes));
@@ -252,8 +256,7 @@ impl Worker {
     }
 }
 
-/// Makes a problem and meanwhile tells the measurer that it is being made; `None` for want of
-/// memory.
+/// Makes a problem, and reports meanwhile that it is being made; `None` if memory is short.
 fn made_with_signs_of_life(workload: &Workload, output: &mut File) -> io::Result<Option<Problem>> {
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {

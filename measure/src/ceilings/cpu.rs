@@ -1,4 +1,4 @@
-//! Loops that reach what a CPU can do at best.
+//! Loops that reach a CPU's peak rates.
 
 use std::ffi::{c_char, c_long};
 use std::path::{Path, PathBuf};
@@ -24,28 +24,28 @@ mod native;
 
 use loops::{ACCUMULATORS, LINE, Loop, READ_ACCUMULATORS, ROUNDS, chunk};
 
-/// Stages of next to no work that are run in a row.
+/// Number of consecutive stages with almost no work.
 const FORKS: usize = 1000;
 
 /// Short repeats of each figure, of which the best counts.
 const REPEATS: usize = 20;
 
-/// Bytes copied in one go, if there is memory for eight times as much.
+/// Least bytes per copy, if eight times as much memory is available.
 const MIN_COPY_BYTES: usize = 64 << 20;
 
-/// Bytes copied in one go, at most.
+/// Most bytes per copy.
 const MAX_COPY_BYTES: usize = 256 << 20;
 
-/// Longest wait for the compiler.
+/// Time limit of the compiler.
 const BUILD_LIMIT: Duration = Duration::from_secs(20);
 
-/// [`Loop::Copy`].
+/// Stage function of [`Loop::Copy`].
 ///
 /// # Safety
 ///
-/// The buffers are those of a [`Loop`] with a chunk of operands and of results for every task.
+/// The buffers must be those of a [`Loop`], with a chunk of operands and of results for every task.
 unsafe extern "C" fn copy(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
-    // SAFETY: the caller's promise; the buffers are apart.
+    // SAFETY: the caller guarantees the buffers, which do not overlap.
     unsafe {
         let (chunk, from, to) = (chunk(buffers), *buffers, *buffers.add(1));
         let (start, len) = (chunk * begin as usize, chunk * (end - begin) as usize);
@@ -53,12 +53,12 @@ unsafe extern "C" fn copy(buffers: *const *mut f32, _: *mut c_char, begin: c_lon
     }
 }
 
-/// The loops for a CPU.
+/// Implementations of the loops for a CPU.
 pub(super) struct Loops<'a> {
     cpu: &'a CpuTarget,
-    /// Vectors, in lanes, that multiply-adds are tried with.
+    /// Vector widths, in lanes, that are tried for multiply-adds.
     widths: Vec<usize>,
-    /// The folder and the library of those that are compiled.
+    /// Folder and shared object of the compiled loops; `None` if none are needed.
     compiled: Option<(Scratch, PathBuf)>,
 }
 
@@ -71,6 +71,7 @@ impl<'a> Loops<'a> {
         if !native_widths.is_empty() && native(Loop::Read).is_some() {
             return Ok(Self { cpu, widths: native_widths, compiled: None });
         }
+        // This instruction set has no loops in assembly: compile them from C.
         let dir = Scratch::new()?;
         let library = dir.path().join("ceilings.so");
         Compiler::find()?.compile(&compiled::source(&widths), &library, BUILD_LIMIT).map_err(fault)?;
@@ -79,17 +80,18 @@ impl<'a> Loops<'a> {
 
     fn kernel(&self, cpu: &Cpu, name: Loop, plan: KernelPlan) -> Result<Kernel, MeasureError> {
         match (&self.compiled, native(name)) {
-            // SAFETY: the library was built from `source`, whose functions keep the contract for
-            // these plans.
+            // SAFETY: the library was built from `compiled::source`, whose functions fit these
+            // plans.
             (Some((_, library)), None) => unsafe { in_library(cpu, library, plan) }.map_err(fault),
-            // SAFETY: the function is for this processor and keeps the contract for these plans.
+            // SAFETY: this processor supports the function's instructions, and the function fits
+            // these plans.
             (_, Some(function)) => unsafe { Kernel::of_functions(vec![function], plan) }.map_err(fault),
             (None, None) => Err(fault("a loop is missing")),
         }
     }
 
-    /// Seconds of the fastest of several repeats of a loop on chunks of elements, one for each
-    /// thread.
+    /// Returns the seconds per run of a loop, from the fastest of `repeats` repeats of `runs` runs.
+    /// Each thread has one chunk of elements.
     fn best_secs(
         &self,
         [repeats, runs]: [usize; 2],
@@ -102,12 +104,12 @@ impl<'a> Loops<'a> {
         with_run(&cpu, &kernel, chunk, |run| fastest_secs(repeats, runs, || run.start(&cpu).map_err(fault)))?
     }
 
-    /// Multiply-adds of one core, two FLOP each, per second.
+    /// Returns the FLOP per second of one core's multiply-adds (two per multiply-add).
     pub(super) fn core_flops_per_sec(&self, repeats: usize) -> Result<f64, MeasureError> {
         pinned(|| self.flops_per_sec(repeats, 1))
     }
 
-    /// The same of `threads` threads, with the vectors that are fastest.
+    /// Returns the FLOP per second of `threads` threads, with the fastest vector width.
     fn flops_per_sec(&self, repeats: usize, threads: usize) -> Result<f64, MeasureError> {
         self.widths.iter().try_fold(0.0f64, |best, &lanes| {
             let flops = (2 * lanes * ACCUMULATORS * ROUNDS * threads) as f64;
@@ -116,8 +118,8 @@ impl<'a> Loops<'a> {
         })
     }
 
-    /// Multiply-adds of factors of some types on the target's threads, two FLOP each, per second;
-    /// `least` where no instruction does them, and at least that.
+    /// Returns the FLOP per second of dot products of some types on the target's threads, but at
+    /// least `least`, the result if no instruction computes them.
     fn dot_flops_per_sec(&self, factors: [DType; 2], least: f64) -> Result<f64, MeasureError> {
         let dot = dot_of(self.cpu, factors).filter(|(instruction, _)| native(Loop::Dot(instruction)).is_some());
         let Some((instruction, Factors { steps, .. })) = dot else { return Ok(least) };
@@ -131,7 +133,8 @@ impl<'a> Loops<'a> {
         let copy_bytes = (2 * cpu.l3_bytes).clamp(MIN_COPY_BYTES, MAX_COPY_BYTES).min(available_bytes() / 8);
         let chunk = copy_bytes / 4 / cpu.threads;
         let l2_bytes = (cpu.l2_bytes * cpu.threads).min(cpu.l3_bytes);
-        // Half of a cache is surely in it; beyond the second level, enough not to be.
+        // Half of a cache's size certainly fits the cache. To read from the last level, the data
+        // must be clearly larger than the second level.
         let beyond_bytes = (cpu.l3_bytes / 2).max(2 * l2_bytes).min(copy_bytes);
         let read_chunks = [l2_bytes / 2, beyond_bytes, copy_bytes];
         let read_chunks = read_chunks.map(|bytes| (bytes / 4 / cpu.threads).next_multiple_of(LINE * READ_ACCUMULATORS));
@@ -146,6 +149,7 @@ impl<'a> Loops<'a> {
                 let bytes = (4 * chunk * cpu.threads) as f64;
                 read_bytes_per_sec[level] = bytes / self.best_secs([REPEATS, 1], Loop::Read, chunk, cpu.threads)?;
             }
+            // The smallest chunk that the reading loop supports: its time is that of fork and join.
             let fork = LINE * READ_ACCUMULATORS;
             Ok(Ceilings {
                 core_flops_per_sec: core,
@@ -162,23 +166,23 @@ impl<'a> Loops<'a> {
     }
 }
 
-/// Measures on the first core.
+/// Runs a measurement pinned to the first core.
 fn pinned<T>(measure: impl FnOnce() -> T) -> T {
     affinity::pinned_to_core(0, measure)
 }
 
-/// A loop of a library.
+/// Loads a loop of a shared object.
 ///
 /// # Safety
 ///
 /// As [`Kernel::load`].
 unsafe fn in_library(cpu: &Cpu, library: &Path, plan: KernelPlan) -> Result<Kernel, DeviceError> {
     let target = Target::Cpu(CpuTarget::generic_avx2(cpu.threads()));
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the code is fit to run.
     unsafe { Kernel::load(cpu, &Artifact { target, plan, code: Code::Library(library.into()) }) }
 }
 
-/// Runs `work` with a loop on buffers of its own.
+/// Calls `work` with a loop bound to buffers of its own.
 fn with_run<T>(
     cpu: &Cpu,
     kernel: &Kernel,
@@ -186,7 +190,7 @@ fn with_run<T>(
     work: impl FnOnce(&mut Run<'_>) -> T,
 ) -> Result<T, MeasureError> {
     let shapes: Vec<&[usize]> = kernel.plan().buffers.iter().map(|buffer| &buffer.shape[..]).collect();
-    // Multiply-adds with these stay finite and normal.
+    // With 0.5, sums of products stay finite and normal.
     let filled = |shape: &[usize], word: u32| -> Result<HostMemory, MeasureError> {
         let mut memory = HostMemory::new(4 * shape[0]).map_err(fault)?;
         cpu.fill(&mut memory, 0..shape[0], word).map_err(fault)?;
@@ -204,7 +208,7 @@ fn with_run<T>(
     Ok(work(&mut run))
 }
 
-/// The function of a loop in this library; `None` if there is none for this processor.
+/// Returns the loop's function in this crate; `None` if this processor has none.
 fn native(name: Loop) -> Option<StageFn> {
     if name == Loop::Copy {
         return Some(copy);
@@ -215,7 +219,7 @@ fn native(name: Loop) -> Option<StageFn> {
     None
 }
 
-/// Seconds a run, of the fastest of several repeats.
+/// Returns the seconds per run, from the fastest of several repeats after one that does not count.
 fn fastest_secs(
     repeats: usize,
     runs: usize,
@@ -230,7 +234,7 @@ fn fastest_secs(
     (0..repeats).try_fold(f64::INFINITY, |least, _| Ok(least.min(timed()?)))
 }
 
-/// The stage of a loop with its three buffers.
+/// Returns the plan of a loop: one stage with three buffers.
 fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
     let buffer = |name: &str, role, binding, len| PlanBuffer {
         name: name.into(),
@@ -240,7 +244,7 @@ fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
         layout: Layout::Plain,
         dtype: DType::F32,
     };
-    // Only copies leave more than a line for each task.
+    // Only copies write more than one line per task.
     let results = if name == Loop::Copy { elements } else { LINE * tasks };
     KernelPlan {
         buffers: vec![
@@ -265,21 +269,25 @@ mod tests {
         Compiler::find().unwrap().compile(&compiled::source(&[8, 4]), &library, BUILD_LIMIT).unwrap();
         let cpu = CpuTarget::detect(Some(1)).unwrap();
         let compiled = Loops { cpu: &cpu, widths: vec![8, 4], compiled: Some((dir, library.clone())) };
+
         let team = Cpu::new(2);
         let chunk = 3 * LINE * READ_ACCUMULATORS;
         let mut sums = Vec::new();
+
         for name in [Loop::Read, Loop::MultiplyAdd { lanes: 8 }] {
             let plan = plan(name, 2 * chunk, 2);
-            // SAFETY: built from `source` for such plans.
+            // SAFETY: the library was built from `compiled::source`, whose functions fit such
+            // plans.
             let from_c = unsafe { in_library(&team, &library, plan.clone()) }.unwrap();
             for kernel in [from_c, compiled.kernel(&team, name, plan).unwrap()] {
-                // Vectors of the C loops are aligned.
+                // The vectors of the C loops need aligned operands.
                 let operands = team.upload(&vec![0.5; 2 * chunk]).unwrap();
                 let mut results = team.upload(&[f32::NAN; 2 * LINE]).unwrap();
                 let (shape, size) = ([2 * chunk], [f32::from_bits(chunk as u32)]);
                 let mut runner = Runner::new(kernel, Cpu::new(2)).unwrap();
                 let views = [View::of(&operands, DType::F32, &shape), View::new(&size, &[1])];
                 runner.run(&views, &mut [ViewMut::of(&mut results, DType::F32, &[2 * LINE])]).unwrap();
+
                 let results = results.elements::<f32>();
                 let lines =
                     [0, LINE].map(|line| results[line..line + LINE].iter().filter(|x| x.is_finite()).sum::<f32>());

@@ -1,4 +1,4 @@
-//! Figures of what a device can do at best.
+//! Figures of a device's ceilings.
 
 use autotune_ir::{DType, Rates, Target};
 use autotune_workloads::Work;
@@ -6,39 +6,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::MeasureError;
 
-/// Measured ceilings of a target.
+/// Measured peak rates of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ceilings {
-    /// f32 multiply-adds on one core, two FLOP each, per second; on a GPU, a multiprocessor's share
-    /// of all.
+    /// Rate of f32 multiply-adds on one core, in FLOP per second (two per multiply-add); on a GPU,
+    /// the total divided by the number of multiprocessors.
     pub core_flops_per_sec: f64,
-    /// The same on the target's threads; on a GPU, on all of it, without tensor cores.
+    /// Rate of f32 multiply-adds on all the target's threads; on a GPU, on the whole device without
+    /// tensor cores.
     pub flops_per_sec: f64,
-    /// The same with f16 or bf16 operands and f32 sums: tensor cores, by the matrix instructions of
-    /// warps (CUDA from compute capability 8.0 on) or, where those are faster, of warp groups
-    /// (9.0); on a CPU with bf16 operands, if an instruction multiplies them; else `flops_per_sec`.
+    /// Rate of multiply-adds with f16 or bf16 operands and f32 sums. On CUDA from compute
+    /// capability 8.0 on, tensor cores by matrix instructions of warps, or of warp groups (9.0)
+    /// where those are faster. On a CPU with an instruction for it, bf16 dot products. Otherwise
+    /// `flops_per_sec`.
     pub half_flops_per_sec: f64,
-    /// The same with tf32 operands.
+    /// Rate of multiply-adds with tf32 operands: by tensor cores where a GPU has them, otherwise
+    /// `flops_per_sec`.
     pub tf32_flops_per_sec: f64,
-    /// The same with operands of bytes and sums of 32 bits, if an instruction of a CPU multiplies
-    /// them; else `flops_per_sec`.
+    /// Rate of multiply-adds with 8-bit operands and 32-bit sums, if a CPU has an instruction for
+    /// it; otherwise `flops_per_sec`.
     pub byte_flops_per_sec: f64,
-    /// Bytes read plus bytes written per second by a copy in memory, larger than any cache, on the
-    /// target's threads.
+    /// Bytes read plus bytes written per second by a copy on the target's threads, of memory larger
+    /// than any cache.
     pub bytes_per_sec: f64,
-    /// Bytes read per second from the second-level caches, from the last-level cache and from
-    /// memory, on the target's threads. A GPU's second-level cache is its last.
+    /// Bytes read per second on the target's threads from the second-level caches, from the
+    /// last-level cache and from memory. A GPU's second-level cache is its last level.
     pub read_bytes_per_sec: [f64; 3],
-    /// Sizes of the second-level caches of the target's threads together and of the last-level
+    /// Bytes of the second-level caches of all the target's threads together, and of the last-level
     /// cache.
     pub cache_bytes: [f64; 2],
-    /// Seconds that a stage of next to no work takes on the target's threads, run after run: what a
-    /// fork and join costs; on a GPU, a launch.
+    /// Seconds per run of a stage with almost no work on the target's threads, repeated: the cost
+    /// of a fork and join, or, on a GPU, of a launch.
     pub fork_join_secs: f64,
 }
 
 impl Ceilings {
-    /// Of each figure the better one.
+    /// Returns the better of each figure.
     pub(super) fn best_of(self, other: Self) -> Self {
         let [a, b] = [self.read_bytes_per_sec, other.read_bytes_per_sec];
         Self {
@@ -54,8 +57,9 @@ impl Ceilings {
         }
     }
 
-    /// A target with the [rates](Rates) that these ceilings are for its peak, of which its threads
-    /// share the caches and memory evenly. A GPU is what it was.
+    /// Returns the target with the [rates](Rates) that follow from these ceilings: cache and memory
+    /// bandwidth per thread, and fork-join cost, relative to its peak. A GPU target is returned
+    /// unchanged.
     pub fn rated(&self, target: &Target) -> Target {
         let Some(cpu) = target.cpu() else { return target.clone() };
         let [l2, l3, memory] = self.read_bytes_per_sec;
@@ -64,8 +68,8 @@ impl Ceilings {
         target.clone().with_rates(Rates::measured(cpu.lanes(), self.core_flops_per_sec, read, self.fork_join_secs))
     }
 
-    /// Multiply-adds of a type, two FLOP each, per second on the target's threads or on all of the
-    /// GPU.
+    /// Returns the FLOP per second of multiply-adds of a type, on all the target's threads or on
+    /// the whole GPU.
     pub fn dtype_flops_per_sec(&self, dtype: DType) -> f64 {
         match dtype {
             DType::Tf32 => self.tf32_flops_per_sec,
@@ -75,9 +79,9 @@ impl Ceilings {
         }
     }
 
-    /// The least seconds in which an algorithm can be run over and over on operands of a type: all
-    /// operations at full speed, or every byte moved once, from the cache that all of them fit,
-    /// whichever takes longer.
+    /// Returns the roofline bound: the least seconds per run of an algorithm that runs repeatedly
+    /// on operands of a type. It is the larger of two times: all operations at peak rate, and every
+    /// byte moved once from the smallest cache that holds all of them.
     pub fn min_secs(&self, work: Work, dtype: DType) -> f64 {
         let Work { flops, bytes } = work;
         let level = self.cache_bytes.iter().position(|&size| bytes <= size).unwrap_or(self.cache_bytes.len());
@@ -85,7 +89,7 @@ impl Ceilings {
     }
 }
 
-/// The error of ceilings that cannot be measured.
+/// Returns the error for ceilings that cannot be measured.
 pub(super) fn fault(cause: impl std::fmt::Display) -> MeasureError {
     MeasureError::Ceilings { message: cause.to_string() }
 }

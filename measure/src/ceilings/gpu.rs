@@ -1,4 +1,4 @@
-//! Kernels that reach what a GPU can do at best.
+//! Kernels that reach a GPU's peak rates.
 
 use autotune_ir::DType;
 use autotune_ir::machine::gpu::WARP_THREADS;
@@ -12,24 +12,25 @@ use crate::ceilings::Ceilings;
 use crate::nvrtc;
 use crate::replays::Replays;
 
-/// Threads of a block: fewer than any GPU allows, enough to hide every latency when many blocks
+/// Threads per block: fewer than any GPU allows, and enough to hide all latencies if many blocks
 /// run.
 const THREADS: usize = 256;
-/// Blocks of the multiply-add kernel for each multiprocessor.
+/// Blocks of the multiply-add kernel per multiprocessor.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 16;
-/// Independent accumulators of a thread.
+/// Independent accumulators per thread.
 const ACCUMULATORS: usize = 16;
-/// Multiply-adds of each accumulator in a launch.
+/// Multiply-adds of each accumulator per launch.
 const ROUNDS: usize = 512;
-/// Compute capability, times ten, from which kernels use tensor cores.
+/// Compute capability, times ten, from which on tensor cores are used.
 const TENSOR_CORES_SM: u32 = 80;
-/// Independent products of a warp on tensor cores, and their rounds in a launch.
+/// Independent matrix products per warp on tensor cores, and their rounds per launch.
 const PRODUCTS: usize = 8;
 const PRODUCT_ROUNDS: usize = 512;
-/// Compute capability, times ten, that has matrix instructions of warp groups, and no other has.
+/// Compute capability, times ten, with matrix instructions of warp groups. No other version has
+/// these instructions.
 const WARP_GROUPS_SM: u32 = 90;
-/// Threads of a warp group; rows and columns of its largest instruction; bytes of the rows of its
-/// operands; instructions in a row, which read 32 bytes of each row, and their rounds in a launch.
+/// Warp groups: threads per group, rows and columns of the largest instruction, bytes per operand
+/// row, instructions per row (each reads 32 bytes of every row), and rounds per launch.
 const WARP_GROUP: usize = 128;
 const GROUP_TILE: [usize; 2] = [64, 256];
 const GROUP_ROW_BYTES: usize = 128;
@@ -37,37 +38,38 @@ const GROUP_STEPS: usize = GROUP_ROW_BYTES / 32;
 const GROUP_ROUNDS: usize = 256;
 /// Elements of a vector in memory.
 const LANES: usize = 4;
-/// Words of the operands that differ; more repeat them.
+/// Number of different operand words; larger buffers repeat them.
 const PATTERN_WORDS: usize = 1 << 20;
 /// Short repeats of each figure, of which the best counts.
 const REPEATS: usize = 5;
-/// Bytes copied or read from memory in one go: this many second-level caches, between these bounds.
+/// Bytes copied or read from memory per launch: this multiple of the second-level cache, within
+/// these bounds.
 const CACHES: usize = 4;
 const COPY_BYTES: [usize; 2] = [32 << 20, 512 << 20];
-/// How often what is in the cache is read in one go.
+/// Number of times that the cached data is read per launch.
 const CACHE_ROUNDS: usize = 8;
-/// Threads by which each round is shifted, so that no thread's data are in its own multiprocessor's
-/// cache.
+/// Threads by which each round is shifted, so that no thread finds its data in its own
+/// multiprocessor's first-level cache.
 const SHIFT: usize = 37 * THREADS;
-/// Launches in a row by which the cost of one is found.
+/// Consecutive launches from which the cost of one is computed.
 const LAUNCHES: usize = 200;
 
-/// A kernel that reaches a ceiling. Its buffers are operands and results, vectors of four numbers
-/// each.
+/// Kernel that reaches a peak rate. Its buffers are operands and results, in vectors of four
+/// numbers.
 #[derive(Clone, Copy)]
 enum Loop {
-    /// Every thread runs independent multiply-adds on vectors of `lanes` numbers.
+    /// Every thread does independent multiply-adds on vectors of `lanes` numbers.
     MultiplyAdd { lanes: usize },
-    /// Every warp runs independent products of 16 rows, 8 columns and `steps` steps on tensor
-    /// cores, in registers. For CUDA.
+    /// Every warp does independent products of 16 rows, 8 columns and `steps` reduction steps on
+    /// tensor cores, from registers. CUDA only.
     Product { dtype: DType, steps: usize },
-    /// Every warp group runs products of [`GROUP_TILE`] and `steps` steps on operands in shared
-    /// memory. For CUDA.
+    /// Every warp group does products of size [`GROUP_TILE`] with `steps` reduction steps on
+    /// operands in shared memory. CUDA only.
     GroupProduct { dtype: DType, steps: usize },
     /// Copies the operands to the results.
     Copy,
-    /// Every thread reads `vectors` of the operands, `rounds` times, each time others, and leaves
-    /// their sum in the results.
+    /// Every thread reads `vectors` vectors of the operands, `rounds` times, each time others, and
+    /// stores their sum.
     Read { vectors: usize, rounds: usize },
 }
 
@@ -76,7 +78,7 @@ pub(crate) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceili
     let blocks = BLOCKS_PER_MULTIPROCESSOR * target.multiprocessors;
     let threads = blocks * THREADS;
 
-    // CPUs in the guise of a GPU have their vectors used only if the kernel has vectors.
+    // OpenCL devices that are CPUs vectorise only kernels that use vector types.
     let lanes: &[usize] = if target.api == GpuApi::OpenCl { &[1, 8] } else { &[1] };
     let mut flops_per_sec = 0.0f64;
     for &lanes in lanes {
@@ -113,8 +115,9 @@ pub(crate) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceili
     })
 }
 
-/// Multiply-adds of tensor cores, two FLOP each, per second, in steps of `steps` elements: by the
-/// instructions of warps or, where those are faster, of warp groups. 0 where there are none.
+/// Returns the tensor cores' FLOP per second (two per multiply-add) with `steps` reduction steps
+/// per instruction, by warp or warp-group instructions, whichever are faster. 0 without tensor
+/// cores.
 fn tensor_flops_per_sec<D: Device>(
     device: &D,
     target: &GpuTarget,
@@ -136,30 +139,31 @@ fn tensor_flops_per_sec<D: Device>(
     Ok(by_warps.max(flops as f64 / secs(Loop::GroupProduct { dtype, steps })?))
 }
 
-/// Words that are random halves: devices compute faster on constants, which switch fewer
-/// transistors. As f16 they are 1 to 1.75, as bf16 and f32 less than 0.5, so that sums of
-/// multiply-adds stay finite and normal.
+/// Returns words of two random halves each. Constants would give too high rates, because they
+/// switch fewer transistors and so allow higher clock rates. The values are 1 to 1.75 as f16 and
+/// less than 0.5 as bf16 and f32, so that sums of products stay finite and normal.
 fn operands(words: usize) -> Vec<u32> {
     let mut state = 1u64;
     let mut half = || {
-        // The multiplier is Knuth's, of MMIX; its upper bits are the random ones.
+        // Linear congruential generator with Knuth's MMIX constants. Only the upper bits are random
+        // enough.
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         0x3c00 + ((state >> 33) % 0x300) as u32
     };
     (0..words).map(|_| half() << 16 | half()).collect()
 }
 
-/// A loaded loop with its buffers.
+/// Loaded loop with its buffers.
 struct Bench<'a, D: Device> {
     device: &'a D,
     call: D::Call,
     replays: Replays<D>,
-    /// As long as the call.
+    /// Keeps the module loaded as long as the call.
     _module: D::Module,
 }
 
 impl<'a, D: Device> Bench<'a, D> {
-    /// A loop on operands and results of `vectors` vectors each.
+    /// Loads a loop with operands and results of `vectors` vectors each.
     fn new(
         device: &'a D,
         target: &GpuTarget,
@@ -173,8 +177,9 @@ impl<'a, D: Device> Bench<'a, D> {
             GpuApi::OpenCl => Code::OpenCl(source),
         };
         let artifact = Artifact { target: Target::Gpu(target.clone()), plan: plan(blocks, vectors), code };
-        // SAFETY: the source is that of the plan.
+        // SAFETY: the source accesses only the buffers of this plan.
         let module = unsafe { device.load(&artifact) }?;
+
         let words = LANES * vectors;
         let pattern = operands(words.min(PATTERN_WORDS));
         let buffer = || -> Result<D::Memory, CandidateError> {
@@ -185,13 +190,14 @@ impl<'a, D: Device> Bench<'a, D> {
             }
             Ok(memory)
         };
+
         let memory = Bound { buffers: vec![buffer()?, buffer()?], private: vec![] };
-        // SAFETY: the memory is the call's own, and the module lives as long.
+        // SAFETY: only this call uses the memory, and the module lives as long as the call.
         let call = unsafe { device.bind(&module, &[0], memory) }?;
         Ok(Self { device, call, replays: Replays::new(), _module: module })
     }
 
-    /// Seconds a launch, of the fastest of several repeats of `launches` launches.
+    /// Returns the seconds per launch, from the fastest of several repeats of `launches` launches.
     fn secs(&mut self, launches: usize) -> Result<f64, CandidateError> {
         let Self { device, call, replays, .. } = self;
         let mut repeat = || -> Result<f64, CandidateError> {
@@ -274,7 +280,8 @@ fn read(api: GpuApi, vectors: usize, rounds: usize) -> String {
     )
 }
 
-/// Instructions of warps, as many at once as hide each other's latency.
+/// Returns the kernel body of warp-level matrix products: enough independent ones to hide their
+/// latency.
 fn product(dtype: DType, steps: usize) -> String {
     let word = dtype.word();
     format!(
@@ -306,9 +313,9 @@ fn multiply_add(api: GpuApi, lanes: usize) -> String {
     )
 }
 
-/// Rows of 128 bytes, swizzled, are read by what the instruction calls a descriptor: eight rows are
-/// 1024 bytes, and the next steps are 32 bytes further. All warp groups of a block read the same
-/// rows and columns.
+/// Returns the kernel body of warp-group matrix products. The operand rows have 128 bytes and are
+/// swizzled. The instruction reads them through a matrix descriptor: eight rows are 1024 bytes, and
+/// the next reduction step is 32 bytes further. All warp groups of a block read the same operands.
 fn group_product(dtype: DType, steps: usize) -> String {
     let ([rows, columns], word) = (GROUP_TILE, dtype.word());
     let sums = rows * columns / WARP_GROUP;
@@ -316,6 +323,7 @@ fn group_product(dtype: DType, steps: usize) -> String {
     let list = |text: &dyn Fn(usize) -> String| (0..sums).map(text).collect::<Vec<_>>().join(", ");
     let (registers, operands) = (list(&|i| format!("%{i}")), list(&|i| format!("\"+f\"(sums[{i}])")));
     let transposed = if dtype.bytes() == 2 { ", 0, 0" } else { "" };
+
     let (at_rows, at_columns) = (sums, sums + 1);
 
     format!(
@@ -355,8 +363,8 @@ mod tests {
         let half = Loop::Product { dtype: DType::F16, steps: 16 };
         let tf32 = Loop::Product { dtype: DType::Tf32, steps: 8 };
         let group = |dtype, steps| Loop::GroupProduct { dtype, steps };
-        // With the registers of a thread at most: two blocks fit a multiprocessor, or one of warp
-        // groups that has half of its registers for sums.
+        // The last column is the limit of registers per thread: two blocks must fit a
+        // multiprocessor, or one block of warp groups, which use half of their registers for sums.
         for (name, word, architectures, registers) in [
             (Loop::MultiplyAdd { lanes: 1 }, "fmaf(", &[80, 90][..], 128),
             (Loop::Copy, "to[t]", &[80, 90], 128),
@@ -370,8 +378,8 @@ mod tests {
                 let source = name.source(GpuApi::Cuda { sm });
                 let compiled = nvrtc::compile(&source, sm).unwrap_or_else(|e| panic!("{source}\n{e}"));
                 let resources = compiled.resources();
-                // Nothing is spilled or kept in local memory, and no instruction waits for the one
-                // before.
+                // No register is spilled, nothing is in local memory, and no instruction waits for
+                // the previous one.
                 assert_eq!((resources.spill_bytes, resources.stack_bytes), (0, 0), "{source}\n{}", compiled.log);
                 assert!((1..=registers).contains(&resources.registers), "{source}\n{}", compiled.log);
                 assert!(!compiled.log.contains("serialized"), "{source}\n{}", compiled.log);

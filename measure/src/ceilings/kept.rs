@@ -1,4 +1,4 @@
-//! Ceilings that were measured once on a machine, in a file for each target.
+//! Ceilings cached in a file per target, so that they are measured once per machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,22 +12,23 @@ use super::{Ceilings, cpu};
 use crate::cache_folder;
 use crate::error::MeasureError;
 
-/// Changes when ceilings are measured in another way: what was kept is measured again.
+/// Version of the measuring method. Cached ceilings of another version are measured again.
 const METHOD: u32 = 4;
 
-/// How long ceilings are believed: memory is added, firmware and kernels change.
+/// Age after which cached ceilings are measured again: hardware, firmware and operating system
+/// change.
 const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Figures per second, and seconds, between which ceilings are: a file with others is damaged.
+/// Plausible ranges of rates per second and of seconds. A file with other values is damaged.
 const CREDIBLE_PER_SEC: std::ops::RangeInclusive<f64> = 1e6..=1e18;
 const CREDIBLE_SECS: std::ops::RangeInclusive<f64> = 1e-9..=1.0;
 
-/// Repeats of the multiply-add loop that show whether kept ceilings were measured on a disturbed
-/// machine, and by how much they are beaten then.
+/// Repeats of the multiply-add loop that check cached ceilings, and the factor by which they must
+/// be exceeded for the cached measurement to count as disturbed.
 const GLANCE_REPEATS: usize = 4;
 const BEATEN: f64 = 1.01;
 
-/// The content of a file.
+/// Content of a cache file.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     method: u32,
@@ -37,11 +38,11 @@ struct Kept {
 }
 
 impl Ceilings {
-    /// A CPU's ceilings, measured once on a machine and kept for a month in a file in
-    /// `$AUTOTUNE_CACHE`, else `$XDG_CACHE_HOME/autotune`, else `~/.cache/autotune`, if one of
-    /// these folders can be written to. Some milliseconds of multiply-adds show whether the machine
-    /// was disturbed then: if it is faster now, it is measured again, and the larger figures are
-    /// kept.
+    /// Returns a CPU's ceilings from the cache, or measures and caches them for a month, in
+    /// `$AUTOTUNE_CACHE`, else `$XDG_CACHE_HOME/autotune`, else `~/.cache/autotune`, if that is
+    /// writable. Some milliseconds of multiply-adds check whether the machine was disturbed at the
+    /// cached measurement: if it is faster now, all ceilings are measured again, and the better
+    /// figures are cached.
     pub fn known_or_measure(target: &Target) -> Result<Self, MeasureError> {
         Self::known_in(cache_folder::find().as_deref(), target)
     }
@@ -59,8 +60,7 @@ impl Ceilings {
         Ok(best)
     }
 
-    /// The ceilings of a target that are kept, else those that `measure` yields, which are kept
-    /// from now on.
+    /// Returns a target's ceilings from the cache, or calls `measure` and caches the result.
     pub(crate) fn kept_or(
         target: &Target,
         measure: impl FnOnce() -> Result<Self, MeasureError>,
@@ -82,23 +82,24 @@ impl Ceilings {
     }
 }
 
-/// The file of a target: its key may have characters that a file's name must not.
+/// Returns the path of a target's file. Characters of the key that file names should not have are
+/// replaced.
 fn file(folder: &Path, target: &str) -> PathBuf {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     folder.join(format!("ceilings-{}.json", target.chars().map(plain).take(150).collect::<String>()))
 }
 
-/// What is kept of a target; `None` unless it is credible and of late.
+/// Reads a target's cached ceilings; `None` unless they are plausible and recent.
 fn read(folder: &Path, target: &str) -> Option<Ceilings> {
     let kept: Kept = serde_json::from_slice(&fs::read(file(folder, target)).ok()?).ok()?;
     let measured = UNIX_EPOCH.checked_add(Duration::from_secs(kept.measured_unix_secs))?;
-    // A clock that went back makes it a time to come.
+    // Fails for a time in the future, after the clock was set back.
     let is_of_late = SystemTime::now().duration_since(measured).is_ok_and(|age| age <= MAX_AGE);
     let is_it = kept.method == METHOD && kept.target == target;
     (is_it && is_of_late && is_credible(&kept.ceilings)).then_some(kept.ceilings)
 }
 
-/// Keeps ceilings that were measured now. A folder that cannot be written to keeps nothing.
+/// Caches ceilings measured now. Does nothing if the folder is not writable.
 fn write(folder: &Path, target: &str, ceilings: Ceilings) {
     let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) else { return };
     let target = target.to_string();
@@ -201,7 +202,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let measured = Ceilings::measure(&target).unwrap();
         let known = || Ceilings::known_in(Some(dir.path()), &target).unwrap();
-        // Numbers in a file may differ in a last digit.
+        // Numbers read from a file may differ in the last digit.
         let assert_same = |a: Ceilings, b: Ceilings| {
             let figures = |c: Ceilings| [c.core_flops_per_sec, c.flops_per_sec, c.bytes_per_sec, c.fork_join_secs];
             let pairs = figures(a).into_iter().zip(figures(b));
@@ -209,11 +210,11 @@ mod tests {
         };
         assert_eq!(Ceilings::known_in(None, &target).unwrap(), measured);
         assert_same(known(), measured);
-        // Faster than any machine: never beaten, and so what was kept is what there is.
+        // These figures are faster than any machine, so the check never finds them disturbed.
         let fast = Ceilings { core_flops_per_sec: 1e15, bytes_per_sec: 1.5 * measured.bytes_per_sec, ..measured };
         write(dir.path(), &target.key(), fast);
         assert_same(known(), fast);
-        // As if from a moment in which the machine hardly worked at all.
+        // These figures are as if from a moment in which the machine hardly worked.
         write(dir.path(), &target.key(), Ceilings { core_flops_per_sec: 2e6, ..fast });
         let beaten = Ceilings { core_flops_per_sec: measured.core_flops_per_sec, ..fast };
         assert_same(known(), beaten);

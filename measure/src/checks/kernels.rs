@@ -1,4 +1,4 @@
-//! By kernels of the device, so that nothing has to be read back.
+//! Checks by kernels on the device, so that nothing has to be copied to the host.
 
 use std::cell::RefCell;
 
@@ -14,14 +14,13 @@ use crate::nvrtc;
 const THREADS: usize = 256;
 const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
 
-/// Most 32-bit words of memory that the kernels go through: they count in 32 bits.
+/// Most 32-bit words that the kernels process: they count in 32 bits.
 const MAX_WORDS: usize = 1 << 31;
 
-/// Words of the memory by which the kernels are told the number of elements, and tell what they
-/// found.
+/// Words of the state memory: one for the number of elements, two for the result.
 const STATE_WORDS: usize = 3;
 
-/// What the kernels' text begins with, for each interface.
+/// Preamble of the kernels' source, for CUDA and for OpenCL.
 const CUDA: &str = r#"
 #define GLOBAL
 typedef unsigned int uint;
@@ -43,8 +42,8 @@ const OPENCL: &str = r#"
 #define INLINE static inline
 "#;
 
-/// The state is the number of elements and two words of what is found. Numbers that are not
-/// negative are in the order of their bits.
+/// Source of the kernels. The state has the number of elements and two result words. Floats that
+/// are not negative order like their bit patterns, so an integer maximum finds the largest.
 const SOURCE: &str = r#"
 INLINE float from_f32(GLOBAL const uint *words, uint i) { return as_float(words[i]); }
 
@@ -78,7 +77,7 @@ KERNEL checksum(GLOBAL const uint *words, GLOBAL const uint *unused, GLOBAL uint
 }
 "#;
 
-/// The difference of elements of a type.
+/// Source of a kernel that finds the largest difference between elements of one type.
 const DIFFERENCE: &str = r#"
 KERNEL difference_TYPE(GLOBAL const uint *actual, GLOBAL const uint *expected, GLOBAL uint *state) {
   const uint count = state[0];
@@ -93,26 +92,26 @@ KERNEL difference_TYPE(GLOBAL const uint *actual, GLOBAL const uint *expected, G
 }
 "#;
 
-/// The kernels, in the order of their stages.
+/// Names of the kernels, in the order of their stages.
 const SYMBOLS: [&str; 4] = ["difference_f32", "difference_f16", "difference_bf16", "checksum"];
 const CHECKSUM: usize = 3;
 
-/// The kernels, loaded.
+/// Loaded kernels with their state memory.
 pub(crate) struct KernelChecks<D: Device> {
     module: D::Module,
     state: RefCell<D::Memory>,
 }
 
 impl<D: Device> KernelChecks<D> {
-    /// Builds and loads them.
+    /// Builds and loads the kernels.
     pub(crate) fn new(device: &D, target: &GpuTarget) -> Result<Self, CandidateError> {
         let code = match target.api {
             GpuApi::Cuda { sm } => Code::Cubin(nvrtc::cubin_of(&source(target.api), sm)?),
             GpuApi::OpenCl => Code::OpenCl(source(target.api)),
         };
         let artifact = Artifact { target: Target::Gpu(target.clone()), plan: plan(target), code };
-        // SAFETY: the kernels stay within the memory that `run` gives them, and what they are told
-        // of it.
+        // SAFETY: the kernels access only the memory that `run` binds, within the count that it
+        // passes.
         let module = unsafe { device.load(&artifact) }?;
         Ok(Self { module, state: RefCell::new(device.allocate(4 * STATE_WORDS)?) })
     }
@@ -130,8 +129,8 @@ impl<D: Device> KernelChecks<D> {
         let mut state = self.state.borrow_mut();
         device.write(&mut state, 0, bytes_of(&[count, 0, 0]))?;
 
-        // SAFETY: the kernels read the operands and write the state, which nobody else does until
-        // it was read, below.
+        // SAFETY: the kernels read the operands and write the state; nothing else writes to these
+        // until the state is read below.
         let buffers = unsafe {
             let [first, second] = operands.map(|operand| device.part(operand, 0..bytes));
             vec![first?, second?, device.part(&state, 0..4 * STATE_WORDS)?]
@@ -155,7 +154,7 @@ impl<D: Device> Checks<D> for KernelChecks<D> {
         dtype: DType,
         len: usize,
     ) -> Result<f32, CandidateError> {
-        // No kernel of a GPU has integers for results so far.
+        // No GPU kernel has integer outputs so far, so there is no kernel to compare them.
         if dtype.is_integer() {
             return HostChecks.difference(device, actual, expected, dtype, len);
         }
@@ -198,6 +197,7 @@ fn plan(target: &GpuTarget) -> KernelPlan {
     };
     let threads = THREADS.min(target.threads_per_block);
     let launch = Launch { blocks: BLOCKS_PER_MULTIPROCESSOR * target.multiprocessors, threads, shared_bytes: 0 };
+
     let stage = |symbol: &str| PlanStage {
         symbol: symbol.into(),
         when: When::EveryRun,
@@ -205,6 +205,7 @@ fn plan(target: &GpuTarget) -> KernelPlan {
         launch: Some(launch),
         boxes: vec![],
     };
+
     KernelPlan {
         buffers: [
             ("actual", Role::Operand(0), Binding::Data),
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!(compiled.resources().spill_bytes, 0);
     }
 
-    /// The kernels on an OpenCL device, if there is one.
+    /// Returns the kernels on an OpenCL device, if there is one.
     fn checks() -> Option<(OpenClDevice, KernelChecks<OpenClDevice>)> {
         let found = opencl::devices().map_err(|reason| missing("opencl", &reason)).ok()?;
         let device = OpenClDevice::open(&found[0].target).unwrap();
@@ -251,7 +252,8 @@ mod tests {
         device.upload(words).unwrap()
     }
 
-    /// Words of any numbers, those that are none and subnormal ones among them, or of usual ones.
+    /// Returns random words: any bit patterns, NaN and subnormal numbers included, or ordinary
+    /// numbers.
     fn random_words(rng: &mut impl Rng, dtype: DType, len: usize, are_any: bool) -> Vec<u32> {
         match are_any {
             true => (0..(len * dtype.bytes()).div_ceil(4)).map(|_| rng.random()).collect(),
@@ -281,8 +283,8 @@ mod tests {
         }
     }
 
-    /// One element is compared with zero at a time: every 16-bit number, and 32-bit numbers of
-    /// every exponent.
+    /// Compares one element with zero at a time: 16-bit numbers in steps of 61, and 32-bit numbers
+    /// of every exponent.
     #[test]
     fn every_number_is_read_right_and_what_is_none_differs_infinitely() {
         let Some((device, checks)) = checks() else { return };

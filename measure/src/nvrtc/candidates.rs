@@ -1,21 +1,23 @@
-//! Where an NVRTC may be.
+//! Search for NVRTC libraries.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The environment variable that names the library's folder.
+/// Environment variable that names the library's folder.
 pub(super) const FOLDER: &str = "AUTOTUNE_NVRTC";
 
-/// What the loader knows the library as, newest first.
+/// Names under which the dynamic loader may find the library, newest first.
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 
-/// Variables that name the folder of a toolkit, and where toolkits are installed by default.
+/// Environment variables that name a toolkit's folder, and the folder in which toolkits are
+/// installed by default.
 const TOOLKITS: [&str; 2] = ["CUDA_HOME", "CUDA_PATH"];
 const INSTALLED: &str = "/usr/local";
 
-/// Names and paths to try, in order: those of the folder that [`FOLDER`] names, alone if it is set,
-/// else what the loader knows, then those of the toolkits' folders.
+/// Returns the names and paths to try, in order. If [`FOLDER`] is set, only the libraries of that
+/// folder; else the names that the dynamic loader knows, then the libraries of the toolkits'
+/// folders.
 pub(super) fn all() -> Result<Vec<PathBuf>, String> {
     if let Some(folder) = env::var_os(FOLDER).map(PathBuf::from) {
         let found = in_folder(&folder)
@@ -44,7 +46,7 @@ pub(super) fn all() -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// The libraries of a folder, newest first, each by one name.
+/// Returns the libraries of a folder, newest first. Links to the same file count once.
 fn in_folder(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let versioned = |path: PathBuf| {
         let version = version_in_name(path.file_name()?.to_str()?)?;
@@ -62,7 +64,8 @@ fn in_folder(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// As in `libnvrtc.so.12.9`; none of `libnvrtc.so`. `None` for any other file.
+/// Parses the version, as in `libnvrtc.so.12.9`; empty for `libnvrtc.so`, `None` for any other
+/// file.
 fn version_in_name(name: &str) -> Option<Vec<u32>> {
     match name.strip_prefix("libnvrtc.so")? {
         "" => Some(Vec::new()),

@@ -1,4 +1,4 @@
-//! The version of the messages, made from the messages themselves.
+//! Protocol version, derived from examples of the messages.
 
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage, TensorBox};
 use autotune_ir::program::{Layout, Role, When};
@@ -15,19 +15,19 @@ use crate::memory::MemoryAtStart;
 use crate::nvrtc::Compiled;
 use crate::options::TimingOptions;
 
-/// Differs between programs whose messages differ: a hash of the crate's version and of an example
-/// of every message, with the names and values of all fields.
+/// Returns the protocol version: a hash of the crate's version and of an example of every message
+/// with all field names and values. Programs whose messages differ have different versions.
 pub(crate) fn version() -> u64 {
     hash(&examples())
 }
 
-/// By XXH3, which is the same in every program.
+/// Hashes with XXH3, which gives the same result in every program.
 fn hash(examples: &[Value]) -> u64 {
     let text = examples.iter().map(Value::to_string).collect::<Vec<_>>().join("\n") + env!("CARGO_PKG_VERSION");
     xxh3_64(text.as_bytes())
 }
 
-/// An example of every message.
+/// Returns an example of every message.
 pub(super) fn examples() -> Vec<Value> {
     let tasks = std::iter::successors(Some(first_task()), task_after);
     let requests =
@@ -41,7 +41,7 @@ fn as_json(message: impl serde::Serialize) -> Value {
     serde_json::to_value(message).unwrap_or_default()
 }
 
-/// Each kind of task, one after the other.
+/// Returns the example after `task`, one per kind of task.
 fn task_after(task: &Task) -> Option<Task> {
     match task {
         Task::Time { .. } => Some(Task::Race {
@@ -71,7 +71,7 @@ fn code_after(code: &Code) -> Option<Code> {
     }
 }
 
-/// Each kind of response, one after the other.
+/// Returns the example after `response`, one per kind of response.
 fn response_after(response: &Response) -> Option<Response> {
     match response {
         Response::Hello { .. } => Some(Response::Preparing),
@@ -106,7 +106,7 @@ fn outcomes() -> Vec<Result<RunSecs, CandidateError>> {
     std::iter::once(Ok(run)).chain(std::iter::successors(Some(first), error_after).map(Err)).collect()
 }
 
-/// Each kind of failure, one after the other.
+/// Returns the example after `error`, one per kind of failure.
 fn error_after(error: &CandidateError) -> Option<CandidateError> {
     let message = || "message".to_string();
     match error {
@@ -155,6 +155,7 @@ fn job(code: Code) -> Job {
     let boxes = vec![TensorBox { buffer: 0, shape: [8, 9] }];
     let stage =
         |when| PlanStage { symbol: "symbol".into(), when, tasks: 4, launch: Some(launch), boxes: boxes.clone() };
+
     let plan = KernelPlan {
         buffers: vec![
             buffer((Role::Operand(0), Binding::Data), Layout::Plain),
@@ -164,6 +165,7 @@ fn job(code: Code) -> Job {
         stages: vec![stage(When::AheadOfTime), stage(When::EveryRun)],
         local_bytes: 5,
     };
+
     let workload = Workload::new(Matmul::new(1, 2, 3, 4));
     let workload = workload.unwrap_or_else(|error| unreachable!("its sizes make sense: {error}"));
     let target = Target::Cpu(CpuTarget::generic_avx2(2));
@@ -193,7 +195,7 @@ mod tests {
         assert_eq!(version(), hash(&right));
     }
 
-    /// The JSON pointers of all values.
+    /// Returns the JSON pointers of all values.
     fn paths(value: &Value) -> Vec<String> {
         let below = |(name, value): (String, &Value)| {
             let inner = paths(value).into_iter().map(move |path| format!("/{name}{path}"));

@@ -1,4 +1,4 @@
-//! What kernels make of their constants ahead of time.
+//! Packing of a kernel's constants ahead of time.
 
 use std::rc::Rc;
 
@@ -14,8 +14,9 @@ use crate::built::Built;
 use crate::fixed::Placed;
 use crate::resident::Resident;
 
-/// What the stages that run ahead of time make of the constants: known from a kernel that packs
-/// alike, or packed now. What they may not read is undefined meanwhile.
+/// Returns the kernel's packed constants: from the cache, if a kernel with the same packing code
+/// made them, else packed now. Buffers that the packing stages may not read are undefined
+/// meanwhile.
 pub(super) fn packed<D: Device>(
     resident: &Resident<D>,
     kernel: &Kernel<D>,
@@ -41,11 +42,12 @@ pub(super) fn packed<D: Device>(
         fixed.push((slot.position, Rc::new(resident.blank(slot.words)?)));
     }
     let (own, memory) = bound(resident, plan, slots, &fixed)?;
-    // SAFETY: all the memory is this function's, but for the constants, which nobody writes.
+    // SAFETY: this function owns all the memory except the constants, to which nothing writes.
     let call = unsafe { kernel.bind_memory(&resident.device, When::AheadOfTime, memory) }?;
     resident.device.start(&call)?;
     drop(call);
 
+    // The packing stages are untrusted code too: check the guards before the result is cached.
     let mut packed = fixed.split_off(constants);
     let mut are_intact = own.is_intact(&resident.device)?;
     for (_, fixed) in &packed {

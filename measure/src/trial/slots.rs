@@ -1,4 +1,4 @@
-//! The buffers of a plan as a trial sees them, and their memory.
+//! Buffers of a plan as a trial uses them, and their memory.
 
 use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::{Layout, Role};
@@ -12,21 +12,21 @@ use crate::guarded::{self, Guarded};
 use crate::problem::{Problem, misfit};
 use crate::resident::Resident;
 
-/// A buffer that is not private.
+/// Buffer that is not private to a thread.
 pub(super) struct Slot {
-    /// Its position in the plan.
+    /// Position in the plan.
     pub(super) position: usize,
     pub(super) role: Role,
     pub(super) binding: Binding,
     pub(super) layout: Layout,
     pub(super) dtype: DType,
-    /// Number of elements, and of the 32-bit words which they take.
+    /// Number of elements, and of the 32-bit words that they occupy.
     pub(super) len: usize,
     pub(super) words: usize,
 }
 
-/// Undefined memory for all slots that are not fixed and for threads, and all of a plan's memory
-/// together.
+/// Allocates undefined memory for all slots that are not fixed and for the threads' private memory.
+/// Returns it together with the bindings of all of a plan's memory.
 pub(super) fn bound<D: Device>(
     resident: &Resident<D>,
     plan: &KernelPlan,
@@ -40,7 +40,7 @@ pub(super) fn bound<D: Device>(
     let own = resident.undefined(&lens)?;
 
     let mut parts = 0..lens.len();
-    // SAFETY: whoever binds the memory says who uses it when.
+    // SAFETY: the caller that binds the memory guarantees that accesses do not overlap in time.
     let mut part = || unsafe { own.part(device, parts.next().unwrap_or(usize::MAX)) };
     let memory = |slot: &Slot| match fixed_at(slot) {
         // SAFETY: as above.
@@ -52,13 +52,13 @@ pub(super) fn bound<D: Device>(
     Ok((own, Bound { buffers, private }))
 }
 
-/// Words of the private memory of each thread of the host.
+/// Returns, for each thread of the host, the words of its private memory.
 pub(super) fn private_words<D: Device>(device: &D, plan: &KernelPlan) -> impl Iterator<Item = usize> {
     let threads = if plan.local_bytes > 0 { device.host_threads() } else { 0 };
     std::iter::repeat_n(plan.local_bytes.div_ceil(4), threads)
 }
 
-/// The operands on the device.
+/// Returns the operands on the device, with their positions in the plan.
 pub(super) fn operands<D: Device>(
     resident: &Resident<D>,
     problem: &Problem,
@@ -76,7 +76,7 @@ pub(super) fn operands<D: Device>(
     are_given.map(operand).collect()
 }
 
-/// What the output must be.
+/// Returns the expected output in the layout of the plan's output buffer.
 pub(super) fn expected_output(problem: &Problem, slots: &[Slot]) -> Result<Expected, CandidateError> {
     let Slot { layout, len, .. } = slots[output(slots)?];
     let expected = problem.expected(layout)?;
@@ -86,7 +86,7 @@ pub(super) fn expected_output(problem: &Problem, slots: &[Slot]) -> Result<Expec
     Ok(expected)
 }
 
-/// The buffers of a plan that are not private.
+/// Returns the buffers of a plan that are not private to a thread.
 pub(super) fn slots(plan: &KernelPlan) -> Result<Vec<Slot>, CandidateError> {
     let slot = |(position, buffer): (usize, &PlanBuffer)| {
         let bytes = buffer.bytes().filter(|&bytes| bytes <= isize::MAX as usize);
@@ -97,7 +97,7 @@ pub(super) fn slots(plan: &KernelPlan) -> Result<Vec<Slot>, CandidateError> {
     plan.buffers.iter().enumerate().filter(|(_, buffer)| buffer.is_global()).map(slot).collect()
 }
 
-/// Where the output is among the slots.
+/// Returns the index of the output among the slots.
 pub(super) fn output(slots: &[Slot]) -> Result<usize, CandidateError> {
     slots.iter().position(|slot| slot.binding == Binding::Output).ok_or_else(no_output)
 }

@@ -1,8 +1,8 @@
-//! The loops that find the ceilings, in C, for processors without loops of their own.
+//! Ceiling loops in C, for processors without loops in assembly.
 
 use super::loops::{ACCUMULATORS, LINE, READ_ACCUMULATORS, ROUNDS};
 
-/// C functions: `autotune_fma{w}` for each vector width in lanes, and `autotune_read`.
+/// Returns C functions: `autotune_fma{w}` for each vector width in lanes, and `autotune_read`.
 pub(super) fn source(widths: &[usize]) -> String {
     let each = |n: usize, f: &dyn Fn(usize) -> String, between: &str| (0..n).map(f).collect::<Vec<_>>().join(between);
     let mut text = String::from("#include <string.h>\n");

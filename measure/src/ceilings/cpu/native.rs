@@ -1,5 +1,5 @@
-//! The loops that find the ceilings of x86-64, instruction by instruction: they need no compiler at
-//! run time, and do not depend on how this library is optimised.
+//! Ceiling loops for x86-64 in inline assembly: they need no compiler at run time, and do not
+//! depend on the optimisation level of this crate.
 
 use std::arch::asm;
 use std::ffi::{c_char, c_long};
@@ -8,7 +8,7 @@ use super::loops::{LINE, Loop, ROUNDS, chunk};
 use autotune_ir::instruction::{DOT_BF16, DOT_U8_I8, DOT_U8_I8_AVX2, Instruction, PAIRS_I16, PAIRS_I16_AVX2};
 use autotune_runtime::team::StageFn;
 
-/// The function of a loop; `None` if there is none for this processor.
+/// Returns the function of a loop; `None` if this processor has none.
 pub(super) fn find(name: Loop) -> Option<StageFn> {
     let avx512 = is_x86_feature_detected!("avx512f");
     let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
@@ -22,7 +22,7 @@ pub(super) fn find(name: Loop) -> Option<StageFn> {
     }
 }
 
-/// Instructions of dot products, whether this processor has them, and their loops.
+/// Returns the dot-product instructions, whether this processor supports each, and their loops.
 fn dots(avx512: bool, avx2: bool) -> [(&'static Instruction, bool, StageFn); 5] {
     let vnni = avx512 && is_x86_feature_detected!("avx512vnni");
     [
@@ -34,19 +34,19 @@ fn dots(avx512: bool, avx2: bool) -> [(&'static Instruction, bool, StageFn); 5] 
     ]
 }
 
-/// The loop of multiply-adds by an instruction, with the vector registers called `$r`, each after
-/// another instruction, if there is one. The numbers are those of the accumulators.
+/// Defines a loop of multiply-adds by one instruction on vector registers named `$r`. `$before` is
+/// an instruction to execute before each, possibly empty; the `$n` are the accumulator registers.
 macro_rules! multiply_adds {
     ($name:ident, $feature:literal, $before:literal, $instruction:literal, $r:literal, $($n:literal)*) => {
         /// # Safety
         ///
-        /// As [`Loop::MultiplyAdd`], on a processor with the feature and the instruction.
+        /// As [`Loop::MultiplyAdd`], on a processor that supports the feature and the instruction.
         #[target_feature(enable = $feature)]
         unsafe extern "C" fn $name(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
             for task in begin..end {
                 let line = LINE as isize * task as isize;
-                // SAFETY: the caller's promise; reads and writes at most a line, and names what it
-                // overwrites.
+                // SAFETY: the caller guarantees the buffers. The code accesses at most one line of
+                // each and declares every register it changes.
                 unsafe {
                     asm!(
                         concat!("vmovups ", $r, "12, [{data}]"),
@@ -71,20 +71,20 @@ macro_rules! multiply_adds {
     };
 }
 
-/// The loops with the vector registers called `$r`, of `$bytes` bytes. The numbers are those of the
-/// accumulators.
+/// Defines the multiply-add and read loops for vector registers named `$r` of `$bytes` bytes. The
+/// `$n` and `$m` are their accumulator registers.
 macro_rules! loops {
     ($multiply_add:ident, $read:ident, $feature:literal, $r:literal, $bytes:literal, $($n:literal)*; $($m:literal)*) => {
         multiply_adds!($multiply_add, $feature, "", "vfmadd213ps", $r, $($n)*);
 
         /// # Safety
         ///
-        /// As [`Loop::Read`], on a processor with the feature.
+        /// As [`Loop::Read`], on a processor that supports the feature.
         #[target_feature(enable = $feature)]
         unsafe extern "C" fn $read(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
             for task in begin..end {
-                // SAFETY: the caller's promise; reads a chunk, writes at most a line, and names
-                // what it overwrites.
+                // SAFETY: the caller guarantees the buffers. The code reads one chunk, writes at
+                // most one line, and declares every register it changes.
                 unsafe {
                     let chunk = chunk(buffers);
                     let data = (*buffers).add(chunk * task as usize);
@@ -116,6 +116,6 @@ loops!(multiply_add_16, read_16, "avx512f", "zmm", "64", "0" "1" "2" "3" "4" "5"
 multiply_adds!(dot_bf16, "avx512f", "", "vdpbf16ps", "zmm", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11");
 multiply_adds!(dot_u8_i8, "avx512f", "", "vpdpbusd", "zmm", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11");
 multiply_adds!(dot_u8_i8_avx2, "avx2", "{{vex}} ", "vpdpbusd", "ymm", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11");
-// What is added does not matter for how long it takes.
+// The addition uses the operands instead of the products (`r13`), which takes the same time.
 multiply_adds!(pairs_i16, "avx512f", "vpmaddwd zmm13, zmm12, zmm12\n", "vpaddd", "zmm", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11");
 multiply_adds!(pairs_i16_avx2, "avx2", "vpmaddwd ymm13, ymm12, ymm12\n", "vpaddd", "ymm", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11");
