@@ -1,4 +1,4 @@
-//! What no measurement yields.
+//! Validation of records: values that no measurement can produce, and oversized or unsafe texts.
 
 use autotune_measurement::{CandidateError, RunSecs};
 use autotune_schedules::tolerance;
@@ -6,20 +6,20 @@ use autotune_schedules::tolerance;
 use crate::error::RecordError;
 use crate::record::TuningRecord;
 
-/// Longest target key, in bytes.
+/// Most bytes of a target key.
 pub(crate) const MAX_TARGET_BYTES: usize = 256;
-/// Longest config, as text, in bytes.
+/// Most bytes of a config's text.
 pub(crate) const MAX_CONFIG_BYTES: usize = 16 << 10;
-/// Longest message of a failure, in bytes.
+/// Most bytes of a failure message.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 16 << 10;
-/// Longest text of a provenance, in bytes.
+/// Most bytes of each text of a provenance.
 pub(crate) const MAX_PROVENANCE_BYTES: usize = 2 << 10;
 
 fn invalid(field: &'static str, reason: String) -> Result<(), RecordError> {
     Err(RecordError::Invalid { field, reason })
 }
 
-/// Checks what decides: the target, the times and errors.
+/// Checks the values that look-ups depend on: target, times and errors.
 pub(crate) fn check_values(record: &TuningRecord) -> Result<(), RecordError> {
     if record.target.is_empty() || record.target.chars().any(char::is_control) {
         return invalid("target", format!("{:?} is empty or has control characters", record.target));
@@ -33,7 +33,7 @@ pub(crate) fn check_values(record: &TuningRecord) -> Result<(), RecordError> {
         }
         Err(CandidateError::WrongResult { max_rel_error, tolerance }) => {
             check_not_negative("tolerance", *tolerance)?;
-            // Infinite where an output was no number.
+            // The error is infinite if an output was not finite.
             if *max_rel_error < 0.0 { invalid("max_rel_error", format!("{max_rel_error} is negative")) } else { Ok(()) }
         }
         Err(_) => Ok(()),
@@ -64,7 +64,7 @@ fn check_not_negative(field: &'static str, value: f64) -> Result<(), RecordError
     if value.is_finite() && value >= 0.0 { Ok(()) } else { invalid(field, format!("{value} is negative or no number")) }
 }
 
-/// Checks texts: their lengths, and that they do not command the terminal on which they are shown.
+/// Checks the lengths of texts, and that they have no terminal control sequences.
 pub(crate) fn check_texts(record: &TuningRecord) -> Result<(), RecordError> {
     check_text("target", &record.target, MAX_TARGET_BYTES)?;
     check_text("config", &record.config.to_string(), MAX_CONFIG_BYTES)?;
@@ -101,12 +101,12 @@ fn too_long(field: &'static str, text: &str, max_bytes: usize) -> Result<(), Rec
     invalid(field, format!("{} bytes long, {max_bytes} is the most", text.len()))
 }
 
-/// True for characters that a terminal might take for a command.
+/// Returns true for characters that a terminal may interpret as a command.
 fn is_command(c: char) -> bool {
     c.is_control() && c != '\n' && c != '\t'
 }
 
-/// The words of whoever found the candidate at fault.
+/// Returns the failure message of the lowering, compiler or worker; `None` if the failure has none.
 fn message(record: &TuningRecord) -> Option<&String> {
     match record.measurement.outcome.as_ref().err()? {
         CandidateError::Lower { message }
@@ -120,8 +120,8 @@ fn message(record: &TuningRecord) -> Option<&String> {
     }
 }
 
-/// Makes the words of compilers and drivers, which nobody chose, such that [`check_texts`] takes
-/// them: control characters are replaced and the ends of long ones cut off.
+/// Replaces control characters and truncates long texts, so that the messages of compilers and
+/// drivers pass [`check_texts`].
 pub(crate) fn tidy(record: &mut TuningRecord) {
     let provenance = &mut record.provenance;
     for text in [&mut provenance.device, &mut provenance.compiler, &mut provenance.flags, &mut provenance.harness] {

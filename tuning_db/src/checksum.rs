@@ -1,5 +1,5 @@
-//! What tells whether a text of a file is still what was written: its hash by XXH3, 64 bits, in 16
-//! hexadecimal digits. Earlier versions wrote FNV-1a hashes, which are still read.
+//! Checksums of texts in files: XXH3 with 64 bits, as 16 hexadecimal digits. Earlier versions wrote
+//! FNV-1a hashes, which are still accepted.
 
 use autotune_schedules::config::fnv1a;
 use xxhash_rust::xxh3::xxh3_64;
@@ -9,12 +9,12 @@ pub(crate) fn checksum(text: &str) -> String {
     format!("{:016x}", xxh3_64(text.as_bytes()))
 }
 
-/// True if these are the digits of a text's checksum, of this version or an earlier one.
+/// Returns true if `digits` is the text's checksum, of this version or an earlier one.
 pub(crate) fn is_checksum(digits: &str, text: &[u8]) -> bool {
     tells(digits, xxh3_64(text)) || tells(digits, fnv1a(text))
 }
 
-/// True if these are a hash's digits.
+/// Returns true if `digits` is the hash in 16 lower-case hexadecimal digits.
 fn tells(digits: &str, hash: u64) -> bool {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let wanted: [u8; 16] = std::array::from_fn(|at| DIGITS[(hash >> (60 - 4 * at) & 15) as usize]);

@@ -1,4 +1,4 @@
-//! The copy of the records in the storage engine.
+//! Second copy of the records, in the storage engine sled.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -17,31 +17,31 @@ use crate::files::io_error;
 use crate::flushed::{Count, Counts};
 use crate::keys::{self, Entry, RECORD_PREFIX, Records, TaskKey};
 
-/// It is written, and read once, at opening.
+/// Bytes of the engine's page cache: it is read only once, when the database is opened.
 const CACHE_BYTES: u64 = 16 << 20;
-/// Records stored together where many are.
+/// Records per batch when many are stored.
 const FILL: usize = 1024;
-/// How long the engine's threads may keep its own lock after a database was closed.
+/// Time that the engine's background threads may keep its lock after a database was closed.
 const CLOSING: Duration = Duration::from_secs(5);
 
-/// The open engine.
+/// Open storage engine of a database.
 pub(crate) struct Engine {
     sled: sled::Db,
-    /// Its log, for making it durable.
+    /// The engine's own log file, for making it durable.
     log: File,
     path: PathBuf,
 }
 
-/// What the engine holds.
+/// Records found in the engine.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) records: Records,
-    /// Why it does not hold, or does not tell, everything that was put into it.
+    /// Damage because of which records may be missing or unreadable.
     pub(crate) damage: Option<String>,
 }
 
 impl Engine {
-    /// Opens the engine of the database at `path`, or makes it.
+    /// Opens the engine of the database at `path`, or creates it.
     pub(crate) fn open(path: &Path) -> Result<Self, DbError> {
         let folder = Self::folder(path);
         remove_unfinished_snapshots(&folder)?;
@@ -55,8 +55,8 @@ impl Engine {
         path.join("sled")
     }
 
-    /// Every record that can be read; those of `wanted` are asked for one by one if not all can be
-    /// read in turn.
+    /// Reads every readable record. If iteration fails, the records counted in `wanted` are read
+    /// one by one.
     pub(crate) fn read(&self, wanted: &Counts) -> Contents {
         let mut contents = Contents::default();
         let mut pairs = self.sled.scan_prefix(RECORD_PREFIX);
@@ -83,8 +83,8 @@ impl Engine {
         contents
     }
 
-    /// What the indexes of the layout without a journal say; `None` if this was never a database's
-    /// engine.
+    /// Returns the record counts from the indexes of the layout without a journal; `None` if this
+    /// engine never belonged to a database.
     pub(crate) fn indexed(&self) -> Result<Option<Counts>, DbError> {
         #[derive(Deserialize)]
         struct Index {
@@ -97,8 +97,7 @@ impl Engine {
         let mut counts = BTreeMap::new();
         let mut pairs = self.sled.scan_prefix(b"i\0");
         while let Some((key, value)) = self.guarded(|| pairs.next().transpose())? {
-            // An index that cannot be read tells nothing; what it tells is only held against the
-            // records.
+            // An unreadable index is ignored: the counts only serve to detect lost records.
             let task = key.get(2..).and_then(keys::parse_task);
             let index: Option<Index> = serde_json::from_slice(&value).ok();
             if let (Some(task), Some(Index { records })) = (task, index) {
@@ -108,7 +107,7 @@ impl Engine {
         Ok(Some(Counts(counts)))
     }
 
-    /// Stores records, all or none of them.
+    /// Stores records, either all or none of them.
     pub(crate) fn insert<'a>(
         &self,
         records: impl IntoIterator<Item = (&'a TaskKey, u64, &'a str)>,
@@ -120,13 +119,13 @@ impl Engine {
         self.guarded(|| self.sled.apply_batch(batch))
     }
 
-    /// Stores the records of a new engine.
+    /// Stores all records in a new engine.
     pub(crate) fn fill(&self, records: &Records) -> Result<(), DbError> {
         let all: Vec<_> = records.iter().collect();
         all.chunks(FILL).try_for_each(|some| self.insert(some.iter().copied()))
     }
 
-    /// Hands everything stored so far to the operating system.
+    /// Writes everything stored so far to the operating system.
     pub(crate) fn write_out(&self) -> Result<(), DbError> {
         self.guarded(|| self.sled.flush()).map(drop)
     }
@@ -152,7 +151,7 @@ impl Contents {
     }
 }
 
-/// What an error of the engine says of its files.
+/// Describes the damage that an error reports.
 pub(crate) fn damage(error: &DbError) -> String {
     match error {
         DbError::Corrupt { detail, .. } => detail.clone(),
@@ -160,8 +159,8 @@ pub(crate) fn damage(error: &DbError) -> String {
     }
 }
 
-/// True if the error tells that the engine's files are damaged, not that they cannot be used just
-/// now.
+/// Returns true if the error means that the engine's files are damaged, and not only that they are
+/// unavailable at the moment.
 pub(crate) fn is_damage(error: &DbError) -> bool {
     match error {
         DbError::Corrupt { .. } => true,
@@ -177,8 +176,8 @@ fn is_locked(cause: &std::io::Error) -> bool {
     cause.to_string().contains("could not acquire lock")
 }
 
-/// Opens the engine. The hold on the database is ours, so if the engine's own lock is taken, a
-/// closed handle is still being cleaned up.
+/// Opens the engine. This process has the database's lock, so if the engine's own lock is taken, a
+/// closed handle is still being cleaned up: wait for it.
 fn open_unlocked(path: &Path, folder: &Path) -> Result<sled::Db, DbError> {
     let config = sled::Config::new().cache_capacity(CACHE_BYTES).flush_every_ms(None).path(folder);
     let start = Instant::now();
@@ -192,9 +191,9 @@ fn open_unlocked(path: &Path, folder: &Path) -> Result<sled::Db, DbError> {
     }
 }
 
-/// Removes what a process killed while opening the database left behind. The engine writes
-/// `snap.X.generating` and renames it once it is whole; it would take an unfinished one for the
-/// newest snapshot and refuse the database.
+/// Removes unfinished engine snapshots of a process that was killed while it opened the database.
+/// The engine writes `snap.X.generating` and renames it when complete; otherwise it would take an
+/// unfinished one for the newest snapshot and refuse the database.
 fn remove_unfinished_snapshots(folder: &Path) -> Result<(), DbError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -211,12 +210,12 @@ fn remove_unfinished_snapshots(folder: &Path) -> Result<(), DbError> {
 }
 
 thread_local! {
-    /// True while this thread runs an operation of the engine.
+    /// True while this thread executes an operation of the engine.
     static IN_ENGINE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs an operation of the engine. The engine panics on some damage to its files; that is an error
-/// here, and nothing is printed.
+/// Runs an operation of the engine and converts its panics, which some damage of its files causes,
+/// to errors. The panic message is not printed.
 fn guarded<T>(path: &Path, run: impl FnOnce() -> sled::Result<T>) -> Result<T, DbError> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {

@@ -1,4 +1,4 @@
-//! What can go wrong with a database.
+//! Errors of a database.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,116 +14,116 @@ mod snapshot;
 pub use record::RecordError;
 pub use snapshot::SnapshotError;
 
-/// Why a database cannot be opened, read or written. Every message names the path or the line at
-/// fault, and tells the cause: there is no source behind it that would say it again.
+/// Error of opening, reading or writing a database. Every message names the path or line at fault
+/// and includes the cause, so `source()` returns nothing.
 #[derive(Debug, Error)]
 pub enum DbError {
-    /// There is nothing at the path.
+    /// Nothing exists at the path.
     #[error("no tuning database at {path}")]
     NotFound {
-        /// The path.
+        /// Path of the missing database.
         path: PathBuf,
     },
-    /// The path leads to a file.
+    /// The path is a file.
     #[error("{path} is a file; a tuning database is a directory")]
     NotADirectory {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The directory holds something else; nothing in it was touched.
+    /// The directory contains something else; it was not changed.
     #[error("{path} is not a tuning database: it holds '{found}' but no FORMAT file")]
     NotADatabase {
-        /// The path.
+        /// Path of the directory.
         path: PathBuf,
-        /// A file that has no business there.
+        /// Name of a file that does not belong to a database.
         found: String,
     },
-    /// A newer version of this library wrote the database; it was not touched.
+    /// A newer version of this library wrote the database; it was not changed.
     #[error(
         "{path} has database format {found}, newer than the supported format {supported}; update the tuner to use it"
     )]
     NewerFormat {
-        /// The path.
+        /// Path of the database.
         path: PathBuf,
-        /// Its format.
+        /// Format version of the database.
         found: u32,
-        /// Newest format that can be used.
+        /// Newest supported format version.
         supported: u32,
     },
-    /// Another process, or another handle of this one, has the database open for writing.
+    /// Another process, or another handle of this process, has the database open for writing.
     #[error("{path} is held by {holder}")]
     Held {
-        /// The path.
+        /// Path of the database.
         path: PathBuf,
-        /// Who holds it.
+        /// Process that has it open.
         holder: Holder,
     },
-    /// The files of the database do not make sense.
+    /// The files of the database are damaged.
     #[error("{path} is corrupt: {detail}; restore it from a copy, or save its records (log export --salvage)")]
     Corrupt {
-        /// The path.
+        /// Path of the database.
         path: PathBuf,
-        /// What was found.
+        /// Damage that was found.
         detail: String,
     },
-    /// Records that were durable are in neither copy any more.
+    /// Records that had been durable are missing in both copies.
     #[error(
         "{path} has lost {records}; its files were damaged{detail}: restore it from a copy, or save what is left \
          (log export --salvage), or delete {path}/flushed to go on with what is left"
     )]
     Lost {
-        /// The path.
+        /// Path of the database.
         path: PathBuf,
-        /// What is gone.
+        /// Number of missing records per task.
         records: TaskCounts,
-        /// What the storage engine says of its damage; empty if it says nothing.
+        /// Damage that the storage engine reports; empty if none.
         detail: String,
     },
-    /// Records are read from the journal, and there is none.
+    /// A reader needs the journal, but there is none.
     #[error(
         "{path} has no journal yet that could be read beside a running tuner: open it once for writing, such as by any \
          tuning run ({reason})"
     )]
     NoJournal {
-        /// The path.
+        /// Path of the database.
         path: PathBuf,
-        /// Why it could not be made just now.
+        /// Reason that it could not be created now.
         reason: String,
     },
-    /// The handle is for reading.
+    /// The handle was opened for reading.
     #[error("{path} is open for reading: nothing can be appended")]
     ReadOnly {
-        /// The path.
+        /// Path of the database.
         path: PathBuf,
     },
-    /// An earlier append failed and could not be taken back.
+    /// An earlier append failed and could not be undone.
     #[error("{path} takes no more records since an append failed: open it anew")]
     Broken {
-        /// The path.
+        /// Path of the database.
         path: PathBuf,
     },
-    /// The record to be stored is refused.
+    /// The record is invalid and was not stored.
     #[error("the record cannot be stored: {0}")]
     Refused(RecordError),
-    /// A line of an imported log is no record; nothing was imported.
+    /// A line of an imported log is not a valid record; nothing was imported.
     #[error("line {line} of the log: {reason}; nothing was imported")]
     Log {
-        /// The line, counted from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Reason that the line is not a record.
         reason: String,
     },
-    /// What is looked up in is a snapshot, and it cannot be read.
+    /// The source of a look-up is a snapshot that cannot be read.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
     /// A file cannot be read or written.
     #[error("{action} {path}: {cause}")]
     Io {
-        /// What was tried.
+        /// Action that failed, as a phrase.
         action: &'static str,
-        /// With which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why it failed.
+        /// Error of the system.
         cause: io::Error,
     },
 }

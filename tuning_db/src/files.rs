@@ -1,18 +1,18 @@
-//! The directory of a database.
+//! Directory of a database.
 //!
 //! ```text
-//! PATH/FORMAT     "autotune-db 2": what this is, and which version; written last when a database is made
-//! PATH/journal    the records, a line each, in the order appended; all that readers read
-//! PATH/sled/      the records once more, in the storage engine
-//! PATH/flushed    how many records of each task were durable after the last flush, so that losing some is noticed
-//! PATH/holder     lock file of the writer; its text names the process that has the database open
-//! PATH/holder.*   lock files of tasks that are being tuned by who would not do it twice
-//! PATH/*.damaged-N   what was damaged and has been replaced; kept for who wants to look into it
-//! PATH/*.new      a file being written that will take another's place
+//! PATH/FORMAT        "autotune-db 2": name and format version; written last on creation
+//! PATH/journal       one line per record, in the order of appending; readers use only this file
+//! PATH/sled/         second copy of the records, in the storage engine
+//! PATH/flushed       durable record counts per task, to detect lost records
+//! PATH/holder        lock file of the writer; its text names the process
+//! PATH/holder.*      lock files of tasks that are being tuned
+//! PATH/*.damaged-N   damaged files that were replaced, for inspection
+//! PATH/*.new         file being written, which will replace another
 //! ```
 //!
-//! The writer appends to the journal first: what is there was appended. Opening for writing
-//! compares the two copies record by record and mends each from the other.
+//! The writer appends to the journal first, so a record in the journal counts as appended. Opening
+//! for writing compares the two copies record by record and repairs each from the other.
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -23,22 +23,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::error::DbError;
 use crate::hold::Hold;
 
-/// Format of the database. It grows when an older version of this library would misread the files.
+/// Format version of the database. It is increased when an older version of this library would
+/// misread the files.
 pub(crate) const FORMAT: u32 = 2;
 
-/// The last format without a journal.
+/// Last format version without a journal.
 const WITHOUT_JOURNAL: u32 = 1;
 
 const FORMAT_WORD: &str = "autotune-db";
 
-/// What a database's FORMAT file tells.
+/// Layout according to a database's FORMAT file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// There is none: a new database, or one that lost it.
+    /// The file is missing: the database is new, or it lost the file.
     Unmade,
-    /// One without a journal.
+    /// Format 1, without a journal.
     WithoutJournal,
-    /// The present one.
+    /// Format 2, the present one.
     Present,
 }
 
@@ -46,7 +47,7 @@ pub(crate) fn journal(path: &Path) -> PathBuf {
     path.join("journal")
 }
 
-/// Takes hold of the directory for writing; makes it if nothing is there.
+/// Creates the directory if needed, and locks it for writing.
 pub(crate) fn take(path: &Path) -> Result<(Hold, Layout), DbError> {
     fs::create_dir_all(path).map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => DbError::NotADirectory { path: path.to_path_buf() },
@@ -55,11 +56,11 @@ pub(crate) fn take(path: &Path) -> Result<(Hold, Layout), DbError> {
     check_format(path)?;
     let hold = Hold::take(path, &path.join("holder"))?;
 
-    // Another process may have made the database since.
+    // Check again: another process may have created the database before the lock was taken.
     Ok((hold, check_format(path)?))
 }
 
-/// Which layout the directory has; an error if it is no database, or a newer one.
+/// Returns the layout of the directory; fails if it is not a database or has a newer format.
 pub(crate) fn check_format(path: &Path) -> Result<Layout, DbError> {
     let format_path = path.join("FORMAT");
     let text = match fs::read(&format_path) {
@@ -98,12 +99,12 @@ fn check_unmade(path: &Path) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Says that the directory is a database of the present format.
+/// Writes the FORMAT file, which marks the directory as a complete database.
 pub(crate) fn write_format(path: &Path) -> Result<(), DbError> {
     write_whole(&path.join("FORMAT"), &format!("{FORMAT_WORD} {FORMAT}\n"))
 }
 
-/// Writes a file so that at every moment it has its old text or its new one.
+/// Replaces a file atomically and durably: it always has either the old text or the new.
 pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), DbError> {
     let write = || {
         let new_path = path.with_extension("new");
@@ -122,14 +123,14 @@ pub(crate) fn sync_folder(path: &Path) -> Result<(), DbError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error("cannot flush", folder))
 }
 
-/// A name beside `path` for what is damaged there.
+/// Returns an unused name next to `path` for damaged files.
 pub(crate) fn set_aside_name(path: &Path) -> PathBuf {
     let unix_secs = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let mut names = (unix_secs..).map(|number| path.with_extension(format!("damaged-{number}")));
     names.find(|name| !name.exists()).unwrap_or_else(|| path.with_extension("damaged"))
 }
 
-/// The storage engine is not opened, for that reason.
+/// Returns the error for a storage engine that cannot be opened.
 pub(crate) fn unusable(path: &Path, reason: impl Display) -> DbError {
     DbError::Corrupt { path: path.to_path_buf(), detail: format!("its storage engine cannot be opened: {reason}") }
 }

@@ -1,8 +1,8 @@
-//! How many records of each task are known to be durable: what the copies are held against.
+//! Durable record counts per task, with which the copies are compared to detect lost records.
 //!
-//! A line with the checksum of the others, then for each task
-//! `RECORDS TAB NEXT TAB TARGET TAB WORKLOAD`, NEXT being the place of its next record. The layout
-//! without a journal had the total alone.
+//! The file `flushed` has one line with the checksum of the others, then per task `RECORDS TAB NEXT
+//! TAB TARGET TAB WORKLOAD`. NEXT is the position of the task's next record. The layout without a
+//! journal stored the total only.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,25 +15,25 @@ use crate::files::write_whole;
 use crate::keys::{Records, TaskKey};
 use crate::warning::{TaskCount, TaskCounts};
 
-/// Records of a task, and the place of the next one.
+/// Number of a task's records, and the position of the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) records: u64,
     pub(crate) next: u64,
 }
 
-/// Counts of every task.
+/// Record counts of all tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts(pub(crate) BTreeMap<TaskKey, Count>);
 
-/// What the file tells.
+/// Content of the file `flushed`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Flushed {
-    /// Counts of each task.
+    /// Record counts of each task.
     Counts(Counts),
-    /// The total, as the layout without a journal had it.
+    /// Total number of records, from the layout without a journal.
     Total(u64),
-    /// Nothing: why.
+    /// The file is missing or unreadable, for this reason.
     Unknown(&'static str),
 }
 
@@ -46,12 +46,12 @@ impl Counts {
         Self(records.0.iter().map(|(task, lines)| (task.clone(), count(lines))).collect())
     }
 
-    /// True if the place was durable.
+    /// Returns true if the record at this position was durable.
     pub(crate) fn covers(&self, task: &TaskKey, place: u64) -> bool {
         self.0.get(task).is_some_and(|count| place < count.next)
     }
 
-    /// How many of these records of each task are missing in `found`.
+    /// Returns how many durable records of each task are missing in `found`.
     pub(crate) fn lost(&self, found: &Records) -> TaskCounts {
         let lost = |(task, count): (&TaskKey, &Count)| {
             let there = found.0.get(task).map_or(0, |lines| lines.range(..count.next).count() as u64);
@@ -60,8 +60,8 @@ impl Counts {
         TaskCounts::new(self.0.iter().map(lost))
     }
 
-    /// How many records of each task are missing before later ones, those left out that are counted
-    /// here.
+    /// Returns how many records of each task are missing before later ones, not counting durable
+    /// records.
     pub(crate) fn gaps(&self, found: &Records) -> TaskCounts {
         let gap = |(task, lines): (&TaskKey, &BTreeMap<u64, String>)| {
             let next = self.0.get(task).map_or(0, |count| count.next);
@@ -105,7 +105,7 @@ impl Flushed {
         let text = String::from_utf8_lossy(&bytes);
         match (Counts::parse(&text), text.trim_end().parse()) {
             (Some(counts), _) => Self::Counts(counts),
-            // A checksum is longer than any total.
+            // A checksum line is longer than any total.
             (None, Ok(total)) if text.len() < 16 => Self::Total(total),
             _ => Self::Unknown("it is damaged"),
         }

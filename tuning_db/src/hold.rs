@@ -1,4 +1,4 @@
-//! The lock that decides who has a database open.
+//! Lock that allows one writer per database.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -7,16 +7,16 @@ use std::path::Path;
 use crate::error::DbError;
 use crate::holder::Holder;
 
-/// The exclusive hold on a database. The lock on the file decides and ends with the process,
-/// however it ends; the file's text only tells who holds it, so text left behind by a killed
-/// process is harmless.
+/// Exclusive lock of a database. The lock on the file counts, and it is released when the process
+/// ends, however that happens. The file's text only names the holder, so text of a killed process
+/// does no harm.
 #[derive(Debug)]
 pub(crate) struct Hold {
     file: File,
 }
 
 impl Hold {
-    /// Takes the hold on the database at `db_path` through the file `holder_path`.
+    /// Locks the database at `db_path` through the file `holder_path`.
     pub(crate) fn take(db_path: &Path, holder_path: &Path) -> Result<Self, DbError> {
         let failed = |action| move |cause: io::Error| DbError::Io { action, path: holder_path.to_path_buf(), cause };
         let mut file = OpenOptions::new()
@@ -39,14 +39,14 @@ impl Hold {
 }
 
 impl Drop for Hold {
-    /// Unlocks expressly: while another thread starts a process, the new one shares the open file
-    /// until it executes, and closing the file here would leave the lock with it.
+    /// Unlocks explicitly. A process that another thread is just starting shares the open file
+    /// until it executes its program, so closing the file here might leave it locked.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
 }
 
-/// The holder as the file tells it. The holder may be about to write it, hence the unknown.
+/// Reads the holder from the file; unknown if the holder has not written it yet.
 fn read_holder(file: &mut File) -> Holder {
     let mut text = String::new();
     let read = file.take(1 << 16).read_to_string(&mut text);

@@ -1,4 +1,4 @@
-//! Who has a database open, in words.
+//! Description of the process that has a database open.
 
 use std::fmt;
 use std::fs;
@@ -6,19 +6,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// Longest command line that is kept, in characters.
+/// Most characters of a command line that are stored.
 const COMMAND_CHARS: usize = 200;
 
-/// The process that has a database open.
+/// Process that has a database open for writing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Process id; 0 if it has not been told yet.
+    /// Process id; 0 if it is not known yet.
     pub pid: u32,
-    /// Name of the machine it runs on.
+    /// Name of the machine on which it runs.
     pub host: String,
-    /// Its command line.
+    /// Command line with which it was started.
     pub command: String,
-    /// When it opened the database, in seconds since 1970 (UTC).
+    /// Time at which it opened the database, in seconds since 1970 (UTC).
     pub since_unix_secs: u64,
 }
 
@@ -39,7 +39,7 @@ impl Holder {
     }
 }
 
-/// `pid 1234 on host (autotune resnet18 ...), for 35 s`.
+/// Formats as `pid 1234 on host (autotune resnet18 ...), for 35 s`.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.pid == 0 {

@@ -1,5 +1,5 @@
-//! What is known of a task (workload and target) without reading its records again, and what
-//! follows from it.
+//! In-memory index of a task (workload and target), which answers queries without parsing the
+//! records again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::record::{Phase, TuningRecord};
 
-/// What counts of one record.
+/// Fields of one record that queries need.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Row {
     pub(crate) place: u64,
@@ -26,21 +26,21 @@ impl Row {
     }
 }
 
-/// A task's records that can be read, made from them when it is first asked for and kept up to date
-/// from then on.
+/// Index of a task's readable records, built when first needed and then updated with every append.
 #[derive(Debug, Default)]
 pub(crate) struct TaskIndex {
     rows: Vec<Row>,
-    /// Configs there are records of.
+    /// Hashes of all configs with records.
     configs: HashSet<u64>,
-    /// Configs measured here by the present lowering.
+    /// Hashes of configs measured on this machine with the present lowering.
     measured: HashSet<u64>,
-    /// Places of records by the hash of their line.
+    /// Positions of records by the hash of their line.
     lines: HashMap<u64, u64>,
 }
 
 impl TaskIndex {
-    /// The index of a task's lines, and what is wrong with those that cannot be read.
+    /// Builds the index of a task's lines. Also returns the positions of unreadable lines with the
+    /// reasons.
     pub(crate) fn of(lines: &BTreeMap<u64, String>) -> (Self, Vec<(u64, String)>) {
         let (mut index, mut skipped) = (Self::default(), Vec::new());
         for (&place, line) in lines {
@@ -53,7 +53,7 @@ impl TaskIndex {
         (index, skipped)
     }
 
-    /// Takes in the next record of the task.
+    /// Adds the next record of the task.
     pub(crate) fn append(&mut self, place: u64, line: &str, record: &TuningRecord) {
         self.lines.insert(xxh3_64(line.as_bytes()), place);
         self.push(place, record);
@@ -74,28 +74,28 @@ impl TaskIndex {
         }
     }
 
-    /// Place of the record that may have this line.
+    /// Returns the position of the record that may have this line; hashes can collide.
     pub(crate) fn place_of(&self, line: &str) -> Option<u64> {
         self.lines.get(&xxh3_64(line.as_bytes())).copied()
     }
 
-    /// True if there is a record of the config.
+    /// Returns true if there is a record of the config.
     pub(crate) fn contains(&self, config_hash: u64) -> bool {
         self.configs.contains(&config_hash)
     }
 
-    /// Records measured here by the present lowering, as appended.
+    /// Returns the records measured on this machine with the present lowering, in order.
     pub(crate) fn measured(&self) -> impl Iterator<Item = Row> {
         self.rows.iter().copied().filter(|row| !row.is_claim)
     }
 
-    /// The other records, those of configs that were measured here, too, left out.
+    /// Returns the untrusted records, except those of configs that were also measured here.
     pub(crate) fn claims(&self) -> impl Iterator<Item = Row> {
         self.rows.iter().copied().filter(|row| row.is_claim && !self.measured.contains(&row.config_hash))
     }
 }
 
-/// The race that is being read.
+/// Race whose records are being read.
 struct Race {
     id: u64,
     incumbent: Option<Row>,
@@ -103,8 +103,8 @@ struct Race {
     fastest: Option<Row>,
 }
 
-/// The best of some records, of those that fit: see [`TuningDb::best`](crate::TuningDb::best). Only
-/// those are asked whether they fit on which it depends.
+/// Returns the best record that fits, see [`TuningDb::best`](crate::TuningDb::best). `fits`, which
+/// is expensive, is called only for rows on which the result depends.
 pub(crate) fn best(rows: impl Iterator<Item = Row>, fits: &mut dyn FnMut(Row) -> bool) -> Option<Row> {
     let mut best: Option<Row> = None;
     let mut race: Option<Race> = None;
@@ -121,7 +121,7 @@ pub(crate) fn best(rows: impl Iterator<Item = Row>, fits: &mut dyn FnMut(Row) ->
             Some(race) if race.id == id => race,
             _ => Race { id, incumbent: best, incumbent_raced: false, fastest: None },
         };
-        // The incumbent fits, and so does what has its config.
+        // The incumbent fits, and so does every row with the same config.
         current.incumbent_raced |= current.incumbent.is_some_and(|i| i.config_hash == row.config_hash);
         if row.is_faster_than(current.fastest) && fits(row) {
             current.fastest = Some(row);
@@ -134,10 +134,11 @@ pub(crate) fn best(rows: impl Iterator<Item = Row>, fits: &mut dyn FnMut(Row) ->
     best
 }
 
-/// The records that are most worth racing, fastest first, one per config.
+/// Returns the records most worth racing, fastest first, one per config.
 ///
-/// A config stands with its fastest record of the last race it took part in (and is left out if it
-/// failed there), else with its fastest record of the search. Ties go to the earlier record.
+/// A config is ranked by its fastest record in the last race it took part in, and omitted if it
+/// failed there. Without a race it is ranked by its fastest record of the search. Ties are resolved
+/// in favour of the earlier record.
 pub(crate) fn ranking(rows: impl Iterator<Item = Row>) -> Vec<Row> {
     let mut standings: HashMap<u64, Row> = HashMap::new();
     for row in rows {

@@ -1,15 +1,15 @@
-//! The journal: the copy of the records that readers read while the writer appends to it.
+//! Journal: the copy of the records that readers can read while the writer appends to it.
 //!
-//! One line of text for each record, in the order appended, its fields parted by tabs:
+//! It has one line of text per record, in the order of appending, with fields separated by tabs:
 //!
 //! ```text
 //! CHECKSUM  LEFT  PLACE  TARGET  WORKLOAD  RECORD
 //! ```
 //!
-//! The checksum is that of all that follows its tab. LEFT is how many lines of the same append are
-//! still to come: what is appended at once is there as a whole or not at all. PLACE is the record's
-//! place in its task; records restored from the storage engine may stand behind later ones. A last
-//! line that does not end is no record yet.
+//! CHECKSUM covers everything after its tab. LEFT is the number of lines of the same append that
+//! follow, so that an append is read as a whole or not at all. PLACE is the record's position in
+//! its task; records restored from the storage engine may come after later ones. A last line
+//! without a line end is ignored.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
@@ -21,28 +21,28 @@ use crate::error::DbError;
 use crate::files::{io_error, set_aside_name, sync_folder};
 use crate::keys::{Entry, Records, TaskKey};
 
-/// How often a reader reads again where lines are damaged: the writer may just be taking back what
-/// it could not finish.
+/// Attempts of a reader to read a damaged journal: the writer may just be undoing an unfinished
+/// append.
 const READS: usize = 4;
 const BETWEEN_READS: Duration = Duration::from_millis(5);
 
-/// A journal is read piece by piece: its lines are kept, and a copy of all of it would take as much
-/// memory again, which the system has to clear.
+/// Size of the read buffer. Reading the whole file at once would need as much memory again as the
+/// lines that are kept, and the system would have to clear it.
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// What a journal holds.
+/// Content of a journal.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) records: Records,
     /// Records at the end whose append was not finished.
     pub(crate) unfinished: Vec<Entry>,
-    /// Numbers of the lines that cannot be read, from 1.
+    /// Numbers of the unreadable lines, from 1.
     pub(crate) damaged_lines: Vec<u64>,
-    /// Where the last finished append ends.
+    /// Offset in bytes at which the last finished append ends.
     pub(crate) end: u64,
 }
 
-/// Reads the journal; `None` if there is none.
+/// Reads the journal; `None` if the file does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<Contents>, DbError> {
     match File::open(path).and_then(|file| parse(BufReader::with_capacity(BUFFER_BYTES, file))) {
         Ok(contents) => Ok(Some(contents)),
@@ -51,7 +51,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Contents>, DbError> {
     }
 }
 
-/// Reads the journal while another process may be writing it.
+/// Reads the journal while another process may be writing to it.
 pub(crate) fn read_beside_writer(path: &Path) -> Result<Option<Contents>, DbError> {
     let mut contents = read(path)?;
     for _ in 1..READS {
@@ -79,11 +79,11 @@ fn parse(mut journal: impl BufRead) -> io::Result<Contents> {
     Ok(parser.contents)
 }
 
-/// A journal as far as it is read.
+/// State of parsing a journal.
 #[derive(Default)]
 struct Parser {
     contents: Contents,
-    /// Entries of the append that is being read, and the number of lines it wants after them.
+    /// Entries of the append being read, and the number of lines that it still lacks.
     append: Vec<Entry>,
     left: u64,
     lines: u64,
@@ -91,13 +91,14 @@ struct Parser {
 }
 
 impl Parser {
-    /// Takes the next line in, without its end.
+    /// Parses the next line, without its line end.
     fn take(&mut self, line: &[u8]) {
         self.lines += 1;
         self.at += line.len() as u64 + 1;
         match parse_line(line) {
             Some((still_left, entry)) => {
-                // An append that lost its end to damage does not go on in the next one.
+                // Damage removed the end of the previous append, and this line belongs to another
+                // one.
                 if self.left != still_left + 1 {
                     self.finish();
                 }
@@ -115,13 +116,13 @@ impl Parser {
         }
     }
 
-    /// Files what the append has.
+    /// Moves the entries of the append to the contents.
     fn finish(&mut self) {
         self.append.drain(..).for_each(|entry| self.contents.records.insert(entry));
     }
 }
 
-/// A line's number of lines left, and its entry; `None` if it is damaged.
+/// Returns the number of lines left in the append, and the entry; `None` if the line is damaged.
 fn parse_line(line: &[u8]) -> Option<(u64, Entry)> {
     let (digits, rest) = std::str::from_utf8(line).ok()?.split_once('\t')?;
     if !is_checksum(digits, rest.as_bytes()) {
@@ -139,16 +140,16 @@ fn write_line(text: &mut String, left: usize, task: &TaskKey, place: u64, line: 
     text.push_str(&format!("{}\t{rest}\n", checksum(&rest)));
 }
 
-/// The journal as its one writer has it open.
+/// Journal opened by its only writer.
 pub(crate) struct Journal {
     path: PathBuf,
     file: File,
-    /// Where the last finished append ends.
+    /// Offset in bytes at which the last finished append ends.
     end: u64,
 }
 
 impl Journal {
-    /// Opens the journal, or makes one, and cuts off what lies behind `end`.
+    /// Opens or creates the journal, and truncates it to `end`.
     pub(crate) fn open(path: &Path, end: u64) -> Result<Self, DbError> {
         let failed = io_error("cannot write", path);
         let file = OpenOptions::new().append(true).create(true).open(path).map_err(&failed)?;
@@ -158,15 +159,15 @@ impl Journal {
         Ok(Self { path: path.to_path_buf(), file, end })
     }
 
-    /// Replaces a damaged journal by one of these records; the damaged one is kept under another
-    /// name, which is returned.
+    /// Replaces a damaged journal by a new one with these records. The damaged one is renamed; its
+    /// new name is returned.
     pub(crate) fn rewrite(path: &Path, records: &Records) -> Result<(Self, PathBuf), DbError> {
         let failed = io_error("cannot write", path);
         let (new_path, aside) = (path.with_extension("new"), set_aside_name(path));
         let mut text = String::new();
         records.iter().for_each(|(task, place, line)| write_line(&mut text, 0, task, place, line));
 
-        // The copy comes first: at every moment there is a journal, the old one or the new one.
+        // Copy first, so that a journal exists at every moment: the old one or the new one.
         let write = || -> io::Result<()> {
             fs::copy(path, &aside)?;
             let mut file = File::create(&new_path)?;
@@ -179,7 +180,7 @@ impl Journal {
         Ok((Self::open(path, text.len() as u64)?, aside))
     }
 
-    /// Appends records. Where that fails, some of them may have been written: see
+    /// Appends records. If that fails, some of them may have been written, see
     /// [`cut_back_to`](Self::cut_back_to).
     pub(crate) fn append(&mut self, entries: &[Entry]) -> Result<(), DbError> {
         let mut text = String::new();
@@ -191,19 +192,19 @@ impl Journal {
         Ok(())
     }
 
-    /// Where the last finished append ends.
+    /// Returns the offset in bytes at which the last finished append ends.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Takes back what was appended behind `end`.
+    /// Removes everything appended after `end`.
     pub(crate) fn cut_back_to(&mut self, end: u64) -> Result<(), DbError> {
         self.file.set_len(end).map_err(io_error("cannot take back an unfinished append in", &self.path))?;
         self.end = end;
         Ok(())
     }
 
-    /// Makes what was appended durable.
+    /// Makes all appended records durable.
     pub(crate) fn sync(&self) -> Result<(), DbError> {
         self.file.sync_data().map_err(io_error("cannot flush", &self.path))
     }
@@ -218,7 +219,7 @@ mod tests {
         Entry { task, place, line: format!("{{\"number\":{place},\"word\":\"ü\"}}") }
     }
 
-    /// Appends of 1, 3 and 2 records, and where each ends.
+    /// Writes appends of 1, 3 and 2 records. Returns the file's bytes and the end of each append.
     fn journal(path: &Path) -> (Vec<u8>, Vec<u64>) {
         let mut journal = Journal::open(path, 0).unwrap();
         let mut ends = Vec::new();
@@ -257,7 +258,7 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             let mut contents = parse(&*damaged).unwrap();
-            // The line end of the last line: it looks unfinished.
+            // A flip in the final line end makes the last line look unfinished.
             assert!(!contents.damaged_lines.is_empty() || bit / 8 == bytes.len() - 1, "bit {bit}");
             contents.unfinished.drain(..).for_each(|entry| contents.records.insert(entry));
             let found: Vec<_> = contents.records.iter().collect();

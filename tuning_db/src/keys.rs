@@ -1,18 +1,19 @@
-//! What records are filed under: their task, and their place in it.
+//! Keys of records: their task and their position in it.
 //!
-//! Texts, not [`Workload`]s: a newer version may have filed records of operators that this one does
-//! not know.
+//! Tasks are texts and not [`Workload`]s, because a newer version may have stored records of
+//! operators that this version does not know.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use autotune_workloads::Workload;
 
-/// First bytes of the storage engine's keys of records: `r 0 TARGET 0 WORKLOAD 0 place`, the place
-/// in 8 bytes, big-endian. Texts hold no NUL. An earlier layout kept indexes under other letters.
+/// Prefix of the storage engine's keys of records: `r NUL TARGET NUL WORKLOAD NUL place`, with the
+/// position (place) in 8 bytes, big-endian. Texts contain no NUL. An earlier layout stored indexes
+/// under other letters.
 pub(crate) const RECORD_PREFIX: &[u8] = b"r\0";
 
-/// A target and a workload's text.
+/// Key of a task: a target and a workload's text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TaskKey {
     pub(crate) target: String,
@@ -24,7 +25,7 @@ impl TaskKey {
         Self { target: target.to_string(), workload: workload.to_string() }
     }
 
-    /// The storage engine's key of the record at a place.
+    /// Returns the storage engine's key of the record at a position.
     pub(crate) fn record(&self, place: u64) -> Vec<u8> {
         [RECORD_PREFIX, self.target.as_bytes(), b"\0", self.workload.as_bytes(), b"\0", &place.to_be_bytes()].concat()
     }
@@ -36,19 +37,19 @@ impl fmt::Display for TaskKey {
     }
 }
 
-/// Task and place of a storage engine's key.
+/// Parses the task and position from a storage engine's key.
 pub(crate) fn parse_record(key: &[u8]) -> Option<(TaskKey, u64)> {
     let (texts, place) = key.strip_prefix(RECORD_PREFIX)?.split_last_chunk::<8>()?;
     Some((parse_task(texts)?, u64::from_be_bytes(*place)))
 }
 
-/// Task of `TARGET 0 WORKLOAD 0`.
+/// Parses the task from `TARGET NUL WORKLOAD NUL`.
 pub(crate) fn parse_task(texts: &[u8]) -> Option<TaskKey> {
     let (target, workload) = std::str::from_utf8(texts).ok()?.strip_suffix('\0')?.split_once('\0')?;
     Some(TaskKey { target: target.to_string(), workload: workload.to_string() })
 }
 
-/// A record as it is filed: its task, its place there, counted from 0, and its line of JSON.
+/// Stored record: its task, its position there (from 0), and its line of JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) task: TaskKey,
@@ -56,7 +57,7 @@ pub(crate) struct Entry {
     pub(crate) line: String,
 }
 
-/// Lines of records by task and place.
+/// Lines of records by task and position.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Records(pub(crate) BTreeMap<TaskKey, BTreeMap<u64, String>>);
 
@@ -65,12 +66,12 @@ impl Records {
         self.0.get(task)?.get(&place).map(String::as_str)
     }
 
-    /// Files a record; one that is there already stays.
+    /// Inserts a record unless there is one at its position.
     pub(crate) fn insert(&mut self, entry: Entry) {
         self.0.entry(entry.task).or_default().entry(entry.place).or_insert(entry.line);
     }
 
-    /// Every record, ordered by target, workload text and place.
+    /// Iterates over all records, ordered by target, workload text and position.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&TaskKey, u64, &str)> {
         self.0.iter().flat_map(|(task, lines)| lines.iter().map(move |(place, line)| (task, *place, line.as_str())))
     }

@@ -1,19 +1,19 @@
-//! Tuning records on disk: appended as they are measured, looked up when a compiler deploys.
+//! Database of tuning records: appended when measured, looked up when schedules are deployed.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`record`] | [`TuningRecord`]: workload, target, config, measurement and their circumstances |
-//! | [`store`] | [`TuningDb`]: open for writing or for reading, append, flush |
-//! | [`lookup`] | best, top, claims, query, contains, tasks |
-//! | [`snapshot`] | [`Snapshot`]: the read-only file that deployed compilers look up in; [`SnapshotWriter`] |
-//! | [`source`] | [`Source`]: what schedules are looked up in, a database or a snapshot; wider keys where a target has none |
+//! | [`record`] | [`TuningRecord`]: workload, target, config, measurement and provenance |
+//! | [`store`] | [`TuningDb`]: open for writing or reading, append, flush |
+//! | [`lookup`] | queries: best, top, claims, query, contains, tasks |
+//! | [`snapshot`] | [`Snapshot`]: read-only file for deployment; [`SnapshotWriter`] |
+//! | [`source`] | [`Source`]: look-up in a database or snapshot, with wider keys |
 //! | [`log`] | export to and import from JSON Lines |
-//! | [`salvage`] | saving what can be read of a damaged database |
-//! | [`holder`] | [`Holder`]: which process has a database open for writing |
-//! | [`task_hold`] | [`TaskHold`]: which process tunes a task |
-//! | [`error`], [`warning`] | [`DbError`]; [`Warning`]: what the user should be told though the work goes on |
+//! | [`salvage`] | recovery of readable records from a damaged database |
+//! | [`holder`] | [`Holder`]: process that has a database open for writing |
+//! | [`task_hold`] | [`TaskHold`]: lock of the process that tunes a task |
+//! | [`error`], [`warning`] | [`DbError`]; [`Warning`]: problems that do not stop the work |
 //!
-//! A file uses files of the lines above its own, and those before it on its line:
+//! A file may use the files of the lines above its own, and those before it on its line:
 //!
 //! ```text
 //! words    holder keys record index warning error
@@ -23,10 +23,10 @@
 //! asking   lookup log salvage snapshot source
 //! ```
 //!
-//! Records are kept twice on disk, in an append-only journal, which readers read while a tuner
-//! writes, and in a storage engine: what is damaged in one is restored from the other. A handle
-//! holds the records in memory, as text, and decodes those of a task when it is asked for it. So
-//! there is one way to look up, for readers and the writer, and no damage is met after opening.
+//! Records are stored twice on disk: in an append-only journal, which readers can read while a
+//! tuner writes, and in a storage engine. Damage in one is repaired from the other. A handle keeps
+//! all records in memory as text, and decodes those of a task when needed. Readers and the writer
+//! therefore share one look-up, and damage cannot occur after opening.
 //!
 //! ```
 //! use autotune_db::{Phase, Provenance, Standing, TuningDb, TuningRecord};

@@ -1,4 +1,4 @@
-//! A record as a line of JSON.
+//! Serialisation of a record as a line of JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,12 +19,11 @@ struct Line<'a> {
 }
 
 impl TuningRecord {
-    /// The record as one line of JSON, without the line end, after checking that it can be read
+    /// Returns the record as one line of JSON, without line end, after checking that it can be read
     /// back.
     ///
-    /// Equal records yield equal lines, and [`from_line`](Self::from_line) followed by `to_line`
-    /// changes nothing: numbers are written with as many digits as it takes to read the same number
-    /// again.
+    /// Equal records give equal lines, and [`from_line`](Self::from_line) followed by `to_line`
+    /// changes nothing, because numbers are written with enough digits to be read back exactly.
     pub fn to_line(&self) -> Result<String, RecordError> {
         check_values(self)?;
         check_texts(self)?;
@@ -34,9 +33,9 @@ impl TuningRecord {
         Ok(text)
     }
 
-    /// Reads a record from one line of JSON. Unknown fields are passed over; a newer record version
-    /// is an error, and so is what no measurement yields: a time that is not positive, an output
-    /// that is wrong, a workload that makes no sense.
+    /// Parses a record from one line of JSON. Unknown fields are ignored. Fails for a newer record
+    /// version, and for values that no measurement can produce: a time that is not positive, a
+    /// wrong output, an invalid workload.
     pub fn from_line(line: &str) -> Result<Self, RecordError> {
         let malformed = |e: serde_json::Error| RecordError::Malformed(e.to_string());
         let VersionProbe { version } = serde_json::from_str(line).map_err(malformed)?;
@@ -48,8 +47,8 @@ impl TuningRecord {
         Ok(record)
     }
 
-    /// [`from_line`](Self::from_line) of a line from elsewhere, which is an error, too, if its
-    /// texts are absurdly long or have control characters.
+    /// Parses a record from an untrusted line, see [`from_line`](Self::from_line). Also fails if
+    /// its texts are too long or have control characters.
     pub(crate) fn from_foreign_line(line: &str) -> Result<Self, RecordError> {
         let record = Self::from_line(line)?;
         check_texts(&record)?;

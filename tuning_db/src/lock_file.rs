@@ -1,12 +1,12 @@
-//! Files that are locked while something is under way. The lock goes with the process, however it
-//! ends; the file may stay.
+//! Lock files. The lock is released when the process ends, however that happens; the file may
+//! remain.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The lock on the file that has a name.
+/// Lock on the file at a path.
 #[derive(Debug)]
 pub(crate) struct LockFile {
     pub(crate) file: File,
@@ -14,8 +14,7 @@ pub(crate) struct LockFile {
 }
 
 impl LockFile {
-    /// Takes the lock, which whoever has it may keep for as long as it takes; makes the file where
-    /// there is none.
+    /// Takes the lock, waiting as long as necessary; creates the file if it does not exist.
     pub(crate) fn wait_for(path: &Path) -> io::Result<Self> {
         loop {
             let file = open(path)?;
@@ -26,13 +25,14 @@ impl LockFile {
         }
     }
 
-    /// Takes the lock; `None` if somebody has it.
+    /// Takes the lock; `None` if it is taken.
     pub(crate) fn try_take(path: &Path) -> io::Result<Option<Self>> {
         loop {
             let file = open(path)?;
             match file.try_lock() {
                 Ok(()) if is_at(&file, path)? => return Ok(Some(Self { file, path: path.to_path_buf() })),
-                // Whoever had the lock removed or renamed the file.
+                // The previous owner removed or renamed the file, so this lock is on a file without
+                // the name.
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => return Err(error),
@@ -40,15 +40,15 @@ impl LockFile {
         }
     }
 
-    /// Removes the file. Who waits for its lock finds that the name is free.
+    /// Removes the file. A process that waits for its lock finds that the name is free.
     pub(crate) fn remove(&self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
 }
 
 impl Drop for LockFile {
-    /// Unlocks expressly: while another thread starts a process, the new one shares the open file
-    /// until it executes.
+    /// Unlocks explicitly: a process that another thread is just starting shares the open file
+    /// until it executes its program.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
@@ -61,7 +61,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
 }
 
-/// True if the file still has the name.
+/// Returns true if the path still refers to this file.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let there = match fs::symlink_metadata(path) {
         Ok(there) => there,

@@ -1,4 +1,4 @@
-//! Export to and import from JSON Lines: one record a line.
+//! Export to and import from JSON Lines, one record per line.
 
 use std::io::{BufRead, Read, Write};
 use std::path::Path;
@@ -11,41 +11,41 @@ use crate::keys::TaskKey;
 use crate::record::TuningRecord;
 use crate::store::TuningDb;
 
-/// Longest line that is taken for a record.
+/// Most bytes of a line.
 const MAX_LINE_BYTES: u64 = 128 << 10;
-/// Records stored together on import.
+/// Records per append on import.
 const BATCH: usize = 256;
-/// Lines passed over that a report names, at most.
+/// Most skipped lines that a report names.
 const NAMED: usize = 3;
 
-/// What an import does about lines that are no records, or records that no measurement yields.
+/// Handling of invalid lines on import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnInvalid {
-    /// The first is an error, and nothing is imported.
+    /// Fails at the first invalid line and imports nothing.
     Refuse,
-    /// They are passed over and counted.
+    /// Skips and counts invalid lines.
     Skip,
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImportReport {
-    /// Records that were new.
+    /// Number of records that were new.
     pub added: usize,
-    /// Records that were there already.
+    /// Number of records that the database had already.
     pub skipped_duplicates: usize,
-    /// Lines that were passed over.
+    /// Number of invalid lines that were skipped.
     pub invalid_lines: usize,
-    /// The first few of them: the line, counted from 1, and what is wrong with it.
+    /// The first few invalid lines: line number, from 1, and reason.
     pub first_invalid: Vec<(usize, String)>,
 }
 
 impl TuningDb {
-    /// Writes every record as one line of JSON, ordered by target, workload text, and place in the
-    /// task; returns how many. Records of newer versions are passed on as they are;
-    /// [`warnings`](Self::warnings) tell of others that cannot be read.
+    /// Writes every record as one line of JSON, ordered by target, workload text and position in
+    /// the task. Returns the number of lines. Records of newer versions are written unchanged;
+    /// [`warnings`](Self::warnings) report other unreadable ones.
     ///
-    /// Importing the lines into an empty database yields the same records as claims.
+    /// Importing the lines into an empty database gives the same records, marked as untrusted.
     pub fn export(&self, mut out: impl Write) -> Result<u64, DbError> {
         let mut records = 0;
         for (task, log) in self.logs().iter() {
@@ -57,7 +57,7 @@ impl TuningDb {
         Ok(records)
     }
 
-    /// Writes one record; false if it is not one.
+    /// Writes one record; returns false if the line is not one.
     fn export_line(&self, out: &mut impl Write, task: &TaskKey, place: u64, line: &str) -> Result<bool, DbError> {
         match passable(line) {
             Ok(()) => write_line(out, line, self.path()).map(|()| true),
@@ -68,9 +68,9 @@ impl TuningDb {
         }
     }
 
-    /// Stores every record of an exported log that is not there yet, durably, as a
-    /// [claim](TuningRecord::is_claim): whether its time holds here is not known. Blank lines are
-    /// passed over.
+    /// Stores, durably, every record of an exported log that is not there yet. They are marked as
+    /// [untrusted](TuningRecord::is_claim), because their times may not hold on this machine. Blank
+    /// lines are skipped.
     ///
     /// # Errors
     /// [`Log`](DbError::Log) names the first line that is no record, if such lines are refused;
@@ -118,7 +118,7 @@ impl TuningDb {
     }
 }
 
-/// The record of a line of a log; `None` for a blank line.
+/// Parses a line of a log; `None` for a blank line.
 fn read_record(bytes: &[u8]) -> Result<Option<TuningRecord>, String> {
     if bytes.len() as u64 == MAX_LINE_BYTES && !bytes.ends_with(b"\n") {
         return Err(format!("longer than {MAX_LINE_BYTES} bytes"));
@@ -131,8 +131,8 @@ fn read_record(bytes: &[u8]) -> Result<Option<TuningRecord>, String> {
     Ok(Some(TuningRecord { imported: true, ..record }))
 }
 
-/// Whether a stored line can be passed on: a record, or what a newer version calls one. Else why
-/// not.
+/// Returns `Ok` if a stored line can be exported: it is a record, or has the version number of a
+/// newer one. Otherwise returns the reason.
 pub(crate) fn passable(line: &str) -> Result<(), String> {
     let Err(error) = TuningRecord::from_line(line) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Finding records again.
+//! Queries of a database's records.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -15,36 +15,37 @@ use crate::record::{Phase, TuningRecord};
 use crate::store::{TaskLog, TuningDb};
 use crate::warning::{TaskCount, Warning};
 
-/// A task and how much is known about it.
+/// Task with its number of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskSummary {
     /// Key of the machine.
     pub target: String,
-    /// What is computed.
+    /// Workload that is computed.
     pub workload: Workload,
     /// Number of records, failed candidates included.
     pub records: u64,
 }
 
-/// The record to deploy for a task.
+/// Record to deploy for a task.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Best {
-    /// The record.
+    /// Record with the schedule and its time.
     #[serde(flatten)]
     pub record: TuningRecord,
-    /// What its time is worth.
+    /// Provenance of the record's time.
     pub standing: Standing,
 }
 
-/// What a record's time is worth.
+/// Provenance of a record's time, which tells how reliable it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// Measured here in a race against other winners.
+    /// Measured on this machine in a race against other winners.
     Raced,
-    /// Measured here by a search, once: the fastest of many such times is also a lucky one.
+    /// Measured on this machine once, by a search. The fastest of many such times is biased by
+    /// luck.
     Searched,
-    /// [Never measured here](TuningRecord::is_claim) as the code that its config becomes today.
+    /// [Untrusted](TuningRecord::is_claim): not measured on this machine with the present lowering.
     Claimed,
 }
 
@@ -58,8 +59,8 @@ impl Best {
         Self { record, standing }
     }
 
-    /// Which of two is served where one will do: the lesser. What was measured comes before claims,
-    /// then the fastest.
+    /// Orders records by preference: the lesser is deployed. Measured records come before untrusted
+    /// ones, then the fastest.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         let is_claim = |best: &Self| best.standing == Standing::Claimed;
         let secs = |best: &Self| best.record.measurement.run_secs().unwrap_or(f64::INFINITY);
@@ -67,13 +68,13 @@ impl Best {
     }
 }
 
-/// A task's records while they are asked which of them fit.
+/// Records of a task together with the predicate that tells which configs fit.
 struct Fitting<'a> {
     db: &'a TuningDb,
     task: &'a TaskKey,
     log: &'a TaskLog,
     fits: &'a dyn Fn(&Config) -> bool,
-    /// Answers by config.
+    /// Cached results of the predicate, by config hash.
     known: HashMap<u64, bool>,
 }
 
@@ -92,7 +93,7 @@ impl Fitting<'_> {
         self.db.decode(self.task, row.place, line)
     }
 
-    /// The first `k` of the rows that fit.
+    /// Returns the first `k` records that fit.
     fn first(&mut self, rows: Vec<Row>, k: usize) -> Vec<TuningRecord> {
         let mut records = Vec::new();
         let mut rows = rows.into_iter();
@@ -108,19 +109,20 @@ impl Fitting<'_> {
 }
 
 impl TuningDb {
-    /// The record to deploy for a task, or `None` if nothing is known to run. `fits` says whether a
-    /// config is in today's schedule space for the task; no other counts.
+    /// Returns the record to deploy for a task, or `None` if no config is known to run. `fits`
+    /// tells whether a config is in the present schedule space of the task; other configs are
+    /// ignored.
     ///
-    /// It follows from the records of the task that were measured here by the present lowering, in
-    /// the order they were appended. A record of the search becomes the best if it is faster than
-    /// the best so far. A race (adjacent records of the task with one [`Phase::Race`] id) corrects
-    /// the optimism of picking the minimum of many single measurements: if the best so far took
-    /// part, the race's fastest takes its place however slow it is, and if none of the racers ran
-    /// there is no best any more. If the best so far did not take part, the race's fastest has to
-    /// be faster. Ties leave the earlier one.
+    /// The result follows from the records of the task that were measured on this machine with the
+    /// present lowering, in the order of appending. A record of a search becomes the best if it is
+    /// faster than the best so far. The minimum of many single measurements is biased, which races
+    /// correct (adjacent records of the task with the same [`Phase::Race`] id). If the best so far
+    /// took part in a race, the fastest racer replaces it, however slow it is, and if no racer ran
+    /// there is no best any more. If the best so far did not take part, the fastest racer has to be
+    /// faster. Ties are resolved in favour of the earlier record.
     ///
-    /// Only if there is no such record, it follows in the same way from the
-    /// [claims](TuningRecord::is_claim) of configs that were not measured here.
+    /// Only if there is no such record, the same rule is applied to the [untrusted
+    /// records](TuningRecord::is_claim) of configs that were not measured on this machine.
     pub fn best(
         &self,
         workload: &Workload,
@@ -134,13 +136,13 @@ impl TuningDb {
         }))
     }
 
-    /// The records of a task in the order they were appended. Reads that task's records only.
+    /// Returns the records of a task in the order of appending. Decodes only that task's records.
     pub fn query(&self, workload: &Workload, target: &str) -> Result<Vec<TuningRecord>, DbError> {
         let task = TaskKey::new(target, workload);
         Ok(self.logs().get(&task).map(|log| self.decode_all(&task, log)).unwrap_or_default())
     }
 
-    /// Every record of a target, ordered by workload text, then as appended.
+    /// Returns all records of a target, ordered by workload text, then as appended.
     pub fn query_target(&self, target: &str) -> Result<Vec<TuningRecord>, DbError> {
         let tasks = self.logs();
         let first = TaskKey { target: target.to_string(), workload: String::new() };
@@ -148,13 +150,13 @@ impl TuningDb {
         Ok(of_target.flat_map(|(task, log)| self.decode_all(task, log)).collect())
     }
 
-    /// The `k` records of a task that are most worth racing, fastest first, one per config: of
-    /// those that were measured here by the present lowering and fit. Reads that task's records
-    /// only.
+    /// Returns the `k` records of a task that are most worth racing, fastest first, one per config.
+    /// Only records that fit and were measured on this machine with the present lowering count.
+    /// Decodes only that task's records.
     ///
-    /// A config stands with its fastest record of the last race it took part in, and is left out if
-    /// it failed there; without a race it stands with its fastest record of the search. Times of
-    /// the search are optimistic, so the first need not be [`best`](Self::best).
+    /// A config is ranked by its fastest record in the last race it took part in, and omitted if it
+    /// failed there. Without a race it is ranked by its fastest record of the search. Times of the
+    /// search are biased by luck, so the first need not be [`best`](Self::best).
     pub fn top(
         &self,
         workload: &Workload,
@@ -165,9 +167,9 @@ impl TuningDb {
         Ok(self.ranked(workload, target, k, fits, |index| ranking(index.measured())))
     }
 
-    /// The `k` [claims](TuningRecord::is_claim) of a task that are most worth measuring: ranked as
-    /// [`top`](Self::top) ranks, of configs that fit and were not measured here by the present
-    /// lowering.
+    /// Returns the `k` [untrusted records](TuningRecord::is_claim) of a task that are most worth
+    /// measuring, ranked as by [`top`](Self::top). Only configs that fit and were not measured on
+    /// this machine with the present lowering count.
     pub fn claims(
         &self,
         workload: &Workload,
@@ -178,13 +180,13 @@ impl TuningDb {
         Ok(self.ranked(workload, target, k, fits, |index| ranking(index.claims())))
     }
 
-    /// True if there is a record of the config for the task, whatever came of it.
+    /// Returns true if there is a record of the config for the task, even a failed one.
     pub fn contains(&self, workload: &Workload, target: &str, config: &Config) -> Result<bool, DbError> {
         let is_there = |index: &TaskIndex, _: &mut Fitting<'_>| Some(index.contains(config.stable_hash()));
         Ok(self.of_task(workload, target, &|_| true, is_there).unwrap_or_default())
     }
 
-    /// Every task there are records of, ordered by target, then by workload text. Reads no record.
+    /// Returns all tasks with records, ordered by target, then by workload text. Decodes no record.
     pub fn tasks(&self) -> Result<Vec<TaskSummary>, DbError> {
         let mut summaries = Vec::new();
         for (task, log) in self.logs().iter() {
@@ -201,15 +203,15 @@ impl TuningDb {
         Ok(summaries)
     }
 
-    /// Keys of the targets that there are records of a workload for. Reads no record.
+    /// Returns the keys of the targets that have records of a workload. Decodes no record.
     pub fn targets_of(&self, workload: &Workload) -> Vec<String> {
         let (text, logs) = (workload.to_string(), self.logs());
         let tasks = logs.keys().filter(|task| task.workload == text);
         tasks.map(|task| task.target.clone()).collect()
     }
 
-    /// The tasks of a workload's operator and element type whose targets share a key with a target,
-    /// the narrowest key first, and for each the nearest shapes first. Reads no record, but each
+    /// Returns the tasks with a workload's operator and element type whose targets share a key with
+    /// `target`: narrowest shared key first, then nearest shape. Decodes no record, and parses each
     /// workload's text once.
     pub(crate) fn nearest_tasks(&self, workload: &Workload, target: &str) -> Vec<(Workload, String)> {
         let own = KeyParts::of(target);
@@ -225,17 +227,17 @@ impl TuningDb {
         tasks.into_iter().map(|(_, _, workload, target)| (workload, target)).collect()
     }
 
-    /// Number of records, those included that this version cannot read.
+    /// Returns the number of records, including those that this version cannot read.
     pub fn len(&self) -> u64 {
         self.logs().values().map(|log| log.lines.len() as u64).sum()
     }
 
-    /// True if there is no record.
+    /// Returns true if there is no record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The first `k` that fit of a task's rows, as its index ranks them.
+    /// Returns the first `k` records that fit, in the order of `rows`.
     fn ranked(
         &self,
         workload: &Workload,
@@ -248,7 +250,7 @@ impl TuningDb {
         self.of_task(workload, target, fits, first).unwrap_or_default()
     }
 
-    /// Asks a task's index; `None` if there are no records of it.
+    /// Calls `ask` with a task's index; `None` if the task has no records.
     fn of_task<T>(
         &self,
         workload: &Workload,
@@ -267,7 +269,7 @@ impl TuningDb {
         log.lines.iter().filter_map(|(place, line)| self.decode(task, *place, line)).collect()
     }
 
-    /// The record of a line; warns if it cannot be read.
+    /// Parses the record of a line; warns if it cannot be read.
     fn decode(&self, task: &TaskKey, place: u64, line: &str) -> Option<TuningRecord> {
         TuningRecord::from_line(line).map_err(|error| self.skip(task, place, error.to_string())).ok()
     }

@@ -1,5 +1,4 @@
-//! Opening for writing: the two copies of the records are compared record by record, and each is
-//! mended from the other.
+//! Opening for writing: compares the two copies of the records and repairs each from the other.
 
 use std::fs;
 use std::path::Path;
@@ -16,14 +15,14 @@ use crate::writer::Writer;
 const JOURNAL: &str = "the journal";
 const ENGINE: &str = "the storage engine's copy";
 
-/// A database open for writing: its records, and what had to be done to it.
+/// Database opened for writing: its records, and warnings about repairs.
 pub(crate) struct Opened {
     pub(crate) records: Records,
     pub(crate) writer: Writer,
     pub(crate) warnings: Vec<Warning>,
 }
 
-/// Opens the database at `path` for writing; makes it if nothing is there.
+/// Opens the database at `path` for writing; creates it if nothing exists there.
 pub(crate) fn open(path: &Path) -> Result<Opened, DbError> {
     let (hold, layout) = files::take(path)?;
     let engine = match Engine::open(path) {
@@ -34,7 +33,7 @@ pub(crate) fn open(path: &Path) -> Result<Opened, DbError> {
     copies.unite();
     copies.check_lost()?;
 
-    // The journal first: readers read it, and then it is whole whatever happens to the engine.
+    // Repair the journal first: readers use it, so it is complete whatever happens to the engine.
     let journal = copies.mend_journal()?;
     let engine = copies.mend_engine()?;
     let Copies { records, durable, warnings, mended, .. } = copies;
@@ -53,29 +52,30 @@ pub(crate) fn open(path: &Path) -> Result<Opened, DbError> {
     Ok(Opened { records, writer, warnings })
 }
 
-/// Both copies as they were found.
+/// Both copies of the records as they were found.
 pub(crate) struct Copies<'a> {
     path: &'a Path,
     layout: Layout,
     pub(crate) journal: journal::Contents,
-    /// The open engine; `None` if its files are too damaged.
+    /// Open engine; `None` if its files are too damaged to open it.
     engine: Option<Engine>,
     engine_contents: engine::Contents,
-    /// What was durable, as far as it is known.
+    /// Record counts that were durable, as far as known.
     pub(crate) durable: Counts,
-    /// How many records there were in all, where that is known and the tasks are not; else 0.
+    /// Total number of records if only the total is known, not the counts per task; else 0.
     total: u64,
-    /// What both hold.
+    /// Union of both copies.
     pub(crate) records: Records,
-    /// What the journal lacks.
+    /// Entries that the journal lacks.
     to_journal: Vec<Entry>,
     pub(crate) warnings: Vec<Warning>,
-    /// True if something is not as it should be.
+    /// True if anything had to be repaired.
     mended: bool,
 }
 
 impl<'a> Copies<'a> {
-    /// Reads both copies; changes neither. The engine is open, or its files are too damaged.
+    /// Reads both copies without changing them. `engine` is the open engine, or the error if its
+    /// files are too damaged.
     pub(crate) fn read(path: &'a Path, layout: Layout, engine: Result<Engine, DbError>) -> Result<Self, DbError> {
         let mut copies = Self {
             path,
@@ -90,6 +90,7 @@ impl<'a> Copies<'a> {
             warnings: Vec::new(),
             mended: false,
         };
+
         match engine {
             Ok(engine) => {
                 copies.read_durable(Some(&engine));
@@ -98,6 +99,7 @@ impl<'a> Copies<'a> {
                 copies.engine_contents.damage = damage.or(copies.engine_contents.damage.take());
                 copies.engine = Some(engine);
             }
+
             Err(error) => {
                 copies.read_durable(None);
                 copies.engine_contents.damage = Some(engine::damage(&error));
@@ -107,7 +109,7 @@ impl<'a> Copies<'a> {
         Ok(copies)
     }
 
-    /// What was durable: by task, and the total where that is what the layout tells.
+    /// Reads the durable record counts: per task, or the total if the layout has no more.
     fn read_durable(&mut self, engine: Option<&Engine>) {
         let flushed = Flushed::read(self.path);
         if self.layout == Layout::WithoutJournal {
@@ -132,8 +134,7 @@ impl<'a> Copies<'a> {
         self.mended = true;
     }
 
-    /// A database without a FORMAT file is a new one, which needs no warnings, unless it has
-    /// records.
+    /// Warns of a missing FORMAT file, unless the database is empty and therefore new.
     fn warn_of_markers(&mut self) {
         let is_new = self.engine_contents.records.is_empty()
             && self.engine_contents.damage.is_none()
@@ -147,7 +148,7 @@ impl<'a> Copies<'a> {
         }
     }
 
-    /// What was durable and is in neither copy.
+    /// Returns how many durable records of each task are in neither copy.
     pub(crate) fn lost(&self) -> TaskCounts {
         let lost = self.durable.lost(&self.records);
         let missing = self.total.saturating_sub(self.records.iter().count() as u64);
@@ -158,12 +159,13 @@ impl<'a> Copies<'a> {
         TaskCounts::new([TaskCount { target, workload, records: missing }])
     }
 
-    /// Puts together what both copies hold. Where they differ the journal is right, whose checksums
-    /// are longer.
+    /// Computes the union of both copies. If they differ, the journal is right, because its
+    /// checksums are longer.
     pub(crate) fn unite(&mut self) {
         self.records = std::mem::take(&mut self.journal.records);
 
-        // What was durable was acknowledged, though its append's end is gone.
+        // An unfinished append whose records were durable had been acknowledged: its end was lost
+        // later.
         let unfinished = std::mem::take(&mut self.journal.unfinished);
         let known = unfinished.into_iter().filter(|entry| self.durable.covers(&entry.task, entry.place));
         self.to_journal = known.collect();
@@ -180,25 +182,25 @@ impl<'a> Copies<'a> {
         self.to_journal.iter().for_each(|entry| self.records.insert(entry.clone()));
     }
 
-    /// [`unite`](Self::unite), and takes in records, too, whose append was not finished.
+    /// Computes the union of both copies, including records whose append was not finished.
     pub(crate) fn unite_all(&mut self) {
         let unfinished = std::mem::take(&mut self.journal.unfinished);
         unfinished.into_iter().for_each(|entry| self.journal.records.insert(entry));
         self.unite();
     }
 
-    /// Pieces of either copy that cannot be read.
+    /// Returns the number of unreadable parts of both copies.
     pub(crate) fn damaged_pieces(&self) -> u64 {
         self.journal.damaged_lines.len() as u64 + u64::from(self.engine_contents.damage.is_some())
     }
 
-    /// What is known to have been there and is in neither copy, durable or not.
+    /// Returns how many records, durable or not, are known to be in neither copy.
     pub(crate) fn missing(&self) -> TaskCounts {
         let (lost, gaps) = (self.lost(), self.durable.gaps(&self.records));
         TaskCounts::new(lost.tasks().iter().chain(gaps.tasks()).cloned())
     }
 
-    /// An error if what was durable is in neither copy; a warning if something else is missing.
+    /// Fails if durable records are in neither copy; warns if other records are missing.
     fn check_lost(&mut self) -> Result<(), DbError> {
         let lost = self.lost();
         if !lost.is_empty() {
@@ -218,6 +220,8 @@ impl<'a> Copies<'a> {
         Ok(())
     }
 
+    /// Opens the journal after repairing it: a damaged one is rewritten, missing records are
+    /// appended.
     fn mend_journal(&mut self) -> Result<Journal, DbError> {
         let journal_path = files::journal(self.path);
         if !self.journal.damaged_lines.is_empty() {
@@ -239,6 +243,8 @@ impl<'a> Copies<'a> {
         Ok(journal)
     }
 
+    /// Opens the engine after repairing it: a damaged one is replaced, missing records are
+    /// inserted.
     fn mend_engine(&mut self) -> Result<Engine, DbError> {
         let mut missing = Records::default();
         for (task, place, line) in self.records.iter() {
@@ -284,7 +290,7 @@ impl<'a> Copies<'a> {
     }
 }
 
-/// How many records of each task.
+/// Returns the number of records of each task.
 fn counts(records: &Records) -> TaskCounts {
     TaskCounts::new(records.0.iter().map(|(task, lines)| TaskCount::new(task, lines.len() as u64)))
 }

@@ -1,5 +1,5 @@
-//! Reading a database beside the process that writes it: the journal, without a lock, and nothing
-//! is written.
+//! Reading of a database while another process may write it: reads the journal without a lock and
+//! writes nothing.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use crate::journal;
 use crate::keys::Records;
 use crate::warning::Warning;
 
-/// What a reader finds.
+/// Records and warnings that a reader finds.
 pub(crate) struct Reading {
     pub(crate) records: Records,
     pub(crate) warnings: Vec<Warning>,
-    /// False for a database that no present writer has opened yet, and for one that lost it.
+    /// False for a database of an earlier version, and for one that lost its journal.
     pub(crate) has_journal: bool,
-    /// True if the first writer has not finished making it.
+    /// True if the first writer has not finished creating the database.
     pub(crate) is_unmade: bool,
 }
 
@@ -29,11 +29,12 @@ impl Reading {
         }
         let layout = files::check_format(path)?;
 
-        // Before the journal: what is durable by then is in it.
+        // Read before the journal, so that the journal contains everything that is counted as
+        // durable.
         let flushed = Flushed::read(path);
         let journal = journal::read_beside_writer(&files::journal(path))?;
         if files::check_format(path)? != layout {
-            // A writer has made or migrated it meanwhile.
+            // A writer has created or migrated the database meanwhile.
             return Self::of(path);
         }
         if layout == Layout::Unmade
@@ -53,7 +54,7 @@ impl Reading {
         Ok(reading)
     }
 
-    /// Takes the journal's records, and warns of those that are missing.
+    /// Takes over the journal's records and warns of missing ones.
     fn judge(&mut self, path: &Path, layout: Layout, journal: journal::Contents, flushed: Flushed) {
         let durable = match flushed {
             Flushed::Counts(counts) => counts,

@@ -1,4 +1,4 @@
-//! One measured schedule and the causes of its time.
+//! Record of one measured schedule and of everything its time depends on.
 
 use autotune_ir::Target;
 use autotune_measurement::{Backend, Measurement, RunSecs};
@@ -6,29 +6,30 @@ use autotune_schedules::{Config, LOWERING_VERSION};
 use autotune_workloads::Workload;
 use serde::{Deserialize, Serialize};
 
-/// Version of the written form of a record. It grows when the meaning of an existing field changes;
-/// a field that is merely added leaves it alone, because readers pass over fields they do not know.
+/// Version of a record's serialised form. It is increased when the meaning of an existing field
+/// changes. Adding a field does not change it, because readers ignore unknown fields.
 pub const RECORD_VERSION: u32 = 1;
 
-/// What was measured, what came out, and everything needed to judge or repeat it.
+/// Measured schedule, its result, and everything needed to judge or repeat the measurement.
 ///
-/// Records keep causes: features and scores are recomputed from workload, target and config.
+/// Features and scores are not stored, since they can be recomputed from workload, target and
+/// config.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TuningRecord {
-    /// What is computed.
+    /// Workload that was computed.
     pub workload: Workload,
-    /// Key of the machine: `Target::key()`.
+    /// Key of the machine, see `Target::key()`.
     pub target: String,
-    /// The schedule.
+    /// Schedule that was measured.
     pub config: Config,
-    /// Its time, or why it has none.
+    /// Run times, or the reason that there are none.
     pub measurement: Measurement,
-    /// How the schedule came to be measured.
+    /// Part of the tuning run in which the schedule was measured.
     #[serde(default)]
     pub phase: Phase,
-    /// Under which circumstances.
+    /// Circumstances of the measurement.
     pub provenance: Provenance,
-    /// True if it came with an imported log: whether it is so was never seen here.
+    /// True if the record was imported from a log, so that it was not measured on this machine.
     #[serde(default, skip_serializing_if = "is_false")]
     pub imported: bool,
 }
@@ -37,46 +38,43 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// How a schedule came to be measured.
+/// Part of a tuning run in which a schedule is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Measured by itself: proposed by a searcher, or in a race whose candidates could not be timed
-    /// in turns.
+    /// Measured alone: proposed by a searcher, or in a race that could not be interleaved.
     #[default]
     Search,
-    /// Measured again, interleaved with the other winners of a search, to settle which is fastest.
+    /// Measured again, interleaved with the other winners of a search, to decide which is fastest.
     Race {
-        /// Shared by the records of one race and by no other race of the same task, such as its
-        /// starting time in nanoseconds.
+        /// Identifier shared by the records of one race and by no other race of the task, such as
+        /// its starting time in nanoseconds.
         id: u64,
     },
 }
 
-/// The circumstances of a measurement.
+/// Circumstances of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Provenance {
-    /// Name of the device as the system tells it.
+    /// Name of the device as the system reports it.
     pub device: String,
-    /// What kind of generator made the code; `None` if it made none, and in records from before
-    /// there were two.
+    /// Backend that made the code. `None` if there is none, as for GPUs, and in old records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<Backend>,
-    /// Assembler or compiler and its version.
+    /// Name and version of the assembler or compiler.
     pub compiler: String,
-    /// Its flags.
+    /// Compiler flags, separated by spaces.
     pub flags: String,
     /// Version of the tuner.
     pub tuner_version: String,
-    /// Version of the code that configs become, [`LOWERING_VERSION`]; 1 in records from before it
-    /// was told.
+    /// Version of the lowering, [`LOWERING_VERSION`]; 1 in records from before it was stored.
     #[serde(default = "first_lowering")]
     pub lowering: u32,
     /// Timing options: warm-up, repeats, time floor, cache state.
     pub harness: String,
     /// Seed of the search.
     pub seed: u64,
-    /// When it was measured, in seconds since 1970 (UTC).
+    /// Time of the measurement, in seconds since 1970 (UTC).
     pub unix_secs: u64,
 }
 
@@ -85,8 +83,8 @@ fn first_lowering() -> u32 {
 }
 
 impl TuningRecord {
-    /// Returns a record of a time in seconds that nobody measured, for tests: found by a search
-    /// with today's lowering, on a device without a name.
+    /// Returns a record with a time in seconds that was not measured, for tests: found by a search
+    /// with the present lowering, on an unnamed device.
     pub fn made_up(workload: &Workload, target: &Target, config: Config, run_secs: f64) -> Self {
         let run = RunSecs { max_rel_error: 1e-7, ..RunSecs::made_up(run_secs) };
         let provenance = Provenance {
@@ -111,8 +109,8 @@ impl TuningRecord {
         }
     }
 
-    /// True if its time is not one that was measured here of the code that its config becomes
-    /// today: it was imported, or another version's lowering made the code.
+    /// Returns true if the record is untrusted: imported, or measured with another version of the
+    /// lowering, so that its time may not be that of the present code on this machine.
     pub fn is_claim(&self) -> bool {
         self.imported || self.provenance.lowering != LOWERING_VERSION
     }

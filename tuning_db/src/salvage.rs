@@ -1,4 +1,4 @@
-//! Saving what can be read of a damaged database.
+//! Recovery of readable records from a damaged database.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,25 +12,24 @@ use crate::mend::Copies;
 use crate::store::TuningDb;
 use crate::warning::{TaskCounts, Warning};
 
-/// What was saved of a database, and what was not.
+/// Result of a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SalvageReport {
-    /// Records that were written.
+    /// Number of records that were written.
     pub saved: u64,
-    /// Records that were there once, as far as that is known, and cannot be read.
+    /// Records that are known to have existed and cannot be read.
     pub lost: TaskCounts,
-    /// Pieces of its files that cannot be read. What they held may have been saved from the other
+    /// Number of unreadable parts of the files. Their records may have been saved from the other
     /// copy.
     pub damaged_pieces: u64,
-    /// Why `lost` may be too few.
+    /// Reasons for which `lost` may be incomplete.
     pub warnings: Vec<Warning>,
 }
 
 impl TuningDb {
-    /// Writes every record of the database at `path` that can be read in either copy, as
-    /// [`export`](Self::export) does, however damaged the rest is. Nothing is mended. The storage
-    /// engine's copy is left out if another process has the database open, or if it cannot be
-    /// written to.
+    /// Writes every record of the database at `path` that can be read in either copy, in the format
+    /// of [`export`](Self::export), however damaged the rest is. Repairs nothing. Omits the storage
+    /// engine's copy if another process has the database open, or if it is not writable.
     ///
     /// # Errors
     /// [`NotFound`](DbError::NotFound), [`NewerFormat`](DbError::NewerFormat),
@@ -41,6 +40,7 @@ impl TuningDb {
         if !path.exists() {
             return Err(DbError::NotFound { path: path.to_path_buf() });
         }
+        // A damaged FORMAT file must not prevent the recovery.
         let layout = match files::check_format(path) {
             Err(DbError::Corrupt { .. }) => Layout::Present,
             layout => layout?,

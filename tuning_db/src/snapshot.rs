@@ -1,19 +1,19 @@
-//! Snapshots: the file that compilers look schedules up in when they deploy.
+//! Snapshots: read-only files in which deployed programs look up schedules.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `layout` | the bytes: header, index, blocks, checksums |
+//! | `layout` | binary layout: header, index, blocks, checksums |
 //! | `entry` | [`Entry`]: a schedule in the file |
-//! | `find` | [`KeyChain`]: the keys that a schedule is looked up under; [`Snapshot::get`] |
-//! | `near` | [`Snapshot::nearest`]: the workloads that are the most like one |
+//! | `find` | [`KeyChain`]: keys of a look-up; [`Snapshot::get`] |
+//! | `near` | [`Snapshot::nearest`]: most similar workloads |
 //! | `writer` | [`SnapshotWriter`]: from records to a file |
-//! | `replace` | one file in another's place, at once |
-//! | `check` | [`Snapshot::check`]: every byte and every schedule |
+//! | `replace` | atomic replacement of a file |
+//! | `check` | [`Snapshot::check`]: verifies every byte and schedule |
 //! | `error` | [`SnapshotError`] |
 //!
-//! A snapshot is written as a whole and never changed: it is replaced by another file of its name,
-//! and whoever has the old one open goes on reading that. So any number of processes read without a
-//! lock. Its format is in `docs/snapshot.md`.
+//! A snapshot is written as a whole and never changed. Another file of its name replaces it, and a
+//! process that has the old one open continues to read that. Any number of processes can therefore
+//! read without a lock. The format is described in `docs/snapshot.md`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -42,11 +42,11 @@ pub use writer::{LeftOut, SnapshotWriter, Written};
 
 use layout::{Bucket, FORMAT, Header, HeaderFlaw};
 
-/// A snapshot, open for reading. A handle may be shared by threads.
+/// Snapshot, open for reading. Threads may share a handle.
 ///
-/// Opening reads the header only, and a look-up only what it needs: each bucket of the index, each
-/// record and each of its details has a checksum, which is compared when it is read. What was
-/// damaged is an error, never another schedule or a miss.
+/// Opening reads only the header, and a look-up only what it needs. Each bucket of the index, each
+/// record and each block of details has a checksum, which is verified when it is read. Damage is
+/// therefore an error, never a wrong schedule or a miss.
 ///
 /// ```
 /// use autotune_db::{KeyChain, Snapshot, SnapshotWriter};
@@ -105,10 +105,10 @@ impl fmt::Debug for Snapshot {
 impl Snapshot {
     /// Maps the snapshot at `path` into memory.
     ///
-    /// The file must not be changed or cut short in place while it is open: a process that reads
-    /// what is no longer there is killed (SIGBUS). [`SnapshotWriter::write`] replaces the file
-    /// instead, and takes the permission to write from it. Where others could change it all the
-    /// same, read it and use [`Snapshot::from_bytes`].
+    /// The file must not be changed or truncated while it is open: reading a part that no longer
+    /// exists kills the process (SIGBUS). [`SnapshotWriter::write`] replaces the file instead, and
+    /// makes it read-only. If other programs might change it nevertheless, read the file and use
+    /// [`Snapshot::from_bytes`].
     ///
     /// # Errors
     /// [`NotFound`](SnapshotError::NotFound), [`NotASnapshot`](SnapshotError::NotASnapshot),
@@ -130,14 +130,14 @@ impl Snapshot {
         if metadata.len() == 0 {
             return Err(not_one("it is empty"));
         }
-        // SAFETY: the map is only read, as bytes of which any value is valid. Nobody changes a
-        // snapshot's file: it is written before it has its name, and replaced as a whole; the
-        // documentation demands it of others.
+        // SAFETY: the map is only read, as bytes, for which every value is valid. Snapshot files
+        // are not changed: the writer completes a file before it gets its name and replaces it as a
+        // whole, and the documentation requires the same of other programs.
         let map = unsafe { Mmap::map(&file) }.map_err(failed)?;
         Self::with(path.to_path_buf(), Bytes::Mapped(map))
     }
 
-    /// The snapshot in memory: read by the caller, or part of the program (`include_bytes!`).
+    /// Opens a snapshot in memory, read by the caller or part of the program (`include_bytes!`).
     pub fn from_bytes(bytes: impl Into<Cow<'static, [u8]>>) -> Result<Self, SnapshotError> {
         Self::with("(snapshot in memory)".into(), Bytes::Given(bytes.into()))
     }
@@ -163,13 +163,13 @@ impl Snapshot {
         Bucket::parse(&self.bytes, number).ok_or_else(|| self.corrupt(format!("bucket {number} of its index")))
     }
 
-    /// Content of a block of records, at a position there.
+    /// Returns the content of the block of records at an offset in its section.
     fn record_block(&self, at: u64) -> Result<&[u8], SnapshotError> {
         let (start, end) = (self.header.records_start(), self.header.details_start());
         self.block(start, end, at).ok_or_else(|| self.corrupt(format!("the record at {at}")))
     }
 
-    /// Content of a block of details, at a position there.
+    /// Returns the content of the block of details at an offset in its section.
     fn details_block(&self, at: u64) -> Result<&[u8], SnapshotError> {
         let (start, end) = (self.header.details_start(), self.header.near_start());
         self.block(start, end, at).ok_or_else(|| self.corrupt(format!("the details at {at}")))
@@ -184,22 +184,22 @@ impl Snapshot {
         SnapshotError::Corrupt { path: self.path.clone(), detail: format!("{what} is not what was written") }
     }
 
-    /// Number of schedules.
+    /// Returns the number of schedules.
     pub fn len(&self) -> u64 {
         self.header.schedules
     }
 
-    /// True if there is no schedule.
+    /// Returns true if there is no schedule.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// When it was written, in seconds since 1970 (UTC).
+    /// Returns the time of writing, in seconds since 1970 (UTC).
     pub fn written_unix_secs(&self) -> u64 {
         self.header.written_unix_secs
     }
 
-    /// Where it is.
+    /// Returns the path of the file, or a description if the snapshot is in memory.
     pub fn path(&self) -> &Path {
         &self.path
     }

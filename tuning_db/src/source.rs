@@ -1,4 +1,4 @@
-//! What schedules are looked up in when they are deployed: a database or a snapshot, alike.
+//! Uniform look-up of schedules for deployment, in a database or a snapshot.
 
 use std::path::Path;
 
@@ -13,24 +13,26 @@ use crate::snapshot::{KeyChain, Snapshot};
 use crate::store::TuningDb;
 use crate::warning::Warning;
 
-/// A record that was found for a target, and how.
+/// Record that was found for a target, and the scope of the key that found it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Found {
-    /// The record, and what its time is worth to the target.
+    /// Record, and the provenance of its time from the target's point of view.
     #[serde(flatten)]
     pub best: Best,
-    /// How wide the key is that answered.
+    /// Scope of the key that found the record.
     pub reach: Reach,
 }
 
-/// What schedules are looked up in.
+/// Source of schedules for look-ups.
 pub trait Source: Send + Sync {
-    /// The best record for a workload and a target under the narrowest key that has one: its own,
-    /// that of its model, of its family, of its instruction set ([`Reach`]). Records count whose
-    /// config `fits`: whether it is in today's schedule space is the caller's to say.
+    /// Returns the best record for a workload and target under the narrowest key that has one: the
+    /// target's own, that of its model, of its family, or of its instruction set ([`Reach`]). Only
+    /// records whose config `fits` count: the caller decides whether a config is in the present
+    /// schedule space.
     ///
-    /// What a wider key answers is a claim: it was not measured on this machine. A GPU that is
-    /// stated stands for every device of its kind, and what was measured on one counts as measured.
+    /// A record found by a wider key is untrusted, because it was not measured on this machine. A
+    /// stated GPU target stands for every device of its kind, and a measurement on any of them
+    /// counts as measured.
     fn find(
         &self,
         workload: &Workload,
@@ -38,26 +40,25 @@ pub trait Source: Send + Sync {
         fits: &dyn Fn(&Config) -> bool,
     ) -> Result<Option<Found>, DbError>;
 
-    /// Schedules to be carried over to a space whose workload there is no record of: of at most `n`
-    /// workloads of its operator and element type, under the narrowest keys first, and under each
-    /// of the workloads whose shapes are the nearest ([`Workload::distance`]). From a source that
-    /// knows none, none.
+    /// Returns schedules to transfer to a space whose workload has no record: those of at most `n`
+    /// workloads with the same operator and element type, narrowest key scope first, then nearest
+    /// shape ([`Workload::distance`]). The default implementation returns none.
     fn nearest(&self, space: &ScheduleSpace, n: usize) -> Result<Vec<portfolio::Entry>, DbError> {
         let _ = (space, n);
         Ok(Vec::new())
     }
 
-    /// True if there is a record of the workload that ran under the target's own key, whether it
-    /// fits today's space or not.
+    /// Returns true if a record of the workload that ran exists under the target's own key, even if
+    /// it does not fit the present schedule space.
     fn knows(&self, workload: &Workload, target: &str) -> Result<bool, DbError>;
 
-    /// What the user should be told of damage.
+    /// Returns pending warnings for the user, such as about damage.
     fn warnings(&self) -> Vec<Warning> {
         Vec::new()
     }
 }
 
-/// What nothing is known in.
+/// Source that has no records.
 pub struct Empty;
 
 impl Source for Empty {
@@ -70,7 +71,7 @@ impl Source for Empty {
     }
 }
 
-/// Opens what is at `path` for reading: a folder is a database, a file a snapshot.
+/// Opens a source for reading: a folder is a database, a file a snapshot.
 pub fn open_source(path: impl AsRef<Path>) -> Result<Box<dyn Source>, DbError> {
     let path = path.as_ref();
     if path.is_file() {
@@ -153,7 +154,7 @@ impl Source for Snapshot {
     fn nearest(&self, space: &ScheduleSpace, n: usize) -> Result<Vec<portfolio::Entry>, DbError> {
         let mut entries = Vec::new();
         for entry in Snapshot::nearest(self, &KeyChain::of(&space.target().key()), space.workload(), n)? {
-            // A newer version may have written operators that this one does not know.
+            // Skip operators that only a newer version knows.
             let Ok(workload) = entry.workload().parse() else { continue };
             entries.push(portfolio::Entry { workload, config: entry.config()? });
         }

@@ -1,4 +1,4 @@
-//! The database: opening it, and appending records.
+//! Database handle: opening and appending records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,14 +18,14 @@ use crate::record::TuningRecord;
 use crate::warning::Warning;
 use crate::writer::Writer;
 
-/// Tuning records: on disk, and in memory while a handle is open.
+/// Tuning records, on disk and, while a handle is open, in memory.
 ///
-/// One process at a time has a database open for writing; beside it any number may have it [open
-/// for reading](Self::open_reading). A handle may be shared by threads.
+/// One process at a time may open a database for writing; meanwhile any number of processes may
+/// open it [for reading](Self::open_reading). Threads may share a handle.
 ///
-/// Once [`append`](Self::append) has returned, a record is visible, to readers that open from then
-/// on, too, and outlives the process, killed or not; once [`flush`](Self::flush) has returned, it
-/// outlives a loss of power too. Dropping the handle flushes.
+/// Once [`append`](Self::append) has returned, a record is visible to readers that open later, and
+/// survives the end of the process, even by a kill. Once [`flush`](Self::flush) has returned, it
+/// survives a loss of power, too. Dropping the handle flushes.
 pub struct TuningDb {
     path: PathBuf,
     tasks: RwLock<BTreeMap<TaskKey, TaskLog>>,
@@ -33,31 +33,31 @@ pub struct TuningDb {
     warnings: Mutex<Warnings>,
 }
 
-/// Where appended records go.
+/// Destination of appended records.
 enum Storage {
-    /// Nowhere but into memory.
+    /// In memory only, without files.
     Temporary,
-    /// Nowhere: they are refused.
+    /// None: appends are refused.
     Reading,
-    /// Onto the disk.
+    /// To the files on disk.
     Writing(Mutex<Writer>),
 }
 
-/// Warnings that were not told yet.
+/// Warnings that were not returned yet.
 #[derive(Default)]
 struct Warnings {
     pending: Vec<Warning>,
-    /// Records that were warned of.
+    /// Unreadable records that a warning was already issued for.
     skipped: BTreeSet<(TaskKey, u64)>,
 }
 
 /// Records of a task.
 #[derive(Default)]
 pub(crate) struct TaskLog {
-    /// Lines by place. Places are missing where records were lost.
+    /// Lines by position. Positions of lost records are missing.
     pub(crate) lines: BTreeMap<u64, String>,
     index: OnceLock<TaskIndex>,
-    /// The workload, read when it is first asked for; `None` if this version does not know it.
+    /// Parsed workload, cached; `None` if this version does not know it.
     workload: OnceLock<Option<Workload>>,
 }
 
@@ -66,7 +66,8 @@ impl TaskLog {
         Self { lines, ..Self::default() }
     }
 
-    /// The workload of the task whose log it is.
+    /// Returns the workload of `task`, to which this log belongs; `None` if this version does not
+    /// know it.
     pub(crate) fn workload(&self, task: &TaskKey) -> Option<&Workload> {
         self.workload.get_or_init(|| task.workload.parse().ok()).as_ref()
     }
@@ -91,11 +92,11 @@ impl fmt::Debug for TuningDb {
 }
 
 impl TuningDb {
-    /// Opens the database at `path` for writing; makes one if nothing or an empty directory is
+    /// Opens the database at `path` for writing; creates it if nothing or an empty directory exists
     /// there.
     ///
-    /// The two copies of the records are compared, and each is mended from the other:
-    /// [`warnings`](Self::warnings) tell of it.
+    /// Compares the two copies of the records and repairs each from the other, which
+    /// [`warnings`](Self::warnings) report.
     ///
     /// # Errors
     /// [`Held`](DbError::Held) if it is open for writing elsewhere,
@@ -109,14 +110,13 @@ impl TuningDb {
         Ok(Self::with(path, records, Storage::Writing(Mutex::new(writer)), warnings))
     }
 
-    /// Opens the database at `path`, which must exist, for reading: beside a process that writes
-    /// it, from any number of processes, without a lock and without writing anything.
+    /// Opens the existing database at `path` for reading, without a lock and without writing
+    /// anything. Any number of processes may do so while another process writes.
     ///
-    /// The handle knows all records whose append had returned before, and none that is appended
-    /// later. Records that are missing in the copy that is read are told in the
-    /// [`warnings`](Self::warnings). A database of an earlier version, which has no such copy, is
-    /// opened for writing once to make it; one that its first writer is still making is not there
-    /// yet.
+    /// The handle has all records whose append had returned before, and none appended later.
+    /// [`warnings`](Self::warnings) report records that are missing in the copy that is read. A
+    /// database of an earlier version lacks that copy and is opened for writing once to make it. A
+    /// database that its first writer is still creating counts as not found.
     ///
     /// # Errors
     /// [`NotFound`](DbError::NotFound), [`NoJournal`](DbError::NoJournal) and those of
@@ -140,7 +140,7 @@ impl TuningDb {
         Ok(Self::with(path, found.records, Storage::Reading, found.warnings))
     }
 
-    /// An empty database in memory.
+    /// Returns an empty database in memory.
     pub fn temporary() -> Result<Self, DbError> {
         Ok(Self::with(Path::new("(temporary)"), Records::default(), Storage::Temporary, Vec::new()))
     }
@@ -155,25 +155,25 @@ impl TuningDb {
         }
     }
 
-    /// Stores one record. See [`append_all`](Self::append_all).
+    /// Stores one record, see [`append_all`](Self::append_all).
     pub fn append(&self, record: &TuningRecord) -> Result<(), DbError> {
         self.append_all(std::slice::from_ref(record)).map(|_| ())
     }
 
-    /// Stores records, all or none of them, and returns how many were new. A record that is there
-    /// already, equal in every field, changes nothing; measuring the same config again yields
-    /// another record. The same record measured here and [`imported`](TuningRecord::imported) is
+    /// Stores records atomically, and returns the number of new ones. A record that equals a stored
+    /// one in every field is not stored again; measuring the same config again gives another
+    /// record. A record that was both measured here and [`imported`](TuningRecord::imported) is
     /// stored once, as it came first.
     ///
-    /// In the words of compilers and drivers (messages of failures, provenance) control characters
-    /// are replaced, and the ends of long ones are cut off.
+    /// In messages of compilers and drivers (failures, provenance), control characters are replaced
+    /// and long texts truncated.
     ///
     /// # Errors
-    /// [`Refused`](DbError::Refused) for a record that no measurement can yield: a time that is not
-    /// positive, a number that is not finite, an error beyond the tolerance, a workload that makes
-    /// no sense, a text that is absurdly long. [`ReadOnly`](DbError::ReadOnly) if the database is
-    /// open for reading. [`Io`](DbError::Io), such as on a full disk: nothing of this append is
-    /// there then, and everything of earlier ones.
+    /// [`Refused`](DbError::Refused) for a record that no measurement can produce: a time that is
+    /// not positive, a number that is not finite, an error beyond the tolerance, an invalid
+    /// workload, a text that is too long. [`ReadOnly`](DbError::ReadOnly) if the database is open
+    /// for reading. [`Io`](DbError::Io), for example on a full disk: then nothing of this append is
+    /// stored, and everything of earlier ones.
     pub fn append_all(&self, records: &[TuningRecord]) -> Result<usize, DbError> {
         if matches!(self.storage, Storage::Reading) {
             return Err(DbError::ReadOnly { path: self.path.clone() });
@@ -205,7 +205,7 @@ impl TuningDb {
         Ok(new.len())
     }
 
-    /// The records that are new, and where they are filed.
+    /// Determines the records that are new, and their positions.
     fn place<'a>(
         &self,
         tasks: &BTreeMap<TaskKey, TaskLog>,
@@ -229,7 +229,8 @@ impl TuningDb {
         Ok((entries, new))
     }
 
-    /// True if the record is there, be it with the other mark.
+    /// Returns true if the record is stored, or, for an imported one, the same record measured
+    /// here.
     fn is_known(&self, task: &TaskKey, log: &TaskLog, record: &TuningRecord, line: &str) -> Result<bool, DbError> {
         let index = self.index(task, log);
         if log.has_line(index, line) {
@@ -239,9 +240,10 @@ impl TuningDb {
         Ok(record.imported && log.has_line(index, &measured.to_line().map_err(DbError::Refused)?))
     }
 
-    /// Copies the records kept under the target `from` as [claims](TuningRecord::is_claim) of the
-    /// target `to`, if they are not there yet; returns how many were new. For targets whose key has
-    /// changed: such records may be of another machine that had the same key.
+    /// Copies the records of the target `from` as [untrusted records](TuningRecord::is_claim) of
+    /// the target `to`, unless they are already there. Returns the number of new ones. Used when
+    /// the key of a target has changed: the records may be of another machine that had the same old
+    /// key.
     pub fn adopt(&self, from: &str, to: &str) -> Result<usize, DbError> {
         let mut records = self.query_target(from)?;
         for record in &mut records {
@@ -251,7 +253,7 @@ impl TuningDb {
         self.append_all(&records)
     }
 
-    /// Makes everything appended so far durable, against loss of power too.
+    /// Makes everything appended so far durable, so that it survives a loss of power.
     pub fn flush(&self) -> Result<(), DbError> {
         let Storage::Writing(writer) = &self.storage else {
             return Ok(());
@@ -260,13 +262,13 @@ impl TuningDb {
         lock(writer).flush(&self.path, counts(&tasks))
     }
 
-    /// What the user should be told: of damage that was found and mended, and of records that were
-    /// passed over since they cannot be read. Each warning is told once.
+    /// Returns warnings for the user: about repaired damage, and about unreadable records that were
+    /// skipped. Each warning is returned once.
     pub fn warnings(&self) -> Vec<Warning> {
         std::mem::take(&mut lock(&self.warnings).pending)
     }
 
-    /// Where it is.
+    /// Returns the path of the database.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -279,7 +281,7 @@ impl TuningDb {
         self.tasks.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the task's records.
+    /// Returns the index of the task's records, building it when first needed.
     pub(crate) fn index<'a>(&self, task: &TaskKey, log: &'a TaskLog) -> &'a TaskIndex {
         log.index.get_or_init(|| {
             let (index, skipped) = TaskIndex::of(&log.lines);
@@ -288,7 +290,7 @@ impl TuningDb {
         })
     }
 
-    /// Warns of a record that cannot be read.
+    /// Adds a warning about an unreadable record, once per record.
     pub(crate) fn skip(&self, task: &TaskKey, place: u64, reason: String) {
         let mut warnings = lock(&self.warnings);
         if warnings.skipped.insert((task.clone(), place)) {
@@ -309,7 +311,7 @@ impl Drop for TuningDb {
     fn drop(&mut self) {
         let counts = counts(&self.logs());
         if let Storage::Writing(writer) = &self.storage {
-            // Whoever wants to know whether it worked flushes.
+            // Errors are ignored here; call `flush` to see them.
             let _ = lock(writer).close(&self.path, counts);
         }
     }

@@ -1,4 +1,4 @@
-//! Which process tunes a task, so that others need not.
+//! Lock of a task while a process tunes it, so that other processes do not tune it as well.
 
 use std::fs;
 use std::path::Path;
@@ -12,23 +12,23 @@ use crate::error::DbError;
 use crate::files::io_error;
 use crate::lock_file::LockFile;
 
-/// Pause between two looks at who has a hold.
+/// Pause between two attempts to take a lock.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The hold on a task of a database: one handle at a time has it, of all threads and processes. It
-/// ends with the value, and with the process, however that ends.
+/// Lock of a task of a database. One handle at a time has it, among all threads and processes. It
+/// is released when the value is dropped or the process ends.
 ///
-/// It keeps nobody from writing; it is for those who would do the same work twice. It is a lock on
-/// a file `holder.HASH` in the database's folder, of the key and the workload, that goes with the
-/// hold; what a killed process leaves there goes with the next hold.
+/// It does not prevent writing; it only avoids doing the same work twice. It is a lock on a file
+/// `holder.HASH` in the database's folder, with the hash of target key and workload. The file is
+/// removed with the lock; the next lock removes a file left by a killed process.
 #[derive(Debug)]
 pub struct TaskHold {
     file: LockFile,
 }
 
 impl TaskHold {
-    /// Takes the hold on a task of the database at `path`, which need not exist yet, and waits for
-    /// it so long; `None` if another has it still.
+    /// Takes the lock of a task of the database at `path`, which need not exist yet, and waits for
+    /// it at most `wait`; `None` if another handle still has it then.
     pub fn take(
         path: impl AsRef<Path>,
         workload: &Workload,
@@ -53,7 +53,7 @@ impl TaskHold {
 
 impl Drop for TaskHold {
     fn drop(&mut self) {
-        // A file that stays is no hold.
+        // A file that remains is not locked.
         let _ = self.file.remove();
     }
 }

@@ -1,4 +1,4 @@
-//! What a database's caller should tell its user, though the work goes on.
+//! Warnings for the user about problems that do not stop the work.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,98 +7,98 @@ use thiserror::Error;
 
 use crate::keys::TaskKey;
 
-/// Tasks that a message names, at most.
+/// Most tasks that a message names.
 const NAMED: usize = 4;
 
-/// Something is wrong with a database, or was until it was mended.
+/// Problem of a database that was repaired or does not prevent using it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Warning {
     /// One copy of the records lacked some that the other had.
     #[error("{path} was damaged: {copy} lacked {records}; restored")]
     Restored {
-        /// The database.
+        /// Path of the database.
         path: PathBuf,
-        /// The copy.
+        /// Name of the incomplete copy.
         copy: &'static str,
-        /// What was restored.
+        /// Number of restored records per task.
         records: TaskCounts,
     },
-    /// A damaged copy was made anew from what could be read of both.
+    /// A damaged copy was rebuilt from the readable records of both.
     #[error("{copy} of {path} was damaged ({reason}) and has been made anew; the damaged one is kept at {aside}")]
     Remade {
-        /// The database.
+        /// Path of the database.
         path: PathBuf,
-        /// The copy.
+        /// Name of the damaged copy.
         copy: &'static str,
-        /// What was wrong with it.
+        /// Damage that was found.
         reason: String,
-        /// Where it is kept.
+        /// Path to which the damaged files were moved.
         aside: PathBuf,
     },
-    /// Records are gone.
+    /// Some records are lost.
     #[error("{path} has lost {records}: {reason}")]
     Lost {
-        /// The database.
+        /// Path of the database.
         path: PathBuf,
-        /// What is gone.
+        /// Number of lost records per task.
         records: TaskCounts,
-        /// Why that is no error, or what to do.
+        /// Reason that this is not an error, or advice.
         reason: &'static str,
     },
-    /// A file that tells about the database was missing or damaged.
+    /// A file with information about the database was missing or damaged.
     #[error("{file} of {path} tells nothing, {reason}: {consequence}")]
     Marker {
-        /// The database.
+        /// Path of the database.
         path: PathBuf,
-        /// The file.
+        /// Name of the file.
         file: &'static str,
-        /// What is wrong with it.
+        /// Damage of the file.
         reason: String,
-        /// What follows.
+        /// Consequence of the damage.
         consequence: &'static str,
     },
-    /// Some of the journal cannot be read.
+    /// Some lines of the journal are unreadable.
     #[error("{lines} line(s) of {path}/journal, the first of them line {first}, cannot be read; they were passed over")]
     Unreadable {
-        /// The database.
+        /// Path of the database.
         path: PathBuf,
-        /// How many.
+        /// Number of unreadable lines.
         lines: usize,
-        /// Number of the first, from 1.
+        /// Number of the first one, from 1.
         first: u64,
     },
     /// A record is damaged or was written by a newer version.
     #[error("record {place} of {task} in {path} was passed over: {reason}")]
     Skipped {
-        /// The database.
+        /// Path of the database.
         path: PathBuf,
-        /// Workload and target.
+        /// Workload and target of the record.
         task: String,
-        /// Its place in the task, from 0.
+        /// Position of the record in the task, from 0.
         place: u64,
-        /// Why.
+        /// Reason that it is unreadable.
         reason: String,
     },
-    /// A task is of an operator that this version does not know.
+    /// A task has an operator that this version does not know.
     #[error("{records} in {path} was passed over: {reason}")]
     SkippedTask {
-        /// The database.
+        /// Path of the database.
         path: PathBuf,
-        /// The task and how many records it has.
+        /// Task and its number of records.
         records: TaskCount,
-        /// Why.
+        /// Reason that it is unknown.
         reason: String,
     },
 }
 
 impl Warning {
-    /// It is not known what was durable.
+    /// Returns the warning that the durable record counts are unknown.
     pub(crate) fn flushed(path: &Path, reason: &str) -> Self {
         let consequence = "whether records are gone from the end of tasks is not known";
         Self::Marker { path: path.to_path_buf(), file: "flushed", reason: reason.to_string(), consequence }
     }
 
-    /// There are records without a word about their format.
+    /// Returns the warning that the FORMAT file is missing although there are records.
     pub(crate) fn format(path: &Path) -> Self {
         let (reason, consequence) =
             ("it is missing".to_string(), "the files are taken for those of the present format");
@@ -106,14 +106,14 @@ impl Warning {
     }
 }
 
-/// So many records of a task.
+/// Number of records of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskCount {
     /// Key of the machine.
     pub target: String,
-    /// The workload's text.
+    /// Text of the workload.
     pub workload: String,
-    /// How many records.
+    /// Number of records of the task.
     pub records: u64,
 }
 
@@ -129,7 +129,7 @@ impl fmt::Display for TaskCount {
     }
 }
 
-/// Numbers of records by task, none of them 0.
+/// Numbers of records by task, all greater than 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskCounts(Vec<TaskCount>);
 
@@ -138,23 +138,23 @@ impl TaskCounts {
         Self(counts.into_iter().filter(|count| count.records > 0).collect())
     }
 
-    /// The tasks.
+    /// Returns the counts of the individual tasks.
     pub fn tasks(&self) -> &[TaskCount] {
         &self.0
     }
 
-    /// Records of all tasks.
+    /// Returns the number of records of all tasks.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|count| count.records).sum()
     }
 
-    /// True if there is none.
+    /// Returns true if there are no records.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// `7 record(s): 5 of matmul:m=1,n=1,k=1 on cpu:x, 2 of ...`.
+/// Formats as `7 record(s): 5 of matmul:m=1,n=1,k=1 on cpu:x, 2 of ...`.
 impl fmt::Display for TaskCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} record(s)", self.total())?;

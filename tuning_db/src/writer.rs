@@ -1,4 +1,4 @@
-//! What the one process that has a database open for writing has open.
+//! Files that the only writing process of a database has open.
 
 use std::path::Path;
 
@@ -9,19 +9,19 @@ use crate::hold::Hold;
 use crate::journal::Journal;
 use crate::keys::Entry;
 
-/// Both copies of the records. Dropping it closes the engine first and lets go of the hold last.
+/// Both copies of the records. The fields drop in order, so the lock is released last.
 pub(crate) struct Writer {
     pub(crate) journal: Journal,
     pub(crate) engine: Engine,
-    /// What is known to be durable.
+    /// Record counts that are known to be durable.
     pub(crate) flushed: Counts,
-    /// True if an unfinished append could not be taken back.
+    /// True if an unfinished append could not be undone.
     pub(crate) broken: bool,
     pub(crate) _hold: Hold,
 }
 
 impl Writer {
-    /// Stores records in both copies, or in none.
+    /// Stores records in both copies, or in neither.
     pub(crate) fn append(&mut self, path: &Path, entries: &[Entry]) -> Result<(), DbError> {
         if self.broken {
             return Err(DbError::Broken { path: path.to_path_buf() });
@@ -35,7 +35,7 @@ impl Writer {
         stored
     }
 
-    /// Makes everything appended durable: that is `counts`.
+    /// Makes everything appended durable and stores `counts`, the record counts.
     pub(crate) fn flush(&mut self, path: &Path, counts: Counts) -> Result<(), DbError> {
         self.journal.sync()?;
         self.engine.write_out()?;
@@ -46,7 +46,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Flushes, and makes the engine's copy durable, too.
+    /// Flushes, and also makes the engine's copy durable.
     pub(crate) fn close(&mut self, path: &Path, counts: Counts) -> Result<(), DbError> {
         if counts == self.flushed {
             return Ok(());

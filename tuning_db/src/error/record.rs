@@ -1,27 +1,27 @@
-//! What can be wrong with a written record.
+//! Errors of a serialised record.
 
 use thiserror::Error;
 
-/// Why a written record cannot be used.
+/// Error of a serialised record.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RecordError {
-    /// It was written by a newer version of this library.
+    /// A newer version of this library wrote the record.
     #[error("record version {found} is newer than the supported version {supported}; update the tuner to read it")]
     NewerVersion {
-        /// Version found.
+        /// Record version that was found.
         found: u32,
-        /// Newest version that can be read.
+        /// Newest supported record version.
         supported: u32,
     },
-    /// It is not a record.
+    /// The text is not a record.
     #[error("not a tuning record: {0}")]
     Malformed(String),
-    /// A field holds what no measurement can yield.
+    /// A field has a value that no measurement can produce.
     #[error("field '{field}': {reason}")]
     Invalid {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What is wrong with it.
+        /// Reason that the value is invalid.
         reason: String,
     },
 }

@@ -1,79 +1,79 @@
-//! What can go wrong with a snapshot.
+//! Errors of a snapshot.
 
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why a snapshot cannot be read or written, in one line that names it.
+/// Error of reading or writing a snapshot, in one line that includes its path.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
-    /// There is nothing at the path.
+    /// Nothing exists at the path.
     #[error("no snapshot at {path}")]
     NotFound {
-        /// The path.
+        /// Path of the missing snapshot.
         path: PathBuf,
     },
-    /// It is something else.
+    /// The path is something else than a snapshot.
     #[error("{path} is not a snapshot: {reason}")]
     NotASnapshot {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
-        /// What tells so.
+        /// Reason that it is not a snapshot.
         reason: &'static str,
     },
-    /// Another version of this library wrote it.
+    /// Another version of this library wrote the snapshot.
     #[error(
         "{path} has snapshot format {found}, this version reads format {supported}: write it anew (autotune snapshot write)"
     )]
     OtherFormat {
-        /// The path.
+        /// Path of the snapshot.
         path: PathBuf,
-        /// Its format.
+        /// Format version of the snapshot.
         found: u32,
-        /// The format that can be read.
+        /// Snapshot format that this version supports.
         supported: u32,
     },
-    /// A newer version of this library wrote its records.
+    /// A newer version of this library wrote the records in the snapshot.
     #[error("{path} has records of version {found}, this version reads up to {supported}: update the tuner")]
     NewerRecords {
-        /// The path.
+        /// Path of the snapshot.
         path: PathBuf,
-        /// Their version.
+        /// Version of its records.
         found: u32,
-        /// The newest version that can be read.
+        /// Newest supported record version.
         supported: u32,
     },
-    /// It is not what was written.
+    /// A checksum of the snapshot does not match.
     #[error("{path} is corrupt: {detail}; write it anew (autotune snapshot write)")]
     Corrupt {
-        /// The path.
+        /// Path of the snapshot.
         path: PathBuf,
-        /// What was found.
+        /// Part that is damaged.
         detail: String,
     },
-    /// There is something else where it is to be written; it was not touched.
+    /// Something else than a snapshot exists at the target path; it was not changed.
     #[error("{path} is there and {reason}: it is left alone; choose another name or remove it")]
     InTheWay {
-        /// The path.
+        /// Path of the existing file.
         path: PathBuf,
-        /// What is there.
+        /// Description of the existing file.
         reason: &'static str,
     },
-    /// There is too much of it.
+    /// The snapshot would exceed a limit of its format.
     #[error("too much for a snapshot: {what} exceeds its limit")]
     TooLarge {
-        /// What exceeds its limit.
+        /// Part that exceeds its limit.
         what: &'static str,
     },
     /// A file cannot be read or written.
     #[error("{action} {path}: {cause}")]
     Io {
-        /// What was tried.
+        /// Action that failed, as a phrase.
         action: &'static str,
-        /// With which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why it failed.
+        /// Error of the system.
         cause: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Whether everything in a snapshot is sound.
+//! Verification of a complete snapshot.
 
 use std::collections::BTreeSet;
 
@@ -11,37 +11,37 @@ use super::{Entry, KeyChain, Snapshot};
 use crate::error::SnapshotError;
 use crate::lookup::Standing;
 
-/// What [`Snapshot::check`] found.
+/// Findings of [`Snapshot::check`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotReport {
-    /// Schedules that can be looked up.
+    /// Number of schedules that can be looked up.
     pub schedules: u64,
-    /// Of these, claims: imported, or of another version's lowering.
+    /// Number of untrusted ones among them: imported, or of another version's lowering.
     pub claims: u64,
     /// Keys of the machines that they are of.
     pub targets: BTreeSet<String>,
-    /// Those that would not be served.
+    /// Schedules that a look-up would reject.
     pub flaws: Vec<SnapshotFlaw>,
 }
 
-/// A schedule that would not be served.
+/// Schedule that a look-up would reject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotFlaw {
     /// Key of the machine.
     pub target: String,
-    /// What is computed, as text.
+    /// Text of the workload.
     pub workload: String,
-    /// What is wrong.
+    /// Reason for the rejection.
     pub reason: String,
 }
 
 impl Snapshot {
-    /// Compares every byte with the checksums, and checks of every schedule that it is found under
-    /// its key, is in today's schedule space, and is right by proof. It takes a millisecond a
-    /// schedule.
+    /// Verifies all checksums, and checks of every schedule that its key finds it, that it is in
+    /// the present schedule space, and that its loop nest is proven correct. Takes about a
+    /// millisecond per schedule.
     ///
-    /// Spaces are those of this machine where it has the key, else what the [key
-    /// tells](Target::of_key).
+    /// Spaces are those of this machine if it has the schedule's key, else of a target as far as
+    /// the [key describes it](Target::of_key).
     ///
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if the file is not what was written.
@@ -64,7 +64,7 @@ impl Snapshot {
         Ok(report)
     }
 
-    /// Numbers of the records in the index, each once.
+    /// Returns the numbers of all records in the index.
     fn numbers(&self) -> Result<BTreeSet<u32>, SnapshotError> {
         let mut numbers = BTreeSet::new();
         for bucket in 0..self.header.buckets {
@@ -93,7 +93,8 @@ impl Snapshot {
     }
 }
 
-/// The target of a key: this machine, if the key is its, else as far as the key tells.
+/// Returns the target of a key: this machine, if it has the key, else a target as far as the key
+/// describes it.
 pub(super) fn target_of(key: &str) -> Option<Target> {
     let told = Target::of_key(key)?;
     let here = Target::detect("cpu", Some(told.threads())).ok().filter(|here| here.key() == key);

@@ -1,4 +1,4 @@
-//! A schedule in a snapshot: a view of the file, decoded as far as it is asked for.
+//! Schedule in a snapshot: a view of the file that is decoded on demand.
 
 use autotune_ir::Reach;
 use autotune_schedules::{Config, LOWERING_VERSION};
@@ -11,8 +11,7 @@ use crate::error::SnapshotError;
 use crate::lookup::{Best, Standing};
 use crate::record::{Phase, TuningRecord};
 
-/// A schedule in a snapshot: its key, its time and what that is worth were found intact; nothing
-/// was copied.
+/// Schedule in a snapshot. Its key, time and provenance were verified; nothing was copied.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     snapshot: &'a Snapshot,
@@ -21,7 +20,7 @@ pub struct Entry<'a> {
     workload: &'a str,
     target: &'a str,
     reach: Reach,
-    /// The key that answered counts as the target's own.
+    /// True if the key that found it counts as the target's own.
     is_own: bool,
 }
 
@@ -47,7 +46,7 @@ impl Fields {
         bytes
     }
 
-    /// The fields of a record, and its workload's text.
+    /// Parses the fields of a record, and its workload's text.
     fn parse(content: &[u8]) -> Option<(Self, &str)> {
         let fields = Self {
             run_secs: f64::from_bits(u64_at(content, 0)?),
@@ -61,8 +60,8 @@ impl Fields {
     }
 }
 
-/// The content of a record's block, which [`Entry::of`] reads: beside the record its time, and
-/// where its target's key, its config and its details are.
+/// Returns the content of a record's block, which [`Entry::of`] reads: the record's time, and the
+/// positions of its target's key, its config and its details.
 pub(super) fn record_content(
     record: &TuningRecord,
     run_secs: f64,
@@ -74,8 +73,9 @@ pub(super) fn record_content(
     [&fields.to_bytes(), record.workload.to_string().as_bytes()].concat()
 }
 
-/// What [`Entry::best`] adds to what is in the record's block: the details of one record, and what
-/// many records have in common.
+/// Returns the content of a record's details, which [`Entry::best`] reads: the fields of this
+/// record that its block does not have. Fields that many records share are stored once, by
+/// `shared`.
 pub(super) fn details_of(record: &TuningRecord, shared: impl FnOnce(&str) -> Option<u64>) -> Option<Vec<u8>> {
     let Value::Object(mut fields) = serde_json::to_value(record).ok()? else { return None };
     for known in ["workload", "target", "config"] {
@@ -93,7 +93,7 @@ pub(super) fn details_of(record: &TuningRecord, shared: impl FnOnce(&str) -> Opt
 }
 
 impl<'a> Entry<'a> {
-    /// The entry of a record, by its number in the index.
+    /// Reads the entry of a record, by its number in the index.
     pub(super) fn of(snapshot: &'a Snapshot, record: u32, reach: Reach, is_own: bool) -> Result<Self, SnapshotError> {
         let at = (u64::from(record) - 1) * ALIGNMENT as u64;
         let content = snapshot.record_block(at)?;
@@ -103,34 +103,34 @@ impl<'a> Entry<'a> {
         Ok(Self { snapshot, record, fields, workload, target, reach, is_own })
     }
 
-    /// What is computed, as text.
+    /// Returns the text of the workload.
     pub fn workload(&self) -> &'a str {
         self.workload
     }
 
-    /// Key of the machine that it was measured on, or that it was claimed of.
+    /// Returns the key of the machine that the record is of.
     pub fn target(&self) -> &'a str {
         self.target
     }
 
-    /// How wide the key is that answered: how alike the machine that asks is to the one that
-    /// measured.
+    /// Returns the scope of the key that found the record: how similar the asking machine is to the
+    /// one that measured.
     pub fn reach(&self) -> Reach {
         self.reach
     }
 
-    /// Seconds of a run there.
+    /// Returns the seconds per run on that machine.
     pub fn run_secs(&self) -> f64 {
         self.fields.run_secs
     }
 
-    /// Version of the code that the config became.
+    /// Returns the version of the lowering that made the code.
     pub fn lowering(&self) -> u32 {
         self.fields.lowering
     }
 
-    /// What the time is worth to the machine that asks: what another machine measured, or another
-    /// version's lowering made, is a claim.
+    /// Returns the provenance of the time from the asking machine's point of view. Records of
+    /// another machine or of another version's lowering are untrusted.
     pub fn standing(&self) -> Standing {
         let Fields { lowering, flags, .. } = self.fields;
         let is_claim = !self.is_own || flags & IMPORTED != 0 || lowering != LOWERING_VERSION;
@@ -141,7 +141,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The schedule.
+    /// Decodes the schedule.
     ///
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if it is not what was written.
@@ -150,7 +150,7 @@ impl<'a> Entry<'a> {
         serde_json::from_slice(json).map_err(|error| self.senseless(error))
     }
 
-    /// The whole record, as the database had it, and what its time is worth.
+    /// Decodes the whole record as the database had it, with the provenance of its time.
     ///
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if its details are not what was written.
@@ -177,7 +177,7 @@ impl<'a> Entry<'a> {
         Ok(Best { record, standing: self.standing() })
     }
 
-    /// Its number in the index.
+    /// Returns the number of the record in the index.
     pub(super) fn number(&self) -> u32 {
         self.record
     }

@@ -1,4 +1,4 @@
-//! Looking a schedule up: which keys ask, and where their answers are.
+//! Look-up of a schedule: the keys of a target, and the positions of their records.
 
 use autotune_ir::{KeyParts, Reach};
 
@@ -6,8 +6,8 @@ use super::layout::{self, Bucket, Label};
 use super::{Entry, Snapshot};
 use crate::error::SnapshotError;
 
-/// The keys that a target's schedules are looked up under, the narrowest first: its own, then those
-/// of machines that are more and more unlike it. Made once, it makes look-ups cheap.
+/// Keys under which a target's schedules are looked up, narrowest scope first: its own key, then
+/// those of less and less similar machines. Construct it once to make look-ups cheap.
 #[derive(Clone, Debug)]
 pub struct KeyChain {
     pub(super) keys: Vec<ChainKey>,
@@ -18,7 +18,7 @@ pub(super) struct ChainKey {
     pub(super) reach: Reach,
     pub(super) seed: u64,
     words: [String; 4],
-    /// What it finds counts as the target's own.
+    /// True if records found by this key count as the target's own.
     pub(super) is_own: bool,
 }
 
@@ -32,7 +32,7 @@ impl ChainKey {
 }
 
 impl KeyChain {
-    /// Of a target's [key](autotune_ir::Target::key).
+    /// Derives the keys from a target's [key](autotune_ir::Target::key).
     pub fn of(key: &str) -> Self {
         let parts = KeyParts::of(key);
         let chain_key = |(reach, seed)| {
@@ -42,15 +42,15 @@ impl KeyChain {
         Self { keys: layout::key_seeds(parts).filter_map(chain_key).collect() }
     }
 
-    /// Where the keys of a workload are in an index.
+    /// Returns the hash of a workload that determines its first bucket.
     fn place(&self, workload: &str) -> u64 {
         layout::place(self.keys.last().map(|key| key.seed), workload)
     }
 }
 
 impl Snapshot {
-    /// The schedule of a workload's text under the narrowest key that there is one of;
-    /// [`Entry::reach`] tells which answered.
+    /// Looks up the schedule of a workload's text under the narrowest key that has one;
+    /// [`Entry::reach`] tells the scope of that key.
     ///
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if what it was looked up in is not what was written.
@@ -58,7 +58,7 @@ impl Snapshot {
         self.entries(keys, workload)?.next().transpose()
     }
 
-    /// The schedules of a workload's text under every key that there is one of, the narrowest
+    /// Looks up the schedules of a workload's text under every key that has one, narrowest scope
     /// first.
     ///
     /// # Errors
@@ -68,14 +68,14 @@ impl Snapshot {
         keys: &KeyChain,
         workload: &str,
     ) -> Result<impl Iterator<Item = Result<Entry<'a>, SnapshotError>>, SnapshotError> {
-        // All keys begin in one bucket.
+        // All keys of a target probe from the same bucket on.
         let place = keys.place(workload);
         let number = layout::first_bucket(place, self.header.buckets);
         let first = (number, self.bucket(number)?);
         Ok(keys.keys.iter().filter_map(move |key| self.probe(key, place, first, workload).transpose()))
     }
 
-    /// The schedule under one key of a place, whose first bucket is this one.
+    /// Looks up the schedule under one key, probing from the bucket `first` on.
     fn probe(
         &self,
         key: &ChainKey,

@@ -1,5 +1,5 @@
-//! Snapshots whose checksums are right and whose content is not, as only somebody who means harm
-//! writes them: other answers, but no panic and nothing read that is not there.
+//! Tests with forged snapshots: valid checksums but malicious content. They may give wrong answers,
+//! but must not panic or read outside the file.
 
 use autotune_measurement::{Measurement, RunSecs};
 use autotune_schedules::{Config, LOWERING_VERSION};
@@ -35,7 +35,7 @@ fn record(target: &str, workload: &str) -> TuningRecord {
     }
 }
 
-/// Replaces a few bytes behind a place.
+/// Overwrites a few bytes at a random position.
 fn change(bytes: &mut [u8], rng: &mut impl Rng) {
     let at = rng.random_range(0..bytes.len());
     let end = bytes.len().min(at + rng.random_range(1..9));
@@ -46,7 +46,7 @@ fn change(bytes: &mut [u8], rng: &mut impl Rng) {
     }
 }
 
-/// Where the blocks of a section are.
+/// Returns the offsets of a section's blocks.
 fn positions(section: &[u8]) -> Vec<usize> {
     let mut positions = Vec::new();
     let mut at = 0;
@@ -57,7 +57,7 @@ fn positions(section: &[u8]) -> Vec<usize> {
     positions
 }
 
-/// Makes the checksums of blocks right.
+/// Recomputes the checksums of blocks.
 fn seal_blocks(section: &mut [u8], positions: &[usize]) {
     for &at in positions {
         let len = layout::u32_at(section, at + 8).unwrap() as usize;

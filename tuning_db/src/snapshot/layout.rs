@@ -1,56 +1,57 @@
-//! The bytes of a snapshot, as docs/snapshot.md has them: header, index, records, details, tables
-//! of shapes. Numbers are little-endian.
+//! Binary layout of a snapshot, see docs/snapshot.md: header, index, records, details, tables of
+//! shapes. Numbers are little-endian.
 
 use autotune_ir::{KeyParts, Reach};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// First bytes of every snapshot, of any format.
+/// Magic number of snapshots of any format.
 pub(super) const MAGIC: [u8; 8] = *b"autosnap";
-/// Format of the file. It grows when an older version of this library would misread it.
+/// Format version of the file. It is increased when an older version of this library would misread
+/// it.
 pub(super) const FORMAT: u32 = 3;
 
 pub(super) const HEADER_BYTES: usize = 128;
-/// Of the header, what its checksum, which comes behind, covers.
+/// Bytes of the header that its checksum, which follows them, covers.
 const HEADER_CHECKED: usize = HEADER_BYTES - 8;
 
-/// A bucket of the index: a line of a CPU's cache.
+/// Bytes of a bucket of the index: one cache line of a CPU.
 pub(super) const BUCKET_BYTES: usize = 64;
-/// Slots of a bucket, 8 bytes each; a checksum follows.
+/// Slots per bucket, 8 bytes each; a checksum follows.
 pub(super) const SLOTS: usize = 7;
 const BUCKET_CHECKED: usize = 8 * SLOTS;
-/// Records of a bucket on average.
+/// Average number of records per bucket.
 pub(super) const RECORDS_PER_BUCKET: usize = 4;
 
-/// What positions of records and details are multiples of.
+/// Alignment of records and details in bytes.
 pub(super) const ALIGNMENT: usize = 16;
-/// Checksum and length before a block's content.
+/// Bytes of checksum and length before a block's content.
 pub(super) const BLOCK_HEADER: usize = 12;
 
-/// Of a record, what stands before the text of its workload.
+/// Bytes of a record before the text of its workload.
 pub(super) const RECORD_FIELDS: usize = 48;
-/// A record's flags.
+/// Flags of a record: measured in a race, imported.
 pub(super) const RACED: u32 = 1;
 pub(super) const IMPORTED: u32 = 2;
 
-/// What a snapshot tells of itself.
+/// Header of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) record_version: u32,
     pub(super) schedules: u64,
     pub(super) buckets: u64,
-    /// Buckets that a key may be in, from the one its hash names on.
+    /// Most buckets that a look-up probes, beginning with the one that the hash selects.
     pub(super) max_probes: u64,
     pub(super) records_bytes: u64,
     pub(super) details_bytes: u64,
     pub(super) written_unix_secs: u64,
-    /// Of everything behind the header.
+    /// Checksum of everything after the header.
     pub(super) body_checksum: u64,
-    /// Bytes of the tables of shapes, and where in them the directory of the tables is.
+    /// Bytes of the tables of shapes, and the offset of their directory.
     pub(super) near_bytes: u64,
     pub(super) directory_at: u64,
 }
 
-/// What is wrong with a header.
+/// Reason that a header is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HeaderFlaw {
     Magic,
@@ -83,7 +84,7 @@ impl Header {
         bytes
     }
 
-    /// The header of a whole file.
+    /// Parses the header of a whole file.
     pub(super) fn parse(file: &[u8]) -> Result<Self, HeaderFlaw> {
         let corrupt = |detail: &str| HeaderFlaw::Corrupt(detail.into());
         if !file.starts_with(&MAGIC) {
@@ -124,7 +125,7 @@ impl Header {
         }
     }
 
-    /// Size of the whole file.
+    /// Returns the size of the whole file in bytes; `None` on overflow.
     pub(super) fn file_bytes(&self) -> Option<u64> {
         self.near_start()?.checked_add(self.near_bytes)
     }
@@ -142,46 +143,47 @@ impl Header {
     }
 }
 
-/// Records of the index, most of them of places whose first bucket it is.
+/// Bucket of the index: references to records, most of which hash to this bucket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bucket {
-    /// Under which keys a record is served, and which: its position in units of [`ALIGNMENT`],
-    /// counted from 1; 0 in slots that are free, which come last.
+    /// Label and number of each record. The number is the record's offset in units of
+    /// [`ALIGNMENT`], counted from 1; 0 marks free slots, which come last.
     pub(super) slots: [(Label, u32); SLOTS],
 }
 
-/// The keys under which a record is served, in short: that what is sought is not it shows without a
-/// look at the record, nearly always.
+/// Compact fingerprint of the keys under which a record is served. It rules out nearly all wrong
+/// records without reading them.
 ///
-/// | bits | what |
+/// | bits | content |
 /// |---|---|
-/// | 0 to 3 | for each reach, whether it is served under its target's key |
-/// | 4 to 11, 12 to 15, 16 to 19 | of the seeds of its keys of machine, model and family, the lowest |
-/// | 20 to 31 | of the place, the lowest |
+/// | 0 to 3 | for each key scope, whether the record is served under it |
+/// | 4 to 11, 12 to 15, 16 to 19 | lowest bits of the seeds of its machine, model and family key |
+/// | 20 to 31 | lowest bits of the workload's hash |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Label(pub(super) u32);
 
 impl Label {
     const PLACE: u32 = 0xfff << 20;
 
-    /// No key yet of a place.
+    /// Returns the label of a workload's hash, without any key.
     pub(super) fn of(place: u64) -> Self {
         Self((place as u32) << 20)
     }
 
-    /// One key more, by its seed.
+    /// Adds a key by its scope and seed.
     pub(super) fn with(self, reach: Reach, seed: u64) -> Self {
         let [bit, shift, low] = Self::of_reach(reach);
         Self(self.0 | bit | (seed as u32 & low) << shift)
     }
 
-    /// True if the key of a reach that is sought, the only one of its label, may be one of these.
+    /// Returns true if a record with this label may be served under the key that `sought` has, its
+    /// only one.
     pub(super) fn serves(self, sought: Self, reach: Reach) -> bool {
         let [bit, shift, low] = Self::of_reach(reach);
         (self.0 ^ sought.0) & (Self::PLACE | bit | low << shift) == 0
     }
 
-    /// The bit of a reach, and where the bits of its seed are: how far up, and as many as ones.
+    /// Returns, for a key scope, its bit, and the shift and mask of its seed's bits.
     fn of_reach(reach: Reach) -> [u32; 3] {
         match reach {
             Reach::Machine => [1, 4, 0xff],
@@ -204,7 +206,7 @@ impl Bucket {
         bytes
     }
 
-    /// The bucket of a number; `None` if it is not what was written.
+    /// Parses a bucket; `None` if its checksum does not match.
     pub(super) fn parse(file: &[u8], number: u64) -> Option<Self> {
         let start = usize::try_from(number).ok()?.checked_mul(BUCKET_BYTES)?.checked_add(HEADER_BYTES)?;
         let bytes: &[u8; BUCKET_BYTES] = file.get(start..)?.first_chunk()?;
@@ -220,7 +222,8 @@ impl Bucket {
     }
 }
 
-/// Appends a block, aligned: the checksum, the length, the content. Returns its position.
+/// Appends an aligned block: checksum, length, content. Returns its offset; `None` if it is too
+/// long.
 pub(super) fn push_block(section: &mut Vec<u8>, content: &[u8]) -> Option<u64> {
     section.resize(section.len().next_multiple_of(ALIGNMENT), 0);
     let at = section.len();
@@ -232,7 +235,8 @@ pub(super) fn push_block(section: &mut Vec<u8>, content: &[u8]) -> Option<u64> {
     Some(at as u64)
 }
 
-/// The content of the block at a position of a section; `None` if it is not what was written.
+/// Returns the content of the block at an offset of a section; `None` if its checksum does not
+/// match.
 pub(super) fn block(section: &[u8], at: u64) -> Option<&[u8]> {
     let block = section.get(usize::try_from(at).ok()?..)?;
     let (sum, len) = (u64_at(block, 0)?, u32_at(block, 8)? as usize);
@@ -240,13 +244,13 @@ pub(super) fn block(section: &[u8], at: u64) -> Option<&[u8]> {
     (checksum(checked, at) == sum).then(|| &checked[4..])
 }
 
-/// XXH3, 64 bits, of the bytes, plus their place: what was written elsewhere is not what was
-/// written here.
+/// Returns the 64-bit XXH3 hash of the bytes plus their position, so that a block copied to another
+/// position does not match.
 pub(super) fn checksum(bytes: &[u8], place: u64) -> u64 {
     xxh3_64(bytes).wrapping_add(place)
 }
 
-/// A target's keys by their reach, the narrowest first, each with what its hashes start from.
+/// Returns a target's keys, narrowest scope first, with the seeds of their hashes.
 pub(super) fn key_seeds(parts: KeyParts<'_>) -> impl Iterator<Item = (Reach, u64)> {
     Reach::ALL.into_iter().filter_map(move |reach| Some((reach, key_seed(&parts, reach)?)))
 }
@@ -262,18 +266,18 @@ fn key_seed(parts: &KeyParts<'_>, reach: Reach) -> Option<u64> {
     Some(words.iter().fold(start, |seed, word| xxh3_64_with_seed(word.as_bytes(), seed)))
 }
 
-/// The hash of a text of the index, such as a workload's, for the targets of a key, by its seed.
+/// Hashes a text of the index, such as a workload's, with the seed of a key.
 pub(super) fn key_hash(seed: u64, text: &str) -> u64 {
     xxh3_64_with_seed(text.as_bytes(), seed)
 }
 
-/// The place of a workload: its hash for the targets of the widest key.
+/// Hashes a workload's text with the seed of the target's widest key.
 pub(super) fn place(widest_seed: Option<u64>, workload: &str) -> u64 {
     key_hash(widest_seed.unwrap_or(0), workload)
 }
 
-/// The first bucket of a place. All keys of a target for the workload begin there, so that a
-/// look-up waits for one line of memory, whichever of them answers.
+/// Returns the first bucket of a hash. All keys of a target for a workload begin there, so that a
+/// look-up usually needs one cache line, whichever key finds it.
 pub(super) fn first_bucket(place: u64, buckets: u64) -> u64 {
     ((u128::from(place) * u128::from(buckets)) >> 64) as u64
 }
@@ -327,7 +331,7 @@ mod tests {
         }
     }
 
-    /// The hash is part of the format: files that were written stay readable.
+    /// The hash is part of the format: files already written must stay readable.
     #[test]
     fn hashes_are_those_of_the_format() {
         assert_eq!(xxh3_64(b""), 0x2d06_8005_38d3_94c2);

@@ -1,6 +1,5 @@
-//! The workloads of a snapshot that are the most like one that it has no schedule of: for each key,
-//! operator and element type a table of [shape vectors](Workload::shape_vector), and a directory of
-//! the tables.
+//! Search for the most similar workloads in a snapshot. For each key, operator and element type
+//! there is a table of [shape vectors](Workload::shape_vector), and a directory of the tables.
 
 use std::cmp::Ordering;
 
@@ -11,19 +10,20 @@ use super::layout::{self, u32_at, u64_at};
 use super::{Entry, KeyChain, Snapshot};
 use crate::error::SnapshotError;
 
-/// Workloads of a table at most: a sample, if there are more.
+/// Most workloads in a table; a sample, if there are more.
 pub(super) const MAX_ROWS: usize = 2048;
 
-/// Bytes of a row of the directory: a table's hash and its position.
+/// Bytes of a row of the directory: a table's hash and its offset.
 const DIRECTORY_ROW: usize = 16;
 
-/// What workloads of one table have in common beside the key.
+/// Returns the text that the workloads of one table share, in addition to the key: operator and
+/// element type.
 pub(super) fn group_of(workload: &Workload) -> String {
     format!("{} {}", workload.operator().kind().name, workload.dtype().word())
 }
 
-/// The content of a table's block: the number of columns, and rows of a record's number and its
-/// workload's shape vector. Rows of another length than the first are left out.
+/// Returns the content of a table: the number of columns, then rows of a record's number and its
+/// workload's shape vector. Omits rows of another length than the first.
 pub(super) fn table(rows: &[(u32, Vec<f32>)]) -> Vec<u8> {
     let columns = rows.first().map_or(0, |(_, vector)| vector.len());
     let mut content = (columns as u32).to_le_bytes().to_vec();
@@ -34,12 +34,12 @@ pub(super) fn table(rows: &[(u32, Vec<f32>)]) -> Vec<u8> {
     content
 }
 
-/// The content of the directory's block: hashes and positions of tables, sorted.
+/// Returns the content of the directory: hashes and offsets of tables, sorted by hash.
 pub(super) fn directory(tables: &[(u64, u64)]) -> Vec<u8> {
     tables.iter().flat_map(|(hash, at)| [hash.to_le_bytes(), at.to_le_bytes()]).flatten().collect()
 }
 
-/// A table, read.
+/// Parsed view of a table.
 struct Table<'a> {
     columns: usize,
     rows: &'a [u8],
@@ -53,7 +53,7 @@ impl<'a> Table<'a> {
         is_whole.then_some(Self { columns, rows })
     }
 
-    /// Numbers of records and the shape vectors of their workloads.
+    /// Iterates over the records' numbers and their workloads' shape vectors.
     fn rows(&self) -> impl Iterator<Item = (u32, impl Iterator<Item = f32> + 'a)> {
         let word = |word: &[u8]| u32_at(word, 0).unwrap_or_default();
         self.rows.chunks_exact(4 * (self.columns + 1)).map(move |row| {
@@ -62,8 +62,8 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Numbers of the `n` records whose workloads' shapes are the nearest, the nearest first; none
-    /// if its vectors have another length.
+    /// Returns the numbers of the `n` records with the nearest shapes, nearest first; empty if the
+    /// vectors have another length.
     fn nearest(&self, to: &[f32], n: usize) -> Vec<u32> {
         if self.columns != to.len() || n == 0 {
             return Vec::new();
@@ -86,7 +86,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The position of the table of a hash.
+/// Finds the offset of the table of a hash by binary search.
 fn find(directory: &[u8], hash: u64) -> Option<u64> {
     let row = |number: usize| u64_at(directory, number * DIRECTORY_ROW);
     let (mut low, mut high) = (0, directory.len() / DIRECTORY_ROW);
@@ -102,12 +102,11 @@ fn find(directory: &[u8], hash: u64) -> Option<u64> {
 }
 
 impl Snapshot {
-    /// The schedules of at most `n` workloads that are the most like one, of its operator and
-    /// element type, the narrowest keys first, and under each the nearest shapes first
-    /// ([`Workload::distance`]).
+    /// Returns the schedules of at most `n` most similar workloads with the same operator and
+    /// element type: narrowest key scope first, then nearest shape ([`Workload::distance`]).
     ///
-    /// Of a key, operator and element type with more than 2048 workloads they are the nearest of a
-    /// sample of 2048.
+    /// For a key, operator and element type with more than 2048 workloads the result is the nearest
+    /// of a sample of 2048.
     ///
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if what it was looked up in is not what was written.
@@ -117,7 +116,7 @@ impl Snapshot {
         let mut nearest: Vec<Entry<'_>> = Vec::new();
         for key in &keys.keys {
             let Some(at) = find(directory, layout::key_hash(key.seed, &group)) else { continue };
-            // Some may be known by a narrower key.
+            // Ask for more than `n`: some of them may already be found under a narrower key.
             for number in self.table(at)?.nearest(workload.shape_vector(), n + nearest.len()) {
                 if nearest.len() >= n {
                     return Ok(nearest);
@@ -136,7 +135,7 @@ impl Snapshot {
         Table::parse(self.near_block(at)?).ok_or_else(|| self.corrupt_table(at))
     }
 
-    /// The schedule of a table's row.
+    /// Reads the schedule of a table's row.
     fn row_entry(&self, number: u32, table_at: u64, reach: Reach, is_own: bool) -> Result<Entry<'_>, SnapshotError> {
         if number == 0 {
             return Err(self.corrupt_table(table_at));
@@ -148,7 +147,7 @@ impl Snapshot {
         self.corrupt(format!("the table of shapes at {at}"))
     }
 
-    /// Fails if some row of a table is not that of its record.
+    /// Fails if a row of a table does not match its record.
     pub(super) fn check_tables(&self) -> Result<(), SnapshotError> {
         let directory = self.near_block(self.header.directory_at)?;
         for row in directory.chunks_exact(DIRECTORY_ROW) {
@@ -164,7 +163,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Content of a block of tables, at a position there.
+    /// Returns the content of the block of tables at an offset in its section.
     fn near_block(&self, at: u64) -> Result<&[u8], SnapshotError> {
         let (start, end) = (self.header.near_start(), self.header.file_bytes());
         self.block(start, end, at).ok_or_else(|| self.corrupt_table(at))

@@ -1,4 +1,4 @@
-//! One file in another's place, at once.
+//! Atomic replacement of a file.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -9,8 +9,8 @@ use super::layout::MAGIC;
 use crate::error::SnapshotError;
 use crate::lock_file::LockFile;
 
-/// Makes a snapshot's bytes the content of the file at `path`. At every moment there is the old
-/// file or the new one, whole, and the new one is durable when this returns.
+/// Replaces the file at `path` by a snapshot, atomically: there is always either the old file or
+/// the complete new one. The new one is durable when this returns.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), SnapshotError> {
     let in_the_way = |path: &Path, reason| SnapshotError::InTheWay { path: path.to_path_buf(), reason };
     let failed = |path: &Path| {
@@ -21,8 +21,8 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), SnapshotError> {
         return Err(in_the_way(path, "is no snapshot"));
     }
 
-    // The lock is on the new file, and goes with its name: who waits for it begins with a file of
-    // its own.
+    // The lock is on the new file and moves with its name, so the next writer that waits creates a
+    // file of its own.
     let new_path = new_path(path);
     if !is_ours(&new_path).map_err(failed(&new_path))? {
         return Err(in_the_way(&new_path, "is no unfinished snapshot"));
@@ -30,13 +30,13 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), SnapshotError> {
     let mut new = LockFile::wait_for(&new_path).map_err(failed(&new_path))?;
     let written = write(&mut new.file, bytes).and_then(|()| fs::rename(&new_path, path));
     if let Err(cause) = written {
-        // What is left of it is overwritten the next time, too.
+        // A remaining file does no harm: the next writer overwrites it.
         let _ = new.remove();
         return Err(failed(path)(cause));
     }
 
-    // Against programs that would overwrite it in place, under those who have it open. Where that
-    // cannot be done it is a snapshot all the same.
+    // Protects readers from programs that would overwrite the file in place. Failure to set it does
+    // not matter.
     let _ = make_read_only(&new.file);
     sync_folder(path).map_err(failed(path))
 }
@@ -48,14 +48,15 @@ fn write(file: &mut File, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The file that is written before it takes the place of `path`.
+/// Returns the path under which the new file is written before it is renamed.
 fn new_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".new");
     name.into()
 }
 
-/// True if nothing would be lost but a snapshot, or the beginning of one, if the file went.
+/// Returns true if the path may be overwritten: it does not exist, or is a snapshot or the
+/// beginning of one.
 fn is_ours(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.is_file() => return Ok(false),

@@ -1,4 +1,4 @@
-//! From records to a snapshot.
+//! Writing of a snapshot from records.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -19,40 +19,40 @@ use crate::error::{DbError, RecordError, SnapshotError};
 use crate::record::{RECORD_VERSION, TuningRecord};
 use crate::store::TuningDb;
 
-/// Makes a snapshot of records.
+/// Builds a snapshot from records.
 #[derive(Debug, Default)]
 pub struct SnapshotWriter {
-    /// The sections of the file.
+    /// Sections of the file.
     records: Vec<u8>,
     details: Vec<u8>,
-    /// Keys of targets, which are in `records`, and what provenances have in common, in `details`.
+    /// Texts stored once: keys of targets, in `records`, and shared provenance, in `details`.
     targets: SharedTexts,
     provenances: SharedTexts,
     added: Vec<Added>,
     keys: Vec<Key>,
 }
 
-/// A record that was added, as far as it is compared with others.
+/// Properties of an added record that decide which of several is served.
 #[derive(Debug)]
 struct Added {
     target_at: u64,
     workload: String,
     is_claim: bool,
     run_secs: f64,
-    /// Position of the record.
+    /// Offset of the record in its section.
     at: u64,
 }
 
-/// A key under which a record may be served.
+/// Key under which a record may be served.
 #[derive(Clone, Copy, Debug)]
 struct Key {
-    /// The hash of the workload for targets of the widest key.
+    /// Hash of the workload with the seed of the widest key.
     place: u64,
     seed: u64,
     reach: Reach,
-    /// The table of shapes that its workload is in.
+    /// Hash of the table of shapes that contains its workload.
     table_hash: u64,
-    /// Which of those that were added.
+    /// Index of the record among those added.
     added: usize,
 }
 
@@ -62,7 +62,7 @@ impl Key {
     }
 }
 
-/// Texts that many records have in common, each once in a section.
+/// Texts that many records share, each stored once in a section.
 #[derive(Debug, Default)]
 struct SharedTexts {
     positions: HashMap<String, u64>,
@@ -79,34 +79,34 @@ impl SharedTexts {
     }
 }
 
-/// A task of which a snapshot has no schedule.
+/// Task for which a snapshot has no schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     /// Key of the machine.
     pub target: String,
-    /// What is computed.
+    /// Workload of the task.
     pub workload: Workload,
-    /// Why.
+    /// Reason for the omission.
     pub reason: &'static str,
 }
 
-/// What was written.
+/// Summary of a written snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Number of schedules.
+    /// Number of schedules in the file.
     pub schedules: u64,
     /// Number of machines that they are of.
     pub targets: usize,
-    /// Size of the file.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
 }
 
 impl SnapshotWriter {
-    /// Adds the record to be served for its task. Where records share a wider key, or are of one
-    /// task, one is served: what was measured before claims, then the fastest.
+    /// Adds the record to be served for its task. If records share a wider key or a task, one is
+    /// served: measured records before untrusted ones, then the fastest.
     ///
     /// # Errors
-    /// What is wrong with a record that no measurement can yield, or that has no time.
+    /// Fails for a record that no measurement can produce, or that has no time.
     pub fn add(&mut self, record: &TuningRecord) -> Result<(), RecordError> {
         check_values(record)?;
         let no_time = || RecordError::Invalid { field: "run_secs", reason: "it did not run".into() };
@@ -133,8 +133,9 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Adds the best schedule of each task of a database that fits today's schedule space and is
-    /// proven right, of the targets whose keys `keeps` holds for; returns the tasks that have none.
+    /// Adds, for each task of a database, the best schedule that is in the present schedule space
+    /// and proven correct. Only targets whose keys satisfy `keeps` are included. Returns the tasks
+    /// without such a schedule.
     pub fn add_best_of(&mut self, db: &TuningDb, keeps: &dyn Fn(&str) -> bool) -> Result<Vec<LeftOut>, DbError> {
         let mut left_out = Vec::new();
         for task in db.tasks()?.into_iter().filter(|task| keeps(&task.target)) {
@@ -145,13 +146,13 @@ impl SnapshotWriter {
         Ok(left_out)
     }
 
-    /// Adds the best schedule of a task, or says why there is none.
+    /// Adds the best schedule of a task, or returns the reason that there is none.
     fn add_task(&mut self, db: &TuningDb, workload: &Workload, key: &str) -> Result<Result<(), &'static str>, DbError> {
         let Some(target) = target_of(key) else {
             return Ok(Err("this version does not know such targets"));
         };
         let space = ScheduleSpace::new(workload, &target);
-        // Schedules that are in the space and yet not right.
+        // Schedules that are in the space but fail verification.
         let mut wrong: Vec<Config> = Vec::new();
         loop {
             let fits = |config: &Config| space.contains(config) && !wrong.contains(config);
@@ -165,17 +166,17 @@ impl SnapshotWriter {
         }
     }
 
-    /// True if nothing was added.
+    /// Returns true if nothing was added.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty()
     }
 
-    /// Writes the snapshot to a file, which takes the place of an older snapshot at `path` at once:
-    /// at every moment, killed or not, there is the old one or the new one, whole. Who has the old
-    /// one open goes on reading it. The file can be read only.
+    /// Writes the snapshot to a file and atomically replaces an older snapshot at `path`: even if
+    /// the process is killed, there is always either the old file or the complete new one. A
+    /// process that has the old one open continues to read it. The file is made read-only.
     ///
-    /// It is written to `path` with `.new` behind it first; what a killed writer left there is
-    /// overwritten. Writers of one path wait for one another.
+    /// The file is first written under `path` with the suffix `.new`; a file that a killed writer
+    /// left there is overwritten. Writers of the same path wait for one another.
     ///
     /// # Errors
     /// [`InTheWay`](SnapshotError::InTheWay) if something else is there;
@@ -187,7 +188,7 @@ impl SnapshotWriter {
         Ok(Written { schedules, targets, file_bytes: bytes.len() as u64 })
     }
 
-    /// The snapshot in memory, for [`Snapshot::from_bytes`](super::Snapshot::from_bytes).
+    /// Returns the snapshot in memory, for [`Snapshot::from_bytes`](super::Snapshot::from_bytes).
     pub fn into_bytes(mut self) -> Result<Vec<u8>, SnapshotError> {
         let keys = self.served_keys();
         let (buckets, max_probes) = self.index(&keys)?;
@@ -219,7 +220,7 @@ impl SnapshotWriter {
         Ok(bytes)
     }
 
-    /// Of keys that are alike the one that is served.
+    /// Returns, of equal keys, the one whose record is served.
     fn served_keys(&mut self) -> Vec<Key> {
         let mut keys = std::mem::take(&mut self.keys);
         keys.sort_unstable_by(|a, b| a.hash().cmp(&b.hash()).then_with(|| self.worth(*a, *b)));
@@ -232,7 +233,7 @@ impl SnapshotWriter {
             a.reach == b.reach && workload(a) == workload(b) && target(a).shares(&target(b), a.reach)
         };
 
-        // Keys of one hash are neighbours; hardly ever are they not alike.
+        // Keys with the same hash are adjacent, and nearly always equal.
         let mut served: Vec<Key> = Vec::with_capacity(keys.len());
         for key in keys {
             let mut rivals = served.iter().rev().take_while(|other| other.hash() == key.hash());
@@ -243,7 +244,8 @@ impl SnapshotWriter {
         served
     }
 
-    /// Which of two that are alike is served: the lesser. Ties go to the one that was added first.
+    /// Orders equal keys by preference: the lesser is served. Ties are resolved in favour of the
+    /// record added first.
     fn worth(&self, a: Key, b: Key) -> Ordering {
         let of = |key: Key| (&self.added[key.added], key.added);
         let ((a, first), (b, second)) = (of(a), of(b));
@@ -251,7 +253,8 @@ impl SnapshotWriter {
         by_worth.then(first.cmp(&second))
     }
 
-    /// The buckets with the records that are served, and how many of them a key's may be in.
+    /// Builds the buckets with references to the served records. Also returns the most buckets that
+    /// a look-up probes.
     fn index(&self, keys: &[Key]) -> Result<(Vec<Bucket>, u64), SnapshotError> {
         let mut keys: Vec<&Key> = keys.iter().collect();
         keys.sort_unstable_by_key(|key| (key.place, key.added));
@@ -266,7 +269,7 @@ impl SnapshotWriter {
             let (place, number) = (keys[0].place, self.number(keys[0].added)?);
             let label = keys.iter().fold(Label::of(place), |label, key| label.with(key.reach, key.seed));
             let first = layout::first_bucket(place, count as u64) as usize;
-            // There are more slots than records.
+            // A free slot always exists, because there are more slots than records.
             let free = (0..count).find(|probe| used[(first + probe) % count] < SLOTS).unwrap_or_default();
             let bucket = (first + free) % count;
 
@@ -277,13 +280,14 @@ impl SnapshotWriter {
         Ok((buckets, max_probes))
     }
 
-    /// The number that a record has in the file.
+    /// Returns the number of a record in the file.
     fn number(&self, added: usize) -> Result<u32, SnapshotError> {
         let number = u32::try_from(self.added[added].at / ALIGNMENT as u64 + 1);
         number.map_err(|_| SnapshotError::TooLarge { what: "the size of all records, 64 GiB," })
     }
 
-    /// The tables of shapes of what is served, and where among them their directory is.
+    /// Builds the tables of shapes of the served records. Also returns the offset of their
+    /// directory.
     fn tables(&self, keys: &[Key]) -> Result<(Vec<u8>, u64), SnapshotError> {
         let mut keys: Vec<&Key> = keys.iter().collect();
         keys.sort_unstable_by_key(|key| (key.table_hash, key.hash(), key.added));
@@ -291,10 +295,10 @@ impl SnapshotWriter {
         let (mut section, mut tables) = (Vec::new(), Vec::new());
         let too_large = || SnapshotError::TooLarge { what: "a table of shapes" };
         for of_table in keys.chunk_by(|a, b| a.table_hash == b.table_hash) {
-            // Hashes are a sample that is the same every time.
+            // The keys are sorted by hash, so the first ones are a deterministic sample.
             let mut rows = Vec::new();
             for key in of_table.iter().take(near::MAX_ROWS) {
-                // Schedules of networks are known by themselves, too.
+                // Workloads within a network are omitted: their schedules suit that network only.
                 let workload = self.added[key.added].workload.parse::<Workload>().ok();
                 if let Some(workload) = workload.filter(|workload| workload.network().is_none()) {
                     rows.push((self.number(key.added)?, workload.shape_vector().to_vec()));
