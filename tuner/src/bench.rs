@@ -1,4 +1,4 @@
-//! Measuring winners again.
+//! Repeated measurement of the best known schedules.
 
 use std::time::Instant;
 
@@ -16,8 +16,8 @@ use crate::report::{BenchReport, Disturbance};
 use crate::settings::Settings;
 
 /// Measures the best known config of each task against its default, interleaved and checked, and
-/// appends the results to `db`. A task of which nothing is known yet has its default measured. Of
-/// the settings, limits and seed do not count.
+/// appends the results to `db`. If no schedule of a task is known, only its default is measured. Of
+/// the settings, limits and seed are ignored.
 pub(crate) fn bench(
     tasks: &[Task],
     target: &Target,

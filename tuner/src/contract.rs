@@ -1,5 +1,5 @@
-//! The tests that every searcher, cost model and measurer must pass, for those who bring one: each
-//! function panics with what is wrong.
+//! Contract tests for external searchers, cost models and measurers. Each function panics with a
+//! description of the violation.
 //!
 //! ```
 //! use autotune::contract;

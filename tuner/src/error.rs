@@ -1,4 +1,4 @@
-//! Why a run cannot go on.
+//! Errors that end a run.
 
 use autotune_cost_model::ModelError;
 use autotune_db::DbError;
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::support::Unsupported;
 
-/// Why a run cannot go on. Everything measured before is in the database.
+/// Error that ends a run. All earlier measurements are in the database.
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum TuneError {
@@ -31,7 +31,7 @@ pub enum TuneError {
 }
 
 impl TuneError {
-    /// Fails if the target has no kernels for the space's workload, whatever the schedule.
+    /// Fails if the target has no kernels for the space's workload with any schedule.
     pub(crate) fn of_space(space: &ScheduleSpace) -> Result<(), Self> {
         let refused =
             |why: &LowerError| Self::Refused { workload: Box::new(space.workload().clone()), why: why.clone() };

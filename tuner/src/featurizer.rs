@@ -1,4 +1,4 @@
-//! Features of candidates, computed once each.
+//! Feature extraction of candidates with a cache.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use autotune_schedules::Candidate;
 use autotune_workloads::Workload;
 use rayon::prelude::*;
 
-/// Feature rows kept, in each of two generations.
+/// Number of feature rows in each of the two generations of the cache.
 const GENERATION: usize = 40_000;
 
-/// One row of features; `None` for a candidate that cannot be lowered.
+/// Features of a candidate; `None` if it cannot be lowered.
 pub(crate) type Row = Option<Arc<[f32]>>;
 
 /// Lowers candidates and extracts their features, in parallel.
 ///
-/// Annealing chains come back to candidates they have left, and features never change: rows are
-/// kept until [`GENERATION`] younger ones have come, and longer if asked for again.
+/// Features are cached because annealing chains return to candidates that they have left. A row
+/// stays until [`GENERATION`] newer rows have come, and longer if it is used again.
 #[derive(Default)]
 pub(crate) struct Featurizer {
     young: HashMap<(Workload, u64), Row>,
@@ -25,7 +25,7 @@ pub(crate) struct Featurizer {
 }
 
 impl Featurizer {
-    /// A row per candidate, in order.
+    /// Returns one row per candidate, in order.
     pub(crate) fn rows(&mut self, candidates: &[Candidate]) -> Vec<Row> {
         let key = |candidate: &Candidate| (candidate.workload().clone(), candidate.stable_hash());
         let keys: Vec<_> = candidates.iter().map(key).collect();

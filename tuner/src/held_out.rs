@@ -1,4 +1,4 @@
-//! What a model says of measurements that it was not fitted on.
+//! Predictions of a model for measurements that it was not fitted on.
 
 use autotune_cost_model::{ModelError, XgbModel};
 use autotune_db::TuningRecord;
@@ -8,19 +8,19 @@ use autotune_schedules::{Candidate, Config};
 use crate::learner::Learner;
 use crate::params::LearningParams;
 
-/// A record that a model was not fitted on, and what the model says of it.
+/// Record that a model was not fitted on, with the model's prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predicted<'r> {
-    /// What was measured.
+    /// Record with the measured result.
     pub record: &'r TuningRecord,
-    /// The higher, the faster: only the order within a workload means something. `None` where the
-    /// config cannot be lowered, or is expected to spill registers heavily.
+    /// Predicted score; higher means faster. Only the order within a workload is meaningful. `None`
+    /// if the config cannot be lowered or is expected to spill registers heavily.
     pub score: Option<f32>,
 }
 
-/// Fits a cost model on those of a target's records whose configs are not held out, as a tuning run
-/// would be, and asks it about the others. Of more records than a model is fitted on, the latest
-/// count. `None` if too few are left to fit one.
+/// Fits a cost model, with the parameters of a tuning run, on those of a target's records whose
+/// configs are not held out, and predicts the others. If there are more records than a model is
+/// fitted on, only the latest are used. `None` if too few are left to fit one.
 pub fn predict_held_out<'r>(
     target: &Target,
     records: &'r [TuningRecord],
@@ -81,7 +81,7 @@ mod tests {
         };
         let scores = predicted(&records).unwrap();
         assert!(held_out > 5 && scores.len() == held_out && scores.iter().all(Option::is_some), "{scores:?}");
-        // What came of those that are held out is not known to the model.
+        // The model must not depend on the results of the held-out records.
         for record in records.iter_mut().filter(|record| is_held_out(&record.config)) {
             record.measurement.outcome = Err(CandidateError::Timeout { limit_secs: 1.0 });
         }

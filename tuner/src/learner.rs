@@ -1,4 +1,4 @@
-//! The cost model of a run: what it is fitted on, and when.
+//! Cost model of a run: its training samples, and when it is refitted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use crate::params::LearningParams;
 use crate::ranker::Ranker;
 use crate::report::Ranking;
 
-/// The fastest fifth of a task's samples is its top, of which a ranking should find many.
+/// The fastest fifth of a task's samples counts as its top, for which recall is reported.
 const TOP_ONE_IN: usize = 5;
 
-/// One measured candidate.
+/// Training sample: a measured candidate.
 struct Example {
     features: Arc<[f32]>,
     workload: Workload,
-    /// Run time, if it ran.
+    /// Seconds per run; `None` if it failed.
     run_secs: Option<f64>,
-    /// Registers and spills, if a compiler told.
+    /// Registers and spills, if a compiler reported them.
     registers: Option<RegisterUse>,
 }
 
-/// Samples of one target, over all its workloads, and the model fitted on them: a task begins with
-/// what its siblings taught.
+/// Samples of all workloads of one target and the model fitted on them. A task therefore profits
+/// from the samples of other tasks.
 pub(crate) struct Learner {
     target: Target,
     featurizer: Featurizer,
-    /// Of workloads that are not tuned now.
+    /// Samples of workloads that are not tuned in this run.
     history: Vec<Example>,
-    /// Whether the model takes for granted what they teach.
+    /// True if the model was pretrained on the history and only corrects those predictions.
     is_granted: bool,
     examples: Vec<Example>,
     ranker: Ranker,
-    /// Examples when the model was last fitted.
+    /// Number of examples at the last fit.
     fitted: usize,
     params: LearningParams,
 }
@@ -59,10 +59,9 @@ impl Learner {
         }
     }
 
-    /// Learns from the records of earlier runs that a model can be fitted on: all of `own`
-    /// workloads, which are about to be tuned, and of others [the most telling](telling). What
-    /// those teach is taken for granted from then on, where the model can: what is measured
-    /// corrects it.
+    /// Learns from usable records of earlier runs: all of `own` workloads, which are about to be
+    /// tuned, and the [most informative](telling) of other workloads. If the model supports it, it
+    /// is pretrained on the latter, and samples of this run correct its predictions.
     pub(crate) fn tell_records(&mut self, records: &[TuningRecord], own: &[Workload]) -> Result<(), ModelError> {
         let mut latest: Vec<&TuningRecord> = records.iter().collect();
         latest.sort_by_key(|record| record.provenance.unix_secs);
@@ -85,7 +84,7 @@ impl Learner {
         self.refit()
     }
 
-    /// Takes results in; candidates that cannot be lowered teach nothing.
+    /// Adds results as samples; candidates that cannot be lowered are ignored.
     pub(crate) fn tell(&mut self, results: &[(Candidate, Measurement)]) {
         let examples = self.examples_of(results);
         self.examples.extend(examples);
@@ -104,7 +103,7 @@ impl Learner {
         rows.into_iter().zip(results).filter_map(example).collect()
     }
 
-    /// Fits the model if enough was learnt since the last time.
+    /// Fits the model again if there are enough new samples since the last fit.
     pub(crate) fn refit(&mut self) -> Result<(), ModelError> {
         let LearningParams { first_fit, first_correction, refit_one_in, .. } = self.params;
         let first = if self.is_granted { first_correction } else { first_fit };
@@ -122,8 +121,8 @@ impl Learner {
         Ok(())
     }
 
-    /// What the model is fitted on: the latest, and of other workloads what it does not take for
-    /// granted.
+    /// Returns the samples on which the model is fitted: the latest, including the history unless
+    /// the model was pretrained on it.
     fn learnt_from(&self) -> impl Iterator<Item = &Example> {
         let history = if self.is_granted { &[] } else { &self.history[..] };
         let surplus = (history.len() + self.examples.len()).saturating_sub(self.params.samples);
@@ -136,8 +135,8 @@ impl Learner {
         self.ranker.fit_registers(&kernels)
     }
 
-    /// How well the model ranks the examples that are held out if it is fitted on the others;
-    /// `None` if there are too few to tell.
+    /// Evaluates how well the model ranks held-out samples when fitted on the others; `None` if
+    /// there are too few.
     pub(crate) fn into_ranking(self) -> Result<Option<Ranking>, ModelError> {
         let LearningParams { first_fit, hold_out_one_in, .. } = self.params;
         let one_in = hold_out_one_in.max(1);
@@ -153,7 +152,7 @@ impl Learner {
         let mut ranker = self.ranker.renewed();
         ranker.fit(known, &told)?;
 
-        // The mean over the tasks, each by its number of examples.
+        // Average over the tasks, weighted by their numbers of samples.
         let (mut judged, mut pairwise, mut recall) = (0, 0.0, 0.0);
         for group in held_out.chunk_by(|a, b| a.group == b.group) {
             let rows: Vec<&[f32]> = group.iter().map(|sample| &*sample.features).collect();
@@ -175,23 +174,24 @@ impl Learner {
         }))
     }
 
-    /// True once the model was fitted on what was told.
+    /// Returns true once the model was fitted on samples of this run.
     pub(crate) fn is_fitted(&self) -> bool {
         self.fitted > 0
     }
 
-    /// How many trials the next batch has at most: few as long as nothing measured has told whether
-    /// what others' records taught holds here.
+    /// Returns the largest number of trials in the next batch. It is small while the model relies
+    /// on other workloads' records only, because the first measurements show whether they apply
+    /// here.
     pub(crate) fn most_trials(&self) -> usize {
         if self.is_granted && !self.is_fitted() { self.params.first_correction.max(1) } else { usize::MAX }
     }
 
-    /// Share of a batch to be drawn at random, whatever the scores say.
+    /// Returns the share of a batch that is drawn at random, independent of the scores.
     pub(crate) fn explore_share(&self) -> f64 {
         if self.ranker.is_taught() { self.params.explore } else { self.params.explore_untaught }
     }
 
-    /// The score of each candidate, `None` for one that cannot be lowered or is expected to spill
+    /// Returns the score of each candidate; `None` if it cannot be lowered or is expected to spill
     /// registers heavily.
     pub(crate) fn score(&mut self, candidates: &[Candidate]) -> Vec<Option<f32>> {
         let rows = self.featurizer.rows(candidates);
@@ -201,9 +201,9 @@ impl Learner {
     }
 }
 
-/// Of records of other workloads, in the order of time, those that tell the most of some: the
-/// latest of each workload, as many of each, of those whose shapes are the nearest to any of them
-/// first.
+/// Selects the most informative of other workloads' records, which are sorted by time. Takes the
+/// latest records of each workload in rounds of `history_of_each`, and within a round the workloads
+/// with the nearest shapes first.
 fn telling<'r>(records: Vec<&'r TuningRecord>, own: &[Workload], params: &LearningParams) -> Vec<&'r TuningRecord> {
     let LearningParams { history, history_of_each, .. } = *params;
     let mut of_workloads: HashMap<&Workload, (f32, usize)> = HashMap::new();
@@ -218,12 +218,12 @@ fn telling<'r>(records: Vec<&'r TuningRecord>, own: &[Workload], params: &Learni
     let mut ranked: Vec<(usize, f32, &TuningRecord)> = ranked.collect();
     ranked.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     ranked.truncate(history);
-    // Of each workload in the order of time.
+    // Restore the order of time within each workload.
     ranked.into_iter().rev().map(|(.., record)| record).collect()
 }
 
-/// One sample per example, and what a compiler told of it: the group is the workload, the score the
-/// throughput relative to the group's best.
+/// Converts examples to samples, each with what a compiler reported. A sample's group is its
+/// workload, its score the throughput relative to the group's best.
 fn samples<'a>(examples: impl Iterator<Item = &'a Example>) -> (Vec<Sample>, Vec<Option<RegisterUse>>) {
     let mut groups: BTreeMap<Workload, Vec<&Example>> = BTreeMap::new();
     for example in examples {
@@ -242,7 +242,7 @@ fn samples<'a>(examples: impl Iterator<Item = &'a Example>) -> (Vec<Sample>, Vec
 
 #[cfg(test)]
 impl Learner {
-    /// With the model that is ours, and the usual policy.
+    /// Returns a learner with the default model and parameters.
     pub(crate) fn with_xgb(target: Target) -> Self {
         let model = Box::new(autotune_cost_model::XgbModel::for_target(&target));
         Self::new(target, model, LearningParams::default())
@@ -261,7 +261,7 @@ mod tests {
         let texts = ["matmul:m=8,n=8,k=8", "matmul:m=8,n=8,k=9", "matmul:m=8,n=8,k=64", "conv2d:c=8,h=8,w=8,o=8,k=1"];
         let [own, near, far, foreign] = texts.map(|text| text.parse::<Workload>().unwrap());
         let mut records = Vec::new();
-        // The foreign one's are the latest, the far one's the most.
+        // The unrelated workload has the latest records, the distant one the most.
         for (workload, secs) in [(&own, 0..3), (&near, 0..70), (&far, 100..250), (&foreign, 1000..1070)] {
             let first = record(workload, &target, Phase::Search, 0.0, 0);
             records.extend(secs.rev().map(|secs: u32| {

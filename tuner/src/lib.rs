@@ -1,8 +1,8 @@
-//! Learned-cost-model autotuner for tensor programs: for one operator on one device it measures a
-//! few hundred of millions of equivalent loop nests, learns from them which are fast, and keeps the
-//! best.
+//! Autotuner for tensor programs with a learned cost model. For an operator on a device it measures
+//! a few hundred of millions of equivalent loop nests, learns from them to predict which are fast,
+//! and stores the best.
 //!
-//! Tune, and look up what was found:
+//! Tune a workload, then look up the result:
 //!
 //! ```no_run
 //! use autotune::{Query, Target, Task, Tuner, TuningDb, Workload};
@@ -19,12 +19,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A task's searcher proposes a batch, the measurer measures it, every result is appended to the
-//! database at once, the cost model is refitted on all records of the target, and the scheduler
-//! picks the task with the most to gain. On a GPU the next batch is proposed and built while the
-//! last one runs. At the end the best few of each task are raced against its default.
+//! The searcher of a task proposes a batch of candidates and the measurer measures them. Every
+//! result is appended to the database immediately, and the cost model is refitted on the target's
+//! records. The scheduler then picks the task with the largest expected gain. On a GPU the next
+//! batch is proposed and built while the last one runs. At the end the best few schedules of each
+//! task are raced against its default.
 //!
-//! # Parts from outside
+//! # Custom parts
 //!
 //! | part | trait | given to | tests |
 //! |---|---|---|---|
@@ -32,28 +33,29 @@
 //! | cost model | [`CostModel`](autotune_cost_model::CostModel) | [`Tuner::cost_model`] | [`contract::cost_model`] |
 //! | measurer | [`Measurer`](autotune_measure::Measurer) | [`Tuner::measurer`] | [`contract::measurer`] |
 //!
-//! The example `custom_search` brings a searcher and a cost model. Where ours suit but for a
-//! number, [`TuneParams`] and the parameters of the searchers ([`search::AnnealingParams`]) have
-//! it.
+//! The example `custom_search` has a custom searcher and cost model. Numeric parameters of the
+//! built-in ones are in [`TuneParams`] and the searchers' own parameters
+//! ([`search::AnnealingParams`]).
 //!
 //! # Files
 //!
-//! Each uses only those above it.
+//! A file uses only files above it.
 //!
-//! | file | what it owns |
+//! | file | contents |
 //! |---|---|
-//! | `network`, `support`, `cancel`, `worker` | what is tuned; whether a target can compute and measure it; ending a run; the worker program |
-//! | `params`, `settings`, `error` | policy, limits, why a run cannot go on |
-//! | `time`, `report`, `observer` | what a run tells: data |
-//! | `search` | searchers: propose configs |
-//! | `featurizer`, `ranker`, `learner` | from configs to features, from features to scores, from results to a fitted model |
-//! | `held_out` | what a model says of records that it was not fitted on |
-//! | `standing`, `recorder`, `race` | where a task stands; appending to the database; the final race |
-//! | `scheduler`, `task`, `planner` | which task gets the next trials; one task's state; the next batch |
-//! | `session`, `bench` | the tuning loop; measuring winners again |
+//! | `network` | workloads to tune |
+//! | `support`, `cancel`, `worker` | supported workloads; cancellation; the worker program |
+//! | `params`, `settings`, `error` | policy; limits; errors that end a run |
+//! | `time`, `report`, `observer` | results and progress of a run, as data |
+//! | `search` | searchers, which propose configs |
+//! | `featurizer`, `ranker` | features of configs; scores from features |
+//! | `learner`, `held_out` | training of the model; predictions for held-out records |
+//! | `standing`, `recorder`, `race` | best result of a task; storing results; the final race |
+//! | `scheduler`, `task`, `planner` | choice of the next task; state of a task; the next batch |
+//! | `session`, `bench` | the tuning loop; repeated measurement of the best schedules |
 //! | `local`, `tuner` | this machine's device; [`Tuner`] |
-//! | `on_miss` | [`tune_within`]: tuning what a program that deploys misses |
-//! | `contract` | tests for parts from outside |
+//! | `on_miss` | [`tune_within`]: tuning on a look-up miss during deployment |
+//! | `contract` | contract tests for custom parts |
 
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/extending.md")]
@@ -89,7 +91,8 @@ mod time;
 mod tuner;
 mod worker;
 
-// All that a program needs to tune a workload and to deploy it, and the crates that have the rest.
+// Re-exports of everything that a program needs to tune and deploy a workload, and of the
+// underlying crates.
 pub use autotune_codegen as codegen;
 pub use autotune_cost_model as cost_model;
 pub use autotune_db as db;

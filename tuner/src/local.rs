@@ -1,4 +1,4 @@
-//! This machine, to measure on.
+//! Measuring on this machine.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::cancel::Cancel;
 use crate::settings::Setup;
 use crate::worker::worker_command;
 
-/// This machine's device for a target: what measures on it, and what is to be known of it.
+/// Device of this machine for a target: a measurer, and facts that reports and records need.
 pub struct LocalDevice {
-    /// In a worker process, started from the program that [`worker_command`] finds.
+    /// Measurer with a worker process, started from the program that [`worker_command`] finds.
     pub measurer: WorkerMeasurer,
-    /// What the device can do at most; why it is not known, if it could not be measured.
+    /// Measured peak rates of the device, or the reason that they could not be measured.
     pub ceilings: Result<Ceilings, MeasureError>,
-    /// Its name, and how kernels are timed on it.
+    /// Name of the device, and timing options.
     pub setup: Setup,
 }
 
 impl LocalDevice {
-    /// Opens the device for such workloads, which must fit its memory. Code for CPUs is made by
-    /// `backend`; what is being measured is given up when `cancel` [says so](Cancel::is_due).
+    /// Opens the device. Fails if a workload does not fit its memory. CPU code is made by
+    /// `backend`. The current measurement is interrupted when `cancel` [is due](Cancel::is_due).
     pub fn open(
         target: &Target,
         workloads: &[Workload],
@@ -33,7 +33,7 @@ impl LocalDevice {
         cancel: &Cancel,
     ) -> Result<Self, MeasureError> {
         let timing = TimingOptions::for_target(target);
-        // Plain numbers: there is nothing that cannot be written.
+        // The options are plain numbers, which can always be serialised.
         let harness = serde_json::to_string(&timing).unwrap_or_default();
         let options = MeasureOptions { backend, timing, ..MeasureOptions::default() };
         let mut measurer = WorkerMeasurer::with(worker_command()?, options)?;
@@ -47,8 +47,8 @@ impl LocalDevice {
     }
 }
 
-/// The name of this machine's device for a target: of a CPU as Linux has it, of a GPU as its driver
-/// does.
+/// Returns the name of this machine's device for a target: of a CPU as Linux reports it, of a GPU
+/// as its driver does.
 pub fn device_name(target: &Target) -> Option<String> {
     let Some(gpu) = target.gpu() else {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok()?;

@@ -2,40 +2,40 @@
 
 use autotune_workloads::Workload;
 
-/// One workload to be tuned, and how often its network runs it.
+/// Workload to tune, and how often its network runs it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
     /// Short name, unique within the network (`C2`, `dense`).
     pub name: String,
-    /// What it computes.
+    /// Workload that the task computes.
     pub workload: Workload,
-    /// Occurrences in the network; see [`Network::resnet18`] for the one task with none.
+    /// Number of occurrences in the network. [`Network::resnet18`] has one task with 0.
     pub count: usize,
 }
 
 impl Task {
-    /// A workload by itself, occurring once.
+    /// Returns a task for a single workload that occurs once.
     pub fn single(workload: Workload) -> Self {
         Self { name: workload.operator().kind().name.into(), workload, count: 1 }
     }
 
-    /// Weight of the task's time in what is minimised: its count, and 1 for a task that the network
-    /// lists but never runs.
+    /// Returns the factor of the task's time in the objective: its count, or 1 for a task that the
+    /// network lists but never runs.
     pub fn weight(&self) -> f64 {
         self.count.max(1) as f64
     }
 }
 
-/// A neural network as far as tuning cares: its distinct workloads.
+/// Neural network as seen by tuning: its distinct workloads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
-    /// What it is called in reports.
+    /// Name of the network in reports.
     pub name: String,
     /// Distinct workloads in the order in which they first run.
     pub tasks: Vec<Task>,
 }
 
-/// ResNet-18 at batch 1 with batch normalisation folded: name, occurrences, workload.
+/// ResNet-18 at batch size 1 with folded batch normalisation: name, occurrences, workload.
 const RESNET18: [(&str, usize, &str); 13] = [
     ("C1", 1, "conv2d:c=3,h=224,w=224,o=64,k=7,s=2,p=3,bias,act=relu"),
     ("C2", 4, "conv2d:c=64,h=56,w=56,o=64,k=3,p=1,bias,act=relu"),
@@ -53,27 +53,28 @@ const RESNET18: [(&str, usize, &str); 13] = [
 ];
 
 impl Network {
-    /// The same network with no workload cold ([`Workload::is_cold`]).
+    /// Returns the network with all workloads measured with warm caches, not
+    /// [uncached](Workload::is_cold).
     pub fn warm(mut self) -> Self {
         self.tasks.iter_mut().for_each(|task| task.workload = task.workload.with_cold(false));
         self
     }
 
-    /// The tasks' workloads.
+    /// Returns the workloads of the tasks.
     pub fn workloads(&self) -> Vec<Workload> {
         self.tasks.iter().map(|task| task.workload.clone()).collect()
     }
 
-    /// ResNet-18 (He et al., 2016) for inference at batch 1 and 224x224: the twelve convolution
-    /// shapes of the AutoTVM paper's Table 1 and the classifier, 20 convolutions and one matrix
-    /// product in all.
+    /// Returns ResNet-18 (He et al., 2016) for inference at batch size 1 and 224x224 pixels. Its
+    /// tasks are the twelve convolution shapes of Table 1 of the AutoTVM paper and the classifier:
+    /// 20 convolutions and one matrix product in all.
     ///
     /// Batch normalisation is folded into a bias. A shape that occurs with different epilogues is
-    /// one task, with the epilogue of most of its occurrences, and bias + ReLU where they are as
-    /// many. The first convolution of a basic block carries bias + ReLU, the second bias +
-    /// residual + ReLU, a projection shortcut bias alone. C3, the projection shortcut of the first
-    /// stage, is in the paper's table but not in the published network, whose first stage keeps its
-    /// width: its count is 0, and it is tuned as if it ran once.
+    /// one task with the most frequent epilogue; ties go to bias + ReLU. The first convolution of a
+    /// basic block has bias + ReLU, the second bias + residual + ReLU, a projection shortcut only
+    /// bias. C3, the projection shortcut of the first stage, is in the paper's table but not in the
+    /// published network, whose first stage keeps its width. Its count is 0, and it is tuned as if
+    /// it ran once.
     pub fn resnet18() -> Self {
         let task = |&(name, count, text): &(&str, usize, &str)| {
             let workload = text.parse().ok()?;
@@ -100,7 +101,7 @@ mod tests {
     const RELU: Epilogue = Epilogue { activation: Activation::Relu, ..BIAS };
     const ADD_RELU: Epilogue = Epilogue { residual: true, ..RELU };
 
-    /// Every convolution of the network in the order in which it runs, written down from its
+    /// Returns every convolution of the network in execution order, independently derived from its
     /// definition.
     fn graph() -> Vec<Workload> {
         let conv = |c, hw, o, k, s, epilogue| {
@@ -119,6 +120,7 @@ mod tests {
             };
             Workload::new(conv).unwrap().with_epilogue(epilogue)
         };
+
         let mut convs = vec![conv(3, 224, 64, 7, 2, RELU)];
         let (mut c, mut hw) = (64, 56);
         for o in [64, 128, 256, 512] {

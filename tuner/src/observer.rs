@@ -1,4 +1,4 @@
-//! What a run tells while it goes on.
+//! Progress events of a run.
 
 use autotune_measure::MeasureError;
 use autotune_measurement::Measurement;
@@ -6,41 +6,41 @@ use autotune_measurement::Measurement;
 use crate::network::Task;
 use crate::report::Retired;
 
-/// Something that happened during a run. Tasks are named by their position.
+/// Event during a run. Tasks are identified by their position.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum Event<'a> {
-    /// The run begins.
+    /// The run starts with these tasks.
     Started {
         tasks: &'a [Task],
         /// Trials of earlier runs, per task.
         resumed: Vec<usize>,
-        /// Trials in total when the run is over, those of earlier runs included; `None` if there is
-        /// no limit.
+        /// Total number of trials at the end of the run, including those of earlier runs; `None` if
+        /// there is no limit.
         trials: Option<usize>,
     },
-    /// A candidate was measured and its record is in the database.
+    /// A candidate was measured, and its record is in the database.
     Measured {
         task: usize,
         measurement: &'a Measurement,
-        /// The task's best run time so far; infinite if nothing ran.
+        /// Best seconds per run of the task so far; infinite if no candidate ran.
         best_secs: f64,
     },
     /// A task gets no more trials.
     Retired { task: usize, why: &'a Retired },
-    /// The best of a task are about to be raced against its default.
+    /// The best schedules of a task are about to be raced against its default.
     Racing { task: usize },
-    /// The race of a task came to nothing: its times, if it has any, were taken one by one.
+    /// The race of a task failed. Its times, if any, were measured without interleaving.
     RaceFailed { task: usize, why: &'a MeasureError },
 }
 
-/// Follows a run.
+/// Receiver of progress events of a run.
 pub trait Observer {
-    /// Takes note of something that happened.
+    /// Handles one event of the run.
     fn event(&mut self, event: &Event<'_>);
 }
 
-/// Takes note of nothing.
+/// Observer that ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

@@ -1,4 +1,4 @@
-//! Tuning what a program that deploys misses.
+//! Tuning on a look-up miss during deployment.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::error::TuneError;
 use crate::network::Task;
 use crate::tuner::Tuner;
 
-/// Returns a function for [`TuneOnMiss::into`](crate::TuneOnMiss::into) that tunes a workload by
-/// `trials` measurements, those of earlier runs included, within `time_budget` of wall-clock time,
-/// the final race included; `None` is no limit.
+/// Returns a function for [`TuneOnMiss::into`](crate::TuneOnMiss::into) that tunes a workload. It
+/// uses at most `trials` measurements, including those of earlier runs, and `time_budget` of
+/// wall-clock time, including the final race; `None` means no limit.
 ///
 /// ```no_run
 /// use std::time::Duration;

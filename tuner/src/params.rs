@@ -1,49 +1,48 @@
-//! The policy of a run: what it does where nothing else decides. The defaults are what the results
-//! in `examples/results` were made with.
+//! Policy parameters of a run. The results in `examples/results` were made with the defaults.
 
 use std::time::Duration;
 
 use autotune_deploy::PredictParams;
 
-/// The policy of a run. Searchers have parameters of their own.
+/// Policy of a run. Searchers have parameters of their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TuneParams {
-    /// Trials per task after which a run without any limit of its own is planned to end: batches
-    /// are sized for that.
+    /// Expected trials per task of a run without a trial limit, from which batch sizes follow.
     pub trials_per_task: usize,
-    /// Configs of a task that are measured first because records from elsewhere claim that they are
+    /// Number of a task's configs that are measured first because untrusted records report them as
     /// the fastest.
     pub claims: usize,
-    /// Workloads of the database from which schedules are carried over to a task: the nearest.
+    /// Number of nearest workloads in the database from which schedules are transferred to a task.
     pub neighbors: usize,
-    /// Part of the floor of a task's run time, which is measured, that a time from elsewhere may go
-    /// below and still teach the model.
+    /// Fraction of a task's roofline bound below which an untrusted time is not credible and does
+    /// not teach the model.
     pub credible_share: f64,
-    /// Share of the time budget after which tasks begin with what is predicted in a hurry
+    /// Share of the time budget after which tasks start with the fast prediction
     /// ([`PredictParams::QUICK`]).
     pub start_share: f64,
-    /// Share of the time budget that the search may use at most; the rest is for the final races.
+    /// Largest share of the time budget for the search; the rest is for the final races.
     pub search_share: f64,
-    /// Share that it may use however many tasks there are to race ([`RaceParams::task_secs`]).
+    /// Share of the time budget that the search gets in any case, however many tasks have to race
+    /// ([`RaceParams::task_secs`]).
     pub least_search_share: f64,
-    /// How long behind the end of the time budget the untuned schedules of tasks are still measured
-    /// of which nothing is known yet.
+    /// Time after the end of the time budget during which default schedules of tasks without any
+    /// measurement are still measured.
     pub needed_overrun: Duration,
-    /// How much longer than its share of the time budget a search may wait for the measurement in
-    /// progress.
+    /// Time by which a search may exceed its share of the time budget to wait for the current
+    /// measurement.
     pub grace: Duration,
-    /// Whether what is known of other workloads is used: records of tasks that are not tuned in
-    /// this run, the pretrained model and the portfolio that ship for the target.
+    /// True to use knowledge of other workloads: records of tasks not tuned in this run, and the
+    /// pretrained model and the portfolio for the target.
     pub transfer: bool,
-    /// How what ships chooses the schedule that a task begins with; `None` does without it: the
-    /// best-scored of what is carried over from records of other workloads, and where there are
-    /// none that of the fixed rule.
+    /// Parameters of predicting the schedule with which a task starts, by the pretrained model.
+    /// With `None` it is the best-scored schedule transferred from records of other workloads, or,
+    /// without such records, that of a fixed rule.
     pub prediction: Option<PredictParams>,
-    /// What the cost model learns from, and when.
+    /// Training of the cost model.
     pub learning: LearningParams,
-    /// Which task gets the next trials.
+    /// Distribution of trials among the tasks.
     pub scheduling: SchedulingParams,
-    /// The final race.
+    /// Parameters of the final race.
     pub race: RaceParams,
 }
 
@@ -69,43 +68,41 @@ impl Default for TuneParams {
 }
 
 impl TuneParams {
-    /// How the untuned schedules of a run are predicted; `None` if the fixed rule picks them.
+    /// Returns the parameters of predicting default schedules; `None` if a fixed rule picks them.
     pub(crate) fn predicts_by(&self) -> Option<PredictParams> {
         self.prediction.filter(|_| self.transfer)
     }
 }
 
-/// What the cost model learns from, when, and how far it is believed.
+/// Parameters of training the cost model and of using its scores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LearningParams {
-    /// Samples that a model is fitted on at most: the latest.
+    /// Most samples on which a model is fitted: the latest.
     pub samples: usize,
-    /// Records of workloads that a run does not tune, learnt from at most: of those with the
-    /// nearest shapes first.
+    /// Most records of workloads that the run does not tune; those with the nearest shapes first.
     pub history: usize,
-    /// Of each such workload this number of records is learnt from before more of any.
+    /// Number of records taken from each such workload before more are taken from any.
     pub history_of_each: usize,
-    /// Samples without which there is no model.
+    /// Least number of samples for fitting a model.
     pub first_fit: usize,
-    /// Samples of a run's own from which on they correct what records of other workloads taught; as
-    /// many trials are in the first batch that goes by those, at most: it tells how far they are to
-    /// be believed.
+    /// Number of a run's own samples from which on they correct a model pretrained on other
+    /// workloads. The first batch that relies on such a model has at most as many trials, because
+    /// it shows how far the model can be trusted.
     pub first_correction: usize,
-    /// The model is refitted once the samples have grown by one in this many, so that fitting stays
-    /// a small share of the time however many there are.
+    /// The model is refitted when the number of samples has grown by one in this many, so that
+    /// fitting remains a small share of the time.
     pub refit_one_in: usize,
-    /// One sample in this many is held out to judge the model in the end.
+    /// One sample in this many is held out to evaluate the model at the end.
     pub hold_out_one_in: usize,
-    /// Share of a batch to be drawn at random, whatever the scores say.
+    /// Share of a batch that is drawn at random, independent of the scores.
     pub explore: f64,
-    /// The same as long as there is only the analytic estimate to go by, which a model must be able
-    /// to contradict.
+    /// Share drawn at random while the scores are only analytic estimates, so that the model gets
+    /// samples that contradict them.
     pub explore_untaught: f64,
-    /// Kernels that a compiler must have told of before it is predicted what registers it gives to
-    /// others.
+    /// Number of compiled kernels with known registers from which on those of other kernels are
+    /// predicted.
     pub registers_first_fit: usize,
-    /// Bytes of a thread's spills, stored and loaded, from which on a kernel is not worth
-    /// compiling.
+    /// Bytes of spill stores and loads per thread from which on a kernel is not worth compiling.
     pub max_spill_bytes: f32,
 }
 
@@ -127,23 +124,22 @@ impl Default for LearningParams {
     }
 }
 
-/// Which task gets the next batch of trials, and when a task gains nothing any more.
+/// Parameters of distributing trials among tasks, and of detecting plateaus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SchedulingParams {
     /// Smallest and largest number of trials in a batch.
     pub batch_trials: [usize; 2],
-    /// Batches over which the recent gain of a task is taken.
+    /// Number of batches over which the recent gain of a task is computed.
     pub window_batches: usize,
-    /// Weight of the recent gain against the expected one: 0 to 1.
+    /// Weight of the recent gain relative to the expected one, 0 to 1.
     pub recent_weight: f64,
-    /// Trials without gain after which a task is on a plateau, and half as much is expected of
-    /// more.
+    /// Trials without gain after which a task is on a plateau, and after which the expected gain is
+    /// halved.
     pub patience: usize,
-    /// A task is on a plateau if its last `patience` trials lowered its best time by less than this
-    /// share.
+    /// Least relative improvement within `patience` trials; a task with less is on a plateau.
     pub plateau_gain: f64,
-    /// Share of its best time that a task may always save: floors are the ceilings of one
-    /// algorithm, some of whose work can be left out.
+    /// Share of its best time that a task may always be expected to save: its floor is that of one
+    /// algorithm, some of whose work may be avoidable.
     pub optimism: f64,
 }
 
@@ -160,34 +156,35 @@ impl Default for SchedulingParams {
     }
 }
 
-/// The final race of a task: who takes part, for how long, and when it is run again.
+/// Parameters of the final race of a task: participants, duration and repetition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RaceParams {
-    /// Configs that race against the default, besides the best so far: many, because of many
-    /// configs that were measured, those that seem the fastest are also those that were lucky.
+    /// Number of configs that race against the default, in addition to the best so far. There are
+    /// many, because the fastest of many single measurements are partly lucky.
     pub racers: usize,
-    /// Configs that race again, besides the default, if a race was disturbed: the winner of an
-    /// earlier one, and the fastest.
+    /// Number of configs that race again, in addition to the default, after a disturbed race: the
+    /// winner of an earlier race, and the fastest.
     pub finalists: usize,
-    /// Races, at most: one that was disturbed is run again.
+    /// Most attempts: a disturbed race is repeated.
     pub attempts: usize,
-    /// Times the fastest known that the fastest racer takes when the machine is disturbed.
+    /// Factor by which the fastest racer is slower than the fastest known time when the race counts
+    /// as disturbed.
     pub disturbed: f64,
-    /// Seconds that the race of a task's best against its default takes, about: so many of the time
-    /// budget are kept for each task.
+    /// Approximate seconds that a race of a task's best against its default takes, which are
+    /// reserved in the time budget for each task.
     pub task_secs: f64,
-    /// Part of the time budget by which tasks may still race behind its end, their best against
-    /// their default. What has not raced by then keeps the times of the search.
+    /// Share of the time budget by which races of a task's best against its default may exceed it.
+    /// Tasks that have not raced by then keep the times of the search.
     pub late_share: f64,
-    /// Seconds that the rounds of a race may take at least, and at most. Where less is left of the
-    /// time budget, only the best and the default race.
+    /// Least and most seconds for the rounds of a race. If less is left of the time budget, only
+    /// the best and the default race.
     pub budget_secs: [f64; 2],
-    /// Times its budget within which a race that was disturbed is run again.
+    /// Multiple of its budget within which a disturbed race is repeated.
     pub again_within: f64,
-    /// Runs of a racer, at least: loading and checking it, and its rounds.
+    /// Least number of runs per racer: loading, checking, and its rounds.
     pub runs_of_racer: f64,
-    /// Where the time budget ends a run, a race may take this multiple of its own budget, and these
-    /// seconds on top: loading and checking kernels, of which some may be slow.
+    /// Multiple of a race's own budget, and additional seconds, that it may take when the time
+    /// budget ends a run. They cover loading and checking kernels, some of which may be slow.
     pub overrun: (f64, f64),
 }
 
@@ -200,7 +197,7 @@ impl Default for RaceParams {
             disturbed: 1.08,
             task_secs: 0.15,
             late_share: 0.1,
-            // The rounds of a dozen kernels of a millisecond.
+            // Enough for the rounds of a dozen kernels of a millisecond.
             budget_secs: [0.35, 10.0],
             again_within: 2.0,
             runs_of_racer: 8.0,

@@ -1,4 +1,4 @@
-//! What to measure next: the tasks, the model, and the batches that are proposed.
+//! Planning of a run: state of the tasks, the model, and the batches to measure next.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,33 +15,33 @@ use crate::settings::Settings;
 use crate::task::TaskState;
 use crate::time::Planned;
 
-/// A candidate that was proposed and has not been measured yet.
+/// Candidate that was proposed and has not been measured yet.
 pub(crate) struct Proposal {
     pub(crate) task: usize,
     pub(crate) candidate: Candidate,
     pub(crate) planned: Planned,
-    /// True if it is measured however late it is.
+    /// True if it is to be measured even after the time budget.
     pub(crate) is_needed: bool,
 }
 
-/// What goes from the planner to whoever measures and back. They may be in different threads.
+/// Queue between the planner and the measurer, which may run in different threads.
 #[derive(Default)]
 pub(crate) struct WorkQueue(Mutex<Work>);
 
 #[derive(Default)]
 pub(crate) struct Work {
-    /// By their positions among all that were proposed.
+    /// Proposals by their positions among all candidates proposed so far.
     pub(crate) proposals: BTreeMap<usize, Proposal>,
-    /// Candidates that were proposed so far.
+    /// Number of candidates proposed so far.
     proposed: usize,
-    /// Task, candidate and what came out, in the order in which that was known.
+    /// Task, candidate and measurement, in order of arrival.
     pub(crate) results: Vec<(usize, Candidate, Measurement)>,
-    /// Tasks that get no more trials, until they are announced.
+    /// Tasks that get no more trials and were not announced yet.
     pub(crate) retired: Vec<(usize, Retired)>,
 }
 
 impl Work {
-    /// Adds proposals behind all others.
+    /// Appends proposals to the queue.
     fn propose(&mut self, proposals: impl IntoIterator<Item = Proposal>) {
         for proposal in proposals {
             self.proposals.insert(self.proposed, proposal);
@@ -49,7 +49,7 @@ impl Work {
         }
     }
 
-    /// True if something is measured however late it is.
+    /// Returns true if a proposal is to be measured even after the time budget.
     pub(crate) fn is_needed(&self) -> bool {
         self.proposals.values().any(|proposal| proposal.is_needed)
     }
@@ -61,15 +61,15 @@ impl WorkQueue {
     }
 }
 
-/// Learns from results and proposes batches. What is proposed counts as a trial until the end of
-/// the search and is not proposed again, though its result may come later.
+/// Learns from results and proposes batches. A proposed candidate counts as a trial until the end
+/// of the search and is not proposed again, even while its result is pending.
 pub(crate) struct Planner<'a> {
     pub(crate) tasks: Vec<TaskState>,
-    /// Learns if a searcher uses scores.
+    /// Model; it is trained only if a searcher uses scores.
     pub(crate) learner: Learner,
-    /// Why it proposes nothing any more.
+    /// Error because of which no more batches are proposed.
     pub(crate) error: Option<ModelError>,
-    /// When it planned last, a batch or none.
+    /// Times of the last planning, even if it gave no batch.
     pub(crate) last: Option<Planned>,
     uses_scores: bool,
     settings: &'a Settings,
@@ -79,7 +79,7 @@ pub(crate) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// A planner of a run that began at `start`, with batches of that many trials.
+    /// Returns a planner of a run that began at `start`, with batches of `batch` trials.
     pub(crate) fn new(
         settings: &'a Settings,
         tasks: Vec<TaskState>,
@@ -92,7 +92,7 @@ impl<'a> Planner<'a> {
         Self { tasks, learner, uses_scores, error: None, last: None, settings, first_cost, batch, start }
     }
 
-    /// The limit that ends the search now, if one does; trials in flight count as made.
+    /// Returns the limit that ends the search now, if any; pending trials count as made.
     pub(crate) fn limit_reached(&self) -> Option<Stop> {
         if self.settings.cancel.is_cancelled() {
             Some(Stop::Cancelled)
@@ -105,13 +105,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Trials that may still be proposed; `None` if there is no limit.
+    /// Returns the number of trials that may still be proposed; `None` if there is no limit.
     fn trials_left(&self) -> Option<usize> {
         let trials = |task: &TaskState| task.trials() + task.progress.in_flight;
         Some(self.settings.trials?.saturating_sub(self.tasks.iter().map(trials).sum()))
     }
 
-    /// Learns from the results in the queue and proposes the next batch; none at the end of the
+    /// Learns from the results in the queue and proposes the next batch; empty at the end of the
     /// search.
     pub(crate) fn next_batch(&mut self, queue: &WorkQueue) -> Vec<Candidate> {
         let begun = Instant::now();
@@ -133,8 +133,8 @@ impl<'a> Planner<'a> {
         candidates
     }
 
-    /// Where time is limited, the untuned schedules of tasks of which nothing was tried yet, those
-    /// with the most work first: whatever else there is time for, these are needed.
+    /// Returns, under a time budget, the default schedules of tasks without any trial, those with
+    /// the most work first. They are measured even if there is no time for anything else.
     fn needed(&mut self) -> Vec<(usize, Candidate)> {
         if self.settings.time_budget.is_none() || self.settings.cancel.is_cancelled() {
             return Vec::new();
@@ -146,8 +146,8 @@ impl<'a> Planner<'a> {
         fresh.into_iter().filter_map(|task| Some((task, self.tasks[task].ask_untuned()?))).collect()
     }
 
-    /// Hands the results in the queue to the searchers and the model. A task of which nothing has
-    /// run in a whole batch retires.
+    /// Passes the results in the queue to the searchers and the model. A task of which no candidate
+    /// of a whole batch ran is retired.
     fn learn(&mut self, queue: &WorkQueue) -> Result<(), ModelError> {
         let results = std::mem::take(&mut queue.lock().results);
         for of_task in results.chunk_by(|a, b| a.0 == b.0) {
@@ -166,8 +166,7 @@ impl<'a> Planner<'a> {
         if self.uses_scores { self.learner.refit() } else { Ok(()) }
     }
 
-    /// Takes in what is left in the queue when nothing more is measured, and forgets what is still
-    /// in flight.
+    /// Learns from the remaining results when measuring has ended, and drops pending proposals.
     pub(crate) fn conclude(&mut self, queue: &WorkQueue) -> Result<(), ModelError> {
         self.learn(queue)?;
         queue.lock().proposals.clear();
@@ -181,8 +180,9 @@ impl<'a> Planner<'a> {
         self.error.take().map_or(Ok(()), Err)
     }
 
-    /// The next batch of the task with the most to gain, within the trials that are left. Who gives
-    /// trials or time gets them used; without any limit, plateaus end the run.
+    /// Proposes the next batch of the task with the largest expected gain, within the trial limit.
+    /// With a limit on trials or time the search uses it up; without, it ends when all tasks are on
+    /// a plateau.
     fn propose(&mut self, queue: &WorkQueue) -> Vec<(usize, Candidate)> {
         let limited = self.settings.trials.is_some() || self.settings.time_budget.is_some();
         while self.limit_reached().is_none() {

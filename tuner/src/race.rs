@@ -1,4 +1,4 @@
-//! The final race of the best few configs of a task against its default.
+//! Final race of the best few configs of a task against its default.
 
 use std::time::Instant;
 
@@ -12,13 +12,14 @@ use crate::error::TuneError;
 use crate::params::RaceParams;
 use crate::recorder::{Recorder, since_1970};
 
-/// Races the default of a task, its best, the winner of its last race and up to `more` others, the
-/// best in other layouts and fast ones, as many as `budget_secs` allow, interleaved, and appends
-/// the results. The fastest of the race is the best from then on, be it the default. A race in
-/// which the fastest is much slower than it was before is run again, as long as there is time.
+/// Races a task's schedules with interleaved timing and appends the results. The racers are the
+/// default, the winner of the last race, the best, and up to `more` others as `budget_secs` allows:
+/// the best in other layouts, and fast ones. The fastest racer is the best from then on, even if it
+/// is the default. A race whose fastest racer is much slower than it was before is repeated while
+/// there is time.
 ///
-/// Times of candidates that could not be timed in turns are appended as those of a search, and the
-/// error says why.
+/// Times of candidates that could not be interleaved are appended as those of a search, and the
+/// returned error has the reason.
 pub(crate) fn race(
     recorder: &Recorder<'_>,
     space: &ScheduleSpace,
@@ -55,10 +56,10 @@ pub(crate) fn race(
     Ok(recorder.flush()?)
 }
 
-/// Who takes part in a race.
+/// Participants of a race.
 struct Field {
     candidates: Vec<Candidate>,
-    /// How many of the first are in every race that follows, too.
+    /// Number of leading candidates that stay in all repetitions of the race.
     stay: usize,
 }
 
@@ -82,6 +83,7 @@ impl Field {
             candidates.extend((!is_in).then(proven).flatten());
             candidates.len()
         };
+
         let stay = last_winner(records).map_or(1, |winner| enter(&winner.config));
 
         let best = recorder.db.best(workload, &key, &fits)?.map(|best| best.record);
@@ -91,7 +93,7 @@ impl Field {
         let entered = best.iter().map(|record| enter(&record.config)).last().unwrap_or(stay);
         let more = more.min((affordable as usize).saturating_sub(entered));
         let top = recorder.db.top(workload, &key, more, &fits)?;
-        // Who runs a network may want the best in another layout, which a search may have hardly
+        // A network may need the best schedule in another layout, which the search may hardly have
         // tried.
         let mut others = top.first().map(|record| space.in_other_layouts(&record.config)).unwrap_or_default();
         others.truncate(more / 2);
@@ -103,7 +105,8 @@ impl Field {
     }
 }
 
-/// The fastest of the last race. Since then many may have seemed faster that were only lucky.
+/// Returns the fastest racer of the last race. It must race again, because many that seemed faster
+/// since then were only lucky.
 fn last_winner(records: &[TuningRecord]) -> Option<&TuningRecord> {
     let raced = |record: &&TuningRecord| matches!(record.phase, Phase::Race { .. });
     let last = records.iter().rfind(raced)?.phase;
@@ -112,20 +115,20 @@ fn last_winner(records: &[TuningRecord]) -> Option<&TuningRecord> {
     timed.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(record, _)| record)
 }
 
-/// The fastest that a config was measured at.
+/// Returns the fastest time measured for a config.
 fn fastest_secs(records: &[TuningRecord], config: &Config) -> Option<f64> {
     let own = records.iter().filter(|r| r.config == *config).filter_map(|r| r.measurement.run_secs());
     own.min_by(f64::total_cmp)
 }
 
-/// True if the fastest racer is much slower than the fastest of them was before: something else had
-/// the machine.
+/// Returns true if the fastest racer is much slower than the fastest of the racers was before, so
+/// that other programs probably used the machine.
 fn is_disturbed(measurements: &[Measurement], least_secs: Option<f64>, params: &RaceParams) -> bool {
     let now_secs = measurements.iter().filter_map(Measurement::run_secs).reduce(f64::min);
     now_secs.zip(least_secs).is_some_and(|(now, least)| now > params.disturbed * least)
 }
 
-/// The first ones, as many as stay, and the fastest of the others.
+/// Returns the first `stay` candidates and the fastest of the others.
 fn finalists(
     candidates: Vec<Candidate>,
     measurements: &[Measurement],
@@ -140,7 +143,7 @@ fn finalists(
     candidates.into_iter().enumerate().filter_map(goes_on).collect()
 }
 
-/// True if nothing was measured of the task since its last race.
+/// Returns true if the task's last measurement was a race.
 pub(crate) fn is_settled(recorder: &Recorder<'_>, workload: &Workload) -> Result<bool, DbError> {
     let last = recorder.measured(workload)?.pop();
     Ok(last.is_some_and(|record| matches!(record.phase, Phase::Race { .. })))
@@ -192,10 +195,10 @@ mod tests {
         let all = || (0..race.len()).map(candidate).collect::<Vec<_>>();
         let kept = finalists(all(), &race, 1, &params);
         let odd: Vec<bool> = kept.iter().map(|candidate| candidate.workload().is_exact()).collect();
-        // Numbers 0, 2, 4, 5 and 6.
+        // Indices 0, 2, 4, 5 and 6 remain.
         assert_eq!(odd, [false, false, false, true, false]);
         assert_eq!(finalists(kept, &race[..5], 1, &params).len(), 5);
-        // Numbers 0, 1, 2, 4 and 5: who won before stays, however slow it was now.
+        // Indices 0, 1, 2, 4 and 5 remain: the previous winner stays, however slow it was.
         let kept: Vec<bool> =
             finalists(all(), &race, 2, &params).iter().map(|candidate| candidate.workload().is_exact()).collect();
         assert_eq!(kept, [false, true, false, false, true]);

@@ -1,4 +1,4 @@
-//! From features to scores.
+//! Computation of scores from features.
 
 use autotune_cost_model::{CostModel, ModelError, RegisterModel, RegisterUse, Sample, features};
 use autotune_ir::Target;
@@ -6,9 +6,9 @@ use ndarray::{Array2, ArrayView2};
 
 use crate::params::LearningParams;
 
-/// The cost model, and for GPUs a model of the compiler before it. Registers and spills are among
-/// the features that the cost model learns from, those that the compiler told, and predicts from,
-/// those that are expected of kernels that are not compiled yet.
+/// Cost model, and for GPUs a model that predicts the compiler's register allocation. Registers and
+/// spills are features of the cost model: training uses those that the compiler reported,
+/// prediction uses expected ones for kernels that are not compiled yet.
 pub(crate) struct Ranker {
     target: Target,
     registers: RegisterModel,
@@ -21,17 +21,19 @@ impl Ranker {
         Self { target, registers: RegisterModel::default(), model, params }
     }
 
-    /// The same, without what it knows of a compiler; the next fit replaces all else.
+    /// Returns the ranker with an untrained register model; the next fit replaces the cost model's
+    /// training.
     pub(crate) fn renewed(self) -> Self {
         Self { registers: RegisterModel::default(), ..self }
     }
 
-    /// True if it has learnt anything from measurements, here or before.
+    /// Returns true if the model has learned from measurements, in this run or by pretraining.
     pub(crate) fn is_taught(&self) -> bool {
         self.model.feature_count().is_some() || self.model.is_pretrained()
     }
 
-    /// Learns from kernels that a compiler told of what it makes of others, if they are enough.
+    /// Trains the register model on kernels for which a compiler reported registers, if there are
+    /// enough.
     pub(crate) fn fit_registers(&mut self, kernels: &[(&[f32], RegisterUse)]) -> Result<(), ModelError> {
         match self.target.gpu().filter(|_| kernels.len() >= self.params.registers_first_fit) {
             Some(gpu) => self.registers.fit(kernels, gpu),
@@ -39,14 +41,14 @@ impl Ranker {
         }
     }
 
-    /// Replaces what was learnt by what the samples teach, each with what a compiler told of it, if
-    /// one did.
+    /// Trains the model on samples, each with the register use that a compiler reported, if any.
+    /// Replaces earlier training except pretraining.
     pub(crate) fn fit(&mut self, mut samples: Vec<Sample>, told: &[Option<RegisterUse>]) -> Result<(), ModelError> {
         self.tell_registers(&mut samples, told);
         self.model.fit(&samples)
     }
 
-    /// Learns what is taken for granted from now on; `false` if the model cannot.
+    /// Pretrains the model on samples; returns `false` if it does not support that.
     pub(crate) fn pretrain(
         &mut self,
         mut samples: Vec<Sample>,
@@ -56,7 +58,7 @@ impl Ranker {
         self.model.pretrain(&samples)
     }
 
-    /// Puts into samples what the compiler told of them, or would tell.
+    /// Sets the register features of samples to the reported values, or else to the expected ones.
     fn tell_registers(&self, samples: &mut [Sample], told: &[Option<RegisterUse>]) {
         let rows: Vec<&[f32]> = samples.iter().map(|sample| &sample.features[..]).collect();
         let expected = self.expected(matrix(&rows).view());
@@ -64,8 +66,8 @@ impl Ranker {
         self.set(rows.zip(expected.iter().zip(told).map(|(&expected, told)| told.unwrap_or(expected))));
     }
 
-    /// The score of each row of features; `None` for a kernel that is expected to spill so much
-    /// that others are faster.
+    /// Returns the score of each row of features; `None` for a kernel that is expected to spill so
+    /// much that others are faster.
     pub(crate) fn score(&self, rows: &[&[f32]]) -> Vec<Option<f32>> {
         if rows.is_empty() {
             return Vec::new();
@@ -81,12 +83,13 @@ impl Ranker {
         scores
     }
 
-    /// What is expected of each kernel; nothing where no compiler has told of others.
+    /// Returns the expected register use of each kernel; empty if the register model is not
+    /// trained.
     fn expected(&self, rows: ArrayView2<f32>) -> Vec<RegisterUse> {
         self.target.gpu().and_then(|gpu| self.registers.predict(rows, gpu)).unwrap_or_default()
     }
 
-    /// Puts registers and spills into the rows.
+    /// Sets the register features of rows.
     fn set<'r>(&self, rows: impl Iterator<Item = (&'r mut [f32], RegisterUse)>) {
         if let Some(gpu) = self.target.gpu() {
             rows.for_each(|(row, used)| features::set_register_use(row, gpu, used));
@@ -94,7 +97,7 @@ impl Ranker {
     }
 }
 
-/// Rows of equal length.
+/// Copies rows of equal length to a matrix.
 fn matrix(rows: &[&[f32]]) -> Array2<f32> {
     let width = rows.first().map_or(0, |row| row.len());
     Array2::from_shape_fn((rows.len(), width), |(row, column)| rows[row][column])
@@ -111,8 +114,8 @@ mod tests {
     use super::*;
     use crate::learner::Learner;
 
-    /// Of a kernel, by the number of its accumulators: from 64 on it spills, and other kernels are
-    /// faster.
+    /// Returns made-up resources by the number of a kernel's accumulators: from 64 on it spills,
+    /// and other kernels are faster.
     fn resources(target: &Target, candidate: &Candidate) -> Resources {
         let row = features::extract(&candidate.lower().unwrap(), target);
         let accumulators = features::names().iter().position(|name| name == "gpu.accumulators.log2_count").unwrap();

@@ -1,4 +1,4 @@
-//! Writing what is measured.
+//! Recorder that stores the measurements of a run.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -14,20 +14,20 @@ use autotune_workloads::Workload;
 use crate::settings::Settings;
 use crate::standing::Standing;
 
-/// How long a measurement may be at the mercy of a power failure: waiting for the disk each time
-/// would cost as much as measuring.
+/// Longest time for which a measurement may be lost by a power failure. Waiting for the disk after
+/// each one would take as long as measuring.
 const FLUSH_EVERY: Duration = Duration::from_millis(250);
 
-/// Appends measurements of a run to its database, and remembers where each task stands by them.
+/// Appends the measurements of a run to its database, and tracks each task's best results.
 pub(crate) struct Recorder<'a> {
     pub(crate) db: &'a TuningDb,
     pub(crate) target: &'a Target,
     pub(crate) settings: &'a Settings,
     flushed: Cell<Option<Instant>>,
     standings: RefCell<HashMap<Workload, Standing>>,
-    /// Watches what others take of the target's processor since the run began.
+    /// Load of other programs on the target's CPU since the run began; `None` for GPUs.
     watch: Option<LoadWatch>,
-    /// Tasks and configs that ran in this run.
+    /// Workloads and config hashes that ran in this run.
     ran: RefCell<HashSet<(Workload, u64)>>,
 }
 
@@ -37,13 +37,14 @@ impl<'a> Recorder<'a> {
         Self { db, target, settings, flushed, standings, watch: watch(target), ran }
     }
 
-    /// What others have taken of the machine since the run began.
+    /// Returns the load of other programs since the run began.
     pub(crate) fn load(&self) -> Option<Load> {
         self.watch.as_ref()?.load()
     }
 
-    /// Does something, and tells the share of the threads' time that others took meanwhile; since
-    /// the run began, where that took too little time to tell. 0 where it is not known.
+    /// Runs `action`, and returns its result and the share of the threads' time that others used
+    /// meanwhile. If it took too little time to tell, that is the share since the run began. 0 if
+    /// unknown.
     pub(crate) fn watched<T>(&self, action: impl FnOnce() -> T) -> (T, f64) {
         let watch = watch(self.target);
         let done = action();
@@ -51,26 +52,26 @@ impl<'a> Recorder<'a> {
         (done, load.map_or(0.0, |load| load.taken))
     }
 
-    /// Where a task of the space stands.
+    /// Returns the results of a task so far.
     pub(crate) fn standing(&self, space: &ScheduleSpace) -> Standing {
         let standings = self.standings.borrow();
         standings.get(space.workload()).cloned().unwrap_or_else(|| Standing::new(space.default_config()))
     }
 
-    /// True if a config ran and was right in this run; others come from a database, and are to be
-    /// proven before they run.
+    /// Returns true if a config ran correctly in this run. Others come from a database and must be
+    /// verified before they run.
     pub(crate) fn has_run(&self, space: &ScheduleSpace, config: &Config) -> bool {
         self.ran.borrow().contains(&(space.workload().clone(), config.stable_hash()))
     }
 
-    /// Remembers what is measured of a task of the space from now on.
+    /// Starts tracking the results of a task.
     pub(crate) fn follow(&self, space: &ScheduleSpace) {
         let standing = Standing::new(space.default_config());
         self.standings.borrow_mut().insert(space.workload().clone(), standing);
     }
 
-    /// Appends one measurement: from then on it outlives the process, and a loss of power after a
-    /// quarter of a second of further appending or after [`Recorder::flush`].
+    /// Appends one measurement. It survives the end of the process at once, and a power failure
+    /// after a quarter of a second of further appending or after [`Recorder::flush`].
     pub(crate) fn append(&self, candidate: &Candidate, measurement: &Measurement, phase: Phase) -> Result<(), DbError> {
         let setup = self.settings.setup.clone();
         let toolchain = measurement.toolchain.clone();
@@ -98,7 +99,7 @@ impl<'a> Recorder<'a> {
         };
         self.db.append(&record)?;
 
-        // What was only read from the database is nothing of this run.
+        // Only tasks that are tracked by this run have a standing.
         if let Some(standing) = self.standings.borrow_mut().get_mut(candidate.workload()) {
             standing.take_in(candidate.config(), measurement, phase);
         }
@@ -117,7 +118,7 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// The records of a task that were measured here, by the present lowering.
+    /// Returns the records of a task that were measured on this machine with the present lowering.
     pub(crate) fn measured(&self, workload: &Workload) -> Result<Vec<TuningRecord>, DbError> {
         let mut records = self.db.query(workload, &self.target.key())?;
         records.retain(|record| !record.is_claim());
@@ -125,12 +126,13 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// Watches what others take of a target's processor; nobody else runs on a GPU.
+/// Starts measuring the load of other programs on a target's CPU. GPUs are assumed to have no other
+/// users.
 fn watch(target: &Target) -> Option<LoadWatch> {
     target.cpu().map(|_| LoadWatch::start(target.threads()))
 }
 
-/// Time since 1970 (UTC).
+/// Returns the time since 1970 (UTC).
 pub(crate) fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

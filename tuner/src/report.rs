@@ -1,4 +1,4 @@
-//! How a run went, as data.
+//! Report of a run, as data.
 
 use autotune_db::Phase;
 use autotune_measure::Load;
@@ -9,56 +9,56 @@ use serde::Serialize;
 
 use crate::time::TimeShares;
 
-/// Why a search ended.
+/// Reason that a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The trials are used up.
+    /// The trial limit was reached.
     Trials,
-    /// The time is used up.
+    /// The time budget was used up.
     TimeBudget,
-    /// No task gains any more, or every config was measured.
+    /// No task is expected to gain more, or every config was measured.
     Plateau,
-    /// It was cancelled.
+    /// The caller cancelled the run.
     Cancelled,
 }
 
-/// Why a task gets no more trials.
+/// Reason that a task gets no more trials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Retired {
     /// Every config of its space was measured.
     Exhausted,
-    /// Every candidate of its first batch failed: the most frequent causes, one a line.
+    /// Every candidate of its first batch failed; the most frequent causes, one per line.
     Failing(String),
 }
 
-/// A step of the curve of what was found against time.
+/// Point of the curve of best time against tuning time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CurvePoint {
     /// Wall-clock seconds since the run began.
     pub elapsed_secs: f64,
-    /// Trials of this run so far.
+    /// Number of trials of this run so far.
     pub trials: usize,
-    /// Sum over the tasks of the best run time so far, as the search measured it, times the
-    /// occurrences in the network.
+    /// Sum over the tasks of the best seconds per run so far, as the search measured them, times
+    /// the occurrences in the network.
     pub network_secs: f64,
 }
 
-/// What the times of a task are worth, the best first.
+/// Reliability of a task's times, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timing {
-    /// Timed in turns with its rivals, while nothing else had much of the machine.
+    /// Measured with interleaving, on a machine with little other load.
     Raced,
-    /// Timed in turns, while others had so much of the machine that times may be off by more than a
-    /// tenth.
+    /// Measured with interleaving, but other programs used so much of the machine that times may be
+    /// off by more than a tenth.
     Disturbed,
-    /// Timed once, in a search: of many such times the fastest is also a lucky one.
+    /// Measured once, by a search. The fastest of many such times is biased by luck.
     Once,
 }
 
 impl Timing {
-    /// What a time is worth that was measured in a phase, others having had a share of the machine
-    /// ([`Load::taken`]).
+    /// Returns the reliability of a time measured in a phase, while other programs used the share
+    /// `taken` of the threads' time ([`Load::taken`]).
     pub fn of(phase: Phase, taken: f64) -> Self {
         match phase {
             Phase::Search => Self::Once,
@@ -66,8 +66,8 @@ impl Timing {
         }
     }
 
-    /// What times of a moment are worth in which others had so much of the machine, if that is
-    /// known.
+    /// Returns the reliability of interleaved times measured under a load; an unknown load counts
+    /// as none.
     pub fn beside(load: Option<Load>) -> Self {
         Self::in_turns(load.map_or(0.0, |load| load.taken))
     }
@@ -76,146 +76,147 @@ impl Timing {
         if taken > DISTURBED { Self::Disturbed } else { Self::Raced }
     }
 
-    /// True if what is printed of it needs no mark.
+    /// Returns true if the time can be printed without a warning mark.
     pub fn is_reliable(self) -> bool {
         self == Self::Raced
     }
 }
 
-/// How much others had of the machine during a run.
+/// Disturbance of the machine during a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Disturbance {
-    /// What other programs and guests took; `None` on devices that are not the CPU, and where the
-    /// system does not tell.
+    /// Load of other programs and guests; `None` on GPUs, and if the system does not report it.
     pub load: Option<Load>,
-    /// How many times slower than when it is quiet the machine was in one trial of ten, by the
-    /// kernels that were timed beside them; `None` of few trials.
+    /// Slowdown relative to a quiet machine that one trial in ten exceeded, by the reference
+    /// kernels; `None` if there are too few trials.
     pub slowdown: Option<f64>,
 }
 
 impl Disturbance {
-    /// Slowdown of one trial in ten from which on the machine counts as disturbed.
+    /// Slowdown of one trial in ten above which the machine counts as disturbed.
     const SLOW: f64 = 1.25;
 
-    /// True if it is to be told.
+    /// Returns true if the user should be told.
     pub fn is_notable(&self) -> bool {
         self.load.is_some_and(|load| load.is_disturbing())
             || self.slowdown.is_some_and(|slowdown| slowdown > Self::SLOW)
     }
 }
 
-/// What a run found for one task.
+/// Results of a run for one task.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TaskReport {
-    /// The task's name in its network.
+    /// Name of the task in its network.
     #[serde(skip)]
     pub name: String,
-    /// What it computes.
+    /// Workload that the task computes.
     pub workload: Workload,
     /// Occurrences in the network.
     pub count: usize,
-    /// Measurements, those of earlier runs included, races not.
+    /// Number of trials, including those of earlier runs but not races.
     pub trials: usize,
-    /// Those without a run time.
+    /// Number of trials without a run time.
     pub failed_trials: usize,
-    /// What both run times are worth.
+    /// Reliability of both times.
     pub timing: Timing,
-    /// Run time of the default schedule, as this run measured it.
+    /// Seconds per run of the default schedule, as this run measured it.
     pub default_secs: Option<f64>,
-    /// Run time of the best schedule, as this run measured it.
+    /// Seconds per run of the best schedule, as this run measured it.
     pub best_secs: Option<f64>,
-    /// Throughput of the best schedule, operations of the direct algorithm counted.
+    /// Throughput of the best schedule in GFLOP/s, counting the operations of the direct algorithm.
     pub gflops: Option<f64>,
-    /// The roofline's run time over that of the best schedule: every operation of its algorithm at
-    /// the full speed of its element type, or every operand moved once, whichever takes longer
-    /// (Williams et al., 2009). Beyond 1 where a kernel skips the taps in the padding, which count
-    /// as operations.
+    /// Fraction of the roofline (Williams et al., 2009) that the best schedule reaches: the
+    /// roofline's time over its time. The roofline's time is that of all operations of its
+    /// algorithm at the peak rate of the element type, or of moving every operand once, whichever
+    /// is longer. Above 1 if a kernel skips operations on padding, which are counted.
     pub roofline_fraction: Option<f64>,
-    /// The same for the operations of the direct algorithm: beyond 1 where another algorithm does
-    /// fewer.
+    /// Fraction of the roofline of the direct algorithm; above 1 if another algorithm needs fewer
+    /// operations.
     pub direct_roofline_fraction: Option<f64>,
     /// Deviation of the best schedule's output from the reference, over the reference's largest
     /// magnitude.
     pub max_rel_error: Option<f64>,
-    /// How the best schedule was timed: [`autotune_measurement::RunSecs::graph_runs`].
+    /// Runs in each timed CUDA graph of the best schedule, see
+    /// [`autotune_measurement::RunSecs::graph_runs`].
     pub graph_runs: Option<usize>,
-    /// The best schedule.
+    /// Best schedule; `None` if none ran.
     pub config: Option<Config>,
-    /// Why the task got no more trials.
+    /// Reason that the task got no more trials.
     #[serde(skip)]
     pub retired: Option<Retired>,
 }
 
 impl TaskReport {
-    /// How many times faster the best schedule is than the default; what the ratio is worth,
-    /// [`TaskReport::timing`] says.
+    /// Returns the speed-up of the best schedule over the default; [`TaskReport::timing`] tells how
+    /// reliable it is.
     pub fn speed_up(&self) -> Option<f64> {
         Some(self.default_secs? / self.best_secs?)
     }
 }
 
-/// How well the model ranks configs it has not seen.
+/// Accuracy of the model's ranking on held-out configs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ranking {
-    /// Measured configs that the model was judged on, in tasks with at least two of them.
+    /// Number of held-out configs, in tasks with at least two of them.
     pub samples: usize,
-    /// Share of pairs of the same task that it puts in the right order.
+    /// Share of pairs of the same task that are ordered correctly.
     pub pairwise_accuracy: f64,
-    /// Share of the task's fastest fifth that it puts among its own fastest fifth.
+    /// Share of a task's fastest fifth that is in the predicted fastest fifth.
     pub top_recall: f64,
 }
 
-/// How a tuning run went. As JSON it is what `autotune --json` writes; times in seconds, `null`
-/// where there is none.
+/// Report of a tuning run. Its JSON form is the output of `autotune --json`: times in seconds,
+/// `null` if unknown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Key of the target.
     pub target: String,
-    /// One for each task, in the order given.
+    /// One report per task, in the order given.
     pub tasks: Vec<TaskReport>,
-    /// Wall-clock time of the run.
+    /// Wall-clock seconds of the run.
     pub tuning_secs: f64,
-    /// Trials of this run.
+    /// Number of trials of this run.
     pub new_trials: usize,
-    /// Trials per second of search, the final race left out; `None` if there were none.
+    /// Trials per second of search, without the final race; `None` if there were none.
     pub trials_per_sec: Option<f64>,
-    /// Where the time went.
+    /// Distribution of the wall-clock time.
     #[serde(rename = "time")]
     pub shares: TimeShares,
-    /// What others had of the machine.
+    /// Disturbance by other programs and guests.
     pub disturbance: Disturbance,
-    /// A point for every improvement, from the first at which something ran of every task.
+    /// One point per improvement, from the first at which every task has a time.
     pub curve: Vec<CurvePoint>,
-    /// How well the model ranks, if there was one.
+    /// Accuracy of the model's ranking, if there was a model.
     #[serde(skip)]
     pub ranking: Option<Ranking>,
-    /// Why the search ended.
+    /// Reason that the search ended.
     #[serde(skip)]
     pub stop: Stop,
 }
 
 impl Report {
-    /// True if there are tasks, and nothing ran of any.
+    /// Returns true if there are tasks, and no candidate of any task ran.
     pub fn found_nothing(&self) -> bool {
         !self.tasks.is_empty() && self.tasks.iter().all(|task| task.best_secs.is_none())
     }
 
-    /// Number of tasks on a CUDA device whose best schedule could not be timed as a graph of runs.
+    /// Returns the number of tasks on a CUDA device whose best schedule could not be timed as a
+    /// graph of runs.
     pub fn timed_alone(&self) -> usize {
         let is_cuda = self.target.starts_with("cuda");
         self.tasks.iter().filter(|task| is_cuda && task.graph_runs == Some(0)).count()
     }
 }
 
-/// What measuring winners again showed.
+/// Results of measuring the best schedules again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BenchReport {
     /// Key of the target.
     pub target: String,
-    /// One for each task that was measured before the run was cancelled, if it was.
+    /// One report for each task that was measured before the run ended or was cancelled.
     pub tasks: Vec<TaskReport>,
     /// Wall-clock time of the run.
     pub tuning_secs: f64,
-    /// What others had of the machine.
+    /// Disturbance by other programs and guests.
     pub disturbance: Disturbance,
 }

@@ -1,30 +1,29 @@
-//! Which task gets the next batch of trials, and when there is nothing left to gain.
+//! Choice of the task that gets the next batch of trials, and detection of plateaus.
 
 use crate::params::SchedulingParams;
 
-/// What the scheduler knows of one task.
+/// State of one task for the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Progress {
-    /// Factor of the task's time in what is minimised.
+    /// Factor of the task's time in the objective.
     pub(crate) weight: f64,
-    /// Run time that the task cannot be expected to go below, for instance from the device's
-    /// ceilings; 0 if unknown.
+    /// Lower bound of the seconds per run, for instance from the device's ceilings; 0 if unknown.
     pub(crate) floor_secs: f64,
-    /// Best run time after each trial so far; infinite before the first that ran.
+    /// Best seconds per run after each trial; infinite before the first that ran.
     pub(crate) best_after: Vec<f64>,
-    /// Trials that were proposed and have no result yet.
+    /// Number of proposed trials without a result yet.
     pub(crate) in_flight: usize,
-    /// True if the task gets no more trials: its space is used up, or nothing of it runs.
+    /// True if the task gets no more trials, because its space is exhausted or all candidates fail.
     pub(crate) retired: bool,
 }
 
 impl Progress {
-    /// Best run time so far, infinite if there is none.
+    /// Returns the best seconds per run so far; infinite if there are none.
     pub(crate) fn best_secs(&self) -> f64 {
         self.best_after.last().copied().unwrap_or(f64::INFINITY)
     }
 
-    /// True if the last [`SchedulingParams::patience`] trials brought next to nothing.
+    /// Returns true if the last [`SchedulingParams::patience`] trials gave almost no gain.
     fn on_plateau(&self, params: &SchedulingParams) -> bool {
         let Some(before) = self.best_after.len().checked_sub(params.patience + 1) else {
             return false;
@@ -32,21 +31,22 @@ impl Progress {
         self.best_secs() > self.best_after[before] * (1.0 - params.plateau_gain)
     }
 
-    /// Trials since the best time was more than a plateau's gain above what it is now.
+    /// Returns the number of trials since the best time was more than `plateau_gain` above its
+    /// present value.
     fn idle_trials(&self, params: &SchedulingParams) -> usize {
         let flat = self.best_secs() / (1.0 - params.plateau_gain);
         self.best_after.iter().rev().skip(1).take_while(|&&secs| secs < flat).count()
     }
 
-    /// Seconds of weighted run time that one more trial is expected to save: the recent gain per
-    /// trial, blended with an optimistic guess that as many trials again, those in flight included,
-    /// would reach the floor, a guess that is worth less the longer nothing was gained. This is the
-    /// gradient of Ansor's task scheduler (Zheng et al., 2020, section 6) with a known floor in
-    /// place of the speeds of similar tasks.
+    /// Returns the expected gain of one more trial, in seconds of weighted time per run. It blends
+    /// the recent gain per trial with an optimistic guess: that as many trials again, including
+    /// pending ones, would reach the floor. The guess is discounted the longer nothing was gained.
+    /// This is the gradient of Ansor's task scheduler (Zheng et al., 2020, section 6) with a known
+    /// floor instead of the speeds of similar tasks.
     fn gain_per_trial(&self, batch: usize, params: &SchedulingParams) -> f64 {
         let (trials, best) = ((self.best_after.len() + self.in_flight) as f64, self.best_secs());
         if !best.is_finite() {
-            // What is in flight will tell.
+            // Wait for the pending trials before more are spent on an unknown task.
             return if self.in_flight > 0 { 0.0 } else { f64::INFINITY };
         }
 
@@ -60,20 +60,20 @@ impl Progress {
     }
 }
 
-/// Trials in one batch where `trials` are shared by `tasks`: small enough that every task is
-/// refined several times, large enough to keep builds in parallel and the model cheap, and never so
-/// large that the trials end before every task had its first.
+/// Returns the number of trials per batch if `tasks` tasks share `trials` trials. Small enough that
+/// every task is refined several times, large enough for parallel builds and few model updates, and
+/// never so large that the trials end before every task had its first batch.
 pub(crate) fn batch_size(trials: usize, tasks: usize, params: &SchedulingParams) -> usize {
     let [least, most] = params.batch_trials;
     let share = trials / tasks.max(1);
     (share / 4).clamp(least, most.max(least)).min(share.max(1))
 }
 
-/// The task that gets the next `batch` trials; `None` if all have retired or, unless the search
-/// goes on `beyond_plateaus`, are on one.
+/// Chooses the task that gets the next `batch` trials; `None` if all have retired or, unless
+/// `beyond_plateaus`, are on a plateau.
 ///
-/// Every task first gets its first batch, the heaviest (by `first_cost`) first; then the one with
-/// the most to gain.
+/// Every task gets a first batch, the one with the largest `first_cost` first. Then the task with
+/// the largest expected gain is chosen.
 pub(crate) fn next_task(
     tasks: &[&Progress],
     first_cost: &[f64],
@@ -104,7 +104,8 @@ mod tests {
         SchedulingParams { patience: PATIENCE, ..SchedulingParams::default() }
     }
 
-    /// A task whose best time after `t` trials is `floor + (start - floor) / t`.
+    /// Simulates scheduling and returns the order of tasks. Each task has a weight and a first
+    /// time, and its time after `t` trials is 0.2 + 0.8 / `t` of the first.
     fn simulate(tasks: &[(f64, f64)], trials: usize, batch: usize) -> Vec<usize> {
         let mut progress: Vec<Progress> = tasks
             .iter()

@@ -1,6 +1,6 @@
-//! How configs are proposed: the trait [`Searcher`], and ours.
+//! Searchers, which propose configs: the trait [`Searcher`] and the built-in ones.
 //!
-//! A searcher from outside implements the trait; [`Batch`] keeps a batch distinct and fills it up.
+//! A custom searcher implements the trait; [`Batch`] makes a batch distinct and fills it up.
 
 mod annealing;
 mod batch;

@@ -1,4 +1,4 @@
-//! The tuning loop.
+//! Tuning loop of a run.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -29,11 +29,11 @@ use crate::settings::Settings;
 use crate::task::TaskState;
 use crate::time::TimeShares;
 
-/// Of the trials' slowdowns this quantile is told, if there are so many of them.
+/// Quantile of the trials' slowdowns that is reported, and the least number of trials for it.
 const SLOWEST_SHARE: f64 = 0.9;
 const LEAST_SLOWDOWNS: usize = 16;
 
-/// A tuning run.
+/// State of a tuning run.
 pub(crate) struct Session<'a> {
     planner: Planner<'a>,
     target: &'a Target,
@@ -41,17 +41,17 @@ pub(crate) struct Session<'a> {
     measurer: &'a mut dyn Measurer,
     recorder: Recorder<'a>,
     observer: &'a mut dyn Observer,
-    /// Best run time of each task.
+    /// Best seconds per run of each task.
     best_secs: Vec<f64>,
     new_trials: usize,
     start: Instant,
     shares: TimeShares,
     curve: Vec<CurvePoint>,
-    /// How disturbed the machine was in each trial that ran.
+    /// Slowdown of the machine in each trial that ran.
     slowdowns: Vec<f64>,
 }
 
-/// What is brought to a run.
+/// Exchangeable parts of a run.
 pub(crate) struct Parts<'a> {
     pub(crate) new_searcher: &'a NewSearcher<'a>,
     pub(crate) cost_model: Box<dyn CostModel>,
@@ -61,7 +61,7 @@ pub(crate) struct Parts<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Takes in what the database knows of the target.
+    /// Starts a run with the records that the database has of the target.
     pub(crate) fn resume(
         tasks: &[Task],
         target: &'a Target,
@@ -109,25 +109,25 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Measures what the planner proposes; each result is appended to the database as it comes.
-    /// Says why it ended.
+    /// Measures the candidates that the planner proposes and appends each result to the database
+    /// immediately. Returns the reason for the end.
     pub(crate) fn search(&mut self) -> Result<Stop, TuneError> {
         let queue = WorkQueue::default();
         let Self { planner, measurer, recorder, observer, best_secs, shares, curve, slowdowns, .. } = self;
         let (settings, start) = (self.settings, self.start);
         let weights: Vec<f64> = planner.tasks.iter().map(|state| state.task.weight()).collect();
         let mut appended = Ok(());
-        // When the device had nothing to do any more.
+        // Time since which the device has been idle.
         let mut idle_since = Instant::now();
         let deadline = settings.search_deadline(start);
         let measured = measurer.measure_batches(&mut || planner.next_batch(&queue), &mut |position, measurement| {
             let ran = Instant::now();
-            // A second result of one candidate says nothing new.
+            // Ignore a second result of the same candidate.
             let Some(proposal) = queue.lock().proposals.remove(&position) else {
                 return ControlFlow::Continue(());
             };
 
-            // Until it began, the device waited.
+            // The time before the measurement began is idle time of the device.
             let (task, run_time) = (proposal.task, Duration::from_secs_f64(measurement.measure_secs));
             let began = ran.checked_sub(run_time).map_or(idle_since, |began| began.max(idle_since));
             shares.waited(idle_since, began, Some(proposal.planned));
@@ -136,7 +136,7 @@ impl<'a> Session<'a> {
 
             appended = recorder.append(&proposal.candidate, &measurement, Phase::Search);
             self.new_trials += 1;
-            // Before the first result there is nothing to end with: it is waited for.
+            // Default schedules without a first result are waited for even beyond the deadline.
             let is_needed = queue.lock().is_needed() && !settings.is_long_over(start);
             settings.cancel.set_deadline(deadline.filter(|_| !is_needed));
             best_secs[task] = best_secs[task].min(measurement.run_secs().unwrap_or(f64::INFINITY));
@@ -162,7 +162,7 @@ impl<'a> Session<'a> {
 
         self.settings.cancel.set_deadline(None);
         match measured {
-            // What was being measured is given up: the limit that ended it is told below.
+            // An interrupted measurement is abandoned; the limit that caused it is returned below.
             Ok(()) | Err(MeasureError::Interrupted) => {}
             Err(error) => return Err(error.into()),
         }
@@ -176,7 +176,8 @@ impl<'a> Session<'a> {
         Ok(planner.limit_reached().unwrap_or(Stop::Plateau))
     }
 
-    /// Races the best few of each task, unless the run is cancelled, and tells how it all went.
+    /// Races the best few schedules of each task, unless the run is cancelled, and makes the
+    /// report.
     pub(crate) fn finish(mut self, stop: Stop) -> Result<Report, TuneError> {
         let start = Instant::now();
         self.recorder.flush()?;
@@ -205,8 +206,8 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Races the tasks: first those that take most of the network's time, for the time may not be
-    /// enough for all.
+    /// Races the tasks in the order of their share of the network's time, because the time may not
+    /// be enough for all.
     fn race_all(&mut self) -> Result<(), TuneError> {
         let tasks = &self.planner.tasks;
         let runs = |&task: &usize| !matches!(tasks[task].retired, Some(Retired::Failing(_)));
@@ -233,8 +234,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// True if the end of the time budget has passed by so much that a task does not race any more:
-    /// one that was not measured yet is waited for longer.
+    /// Returns true if the time budget was exceeded by too much to race a task. A task without a
+    /// measurement is waited for longer.
     fn is_too_late_for(&self, task: usize) -> bool {
         let late_share = self.settings.params.race.late_share;
         let is_over = |budget: Duration| self.start.elapsed() > budget.mul_f64(1.0 + late_share);
@@ -243,9 +244,9 @@ impl<'a> Session<'a> {
         is_measured && self.settings.time_budget.is_some_and(is_over) || self.settings.is_long_over(self.start)
     }
 
-    /// Races one task; those that have not raced yet, so many, share what is left of the time
-    /// budget. Where little is, only the best and the default race. What was not measured since its
-    /// last race only has that race's winner measured again.
+    /// Races one task. It gets an equal share of the remaining time budget, which `waiting` tasks
+    /// have to share. If the share is too short, only the best and the default race. If nothing was
+    /// measured since the task's last race, only that race's winner is measured again.
     fn race(&mut self, task: usize, waiting: usize) -> Result<(), TuneError> {
         let state = &self.planner.tasks[task];
         let params = &self.settings.params.race;
@@ -257,7 +258,7 @@ impl<'a> Session<'a> {
         let is_short = share.is_some_and(|share| share < least_secs);
         let more = if is_short || is_settled(&self.recorder, &state.task.workload)? { 0 } else { params.racers };
 
-        // What was not measured yet is waited for, however late it is.
+        // A task without a measurement is waited for, however late it is.
         if share.is_some() && standing.best.is_some() {
             let limit = Duration::from_secs_f64(params.overrun.0 * budget_secs + params.overrun.1);
             self.settings.cancel.set_deadline(Instant::now().checked_add(limit));
@@ -268,15 +269,15 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The space of a task with what is predicted to be the fastest as its untuned schedule: quickly,
-/// once too much of the time is spent.
+/// Returns the space of a task with the predicted fastest schedule as its default. Uses the fast
+/// prediction once too much time is spent.
 fn space(task: &Task, target: &Target, settings: &Settings, start: Instant) -> ScheduleSpace {
     let hurried = settings.is_in_a_hurry(start).then_some(PredictParams::QUICK);
     predict::space_within(&task.workload, target, settings.params.predicts_by(), hurried)
 }
 
-/// What the database knows of a task: its records, and of what is claimed to be fast what is proven
-/// to be right.
+/// Initialises a task from the database: its records, and those untrusted schedules that are
+/// verified to be correct.
 fn resume_task(
     task: &Task,
     space: ScheduleSpace,
@@ -296,15 +297,15 @@ fn resume_task(
     Ok(TaskState::new(task.clone(), space, searcher, settings.seed, floor_secs, &records, claimed))
 }
 
-/// The fastest schedules of the workloads that are not the run's own.
+/// Returns the fastest schedule of each workload that the run does not tune.
 fn history_of(records: &[TuningRecord], own: &[Workload]) -> Portfolio {
     let others = records.iter().filter(|record| !own.contains(&record.workload));
     let ran = others.filter_map(|record| Some((&record.workload, &record.config, record.measurement.run_secs()?)));
     Portfolio::of_fastest(ran)
 }
 
-/// Has a task begin with what the history has for it. Its untuned schedule is the best of that in
-/// the model's eyes.
+/// Lets a task begin with schedules transferred from the history. The best-scored of them and the
+/// default becomes the new default schedule.
 fn begin(state: &mut TaskState, history: &Portfolio, learner: &mut Learner, recorder: &Recorder<'_>) {
     let params = &recorder.settings.params;
     let nearest = history.nearest(&state.task.workload, params.neighbors);
@@ -323,8 +324,8 @@ fn begin(state: &mut TaskState, history: &Portfolio, learner: &mut Learner, reco
     }
 }
 
-/// Drops claims that no kernel can have reached: times too far below the floor, and all where the
-/// ceilings are not known.
+/// Removes implausible untrusted records: those with times too far below the floor, or all if the
+/// ceilings are unknown.
 fn drop_incredible(records: &mut Vec<TuningRecord>, target: &Target, settings: &Settings) {
     let credible_share = settings.params.credible_share;
     let mut floors: HashMap<Workload, f64> = HashMap::new();
@@ -339,20 +340,20 @@ fn drop_incredible(records: &mut Vec<TuningRecord>, target: &Target, settings: &
     });
 }
 
-/// The least seconds that any algorithm of the space takes.
+/// Returns the least seconds per run over all algorithms of the space, by the roofline.
 fn floor_secs(space: &ScheduleSpace, ceilings: &Ceilings) -> f64 {
     let works = space.works().into_iter();
     works.map(|work| ceilings.min_secs(work, space.workload().dtype())).fold(f64::INFINITY, f64::min)
 }
 
-/// The value that a share of many, from 0 to 1, is not above; `None` of few.
+/// Returns the value below which a share (0 to 1) of the values lies; `None` for too few values.
 fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let is_enough = values.len() >= LEAST_SLOWDOWNS;
     values.get((values.len() as f64 * share) as usize).copied().filter(|_| is_enough)
 }
 
-/// Tells of the tasks that were retired.
+/// Reports retired tasks to the observer.
 fn announce(queue: &WorkQueue, observer: &mut dyn Observer) {
     let retired = std::mem::take(&mut queue.lock().retired);
     for (task, why) in &retired {

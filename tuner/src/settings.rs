@@ -1,4 +1,4 @@
-//! What a run is asked to do.
+//! Settings of a run.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,10 @@ use autotune_measure::Ceilings;
 use crate::cancel::Cancel;
 use crate::params::TuneParams;
 
-/// How long, by what policy and from which seed to tune, and what the records tell of the
-/// circumstances.
+/// Limits, policy, seed and circumstances of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
-    /// Measurements in total over all tasks, those of earlier runs included.
+    /// Limit on the number of trials over all tasks, including those of earlier runs.
     pub(crate) trials: Option<usize>,
     pub(crate) time_budget: Option<Duration>,
     pub(crate) seed: u64,
@@ -19,31 +18,31 @@ pub(crate) struct Settings {
     pub(crate) ceilings: Option<Ceilings>,
     pub(crate) setup: Setup,
     pub(crate) params: TuneParams,
-    /// How many tasks there are.
+    /// Number of tasks in the run.
     pub(crate) tasks: usize,
 }
 
 impl Settings {
-    /// True if a run that began at `start` has spent as much of its time budget on its beginning as
-    /// it may, or is cancelled.
+    /// Returns true if a run that began at `start` has used up the share of its time budget for
+    /// starting, or is cancelled.
     pub(crate) fn is_in_a_hurry(&self, start: Instant) -> bool {
         let most = self.time_budget.map(|budget| budget.mul_f64(self.params.start_share));
         self.cancel.is_cancelled() || most.is_some_and(|most| start.elapsed() > most)
     }
 
-    /// When a search that began at `start` is interrupted: a moment after its share of the time
-    /// budget, for what is being measured then to end.
+    /// Returns the time at which a search that began at `start` is interrupted: its share of the
+    /// time budget plus a grace period for the current measurement.
     pub(crate) fn search_deadline(&self, start: Instant) -> Option<Instant> {
         start.checked_add(self.search_budget()? + self.params.grace)
     }
 
-    /// True if a search that began at `start` has had its share of the time budget.
+    /// Returns true if a search that began at `start` has used up its share of the time budget.
     pub(crate) fn is_late(&self, start: Instant) -> bool {
         self.search_budget().is_some_and(|budget| start.elapsed() > budget)
     }
 
-    /// True if the time budget of a run that began at `start` ended so long ago that not even what
-    /// is needed is measured any more.
+    /// Returns true if the time budget of a run that began at `start` ended so long ago that not
+    /// even default schedules are measured any more.
     pub(crate) fn is_long_over(&self, start: Instant) -> bool {
         self.time_budget.is_some_and(|budget| start.elapsed() > budget.saturating_add(self.params.needed_overrun))
     }
@@ -56,7 +55,7 @@ impl Settings {
     }
 }
 
-/// The circumstances of a run's measurements, as its records tell them; empty where unknown.
+/// Circumstances of a run's measurements, stored in its records; empty if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
     /// Name of the device.

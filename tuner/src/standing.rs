@@ -1,4 +1,4 @@
-//! Where a task stands by what a run has measured.
+//! Results of a task by this run's measurements.
 
 use autotune_db::Phase;
 use autotune_measure::Ceilings;
@@ -9,13 +9,14 @@ use autotune_workloads::Work;
 use crate::network::Task;
 use crate::report::{TaskReport, Timing};
 
-/// The default and the best of a task by this run's own measurements. Once the task raced, both are
-/// of its last race, so that they compare; nothing that was only read from a database counts.
+/// Times of a task's default and best schedule, measured in this run. After a race both are from
+/// the last race, so that they are comparable. Records that were only read from a database do not
+/// count.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     default_config: Config,
     race: Option<u64>,
-    /// What others took of the machine while it was measured, at most.
+    /// Largest share of the threads' time that other programs used during a measurement.
     taken: f64,
     pub(crate) default_secs: Option<f64>,
     pub(crate) best: Option<(Config, RunSecs)>,
@@ -26,7 +27,7 @@ impl Standing {
         Self { default_config, race: None, taken: 0.0, default_secs: None, best: None }
     }
 
-    /// Takes a measurement in. That of another race than the last one replaces all that was known.
+    /// Adds a measurement. The first one of a new race discards all earlier results.
     pub(crate) fn take_in(&mut self, config: &Config, measurement: &Measurement, phase: Phase) {
         match phase {
             Phase::Race { id } if self.race != Some(id) => {
@@ -46,7 +47,7 @@ impl Standing {
         }
     }
 
-    /// The report of its task, without trials; whoever made some adds them.
+    /// Returns the report of the task with 0 trials; the caller sets their number.
     pub(crate) fn into_report(self, task: &Task, ceilings: Option<Ceilings>) -> TaskReport {
         let workload = &task.workload;
         let (config, best) = self.best.unzip();
@@ -84,7 +85,8 @@ mod tests {
     #[test]
     fn the_share_of_the_roofline_is_that_of_the_algorithm_that_runs() {
         let workload: Workload = "conv2d:c=64,h=56,w=56,o=64,k=3,p=1".parse().unwrap();
-        // A machine that only operations keep busy.
+        // A machine whose memory is never the bottleneck.
+
         let ceilings = Ceilings {
             core_flops_per_sec: 1e9,
             flops_per_sec: 1e9,
@@ -106,7 +108,7 @@ mod tests {
         let [direct, winograd] = ["direct", "winograd"].map(report);
         assert_eq!(direct.roofline_fraction, direct.direct_roofline_fraction);
         assert_eq!(winograd.direct_roofline_fraction, direct.direct_roofline_fraction);
-        // 36 multiply-adds for 16 outputs of 9 taps.
+        // Winograd's algorithm needs 36 multiplications for 16 outputs of 9 taps each.
         assert_eq!(direct.roofline_fraction.unwrap() / winograd.roofline_fraction.unwrap(), 4.0);
     }
 

@@ -1,47 +1,47 @@
-//! Whether a target has kernels for a workload.
+//! Support of workloads by targets.
 
 use autotune_ir::DType;
 use autotune_ir::Target;
 use autotune_workloads::Workload;
 use thiserror::Error;
 
-/// The first words, in order of compute capability, of CUDA targets that differ in element types.
+/// CUDA targets that differ in element types, in order of compute capability.
 const CUDA: [&str; 2] = ["cuda:sm_70", "cuda:sm_80"];
 
-/// What a target has no kernels for.
+/// Reason that a target does not support a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[allow(missing_docs)]
 pub enum Unsupported {
-    /// An element type.
+    /// The target has no kernels for an element type.
     #[error(
         "{operator}: field '{field}': no kernels with {field}={} on {target}: it has {}{}",
         .dtype.word(), words(.supported), elsewhere(*.dtype)
     )]
     DType {
-        /// The operator's name.
+        /// Name of the workload's operator.
         operator: &'static str,
-        /// Whose type it is: `dtype`, the operands', or `to`, the result's.
+        /// Field of the workload with the type: `dtype` of the operands, or `to` of the result.
         field: &'static str,
         dtype: DType,
         /// Key of the target.
         target: String,
-        /// The types that the target has kernels for.
+        /// Element types that the target supports.
         supported: Vec<DType>,
     },
-    /// Constants that come from memory ([`Workload::is_cold`]).
+    /// Uncached constants ([`Workload::is_cold`]) on a target other than a CPU.
     #[error("{workload}: nothing can be timed cold on {target}, only on CPUs")]
     Cold {
         workload: Box<Workload>,
         /// Key of the target.
         target: String,
     },
-    /// A part of a network ([`Workload::network`]).
+    /// Part of a network ([`Workload::network`]), which is not measured on its own.
     #[error("{workload}: a part of a network is not measured by itself: leave out 'within', or tune the network")]
     Within { workload: Box<Workload> },
 }
 
-/// Fails for the first workload that the target has no kernels for
-/// ([`Workload::unsupported_dtype`]), or cannot measure kernels of.
+/// Fails for the first workload for which the target has no kernels
+/// ([`Workload::unsupported_dtype`]), or whose kernels cannot be measured on it.
 ///
 /// ```
 /// use autotune::check_supported;
@@ -86,7 +86,7 @@ fn words(dtypes: &[DType]) -> String {
     dtypes.iter().map(|dtype| dtype.word()).collect::<Vec<_>>().join(", ")
 }
 
-/// What has kernels for the type.
+/// Returns a hint at the first CUDA target that supports the type, if any.
 fn elsewhere(dtype: DType) -> String {
     let supports = |word: &&str| Target::detect(word, None).is_ok_and(|target| target.supports(dtype));
     let first = CUDA.into_iter().find(supports);

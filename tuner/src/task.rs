@@ -1,4 +1,4 @@
-//! The state of one task while it is tuned.
+//! State of one task during tuning.
 
 use std::collections::HashSet;
 
@@ -14,22 +14,22 @@ use crate::report::Retired;
 use crate::scheduler::Progress;
 use crate::search::{Ask, ScoreFn, Searcher};
 
-/// A task, its space, its searcher and what was measured so far.
+/// Task with its space, its searcher and the results so far.
 pub(crate) struct TaskState {
     pub(crate) task: Task,
     pub(crate) space: ScheduleSpace,
     pub(crate) progress: Progress,
     pub(crate) retired: Option<Retired>,
-    /// Trials without a run time.
+    /// Number of trials without a run time.
     pub(crate) failed: usize,
-    /// Trials that earlier runs made.
+    /// Number of trials made by earlier runs.
     pub(crate) resumed: usize,
-    /// Trials of this run up to the end of its first batch.
+    /// Number of trials of this run up to the end of its first batch.
     first_batch: Option<usize>,
-    /// Results of this run, as long as nothing has run.
+    /// Results of this run while no candidate has run.
     failures: Vec<Measurement>,
     searcher: Box<dyn Searcher>,
-    /// Candidates that are said to be fast, the fastest last, to be measured before they count.
+    /// Candidates of untrusted records, fastest last, which are measured first.
     claimed: Vec<Candidate>,
     /// Hashes of the candidates that were proposed.
     seen: HashSet<u64>,
@@ -37,11 +37,13 @@ pub(crate) struct TaskState {
 }
 
 impl TaskState {
-    /// A task with the `records` of earlier runs taken in. Those that were measured here count as
-    /// trials; what is `claimed` to be fast, the fastest first, is proposed first.
+    /// Returns the state of a task with the `records` of earlier runs. Records measured on this
+    /// machine count as trials. The candidates `claimed` to be fast by untrusted records, fastest
+    /// first, are proposed first.
     ///
-    /// Its random numbers follow from the seed, the workload and the number of those records, so
-    /// that a resumed search does not repeat itself and a rerun from the same state is the same.
+    /// The random numbers follow from the seed, the workload and the number of trials so far. A
+    /// resumed search therefore does not repeat itself, and a rerun from the same state gives the
+    /// same result.
     pub(crate) fn new(
         task: Task,
         space: ScheduleSpace,
@@ -73,36 +75,36 @@ impl TaskState {
             space,
         };
 
-        // What failed in earlier runs is no reason to retire in this one.
+        // Failures in earlier runs are no reason to retire the task in this run.
         let results: Vec<_> = searched().map(|r| (state.space.candidate(&r.config), r.measurement.clone())).collect();
         state.tell(&results);
         state.failures.clear();
         state
     }
 
-    /// Has the searcher begin with what was carried over from other workloads; returns what may be
-    /// the default schedule.
+    /// Passes schedules transferred from other workloads to the searcher. Returns those that may
+    /// become the default schedule.
     pub(crate) fn begin_with(&mut self, carried: Vec<Candidate>) -> Vec<Candidate> {
         self.searcher.begin_with(carried)
     }
 
-    /// True if its searcher wants to know what a cost model predicts.
+    /// Returns true if the task's searcher uses the cost model's scores.
     pub(crate) fn uses_scores(&self) -> bool {
         self.searcher.uses_scores()
     }
 
-    /// Number of trials so far, those of earlier runs included.
+    /// Returns the number of trials so far, including those of earlier runs.
     pub(crate) fn trials(&self) -> usize {
         self.progress.best_after.len()
     }
 
-    /// Trials of this run.
+    /// Returns the number of trials of this run.
     pub(crate) fn new_trials(&self) -> usize {
         self.trials() - self.resumed
     }
 
-    /// Up to `n` candidates to measure next, none of them proposed before; they are in flight from
-    /// now on. The first of a task are its default and those that are claimed to be fast.
+    /// Returns up to `n` new candidates to measure next, which are pending from now on. A task's
+    /// first candidates are its default and those claimed to be fast by untrusted records.
     pub(crate) fn ask<'a>(&'a mut self, n: usize, score: &'a mut ScoreFn<'a>, explore: f64) -> Vec<Candidate> {
         let default = self.space.default_candidate().clone();
         let mut batch = Vec::new();
@@ -129,7 +131,7 @@ impl TaskState {
         batch
     }
 
-    /// The default schedule, unless it was proposed before; it is in flight from now on.
+    /// Returns the default schedule unless it was proposed before; it is pending from now on.
     pub(crate) fn ask_untuned(&mut self) -> Option<Candidate> {
         let default = self.space.default_candidate().clone();
         let is_new = self.seen.insert(default.stable_hash());
@@ -137,7 +139,7 @@ impl TaskState {
         is_new.then_some(default)
     }
 
-    /// Takes results in.
+    /// Passes results to the searcher and updates the progress.
     pub(crate) fn tell(&mut self, results: &[(Candidate, Measurement)]) {
         for (_, measurement) in results {
             let secs = measurement.run_secs();
@@ -148,24 +150,24 @@ impl TaskState {
         if !self.progress.best_secs().is_finite() {
             self.failures.extend(results.iter().map(|(_, measurement)| measurement.clone()));
         } else if matches!(self.retired, Some(Retired::Failing(_))) {
-            // One that was in flight has run after all.
+            // A pending candidate has run after all.
             self.retired = None;
             self.progress.retired = false;
         }
     }
 
-    /// True if nothing has ever run, though this run's first batch was measured.
+    /// Returns true if no candidate has ever run, although this run's first batch was measured.
     pub(crate) fn has_failed(&self) -> bool {
         let first_batch = self.first_batch.unwrap_or(usize::MAX);
         self.retired.is_none() && !self.progress.best_secs().is_finite() && self.new_trials() >= first_batch
     }
 
-    /// Why nothing has run: the most frequent causes, one a line.
+    /// Returns the most frequent causes of failure, one per line.
     pub(crate) fn failures(&self) -> String {
         failure_summary(&self.failures)
     }
 
-    /// Ends the task's trials.
+    /// Marks the task as getting no more trials.
     pub(crate) fn retire(&mut self, why: Retired) {
         self.progress.retired = true;
         self.retired = Some(why);

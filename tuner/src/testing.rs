@@ -11,13 +11,13 @@ pub(crate) fn ran(run_secs: f64) -> Measurement {
     Measurement::of(Ok(RunSecs::made_up(run_secs)))
 }
 
-/// A candidate of which only the config counts.
+/// Returns a candidate for tests in which only the config matters.
 pub(crate) fn made_up(config: Config) -> Candidate {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
     Candidate::new(&"matmul:m=4,n=4,k=4".parse().unwrap(), &target, config)
 }
 
-/// A record of the default config.
+/// Returns a record of the default config.
 pub(crate) fn record(
     workload: &Workload,
     target: &Target,
@@ -32,6 +32,7 @@ pub(crate) fn record(
         measurement: ran(run_secs),
         phase,
         imported: false,
+
         provenance: Provenance {
             device: String::new(),
             backend: None,

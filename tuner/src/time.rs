@@ -1,12 +1,11 @@
-//! Where the time of a run goes.
+//! Distribution of a run's wall-clock time.
 
 use std::time::Instant;
 
 use autotune_measurement::Measurement;
 use serde::Serialize;
 
-/// When a batch was planned: since when, when the results before it were learnt, when it was
-/// proposed.
+/// Times of planning a batch: start, end of learning from earlier results, and end of proposing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned {
     pub(crate) begun: Instant,
@@ -14,31 +13,31 @@ pub(crate) struct Planned {
     pub(crate) proposed: Instant,
 }
 
-/// Where the wall-clock time of a run went, in seconds. Their sum is no more than the whole: what
-/// is done while the device runs counts only as far as the device waited for it.
+/// Distribution of a run's wall-clock time, in seconds. The parts add up to at most the whole: work
+/// done while the device runs counts only as far as the device waited for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TimeShares {
-    /// Reading the database, and fitting the model on what it knows.
+    /// Reading the database, and fitting the model on its records.
     pub start_secs: f64,
     /// Waiting for proposals: search, lowering, features, predictions.
     pub propose_secs: f64,
-    /// Waiting for builds, and at the end for those that came too late.
+    /// Waiting for builds, including the last ones, which were not used.
     pub build_secs: f64,
-    /// Runs of kernels, in checks and for timing: [`autotune_measurement::RunSecs::kernel_secs`].
+    /// Kernel runs for checks and timing, see [`autotune_measurement::RunSecs::kernel_secs`].
     pub run_secs: f64,
-    /// What else measuring takes: loading kernels, packing weights ahead of time, comparing
-    /// outputs, talking to the worker; failed candidates too.
+    /// Other parts of measuring: loading kernels, packing weights ahead of time, comparing outputs,
+    /// communication with the worker, failed candidates.
     pub trial_secs: f64,
     /// Writing results to the database.
     pub record_secs: f64,
-    /// Waiting for the model to learn: features of the results, fitting.
+    /// Waiting for the model: features of the results, fitting.
     pub fit_secs: f64,
-    /// The final race.
+    /// Final race of the tasks.
     pub race_secs: f64,
 }
 
 impl TimeShares {
-    /// Takes in that the device waited from one moment to another for what was planned then.
+    /// Adds the time from `from` to `to`, in which the device waited for the batch `planned`.
     pub(crate) fn waited(&mut self, from: Instant, to: Instant, planned: Option<Planned>) {
         let within =
             |start: Instant, end: Instant| end.min(to).saturating_duration_since(start.max(from)).as_secs_f64();
@@ -49,14 +48,14 @@ impl TimeShares {
         self.build_secs += (within(from, to) - fit_secs - propose_secs).max(0.0);
     }
 
-    /// Takes in that a candidate was measured for so long.
+    /// Adds the time of measuring a candidate.
     pub(crate) fn measured(&mut self, measure_secs: f64, measurement: &Measurement) {
         let run_secs = measurement.outcome.as_ref().map_or(0.0, |run| run.kernel_secs).min(measure_secs);
         self.run_secs += run_secs;
         self.trial_secs += measure_secs - run_secs;
     }
 
-    /// Seconds of the search, from the first proposal to the last fit.
+    /// Returns the seconds of the search, from the first proposal to the last fit.
     pub fn search_secs(&self) -> f64 {
         self.propose_secs + self.build_secs + self.run_secs + self.trial_secs + self.record_secs + self.fit_secs
     }

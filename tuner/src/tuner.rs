@@ -1,4 +1,4 @@
-//! The front door: what a run is made of, and running it.
+//! Main interface: configuring and starting a run.
 
 use std::time::{Duration, Instant};
 
@@ -23,12 +23,12 @@ use crate::session::{Parts, Session};
 use crate::settings::{Settings, Setup};
 use crate::support::check_supported;
 
-/// Tunes tasks for a target. What is not said has a default: no limit but that nothing is gained
-/// any more, annealing over gradient-boosted trees, this machine's device, a database that is gone
-/// after the run, and silence.
+/// Tunes tasks for a target. Every option has a default: no limits, so that the run ends when no
+/// task gains any more; simulated annealing with gradient-boosted trees; this machine's device; a
+/// temporary database; no progress events.
 ///
-/// Everything that does the work can be brought from outside: [`Tuner::searcher`],
-/// [`Tuner::cost_model`], [`Tuner::measurer`].
+/// The working parts can be replaced: [`Tuner::searcher`], [`Tuner::cost_model`],
+/// [`Tuner::measurer`].
 pub struct Tuner<'a> {
     target: Target,
     settings: Settings,
@@ -40,7 +40,7 @@ pub struct Tuner<'a> {
 }
 
 impl<'a> Tuner<'a> {
-    /// A tuner for a target, with every default.
+    /// Returns a tuner for a target, with default options.
     pub fn new(target: &Target) -> Self {
         Self {
             target: target.clone(),
@@ -53,93 +53,97 @@ impl<'a> Tuner<'a> {
         }
     }
 
-    /// Measurements in total over all tasks, those of earlier runs in the database included. `None`
-    /// is no limit: the run ends with the time budget, or without one when no task gains any more.
+    /// Limits the number of measurements over all tasks, including those of earlier runs in the
+    /// database. `None` means no limit: the run ends with the time budget, or without one when no
+    /// task gains any more.
     pub fn trials(mut self, trials: impl Into<Option<usize>>) -> Self {
         self.settings.trials = trials.into();
         self
     }
 
-    /// Wall-clock time after which the run ends, the final race included; `None` is no limit. The
-    /// untuned schedule of every task is measured first, however long that takes.
+    /// Limits the wall-clock time of the run, including the final race; `None` means no limit. The
+    /// default schedule of every task is measured first, however long that takes.
     pub fn time_budget(mut self, budget: impl Into<Option<Duration>>) -> Self {
         self.settings.time_budget = budget.into();
         self
     }
 
-    /// Seed of every random choice: 0 if it is not said.
+    /// Sets the seed of all random choices; the default is 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.settings.seed = seed;
         self
     }
 
-    /// Policy: sizes of batches, what the model learns from, who races.
+    /// Sets the policy: batch sizes, training of the model, races.
     pub fn params(mut self, params: TuneParams) -> Self {
         self.settings.params = params;
         self
     }
 
-    /// How configs are proposed: makes the searcher of each task, from the task's space.
+    /// Sets the function that makes the searcher of each task from the task's space.
     pub fn searcher<S: Searcher + 'static>(mut self, new: impl Fn(&ScheduleSpace) -> S + 'a) -> Self {
         self.new_searcher = Box::new(move |space| Box::new(new(space)));
         self
     }
 
-    /// What predicts scores, one for all tasks. Of no use where no searcher [uses
+    /// Sets the cost model, one for all tasks. It is used only if a searcher [uses
     /// scores](Searcher::uses_scores).
     pub fn cost_model(mut self, model: impl CostModel + 'static) -> Self {
         self.cost_model = Some(Box::new(model));
         self
     }
 
-    /// What measures. [`Tuner::ceilings`] and [`Tuner::setup`] say what it measures on.
+    /// Sets the measurer. Describe its device with [`Tuner::ceilings`] and [`Tuner::setup`].
     pub fn measurer(mut self, measurer: &'a mut dyn Measurer) -> Self {
         self.measurer = Some(measurer);
         self
     }
 
-    /// Where every measurement is appended as it comes, and what is known from earlier runs.
+    /// Sets the database to which every measurement is appended, and whose records of earlier runs
+    /// are used.
     pub fn database(mut self, db: &'a TuningDb) -> Self {
         self.db = Some(db);
         self
     }
 
-    /// What follows the run.
+    /// Sets the receiver of progress events.
     pub fn observer(mut self, observer: &'a mut dyn Observer) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// Ends the run from outside; a measurer of the caller's own asks it by [`Cancel::is_due`].
+    /// Sets the switch that cancels the run. A custom measurer should poll [`Cancel::is_due`].
     pub fn cancel(mut self, cancel: &Cancel) -> Self {
         self.settings.cancel = cancel.clone();
         self
     }
 
-    /// What the device can do at most: the floor under run times, what the report compares with,
-    /// and the [rates](autotune_ir::Rates) that the analysis counts by. Of this machine's device it
-    /// is measured.
+    /// Sets the peak rates of the device. They give lower bounds of run times, the roofline in the
+    /// report, and the [rates](autotune_ir::Rates) for the static analysis. For this machine's
+    /// device they are measured by default.
     pub fn ceilings(mut self, ceilings: impl Into<Option<Ceilings>>) -> Self {
         self.settings.ceilings = ceilings.into();
         self
     }
 
-    /// What the records tell of the circumstances; of this machine's device it is known.
+    /// Sets the circumstances that records store. For this machine's device they are determined by
+    /// default.
     pub fn setup(mut self, setup: Setup) -> Self {
         self.settings.setup = setup;
         self
     }
 
-    /// Tunes until the trials or the time are used up or the run is cancelled, and without either
-    /// limit until no task gains any more; then races the best few of each task against its
+    /// Tunes until the limit of trials or time is reached or the run is cancelled; without limits,
+    /// until no task gains any more. Then races the best few schedules of each task against its
     /// default.
     ///
-    /// On a GPU the next batch is proposed and built while the device runs: it comes from what was
-    /// known until then.
+    /// On a GPU the next batch is proposed and built while the device runs, so that proposals do
+    /// not know the latest results.
     ///
-    /// Every measurement is appended to the database as it comes: an interrupted run loses nothing,
-    /// a killed one a quarter of a second. Records that are there already count as trials, are not
-    /// measured again, and teach the model, as do those of other workloads on the same target.
+    /// Every measurement is appended to the database immediately. An interrupted run loses nothing,
+    /// and a power failure at most the last quarter of a second. Existing records count as trials,
+    /// are not measured again, and train the model, as do those of other workloads on the same
+    /// target.
     pub fn tune(self, tasks: &[Task]) -> Result<Report, TuneError> {
         let own_model = || match self.settings.params.transfer {
             true => XgbModel::for_target(&self.target),
@@ -157,8 +161,8 @@ impl<'a> Tuner<'a> {
     }
 
     /// Measures the best known config of each task against its default, interleaved and checked,
-    /// and appends the results to the database. A task of which nothing is known yet has its
-    /// default measured. Limits and seed do not count.
+    /// and appends the results to the database. If no schedule of a task is known, only its default
+    /// is measured. Limits and seed are ignored.
     pub fn bench(self, tasks: &[Task]) -> Result<BenchReport, TuneError> {
         let run = Run { measurer: self.measurer, db: self.db, observer: self.observer };
         run.with(tasks, &self.target, self.settings, |target, settings, measurer, db, observer| {
@@ -167,7 +171,7 @@ impl<'a> Tuner<'a> {
     }
 }
 
-/// What is measured on, written to and told, as far as it was brought.
+/// Parts of a run that the caller may have provided.
 struct Run<'a> {
     measurer: Option<&'a mut dyn Measurer>,
     db: Option<&'a TuningDb>,
@@ -175,9 +179,9 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Does something with what was brought, and with defaults for what was not, on the target with
-    /// the rates that its ceilings tell, where those are known. Making those counts into the time
-    /// budget.
+    /// Calls `action` with the provided parts and defaults for the others. If ceilings are known,
+    /// the target has the rates that follow from them. The time to make the defaults counts towards
+    /// the time budget.
     fn with<T>(
         self,
         tasks: &[Task],

@@ -1,4 +1,4 @@
-//! The contracts of parts from outside, on ours and on what breaks them.
+//! Contract tests applied to the built-in parts and to parts that violate them.
 #![allow(clippy::unwrap_used)]
 
 mod kind;
@@ -17,7 +17,7 @@ use autotune_schedules::{Candidate, Config};
 use kind::KINDS;
 use support::PaperDevice;
 
-/// What is wrong by a contract.
+/// Returns the violation that a contract test reports.
 fn breach(contract: impl FnOnce()) -> String {
     match catch_unwind(AssertUnwindSafe(contract)) {
         Ok(()) => "nothing".into(),
@@ -45,7 +45,7 @@ fn searchers_with_other_parameters_keep_the_contract() {
     contract::searcher(|_| Genetic::new(inbred.clone()));
 }
 
-/// Candidates of the contract's batches.
+/// Batch size of the contract tests.
 const BATCH: usize = 9;
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 
@@ -97,8 +97,8 @@ fn a_searcher_that_breaks_the_contract_is_told_where() {
 fn our_cost_models_keep_the_contract() {
     for word in ["cpu", "cuda:sm_90"] {
         let target = Target::detect(word, None).unwrap();
-        // What it takes for granted is of the tuner's features, which the contract's rows are too
-        // short to have.
+        // The pretrained model needs the tuner's features, but the contract's rows are too short to
+        // have them.
         contract::cost_model(|| XgbModel::for_target(&target));
     }
     contract::cost_model(|| XgbModel::new(XgbParams::default()));
@@ -114,12 +114,12 @@ fn our_measurers_keep_the_contract() {
     contract::measurer(&mut PaperDevice { ahead: true, ..PaperDevice::default() }, &target());
     contract::measurer(&mut PaperDevice { backwards: true, ..PaperDevice::default() }, &target());
     let here = Target::detect("cpu", Some(1)).unwrap();
-    // SAFETY: all that it measures is what the contract draws from a schedule space.
+    // SAFETY: it measures only kernels that the contract draws from a schedule space.
     let mut in_process = unsafe { InProcessMeasurer::new(MeasureOptions::default()) };
     contract::measurer(&mut in_process, &here);
 }
 
-/// The paper device with a fault.
+/// Simulated device with a fault.
 struct FaultyDevice(&'static str);
 
 impl Measurer for FaultyDevice {
@@ -132,6 +132,7 @@ impl Measurer for FaultyDevice {
         if fault == "numbers each batch backwards" {
             return backwards(next_batch, on_result);
         }
+
         let mut device = PaperDevice::default();
         let mut skipped = false;
         let measured = device.measure_batches(next_batch, &mut |index, measurement| {
@@ -150,6 +151,7 @@ impl Measurer for FaultyDevice {
                 answer
             }
         });
+
         if fault == "asks again" {
             next_batch();
         }
@@ -167,7 +169,7 @@ impl Measurer for FaultyDevice {
     }
 }
 
-/// Measures in order, but says of the last of a batch that it was the first.
+/// Measures in order, but reports each batch's positions in reverse.
 fn backwards(next_batch: &mut Batches<'_>, on_result: &mut OnResult<'_>) -> Result<(), MeasureError> {
     let mut first = 0;
     loop {

@@ -1,5 +1,5 @@
-//! The modes of a program that deploys: off, look-up, tune on a miss, and the last among several
-//! processes, for which this program runs itself.
+//! Deployment modes: off, look-up, and tuning on a miss, also in several processes, for which this
+//! program starts itself.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -29,20 +29,20 @@ fn workload() -> Workload {
     "matmul:m=12,n=16,k=8".parse().unwrap()
 }
 
-/// Tunes on paper.
+/// Tunes on a simulated device.
 fn tune(db: &TuningDb, workload: &Workload, target: &Target) -> Result<(), TuneError> {
     let mut device = PaperDevice::default();
     let tuner = Tuner::new(target).searcher(|_| Random).trials(8).measurer(&mut device);
     tuner.database(db).tune(&[Task::single(workload.clone())]).map(|_| ())
 }
 
-/// What the schedule's time is worth; `None` of the default one.
+/// Returns the provenance of the schedule's time; `None` for the default schedule.
 fn standing(deploy: &Deploy<'_>) -> Option<Standing> {
     let tuned = deploy.schedule(&workload(), &target()).unwrap();
     tuned.best().map(|best| best.standing)
 }
 
-/// A snapshot of what was tuned.
+/// Returns a snapshot of the tuned schedules.
 fn snapshot(db: &TuningDb) -> Snapshot {
     let mut writer = SnapshotWriter::default();
     writer.add_best_of(db, &|_| true).unwrap();
@@ -80,7 +80,7 @@ fn a_miss_is_tuned_once_and_served_from_then_on() {
     }
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 
-    // Threads are as good as processes.
+    // Threads must behave like processes.
     let other: Workload = "matmul:m=13,n=16,k=8".parse().unwrap();
     let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path, counted).wait(Duration::from_secs(60)));
     std::thread::scope(|scope| {
@@ -143,7 +143,8 @@ fn who_does_not_wait_gets_the_best_there_is() {
 
 #[test]
 fn what_is_looked_up_in_first_and_the_database_both_have_neighbours_for_a_miss() {
-    // Nothing ships for it: the analysis ranks what is known of other workloads.
+    // No model ships for this target, so the analytic estimate ranks the schedules of other
+    // workloads.
     let target = Target::Cpu(CpuTarget { isa: Isa::Generic, ..CpuTarget::generic_avx2(2) });
     let space = |text: &str| ScheduleSpace::new(&text.parse().unwrap(), &target);
     let (asked, near) =
@@ -193,7 +194,7 @@ fn what_cannot_be_tuned_is_an_error() {
     assert!(matches!(deploy.schedule(&workload(), &target()), Err(DeployError::Db(_))));
 }
 
-/// Set in the environment of another process: the folder that it works in, and what it does there.
+/// Environment variables of the child process: its folder, and its role.
 const ROLE: [&str; 2] = ["AUTOTUNE_DEPLOY_TEST_FOLDER", "AUTOTUNE_DEPLOY_TEST_ROLE"];
 
 fn start(folder: &Path, role: &str) -> Child {
@@ -202,7 +203,7 @@ fn start(folder: &Path, role: &str) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// What another process does: nothing in the process that runs the tests.
+/// Runs as the child process; does nothing in the process that runs the tests.
 #[test]
 fn another_process() {
     let (Some(folder), Some(role)) = (std::env::var_os(ROLE[0]), std::env::var_os(ROLE[1])) else { return };

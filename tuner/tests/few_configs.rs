@@ -1,4 +1,4 @@
-//! Searching where there is next to nothing to be found.
+//! Searches of spaces with few valid configs.
 #![allow(clippy::unwrap_used)]
 
 mod kind;

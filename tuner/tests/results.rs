@@ -1,4 +1,4 @@
-//! Results that come in another order than candidates, twice, or never.
+//! Results that arrive in another order than the candidates, twice, or never.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -16,7 +16,7 @@ use support::{PaperDevice, paper_secs};
 
 const TRIALS: usize = 60;
 
-/// Loses every fifth result and gives the one behind it twice; the last of a batch come first.
+/// Loses every fifth result and reports the following one twice. Each batch is in reverse order.
 struct Unreliable(PaperDevice);
 
 impl Measurer for Unreliable {

@@ -1,4 +1,4 @@
-//! Searching without hardware: a paper device whose run times follow from a formula.
+//! Search without hardware, on a simulated device whose run times follow from a formula.
 #![allow(clippy::unwrap_used)]
 
 mod kind;
@@ -30,14 +30,15 @@ fn workload(text: &str) -> Workload {
     text.parse().unwrap()
 }
 
-/// Without what ships: what real machines taught is no help on paper.
+/// Returns a tuner without pretrained models, because experience with real machines does not help
+/// on the simulated device.
 fn tuner<'a>(kind: Kind, trials: usize, seed: u64) -> Tuner<'a> {
     let params = TuneParams { prediction: None, ..TuneParams::default() };
     let tuner = Tuner::new(&target()).params(params).cost_model(XgbModel::from_estimate(&target()));
     tuner.searcher(move |_| kind.searcher()).trials(trials).seed(seed)
 }
 
-/// Best time found for a workload by a fresh run.
+/// Returns the best time found for a workload by a fresh run.
 fn best_secs(text: &str, kind: Kind, trials: usize, seed: u64) -> f64 {
     let mut device = PaperDevice::default();
     let report = tuner(kind, trials, seed).measurer(&mut device).tune(&[Task::single(workload(text))]).unwrap();
@@ -82,7 +83,7 @@ fn annealing_climbs_scores_of_any_sign() {
     }
 }
 
-/// A run on the paper device with its own database.
+/// Run on the simulated device with its own database.
 struct Run {
     db: TuningDb,
     tasks: Vec<Task>,
@@ -149,8 +150,8 @@ fn a_resumed_run_measures_only_what_is_left_and_nothing_twice() {
     }
 }
 
-/// However little time there is, the untuned schedule of every task is measured, and those with the
-/// most work first.
+/// Checks that the default schedule of every task is measured, however little time there is,
+/// heaviest task first.
 #[test]
 fn where_time_is_limited_every_task_first_has_its_untuned_schedule_measured() {
     let texts = [SMALL, "matmul:m=20,n=16,k=80", "matmul:m=20,n=16,k=8"];
@@ -162,14 +163,14 @@ fn where_time_is_limited_every_task_first_has_its_untuned_schedule_measured() {
             let defaults = [1, 2, 0].map(|task| ScheduleSpace::new(&workload(texts[task]), &target()).default_config());
             let first: Vec<&Config> = device.measured.iter().take(3).map(Candidate::config).collect();
             assert_eq!(first, defaults.iter().collect::<Vec<_>>(), "{budget:?}");
-            // Without any time left nothing races, and is marked.
+            // Without any time left there are no races, and the times are marked as such.
             let is_once = |task: &TaskReport| task.timing == Timing::Once;
             assert!(report.tasks.iter().all(|task| is_once(task) == budget.is_zero()), "{budget:?}");
         }
     }
 }
 
-/// So that what is printed as a speed-up was raced.
+/// Ensures that every reported speed-up was raced.
 #[test]
 fn however_little_time_is_left_the_best_and_the_default_of_every_task_race_the_heaviest_first() {
     let race = RaceParams { late_share: 1e12, ..RaceParams::default() };
@@ -189,7 +190,7 @@ fn however_little_time_is_left_the_best_and_the_default_of_every_task_race_the_h
     assert!(device.raced.iter().all(|racers| racers.len() <= 2));
 }
 
-/// Otherwise they would be printed as if they were comparable.
+/// Otherwise the times would be reported as if they were comparable.
 #[test]
 fn times_of_what_could_not_race_are_times_of_a_search() {
     let run = Run::new(&[SMALL]);
@@ -208,7 +209,7 @@ fn times_of_what_could_not_race_are_times_of_a_search() {
     assert_eq!(report.tasks[0].timing, Timing::Raced, "what could not race races later");
 }
 
-/// Tasks may be so many that not even their untuned schedules can be measured in the time.
+/// There may be too many tasks to measure even their default schedules in the time.
 #[test]
 fn long_behind_the_end_of_the_time_nothing_is_measured() {
     let params = TuneParams { prediction: None, needed_overrun: Duration::ZERO, ..TuneParams::default() };
@@ -219,14 +220,14 @@ fn long_behind_the_end_of_the_time_nothing_is_measured() {
     assert_eq!(report.tasks.iter().filter(|task| task.best_secs.is_some()).count(), 1);
 }
 
-/// It is not that nothing was measured: there is nothing to measure.
+/// An empty list of tasks is different from a run that found nothing.
 #[test]
 fn without_tasks_nothing_is_missing() {
     let report = tuner(Kind::Annealing, 40, 0).measurer(&mut PaperDevice::default()).tune(&[]).unwrap();
     assert!(report.tasks.is_empty() && !report.found_nothing());
 }
 
-/// Where all fail, a task is given up after its first batch, not after its untuned schedule.
+/// Checks that a failing task is retired after its first batch, not after its default schedule.
 #[test]
 fn a_failing_untuned_schedule_is_no_reason_to_give_up() {
     let run = Run::new(&[SMALL]);
@@ -238,7 +239,7 @@ fn a_failing_untuned_schedule_is_no_reason_to_give_up() {
     assert_eq!((report.stop, device.measured.len(), &report.tasks[0].retired), (Stop::Trials, 40, &None));
 }
 
-/// A device that asks for batches ahead.
+/// Returns a device that requests batches ahead.
 fn ahead() -> PaperDevice {
     PaperDevice { ahead: true, ..PaperDevice::default() }
 }
@@ -289,7 +290,7 @@ fn what_was_proposed_ahead_of_a_break_is_proposed_again() {
     }
 }
 
-/// The tasks of the measurements, in order.
+/// Task indices of the measurements, in order.
 #[derive(Default)]
 struct Order(Vec<usize>);
 
@@ -403,13 +404,13 @@ fn what_one_workload_taught_helps_the_next() {
     assert!(taught < fresh, "taught {taught}, fresh {fresh}");
 }
 
-/// What is told of another workload is upside down: the fastest of it are the slowest.
+/// Reverses the history of another workload: its fastest schedules are recorded as the slowest.
 #[test]
 fn a_search_recovers_from_a_distorted_history() {
     const DEVICES: [&str; 4] = ["", "b", "c", "d"];
     const SEEDS: u64 = 7;
     let (first, second) = ("matmul:m=96,n=192,k=64", "matmul:m=128,n=160,k=64");
-    // Logarithms of the best times after 32 and 64 trials.
+    // Returns the logarithms of the best times after 32 and 64 trials.
     let found = |name, known: &[TuningRecord], seed| {
         let run = Run::new(&[second]);
         known.iter().for_each(|record| run.db.append(record).unwrap());
@@ -432,13 +433,13 @@ fn a_search_recovers_from_a_distorted_history() {
         (0..2).for_each(|i| behind[i] += (distorted[i] - fresh[i]) / (DEVICES.len() as u64 * SEEDS) as f64);
     }
     let behind = behind.map(f64::exp);
-    // Believed in full, history leaves 1.58 and 1.44; it is believed as far as it ranks what is
-    // measured, which leaves 1.27 and 1.14.
+    // If the history is trusted fully, these are 1.58 and 1.44. If it is trusted as far as it ranks
+    // measured candidates correctly, they are 1.27 and 1.14.
     assert!(behind[0] < 1.4 && behind[1] < 1.25, "after 32 and 64 trials {behind:?} times the time without a history");
 }
 
-/// True where the tiles are large in sum, as what does not fit into a GPU's shared memory or
-/// registers.
+/// Returns true if the sum of tile sizes is large, like tiles that do not fit a GPU's shared memory
+/// or registers.
 fn fails(candidate: &Candidate) -> bool {
     let octaves = |value: &Value| match value {
         Value::Tile(sizes) => sizes.iter().map(|&size| (size as f64).log2()).sum(),
@@ -447,7 +448,7 @@ fn fails(candidate: &Candidate) -> bool {
     candidate.knobs().map(|(_, value)| octaves(value)).sum::<f64>() > 20.0
 }
 
-/// A third of the space fails, as on some GPUs, by a rule that nobody is told.
+/// Checks that a search learns a rule by which a third of the space fails, as on some GPUs.
 #[test]
 fn a_search_learns_which_candidates_fail() {
     let space = ScheduleSpace::new(&workload("matmul:m=96,n=192,k=64"), &target());
@@ -455,7 +456,7 @@ fn a_search_learns_which_candidates_fail() {
     let failing = (0..400).filter(|_| fails(&space.sample(&mut rng))).count() as f64 / 400.0;
     assert!((0.25..0.45).contains(&failing), "{failing} of the space");
 
-    // Of the trials after the first 64.
+    // Returns the share of failures among the trials after the first 64.
     let late = |kind: Kind, seed| {
         let mut device = PaperDevice { fails: Some(fails), ..PaperDevice::default() };
         Run::new(&["matmul:m=96,n=192,k=64"]).tune(tuner(kind, 128, seed), &mut device);
@@ -466,7 +467,7 @@ fn a_search_learns_which_candidates_fail() {
     assert!(learned < 0.5 * random, "learned {learned}, random {random}");
 }
 
-/// The paper device has nothing to do with the machine that the pretrained model learnt from.
+/// The simulated device is unlike the machine on which the pretrained model was trained.
 #[test]
 fn a_search_recovers_from_a_pretrained_model_that_is_wrong() {
     let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });

@@ -1,4 +1,4 @@
-//! Several devices of one target, and several targets, at the same time.
+//! Tuning on several devices of one target, and for several targets, at the same time.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -33,7 +33,7 @@ fn candidates(count: usize) -> Vec<Candidate> {
     (0..count).map(|_| space.sample(&mut rng)).collect()
 }
 
-/// A device that breaks at the result of so many candidates, and in every race.
+/// Device that fails after a number of results, and in every race.
 struct Breaking(usize);
 
 impl Measurer for Breaking {
@@ -74,7 +74,7 @@ fn a_pool_keeps_the_contract() {
     }
 }
 
-/// The next batches of a list, then none.
+/// Returns a function that yields the list in batches, then empty batches.
 fn in_batches(all: &[Candidate], size: usize) -> impl FnMut() -> Vec<Candidate> + Send {
     let mut batches = all.chunks(size).map(<[Candidate]>::to_vec).collect::<Vec<_>>().into_iter();
     move || batches.next().unwrap_or_default()
@@ -92,7 +92,7 @@ fn no_device_waits_for_the_slowest_of_a_batch() {
             thread::yield_now();
         }
     };
-    // The fast one begins when the slow one has its candidate.
+    // The fast device waits until the slow one has its candidate.
     let slow = PaperDevice { before: Some(Box::new(waits)), ..PaperDevice::default() };
     let counts = move |measured: usize| done.store(measured + 1, Ordering::SeqCst);
     let fast = PaperDevice { before: Some(Box::new(counts)), ..PaperDevice::default() };
@@ -132,7 +132,7 @@ fn others_measure_what_a_device_leaves_that_fails() {
     assert!(measure(&[], 0).0.unwrap_err().contains("no devices"));
 }
 
-/// Tunes both workloads with random search.
+/// Tunes both workloads by random search.
 fn tune(target: &Target, device: &mut dyn Measurer, db: &TuningDb) -> Report {
     let tasks = WORKLOADS.map(|text| Task::single(text.parse().unwrap()));
     let params = TuneParams { prediction: None, ..TuneParams::default() };
@@ -140,8 +140,8 @@ fn tune(target: &Target, device: &mut dyn Measurer, db: &TuningDb) -> Report {
     tuner.measurer(device).database(db).tune(&tasks).unwrap()
 }
 
-/// Checks that a search of a target has as many records as trials, each with the time of its
-/// schedule on the paper device of a name.
+/// Checks that the search of a target has one record per trial, each with the time of its schedule
+/// on the simulated device `name`.
 fn check_records(db: &TuningDb, target: &Target, name: &str) {
     let mut records = db.query_target(&target.key()).unwrap();
     records.retain(|record| record.phase == Phase::Search);

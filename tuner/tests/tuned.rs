@@ -1,4 +1,4 @@
-//! Looking schedules up.
+//! Look-up of tuned schedules.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -23,7 +23,7 @@ fn workload() -> Workload {
     "matmul:m=12,n=16,k=8".parse().unwrap()
 }
 
-/// A database in which the workload was tuned for the target.
+/// Returns a database in which the workload was tuned for the target.
 fn tuned_db() -> TuningDb {
     let db = TuningDb::temporary().unwrap();
     let mut device = PaperDevice::default();
@@ -32,7 +32,7 @@ fn tuned_db() -> TuningDb {
     db
 }
 
-/// A record that is faster than any other.
+/// Returns a record that is faster than any other.
 fn fastest(db: &TuningDb) -> TuningRecord {
     let mut record = db.query(&workload(), &target().key()).unwrap().pop().unwrap();
     record.measurement.outcome.as_mut().unwrap().run_secs = 1e-12;
@@ -65,7 +65,7 @@ fn what_was_found_with_warm_constants_answers_for_cold_ones_that_nothing_is_know
     let warm = Query::new(&workload(), &target()).source(&db).best().unwrap();
     assert!(look_up().is_tuned() && look_up().config() == warm.config() && *look_up().workload() == workload());
 
-    // Slower than any of the other's, but its own.
+    // Slower than any with warm caches, but measured with uncached constants.
     let mut own = fastest(&db);
     own.workload = cold.clone();
     own.measurement.outcome.as_mut().unwrap().run_secs = 1.0;
@@ -85,7 +85,7 @@ fn what_a_network_was_raced_with_is_its_own_choice_and_no_news_to_a_machine_that
     let configs = |found: &[Tuned]| found.iter().map(|tuned| tuned.config().clone()).collect::<Vec<_>>();
     assert_eq!(configs(&within(&target(), network)), configs(&kinds));
 
-    // Slower, since it is the time of a whole network.
+    // Slower, because it is the time of a whole network.
     let best = kinds[0].config();
     let records = db.query(&workload(), &target().key()).unwrap();
     let mut chosen = records.into_iter().rfind(|record| record.config != *best).unwrap();
@@ -97,7 +97,7 @@ fn what_a_network_was_raced_with_is_its_own_choice_and_no_news_to_a_machine_that
     assert_eq!(configs(&within(&target(), 8)), configs(&kinds));
     assert_eq!(Query::new(&workload(), &target()).source(&db).best().unwrap().config(), best);
 
-    // A machine like it takes the choice, until it has measured something itself.
+    // A similar machine uses the choice until it has measured something itself.
     let alike = Target::Cpu(CpuTarget { l3_bytes: 16 << 20, ..CpuTarget::generic_avx2(2) });
     assert_eq!(configs(&within(&alike, network)), [chosen.config]);
     let own = TuningRecord { target: alike.key(), ..fastest(&db) };
@@ -131,8 +131,8 @@ fn what_a_source_knows_of_other_workloads_and_what_ships_are_ranked_together() {
         writer.add(&record).unwrap();
         let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();
         for source in [&db as &dyn Source, &snapshot] {
-            // What is known takes the place of the farthest of what ships, so that another of that
-            // may be the best.
+            // A known schedule replaces the farthest one of those that ship, so that another of
+            // these may be the best.
             let found = look_up(source);
             assert_eq!(found.candidate() == carried, is_best);
             assert!(score(found.candidate()) >= score(carried));

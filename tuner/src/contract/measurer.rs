@@ -1,4 +1,4 @@
-//! What the tuner relies on in a [`Measurer`].
+//! Contract of a [`Measurer`]: the properties that the tuner relies on.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,17 +11,17 @@ use autotune_workloads::Workload;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-/// Small, and of several stages.
+/// Small workload whose schedules have several stages.
 const WORKLOAD: &str = "conv2d:n=1,c=4,h=6,w=6,o=8,k=1,bias,act=relu";
 
-/// Positions of the candidates that nothing can lower: not in the middle, where results in reverse
-/// order would have them, too, and not both on the same place of a pair.
+/// Positions of the candidates that cannot be lowered. They are not symmetric, so that results in
+/// reverse order are noticed, and they differ in their positions within pairs.
 const IMPOSSIBLE: [usize; 2] = [1, 4];
 
-/// Of a measurer for a target: results come in any order, one for each candidate; one that fails
-/// fails alone; batches are asked for until one is empty or a result is answered with a break; a
-/// race has a result for each of its candidates, too. Times are positive numbers; how right they
-/// are is not asked.
+/// Tests a measurer for a target. Results may come in any order, one for each candidate, and a
+/// failing candidate fails alone. Batches are requested until one is empty or a result is answered
+/// with a break. A race has one result for each of its candidates, too. Times must be positive
+/// numbers; their accuracy is not tested.
 pub fn measurer(measurer: &mut dyn Measurer, target: &Target) {
     let candidates = candidates(target);
     all(measurer, &candidates);
@@ -30,7 +30,7 @@ pub fn measurer(measurer: &mut dyn Measurer, target: &Target) {
     a_race(measurer, &candidates);
 }
 
-/// Random schedules, and two in their midst of a sketch that there is not.
+/// Returns random candidates, and among them two of a sketch that does not exist.
 fn candidates(target: &Target) -> Vec<Candidate> {
     let workload: Workload = match WORKLOAD.parse() {
         Ok(workload) => workload,
@@ -46,7 +46,7 @@ fn candidates(target: &Target) -> Vec<Candidate> {
     candidates
 }
 
-/// A measurement that the position of its candidate allows.
+/// Checks that a measurement is plausible for the candidate at this position.
 fn check(index: usize, measurement: &Measurement) {
     match &measurement.outcome {
         Ok(run) => {
@@ -63,12 +63,12 @@ fn done(what: &str, result: Result<(), MeasureError>) {
     }
 }
 
-/// The positions that had results so far.
+/// Positions that have had results.
 #[derive(Default)]
 struct Seen(Vec<usize>);
 
 impl Seen {
-    /// Takes a result of one of the first `candidates`.
+    /// Records a result for one of the first `candidates` candidates.
     fn see(&mut self, what: &str, index: usize, candidates: usize) {
         assert!(index < candidates, "{what}: a result of candidate {index}, which was not given");
         assert!(!self.0.contains(&index), "{what}: a second result of candidate {index}");
@@ -88,7 +88,8 @@ fn all(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
     done("measure nothing", measurer.measure(&[], &mut |_, _| panic!("measure: a result of no candidates")));
 }
 
-/// Positions go on from batch to batch, and nothing is asked for behind an empty one.
+/// Checks that positions continue from batch to batch, and that nothing is requested after an empty
+/// batch.
 fn batches(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
     let asked = AtomicUsize::new(0);
     let mut chunks = candidates.chunks(2);
@@ -111,7 +112,7 @@ fn batches(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
 
 fn a_break(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
     let mut seen = Seen::default();
-    // Without the break there is no end.
+    // Only the break ends this measurement.
     let measured = measurer.measure_batches(&mut || candidates[..2].to_vec(), &mut |index, _| {
         seen.see("measure_batches until a break", index, usize::MAX);
         if seen.0.len() >= 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -1,4 +1,4 @@
-//! What the tuner relies on in a [`Searcher`].
+//! Contract of a [`Searcher`]: the properties that the tuner relies on.
 
 use std::collections::HashSet;
 
@@ -10,23 +10,22 @@ use rand_chacha::rand_core::SeedableRng;
 
 use crate::search::{Ask, Searcher};
 
-/// Workloads and the targets that they are searched for: CPU and GPU, several algorithms,
-/// boundaries.
+/// Workloads and targets of the tests: CPU and GPU, several algorithms, partial tiles.
 const SPACES: [(&str, Option<&str>); 3] = [
     ("matmul:m=12,n=16,k=8", None),
     ("conv2d:c=8,h=9,w=9,o=16,k=3,p=1", None),
     ("conv2d:c=16,h=14,w=14,o=32,k=3,p=1,bias", Some("cuda:sm_80")),
 ];
 
-/// A workload whose space is soon used up.
+/// Workload with a small space, which is soon exhausted.
 const SMALL: &str = "matmul:m=1,n=1,k=1";
 
 const BATCH: usize = 9;
 
-/// Of searchers made by `new`, one for each space: they propose distinct candidates of the space
-/// that were not seen, as many as are wanted where the space has as many, the same from the same
-/// seed, whatever they are told, begin with and score; and none where all were seen. How good they
-/// are is not asked.
+/// Tests searchers made by `new`, one for each space. They must propose distinct candidates of the
+/// space that were not seen, as many as requested while the space has as many, and none when all
+/// were seen. The same seed must give the same candidates. This must hold whatever results, initial
+/// candidates and scores they get. The quality of the proposals is not tested.
 pub fn searcher<S: Searcher>(new: impl Fn(&ScheduleSpace) -> S) {
     for (text, word) in SPACES {
         let space = space(text, word);
@@ -50,15 +49,15 @@ fn space(text: &str, word: Option<&str>) -> ScheduleSpace {
     }
 }
 
-/// What is predicted.
+/// Kinds of predicted scores.
 #[derive(Clone, Copy, Debug)]
 enum Scores {
-    /// Anything, of both signs, some of it no number; nothing for some.
+    /// Scores of both signs, some of them NaN, and no score for some candidates.
     Any,
-    /// Only negative: scores have no scale.
+    /// Only negative scores: scores have no fixed scale.
     Negative,
     Equal,
-    /// No candidate can be lowered.
+    /// No scores, as if no candidate could be lowered.
     None,
 }
 
@@ -81,7 +80,7 @@ impl Scores {
     }
 }
 
-/// What a searcher is told of a candidate: that it ran, in some time, or that it failed.
+/// Returns a made-up result of a candidate: a time or a failure.
 fn measured(candidate: &Candidate) -> (Candidate, Measurement) {
     let hash = candidate.stable_hash();
     let run_secs = 1e-3 + 1e-6 * (hash % 997) as f64;
@@ -92,12 +91,13 @@ fn measured(candidate: &Candidate) -> (Candidate, Measurement) {
     (candidate.clone(), Measurement::of(outcome))
 }
 
-/// Several batches, each checked and, late as it may be, told.
+/// Asks for several batches, checks them and reports their results with delay. Returns all proposed
+/// candidates.
 fn propose(space: &ScheduleSpace, mut searcher: impl Searcher, scores: Scores) -> Vec<Candidate> {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let mut seen = HashSet::new();
 
-    // Earlier runs may have measured what this searcher never proposed.
+    // Earlier runs may have measured candidates that this searcher never proposed.
     let earlier: Vec<Candidate> = (0..BATCH).map(|_| space.sample(&mut rng)).collect();
     seen.extend(earlier.iter().map(Candidate::stable_hash));
     searcher.tell(&earlier.iter().map(measured).collect::<Vec<_>>());
@@ -114,7 +114,7 @@ fn propose(space: &ScheduleSpace, mut searcher: impl Searcher, scores: Scores) -
         assert!(batch.len() == n, "ask: {} candidates of a large space, {n} are wanted", batch.len());
         seen.extend(batch.iter().map(Candidate::stable_hash));
 
-        // On a GPU a batch is asked for before the one before it is told.
+        // On a GPU a batch is requested before the results of the previous one are reported.
         let late = proposed.len();
         searcher.tell(&proposed[told..late].iter().map(measured).collect::<Vec<_>>());
         (told, proposed) = (late, [proposed, batch].concat());
@@ -122,7 +122,7 @@ fn propose(space: &ScheduleSpace, mut searcher: impl Searcher, scores: Scores) -
     proposed
 }
 
-/// One batch, checked.
+/// Asks for one batch and checks it.
 fn ask(
     searcher: &mut impl Searcher,
     space: &ScheduleSpace,
@@ -146,7 +146,7 @@ fn ask(
     batch
 }
 
-/// Asks until there is nothing left of a space.
+/// Asks until the space is exhausted.
 fn uses_up<S: Searcher>(space: &ScheduleSpace, new: &impl Fn(&ScheduleSpace) -> S) {
     let (mut searcher, mut rng, mut seen) = (new(space), ChaCha8Rng::seed_from_u64(7), HashSet::new());
     let size = space.iter().count();

@@ -12,32 +12,34 @@ use super::coverage::{Coverage, CoverageParams, Gaps, algorithm};
 use super::searcher::{Ask, ScoreFn, Searcher};
 use super::select::{select_diverse, standard_deviation};
 
-/// How [`Annealing`] walks and picks.
+/// Numeric parameters of [`Annealing`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnnealingParams {
-    /// Chains that walk the space side by side.
+    /// Number of parallel chains.
     pub chains: usize,
-    /// Candidates scored per candidate wanted, over all chains. It bounds what search costs against
-    /// what it saves: scoring one takes some hundred microseconds, most of them lowering, measuring
-    /// one some ten milliseconds.
+    /// Number of candidates scored per requested candidate, over all chains. It limits the cost of
+    /// the search relative to its gain: scoring takes some hundred microseconds, mostly for
+    /// lowering, measuring some ten milliseconds.
     pub scored_per_config: usize,
-    /// Temperature at the beginning of a walk, in standard deviations of the chains' scores; it
-    /// falls to 0.
+    /// Initial temperature in standard deviations of the chains' scores; it falls to 0 during a
+    /// walk.
     pub temperature: f32,
-    /// Moves without a better candidate among the best after which the walk ends.
+    /// Number of moves without a new candidate among the best after which a walk ends.
     pub early_stop: usize,
-    /// Chains that start from the best measured candidates instead of from where they were.
+    /// Number of chains that restart from the best measured candidates.
     pub elites: usize,
-    /// Of those, the most of one algorithm: what is the best at first need not be the best in the
-    /// end.
+    /// Most of these candidates with the same algorithm, because the algorithm that is best at
+    /// first need not be the best in the end.
     pub elites_alike: usize,
-    /// Chains that start anew, at most all.
+    /// Number of chains that restart from random candidates; at most all.
     pub fresh: usize,
-    /// Candidates per candidate wanted from which the diverse batch is picked: the paper's lambda.
+    /// Number of candidates per requested one from which the diverse batch is selected: the paper's
+    /// lambda.
     pub candidates_per_config: usize,
-    /// Value of one more knob value in the batch, in standard deviations of the candidates' scores.
+    /// Value of one more distinct knob value in the batch, in standard deviations of the
+    /// candidates' scores.
     pub diversity_weight: f32,
-    /// What is tried whatever its score.
+    /// Trials that are made regardless of scores.
     pub coverage: CoverageParams,
 }
 
@@ -58,20 +60,21 @@ impl Default for AnnealingParams {
     }
 }
 
-/// Walks the space by single-knob moves, uphill in predicted score, and picks a diverse batch of
-/// the best points seen. A part of it goes to what has hardly been tried.
+/// Searcher by simulated annealing. It walks the space by single-knob moves towards higher
+/// predicted scores and selects a diverse batch of the best candidates found. Part of the batch
+/// goes to algorithms and knob values with few trials.
 ///
-/// The chains persist from ask to ask, so that the walk goes on under the refitted model; some of
-/// them restart from the best candidates measured. Scores may be of any sign and scale: the
-/// temperature is in units of their spread over the chains.
+/// The chains persist between calls of `ask`, so that the walk continues under the refitted model;
+/// some of them restart from the best measured candidates. Scores may have any sign and scale,
+/// because the temperature is relative to their standard deviation over the chains.
 #[derive(Clone, Debug)]
 pub struct Annealing {
     params: AnnealingParams,
     chains: Vec<Candidate>,
-    /// The best measured candidates and their times, fastest first.
+    /// Best measured candidates and their times, fastest first.
     elites: Vec<(Candidate, f64)>,
     coverage: Coverage,
-    /// What was carried over from other workloads, on which chains start.
+    /// Candidates transferred from other workloads, on which chains start.
     carried: Vec<Candidate>,
 }
 
@@ -85,7 +88,7 @@ impl Searcher for Annealing {
         for candidate in gaps.into_best(&self.coverage, self.coverage.quotas(n)) {
             batch.push(candidate);
         }
-        // What is expected to be the best is measured first.
+        // Candidates with the best scores are measured first, those for coverage last.
         let sought = batch.len();
         let wanted = (n - explored).saturating_sub(sought);
         for i in select_diverse(&held, wanted, self.params.diversity_weight) {
@@ -124,14 +127,14 @@ impl Default for Annealing {
 }
 
 impl Annealing {
-    /// A searcher that knows nothing yet.
+    /// Returns a searcher without any results.
     pub fn new(params: AnnealingParams) -> Self {
         let coverage = Coverage::new(params.coverage.clone());
         Self { params, chains: Vec::new(), elites: Vec::new(), coverage, carried: Vec::new() }
     }
 
-    /// The best distinct unseen candidates met on the way, best first, from which `n` are to be
-    /// picked. The temperature falls to 0 over the moves.
+    /// Walks the chains and returns the best distinct unseen candidates found, best first, from
+    /// which `n` are to be selected. The temperature falls to 0 over the moves.
     fn walk<'s>(
         &mut self,
         space: &ScheduleSpace,
@@ -168,9 +171,9 @@ impl Annealing {
         best
     }
 
-    /// Brings the chains to their number, at first one of them on the default and others on what
-    /// was carried over; puts the first of them onto the best measured candidates and the last onto
-    /// random ones.
+    /// Restores the number of chains. Initially one starts on the default and others on transferred
+    /// candidates. The first chains are moved to the best measured candidates, and missing ones
+    /// start on random candidates.
     fn restart(&mut self, space: &ScheduleSpace, rng: &mut ChaCha8Rng) {
         if self.chains.is_empty() {
             self.chains.push(space.default_candidate().clone());
@@ -186,8 +189,8 @@ impl Annealing {
     }
 }
 
-/// Metropolis' rule; a candidate that cannot be lowered has no score and loses against any that
-/// can.
+/// Decides by the Metropolis rule whether a chain moves. A candidate without a score, which cannot
+/// be lowered, loses against any with one.
 fn accepts(old: Option<f32>, new: Option<f32>, temperature: f32, rng: &mut ChaCha8Rng) -> bool {
     match (old, new) {
         (_, None) => false,
@@ -196,17 +199,17 @@ fn accepts(old: Option<f32>, new: Option<f32>, temperature: f32, rng: &mut ChaCh
     }
 }
 
-/// The best distinct unseen candidates among those offered. Of those with the very same score,
-/// between which the model sees no difference, it takes one: measuring that tells of the others.
+/// Best distinct unseen candidates among those offered. Of candidates with exactly the same score,
+/// which the model cannot distinguish, only one is taken: measuring it tells about the others.
 struct Best<'a> {
     seen: &'a HashSet<u64>,
     met: HashSet<u32>,
     keep: usize,
-    /// Candidates with their scores, best first; the first `keep` of them count.
+    /// Candidates with their scores, best first, at most `keep` after sorting.
     held: Vec<(Candidate, f32)>,
-    /// Score to beat once `keep` are held.
+    /// Score to exceed once there are `keep` candidates.
     bar: f32,
-    /// What else is worth a trial.
+    /// Best candidates for coverage.
     gaps: Gaps,
 }
 
@@ -215,7 +218,7 @@ impl<'a> Best<'a> {
         Self { seen, met: HashSet::new(), keep, held: Vec::new(), bar: f32::NEG_INFINITY, gaps: Gaps::default() }
     }
 
-    /// Takes those that belong to the best so far; says whether there were any.
+    /// Adds the candidates that belong to the best so far. Returns true if there were any.
     fn offer(&mut self, candidates: &[Candidate], scores: &[Option<f32>], coverage: &Coverage) -> bool {
         let mut improved = false;
         for (candidate, score) in candidates.iter().zip(scores) {

@@ -1,17 +1,17 @@
-//! A batch of candidates in the making.
+//! Construction of a batch of candidates.
 
 use std::collections::HashSet;
 
 use autotune_schedules::{Candidate, ScheduleSpace};
 use rand_chacha::ChaCha8Rng;
 
-/// Draws made in vain, per candidate wanted, before a space counts as used up.
+/// Number of unsuccessful random draws in a row after which a space counts as almost exhausted.
 const DRAWS_PER_CONFIG: usize = 64;
-/// Combinations of knobs tested for a batch in the order of the space, valid or not: a fraction of
-/// a second.
+/// Most knob combinations, valid or not, that are tested per batch in the order of the space. It
+/// takes a fraction of a second.
 pub(super) const TESTED_PER_BATCH: u128 = 30_000;
 
-/// A growing batch of distinct candidates that were not seen yet.
+/// Growing batch of distinct candidates that were not seen before.
 pub struct Batch<'a> {
     seen: &'a HashSet<u64>,
     taken: HashSet<u64>,
@@ -20,32 +20,32 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// An empty batch that takes `n` candidates.
+    /// Returns an empty batch for `n` candidates.
     pub fn new(seen: &'a HashSet<u64>, n: usize) -> Self {
         Self { seen, taken: HashSet::new(), n, candidates: Vec::new() }
     }
 
-    /// What it took, in order.
+    /// Returns the candidates, in order.
     pub fn into_candidates(self) -> Vec<Candidate> {
         self.candidates
     }
 
-    /// Candidates that it took so far.
+    /// Returns the number of candidates so far.
     pub(super) fn len(&self) -> usize {
         self.candidates.len()
     }
 
-    /// Has the first of them come last.
+    /// Moves the first `first` candidates to the end.
     pub(super) fn put_last(&mut self, first: usize) {
         self.candidates.rotate_left(first);
     }
 
-    /// True once it holds what it takes.
+    /// Returns true if the batch has the requested number of candidates.
     pub fn is_full(&self) -> bool {
         self.candidates.len() >= self.n
     }
 
-    /// Takes a candidate that is new while there is room; says whether it did.
+    /// Adds a candidate if it is new and there is room. Returns true if it was added.
     pub fn push(&mut self, candidate: Candidate) -> bool {
         let hash = candidate.stable_hash();
         let new = !self.is_full() && !self.seen.contains(&hash) && self.taken.insert(hash);
@@ -55,9 +55,9 @@ impl<'a> Batch<'a> {
         new
     }
 
-    /// Fills up with random candidates. Where many draws in a row find nothing new, the beginning
-    /// of the space is walked in its order instead: all of a space that is small enough to be used
-    /// up.
+    /// Fills the batch with random candidates. If many draws in a row find nothing new, takes
+    /// candidates from the beginning of the space in its order instead, which exhausts a small
+    /// space completely.
     pub fn fill(&mut self, space: &ScheduleSpace, rng: &mut ChaCha8Rng) {
         let mut vain = 0;
         while !self.is_full() && vain < DRAWS_PER_CONFIG {
@@ -68,7 +68,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Fills up with the first new candidates in the order of the space.
+    /// Fills the batch with the first new candidates in the order of the space.
     fn walk(&mut self, space: &ScheduleSpace) {
         for (_, candidate) in space.valid_among(0..TESTED_PER_BATCH) {
             if self.is_full() {

@@ -1,8 +1,9 @@
-//! What of a space has been tried at all.
+//! Coverage of a space: trials of algorithms and knob values independent of the model.
 //!
-//! A model knows nothing of what no candidate had yet, and what it learnt of other workloads, or of
-//! a few poor candidates, must not rule out what is the best for this one. So every algorithm and
-//! every value of a knob gets a few trials, with what is predicted to be the best around it.
+//! A model knows nothing about values that no candidate has had. What it learned from other
+//! workloads, or from a few poor candidates, must not rule out the best choice for this one.
+//! Therefore every algorithm and every knob value gets a few trials, each with the best-scored
+//! candidate that has it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,18 +12,16 @@ use autotune_schedules::Candidate;
 
 use super::select::knob_values;
 
-/// How many trials everything in a space gets, whatever is predicted of it.
+/// Parameters of coverage: trials that are made regardless of scores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CoverageParams {
-    /// Trials of each algorithm, at least.
+    /// Least number of trials of each algorithm.
     pub algorithm_trials: usize,
     /// Each algorithm gets at least one trial in this number.
     pub algorithm_one_in: usize,
-    /// At most one candidate of a batch in this number goes to algorithms that have had too few
-    /// trials.
+    /// At most one candidate in this number of a batch is for algorithms with too few trials.
     pub neglected_one_in: usize,
-    /// At most one candidate of a batch in this number goes to values of knobs that have had no
-    /// trial.
+    /// At most one candidate in this number of a batch is for knob values without a trial.
     pub untried_one_in: usize,
 }
 
@@ -32,7 +31,7 @@ impl Default for CoverageParams {
     }
 }
 
-/// Trials of the algorithms and of the values of knobs of a space, by their hashes.
+/// Numbers of trials of a space's algorithms and knob values, by their hashes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Coverage {
     params: CoverageParams,
@@ -46,7 +45,7 @@ impl Coverage {
         Self { params, ..Self::default() }
     }
 
-    /// Counts a trial.
+    /// Counts one trial of a candidate.
     pub(super) fn tell(&mut self, candidate: &Candidate) {
         self.trials += 1;
         *self.algorithms.entry(algorithm(candidate)).or_default() += 1;
@@ -55,12 +54,13 @@ impl Coverage {
         }
     }
 
-    /// Candidates of a batch of `n` that go, at most, to algorithms and to values.
+    /// Returns the most candidates of a batch of `n` for neglected algorithms and for untried
+    /// values.
     pub(super) fn quotas(&self, n: usize) -> [usize; 2] {
         [self.params.neglected_one_in, self.params.untried_one_in].map(|one_in| n / one_in.max(1))
     }
 
-    /// Trials of an algorithm, if those are too few.
+    /// Returns the number of trials of an algorithm if it is too small.
     fn neglected(&self, algorithm: u64) -> Option<usize> {
         let trials = self.algorithms.get(&algorithm).copied().unwrap_or(0);
         let least = self.params.algorithm_trials.max(self.trials / self.params.algorithm_one_in.max(1));
@@ -68,8 +68,7 @@ impl Coverage {
     }
 }
 
-/// The best-scored candidate met of each algorithm that has had too few trials, and with each value
-/// of a knob that has had none.
+/// Best-scored candidate found for each neglected algorithm and for each untried knob value.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gaps {
     algorithms: BTreeMap<u64, (Candidate, f32)>,
@@ -77,7 +76,7 @@ pub(super) struct Gaps {
 }
 
 impl Gaps {
-    /// Takes note of a candidate that nobody has tried.
+    /// Considers an unmeasured candidate.
     pub(super) fn offer(&mut self, coverage: &Coverage, candidate: &Candidate, score: f32) {
         let algorithm = algorithm(candidate);
         if coverage.neglected(algorithm).is_some() {
@@ -88,8 +87,8 @@ impl Gaps {
         }
     }
 
-    /// Those for up to `algorithms` algorithms, the least tried first, then those for up to
-    /// `values` values, the best-scored first. One may be among them twice.
+    /// Returns the candidates for up to `algorithms` algorithms, least tried first, then those for
+    /// up to `values` values, best-scored first. A candidate may occur twice.
     pub(super) fn into_best(self, coverage: &Coverage, [algorithms, values]: [usize; 2]) -> Vec<Candidate> {
         let mut of_algorithms = Vec::from_iter(self.algorithms);
         of_algorithms.sort_by_key(|(algorithm, _)| coverage.neglected(*algorithm));
@@ -106,7 +105,7 @@ fn keep_better(best: &mut BTreeMap<u64, (Candidate, f32)>, key: u64, candidate: 
     }
 }
 
-/// Tells apart what candidates compute.
+/// Returns a hash of the candidate's algorithm.
 pub(super) fn algorithm(candidate: &Candidate) -> u64 {
     hash(candidate.algorithm())
 }
@@ -133,7 +132,7 @@ mod tests {
         made_up(Config { sketch: sketch.into(), knobs: knobs.map(|(name, value)| (name.to_string(), value)).into() })
     }
 
-    /// A sketch that has several algorithms, by its knob `m`, and one that has one.
+    /// Sketch with several algorithms, selected by its knob `m`, and one with a single algorithm.
     const WINOGRAD: &str = autotune_schedules::winograd::SKETCH;
     const OTHER: &str = "x";
 
@@ -149,6 +148,7 @@ mod tests {
             (candidate(OTHER, 2, 8), -1.0),
             (candidate(OTHER, 2, 16), -2.0),
         ];
+
         let best = |coverage: &Coverage, algorithms, values| {
             let mut gaps = Gaps::default();
             offers.iter().for_each(|(candidate, score)| gaps.offer(coverage, candidate, *score));
@@ -160,13 +160,14 @@ mod tests {
             chosen,
             [candidate(WINOGRAD, 3, 8), candidate(OTHER, 2, 8), candidate(WINOGRAD, 2, 32), candidate(WINOGRAD, 2, 16)]
         );
+
         coverage.tell(&candidate(WINOGRAD, 3, 8));
         assert_eq!(best(&coverage, 1, 1), [candidate(OTHER, 2, 8), candidate(WINOGRAD, 2, 32)]);
         for (candidate, _) in offers.iter().cycle().take(6 * CoverageParams::default().algorithm_trials) {
             coverage.tell(candidate);
         }
         assert!(best(&coverage, 9, 9).is_empty());
-        // Now four are too few.
+        // With 200 trials in total, four trials of an algorithm are too few again.
         (0..100).for_each(|_| coverage.tell(&candidate(WINOGRAD, 2, 8)));
         assert_eq!(best(&coverage, 9, 9), [candidate(WINOGRAD, 3, 8)]);
     }

@@ -1,4 +1,4 @@
-//! A genetic algorithm over measured times.
+//! Genetic algorithm over measured times.
 
 use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
@@ -8,16 +8,18 @@ use rand_chacha::ChaCha8Rng;
 use super::batch::Batch;
 use super::searcher::{Ask, Searcher};
 
-/// How [`Genetic`] breeds.
+/// Numeric parameters of [`Genetic`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct GeneticParams {
-    /// Measured candidates before breeding starts; until then they are drawn at random. At least 1.
+    /// Number of measured candidates before breeding starts, at least 1; until then candidates are
+    /// random.
     pub founders: usize,
-    /// The fastest candidates from which parents are drawn.
+    /// Number of fastest candidates from which parents are drawn.
     pub population: usize,
-    /// Probability that a child is moved in one knob.
+    /// Probability that a child is mutated in one knob.
     pub mutation: f64,
-    /// Children bred per candidate wanted before the rest of the batch is drawn at random.
+    /// Number of children bred per requested candidate before the rest of the batch is filled at
+    /// random.
     pub children_per_config: usize,
 }
 
@@ -27,13 +29,13 @@ impl Default for GeneticParams {
     }
 }
 
-/// Steady-state genetic algorithm: parents are drawn by rank among the fastest candidates measured,
-/// a child takes each knob from either parent and is sometimes moved in one knob. It knows no
-/// model.
+/// Searcher by a steady-state genetic algorithm. Parents are drawn by rank from the fastest
+/// measured candidates. A child takes each knob from either parent and is sometimes mutated in one
+/// knob. It uses no model.
 #[derive(Clone, Debug, Default)]
 pub struct Genetic {
     params: GeneticParams,
-    /// The fastest candidates and their times, fastest first.
+    /// Fastest candidates and their times, fastest first.
     population: Vec<(Candidate, f64)>,
 }
 
@@ -67,13 +69,13 @@ impl Searcher for Genetic {
 }
 
 impl Genetic {
-    /// A searcher that knows nothing yet.
+    /// Returns a searcher without any results.
     pub fn new(params: GeneticParams) -> Self {
         Self { params, population: Vec::new() }
     }
 
-    /// A candidate of the population; the faster of two drawn evenly, so that the fastest is drawn
-    /// most often.
+    /// Draws a parent: the faster of two drawn uniformly, so that faster candidates are drawn more
+    /// often.
     fn parent(&self, rng: &mut ChaCha8Rng) -> &Candidate {
         let n = self.population.len();
         let rank = rng.random_range(0..n).min(rng.random_range(0..n));

@@ -1,4 +1,4 @@
-//! The space in its own order.
+//! Exhaustive enumeration of a space.
 
 use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
@@ -6,12 +6,12 @@ use autotune_schedules::Candidate;
 use super::batch::{Batch, TESTED_PER_BATCH};
 use super::searcher::{Ask, Searcher};
 
-/// Walks the space in its fixed order. Candidates already measured are stepped over, so a resumed
-/// walk goes on where it ended. Where a batch is not full when as many combinations as may be were
-/// tested for it, the rest is drawn at random: spaces are far larger than their valid part.
+/// Searcher that enumerates the space in its fixed order. Measured candidates are skipped, so a
+/// resumed run continues where it ended. Valid combinations can be rare: if a batch is not full
+/// after the limit of tested combinations, the rest is random.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grid {
-    /// Number of the next combination.
+    /// Index of the next knob combination.
     next: u128,
 }
 

@@ -1,4 +1,4 @@
-//! Uniform sampling.
+//! Searcher by uniform random sampling.
 
 use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
@@ -6,7 +6,7 @@ use autotune_schedules::Candidate;
 use super::batch::Batch;
 use super::searcher::{Ask, Searcher};
 
-/// Draws candidates uniformly.
+/// Searcher that draws candidates uniformly.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Random;
 

@@ -1,4 +1,4 @@
-//! What searchers have in common: they propose configs when asked and learn when told.
+//! Interface of searchers: they propose configs when asked and learn from results.
 
 use std::collections::HashSet;
 
@@ -6,53 +6,55 @@ use autotune_measurement::Measurement;
 use autotune_schedules::{Candidate, ScheduleSpace};
 use rand_chacha::ChaCha8Rng;
 
-/// Predicted scores of candidates, one for each and in order: higher is better, any sign and scale;
-/// `None` for one that cannot be lowered or is not worth measuring.
+/// Function that predicts scores of candidates, in order. Higher is better, with any sign and
+/// scale; `None` for a candidate that cannot be lowered or is not worth measuring.
 pub type ScoreFn<'a> = dyn FnMut(&[Candidate]) -> Vec<Option<f32>> + 'a;
 
-/// What a searcher may use to propose candidates.
+/// Arguments of [`Searcher::ask`]: what a searcher may use for its proposals.
 pub struct Ask<'a> {
-    /// Where candidates come from.
+    /// Space of the candidates.
     pub space: &'a ScheduleSpace,
-    /// Predictions; of no use to a searcher that [does without](Searcher::uses_scores).
+    /// Predicted scores, unless the searcher [does not use them](Searcher::uses_scores).
     pub score: &'a mut ScoreFn<'a>,
-    /// Share of the candidates to be drawn at random, whatever the predictions say.
+    /// Share of the candidates that should be random, regardless of scores.
     pub explore: f64,
-    /// Stable hashes of the candidates that must not be proposed: those already measured.
+    /// Stable hashes of candidates that must not be proposed because they were measured or proposed
+    /// before.
     pub seen: &'a HashSet<u64>,
-    /// How many candidates are wanted.
+    /// Number of candidates requested.
     pub n: usize,
-    /// Where chance comes from.
+    /// Random number generator, the only source of randomness.
     pub rng: &'a mut ChaCha8Rng,
 }
 
 /// Proposes candidates of one task and learns from the results. [`crate::contract::searcher`] tests
-/// it.
+/// an implementation.
 ///
-/// Given the same sequence of calls and the same random numbers, a searcher proposes the same
+/// With the same sequence of calls and the same random numbers, a searcher must propose the same
 /// candidates.
 pub trait Searcher: Send {
-    /// Schedules of other workloads, the nearest first, carried over to the space: where to begin,
-    /// before the first batch. Returns what the task may have as its default schedule: those of
-    /// them that the searcher itself might propose.
+    /// Receives schedules transferred from other workloads to the space, nearest first, before the
+    /// first batch. Returns those that may become the task's default schedule: the ones that the
+    /// searcher itself might propose.
     fn begin_with(&mut self, carried: Vec<Candidate>) -> Vec<Candidate> {
         carried
     }
 
-    /// Up to `n` distinct candidates of the space that are not in `seen`; fewer only where no more
-    /// were found. None at all end the task.
+    /// Returns up to `n` distinct candidates of the space that are not in `seen`; fewer only if no
+    /// more were found. An empty batch ends the task.
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate>;
 
-    /// Results, of candidates proposed or of earlier runs.
+    /// Receives results of proposed candidates or of earlier runs.
     fn tell(&mut self, results: &[(Candidate, Measurement)]);
 
-    /// Whether it uses [`Ask::score`]. In a run of which no searcher does, no cost model is fitted.
+    /// Returns true if the searcher uses [`Ask::score`]. If no searcher of a run does, no cost
+    /// model is fitted.
     fn uses_scores(&self) -> bool {
         true
     }
 }
 
-/// Makes the searcher of a task, from the task's space.
+/// Function that makes the searcher of a task from the task's space.
 pub(crate) type NewSearcher<'a> = dyn Fn(&ScheduleSpace) -> Box<dyn Searcher> + 'a;
 
 impl<S: Searcher + ?Sized> Searcher for Box<S> {

@@ -1,16 +1,17 @@
-//! Picking a batch that is both promising and diverse (AutoTVM paper, section 5.2, equation 3).
+//! Selection of a batch that is both promising and diverse (AutoTVM paper, section 5.2, equation
+//! 3).
 
 use std::collections::HashSet;
 
 use autotune_schedules::{Candidate, Value};
 
-/// Up to `n` of the `scored` candidates, greedily maximising the sum of their scores plus
-/// `diversity_weight` times their standard deviation times the number of distinct knob values among
-/// them. Scores are of any sign and scale; they are compared in units of their spread.
+/// Selects up to `n` of the `scored` candidates by greedy maximisation. The objective is the sum of
+/// their scores, in units of the standard deviation of all scores, plus `diversity_weight` times
+/// the number of distinct knob values among them. Scores may have any sign and scale.
 ///
-/// The objective is submodular, so the greedy choice is within `1 - 1/e` of the best. Ties go to
-/// the earlier candidate. Returns positions in `scored`, in the order of choice; the first is the
-/// one with the best score, up to diversity.
+/// The objective is submodular, so the greedy selection is within `1 - 1/e` of the best. Ties are
+/// resolved in favour of the earlier candidate. Returns positions in `scored`, in the order of
+/// selection; the first has the best score, up to diversity.
 pub fn select_diverse(scored: &[(Candidate, f32)], n: usize, diversity_weight: f32) -> Vec<usize> {
     let spread = standard_deviation(scored.iter().map(|(_, score)| *score)).max(f32::MIN_POSITIVE);
     let top = scored.iter().map(|(_, score)| *score).fold(f32::NEG_INFINITY, f32::max);
@@ -24,7 +25,7 @@ pub fn select_diverse(scored: &[(Candidate, f32)], n: usize, diversity_weight: f
             let fresh = knob_values(candidate).filter(|value| !covered.contains(value)).count();
             (score - top) / spread + diversity_weight * fresh as f32
         };
-        // `max_by` keeps the last of equals: reversed, that is the earliest.
+        // `max_by` returns the last of equal elements; in reverse order that is the earliest.
         let best = left.iter().enumerate().rev().map(|(at, i)| (at, gain(i))).max_by(|a, b| a.1.total_cmp(&b.1));
         let Some((at, _)) = best else { break };
         let i = left.remove(at);
@@ -34,14 +35,14 @@ pub fn select_diverse(scored: &[(Candidate, f32)], n: usize, diversity_weight: f
     chosen
 }
 
-/// The knob values of a candidate, told apart by sketch: the same knob means different things in
-/// different sketches.
+/// Returns the knob values of a candidate together with its sketch, because the same knob means
+/// different things in different sketches.
 pub(super) fn knob_values(candidate: &Candidate) -> impl Iterator<Item = (&str, &str, &Value)> {
     let sketch = candidate.sketch();
     candidate.knobs().map(move |(name, value)| (sketch, name, value))
 }
 
-/// Standard deviation, 0 for none.
+/// Returns the standard deviation; 0 without values.
 pub(super) fn standard_deviation(values: impl Iterator<Item = f32> + Clone) -> f32 {
     let n = values.clone().count().max(1) as f32;
     let mean = values.clone().sum::<f32>() / n;

@@ -1,4 +1,4 @@
-//! Our searchers by name.
+//! Built-in searchers by name.
 
 use autotune::search::{Annealing, Genetic, Grid, Random, Searcher};
 

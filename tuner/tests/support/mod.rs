@@ -1,5 +1,5 @@
-//! A device that exists only on paper: the run time of a config is a formula, so that search is
-//! tested without hardware.
+//! Simulated device: the run time of a config is a formula, so that searches can be tested without
+//! hardware.
 
 use autotune::PredictParams;
 use autotune_measure::{Batches, MeasureError, Measurer, OnResult, RaceResult};
@@ -9,24 +9,24 @@ use autotune_schedules::{Candidate, Config, ScheduleSpace, Value};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// Measures by formula; counts what it measured.
+/// Measures by formula and records what it measured.
 #[derive(Default)]
 pub(crate) struct PaperDevice {
-    /// Whose run times these are, as [`paper_secs`] has them.
+    /// Name of the simulated device, which selects the formula of [`paper_secs`].
     pub(crate) name: &'static str,
-    /// Candidates measured, races not counted.
+    /// Candidates measured, without races.
     pub(crate) measured: Vec<Candidate>,
-    /// Who raced, race by race.
+    /// Candidates of each race.
     pub(crate) raced: Vec<Vec<Candidate>>,
-    /// Every candidate fails.
+    /// True if every candidate fails.
     pub(crate) broken: bool,
-    /// Candidates cannot be timed in turns.
+    /// True if races cannot be interleaved.
     pub(crate) races_fail: bool,
-    /// Those fail for which this is true.
+    /// Predicate of candidates that fail.
     pub(crate) fails: Option<fn(&Candidate) -> bool>,
-    /// The next batch is asked for before the last one is measured, as GPUs do.
+    /// True to request the next batch before the last one is measured, as for GPUs.
     pub(crate) ahead: bool,
-    /// The results of a batch come last first, as those of several devices may.
+    /// True to report the results of a batch in reverse, as several devices may.
     pub(crate) backwards: bool,
     /// Called before each measurement with the number of measurements so far.
     pub(crate) before: Option<Box<dyn FnMut(usize) + Send>>,
@@ -60,6 +60,7 @@ impl Measurer for PaperDevice {
             if self.backwards {
                 numbered.reverse();
             }
+
             for (number, candidate) in numbered {
                 if let Some(before) = &mut self.before {
                     before(self.measured.len());
@@ -83,8 +84,8 @@ impl Measurer for PaperDevice {
     }
 }
 
-/// Schedules of a workload that become the best and the worst scored ones of another, of those that
-/// a walk comes by: their configs, and what they become on a miss.
+/// Finds, by a random walk, the schedules of a workload that score best and worst when transferred
+/// to another one. Returns their configs and the transferred candidates.
 #[allow(dead_code)]
 pub(crate) fn best_and_worst(
     of: &ScheduleSpace,
@@ -110,9 +111,10 @@ pub(crate) fn best_and_worst(
     [best, worst].map(|(_, candidate, carried)| (candidate.config().clone(), carried))
 }
 
-/// The run time on the paper device of a name: 100 GFLOP/s slowed down by a factor per knob. Each
-/// level of a tile has an ideal size, and larger and smaller ones cost the square of their distance
-/// in octaves; words and orders cost up to a half each. Which, follows from the name.
+/// Returns the run time on the simulated device `device`: that at 100 GFLOP/s times a slowdown
+/// factor per knob. Each level of a tile has an ideal size, and another size costs the square of
+/// the distance in octaves. Choices and orders cost up to one half each. The ideal sizes and costs
+/// follow from the name.
 pub(crate) fn paper_secs(device: &str, candidate: &Candidate) -> f64 {
     let slowdown: f64 = candidate.knobs().map(|(name, value)| 1.0 + cost(&format!("{device}{name}"), value)).product();
     candidate.workload().flops() / 100e9 * slowdown
@@ -131,7 +133,7 @@ fn cost(name: &str, value: &Value) -> f64 {
     }
 }
 
-/// A number in `0..1` that follows from a text.
+/// Returns a pseudo-random number in `0..1` that follows from a text.
 fn unit(text: &str) -> f64 {
     (fnv1a(text.as_bytes()) >> 11) as f64 / (1u64 << 53) as f64
 }
