@@ -1,5 +1,4 @@
-//! How a program that deploys gets its schedules: not at all, by looking them up, or by tuning what
-//! is not there.
+//! Deployment modes of a program: default schedules only, look-up, or tuning on a miss.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ use crate::tuned::{LookupError, Tuned};
 /// Pause between two attempts to open a database that another process writes.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How a program that deploys gets its schedules.
+/// Source of a deployed program's schedules.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -37,21 +36,21 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub enum Deploy<'a> {
-    /// The default schedule, always.
+    /// Always the default schedule.
     Off,
-    /// What a database or a snapshot has; the default schedule on a miss.
+    /// Schedule from a database or a snapshot; on a miss a predicted one.
     LookUp(&'a dyn Source),
-    /// What there is; on a miss the workload is tuned first.
+    /// Schedule from a database or a snapshot; on a miss the workload is tuned first.
     TuneOnMiss(TuneOnMiss<'a>),
 }
 
-/// Tuning what is not there, once among all processes.
+/// Tunes workloads on a miss, each once among all processes.
 ///
-/// A miss is a workload that was not raced on this very machine: claims, what other machines found,
-/// and what a killed run left half done are tuned, too. One thread of one process tunes a workload
-/// while the others wait, or go on with the best there is; a process that is killed leaves what it
-/// measured, and the next goes on from there. Only one process writes the database at a time, so
-/// that tuning never disturbs tuning.
+/// A miss is a workload that was not raced on this machine. Untrusted records, those of other
+/// machines and those of an unfinished run therefore lead to tuning, too. One thread of one process
+/// tunes a workload while the others wait, or continue with the best available schedule. If the
+/// process is killed, its measurements remain, and the next process continues from there. Only one
+/// process writes the database at a time, so that tuning runs do not disturb one another.
 pub struct TuneOnMiss<'a> {
     db: PathBuf,
     first: Option<&'a dyn Source>,
@@ -59,26 +58,27 @@ pub struct TuneOnMiss<'a> {
     tune: Box<TuneFn<'a>>,
 }
 
-/// Why tuning failed, in the words of the function that tunes.
+/// Error of the tuning function.
 type Failure = Box<dyn Error + Send + Sync>;
 type TuneFn<'a> = dyn Fn(&TuningDb, &Workload, &Target) -> Result<(), Failure> + Send + Sync + 'a;
 
-/// Why there is no schedule.
+/// Reason that there is no schedule.
 #[derive(Debug, Error)]
 pub enum DeployError {
-    /// It cannot be looked up.
+    /// The look-up of the schedule failed.
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    /// It cannot be tuned.
+    /// The tuning function failed.
     #[error(transparent)]
     Tune(Failure),
-    /// The database that is tuned into cannot be opened.
+    /// The database for tuned schedules cannot be opened.
     #[error(transparent)]
     Db(#[from] DbError),
 }
 
 impl Deploy<'_> {
-    /// The schedule of a workload on a target, which to be tuned must be this machine's.
+    /// Returns the schedule of a workload on a target. For tuning on a miss the target must be this
+    /// machine's.
     pub fn schedule(&self, workload: &Workload, target: &Target) -> Result<Tuned, DeployError> {
         match self {
             Deploy::Off => Ok(Query::new(workload, target).best()?),
@@ -89,8 +89,8 @@ impl Deploy<'_> {
 }
 
 impl<'a> TuneOnMiss<'a> {
-    /// Tunes by a function into the database at a path, which is looked up in, too. By default no
-    /// one waits who finds that another tunes.
+    /// Tunes with a function into the database at a path, in which schedules are also looked up. By
+    /// default no caller waits while another one tunes.
     pub fn into<E: Into<Failure>>(
         db: impl AsRef<Path>,
         tune: impl Fn(&TuningDb, &Workload, &Target) -> Result<(), E> + Send + Sync + 'a,
@@ -100,14 +100,14 @@ impl<'a> TuneOnMiss<'a> {
         Self { db: db.as_ref().to_path_buf(), first: None, wait: Duration::ZERO, tune: Box::new(tune) }
     }
 
-    /// What is looked up in before the database, such as a snapshot.
+    /// Sets a source to look up before the database, such as a snapshot.
     pub fn after(mut self, source: &'a dyn Source) -> Self {
         self.first = Some(source);
         self
     }
 
-    /// How long to wait for who tunes the workload, or writes the database; after that the best
-    /// there is will do, the default at worst.
+    /// Sets how long to wait while another caller tunes the workload or writes the database. After
+    /// that the best available schedule is used, in the worst case the default.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -120,12 +120,14 @@ impl<'a> TuneOnMiss<'a> {
         if let Some(settled) = first.as_ref().filter(|tuned| is_settled(tuned)) {
             return Ok(settled.clone());
         }
+
         let seen = self.seen(first.as_ref(), &space)?;
         if let Some(settled) = seen.best.filter(is_settled) {
             return Ok(settled);
         }
 
-        // Another may have tuned it meanwhile.
+        // Only one caller tunes a workload. The records are read again below, because another one
+        // may have tuned it meanwhile.
         let Some(_hold) = TaskHold::take(&self.db, workload, &target.key(), self.wait)? else {
             return self.or_predicted(self.seen(first.as_ref(), &space)?, &space);
         };
@@ -148,7 +150,7 @@ impl<'a> TuneOnMiss<'a> {
         Ok(Query::new(workload, target).source(&db).best()?)
     }
 
-    /// What the database has by now, and the best of that and of what was found first.
+    /// Reads the database, and returns the better of its schedule and `first`.
     fn seen(&self, first: Option<&Tuned>, space: &LookupSpace) -> Result<Seen, DeployError> {
         let stored = match TuningDb::open_reading(&self.db) {
             Ok(db) => Some(db),
@@ -156,13 +158,12 @@ impl<'a> TuneOnMiss<'a> {
             Err(error) => return Err(error.into()),
         };
         let found = stored.as_ref().map(|db| space.found(db)).transpose()?.flatten();
-        // Of equals what is stored.
+        // If both are equally good, the one from the database wins.
         let best = found.into_iter().chain(first.cloned()).min_by_key(|tuned| tuned.best().map(|best| best.standing));
         Ok(Seen { stored, best })
     }
 
-    /// The best that was seen; else what is predicted, by what is looked up in first and the
-    /// database.
+    /// Returns the best schedule seen, else one predicted from the first source and the database.
     fn or_predicted(&self, Seen { stored, best }: Seen, space: &LookupSpace) -> Result<Tuned, DeployError> {
         if let Some(best) = best {
             return Ok(best);
@@ -172,7 +173,8 @@ impl<'a> TuneOnMiss<'a> {
         Ok(space.predicted(&sources)?)
     }
 
-    /// The database for writing; `None` if another process still writes it when the wait is over.
+    /// Waits for the database and opens it for writing; `None` if another process still writes it
+    /// after the waiting time.
     fn awaited(&self, start: Instant) -> Result<Option<TuningDb>, DbError> {
         while start.elapsed() < self.wait {
             sleep(PAUSE);
@@ -184,14 +186,14 @@ impl<'a> TuneOnMiss<'a> {
     }
 }
 
-/// What was seen in the database, and the best there is.
+/// Database as read, and the best schedule available.
 struct Seen {
-    /// `None` if there is no database.
+    /// Open database; `None` if it does not exist.
     stored: Option<TuningDb>,
     best: Option<Tuned>,
 }
 
-/// The database for writing; `None` if another process writes it.
+/// Opens the database for writing; `None` if another process writes it.
 fn writable(path: &Path) -> Result<Option<TuningDb>, DbError> {
     match TuningDb::open(path) {
         Ok(db) => Ok(Some(db)),
@@ -200,7 +202,7 @@ fn writable(path: &Path) -> Result<Option<TuningDb>, DbError> {
     }
 }
 
-/// True if there is nothing to tune.
+/// Returns true if the schedule was raced on this machine, so that nothing is left to tune.
 fn is_settled(tuned: &Tuned) -> bool {
     tuned.best().is_some_and(|best| best.standing == Standing::Raced)
 }

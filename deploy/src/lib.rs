@@ -1,12 +1,12 @@
-//! Deploys tuned kernels: look-up, prediction on a miss, machine code. No search, no worker
-//! processes, no C++ compiler.
+//! Deploys tuned kernels: look-up, prediction on a miss, machine code. Needs no search, no worker
+//! processes and no C++ compiler.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `query` | [`Query`]: looks schedules up in a database or a snapshot |
+//! | `query` | [`Query`]: looks up schedules in a database or a snapshot |
 //! | `tuned` | [`Tuned`]: the schedule of a workload, and its kernel |
-//! | `deploy` | [`Deploy`]: whether a program looks up, and tunes what is not there |
-//! | [`predict`] | schedules that are chosen without measuring |
+//! | `deploy` | [`Deploy`]: default schedules, look-up, or tuning on a miss |
+//! | [`predict`] | schedules chosen without measuring |
 //!
 //! ```no_run
 //! use autotune_db::Snapshot;
@@ -25,13 +25,13 @@
 //!
 //! # Features
 //!
-//! | feature | what it adds |
+//! | feature | adds |
 //! |---|---|
-//! | `compilers` | kernels by a C compiler where there is no assembler, and by NVRTC for CUDA |
-//! | `rayon` | prediction by all threads of rayon's pool |
+//! | `compilers` | kernels by a C compiler if there is no assembler, and by NVRTC for CUDA |
+//! | `rayon` | prediction on all threads of rayon's pool |
 //!
-//! The library `autotune`, which tunes, has both and re-exports this crate. GPUs are features of
-//! `autotune-runtime`.
+//! The library `autotune`, which tunes, enables both and re-exports this crate. GPUs are features
+//! of `autotune-runtime`.
 
 mod deploy;
 pub mod predict;

@@ -1,4 +1,4 @@
-//! Choosing a schedule without measuring.
+//! Choice of a schedule without measuring.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -15,42 +15,42 @@ use rand_chacha::rand_core::SeedableRng;
 #[cfg(feature = "rayon")]
 use rayon::prelude::*;
 
-/// How a schedule is looked for without measuring.
+/// Parameters of predicting a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PredictParams {
-    /// Of how many workloads, those whose shapes are the nearest, the schedules are carried over
-    /// that are known to be good for them.
+    /// Number of nearest workloads whose known good schedules are transferred.
     pub nearest: usize,
-    /// Combinations of values that are tried for each, until one is valid
+    /// Number of knob combinations tried for each transfer until one is valid
     /// ([`ScheduleSpace::adapt_within`]).
     pub tries: usize,
-    /// Rounds of moves; none choose among what is carried over.
+    /// Rounds of local search; 0 chooses among the transferred schedules only.
     pub rounds: usize,
-    /// The best from which each round moves on.
+    /// Number of best schedules from which each round moves.
     pub beam: usize,
-    /// Moves from each of them.
+    /// Number of moves from each of them.
     pub moves: usize,
-    /// Of what is carried over, and of the moves of each round, the first by the draft: those are
-    /// lowered and ranked by the model.
+    /// Number of schedules, of those transferred and of each round's moves, that the cheap ranking
+    /// model selects to be lowered and ranked by the pretrained model.
     pub verified: usize,
 }
 
 impl PredictParams {
-    /// What a search begins with: all that ships, and moves from the best of it. Some tens of
-    /// milliseconds.
+    /// Parameters for the beginning of a search: all shipped schedules, and local search from the
+    /// best. Takes some tens of milliseconds.
     pub const THOROUGH: Self = Self { nearest: usize::MAX, tries: 200, rounds: 4, beam: 8, moves: 16, verified: 32 };
-    /// What a program that deploys does on a miss: the nearest alone, by the draft alone.
+    /// Parameters for a look-up miss during deployment: only the nearest workloads, ranked by the
+    /// cheap model.
     ///
-    /// Of the recorded test bed (209 workloads on a CPU with AVX-512, each with the best schedules
-    /// of other shapes as those that are known, models that were trained without it, what was
-    /// recorded of those alone), what is chosen of the eight nearest and the default takes 1.10
-    /// times the best recorded, geometric mean; of the nearest four 1.11, of two 1.14, of one 1.19,
-    /// of all 1.09. The default alone takes 1.29 on the 111 of them where it was recorded.
+    /// The test bed has 209 workloads on a CPU with AVX-512. For each, the known schedules are the
+    /// best of other shapes, the models are trained without the workload, and only recorded
+    /// schedules count. The choice among the eight nearest and the default takes 1.10 times the
+    /// best recorded time (geometric mean); among the nearest four 1.11, two 1.14, one 1.19, and
+    /// all 1.09. The default alone takes 1.29 on the 111 workloads where it was recorded.
     pub const QUICK: Self = Self { nearest: 8, tries: 24, rounds: 0, beam: 0, moves: 0, verified: 0 };
 }
 
-/// How many times the best known time what the analysis chooses takes: [`PredictParams::QUICK`]
-/// without a model, on the same test bed.
+/// Expected ratio of the time of the analytic model's choice to the best known time, on the same
+/// test bed with [`PredictParams::QUICK`].
 const ANALYSIS_LOSS: f32 = 1.17;
 
 impl Default for PredictParams {
@@ -59,15 +59,15 @@ impl Default for PredictParams {
     }
 }
 
-/// Returns the space of a workload, with the schedule that is [`predicted`] to be the fastest as
-/// its untuned one; `None` leaves that to the fixed rule.
+/// Returns the space of a workload with the schedule [`predicted`] to be the fastest as its
+/// default. With `None` the default is that of the fixed rule.
 pub fn space(workload: &Workload, target: &Target, params: Option<PredictParams>) -> ScheduleSpace {
     space_within(workload, target, params, None)
 }
 
-/// Returns the space of [`space`] with a schedule that is predicted in a hurry, by other
-/// parameters. It is remembered as if by `params`, so that later calls have the same untuned
-/// schedule at once.
+/// Returns the same space as [`space`], but predicts with the parameters `hurried` if given. The
+/// result is cached under `params`, so that later calls return the same default schedule
+/// immediately.
 pub fn space_within(
     workload: &Workload,
     target: &Target,
@@ -80,8 +80,8 @@ pub fn space_within(
     space.with_default(untuned)
 }
 
-/// The first of [`predicted`] by some parameters, remembered under those `asked` for: a search asks
-/// for it, then the race within the network, then whoever deploys what was not tuned.
+/// Returns the first of [`predicted`] by `params`, cached under the parameters `asked`. A search
+/// needs it first, then the race within the network, then deployment without tuning.
 fn first(space: &ScheduleSpace, asked: PredictParams, params: PredictParams) -> Candidate {
     let asked = Asked { workload: space.workload().clone(), target: space.target().clone(), params: asked };
     let known = FIRST.read().unwrap_or_else(PoisonError::into_inner).get(&asked).cloned();
@@ -89,7 +89,7 @@ fn first(space: &ScheduleSpace, asked: PredictParams, params: PredictParams) -> 
         return space.candidate(&known);
     }
 
-    // Not under the lock: it takes some tens of milliseconds.
+    // Compute without holding the lock, because it takes some tens of milliseconds.
     let first = predicted(space, 1, params).swap_remove(0);
     let mut kept = FIRST.write().unwrap_or_else(PoisonError::into_inner);
     if kept.len() >= KEPT {
@@ -99,12 +99,12 @@ fn first(space: &ScheduleSpace, asked: PredictParams, params: PredictParams) -> 
     first
 }
 
-/// Predictions that are kept; the next one takes the place of all.
+/// Most predictions in the cache; the next one clears it.
 const KEPT: usize = 8192;
 
-/// Predictions of this process, not of an object that callers hold: a search, the race within its
-/// network and whoever deploys do not know one another, and must have the same untuned schedule,
-/// also if the first was in a hurry.
+/// Cache of predictions. It is global to the process, because the callers (a search, the race
+/// within its network, deployment) share no object but must get the same default schedule, even if
+/// the first one used the fast parameters.
 static FIRST: LazyLock<RwLock<HashMap<Asked, Config>>> = LazyLock::new(RwLock::default);
 
 #[derive(PartialEq, Eq, Hash)]
@@ -114,14 +114,14 @@ struct Asked {
     params: PredictParams,
 }
 
-/// The schedules of a space that are predicted to be the fastest before anything of its workload
-/// was measured, the best first: at most `n`, and one at least.
+/// Returns the schedules of a space that are predicted to be the fastest without any measurement of
+/// its workload, best first: at least one and at most `n`.
 ///
-/// Among the default of the fixed rule, the schedules that are carried over from the portfolio that
-/// ships for the target, and what moves lead to from the best of those, all
-/// [promising](is_promising): the first by their [draft](DraftModel) are lowered, and of them the
-/// pretrained model chooses. Where none ships for the target, and for operators that nothing in the
-/// portfolio is for, it is the default. The same every time.
+/// Candidates are the default of the fixed rule, the schedules transferred from the portfolio for
+/// the target, and those that local search finds from the best of these, all
+/// [promising](is_promising). The [cheap ranking model](DraftModel) selects those to be lowered,
+/// and the pretrained model ranks them. If no model ships for the target, or the portfolio has
+/// nothing for the operator, the result is the default. The result is deterministic.
 pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<Candidate> {
     let default = space.default_candidate().clone();
     let Some(shipped) = Shipped::of(space) else { return vec![default] };
@@ -144,19 +144,19 @@ pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<
     best
 }
 
-/// A schedule that was chosen without measuring.
+/// Schedule chosen without measuring.
 pub(crate) struct Pick {
     pub(crate) candidate: Candidate,
-    /// How many times the best known time it is expected to take; `None` if a fixed rule chose it.
+    /// Expected ratio of its time to the best known time; `None` if a fixed rule chose it.
     pub(crate) expected_loss: Option<f32>,
 }
 
-/// What a program that deploys gets on a miss: of the schedules that ship and those that are
-/// `known` of other workloads the nearest, carried over and ranked ([`PredictParams::QUICK`])
-/// together with the default. Without any it is the default.
+/// Chooses the schedule for a look-up miss. Candidates are the default and the nearest of the
+/// shipped schedules and of those `known` of other workloads, transferred with
+/// [`PredictParams::QUICK`]. Without any of them the result is the default.
 ///
-/// Their drafts rank them. Where no model of these ships the analysis does, for contractions on
-/// CPUs, which that was tried for.
+/// They are ranked by the cheap model; without one, by the analytic model, which was validated for
+/// contractions on CPUs only.
 pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Pick {
     let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
     let shipped = Shipped::of(space);
@@ -180,36 +180,38 @@ pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Pick {
         None => None,
     };
     let best = ranked.and_then(|(candidates, scores, expected_loss)| {
-        // The earlier of equals.
+        // Ties are resolved in favour of the earlier candidate.
         let best = candidates.into_iter().zip(scores).reduce(|a, b| if b.1.total_cmp(&a.1).is_gt() { b } else { a });
         best.map(|(candidate, _)| Pick { candidate, expected_loss })
     });
     best.unwrap_or_else(|| Pick { candidate: space.default_candidate().clone(), expected_loss: None })
 }
 
-/// Largest ratio of a workload's estimated time to that of its own choice, so that a constant is
-/// packed once.
+/// Largest ratio of a workload's estimated time with another workload's packing to that with its
+/// own choice. Sharing one packing of a constant is worth this loss.
 const MOST_PACKING_LOSS: f32 = 1.1;
 
-/// Returns the schedule of a workload on a target that is transferred from another workload's.
+/// Transfers another workload's schedule to the workload of `own`; `None` if the result is not
+/// promising.
 pub(crate) fn transferred(own: &Candidate, other: &Candidate) -> Option<Candidate> {
     let space = ScheduleSpace::new(own.workload(), own.target());
     let found = space.adapt_within(other.config(), other.workload(), PredictParams::QUICK.tries);
     found.filter(is_promising)
 }
 
-/// True if by the analysis the loop nests take hardly longer than `own`, which compute the same.
+/// Returns true if by the analytic model `program` takes hardly longer than `own`, which computes
+/// the same.
 pub(crate) fn is_as_good(program: &Program, own: &Program, target: &Target) -> bool {
-    // The logarithm of cycles for each operation of the workload.
+    // The estimate is the logarithm of cycles per operation of the workload.
     let estimate = |program| features::extract(program, target)[features::estimate_column(target)];
     (estimate(program) - estimate(own)).exp() <= MOST_PACKING_LOSS
 }
 
-/// What ships for a workload's operator on a target, unless a sketch's own choice is
-/// [settled](ScheduleSpace::is_settled).
+/// Shipped models and portfolio for a workload's operator on a target. They are not used where a
+/// sketch's default is known to beat the model ([`ScheduleSpace::is_settled`]).
 struct Shipped {
-    /// The workload on tensors of f32: nothing ships for other types, which CPUs convert where they
-    /// load and store them.
+    /// The workload with f32 tensors. Models ship for f32 only; CPUs convert other types when
+    /// loading and storing.
     workload: Workload,
     model: Arc<Pretrained>,
     draft: Arc<DraftModel>,
@@ -229,19 +231,20 @@ impl Shipped {
         is_known.then_some(Self { workload, model, draft, portfolio })
     }
 
-    /// The workload for which schedules ship in place of a space's own, if that is another.
+    /// Returns the f32 workload that stands in for the space's own, if they differ.
     fn stand_in(&self, space: &ScheduleSpace) -> Option<&Workload> {
         Some(&self.workload).filter(|workload| *workload != space.workload())
     }
 }
 
-/// How many times the best known time what is [`predicted`] takes, where a model ships for it.
+/// Returns the expected ratio of the time of [`predicted`] schedules to the best known time, if a
+/// model ships for the workload.
 pub(crate) fn expected_loss(space: &ScheduleSpace) -> Option<f32> {
     let shipped = Shipped::of(space)?;
     shipped.stand_in(space).is_none().then(|| shipped.model.expected_loss())
 }
 
-/// Candidates and the model's scores; the best first.
+/// Candidates with the model's scores, best first.
 struct Ranked<'a> {
     shipped: &'a Shipped,
     verified: usize,
@@ -254,7 +257,8 @@ impl<'a> Ranked<'a> {
         Self { shipped, verified, met: HashSet::new(), held: Vec::new() }
     }
 
-    /// Ranks those among the others that were not met before and are the first by their drafts.
+    /// Adds those of the candidates that are new and promising, after a selection by the cheap
+    /// model.
     fn take(&mut self, mut candidates: Vec<Candidate>) {
         candidates.retain(|candidate| self.met.insert(candidate.stable_hash()) && is_promising(candidate));
         let (candidates, rows) = features_of(self.first(candidates));
@@ -277,7 +281,7 @@ impl<'a> Ranked<'a> {
     }
 }
 
-/// The candidates that can be lowered, and their features, a row each.
+/// Returns the candidates that can be lowered, and their features, one row each.
 fn features_of(candidates: Vec<Candidate>) -> (Vec<Candidate>, Array2<f32>) {
     let describe = |candidate: Candidate| features::of(&candidate).map(|row| (candidate, row));
     #[cfg(feature = "rayon")]
@@ -315,7 +319,8 @@ mod tests {
         }
     }
 
-    /// A run that was in a hurry and whoever asks later have the same untuned schedule.
+    /// Checks that later callers get the same default schedule as a run that used the fast
+    /// parameters.
     #[test]
     fn what_is_predicted_in_a_hurry_is_remembered() {
         let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });

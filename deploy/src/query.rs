@@ -1,4 +1,4 @@
-//! Looking schedules up.
+//! Look-up of schedules in a source.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use autotune_workloads::Workload;
 use crate::predict::{self, PredictParams};
 use crate::tuned::{LookupError, Tuned, unfit};
 
-/// Asks for schedules of a workload on a target.
+/// Query for schedules of a workload on a target.
 ///
 /// ```no_run
 /// use autotune_db::Snapshot;
@@ -27,12 +27,12 @@ use crate::tuned::{LookupError, Tuned, unfit};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A schedule from a record is in today's schedule space, and its loop nests are proven before
-/// anybody runs their code, whoever wrote the record. Where nothing is known under the target's own
-/// key, records of machines that are like it are served, as claims: [`Source::find`].
+/// Every schedule from a record is checked to be in the present schedule space, and its loop nests
+/// are proven correct before their code runs, whoever wrote the record. If nothing is known under
+/// the target's own key, records of similar machines are returned as untrusted: [`Source::find`].
 ///
 /// # Errors
-/// Every answer fails if the source cannot be read, or the target has no kernels for the workload.
+/// Every method fails if the source cannot be read, or the target has no kernels for the workload.
 #[derive(Clone, Copy)]
 pub struct Query<'a> {
     workload: &'a Workload,
@@ -43,55 +43,56 @@ pub struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// Asks for schedules that are chosen without measuring and without a source.
+    /// Returns a query for schedules chosen without measuring and without a source.
     pub fn new(workload: &'a Workload, target: &'a Target) -> Self {
         Self { workload, target, source: None, network: None, fits: None }
     }
 
-    /// Asks a database or a snapshot first.
+    /// Sets the database or snapshot to look up first.
     pub fn source(self, source: &'a dyn Source) -> Self {
         Self { source: Some(source), ..self }
     }
 
-    /// Asks for the schedule with which a network, or a part of one, was found to be the fastest as
-    /// a whole, by its number ([`Workload::network`]).
+    /// Asks for the schedule with which a network as a whole, or a part of one, was the fastest, by
+    /// the network's number ([`Workload::network`]).
     pub fn within(self, network: u64) -> Self {
         Self { network: Some(network), ..self }
     }
 
-    /// Counts only records of such schedules. What is predicted on a miss need not be one.
+    /// Restricts records to schedules that satisfy `fits`. A schedule predicted on a miss need not
+    /// satisfy it.
     pub fn fitting(self, fits: &'a dyn Fn(&Config) -> bool) -> Self {
         Self { fits: Some(fits), ..self }
     }
 
     /// Returns the best schedule of the source's records.
     ///
-    /// Without a record under the workload, that of the same one with warm constants for
-    /// [cold](Workload::is_cold) ones, or cold for warm. On a miss what is predicted among those of
-    /// the most similar workloads: the source's and, where some ship for the target, those of the
-    /// portfolio ([`Origin::Predicted`](crate::Origin::Predicted)).
+    /// If the workload has no record, that of the same workload with warm instead of
+    /// [uncached](Workload::is_cold) constants, or the reverse, is returned. On a miss the schedule
+    /// is predicted from those of the most similar workloads: the source's and, if one ships for
+    /// the target, the portfolio's ([`Origin::Predicted`](crate::Origin::Predicted)).
     ///
-    /// Without a source it is chosen as thoroughly as for the first trial of a search
+    /// Without a source the schedule is chosen as thoroughly as for the first trial of a search
     /// ([`PredictParams::THOROUGH`]), in some tens of milliseconds.
     ///
-    /// Within a network it is the network's own schedule, unless the workload by itself is known
-    /// under a narrower key.
+    /// Within a network the result is the network's own schedule, unless the workload by itself is
+    /// known under a key of narrower scope.
     pub fn best(self) -> Result<Tuned, LookupError> {
         Ok(self.within_or(|| Ok(vec![self.alone()?]))?.swap_remove(0))
     }
 
-    /// Returns the best schedule of each kind, the best of all first: for whoever knows more of
-    /// where it will run, such as in which layouts tensors lie there, or that weights come from
-    /// memory. Of a kind are those of the same sketch, layouts, and size of Winograd's tiles. All
-    /// are from records under the same key, so that their times can be compared.
+    /// Returns the best schedule of each kind, best first. A kind is a combination of sketch,
+    /// layouts and size of Winograd's tiles. Callers that know more about the context can choose
+    /// among them, for example by the layouts of tensors or because weights are uncached. All are
+    /// from records under the same key, so that their times are comparable.
     ///
-    /// Without a record, or within a network that has its own schedule, it is the one of
+    /// Without a record, or within a network that has its own schedule, the result is that of
     /// [`Query::best`].
     pub fn kinds(self) -> Result<Vec<Tuned>, LookupError> {
         self.within_or(|| self.all_kinds())
     }
 
-    /// Returns the best schedule of the source's records; within a network only the network's own.
+    /// Returns the best schedule of the source's records, within a network only the network's own;
     /// `None` without such a record.
     pub fn record(self) -> Result<Option<Tuned>, LookupError> {
         let workload = match self.network {
@@ -101,7 +102,7 @@ impl<'a> Query<'a> {
         self.source.map_or(Ok(None), |source| self.space()?.found_of(source, workload, &|config| self.fits(config)))
     }
 
-    /// The network's own schedule, else what there is without it.
+    /// Returns the network's own schedule, else the result of `alone`.
     fn within_or(self, alone: impl FnOnce() -> Result<Vec<Tuned>, LookupError>) -> Result<Vec<Tuned>, LookupError> {
         if self.network.is_none() {
             return alone();
@@ -114,7 +115,7 @@ impl<'a> Query<'a> {
         Ok(own.filter(|own| own.is_known_as_well_as(&alone[0])).map_or(alone, |own| vec![own]))
     }
 
-    /// The best, whatever network.
+    /// Returns the best schedule regardless of the network.
     fn alone(self) -> Result<Tuned, LookupError> {
         let Some(source) = self.source else { return self.untuned() };
         let space = self.space()?;
@@ -153,7 +154,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// What tells kinds of schedules apart: the sketch, and the values of some knobs where it has them.
+/// Kind of a schedule: its sketch, and the values of some knobs if it has them.
 type Kind = (String, [Option<Value>; 3]);
 
 fn kind(config: &Config) -> Kind {
@@ -162,11 +163,12 @@ fn kind(config: &Config) -> Kind {
     (config.sketch.clone(), knobs)
 }
 
-/// The space of a workload that the target has kernels for, with what is known of configs of
-/// records. A config is planned once, however often sources ask for it.
+/// Space of a workload that the target supports, with cached checks of records' configs. Every
+/// config is planned only once, however often sources ask for it.
 pub(crate) struct LookupSpace {
     space: ScheduleSpace,
-    /// By the config's hash; `None` if it is not in the space, or its loop nests are wrong.
+    /// Candidates by config hash; `None` if a config is not in the space or its loop nests are
+    /// wrong.
     known: RefCell<HashMap<u64, Option<Candidate>>>,
 }
 
@@ -182,12 +184,13 @@ impl LookupSpace {
         }
     }
 
-    /// The best that a source has for the space's workload.
+    /// Returns the best schedule that a source has for the space's workload.
     pub(crate) fn found(&self, source: &dyn Source) -> Result<Option<Tuned>, LookupError> {
         self.found_of(source, self.space.workload(), &|_| true)
     }
 
-    /// The best that a source has for a workload that computes the same, of configs that fit.
+    /// Returns the best schedule that a source has for a workload that computes the same, among
+    /// configs that fit.
     fn found_of(
         &self,
         source: &dyn Source,
@@ -196,7 +199,7 @@ impl LookupSpace {
     ) -> Result<Option<Tuned>, LookupError> {
         let fits = |config: &Config| fits(config) && self.candidate(config).is_some();
         while let Some(found) = source.find(workload, self.space.target(), &fits)? {
-            // A source that has not asked whether it fits has nothing else.
+            // A source that ignores `fits` has nothing else.
             let Some(candidate) = self.candidate(&found.best.record.config) else { break };
             match candidate.proven() {
                 Ok(program) => return Ok(Some(Tuned::of_record(candidate, program, found))),
@@ -206,14 +209,14 @@ impl LookupSpace {
         Ok(None)
     }
 
-    /// The candidate of a config that is in the space and not known to be wrong.
+    /// Returns the candidate of a config that is in the space and not known to be wrong.
     fn candidate(&self, config: &Config) -> Option<Candidate> {
         let mut known = self.known.borrow_mut();
         known.entry(config.stable_hash()).or_insert_with(|| self.space.admitted(config)).clone()
     }
 
-    /// What is known where a source has no record of the workload: of the same one with warm
-    /// constants for cold ones, or cold for warm; else what is predicted.
+    /// Returns the schedule for a miss in a source: that of the same workload with warm instead of
+    /// uncached constants, or the reverse, else a predicted one.
     fn missed(&self, source: &dyn Source) -> Result<Tuned, LookupError> {
         let workload = self.space.workload();
         let other = Self::new(&workload.with_cold(!workload.is_cold()), self.space.target())?;
@@ -223,7 +226,7 @@ impl LookupSpace {
         }
     }
 
-    /// The answer to a miss of some sources.
+    /// Returns the predicted schedule for a miss in all sources.
     pub(crate) fn predicted(&self, sources: &[&dyn Source]) -> Result<Tuned, LookupError> {
         let mut known = Vec::new();
         for source in sources {

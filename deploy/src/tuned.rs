@@ -1,4 +1,4 @@
-//! A schedule to deploy, and its kernel.
+//! Schedule to deploy, and its kernel.
 
 use std::sync::OnceLock;
 
@@ -12,9 +12,9 @@ use thiserror::Error;
 
 use crate::predict;
 
-/// The schedule to deploy for a workload on a target: the best that a database or a snapshot has,
-/// if it fits today's schedule space, its loop nests proven right; else the default one, whose loop
-/// nests are made and proven when they are first wanted.
+/// Schedule to deploy for a workload on a target. It is the best in a database or snapshot that is
+/// in the present schedule space and whose loop nests are proven correct. Otherwise it is a default
+/// schedule, whose loop nests are made and proven when first needed.
 #[derive(Clone, Debug)]
 pub struct Tuned {
     candidate: Candidate,
@@ -23,27 +23,27 @@ pub struct Tuned {
     origin: Origin,
 }
 
-/// Where a schedule is from.
+/// Origin of a schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
-    /// A record: what its time is worth, and whose it is.
+    /// Record, with the provenance of its time and the scope of its key.
     Tuned(Box<Found>),
-    /// The default schedule, as the model that ships for the target predicted it to be the fastest.
+    /// Default schedule, predicted to be the fastest by the model for the target.
     Predicted {
-        /// How many times the best known time such a prediction takes, as
-        /// [measured](autotune_cost_model::Pretrained::expected_loss) on workloads that the model
-        /// was not trained on.
+        /// Expected ratio of its time to the best known time, as
+        /// [measured](autotune_cost_model::Pretrained::expected_loss) on workloads on which the
+        /// model was not trained.
         expected_loss: f32,
     },
-    /// The default schedule, as a fixed rule or the analysis chose it.
+    /// Default schedule, chosen by a fixed rule or by the analytic model.
     Default,
 }
 
-/// Why there is no schedule.
+/// Reason that there is no schedule.
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum LookupError {
-    /// The database, or the snapshot, cannot be read.
+    /// The database or snapshot cannot be read.
     #[error(transparent)]
     Db(#[from] DbError),
     /// The target has no kernels for the workload.
@@ -51,47 +51,47 @@ pub enum LookupError {
     Unfit { workload: Box<Workload>, why: UnfitError },
 }
 
-/// Why there is no kernel.
+/// Reason that there is no kernel.
 #[derive(Debug, Error)]
 pub enum BuildError {
-    /// The target is another kind of processor than this machine's.
+    /// The target has another instruction set than this machine.
     #[error(
         "code for {wanted} does not run on this machine; look the workload up for its own target, Target::detect(\"cpu\", ..)"
     )]
     Isa {
-        /// The target's instruction set.
+        /// Instruction set of the target.
         wanted: Isa,
     },
-    /// Its loop nests are not right.
+    /// The loop nests of the schedule are not correct.
     #[error(transparent)]
     Schedule(Box<LookupError>),
-    /// The machine has no processor that there is code for.
+    /// This machine's processor is not supported.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// Its code takes a compiler, and the feature `compilers` is off.
+    /// The code needs a compiler, and the feature `compilers` is off.
     #[error("{workload}: {needed}: build with the feature 'compilers' of autotune-deploy")]
     CompilerNeeded {
-        /// What is computed.
+        /// Workload that was to be built.
         workload: Box<Workload>,
-        /// The compiler.
+        /// Compiler that is needed.
         needed: CompilerNeeded,
     },
-    /// A compiler that is needed is missing.
+    /// A required compiler is missing.
     #[cfg(feature = "compilers")]
     #[error(transparent)]
     Compiler(#[from] autotune_measure::MeasureError),
-    /// The schedule could not be made into code.
+    /// Building the schedule's code failed.
     #[cfg(feature = "compilers")]
     #[error(transparent)]
     Code(#[from] autotune_measurement::CandidateError),
-    /// The builder built nothing.
+    /// The builder returned no result.
     #[cfg(feature = "compilers")]
     #[error("nothing was built")]
     Nothing,
-    /// The device cannot load it.
+    /// The device cannot load the kernel.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// There is no memory for it.
+    /// The kernel cannot be set up, for example because memory is short.
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }
@@ -102,31 +102,30 @@ impl From<LookupError> for BuildError {
     }
 }
 
-/// Seconds that a C compiler may take, where there is no assembler for a target.
+/// Time limit of the C compiler, for targets without an assembler, in seconds.
 #[cfg(feature = "compilers")]
 const COMPILE_SECS: f64 = 60.0;
 
 impl Tuned {
-    /// Returns a schedule of a record, with its proven loop nests.
+    /// Returns a schedule from a record, with its proven loop nests.
     pub(crate) fn of_record(candidate: Candidate, program: Program, found: Found) -> Self {
         let program = OnceLock::from(program);
         Self { candidate, program, plan: OnceLock::new(), origin: Origin::Tuned(Box::new(found)) }
     }
 
-    /// Returns a schedule that nobody measured, with the loss that is expected of it if a model
-    /// chose it.
+    /// Returns a schedule that was not measured, with its expected loss if a model chose it.
     pub(crate) fn unmeasured(candidate: Candidate, expected_loss: Option<f32>) -> Self {
         let predicted = |expected_loss| Origin::Predicted { expected_loss };
         let origin = expected_loss.map_or(Origin::Default, predicted);
         Self { candidate, program: OnceLock::new(), plan: OnceLock::new(), origin }
     }
 
-    /// Returns a schedule that packs constants as another workload's does, so that both can use one
-    /// packing of the same constant. It is transferred from that one. `None` if this schedule is
-    /// from a record, packs them so already, or is estimated to be more than a tenth faster.
+    /// Returns a schedule, transferred from another workload's, that packs constants in the same
+    /// way, so that both can share one packing of a constant. `None` if this schedule is from a
+    /// record, already packs them in that way, or is estimated to be more than a tenth faster.
     ///
     /// # Errors
-    /// If one of the two schedules cannot be lowered.
+    /// Fails if one of the two schedules cannot be lowered.
     pub fn packed_like(&self, other: &Self) -> Result<Option<Self>, LookupError> {
         if self.is_tuned() {
             return Ok(None);
@@ -146,18 +145,18 @@ impl Tuned {
         }))
     }
 
-    /// Where the schedule is from.
+    /// Returns the origin of the schedule.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// True if the schedule is from a record; false if it is the default one.
+    /// Returns true if the schedule is from a record, false if it is a default schedule.
     pub fn is_tuned(&self) -> bool {
         self.best().is_some()
     }
 
-    /// The record that the schedule is from, and what its time is worth; `None` if it is the
-    /// default one.
+    /// Returns the record of the schedule and the provenance of its time; `None` for a default
+    /// schedule.
     pub fn best(&self) -> Option<&Best> {
         match &self.origin {
             Origin::Tuned(found) => Some(&found.best),
@@ -165,18 +164,19 @@ impl Tuned {
         }
     }
 
-    /// Seconds that the record's run took; `None` if it is the default one.
+    /// Returns the record's seconds per run; `None` for a default schedule.
     pub fn run_secs(&self) -> Option<f64> {
         self.best()?.record.measurement.run_secs()
     }
 
-    /// True if the key that the record is kept under is no wider than that of another's; of a
-    /// default schedule there is none.
+    /// Returns true if the scope of the record's key is at least as narrow as the other's. A
+    /// default schedule has no key, and every key is narrower than none.
     pub fn is_known_as_well_as(&self, other: &Self) -> bool {
         other.reach().is_none_or(|reach| self.reach().is_some_and(|own| own <= reach))
     }
 
-    /// How wide the key is that the record is kept under.
+    /// Returns the scope of the key under which the record was found; `None` for a default
+    /// schedule.
     pub(crate) fn reach(&self) -> Option<Reach> {
         match &self.origin {
             Origin::Tuned(found) => Some(found.reach),
@@ -184,28 +184,28 @@ impl Tuned {
         }
     }
 
-    /// What is computed.
+    /// Returns the workload of the schedule.
     pub fn workload(&self) -> &Workload {
         self.candidate.workload()
     }
 
-    /// What it is for.
+    /// Returns the target of the schedule.
     pub fn target(&self) -> &Target {
         self.candidate.target()
     }
 
-    /// The schedule.
+    /// Returns the config of the schedule.
     pub fn config(&self) -> &Config {
         self.candidate.config()
     }
 
-    /// The schedule for the workload on the target.
+    /// Returns the schedule as a candidate for the workload on the target.
     pub fn candidate(&self) -> &Candidate {
         &self.candidate
     }
 
-    /// The kernel on this machine's processor, by as many threads as the target has: code made here
-    /// and now from the proven loop nests.
+    /// Builds the kernel for this machine's CPU, with the target's number of threads. The code is
+    /// generated in this process from the proven loop nests.
     ///
     /// ```no_run
     /// # use autotune_db::TuningDb;
@@ -225,13 +225,13 @@ impl Tuned {
         self.build_on(Cpu::new(self.target().threads()))
     }
 
-    /// Returns the kernel on a device of the target's kind: `CudaDevice` or `OpenClDevice` of
-    /// autotune-runtime, or one from outside.
+    /// Builds the kernel for a device of the target's kind: `CudaDevice` or `OpenClDevice` of
+    /// autotune-runtime, or a custom one.
     pub fn build_on<D: Device>(&self, device: D) -> Result<Runner<D>, BuildError> {
         Ok(Runner::new(self.kernel(&device)?, device)?)
     }
 
-    /// The kernel alone, for who has memory for its constants and its scratch.
+    /// Builds the kernel only, for callers that provide the memory of its constants and scratch.
     pub fn kernel<D: Device>(&self, device: &D) -> Result<Kernel<D>, BuildError> {
         if let Target::Cpu(wanted) = self.target() {
             let here = Target::detect("cpu", None)?;
@@ -242,15 +242,15 @@ impl Tuned {
         }
 
         match artifact(self.program()?, self.plan()?, self.target()) {
-            // SAFETY: the code was generated just now from loop nests that are proven to keep to
-            // their plan; it is for instructions that this processor has, or for a driver that
-            // refuses what it cannot run.
+            // SAFETY: the code was just generated from loop nests that are proven to stay within
+            // the plan's buffers. It uses only instructions that this processor supports, or its
+            // driver refuses what it cannot run.
             Ok(artifact) => Ok(unsafe { Kernel::load(device, &artifact) }?),
             Err(needed) => self.compiled(needed, device),
         }
     }
 
-    /// The kernel by a compiler of this machine.
+    /// Builds the kernel with a compiler of this machine.
     #[cfg(feature = "compilers")]
     fn compiled<D: Device>(&self, _: CompilerNeeded, device: &D) -> Result<Kernel<D>, BuildError> {
         use autotune_measure::Builder;
@@ -259,17 +259,17 @@ impl Tuned {
         let mut builder = Builder::new(Backend::Assembler, COMPILE_SECS);
         let build = builder.build_lowered(&self.candidate, self.program()?)?;
         let built = build.ok_or(BuildError::Nothing)?.outcome?;
-        // SAFETY: as in `kernel`.
+        // SAFETY: as in `kernel`; the compiler's input was generated from the same loop nests.
         Ok(unsafe { Kernel::load(device, &built.artifact) }?)
     }
 
-    /// There is none.
+    /// Fails, because this build has no compilers.
     #[cfg(not(feature = "compilers"))]
     fn compiled<D: Device>(&self, needed: CompilerNeeded, _: &D) -> Result<Kernel<D>, BuildError> {
         Err(BuildError::CompilerNeeded { workload: Box::new(self.workload().clone()), needed })
     }
 
-    /// Its loop nests, proven to run every iteration once and to stay in bounds.
+    /// Returns the loop nests, proven to execute every iteration once and to stay in bounds.
     pub fn program(&self) -> Result<&Program, LookupError> {
         if let Some(program) = self.program.get() {
             return Ok(program);
@@ -278,7 +278,7 @@ impl Tuned {
         Ok(self.program.get_or_init(|| program))
     }
 
-    /// Returns the kernel's interface: its buffers, and the stages that a run goes through.
+    /// Returns the kernel's interface: its buffers, and the stages of a run.
     pub fn plan(&self) -> Result<&KernelPlan, LookupError> {
         let program = self.program()?;
         Ok(self.plan.get_or_init(|| KernelPlan::of(program)))

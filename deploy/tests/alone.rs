@@ -1,5 +1,4 @@
-//! A program that deploys with this crate alone: it looks up in a snapshot, makes the kernel and
-//! runs it.
+//! Deployment with this crate alone: look-up in a snapshot, building the kernel, running it.
 #![allow(clippy::unwrap_used)]
 
 use autotune_db::{Snapshot, SnapshotWriter, TuningDb, TuningRecord};
@@ -14,7 +13,7 @@ use ndarray::ArrayD;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-/// Runs a kernel on random operands; the error of its output.
+/// Runs a kernel on random operands and returns the relative error of its output.
 fn run(tuned: &Tuned) -> f64 {
     let workload = tuned.workload();
     let operands = Operands::random(workload.spec(), 3);

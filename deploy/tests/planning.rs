@@ -1,4 +1,4 @@
-//! How often a look-up plans and lowers a schedule.
+//! Numbers of planning and lowering steps of a look-up.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ const NAME: &str = "counted";
 static PLANNED: AtomicUsize = AtomicUsize::new(0);
 static LOWERED: AtomicUsize = AtomicUsize::new(0);
 
-/// Has the loop nests of another sketch's default, and counts.
+/// Sketch that counts, with the loop nests of another sketch's default.
 struct Counted;
 static COUNTED: Counted = Counted;
 
@@ -44,12 +44,12 @@ impl Sketch for Counted {
     }
 }
 
-/// The default, which is of another sketch.
+/// Returns the default config, which is of another sketch.
 fn default(workload: &Workload, target: &Target) -> Config {
     ScheduleSpace::new(workload, target).default_config()
 }
 
-/// What was planned and lowered meanwhile.
+/// Runs `action` and returns its result with the numbers of plannings and lowerings.
 fn counted<T>(action: impl FnOnce() -> T) -> (T, [usize; 2]) {
     let counts = || [&PLANNED, &LOWERED].map(|count| count.load(Ordering::SeqCst));
     let before = counts();
@@ -74,13 +74,13 @@ fn a_look_up_plans_and_lowers_its_schedule_once() {
 
     let query = Query::new(&workload, &target);
     let all = |tuned: &Tuned| tuned.plan().unwrap().stages.len() + tuned.program().unwrap().stages.len();
-    // The database asks whether the slower one fits, too: it was the best when it was appended.
+    // The database also asks whether the slower config fits, because it was the best when appended.
     for (source, asked) in [(&snapshot as &dyn Source, 1), (&db, 2)] {
         let (tuned, counts) = counted(|| query.source(source).best().unwrap());
         assert_eq!((tuned.config(), counts), (&config("b"), [asked, 1]));
         assert_eq!(counted(|| all(&tuned)).1, [0, 0]);
     }
-    // Both records of the sketch are of one kind.
+    // Both records of the counting sketch are of the same kind.
     let (kinds, counts) = counted(|| query.source(&db).kinds().unwrap());
     assert_eq!((kinds.len(), counts), (2, [2, 1]));
 }

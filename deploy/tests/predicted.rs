@@ -1,4 +1,4 @@
-//! Schedules that are chosen without measuring.
+//! Schedules chosen without measuring.
 #![allow(clippy::unwrap_used)]
 
 use autotune_cost_model::DraftModel;
@@ -77,8 +77,8 @@ fn a_miss_is_answered_by_a_schedule_that_the_draft_puts_before_the_default() {
     }
 }
 
-/// A vector by the matrix is done by another schedule: one that packs the matrix for many rows
-/// takes twice as long.
+/// A product with a single row must not follow: with a matrix packed for many rows it would take
+/// twice as long.
 #[test]
 fn schedules_follow_the_packing_of_another_workload_unless_that_takes_longer() {
     let tuned = |text: &str| {
