@@ -1,4 +1,5 @@
-//! Records that were never measured here: how they come, and that they win nothing.
+//! Untrusted records, which were not measured here: how they arise, and that they never win over
+//! measured ones.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -17,7 +18,7 @@ fn workload() -> Workload {
     WORKLOADS[0].parse().unwrap()
 }
 
-/// Today's space knows no knob but these.
+/// Returns true if the config has only these knobs, those of the present space.
 fn in_space(config: &Config) -> bool {
     config.knobs.keys().all(|knob| knob == "tile.m" || knob == "order")
 }
@@ -59,7 +60,7 @@ fn a_claim_never_beats_what_was_measured_here() {
 fn a_record_outside_the_space_stands_in_no_ones_way() {
     let db = TuningDb::temporary().unwrap();
     let r = |number, run_secs| record(WORKLOADS[0], TARGET, number, run_secs);
-    // It was measured here, by a version whose space had the knob.
+    // This record was measured here, by a version whose space had the knob.
     let unfit = with_unknown_knob(r(0, 1e-12));
     db.append_all(&[unfit.clone(), r(1, 1e-3)]).unwrap();
     assert_eq!(best(&db), Some((Standing::Searched, 1e-3)));
@@ -100,7 +101,7 @@ fn importing_what_is_known_changes_nothing() {
     assert_eq!(import(&db, &[own.clone(), foreign.clone()]), 0);
     assert_eq!(db.query(&workload(), TARGET).unwrap(), [own.clone(), imported(foreign.clone())]);
 
-    // A copy's records are claims, and stay claims wherever they go.
+    // A copy's records are untrusted, and remain so when they are copied again.
     let copy = TuningDb::temporary().unwrap();
     copy.import(Cursor::new(export(&db)), OnInvalid::Refuse).unwrap();
     assert_eq!(copy.query(&workload(), TARGET).unwrap(), [imported(own), imported(foreign)]);
@@ -129,7 +130,7 @@ fn records_of_an_old_key_are_adopted_once_as_claims() {
     }
 }
 
-/// A log of a good line, a bad one, and a good one.
+/// Checks that an import of a valid line, a bad one and a valid one refuses or skips the bad one.
 fn assert_refused(bad: &str, expected: &str) {
     let good = record(WORKLOADS[0], TARGET, 0, 1e-3).to_line().unwrap();
     let other = record(WORKLOADS[0], TARGET, 1, 1e-3).to_line().unwrap();
@@ -152,6 +153,7 @@ fn a_log_line_that_no_measurement_yields_is_named_or_passed_over() {
     let good = record(WORKLOADS[0], TARGET, 0, 1e-3);
     let line = good.to_line().unwrap();
     let failure = failed(good.clone()).to_line().unwrap();
+
     let cases: &[(&str, &str, &str)] = &[
         ("\"version\":1", "\"version\":7", "record version 7 is newer than the supported version 1"),
         ("m=64", "m=0", "'m': must be at least 1"),
@@ -177,6 +179,7 @@ fn a_log_line_that_no_measurement_yields_is_named_or_passed_over() {
         ("repeats=7", "repeats=7\\u0000", "'harness'"),
         ("0.1.0", "0.1.0\\u009b", "'tuner_version'"),
     ];
+
     for (from, to, expected) in cases {
         assert!(line.contains(from), "{from} is not in {line}");
         assert_refused(&line.replace(from, to), expected);

@@ -1,5 +1,5 @@
-//! What every store promises, asked of a fresh store, of one reopened after every step, and of a
-//! temporary one; and the same at random against a model.
+//! Contract of the store, tested on a fresh store, on one that is reopened after every step, and on
+//! a temporary one; also with random records against a model.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../measure/tests/layers.rs"]
@@ -18,14 +18,14 @@ use support::{
     record, rng,
 };
 
-/// A store and the way it is reopened.
+/// Store, and the function that reopens it.
 struct Subject {
     db: Option<TuningDb>,
     reopen: Option<Box<dyn Fn() -> TuningDb>>,
 }
 
 impl Subject {
-    /// The store, reopened first if this subject is of that kind.
+    /// Returns the store, after reopening it if this subject has such a function.
     fn db(&mut self) -> &TuningDb {
         if let Some(reopen) = &self.reopen {
             self.db = None;
@@ -105,20 +105,23 @@ fn a_race_settles_which_is_best() {
             secs(subject.db().best(&workload, TARGETS[0], &any).unwrap())
         };
         assert_eq!(best_after(&[r(0, 1.0), r(1, 1.1), r(2, 1.2)]), Some(1.0));
-        // The incumbent's single measurement was lucky; appended one at a time, the other racer
-        // first.
+
+        // The incumbent's single measurement was lucky. The race's records are appended one at a
+        // time, the other racer first.
         assert_eq!(best_after(&[racing(r(1, 1.15), 1)]), Some(1.0));
         assert_eq!(best_after(&[racing(r(0, 1.3), 1)]), Some(1.15));
-        // A later record of the search has to beat the race's winner.
+        // A later record of a search has to beat the race's winner.
         assert_eq!(best_after(&[r(3, 1.2)]), Some(1.15));
         assert_eq!(best_after(&[r(4, 1.1)]), Some(1.1));
-        // The incumbent stays away: the race's winner has to be faster.
+        // The incumbent does not take part, so the race's winner has to be faster.
         assert_eq!(best_after(&[racing(r(0, 1.2), 2), racing(r(1, 1.2), 2)]), Some(1.1));
         assert_eq!(best_after(&[racing(r(0, 1.05), 3), racing(r(1, 1.2), 3)]), Some(1.05));
-        // The incumbent fails when raced.
+
+        // The incumbent fails in the race.
         assert_eq!(best_after(&[racing(failed(r(0, 1.0)), 4), racing(r(1, 1.4), 4)]), Some(1.4));
         assert_eq!(best_after(&[racing(failed(r(1, 1.0)), 5)]), None);
         assert_eq!(best_after(&[r(5, 2.0)]), Some(2.0));
+
         let top = subject.db().top(&workload, TARGETS[0], 9, &any).unwrap();
         let times: Vec<f64> = top.into_iter().filter_map(|r| r.measurement.run_secs()).collect();
         assert_eq!(times, [1.1, 1.2, 1.2, 2.0], "configs 4, 2, 3 and 5; 0 and 1 failed in their last race");
@@ -162,6 +165,7 @@ fn random_appends_agree_with_the_model() {
                     let like = random_record(&mut rng);
                     batch.extend(random_race(&mut rng, &like, step));
                 }
+
                 model.extend(batch.iter().cloned());
                 if rng.random_bool(0.5) {
                     assert_eq!(subject.db().append_all(&batch).unwrap(), batch.len(), "seed {seed}");
@@ -169,6 +173,7 @@ fn random_appends_agree_with_the_model() {
                     let db = subject.db();
                     batch.iter().for_each(|r| db.append(r).unwrap());
                 }
+
                 if step % 13 == 0 {
                     assert_agrees(subject.db(), &model, &format!("seed {seed}, step {step}"));
                 }
@@ -179,7 +184,8 @@ fn random_appends_agree_with_the_model() {
     }
 }
 
-/// Export, import into an empty store: the same records as claims, and from then on the same bytes.
+/// Exports and imports into an empty store. The records must be the same but untrusted, and further
+/// copies identical.
 fn assert_round_trip(db: &TuningDb, model: &[TuningRecord], seed: u64) {
     let text = export(db);
     assert_eq!(text.lines().count(), model.len(), "seed {seed}");

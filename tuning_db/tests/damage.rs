@@ -1,5 +1,5 @@
-//! Damaged files: every record is there afterwards, or its loss is told. This program runs itself
-//! as the process that opens them, for the storage engine may fail in any way.
+//! Damaged files: every record is recovered, or its loss is reported. This program runs itself as
+//! the process that opens the files, because the storage engine may fail in any way.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -63,11 +63,11 @@ fn no_loss_is_silent() {
     println!("{outcomes:#?}");
 }
 
-/// The records that were appended, a line each.
+/// Records that were appended, one line each.
 struct Expected<'a>(HashSet<&'a str>);
 
 impl Expected<'_> {
-    /// How many of the records a log lacks. It must hold no others, and none twice.
+    /// Returns how many of the records a log lacks. The log must have no others, and none twice.
     fn missing(&self, log: &str) -> u64 {
         let strange: Vec<&str> = log.lines().filter(|line| !self.0.contains(line)).collect();
         assert!(strange.is_empty(), "not what was appended: {strange:?}");
@@ -76,7 +76,7 @@ impl Expected<'_> {
     }
 }
 
-/// Opens copies of a damaged database in every way and checks that each tells of what it lacks.
+/// Opens copies of a damaged database in every way and checks that each reports what is missing.
 fn judge(path: &Path, expected: &Path) {
     let expected = fs::read_to_string(expected).unwrap();
     let expected = Expected(expected.lines().collect());
@@ -97,7 +97,7 @@ fn judge_reading(path: &Path, expected: &Expected<'_>) {
     }
 }
 
-/// How many records could not be saved.
+/// Returns how many records could not be saved; `None` if the salvage refused.
 fn judge_salvaging(path: &Path, expected: &Expected<'_>) -> Option<u64> {
     let mut saved = Vec::new();
     match TuningDb::salvage(path, &mut saved) {
@@ -109,7 +109,7 @@ fn judge_salvaging(path: &Path, expected: &Expected<'_>) -> Option<u64> {
             println!("salvaging: {}", if missing == 0 { "all" } else { "some, and it is told" });
             Some(missing)
         }
-        // The damage has made a newer version of it.
+        // The damage made the format look newer.
         Err(error) => {
             assert!(matches!(error, DbError::NewerFormat { .. }), "{error}");
             check_error("salvaging", path, &error);
@@ -118,7 +118,8 @@ fn judge_salvaging(path: &Path, expected: &Expected<'_>) -> Option<u64> {
     }
 }
 
-/// Without the records that cannot be saved, it is an error that says so.
+/// If durable records are missing, opening must fail and report as many as salvaging could not
+/// save.
 fn judge_writing(path: &Path, expected: &Expected<'_>, not_saved: Option<u64>) {
     match TuningDb::open(path) {
         Ok(db) => {
@@ -141,7 +142,7 @@ fn has_marker_warning(warnings: &[Warning]) -> bool {
     warnings.iter().any(|warning| matches!(warning, Warning::Marker { file: "flushed", .. }))
 }
 
-/// Checks that the warnings tell how many records are missing, or that it is not known.
+/// Checks that the warnings report how many records are missing, or that this is unknown.
 fn check_told(how: &str, missing: u64, warnings: &[Warning]) {
     let lost: u64 =
         warnings.iter().map(|w| if let Warning::Lost { records, .. } = w { records.total() } else { 0 }).sum();
@@ -175,22 +176,25 @@ fn files(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Damages one file and says how.
+/// Damages one file and returns a description.
 fn damage(path: &Path, rng: &mut impl Rng) -> String {
     let mut found = Vec::new();
     files(path, &mut found);
-    // The two that hold nearly everything.
+
+    // The journal and the engine's log have nearly all the data.
     let victim = match rng.random_range(0..10) {
         0..3 => path.join("journal"),
         3..6 => path.join("sled/db"),
         _ => found[rng.random_range(0..found.len())].clone(),
     };
+
     let name = victim.strip_prefix(path).unwrap().display().to_string();
     let Ok(mut bytes) = fs::read(&victim) else {
         return format!("{name} is gone already");
     };
     let used = bytes.iter().rposition(|&b| b != 0).map_or(1, |p| p + 1).min(bytes.len());
     let at = rng.random_range(0..used.max(1)).min(bytes.len());
+
     let how = match rng.random_range(0..7) {
         0 => {
             bytes.truncate(at);
@@ -223,6 +227,7 @@ fn damage(path: &Path, rng: &mut impl Rng) -> String {
             return format!("{name} deleted");
         }
     };
+
     fs::write(&victim, bytes).unwrap();
     format!("{name} {how} at {at} of {used}")
 }

@@ -1,5 +1,6 @@
-//! Logs with random damage: each line is refused and named, or becomes a claim that can be looked
-//! up, exported and imported again; never a panic. `AUTOTUNE_CASES` sets the number of logs.
+//! Logs with random damage. Each line is refused and named, or becomes an untrusted record that can
+//! be looked up, exported and imported again; nothing panics. `AUTOTUNE_CASES` sets the number of
+//! logs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -15,7 +16,7 @@ fn cases() -> u64 {
     std::env::var("AUTOTUNE_CASES").map_or(CASES, |text| text.parse().expect("AUTOTUNE_CASES is a number"))
 }
 
-/// One value of a record, chosen at random, replaced by another.
+/// Replaces one value of a record, chosen at random.
 fn damage_value(value: &mut Value, rng: &mut impl Rng) {
     let children: Vec<&mut Value> = match value {
         Value::Array(items) => items.iter_mut().collect(),
@@ -27,6 +28,7 @@ fn damage_value(value: &mut Value, rng: &mut impl Rng) {
         let chosen = rng.random_range(0..count);
         return children.into_iter().nth(chosen).into_iter().for_each(|child| damage_value(child, rng));
     }
+
     *value = match rng.random_range(0..13) {
         0 => Value::Null,
         1 => json!(-1),
@@ -44,7 +46,7 @@ fn damage_value(value: &mut Value, rng: &mut impl Rng) {
     };
 }
 
-/// A line of a log, whole or damaged.
+/// Returns a line of a log, whole or damaged.
 fn line(rng: &mut impl Rng) -> Vec<u8> {
     let whole = random_record(rng).to_line().unwrap();
     match rng.random_range(0..4) {

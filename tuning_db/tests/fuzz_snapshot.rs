@@ -1,4 +1,4 @@
-//! Snapshots with damage: refused, or each look-up is an error or the answer that it was; never
+//! Damaged snapshots are refused, or each look-up gives an error or the original answer; never
 //! another answer, a miss or a panic. `AUTOTUNE_CASES` sets the number of snapshots with random
 //! damage.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -16,7 +16,7 @@ fn cases() -> u64 {
     std::env::var("AUTOTUNE_CASES").map_or(CASES, |text| text.parse().expect("AUTOTUNE_CASES is a number"))
 }
 
-/// A snapshot of schedules for every target, of two of the three workloads.
+/// Returns a snapshot with schedules for every target and two of the three workloads.
 fn whole() -> Vec<u8> {
     let mut writer = SnapshotWriter::default();
     for (number, target) in TARGETS.into_iter().enumerate() {
@@ -27,8 +27,7 @@ fn whole() -> Vec<u8> {
     writer.into_bytes().unwrap()
 }
 
-/// What is answered for every target and workload: all that there is to know of a schedule as text,
-/// "none", or "error".
+/// Returns the answers for every target and workload: the full record as text, "none", or "error".
 fn answers(bytes: Vec<u8>) -> Option<Vec<String>> {
     let snapshot = Snapshot::from_bytes(bytes).ok()?;
     let mut answers = Vec::new();
@@ -49,7 +48,7 @@ fn answers(bytes: Vec<u8>) -> Option<Vec<String>> {
             });
         }
     }
-    // The check notices what no look-up meets.
+    // The check must notice damage that no look-up reads.
     let report = snapshot.check();
     answers.push(report.map_or_else(|error| one_line(&error), |report| format!("{report:?}")));
     Some(answers)
@@ -112,7 +111,7 @@ fn random_damage_yields_no_other_answer() {
     }
 }
 
-/// Changed bytes, a piece in another's place, a piece of zeros.
+/// Overwrites a random range with random bytes, with another range, or with zeros.
 fn damage(whole: &[u8], rng: &mut impl Rng) -> Vec<u8> {
     let mut damaged = whole.to_vec();
     let mut place = || rng.random_range(0..whole.len());

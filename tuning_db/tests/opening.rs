@@ -1,4 +1,4 @@
-//! What opening a path says when it is no database, a newer one, or a damaged one.
+//! Errors and warnings of opening a path that is not a database, a newer one, or a damaged one.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -123,7 +123,7 @@ fn a_database_killed_while_being_made_is_made_again() {
     assert_eq!(fs::read_to_string(path.join("FORMAT")).unwrap(), "autotune-db 2\n");
 }
 
-/// Removes what of the database has these names.
+/// Removes these files and folders of the database.
 fn remove(path: &Path, names: &[&str]) {
     for name in names {
         let gone = path.join(name);
@@ -131,7 +131,7 @@ fn remove(path: &Path, names: &[&str]) {
     }
 }
 
-/// The warnings of opening, as text.
+/// Returns the warnings of opening, as text.
 fn told(db: &TuningDb) -> String {
     db.warnings().iter().map(|warning| format!("{warning}\n")).collect()
 }
@@ -184,7 +184,7 @@ fn what_was_durable_and_is_gone_is_an_error() {
     let report = TuningDb::salvage(&path, &mut saved).unwrap();
     assert_eq!((report.saved, report.lost.total(), saved), (3, 2, export(&reader).into_bytes()));
 
-    // As the message says.
+    // This is what the error message advises.
     fs::remove_file(path.join("flushed")).unwrap();
     let db = TuningDb::open(&path).unwrap();
     assert_eq!(db.len(), 3);
@@ -193,7 +193,7 @@ fn what_was_durable_and_is_gone_is_an_error() {
     assert_eq!(told(&TuningDb::open(&path).unwrap()), "");
 }
 
-/// A database as the version without a journal left it.
+/// Makes a database as the version without a journal wrote it.
 fn without_journal(path: &Path, records: &[TuningRecord], flushed: u64) {
     let db = sled::open(path.join("sled")).unwrap();
     db.insert("meta/format", &1u32.to_be_bytes()).unwrap();
@@ -269,7 +269,7 @@ fn losses_of_a_database_without_a_journal_are_noticed() {
         damage(&path);
         TuningDb::open(&path).unwrap_err().to_string()
     };
-    // The index still tells of it.
+    // The index still counts the removed record.
     let error = lost(|path| {
         let db = sled::open(path.join("sled")).unwrap();
         let key = db.scan_prefix(b"r\0").keys().nth(4).unwrap().unwrap();
@@ -282,8 +282,8 @@ fn losses_of_a_database_without_a_journal_are_noticed() {
     assert!(error.contains("has lost 9 record(s)"), "{error}");
 }
 
-/// Gives a file's lines, or only its first one, the checksums that earlier versions wrote, of what
-/// stands behind `separator`.
+/// Replaces checksums in a file by those of earlier versions. `separator` ends a checksum; either
+/// every line has one, or only the first.
 fn with_earlier_checksums(path: &Path, separator: char, is_by_line: bool) {
     let text = fs::read_to_string(path).unwrap();
     let parts: Vec<&str> = if is_by_line { text.split_inclusive('\n').collect() } else { vec![&text] };
@@ -312,12 +312,12 @@ fn databases_with_the_checksums_of_earlier_versions_open() {
         assert_eq!(db.query_target(TARGETS[0]).unwrap(), wanted);
     }
 
-    // What is appended now and what was there stand together.
+    // New records must be readable together with old ones.
     TuningDb::open(&path).unwrap().append(&record(WORKLOADS[0], TARGETS[0], 99, 1e-3)).unwrap();
     assert_eq!(records().len(), wanted.len() + 1);
 }
 
-/// Appends a line to the journal as another version might.
+/// Appends a line to the journal as another version might write it.
 fn append_line(path: &Path, place: u64, target: &str, workload: &str, json: &str) {
     let rest = format!("0\t{place}\t{target}\t{workload}\t{json}");
     let mut journal = fs::OpenOptions::new().append(true).open(path.join("journal")).unwrap();

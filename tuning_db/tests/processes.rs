@@ -1,5 +1,5 @@
-//! What only several processes can show: a held database, a killed tuner, damaged files. This
-//! program runs itself as the other process.
+//! Behaviour that needs several processes: locks, a killed tuner, damaged files. This program runs
+//! itself as the other process.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+
     let arguments = Arguments::from_args();
     let trial = |name: &str, test: fn()| {
         Trial::test(name, move || {
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
             Ok(())
         })
     };
+
     let trials = vec![
         trial("another_process_is_told_who_holds_it", another_process_is_told_who_holds_it),
         trial("kill_9_loses_nothing_that_was_appended", kill_9_loses_nothing_that_was_appended),
@@ -50,7 +52,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// Opens the database, says so, and holds it until its input ends.
+/// Opens the database, reports that, and keeps it open until the input ends.
 fn hold(path: &Path) {
     let db = TuningDb::open(path).unwrap();
     println!("open");
@@ -77,7 +79,7 @@ fn another_process_is_told_who_holds_it() {
     TuningDb::open(&path).unwrap();
 }
 
-/// Record after record and batch after batch of one endless tuning run, the same for the same seed.
+/// Returns the batches of an endless tuning run, the same for the same seed.
 fn batches(seed: u64) -> impl Iterator<Item = Vec<TuningRecord>> {
     let mut rng = rng(seed);
     (0..).map(move |number| {
@@ -89,13 +91,13 @@ fn batches(seed: u64) -> impl Iterator<Item = Vec<TuningRecord>> {
     })
 }
 
-/// Whether a batch is appended at once or record by record.
+/// Returns true if a batch is appended at once, false if record by record.
 fn at_once(batch: usize) -> bool {
     batch.is_multiple_of(2)
 }
 
-/// Appends the batches that are not there yet, one record at a time or all at once, and tells the
-/// number of records after each append. Every third batch is flushed.
+/// Appends the batches that are not stored yet, record by record or at once, and prints the number
+/// of records after each append. Flushes after every third batch.
 fn tune(path: &Path, seed: u64) {
     let db = TuningDb::open(path).unwrap();
     let there = db.len() as usize;
@@ -121,7 +123,7 @@ fn kill_9_loses_nothing_that_was_appended() {
     let mut rng = rng(1);
     let (mut kills_after_an_append, mut there_before) = (0, 0);
     for round in 0..rounds {
-        // Several kills in a row hit the same database, then a new one is begun.
+        // Several kills in a row hit the same database, then a new one is started.
         let (seed, path) = (round / 5, dir.path().join(format!("{}.db", round / 5)));
         let mut child = start("tune", &[path.to_str().unwrap(), &seed.to_string()]);
         std::thread::sleep(Duration::from_micros(rng.random_range(0..120_000)));
@@ -166,12 +168,12 @@ fn kill_9_loses_nothing_that_was_appended() {
     assert!(kills_after_an_append > 0, "the kills came too early to show anything");
 }
 
-/// The first records of a run.
+/// Returns the first records of a run.
 fn first(seed: u64, records: usize) -> Vec<TuningRecord> {
     batches(seed).flatten().take(records).collect()
 }
 
-/// Opens the database for reading, checks every answer, and tells how many records there are.
+/// Opens the database for reading, checks every answer, and prints the number of records.
 fn look(path: &Path, seed: u64) {
     let db = TuningDb::open_reading(path).unwrap();
     assert_agrees(&db, &first(seed, db.len() as usize), "the reader");
@@ -201,7 +203,7 @@ fn readers_see_what_was_appended_before_they_opened() {
     assert!(seen.first() < seen.last(), "the tuner went on beside the readers: {seen:?}");
 }
 
-/// Every file below a folder: its name, its content, and when it was changed.
+/// Returns every file below a folder with its content and time of change.
 fn state(folder: &Path) -> Vec<(PathBuf, Vec<u8>, (i64, i64))> {
     let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
@@ -235,11 +237,11 @@ fn a_folder_without_write_permission_is_read_and_unchanged() {
     permit(0o755);
 }
 
-/// Appends to a database until its disk is full; tells how many records were appended. Files cannot
-/// grow beyond a limit here, which to a program is much the same.
+/// Appends to a database until its disk is full, and prints the number of records appended. The
+/// disk is simulated by a limit on file sizes, which has nearly the same effect.
 fn fill(path: &Path, limit_bytes: u64) {
     let limit = libc::rlimit { rlim_cur: limit_bytes, rlim_max: limit_bytes };
-    // SAFETY: plain calls; the limit is a valid one, and ignoring a signal runs no code.
+    // SAFETY: the limit is valid, and ignoring a signal installs no handler.
     unsafe {
         assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);

@@ -1,4 +1,4 @@
-//! Snapshots: what they answer, and what they are replaced and refused by.
+//! Snapshots: answers of look-ups, replacement of files, and refusals.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -18,7 +18,7 @@ use rand::{Rng, RngExt};
 use support::{failed, imported, racing, random_record, record, rng};
 
 const HERE: &str = "cpu:AuthenticAMD-25-17:avx512:-:32K+1M+32M:fma4+add3:threads=2";
-/// Ever less like the first.
+/// Decreasingly similar to the first.
 const TARGETS: [&str; 9] = [
     HERE,
     "cpu:AuthenticAMD-25-17:avx512:avx512bf16:32K+1M+32M:fma4+add3:threads=2",
@@ -35,7 +35,7 @@ fn workloads() -> Vec<String> {
     (0..6).map(|i| format!("matmul:m=64,n={},k=64", 8 << i)).collect()
 }
 
-/// A record that ran, of one of a few tasks.
+/// Returns a record that ran, of one of a few tasks.
 fn random(rng: &mut impl Rng) -> TuningRecord {
     let (workloads, mut record) = (workloads(), random_record(rng));
     while record.measurement.run_secs().is_none() {
@@ -52,8 +52,8 @@ fn snapshot(records: &[TuningRecord]) -> Snapshot {
     Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap()
 }
 
-/// The documented meaning of a look-up: of the records under the narrowest key that has any, what
-/// was measured before claims, then the fastest.
+/// Specification of a look-up: among the records under the narrowest key that has any, measured
+/// records come before untrusted ones, then the fastest.
 fn model<'a>(records: &'a [TuningRecord], target: &str, workload: &str) -> Option<(&'a TuningRecord, Reach)> {
     let asks = KeyParts::of(target);
     Reach::ALL.into_iter().find_map(|reach| {
@@ -65,8 +65,8 @@ fn model<'a>(records: &'a [TuningRecord], target: &str, workload: &str) -> Optio
     })
 }
 
-/// The documented meaning of near workloads: the narrowest keys first, and under each the nearest
-/// shapes.
+/// Specification of the search for similar workloads: narrowest keys first, and under each the
+/// nearest shapes.
 fn near_model(records: &[TuningRecord], target: &str, workload: &Workload, n: usize) -> Vec<(Reach, String)> {
     let asks = KeyParts::of(target);
     let mut near: Vec<(Reach, String)> = Vec::new();
@@ -158,7 +158,7 @@ fn a_snapshot_answers_what_its_records_say() {
     }
 }
 
-/// More than a bucket of the index holds.
+/// Tests more records than a bucket of the index has slots.
 #[test]
 fn a_workload_may_be_known_by_many_machines_of_one_instruction_set() {
     let mut rng = rng(7);
@@ -186,7 +186,7 @@ fn a_record_that_did_not_run_is_not_taken() {
     assert!(Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap().is_empty());
 }
 
-/// A record of the default config of a workload for a target.
+/// Returns a record of the default config of a workload for a target.
 fn of_default(workload: &str, target: &Target, run_secs: f64) -> TuningRecord {
     let config = ScheduleSpace::new(&workload.parse().unwrap(), target).default_config();
     TuningRecord { config, ..record(workload, &target.key(), 0, run_secs) }

@@ -1,5 +1,5 @@
-//! What only several processes can show of snapshots: readers while the file is replaced, killed
-//! writers, writers at once, holds on tasks. This program runs itself as the other process.
+//! Behaviour of snapshots that needs several processes: readers during a replacement, killed
+//! writers, concurrent writers, task locks. This program runs itself as the other process.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+
     let arguments = Arguments::from_args();
     let trial = |name: &str, test: fn()| {
         Trial::test(name, move || {
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
             Ok(())
         })
     };
+
     let trials = vec![
         trial(
             "readers_see_one_whole_snapshot_while_it_is_replaced",
@@ -55,7 +57,7 @@ fn workload(number: usize) -> String {
     format!("matmul:m={},n=64,k=64", number + 1)
 }
 
-/// Schedules, one for each workload, whose times all tell the generation.
+/// Writes a snapshot with one schedule per workload, whose times all equal the generation.
 fn write(path: &Path, schedules: usize, generation: u64) {
     let mut writer = SnapshotWriter::default();
     for number in 0..schedules {
@@ -64,7 +66,8 @@ fn write(path: &Path, schedules: usize, generation: u64) {
     writer.write(path).unwrap();
 }
 
-/// The generation of a snapshot, all of whose schedules are there and of it.
+/// Returns the generation of a snapshot, and checks that it has all schedules and that all are of
+/// that generation.
 fn generation(snapshot: &Snapshot) -> u64 {
     let keys = KeyChain::of(TARGET);
     let of = |number: usize| snapshot.get(&keys, &workload(number)).unwrap().unwrap().run_secs() as u64;
@@ -73,8 +76,8 @@ fn generation(snapshot: &Snapshot) -> u64 {
     generations[0]
 }
 
-/// Reads until it is told to end: tells how many snapshots it saw. The first stays open all the
-/// while.
+/// Reads until the input ends, and prints how many snapshots it saw. The first one stays open
+/// meanwhile.
 fn read(path: &Path) {
     let first = Snapshot::open(path).unwrap();
     let began = generation(&first);
@@ -116,7 +119,7 @@ fn readers_see_one_whole_snapshot_while_it_is_replaced() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
-/// Writes generation after generation until it is killed.
+/// Writes one generation after another until it is killed.
 fn write_on_and_on(path: &Path) {
     println!("writing");
     for generation in 2.. {
@@ -130,7 +133,7 @@ fn kill_9_of_a_writer_leaves_the_old_file_or_the_new_one() {
     write(&path, 400, 1);
     let mut rng = rng(0);
     let mut unfinished = 0;
-    // On a busy machine it may take long until one is killed in the middle.
+    // On a busy machine it may take many rounds until a writer is killed while it writes.
     for round in 0..100 * rounds(25) {
         if round >= rounds(25) && unfinished > 0 {
             break;
@@ -157,7 +160,7 @@ fn kill_9_of_a_writer_leaves_the_old_file_or_the_new_one() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "what killed writers left goes with the next");
 }
 
-/// Takes the hold, says so and keeps it.
+/// Takes the lock, reports the result and keeps the lock.
 fn hold(path: &Path) {
     let hold = TaskHold::take(path, &workload(0).parse().unwrap(), TARGET, Duration::ZERO).unwrap();
     println!("{}", if hold.is_some() { "held" } else { "refused" });
@@ -191,7 +194,7 @@ fn a_hold_on_a_task_ends_with_its_process() {
     drop(hold);
     assert!(take(0, 0).is_some());
     assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "no file stays");
-    // Such files are no reason not to make a database of the folder.
+    // Files of task locks do not prevent creating a database in the folder.
     let hold = take(0, 0);
     autotune_db::TuningDb::open(&path).unwrap();
     drop(hold);

@@ -11,7 +11,7 @@ use super::{Entry, KeyChain, Snapshot};
 use crate::error::SnapshotError;
 use crate::lookup::Standing;
 
-/// Findings of [`Snapshot::check`].
+/// Findings of [`Snapshot::check`] in a whole snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotReport {
     /// Number of schedules that can be looked up.

@@ -1,13 +1,13 @@
-//! A test program that runs itself as another process.
+//! Support for test programs that run themselves as another process.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Set in the environment of the other process, which cannot tell its arguments from the test
-/// runner's otherwise.
+/// Environment variable of the other process, by which it knows that its arguments are not the test
+/// runner's.
 const ROLE: &str = "AUTOTUNE_DB_TEST_ROLE";
 
-/// The role this process has, and its arguments, if it is such a process.
+/// Returns the role and arguments of this process if it is another process of a test.
 pub fn role() -> Option<(String, Vec<String>)> {
     Some((std::env::var(ROLE).ok()?, std::env::args().skip(1).collect()))
 }
@@ -18,8 +18,8 @@ pub fn start(role: &str, arguments: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// What the process says, and what it says on its standard error; fails if it does not end or does
-/// not end well.
+/// Waits for the process and returns its standard output and standard error. Fails if it hangs or
+/// does not succeed.
 pub fn finish(mut child: Child, what: &str) -> (String, String) {
     let start = Instant::now();
     let status = loop {
@@ -38,7 +38,7 @@ pub fn finish(mut child: Child, what: &str) -> (String, String) {
     (said.into_owned(), complaint.into_owned())
 }
 
-/// `default`, or as many as `AUTOTUNE_DB_TEST_ROUNDS` says, for hunting rare failures.
+/// Returns `default`, or the number in `AUTOTUNE_DB_TEST_ROUNDS`, for finding rare failures.
 pub fn rounds(default: u64) -> u64 {
     std::env::var("AUTOTUNE_DB_TEST_ROUNDS").map_or(default, |n| n.parse().unwrap())
 }

@@ -1,4 +1,4 @@
-//! Random records and a naive model of the store.
+//! Random records, and a naive model of the store.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod child;
@@ -18,7 +18,7 @@ pub const WORKLOADS: [&str; 4] = [
     "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1",
     "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=relu",
 ];
-/// One is a prefix of another.
+/// The first is a prefix of the second.
 pub const TARGETS: [&str; 3] = ["cpu:test:avx2:threads=1", "cpu:test:avx2:threads=16", "cuda:sm_90"];
 
 pub fn rng(seed: u64) -> ChaCha8Rng {
@@ -56,12 +56,12 @@ pub fn record(workload: &str, target: &str, number: usize, run_secs: f64) -> Tun
     }
 }
 
-/// Every config fits.
+/// Predicate of configs that is always true.
 pub fn any(_: &Config) -> bool {
     true
 }
 
-/// Two configs of three fit.
+/// Predicate of configs that is true for about two in three.
 pub fn some(config: &Config) -> bool {
     config.knobs["tile.m"] != Value::Tile(vec![8, 4]) && !config.stable_hash().is_multiple_of(3)
 }
@@ -81,7 +81,7 @@ pub fn failed(mut record: TuningRecord) -> TuningRecord {
     record
 }
 
-/// A positive time with all its bits random, or, so that ties happen, one of a few.
+/// Returns a positive time: a random number, or one of a few, so that ties occur.
 fn random_secs(rng: &mut impl Rng) -> f64 {
     match rng.random_range(0..3) {
         0 => f64::from(rng.random_range(1..6u32)) * 1e-4,
@@ -89,7 +89,8 @@ fn random_secs(rng: &mut impl Rng) -> f64 {
     }
 }
 
-/// A record of one of a few tasks and configs, so that they collide often. One in fifty is large.
+/// Returns a record of one of a few tasks and configs, so that they often coincide. One in fifty is
+/// large.
 pub fn random_record(rng: &mut impl Rng) -> TuningRecord {
     let workload = WORKLOADS[rng.random_range(0..WORKLOADS.len())];
     let target = TARGETS[rng.random_range(0..TARGETS.len())];
@@ -115,7 +116,7 @@ pub fn random_record(rng: &mut impl Rng) -> TuningRecord {
     record
 }
 
-/// A race over a few configs of the task of `like`.
+/// Returns a race over a few configs of the task of `like`.
 pub fn random_race(rng: &mut impl Rng, like: &TuningRecord, id: u64) -> Vec<TuningRecord> {
     let racers = rng.random_range(1..6);
     let mut race: Vec<TuningRecord> = (0..racers).map(|_| racing(random_record(rng), id)).collect();
@@ -126,7 +127,7 @@ pub fn random_race(rng: &mut impl Rng, like: &TuningRecord, id: u64) -> Vec<Tuni
     race
 }
 
-/// The records of one task, in order.
+/// Returns the records of one task, in order.
 pub fn task_log<'a>(all: &'a [TuningRecord], workload: &Workload, target: &str) -> Vec<&'a TuningRecord> {
     all.iter().filter(|r| r.workload == *workload && r.target == target).collect()
 }
@@ -136,7 +137,7 @@ fn fastest<'a>(records: impl IntoIterator<Item = &'a TuningRecord>) -> Option<&'
     ran.min_by(|a, b| a.measurement.run_secs().partial_cmp(&b.measurement.run_secs()).unwrap())
 }
 
-/// Records that were measured here; the other ones of configs that were not.
+/// Returns the records measured here, and the untrusted ones of other configs.
 fn parted<'a>(log: &[&'a TuningRecord]) -> (Vec<&'a TuningRecord>, Vec<&'a TuningRecord>) {
     let (claims, measured): (Vec<_>, Vec<_>) = log.iter().partition(|r| r.is_claim());
     let is_open = |claim: &&TuningRecord| measured.iter().all(|r: &&TuningRecord| r.config != claim.config);
@@ -144,13 +145,13 @@ fn parted<'a>(log: &[&'a TuningRecord]) -> (Vec<&'a TuningRecord>, Vec<&'a Tunin
     (measured, claims)
 }
 
-/// The documented meaning of `best`.
+/// Specification of [`TuningDb::best`] for one task's records.
 pub fn model_best<'a>(log: &[&'a TuningRecord], fits: fn(&Config) -> bool) -> Option<&'a TuningRecord> {
     let (measured, claims) = parted(log);
     best_of(&measured, fits).or_else(|| best_of(&claims, fits))
 }
 
-/// The best race by race.
+/// Returns the best record, computed race by race.
 fn best_of<'a>(log: &[&'a TuningRecord], fits: fn(&Config) -> bool) -> Option<&'a TuningRecord> {
     let mut best: Option<&TuningRecord> = None;
     for stretch in log.chunk_by(|a, b| a.phase == b.phase) {
@@ -162,7 +163,7 @@ fn best_of<'a>(log: &[&'a TuningRecord], fits: fn(&Config) -> bool) -> Option<&'
     best
 }
 
-/// The documented meaning of `top` and of `claims`, config by config.
+/// Specification of `top` and `claims`, computed config by config.
 fn model_ranking<'a>(log: &[&'a TuningRecord], k: usize, fits: fn(&Config) -> bool) -> Vec<&'a TuningRecord> {
     let configs: BTreeSet<&Config> = log.iter().map(|r| &r.config).filter(|config| fits(config)).collect();
     let standing = |config: &&Config| {
@@ -180,7 +181,7 @@ fn model_ranking<'a>(log: &[&'a TuningRecord], k: usize, fits: fn(&Config) -> bo
     top
 }
 
-/// Asserts that the store answers every question as the model does.
+/// Asserts that the store answers every query as the model does.
 pub fn assert_agrees(db: &TuningDb, all: &[TuningRecord], what: &str) {
     assert_eq!(db.len(), all.len() as u64, "{what}: len");
     let mut tasks = 0;
@@ -201,6 +202,7 @@ fn assert_task_agrees(db: &TuningDb, workload: &Workload, target: &str, log: &[&
     let stored = db.query(workload, target).unwrap();
     assert_eq!(stored.iter().collect::<Vec<_>>(), log, "{what}: query");
     let (measured, claims) = parted(log);
+
     for fits in [any, some] {
         let best = db.best(workload, target, &fits).unwrap();
         assert_eq!(best.as_ref().map(|b| &b.record), model_best(log, fits), "{what}: best");
@@ -219,6 +221,7 @@ fn assert_task_agrees(db: &TuningDb, workload: &Workload, target: &str, log: &[&
             assert_eq!(claimed.iter().collect::<Vec<_>>(), model_ranking(&claims, k, fits), "{what}: claims {k}");
         }
     }
+
     for number in 0..31 {
         let known = log.iter().any(|r| r.config == config(number));
         assert_eq!(db.contains(workload, target, &config(number)).unwrap(), known, "{what}: contains {number}");
