@@ -1,24 +1,24 @@
-//! No file of the crate uses one that stands behind it in the list of `lib.rs`, so that there is no
-//! circle of files.
+//! Checks that no file of the crate uses one that comes after it in the list of `lib.rs`, so that
+//! there are no cycles.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The files in the order of the list.
+/// Returns the files in the order of the list.
 fn order(lib: &str) -> Vec<&str> {
     let list = lib.split("```text").nth(1).unwrap().split("```").next().unwrap();
     let lines = list.lines().map(|line| line.trim_start_matches("//!").split_whitespace().skip(1));
     lines.flatten().collect()
 }
 
-/// All files below a folder.
+/// Returns all files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// The modules that code outside of tests names: what follows `crate::`.
+/// Returns the modules that code outside of tests uses by `crate::`.
 fn used(text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));

@@ -1,4 +1,4 @@
-//! Kernels and results that go to another process and back.
+//! Kernels and results that are sent to another process and back.
 #![allow(clippy::unwrap_used)]
 
 use autotune_ir::Target;
@@ -9,7 +9,7 @@ use autotune_schedules::ScheduleSpace;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Two stages, packed weights, a bias.
+/// Workload with two stages, packed weights and a bias.
 const WORKLOAD: &str = "conv2d:n=1,c=16,h=12,w=12,o=32,k=3,p=1,bias,act=relu";
 
 fn through_json<T: Serialize + DeserializeOwned>(value: &T) -> T {
@@ -33,7 +33,7 @@ fn a_kernel_and_its_result_are_the_same_behind_a_wire() {
     let built = build.outcome.unwrap();
     assert_eq!((through_json(&built), through_job(&built)), (built.clone(), built.clone()));
 
-    // SAFETY: the kernel was built here, of a schedule of today's space.
+    // SAFETY: the kernel was built here from a schedule of the present space.
     let mut measurer = unsafe { InProcessMeasurer::new(MeasureOptions::default()) };
     let measured = measurer.run_built(&through_job(&built)).unwrap();
     let result = Measurement { toolchain: build.toolchain, build_secs: build.build_secs, ..measured };

@@ -1,4 +1,4 @@
-//! The contract of [`Measurer`], run on every implementation.
+//! Contract of [`Measurer`], tested on every implementation.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::kernels::{self, Place, build, options, right, source, target};
 
-/// What the tests need beside [`Measurer`].
+/// Functions that the tests need in addition to [`Measurer`].
 pub(crate) trait Subject: Measurer + Sized {
     fn make(options: MeasureOptions) -> Self;
     fn builder(&mut self) -> &mut Builder;
@@ -51,7 +51,7 @@ macro_rules! subject {
 
 subject!(WorkerMeasurer, |options| WorkerMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap());
 subject!(InProcessMeasurer, |options| {
-    // SAFETY: the kernels of this file are wrong, but only inside their buffers and guards.
+    // SAFETY: the kernels of this file are wrong, but they write only to their buffers and guards.
     unsafe { InProcessMeasurer::new(options) }
 });
 
@@ -61,7 +61,7 @@ macro_rules! on_both {
     };
 }
 
-/// Name, run in a worker, run in this process.
+/// Name of a test, and its functions for the worker and for this process.
 pub(crate) type Test = (&'static str, fn(), fn());
 
 pub(crate) const TESTS: &[Test] = on_both![
@@ -79,15 +79,15 @@ pub(crate) const TESTS: &[Test] = on_both![
     an_endless_stream_of_batches_ends_with_a_break,
 ];
 
-/// Those that run many kernels, which takes a GPU's compiler long: on GPUs the worker alone does
-/// them.
+/// Tests that run many kernels, which takes long with a GPU's compiler. On GPUs only the worker
+/// runs them.
 pub(crate) const ABOUT_WRONG_KERNELS: [&str; 3] = [
     "wrong_kernels_are_rejected",
     "a_kernel_that_is_right_only_at_first_is_rejected",
     "writes_to_operands_and_beside_buffers_are_found",
 ];
 
-/// Those of the CPU's alone.
+/// Tests for CPUs only.
 pub(crate) const CPU_TESTS: &[Test] = on_both![
     threads_divide_the_tasks,
     kernels_with_cold_constants_are_timed_and_checked,
@@ -126,8 +126,8 @@ fn kernels_with_cold_constants_are_timed_and_checked<S: Subject>() {
     let run = outcome(&mut subject, &cold(&source("", "", ""))).unwrap();
     assert!(run.run_secs > 0.0 && run.max_rel_error < 1e-5, "{run:?}");
 
-    // Right at first only. One that has no incumbent: a kernel that is stopped early need not run
-    // twice on the same buffers.
+    // This kernel is right only in its first run. The measurer has no incumbent, because a kernel
+    // that is stopped early need not run twice on the same buffers.
     let mut subject = S::make(options());
     let accumulating = cold(&source("", "", "out[0] += again() ? 1 : 0;"));
     assert!(matches!(outcome(&mut subject, &accumulating), Err(CandidateError::WrongResult { .. })));
@@ -146,7 +146,7 @@ fn wrong_kernels_are_rejected<S: Subject>() {
         ("slightly off", "", "for (int n = 0; n < N; n++) out[n] *= 1.001f;"),
         ("neighbours swapped", "", "float t = out[0]; out[0] = out[1]; out[1] = t;"),
     ];
-    // Not all where compiling takes long.
+    // Test only some where compiling takes long.
     let step = if kernels::place() == Place::OpenCl { 2 } else { 1 };
     for (name, before, after) in faults.into_iter().step_by(step) {
         let before = if name == "one product lost" { "" } else { before };
@@ -185,6 +185,7 @@ fn writes_to_operands_and_beside_buffers_are_found<S: Subject>() {
         ("before the output", "", "if (m == 0) out[-1] = 0;"),
         ("behind the local memory", "((float *)local)[N] = 0;", ""),
     ];
+
     let only_on_cpu = ["before the output", "behind the local memory"];
     for (name, before, after) in faults {
         if kernels::on_gpu() && only_on_cpu.contains(&name) {
@@ -193,7 +194,7 @@ fn writes_to_operands_and_beside_buffers_are_found<S: Subject>() {
         let built = build(1, &source("", before, after));
         let result = outcome(&mut subject, &built);
         let found = match name {
-            // What reads the operand in the next run shows it first.
+            // The next run reads the changed operand, so a wrong result may be found first.
             "input" | "residual" => {
                 matches!(result, Err(CandidateError::WrongResult { .. } | CandidateError::StrayWrite { .. }))
             }
@@ -201,7 +202,8 @@ fn writes_to_operands_and_beside_buffers_are_found<S: Subject>() {
         };
         assert!(found, "{name}: {result:?}");
     }
-    // The weight is only read ahead of time: no result shows that it changed.
+
+    // The weight is only read ahead of time, so no result shows that it changed.
     let built = build(1, &source("", "", "b[1][m] = 0;"));
     let result = outcome(&mut subject, &built);
     let Err(CandidateError::StrayWrite { message }) = result else { panic!("{result:?}") };
@@ -251,7 +253,7 @@ fn clearly_slower_kernels_are_stopped_early<S: Subject>() {
     assert!(outcome(&mut fresh, &slow).unwrap().stopped_early, "the fastest so far is the incumbent");
 }
 
-/// Seconds that the rounds of a race may take.
+/// Budget in seconds for the rounds of a race.
 const BUDGET_SECS: f64 = 10.0;
 
 fn a_race_times_all_and_ranks_them<S: Subject>() {
@@ -272,7 +274,7 @@ fn a_race_times_all_and_ranks_them<S: Subject>() {
     assert!(matches!(subject.race_built(&[right(1), elsewhere], BUDGET_SECS), Err(MeasureError::MixedTargets)));
 }
 
-/// Random schedules of a small convolution, with one that no lowering knows in their midst.
+/// Returns random schedules of a small convolution, and among them one that cannot be lowered.
 fn candidates(count: usize) -> Vec<Candidate> {
     let workload: Workload = "conv2d:n=1,c=4,h=6,w=6,o=8,k=1,bias,act=relu".parse().unwrap();
     let target = target(2);
@@ -320,8 +322,8 @@ fn a_batch_ends_where_it_is_told_to<S: Subject>() {
     subject.measure(&[], &mut |_, _| panic!("nothing to measure")).unwrap();
 }
 
-/// On a GPU the second batch must be asked for before the first has a result, on a CPU only after
-/// the first was measured; and results come in order in any case.
+/// Checks when batches are requested: on a GPU the second one before the first has a result, on a
+/// CPU only after the first was measured. Results come in order in both cases.
 fn batches_follow_each_other<S: Subject>() {
     let mut subject = S::make(options());
     let all = candidates(4);
@@ -332,6 +334,7 @@ fn batches_follow_each_other<S: Subject>() {
         let _ = sender.send(measured.load(Ordering::SeqCst));
         batches.next().unwrap_or_default().to_vec()
     };
+
     let mut results = Vec::new();
     let mut on_result = |index, measurement: Measurement| {
         assert_eq!(index, results.len());
@@ -344,6 +347,7 @@ fn batches_follow_each_other<S: Subject>() {
         measured.store(results.len(), Ordering::SeqCst);
         ControlFlow::Continue(())
     };
+
     subject.measure_batches(&mut next_batch, &mut on_result).unwrap();
     assert_eq!(results.len(), all.len());
     for (index, result) in results.iter().enumerate() {

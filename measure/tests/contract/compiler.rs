@@ -1,6 +1,5 @@
-//! A compiler of CUDA C that crashes, hangs and exits: what it does costs only the kernel that it
-//! was compiling. No device is needed, and no NVRTC: a library that stands in for it misbehaves
-//! where the source tells it to.
+//! Compiler of CUDA C that crashes, hangs or exits: this costs only the kernel being compiled.
+//! Needs neither a device nor NVRTC: a fake library misbehaves as the source tells it to.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -26,7 +25,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("workers_that_do_not_work_are_broken_infrastructure", workers_that_do_not_work_are_broken_infrastructure),
 ];
 
-/// NVRTC 12.99, which knows compute capabilities 7.5 and 9.0.
+/// Fake NVRTC 12.99, which supports compute capabilities 7.5 and 9.0.
 const STAND_IN: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +55,7 @@ int nvrtcGetCUBINSize(void *p, size_t *bytes) { *bytes = 5; return 0; }
 int nvrtcGetCUBIN(void *p, char *cubin) { memcpy(cubin, "cubin", 5); return 0; }
 "#;
 
-/// A folder with the stand-in and a worker program that uses it.
+/// Makes a folder with the fake library and a worker program that uses it.
 fn stand_in() -> (TempDir, WorkerCommand) {
     let folder = tempfile::tempdir().unwrap();
     let (source, library) = (folder.path().join("nvrtc.c"), folder.path().join("libnvrtc.so.12"));
@@ -123,7 +122,7 @@ fn every_end_of_it_is_told() {
     says(build("EXIT"), "status 3");
     says(build("WRONG"), "Used 40 registers");
     build("TIRED").unwrap();
-    // It is tried again in a fresh worker.
+    // The crash occurs in a used worker, so it is tried again in a fresh one.
     build("TIRED").unwrap();
     says(build("a\0b"), "nul byte");
     build("").unwrap();

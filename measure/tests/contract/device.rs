@@ -1,5 +1,5 @@
-//! The runtime's contract suite on CUDA devices, whose kernels a compiler has to make, which the
-//! runtime has not.
+//! Contract tests of the runtime on CUDA devices. They are here because their kernels need a
+//! compiler, which the runtime does not have.
 
 use autotune_ir::{Artifact, Code, GpuApi, Launch, Target};
 use autotune_measure::{gpu, nvrtc};
@@ -27,7 +27,7 @@ fn cuda_devices_keep_the_contract() {
         code: Code::Cubin(nvrtc::compile(SOURCE, sm).unwrap().cubin),
     };
     let device = CudaDevice::open(&target).unwrap();
-    // SAFETY: the source is that of the plan.
+    // SAFETY: the source accesses only the buffers of this plan.
     let load = || unsafe { Kernel::load(&device, &artifact) }.unwrap();
     let (kernel, other) = (load(), load());
     contract::memory(&device);
@@ -37,12 +37,13 @@ fn cuda_devices_keep_the_contract() {
     memory_of_the_caller_is_used_where_it_is(&device, &kernel);
 }
 
-/// An address, as another library would have it.
+/// Checks that memory of the caller, given by its address as another library would, is used in
+/// place.
 fn memory_of_the_caller_is_used_where_it_is(device: &CudaDevice, kernel: &Kernel<CudaDevice>) {
     const BYTES: usize = 4 * contract::LEN;
     let arena = device.allocate(3 * BYTES).unwrap();
     let wrap = |index: usize| {
-        // SAFETY: the ranges are apart, and the arena outlives them.
+        // SAFETY: the ranges do not overlap, and the arena outlives them.
         unsafe { device.wrap(arena.address() + (index * BYTES) as u64, BYTES) }
     };
     let [mut input, mut weight, mut output] = [wrap(0), wrap(1), wrap(2)];

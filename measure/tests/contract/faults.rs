@@ -1,5 +1,5 @@
-//! Kernels that crash, hang, exit and misbehave: each is classified, and the next is measured as if
-//! nothing had been.
+//! Kernels that crash, hang, exit or misbehave: each fault is classified, and the next kernel is
+//! measured normally.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -22,7 +22,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_worker_is_started_with_the_arguments_of_its_command", a_worker_is_started_with_the_arguments_of_its_command),
 ];
 
-/// Those that are the same for kernels on GPUs.
+/// Tests that are the same for kernels on GPUs.
 pub(crate) const COMMON_TESTS: &[(&str, fn())] = &[
     ("deaths_and_hangs_cost_only_the_worker", deaths_and_hangs_cost_only_the_worker),
     ("a_worker_killed_between_candidates_is_replaced", a_worker_killed_between_candidates_is_replaced),
@@ -31,12 +31,13 @@ pub(crate) const COMMON_TESTS: &[(&str, fn())] = &[
     ("no_worker_outlives_a_killed_parent", no_worker_outlives_a_killed_parent),
 ];
 
-/// A kernel dies of it.
+/// Code of a kernel that crashes.
 pub(crate) const DEATH: &str = "*(volatile float *)8 = 1;";
-/// A kernel never ends.
+/// Code of a kernel that never ends.
 pub(crate) const ENDLESS: &str = "for (;;) sink++;";
 
-/// The argument that makes this program measure an endless kernel; the place is another behind it.
+/// Argument with which this program measures an endless kernel; the place follows as another
+/// argument.
 pub(crate) const HOLDER_ARGUMENT: &str = "hold-an-endless-kernel";
 
 fn measurer_with(options: MeasureOptions) -> WorkerMeasurer {
@@ -83,6 +84,7 @@ fn every_fault_is_classified() {
         ("free(out);", "signal"),
         ("volatile char big[1 << 26]; for (int i = 0; i < 1 << 26; i += 4096) big[i] = 1;", "SIGSEGV"),
     ];
+
     for (code, words) in faults {
         let built = with(code);
         let outcome = measurer.run_built(&built).unwrap().outcome;
@@ -90,6 +92,7 @@ fn every_fault_is_classified() {
         assert!(message.contains(words), "{code}: {message}");
         assert_well(&mut measurer);
     }
+
     let ahead = build(1, &source("abort();", "", ""));
     assert!(matches!(fault(&mut measurer, &ahead), CandidateError::Crash { .. }));
     let loading = format!("{}\n__attribute__((constructor)) static void f(void) {{ abort(); }}", source("", "", ""));
@@ -227,8 +230,8 @@ fn a_kernel_that_hangs_in_a_race_costs_the_others_nothing() {
     assert!(results[0].outcome.is_ok() && results[2].outcome.is_ok(), "{results:?}");
     assert!(matches!(results[1].outcome, Err(CandidateError::Timeout { .. })), "{results:?}");
 
-    // One that only breaks after many runs survives alone, and breaks every race: the times of all
-    // are those that they took by themselves.
+    // A kernel that crashes only after many runs succeeds alone but breaks every race. All
+    // candidates then keep the times they had alone.
     let late = build(1, &source("", "if (sink++ > 20000) *(volatile float *)8 = 1;", ""));
     let race = measurer.race_built(&[good.clone(), late, good], 10.0).unwrap();
     assert!(matches!(&race.failure, Some(MeasureError::Worker { .. })), "{race:?}");
@@ -244,7 +247,7 @@ fn no_worker_outlives_its_measurer() {
     assert!(!alive(pid));
 }
 
-/// Never returns: a worker of this process runs an endless kernel.
+/// Measures an endless kernel in a worker process; never returns.
 pub(crate) fn hold_an_endless_kernel() -> ! {
     let mut options = options();
     options.run_limit_secs = 600.0;

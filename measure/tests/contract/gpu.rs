@@ -1,4 +1,4 @@
-//! What is particular to GPUs: devices, generated kernels, the CUDA compiler.
+//! Tests specific to GPUs: devices, generated kernels, the CUDA compiler.
 
 use std::env;
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use crate::faults::{DEATH, ENDLESS};
 use crate::kernels::{Place, build, options, place, right, set_place, source, target, with, without_main};
 use crate::on_stub;
 
-/// On a device.
+/// Tests that need a device.
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("generated_kernels_are_right_while_others_are_built", generated_kernels_are_right_while_others_are_built),
     ("what_is_for_another_device_is_refused", what_is_for_another_device_is_refused),
@@ -33,7 +33,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_bench_takes_turns", a_bench_takes_turns),
 ];
 
-/// Without a device.
+/// Tests that need no device.
 pub(crate) const COMPILER_TESTS: &[(&str, fn())] = &[
     ("candidates_are_built_without_a_device", candidates_are_built_without_a_device),
     ("the_kernels_of_these_tests_are_cuda_too", the_kernels_of_these_tests_are_cuda_too),
@@ -46,7 +46,7 @@ pub(crate) fn missing(tool: &str, reason: impl std::fmt::Display) {
     eprintln!("skipped, {tool} is missing: {reason}");
 }
 
-/// True if this machine has what kernels are to run on.
+/// Returns true if this machine has the device on which the kernels are to run.
 pub(crate) fn is_there(place: Place) -> bool {
     match place {
         Place::Cpu => true,
@@ -69,7 +69,7 @@ fn candidates(text: &str, target: &Target, count: usize) -> Vec<Candidate> {
 
 fn generated_kernels_are_right_while_others_are_built() {
     let target = target(1);
-    // Where the device is no GPU they take long to compile.
+    // Kernels take long to compile if the device is not a real GPU.
     let on_gpu = place() == Place::Cuda && !on_stub::is_here();
     let count = if on_gpu { 100 } else { 2 };
     let mut all = candidates("matmul:m=40,n=33,k=20,bias", &target, count);
@@ -81,6 +81,7 @@ fn generated_kernels_are_right_while_others_are_built() {
             all.extend(candidates(&format!("conv2d:c=16,h=14,w=14,o=32,k=3,p=1,dtype={dtype}"), &target, count));
         }
     }
+
     let mut results: Vec<Measurement> = Vec::new();
     let mut on_result = |index, measurement| {
         assert_eq!(index, results.len());
@@ -89,6 +90,7 @@ fn generated_kernels_are_right_while_others_are_built() {
     };
     measurer(options()).measure(&all, &mut on_result).unwrap();
     assert_eq!(results.len(), all.len());
+
     let mut failures = Vec::new();
     for (measurement, candidate) in results.iter().zip(&all) {
         let run = match &measurement.outcome {
@@ -137,7 +139,7 @@ fn a_wrong_or_refused_kernel_costs_no_worker() {
     let outcome = measurer.run_built(&wrong).unwrap().outcome;
     assert!(matches!(outcome, Err(CandidateError::WrongResult { .. })), "{outcome:?}");
     assert_eq!(measurer.worker_pid(), worker);
-    // More threads in a block than any device has.
+    // More threads per block than any device supports.
     let mut refused = right(1);
     refused.artifact.plan.stages.iter_mut().for_each(|stage| {
         stage.launch = stage.launch.map(|launch| Launch { threads: 1 << 20, ..launch });
@@ -150,10 +152,10 @@ fn a_wrong_or_refused_kernel_costs_no_worker() {
 }
 
 fn operands_that_a_kernel_wrote_to_are_made_again() {
-    // SAFETY: the kernels write to nothing but their buffers.
+    // SAFETY: the kernels write only to their buffers.
     let mut measurer = unsafe { InProcessMeasurer::new(options()) };
     measurer.run_built(&right(1)).unwrap().outcome.unwrap();
-    // The first is found by the weight itself, the second by its result.
+    // The first change is found in the weight itself, the second by the wrong result.
     for stray in ["b[1][m] = 0;", "b[0][m] += 1;"] {
         let outcome = measurer.run_built(&build(1, &source("", "", stray))).unwrap().outcome;
         let is_found = matches!(outcome, Err(CandidateError::StrayWrite { .. } | CandidateError::WrongResult { .. }));
@@ -162,7 +164,7 @@ fn operands_that_a_kernel_wrote_to_are_made_again() {
     }
 }
 
-/// More multiply-adds than are computed for a reference.
+/// Uses more multiply-adds than are computed for a full reference.
 fn large_outputs_are_compared_by_samples() {
     if on_stub::is_here() {
         return eprintln!("not on the stub, where so many multiply-adds take minutes");
@@ -184,7 +186,7 @@ fn large_outputs_are_compared_by_samples() {
 
 fn only_cuda_records_graphs() {
     let mut options = options();
-    // A repeat is many runs of the kernel, more than a graph has.
+    // A repeat has more runs of the kernel than a graph.
     options.timing.repeat_secs = 0.01;
     let run = measurer(options).run_built(&right(1)).unwrap().outcome.unwrap();
     assert_eq!(run.graph_runs, if place() == Place::Cuda { 20 } else { 0 }, "{run:?}");
@@ -206,7 +208,7 @@ fn ceilings_are_plausible() {
 }
 
 fn a_bench_takes_turns() {
-    // SAFETY: the kernel is right.
+    // SAFETY: the kernel is correct.
     let mut bench = unsafe { Bench::new(&right(1)) }.unwrap();
     for _ in 0..2 {
         let repeats = bench.turn(0.001).unwrap();

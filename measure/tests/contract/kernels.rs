@@ -1,4 +1,4 @@
-//! Kernels written by hand, right and wrong, for one matmul, on the CPU or on a GPU.
+//! Handwritten kernels, right and wrong, for one matrix product, on the CPU or a GPU.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,12 +12,12 @@ use autotune_workloads::Workload;
 pub(crate) const M: usize = 24;
 pub(crate) const N: usize = 40;
 pub(crate) const K: usize = 16;
-/// Threads of a block on a GPU.
+/// Threads per block on a GPU.
 const THREADS: usize = 8;
 
-/// Short limits, so that a hang costs a test little.
+/// Returns options with short limits, so that a hang delays a test only briefly.
 pub(crate) fn options() -> MeasureOptions {
-    // On a GPU kernels may be compiled when they are loaded, however busy the machine is.
+    // On a GPU kernels may be compiled when they are loaded, even on a busy machine.
     let run_limit_secs = if on_gpu() { 30.0 } else { 1.5 };
     let mut options = MeasureOptions { run_limit_secs, memory_slack_bytes: 64 << 20, ..MeasureOptions::default() };
     options.timing.floor_secs = 0.002;
@@ -25,7 +25,7 @@ pub(crate) fn options() -> MeasureOptions {
     options
 }
 
-/// What kernels run on.
+/// Device on which the kernels run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Cpu,
@@ -33,7 +33,7 @@ pub(crate) enum Place {
     Cuda,
 }
 
-/// That of the running test: tests run one at a time.
+/// Device of the running test; tests run one at a time.
 static PLACE: Mutex<Place> = Mutex::new(Place::Cpu);
 
 pub(crate) fn set_place(place: Place) {
@@ -48,8 +48,8 @@ pub(crate) fn on_gpu() -> bool {
     place() != Place::Cpu
 }
 
-/// The CPU with `threads` threads, OpenCL with limits that most devices keep (one that is no GPU
-/// may allow more threads than any), or the CUDA device.
+/// Returns the target: the CPU with `threads` threads, the OpenCL device with limits that most
+/// devices support (one that is not a GPU may allow more threads than others), or the CUDA device.
 pub(crate) fn target(threads: usize) -> Target {
     match place() {
         Place::OpenCl => return Target::detect("opencl", None).unwrap(),
@@ -63,8 +63,8 @@ pub(crate) fn workload() -> Workload {
     format!("matmul:m={M},n={N},k={K},bias,add,act=relu").parse().unwrap()
 }
 
-/// Input, weight, bias, residual, output, and the weight transposed ahead of time; one task a row.
-/// On a GPU one block, and another buffer of one number for each row.
+/// Returns the plan: input, weight, bias, residual, output, and the weight transposed ahead of
+/// time; one task per row. On a GPU one block, and another buffer with one number per row.
 pub(crate) fn plan() -> KernelPlan {
     let buffer = |name: &str, role, binding, shape: &[usize]| PlanBuffer {
         name: name.into(),
@@ -74,6 +74,7 @@ pub(crate) fn plan() -> KernelPlan {
         layout: Layout::Plain,
         dtype: Default::default(),
     };
+
     let launch = on_gpu().then_some(Launch { blocks: 1, threads: THREADS, shared_bytes: 0 });
     let stage =
         |name: &str, when, tasks| PlanStage { symbol: format!("autotune_{name}"), when, tasks, launch, boxes: vec![] };
@@ -89,14 +90,16 @@ pub(crate) fn plan() -> KernelPlan {
         stages: vec![stage("pack", When::AheadOfTime, N), stage("main", When::EveryRun, M)],
         local_bytes: 4 * N,
     };
+
     if on_gpu() {
         plan.buffers.push(buffer("rows", Role::Packed, Binding::Scratch, &[N]));
     }
     plan
 }
 
-/// The right kernel with code put in: `ahead` at the end of the stage that runs ahead of time,
-/// `before` and `after` around every row's work. `again()` is true in every run but the first.
+/// Returns the source of the right kernel with inserted code: `ahead` at the end of the
+/// ahead-of-time stage, `before` and `after` around the work of every row. `again()` is true in
+/// every run but the first.
 pub(crate) fn source(ahead: &str, before: &str, after: &str) -> String {
     match place() {
         Place::Cpu => c_source(ahead, before, after),
@@ -136,7 +139,7 @@ void autotune_main(float *const *b, char *local, long begin, long end) {{
     )
 }
 
-/// A source with one entry point, and not the one that matters.
+/// Returns a source that lacks the main entry point.
 pub(crate) fn without_main() -> String {
     let kernel = match place() {
         Place::Cpu => "",
@@ -146,7 +149,7 @@ pub(crate) fn without_main() -> String {
     format!("{kernel} void autotune_pack(void) {{}}")
 }
 
-/// Row `m` of the output, in C and in every dialect of it.
+/// Computation of row `m` of the output, in C and all its dialects.
 const ROW: &str = "for (int n = 0; n < N; n++) {
             sum[n] = 0;
             for (int k = 0; k < K; k++) sum[n] += data[m * K + k] * weight[n * K + k];
@@ -156,7 +159,7 @@ const ROW: &str = "for (int n = 0; n < N; n++) {
             out[n] = x > 0 ? x : 0;
         }";
 
-/// OpenCL's words in CUDA's.
+/// Definitions of OpenCL's keywords and functions in CUDA.
 const CUDA_WORDS: &str = r#"
 #define __global
 #define __kernel extern "C" __global__
@@ -196,13 +199,13 @@ __kernel void autotune_main({parameters}) {{
 
 static BUILDER: Mutex<Option<Builder>> = Mutex::new(None);
 
-/// One builder for all tests, so that each kernel is compiled once.
+/// Runs `f` with one builder for all tests, so that each kernel is compiled once.
 fn with_builder<T>(f: impl FnOnce(&mut Builder) -> T) -> T {
     let mut builder = BUILDER.lock().unwrap_or_else(PoisonError::into_inner);
     f(builder.get_or_insert_with(|| Builder::new(Backend::C, 20.0)))
 }
 
-/// Removes what was built.
+/// Removes all built files.
 pub(crate) fn clean_up() {
     BUILDER.lock().unwrap_or_else(PoisonError::into_inner).take();
 }
@@ -219,7 +222,7 @@ pub(crate) fn right(threads: usize) -> Built {
     build(threads, &source("", "", ""))
 }
 
-/// The right kernel with code before every row's work.
+/// Returns the right kernel with code inserted before the work of every row.
 pub(crate) fn with(before: &str) -> Built {
     build(1, &source("", before, ""))
 }

@@ -1,4 +1,4 @@
-//! Large workloads on machines with little memory and callers with little patience.
+//! Large workloads on machines with little memory, and interruption by callers.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_large_product_is_checked_by_samples", a_large_product_is_checked_by_samples),
 ];
 
-/// The argument that makes this program measure a workload, in a worker and in itself, and tell how
-/// that went.
+/// Argument with which this program measures a workload, in a worker and in itself, and prints the
+/// results.
 pub(crate) const LIMITED_ARGUMENT: &str = "measure-within-limits";
 
 fn default_kernel(workload: &str) -> Built {
@@ -39,7 +39,7 @@ fn measurer_with(run_limit_secs: f64) -> WorkerMeasurer {
     WorkerMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap()
 }
 
-/// How long after `patience` a measurement ends.
+/// Returns how long after `patience` the measurement ends.
 fn overdue(measurer: &mut WorkerMeasurer, built: &Built, patience: Duration) -> Duration {
     let start = Instant::now();
     measurer.set_interrupt(Arc::new(move || start.elapsed() > patience));
@@ -64,7 +64,7 @@ fn a_kernel_can_be_interrupted() {
     assert!(overdue < Duration::from_secs(1), "{overdue:?}");
 }
 
-/// The output of this program within `limit_kib` of address space.
+/// Returns the output of this program run with `limit_kib` of address space.
 fn within(limit_kib: usize, workload: &str) -> String {
     let program = std::env::current_exe().unwrap();
     let mut shell = Command::new("sh");
@@ -82,7 +82,7 @@ pub(crate) fn measure_within_limits(workload: Option<String>) -> ExitCode {
         "foreseen: {}",
         measurer.foresee(&built.workload).map_or_else(|error| error.to_string(), |()| "fits".into())
     );
-    // SAFETY: the default kernel is made by the code generator.
+    // SAFETY: the kernel was made by the code generator from the default schedule.
     let mut here = unsafe { InProcessMeasurer::new(options()) };
     for measured in [measurer.run_built(&built), here.run_built(&built)] {
         match measured {
@@ -109,7 +109,7 @@ fn small_workloads_are_measured_in_a_gigabyte() {
     assert_eq!(text.matches("measured: Ok(").count(), 2, "{text}");
 }
 
-/// With the samples of several workers; planted errors are in the tests of what compares.
+/// Uses the samples of several workers. The unit tests of the comparison cover planted errors.
 fn a_large_product_is_checked_by_samples() {
     for epilogue in ["bias", "add,act=relu"] {
         let built = default_kernel(&format!("matmul:m=1100,n=1100,k=1100,{epilogue}"));

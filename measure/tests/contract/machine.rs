@@ -1,5 +1,5 @@
-//! Broken machine code: it must be found out, and kill at most the worker. The faults are planted
-//! into the assembled kernel of a real candidate.
+//! Broken machine code: faults must be detected and kill at most the worker. They are planted into
+//! the assembled kernel of a real candidate.
 
 use autotune_ir::plan::Binding;
 use autotune_ir::program::{Role, When};
@@ -27,7 +27,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("garbage_kills_only_the_worker", garbage_kills_only_the_worker),
 ];
 
-/// Bytes of instructions.
+/// Machine code of instructions.
 const UD2: &[u8] = &[0x0f, 0x0b];
 const INT3: &[u8] = &[0xcc];
 const JUMP_TO_ITSELF: &[u8] = &[0xeb, 0xfe];
@@ -36,18 +36,17 @@ const RET: &[u8] = &[0xc3];
 const DIVIDE_BY_ZERO: &[u8] = &[0x31, 0xc0, 0xf7, 0xf0, 0xc3];
 /// `xor eax,eax; mov [rax],eax; ret`
 const WRITE_TO_NULL: &[u8] = &[0x31, 0xc0, 0x89, 0x00, 0xc3];
-/// `push rax; jmp` to it
+/// `push rax; jmp` to the `push`
 const EXHAUST_STACK: &[u8] = &[0x50, 0xeb, 0xfd];
-/// `lea rax,[rip-7]; mov byte [rax],0c3h; ret`: writes to itself.
+/// `lea rax,[rip-7]; mov byte [rax],0c3h; ret`: overwrites its own code.
 const OVERWRITE_ITSELF: &[u8] = &[0x48, 0x8d, 0x05, 0xf9, 0xff, 0xff, 0xff, 0xc6, 0x00, 0xc3, 0xc3];
 
-/// The assembled default schedule of a small convolution with packed weights or without, on one
-/// thread.
+/// Returns the assembled default schedule of a small convolution on one thread.
 fn right() -> Built {
     right_for("conv2d:n=1,c=8,h=9,w=7,o=16,k=3,p=1,bias,add,act=relu")
 }
 
-/// One whose packed weights are so large that they are kept for the next.
+/// Returns a kernel whose packed weights are large enough to be cached for the next kernel.
 fn large() -> Built {
     right_for("conv2d:n=1,c=1024,h=2,w=3,o=2304,k=1,bias")
 }
@@ -68,8 +67,8 @@ fn code(built: &mut Built) -> &mut MachineCode {
     }
 }
 
-/// The right kernel whose stages of one kind are other code, after which they do what they should
-/// if `then_work`.
+/// Returns the right kernel with the code of all stages of one kind replaced; with `then_work` the
+/// original code runs afterwards.
 fn with(instructions: &[u8], when: When, then_work: bool) -> Built {
     let mut built = right();
     let stages: Vec<usize> =
@@ -89,7 +88,7 @@ fn with(instructions: &[u8], when: When, then_work: bool) -> Built {
     built
 }
 
-/// `mov rax,[rdi+8*position]`, and an instruction with the operand `dword [rax+offset]`.
+/// Returns `mov rax,[rdi+8*position]`, and an instruction with the operand `dword [rax+offset]`.
 fn access(position: usize, offset: i32, head: [u8; 2], tail: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0x48, 0x8b, 0x87];
     bytes.extend((8 * position as i32).to_le_bytes());
@@ -99,20 +98,20 @@ fn access(position: usize, offset: i32, head: [u8; 2], tail: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// `mov dword [rax+offset],0`: writes a zero to a buffer.
+/// Returns `mov dword [rax+offset],0`, which writes a zero to a buffer.
 fn write_to(position: usize, offset: i32) -> Vec<u8> {
     access(position, offset, [0xc7, 0x80], &[0; 4])
 }
 
-/// The large kernel that in every run executes other instructions first, and packs by the same code
-/// as ever.
+/// Returns the large kernel with instructions inserted at the beginning of every run. Its packing
+/// code is unchanged.
 fn with_first(instructions: &[u8]) -> Built {
     let mut built = large();
     let run = built.artifact.plan.stages.iter().position(|stage| stage.when == When::EveryRun).unwrap();
     let code = code(&mut built);
     let entry = code.entries[run];
-    // `push rbx; push rbp; push r12; push r13` give way to a jump to the end, where they are made
-    // up for.
+    // `push rbx; push rbp; push r12; push r13` are replaced by a jump to the end, where they are
+    // executed after the inserted instructions.
     let moved = [0x53, 0x55, 0x41, 0x54, 0x41, 0x55];
     assert_eq!(code.bytes[entry..entry + 6], moved);
     let distance = |from: usize, to: usize| (to as i32 - from as i32).to_le_bytes();
@@ -200,7 +199,7 @@ fn machine_code_that_writes_astray_is_found() {
 
 fn machine_code_that_computes_wrongly_is_found() {
     let mut measurer = measurer();
-    // What a kernel before it left in the buffers must not pass for its own.
+    // The output that an earlier kernel left in the buffers must not count as this kernel's.
     for _ in 0..2 {
         assert_well(&mut measurer);
         for when in [When::EveryRun, When::AheadOfTime] {
@@ -219,8 +218,8 @@ fn machine_code_that_computes_wrongly_is_found() {
     );
 }
 
-/// Of an odd number of elements, by the tolerance of their type; a kernel of the other type leaves
-/// the wrong bits.
+/// Checks outputs with an odd number of elements, by the tolerance of their type. A kernel of the
+/// other type leaves wrong bits.
 fn results_of_16_bits_are_compared() {
     let mut measurer = measurer();
     let [half, other] = ["f16", "bf16"].map(|to| right_for(&format!("pointwise:m=7,n=33,op=exp,to={to}")));
@@ -235,17 +234,20 @@ fn results_of_16_bits_are_compared() {
     assert!(matches!(found, Err(CandidateError::WrongResult { .. })), "{found:?}");
 }
 
-/// Changes of a last bit, which no output shows. Of setting and clearing it, one changes it.
+/// Changes the last bit of a weight, which no output shows. Either setting or clearing the bit
+/// changes it.
 fn packed_weights_that_change_are_found() {
     let mut measurer = measurer();
     let plan = large().artifact.plan;
     let packed = plan.buffers.iter().position(|b| b.binding == Binding::Packed).unwrap();
     let weight = plan.buffers.iter().position(|b| b.role == Role::Operand(1)).unwrap();
     let expected = outcome(&mut measurer, &large()).outcome.unwrap().max_rel_error;
+
     for (position, word) in [(packed, "packed"), (weight, "weight")] {
         let len = plan.buffers[position].shape.iter().product::<usize>() as i32;
         for element in [0, len / 2, len - 1] {
             let (set, clear) = (([0x83, 0x88], 0x01), ([0x83, 0xa0], 0xfe));
+
             let found = [set, clear].map(|(head, mask)| {
                 let scribbler = with_first(&access(position, 4 * element, head, &[mask]));
                 let found = match outcome(&mut measurer, &scribbler).outcome {
@@ -256,7 +258,7 @@ fn packed_weights_that_change_are_found() {
                     }
                     Err(other) => panic!("{word} {element}: {other}"),
                 };
-                // It harmed nobody else.
+                // Other kernels are not affected.
                 let next = outcome(&mut measurer, &large()).outcome.unwrap();
                 assert_eq!(next.max_rel_error, expected, "{word} {element}");
                 found
@@ -299,8 +301,8 @@ fn garbage_kills_only_the_worker() {
             let at = rng.random_range(0..code.code_bytes);
             code.bytes[at] ^= 1 << rng.random_range(0..8);
         }
-        // Whatever comes of it, the measurer lives and the next kernel is measured; a flipped bit
-        // may even be harmless.
+        // Whatever the result, the measurer survives and the next kernel is measured; a flipped bit
+        // may be harmless.
         let _ = outcome(&mut measurer, &built);
         assert_well(&mut measurer);
     }

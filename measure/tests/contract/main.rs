@@ -1,11 +1,11 @@
-//! What every measurer must do, run on both of them with kernels on the CPU, on an OpenCL device
-//! (PoCL is the CPU in the guise of one), on a CUDA device and on the stub of one, and what the
-//! worker must survive.
+//! Contract tests of measurers: both measurers with kernels on the CPU, on an OpenCL device (PoCL
+//! runs OpenCL on the CPU), on a CUDA device and on a CUDA stub; and faults that the worker must
+//! survive.
 //!
-//! Where there is no such device, no CUDA compiler or no C++ compiler for the stub, the tests that
-//! need them say so and pass; `AUTOTUNE_REQUIRE=opencl,cuda,nvrtc,g++` makes that a failure.
+//! If there is no such device, CUDA compiler, or C++ compiler for the stub, the tests that need it
+//! report that and pass; `AUTOTUNE_REQUIRE=opencl,cuda,nvrtc,g++` makes them fail.
 //!
-//! The program is its own worker: started with the argument `worker` it serves.
+//! The program is its own worker: it runs as a worker if started with the argument `worker`.
 #![allow(clippy::unwrap_used)]
 
 mod both;
@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
+
     let own_path = match std::env::current_exe() {
         Ok(path) => path,
         Err(error) => panic!("this program's path: {error}"),
@@ -54,15 +55,16 @@ fn main() -> ExitCode {
         Ok(folder) => folder,
         Err(error) => panic!("no temporary folder: {error}"),
     };
+
     // SAFETY: no other thread runs yet.
     unsafe {
         std::env::set_var("AUTOTUNE_WORKER", own_path);
-        // Kernels are compiled once, and nothing of them is left on disk.
+        // Cache compiled kernels during the tests, and leave none on disk.
         std::env::set_var("POCL_CACHE_DIR", compiled.path());
         std::env::set_var("POCL_KERNEL_CACHE", "1");
     }
     let mut arguments = Arguments::from_args();
-    // Kernels are timed: one test at a time.
+    // Kernels are timed, so run one test at a time.
     arguments.test_threads = Some(1);
     let conclusion = libtest_mimic::run(&arguments, tests());
     kernels::clean_up();
@@ -80,11 +82,13 @@ fn tests() -> Vec<Trial> {
             Ok(())
         })
     };
+
     let mut tests = Vec::new();
     for &(name, in_worker, here) in both::TESTS.iter().chain(both::CPU_TESTS) {
         tests.push(test(Place::Cpu, format!("worker::{name}"), in_worker));
         tests.push(test(Place::Cpu, format!("in_process::{name}"), here));
     }
+
     let mut faults: Vec<(&str, fn())> = [faults::TESTS, faults::COMMON_TESTS, limits::TESTS, relay::TESTS].concat();
     #[cfg(target_arch = "x86_64")]
     faults.extend(machine::TESTS);
@@ -92,6 +96,7 @@ fn tests() -> Vec<Trial> {
     let compiler = gpu::COMPILER_TESTS.iter().chain(compiler::TESTS).chain(tensor_cores::COMPILER_TESTS);
     tests.extend(compiler.map(|&(name, run)| test(Place::Cpu, format!("compiler::{name}"), run)));
     tests.extend(on_stub::TESTS.iter().map(|&(name, run)| test(Place::Cpu, format!("stub::{name}"), run)));
+
     for (place, word) in [(Place::OpenCl, "opencl"), (Place::Cuda, "cuda")] {
         let first = tests.len();
         for &(name, in_worker, here) in both::TESTS {

@@ -1,4 +1,4 @@
-//! The tests of CUDA devices on the stub of one: each in a process of its own that finds the stub's
+//! Tests of CUDA devices, run on a CUDA stub: each in its own process, which finds the stub's
 //! driver and NVRTC.
 
 use std::collections::HashMap;
@@ -14,22 +14,23 @@ use crate::gpu::missing;
 use crate::kernels::{Place, options, plan, set_place, source, workload};
 use crate::stub::Stub;
 
-/// The variable that tells a process that it is on the stub.
+/// Environment variable that is set for processes on the stub.
 const ON_STUB: &str = "STUB_FOLDER";
 
-/// True if the CUDA device is the stub, where every kernel costs a run of the C++ compiler.
+/// Returns true if the CUDA device is the stub, on which every kernel needs a run of the C++
+/// compiler.
 pub(crate) fn is_here() -> bool {
     std::env::var_os(ON_STUB).is_some()
 }
 
-/// Runs a test of this program where the stub is the CUDA device.
+/// Runs a test of this program with the stub as the CUDA device.
 pub(crate) fn run(test: &str) {
     let stub = match Stub::find() {
         Ok(stub) => stub,
         Err(reason) => return missing("g++", &reason),
     };
     let mut command = Command::new(std::env::current_exe().unwrap());
-    // What the stub can do at best is measured anew, and kept for nobody.
+    // The stub's ceilings must not be cached for other processes.
     let cache = tempfile::tempdir().unwrap();
     stub.set(&mut command).args(["--exact", test]).env("AUTOTUNE_CACHE", cache.path());
     command.env("AUTOTUNE_REQUIRE", "cuda,nvrtc");
@@ -38,15 +39,15 @@ pub(crate) fn run(test: &str) {
     assert!(output.status.success() && text.contains("1 passed"), "{test} on the stub:\n{text}");
 }
 
-/// On the stub only.
+/// Tests that run on the stub only.
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("every_call_of_the_driver_may_fail", every_call_of_the_driver_may_fail),
     ("every_function_of_the_driver_is_asked_for_first", every_function_of_the_driver_is_asked_for_first),
     ("a_context_that_is_lost_costs_only_the_worker", a_context_that_is_lost_costs_only_the_worker),
 ];
 
-/// The argument that makes this program measure a right kernel several times on the CUDA device,
-/// and print a line on how each ended.
+/// Argument with which this program measures a right kernel several times on the CUDA device and
+/// prints one line per result.
 pub(crate) const RUNS_ARGUMENT: &str = "measure-on-stub";
 
 pub(crate) fn measure_runs(runs: Option<String>) -> ExitCode {
@@ -71,8 +72,8 @@ fn try_runs(runs: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// How a process ends that measures kernels on the stub, or on another driver: the lines that it
-/// prints.
+/// Runs a process that measures kernels on the stub, or with another driver, and returns the lines
+/// that it prints.
 fn ended(stub: &Stub, runs: usize, driver: Option<&Path>, variables: &[(&str, String)]) -> Vec<String> {
     let program = std::env::current_exe().unwrap();
     let mut command = Command::new(&program);
@@ -87,14 +88,14 @@ fn ended(stub: &Stub, runs: usize, driver: Option<&Path>, variables: &[(&str, St
     text.lines().map(str::to_string).collect()
 }
 
-/// The same for one run.
+/// Measures one kernel in another process and returns the line that it prints.
 fn once(stub: &Stub, driver: Option<&Path>, variables: &[(&str, String)]) -> String {
     let mut lines = ended(stub, 1, driver, variables);
     assert_eq!(lines.len(), 1, "{variables:?}: {lines:?}");
     lines.remove(0)
 }
 
-/// The stub, unless there is no compiler for it.
+/// Returns the stub, unless there is no compiler for it.
 fn stub() -> Option<&'static Stub> {
     Stub::find().map_err(|reason| missing("g++", &reason)).ok()
 }
@@ -106,8 +107,8 @@ fn every_call_of_the_driver_may_fail() {
     let right = once(stub, None, &[("STUB_CUDA_TRACE", trace.display().to_string())]);
     assert!(right.starts_with("right: "), "{right}");
 
-    // Those of the process that made the most calls: of the worker. Timing takes as many as it
-    // takes.
+    // Use the calls of the process that made the most: the worker. Their number depends on the
+    // timing.
     let trace = std::fs::read_to_string(trace).unwrap();
     let mut calls: HashMap<&str, Vec<&str>> = HashMap::new();
     trace.lines().filter_map(|line| line.split_once(' ')).for_each(|(pid, call)| {
@@ -133,7 +134,7 @@ fn every_call_of_the_driver_may_fail() {
     assert!(errors > 20, "{errors} of {} calls matter", calls.len());
 }
 
-/// Calls of each function that are made to fail.
+/// Number of calls of each function that are made to fail.
 const MOST_OF_EACH: usize = 4;
 
 fn every_function_of_the_driver_is_asked_for_first() {
@@ -146,7 +147,7 @@ fn every_function_of_the_driver_is_asked_for_first() {
             format!("the CUDA driver lacks {name}, which CUDA {brought} brought: install NVIDIA driver 525 or newer");
         assert_eq!(ended, format!("error: {expected}"));
     }
-    // What no kernel of the device needs may be missing.
+    // A driver may lack functions that no kernel for the device needs.
     let ended = once(stub, Some(dir.path()), &[("STUB_CUDA_SM", "80".into())]);
     assert!(ended.starts_with("right: "), "{ended}");
 }
@@ -157,7 +158,7 @@ fn a_context_that_is_lost_costs_only_the_worker() {
     for call in ["cuModuleLoadData:2", "cuLaunchKernel:2", "cuGraphLaunch:1", "cuEventElapsedTime:2"] {
         let lost = dir.path().join(call.replace(':', "-"));
         let fault = format!("{call}:700:sticky:once={}", lost.display());
-        // The kernel that runs in a new worker is guilty of what happens there.
+        // A fresh worker runs the kernel, so the kernel is blamed and not tried again.
         let lines = ended(stub, 2, None, &[("STUB_CUDA_FAULT", fault)]);
         let [first, second] = &lines[..] else { panic!("{call}: {lines:?}") };
         assert!(lost.is_file() && first.contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{call}: {first}");

@@ -1,5 +1,5 @@
-//! Damage between a measurer and its worker: a program that stands between the two and changes what
-//! they say.
+//! Damaged messages between a measurer and its worker: a relay program between them changes the
+//! messages.
 
 use std::io::{self, Read, Write};
 use std::process::{Command, ExitCode, Stdio};
@@ -15,17 +15,17 @@ use crate::kernels::{options, right};
 pub(crate) const TESTS: &[(&str, fn())] =
     &[("damaged_messages_end_in_typed_errors", damaged_messages_end_in_typed_errors)];
 
-/// The argument that makes this program relay; the seed is another behind it.
+/// Argument with which this program relays; the seed follows as another argument.
 pub(crate) const RELAY_ARGUMENT: &str = "relay";
 
 /// One message in this number is damaged.
 const ONE_IN: u32 = 2;
 
-/// For one seed in this number it is the worker's messages that are damaged, for the others the
-/// measurer's. A worker that is not understood is given a while to end, which takes long.
+/// For one seed in this number the worker's messages are damaged, otherwise the measurer's. The
+/// former takes longer, because a worker that sent an invalid message gets time to exit.
 const WORKERS_ONE_IN: u64 = 6;
 
-/// Passes on what comes on standard input to a worker, and what that says to standard output.
+/// Relays standard input to a worker, and the worker's output to standard output.
 pub(crate) fn run(seed: Option<String>) -> ExitCode {
     let seed: u64 = seed.and_then(|seed| seed.parse().ok()).unwrap_or(0);
     let program = std::env::current_exe().unwrap();
@@ -35,13 +35,13 @@ pub(crate) fn run(seed: Option<String>) -> ExitCode {
     let is_about_worker = seed.is_multiple_of(WORKERS_ONE_IN);
     let (requests, responses) = if is_about_worker { (None, Some(rng())) } else { (Some(rng()), None) };
     thread::spawn(move || pass_on(&mut io::stdin(), &mut input, requests, 0));
-    // The greeting arrives: a measurer waits long for it.
+    // The greeting is never damaged, because a measurer waits long for it.
     let _ = pass_on(&mut output, &mut io::stdout(), responses, 1);
     let _ = worker.wait();
     ExitCode::SUCCESS
 }
 
-/// Passes on messages, damaged, if at all, after the first `whole`, until the stream ends.
+/// Relays messages until the stream ends. Messages after the first `whole` ones may be damaged.
 fn pass_on(from: &mut impl Read, to: &mut impl Write, mut rng: Option<ChaCha8Rng>, whole: usize) -> io::Result<()> {
     for index in 0.. {
         let mut lens = [0; 8];
@@ -60,8 +60,7 @@ fn pass_on(from: &mut impl Read, to: &mut impl Write, mut rng: Option<ChaCha8Rng
     Ok(())
 }
 
-/// The bytes of a message with damage. Code stays as it is: what that may do is the matter of other
-/// tests.
+/// Returns the bytes of a message with damage. Code is not damaged: other tests cover broken code.
 fn damaged(mut lens: [u8; 8], mut text: Vec<u8>, raw: Vec<u8>, rng: &mut ChaCha8Rng) -> Vec<u8> {
     let at = rng.random_range(0..text.len());
     match rng.random_range(0..5) {
@@ -81,7 +80,7 @@ fn damaged(mut lens: [u8; 8], mut text: Vec<u8>, raw: Vec<u8>, rng: &mut ChaCha8
     [&lens[..], &text, &raw].concat()
 }
 
-/// Replaces a value somewhere in a message by another.
+/// Replaces one value in a message.
 fn replace_one(value: &mut Value, rng: &mut ChaCha8Rng) {
     let below: Vec<&mut Value> = match value {
         Value::Object(fields) => fields.values_mut().collect(),

@@ -1,8 +1,7 @@
-//! Tensor cores of a device: each matrix instruction by itself, and every variant of the sketches
-//! at full size. Everything that is wrong is told at the end of a test, so that one run says it
-//! all.
+//! Tensor cores of a device: each matrix instruction alone, and every variant of the sketches at
+//! full size. Every test reports all faults at its end.
 //!
-//! `AUTOTUNE_CASES=N` takes `N` of the large kernels, evenly spread; 0 takes none.
+//! `AUTOTUNE_CASES=N` selects `N` of the large kernels, evenly spread; 0 selects none.
 
 use std::env;
 use std::ffi::c_void;
@@ -39,17 +38,17 @@ mod tiling;
 #[allow(unreachable_pub)]
 mod variants;
 
-/// On a CUDA device.
+/// Tests that need a CUDA device.
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("matrix_instructions_are_right", matrix_instructions_are_right),
     ("large_variants_are_right", large_variants_are_right),
 ];
 
-/// Without a device.
+/// Tests that need no device.
 pub(crate) const COMPILER_TESTS: &[(&str, fn())] = &[("large_variants_compile", large_variants_compile)];
 
-/// Large workloads, and whether each combination of a variant's knobs is wanted or two splits of
-/// each.
+/// Large workloads. The flag is true to test all combinations of a variant's knobs, false for two
+/// splits of each.
 const WORKLOADS: [(&str, bool); 12] = [
     ("matmul:m=2048,n=2304,k=1024,dtype=f16", true),
     ("matmul:m=2048,n=2304,k=1024,dtype=bf16", false),
@@ -65,11 +64,12 @@ const WORKLOADS: [(&str, bool); 12] = [
     ("matmul:b=4,m=384,n=200,k=576,dtype=tf32", false),
 ];
 
-/// What the stub of a device can run, and how many kernels it runs.
+/// Workload that the stub can run, and the number of kernels tested on it.
 const FOR_STUB: [(&str, bool); 1] = [("matmul:m=100,n=40,k=264,dtype=f16,bias", true)];
 const STUB_CASES: usize = 4;
 
-/// Every variant of the sketches for tensor cores, or as many as the environment says, or `most`.
+/// Returns every variant of the sketches for tensor cores, limited to the number in the environment
+/// or to `most`.
 fn large_variants(target: &Target, most: usize) -> Vec<Candidate> {
     let gpu: &GpuTarget = target.gpu().unwrap();
     let mut all = Vec::new();
@@ -112,7 +112,7 @@ fn large_variants_are_right() {
     assert!(failures.is_empty(), "{} of {count} kernels are wrong:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// A few of them: all take minutes on few cores.
+/// Compiles only a few of them: all take minutes on few cores.
 fn large_variants_compile() {
     if let Err(reason) = nvrtc::compiler_for(90) {
         return missing("nvrtc", &reason);
@@ -128,12 +128,12 @@ fn large_variants_compile() {
     assert!(failures.is_empty(), "{} do not compile:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Instructions run in a process of their own, from the one of a number on, until one breaks the
-/// device's context.
+/// Argument with which this program runs the instructions from a number on, in a separate process,
+/// until one breaks the device's context.
 pub(crate) const INSTRUCTIONS_ARGUMENT: &str = "instructions";
 
-/// For a process with instructions, its start and its compiling included: long enough for a C++
-/// compiler on a busy machine.
+/// Time limit of such a process, including its start and compilations: enough for a C++ compiler on
+/// a busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn matrix_instructions_are_right() {
@@ -152,8 +152,8 @@ fn matrix_instructions_are_right() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// What the instructions from number `first` on come to, as far as they get, and how their process
-/// ended.
+/// Returns the results of the instructions from number `first` on, as far as they got, and how
+/// their process ended.
 fn outcomes_from(first: usize) -> (Vec<Option<String>>, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("outcomes");
@@ -179,7 +179,8 @@ fn outcomes_from(first: usize) -> (Vec<Option<String>>, String) {
     (outcomes.lines().map_while(|line| serde_json::from_str(line).ok()).collect(), ended)
 }
 
-/// Runs the instructions from a number on; a line for each, `null` or what is wrong with it.
+/// Runs the instructions from a number on, and prints a line for each: `null`, or what is wrong
+/// with it.
 pub(crate) fn serve(first: Option<String>) -> ExitCode {
     let first = first.and_then(|number| number.parse().ok()).unwrap_or(0);
     let GpuApi::Cuda { sm } = gpu::find("cuda").unwrap().target.api else { return ExitCode::FAILURE };
@@ -200,17 +201,19 @@ pub(crate) fn serve(first: Option<String>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A tensor map, which a kernel takes by value.
+/// Tensor map, which a kernel takes by value.
 #[repr(transparent)]
 struct TensorMap(sys::CUtensorMap);
 
-// SAFETY: plain data that a kernel takes as it is.
+// SAFETY: plain data, which is passed to the kernel unchanged.
 unsafe impl DeviceRepr for TensorMap {}
 
-/// What the instruction's kernel finds, its waits bounded; or the compiler's or the driver's words.
+/// Runs an instruction's kernel with bounded waits. Returns its output, or the error of the
+/// compiler or driver.
 fn run(one: &Instruction, context: &Arc<CudaContext>, sm: u32) -> Result<Vec<u32>, String> {
     let compiled =
         nvrtc::compile(&format!("#define AUTOTUNE_CHECKED\n{}", one.source), sm).map_err(|e| e.to_string())?;
+
     let on_device = || {
         let function = context.load_module(Ptx::from_binary(compiled.cubin))?.load_function("try_it")?;
         let stream = context.default_stream();
@@ -227,17 +230,19 @@ fn run(one: &Instruction, context: &Arc<CudaContext>, sm: u32) -> Result<Vec<u32
             block_dim: (one.threads as u32, 1, 1),
             shared_mem_bytes: one.shared_bytes as u32,
         };
-        // SAFETY: the parameters are the kernel's, which writes as many words as are expected.
+        // SAFETY: the arguments match the kernel's parameters, and the kernel writes as many words
+        // as `found` has.
         unsafe { call.launch(config) }?;
         let found = stream.clone_dtoh(&found)?;
         stream.synchronize()?;
         Ok(found)
     };
+
     on_device().map_err(|e: DriverError| format!("{e:?}"))
 }
 
-/// The map of a matrix of 16-bit elements at an address for boxes of it, each given by rows and
-/// columns.
+/// Returns the tensor map of a matrix of 16-bit elements at an address. Matrix and boxes are given
+/// by rows and columns.
 fn tensor_map(
     address: sys::CUdeviceptr,
     [[rows, columns], [box_rows, box_columns]]: [[usize; 2]; 2],
@@ -245,7 +250,9 @@ fn tensor_map(
     let mut map = TensorMap(sys::CUtensorMap { opaque: [0; 16] });
     let (extents, row_bytes) = ([columns as u64, rows as u64], 2 * columns as u64);
     let (shape, steps) = ([box_columns as u32, box_rows as u32], [1u32; 2]);
-    // SAFETY: every pointer is to as many numbers as the rank wants; the map is written only.
+
+    // SAFETY: every pointer refers to as many numbers as the rank requires, and `map` is only
+    // written.
     let result = unsafe {
         sys::cuTensorMapEncodeTiled(
             &mut map.0,

@@ -1,10 +1,10 @@
-//! A CUDA device that is the CPU, for tests: a driver and NVRTC that a C++ compiler makes of the
-//! sources beside this file. What a child process finds there are `libcuda.so.1`, which has the
-//! functions that this library calls and no other, and `libnvrtc.so.*`, whose kernels run on the
-//! CPU as `schedules/tests/common/cuda_shim.h` says.
+//! CUDA stub for tests: a CUDA device that is the CPU. A C++ compiler builds its driver and NVRTC
+//! from the sources in this folder. A child process finds `libcuda.so.1` there, which has only the
+//! functions that this project calls, and `libnvrtc.so.*`, whose kernels run on the CPU as
+//! described in `schedules/tests/common/cuda_shim.h`.
 //!
-//! `cuda.cpp` and `nvrtc.cpp` say how the environment chooses the device, and what goes wrong.
-// Each test program uses a part of it.
+//! `cuda.cpp` and `nvrtc.cpp` describe the environment variables that select the device and its
+//! faults.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::ffi::OsStr;
@@ -16,7 +16,7 @@ use std::{env, fs, io};
 use autotune_runtime::cuda::driver::{FUNCTIONS, TENSOR_MAP_FUNCTIONS};
 use autotune_schedules::config::fnv1a;
 
-/// The files that it is made of.
+/// Source files of the stub.
 const SOURCES: [(&str, &str); 7] = [
     ("cuda.cpp", include_str!("cuda.cpp")),
     ("nvrtc.cpp", include_str!("nvrtc.cpp")),
@@ -29,17 +29,18 @@ const SOURCES: [(&str, &str); 7] = [
 
 const FLAGS: [&str; 5] = ["-std=c++17", "-O1", "-w", "-fPIC", "-fno-gnu-unique"];
 
-/// The versions of NVRTC that there are.
+/// Versions of NVRTC that the stub has.
 const NVRTCS: [[u32; 2]; 2] = [[12, 4], [13, 0]];
 
-/// The stub, built. It is kept with the kernels that it compiled: the test programs of a workspace
-/// share them.
+/// Built stub. It is cached together with the kernels that it compiled, and shared by the test
+/// programs of a workspace.
 pub(crate) struct Stub {
     folder: PathBuf,
 }
 
 impl Stub {
-    /// The stub, built when it is first asked for; why it cannot be, for want of a C++ compiler.
+    /// Returns the stub, which is built when first needed, or the reason that it cannot be built
+    /// without a C++ compiler.
     pub(crate) fn find() -> Result<&'static Self, String> {
         static FOUND: OnceLock<Result<Stub, String>> = OnceLock::new();
         FOUND.get_or_init(Self::build).as_ref().map_err(String::clone)
@@ -56,7 +57,7 @@ impl Stub {
             return Ok(Self { folder });
         }
 
-        // Whoever builds it at the same time finds all of it or nothing.
+        // Another process that builds the stub at the same time finds either all of it or nothing.
         let own = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         compile_all(&compiler, own.path(), &exports);
         match fs::rename(own.path(), &folder) {
@@ -65,18 +66,18 @@ impl Stub {
         }
     }
 
-    /// Where the driver is.
+    /// Returns the folder of the driver.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Lets a child find the device and a compiler for it.
+    /// Sets the environment in which a child process finds the device and its compiler.
     pub(crate) fn set<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.env("STUB_FOLDER", &self.folder).env("AUTOTUNE_NVRTC", self.nvrtc(12));
         Self::set_driver(command, &self.folder)
     }
 
-    /// Lets a child find the driver of a folder, or what is in several folders.
+    /// Sets the environment in which a child process finds the driver in one or several folders.
     pub(crate) fn set_driver(command: &mut Command, folders: impl AsRef<OsStr>) -> &mut Command {
         let mut path = folders.as_ref().to_os_string();
         if let Some(others) = env::var_os("LD_LIBRARY_PATH") {
@@ -86,12 +87,12 @@ impl Stub {
         command.env("LD_LIBRARY_PATH", path)
     }
 
-    /// The folder of the NVRTC of a major version.
+    /// Returns the folder of NVRTC with a major version.
     pub(crate) fn nvrtc(&self, major: u32) -> PathBuf {
         self.folder.join(format!("nvrtc{major}"))
     }
 
-    /// Puts a driver that lacks a function into a folder: its name is spelt otherwise there.
+    /// Writes a driver that lacks a function to a folder: the function's name is altered there.
     pub(crate) fn driver_without(&self, function: &str, folder: &Path) {
         let mut library = fs::read(self.folder.join("libcuda.so.1")).unwrap();
         let name = format!("\0{function}\0").into_bytes();
@@ -107,7 +108,7 @@ impl Stub {
     }
 }
 
-/// Has the linker export the functions that the library knows of.
+/// Returns the linker script that exports only the functions that this project calls.
 fn exports() -> String {
     let names: String = FUNCTIONS.iter().chain(&TENSOR_MAP_FUNCTIONS).map(|(name, _)| format!("{name}; ")).collect();
     format!("{{ global: {names}local: *; }};")
@@ -139,7 +140,7 @@ fn compile_all(compiler: &str, folder: &Path, exports: &str) {
     link("libcuda.so.1", &folder.join("libcuda.so")).unwrap();
 }
 
-/// A link to a file.
+/// Makes a symbolic link to a file.
 pub(crate) fn link(to: impl AsRef<Path>, at: &Path) -> io::Result<()> {
     std::os::unix::fs::symlink(to, at)
 }
