@@ -1,11 +1,12 @@
-// A stub of the CUDA driver: one device, which is the CPU. It runs what libnvrtc's stub makes, at once and in order.
+// Stub of the CUDA driver with one device, which is the CPU. It runs kernels built by the NVRTC stub,
+// synchronously and in order.
 //
-// Which of these functions the library exports is the version script's choice. The environment says what device it is and what goes
-// wrong; STUB_CUDA_FAULT is "function:nth:code", where the function may be * for any and 3+ is the third call and every later one, and
-// behind that
-// - ":sticky" if all calls after that one fail, too, as after an illegal access,
-// - ":once=FILE" if only the process does that creates the file.
-// STUB_CUDA_TRACE names a file that every call is a line of.
+// The linker's version script selects the functions that the library exports. Environment variables configure
+// the device and its faults. STUB_CUDA_FAULT is "function:nth:code": the function may be * for any, and an nth
+// of 3+ means the third and every later call. Two options may follow:
+// - ":sticky": all later calls fail, too, as after an illegal access;
+// - ":once=FILE": the fault occurs only in the process that creates the file.
+// STUB_CUDA_TRACE names a file to which every call appends a line.
 #include <algorithm>
 #include <csetjmp>
 #include <csignal>
@@ -26,10 +27,10 @@
 #include "results.h"
 
 static std::recursive_mutex lock;
-// The error that the context has for good.
+// Sticky error of the context.
 static int broken;
 
-// Begins every call; what it fails with.
+// Starts every call: traces it and returns the error with which it fails, if any.
 static int enter(const char *function) {
   static Fault fault;
   static const std::string trace = variable("STUB_CUDA_TRACE", "");
@@ -60,7 +61,7 @@ struct Stream {
 };
 struct Event {
   bool timed = true, recorded = false;
-  // The stream whose capture it was recorded in.
+  // Stream in whose capture the event was recorded.
   Stream *captured = nullptr;
   double ms = 0;
 };
@@ -79,14 +80,14 @@ static Stream default_stream;
 static int captures;
 static Stream *stream_of(void *stream) { return stream ? (Stream *)stream : &default_stream; }
 
-// What a capture does not allow.
+// Returns the error of a call that is not allowed during a capture, and invalidates the stream's capture.
 static int unsafe_while_capturing(Stream *stream = nullptr) {
   if (captures == 0) return SUCCESS;
   if (stream && stream->captures) stream->is_valid = false;
   return !stream || stream->captures ? CAPTURE_UNSUPPORTED : SUCCESS;
 }
 
-// Does the work, or keeps it for the graph.
+// Executes the operation, or adds it to the graph that the stream captures.
 static int submit(void *handle, Operation operation) {
   Stream *stream = stream_of(handle);
   if (!stream->captures) return operation();
@@ -95,7 +96,7 @@ static int submit(void *handle, Operation operation) {
   return SUCCESS;
 }
 
-// Memory by its address.
+// Sizes of allocations by their addresses.
 static std::map<uintptr_t, size_t> memory;
 static size_t memory_bytes;
 static bool is_within(uintptr_t at, size_t bytes) {
@@ -126,10 +127,10 @@ static int release(uintptr_t at) {
 static thread_local sigjmp_buf out_of_kernel;
 static void leave_kernel(int) { siglongjmp(out_of_kernel, 1); }
 
-// Runs a grid. Whatever it may not do is an error that the context keeps.
+// Runs a grid. A fault of the kernel becomes the sticky error of the context.
 static int run_grid(const Function &function, void **values, unsigned blocks, unsigned threads, unsigned shared_bytes) {
   static const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
-  // A thread of a kernel may have no stack left.
+  // A kernel may have exhausted its stack, so the signal handler needs one of its own.
   static std::vector<char> stack(64 << 10);
   stack_t own = {}, former;
   own.ss_sp = stack.data();
@@ -164,7 +165,7 @@ int cuGetErrorString(int code, const char **words) {
   return INVALID_VALUE;
 }
 
-// The device.
+// Functions of the device and its context.
 
 int cuDriverGetVersion(int *version) {
   ENTER
@@ -237,7 +238,7 @@ int cuCtxSynchronize() {
   return SUCCESS;
 }
 
-// Streams, events and graphs.
+// Functions of streams, events and graphs.
 
 int cuStreamCreate(Stream **stream, unsigned) {
   IN_CONTEXT
@@ -265,7 +266,7 @@ int cuStreamBeginCapture_v2(Stream *stream, int) {
 }
 int cuStreamEndCapture(Stream *stream, Graph **graph) {
   std::lock_guard<std::recursive_mutex> ending(lock);
-  // The capture ends even if this fails.
+  // The capture ends even if this call fails.
   const bool captured = stream && stream->captures;
   if (captured) {
     stream->captures = false;
@@ -339,7 +340,7 @@ int cuEventElapsedTime(float *ms, Event *start, Event *end) {
   return SUCCESS;
 }
 
-// Memory.
+// Functions of memory.
 
 int cuMemAlloc_v2(uintptr_t *at, size_t bytes) {
   IN_CONTEXT
@@ -382,7 +383,7 @@ int cuMemsetD32Async(uintptr_t to, unsigned value, size_t count, Stream *stream)
   return submit(stream, [=] { return std::fill_n((unsigned *)to, count, value), SUCCESS; });
 }
 
-// Kernels.
+// Functions of modules and kernels.
 
 int cuModuleLoadData(Module **module, const void *data) {
   IN_CONTEXT
@@ -393,7 +394,7 @@ int cuModuleLoadData(Module **module, const void *data) {
   if (image.major > (uint32_t)number("STUB_CUDA_VERSION", 12040) / 1000) return INVALID_IMAGE;
   if (image.sm / 10 != sm / 10 || image.sm > sm) return NO_BINARY_FOR_GPU;
 
-  // The loader knows libraries by their paths: each needs one of its own, for a moment.
+  // The loader identifies libraries by their paths, so each one needs a temporary path of its own.
   std::string path = variable("TMPDIR", "/tmp") + "/kernel-XXXXXX";
   const int file = mkstemp(&path[0]);
   const char *code = (const char *)data + sizeof image;
@@ -449,7 +450,7 @@ int cuLaunchKernel(Function *function, unsigned blocks, unsigned blocks_y, unsig
   });
 }
 
-// As cuda_shim.h has it; the driver's own has 128 bytes.
+// Must match the declaration in cuda_shim.h. The real driver's tensor map has 128 bytes.
 struct TensorMap {
   uintptr_t base;
   int rows, columns, box_rows, box_columns;

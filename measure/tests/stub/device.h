@@ -1,14 +1,14 @@
-// What CUDA C finds on the stub of a CUDA device: every kernel that libnvrtc's stub compiles begins with this.
+// Device side of the CUDA stub. Every kernel that the NVRTC stub compiles includes this file first.
 //
-// The engine, which runs threads as fibres and emulates what generated kernels take assembly for, is that of cuda_shim.h. Here is what
-// other kernels use beside it, and what libcuda's stub calls to run one.
+// cuda_shim.h runs threads as fibres and emulates the assembly of generated kernels. This file adds what
+// other kernels use, and the function with which the driver stub runs a kernel.
 #include "cuda_shim.h"
 
 #include <cmath>
 #include <type_traits>
 
-// Kernels have the names that they are looked up by. An array in shared memory is one for all threads, as blocks run one after the
-// other; libnvrtc's stub writes `extern __shared__` as `extern __dynamic_shared__`.
+// Kernels keep their names, by which the driver looks them up. A shared array is one static array, because
+// blocks run one after another. The NVRTC stub replaces `extern __shared__` by `extern __dynamic_shared__`.
 #undef __global__
 #define __global__
 #undef __shared__
@@ -16,7 +16,7 @@
 #define __dynamic_shared__
 #define __restrict__ __restrict
 
-// The most that a block of an H100 has.
+// Largest shared memory of a block on an H100.
 alignas(1024) static unsigned char shared[227 << 10];
 
 struct Extent { unsigned x, y, z; };
@@ -39,14 +39,15 @@ template <class Type>
 static Type min(Type a, typename Same<Type>::type b) { return b < a ? b : a; }
 template <class Type>
 static Type max(Type a, typename Same<Type>::type b) { return a < b ? b : a; }
-// A call of the library's takes many times as long as a product and a sum.
+// A call of the C library's fmaf takes many times as long as a product and a sum.
 static float multiply_add(float a, float b, float c) { return a * b + c; }
 #define fmaf multiply_add
 static size_t __cvta_generic_to_shared(const void *at) { return (size_t)at; }
 static void __threadfence() {}
 static void __trap() { fail("a trap"); }
 
-// Assembly that nobody checks the result of takes time and does nothing: one thread of a warp group spends some for each letter of it.
+// Assembly whose result is not checked (in the ceilings' kernels) only takes time: one thread of each warp
+// group spends some per character of the instruction.
 static volatile unsigned spent;
 static void instruction(unsigned letters) {
   if (threadIdx.x % 128 == 0)
@@ -55,7 +56,7 @@ static void instruction(unsigned letters) {
 #define asm
 #define volatile(...) instruction(sizeof #__VA_ARGS__)
 
-// A kernel by its name, with the sizes of its parameters; the last has none.
+// Entry of the table of kernels, with the sizes of the parameters; the last entry has no name.
 struct Entry {
   const char *name;
   Kernel kernel;
@@ -78,21 +79,21 @@ static void call_values(void (*kernel)(Types...), void **values) {
 }
 #define ENTRY(name) {#name, [](void **values) { call_values(name, values); }, parameters(name), sizes(name)},
 
-// Runs threads that never wait, without fibres.
+// Runs a kernel whose threads never wait for one another, without a fibre per thread.
 static void run_alone(Kernel kernel, void **values, unsigned blocks, unsigned threads) {
   *failure = 0;
   fibres = std::vector<Fibre>(1);
   current = &fibres[0];
   bool begun = false;
   getcontext(&scheduler);
-  // One that waits all the same comes out here.
+  // A thread that waits nevertheless returns to the scheduler, which is here.
   if (*(volatile bool *)&begun) return fail("a thread waits in a kernel that seemed to have no barrier");
   *(volatile bool *)&begun = true;
   for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
     for (current->index.x = 0; current->index.x < threads; ++current->index.x) kernel(values);
 }
 
-// What is wrong, or null.
+// Runs a kernel. Returns an error message, or null.
 static const char *run(const Entry *entry, void **values, unsigned blocks, unsigned threads, unsigned shared_bytes, bool waits) {
   gridDim = {blocks, 1, 1};
   blockDim = {threads, 1, 1};

@@ -1,4 +1,4 @@
-// What the environment says of the device and of what goes wrong.
+// Environment variables that configure the device and its faults.
 #include <algorithm>
 #include <cstdlib>
 #include <fcntl.h>
@@ -14,7 +14,7 @@ static int number(const char *name, int otherwise) {
   return value ? atoi(value) : otherwise;
 }
 
-// What is to go wrong, and when.
+// Fault to inject, from STUB_CUDA_FAULT.
 struct Fault {
   std::string function, once;
   int nth = 0, code = 0, calls = 0;

@@ -1,18 +1,19 @@
-// What libnvrtc's stub makes and libcuda's loads in place of machine code: this, and a shared object behind it.
+// Image that the NVRTC stub produces and the driver stub loads instead of machine code: this header, followed
+// by a shared object.
 #include <cstdint>
 
 static const char MAGIC[8] = "autostb";
 
 struct Image {
   char magic[8];
-  // Of the compiler.
+  // Major version of the compiler.
   uint32_t major;
   // Compute capability times ten.
   uint32_t sm;
   uint64_t bytes;
 };
 
-// As device.h declares it.
+// Must match the declaration in device.h.
 struct Entry {
   const char *name;
   void (*kernel)(void **values);

@@ -1,7 +1,8 @@
-// A stub of NVRTC: CUDA C is compiled for the CPU by a C++ compiler, with device.h.
+// Stub of NVRTC: a C++ compiler compiles CUDA C for the CPU, with device.h.
 //
-// -DMAJOR and -DMINOR are its version, STUB_NVRTC_SMS (as in "80,90") what it compiles for, STUB_FOLDER where device.h and its
-// precompiled form are, and where kernels are kept, as tests compile the same ones again and again.
+// -DMAJOR and -DMINOR set its version. STUB_NVRTC_SMS lists the supported architectures, as in "80,90".
+// STUB_FOLDER has device.h and its precompiled form, and caches compiled kernels, because tests compile the
+// same ones repeatedly.
 #include <unistd.h>
 
 #include <cctype>
@@ -42,7 +43,8 @@ static uint64_t hash(const std::string &text) {
 
 static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
-// The names of functions that are declared kernels: behind the word are `void`, attributes, and the name with its parameters.
+// Returns the names of all kernels. The keyword is followed by `void`, attributes, and the name with its
+// parameters.
 static std::vector<std::string> kernels(const std::string &text) {
   std::vector<std::string> names;
   std::istringstream lines(text);
@@ -69,7 +71,8 @@ static std::vector<std::string> kernels(const std::string &text) {
   return names;
 }
 
-// True if threads may wait for others: for all that the engine lets them wait in.
+// Returns true if threads may wait for one another: if the source has any function in which cuda_shim.h
+// lets them wait.
 static bool waits(const std::string &text) {
   for (const char *word : {"__syncthreads", "load_matrices", "mma_", "copy_async", "_boxes", "_arrivals", "_products"})
     if (text.find(word) != std::string::npos) return true;
@@ -81,7 +84,7 @@ static std::string replaced(std::string text, const std::string &from, const std
   return text;
 }
 
-// The shared object, and what the C++ compiler says; empty if there is none.
+// Returns the shared object, from the cache or newly built, and the compiler's messages; empty on failure.
 static std::string built(const std::string &text, const std::vector<std::string> &names, std::string &log) {
   const std::string folder = variable("STUB_FOLDER", ".");
   char name[32];
@@ -110,7 +113,7 @@ static std::string built(const std::string &text, const std::vector<std::string>
   const int status = pclose(output);
   unlink((path + ".cpp").c_str());
   if (status != 0) return "";
-  // Whoever looks for it meanwhile finds all of it or nothing.
+  // Rename at the end, so that other processes find either the complete file or nothing.
   rename((path + ".so").c_str(), kept.c_str());
   return content(kept);
 }
@@ -158,7 +161,7 @@ int nvrtcCompileProgram(Program *program, int count, const char *const *flags) {
   Image image = {{}, MAJOR, sm, code.size()};
   memcpy(image.magic, MAGIC, sizeof MAGIC);
   program->image = std::string((const char *)&image, sizeof image) + code;
-  // As `ptxas -v` says it, with a number of registers that is as good as any.
+  // Same format as `ptxas -v`, with an arbitrary number of registers.
   std::ostringstream log;
   log << "ptxas info    : 0 bytes gmem\n";
   for (const std::string &name : names)
