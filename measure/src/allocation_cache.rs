@@ -15,8 +15,8 @@ use crate::fixed::{Fixed, Placed};
 /// largest workloads.
 const HOST_KEPT_BYTES: usize = 96 << 20;
 const DEVICE_KEPT_BYTES: usize = 2 << 30;
-/// Least number of packed words worth caching. Packing fewer words again is faster than allocating
-/// untouched memory for them.
+/// Least number of packed words worth caching. Packing fewer words again takes no longer than
+/// allocating memory for them that the process has not touched yet.
 const LEAST_WORDS: usize = 2 << 20;
 /// Memory is reused only if it has at most `WASTE` times the bytes asked for, or `LEAST_BYTES`
 /// where those are more.

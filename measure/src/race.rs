@@ -2,8 +2,8 @@
 //! of the machine affects all of them equally.
 //!
 //! A race starts with more racers than are worth timing to the end; after some rounds the slower
-//! half is dropped (successive halving). The number of rounds follows from the budget in seconds,
-//! so that a race of kernels that take a second each ends, too.
+//! half is dropped (successive halving, Jamieson and Talwalkar, 2016). The number of rounds follows
+//! from the budget in seconds, so that a race of kernels that take a second each ends, too.
 
 use autotune_measurement::{CandidateError, RunSecs};
 

@@ -85,8 +85,8 @@ mod tests {
     #[test]
     fn the_share_of_the_roofline_is_that_of_the_algorithm_that_runs() {
         let workload: Workload = "conv2d:c=64,h=56,w=56,o=64,k=3,p=1".parse().unwrap();
-        // A machine whose memory is never the bottleneck.
 
+        // A machine whose memory is never the bottleneck.
         let ceilings = Ceilings {
             core_flops_per_sec: 1e9,
             flops_per_sec: 1e9,

@@ -99,7 +99,6 @@ impl<'a> Copies<'a> {
                 copies.engine_contents.damage = damage.or(copies.engine_contents.damage.take());
                 copies.engine = Some(engine);
             }
-
             Err(error) => {
                 copies.read_durable(None);
                 copies.engine_contents.damage = Some(engine::damage(&error));

@@ -283,8 +283,8 @@ mod tests {
         }
     }
 
-    /// Compares one element with zero at a time: 16-bit numbers in steps of 61, and 32-bit numbers
-    /// of every exponent.
+    /// Compares one element with zero at a time: f16 numbers in steps of 61 and at boundaries, some
+    /// bf16 numbers, and f32 numbers of every exponent.
     #[test]
     fn every_number_is_read_right_and_what_is_none_differs_infinitely() {
         let Some((device, checks)) = checks() else { return };

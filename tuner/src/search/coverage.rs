@@ -167,7 +167,7 @@ mod tests {
             coverage.tell(candidate);
         }
         assert!(best(&coverage, 9, 9).is_empty());
-        // With 200 trials in total, four trials of an algorithm are too few again.
+        // With more trials in total, the few that an algorithm has had are too few again.
         (0..100).for_each(|_| coverage.tell(&candidate(WINOGRAD, 2, 8)));
         assert_eq!(best(&coverage, 9, 9), [candidate(WINOGRAD, 3, 8)]);
     }

@@ -9,9 +9,9 @@ use autotune_schedules::{Candidate, Value};
 /// their scores, in units of the standard deviation of all scores, plus `diversity_weight` times
 /// the number of distinct knob values among them. Scores may have any sign and scale.
 ///
-/// The objective is submodular, so the greedy selection is within `1 - 1/e` of the best. Ties are
-/// resolved in favour of the earlier candidate. Returns positions in `scored`, in the order of
-/// selection; the first has the best score, up to diversity.
+/// The objective is submodular, so the greedy selection is within `1 - 1/e` of the best (Nemhauser,
+/// Wolsey and Fisher, 1978). Ties are resolved in favour of the earlier candidate. Returns
+/// positions in `scored`, in the order of selection; the first has the best score, up to diversity.
 pub fn select_diverse(scored: &[(Candidate, f32)], n: usize, diversity_weight: f32) -> Vec<usize> {
     let spread = standard_deviation(scored.iter().map(|(_, score)| *score)).max(f32::MIN_POSITIVE);
     let top = scored.iter().map(|(_, score)| *score).fold(f32::NEG_INFINITY, f32::max);
