@@ -26,9 +26,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// use autotune_workloads::Workload;
 ///
 /// // `autotune::tune_within(64, Duration::from_secs(10))` is such a function.
-/// let tune = |db: &TuningDb, workload: &Workload, target: &Target| -> Result<(), DbError> { todo!() };
+/// let tune = |db: &TuningDb, workload: &Workload, target: &Target| -> Result<(), DbError> {
+///     todo!()
+/// };
 /// let snapshot = Snapshot::open("tuning.snapshot")?;
-/// let on_miss = TuneOnMiss::into("tuning.db", tune).after(&snapshot).wait(Duration::from_secs(30));
+/// let on_miss = TuneOnMiss::into("tuning.db", tune);
+/// let on_miss = on_miss.after(&snapshot).wait(Duration::from_secs(30));
 /// let (workload, target) = ("matmul:m=197,n=768,k=768".parse()?, Target::detect("cpu", None)?);
 /// for deploy in [Deploy::Off, Deploy::LookUp(&snapshot), Deploy::TuneOnMiss(on_miss)] {
 ///     println!("{}", deploy.schedule(&workload, &target)?.config());

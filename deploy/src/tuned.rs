@@ -217,7 +217,7 @@ impl Tuned {
     /// let workload = "matmul:m=197,n=768,k=768".parse()?;
     /// let mut kernel = Query::new(&workload, &target).source(&db).best()?.build()?;
     /// let operands = [View::new(x, &[1, 197, 768]), View::new(w, &[1, 768, 768])];
-    /// kernel.pack(&operands[1..])?; // the weights, once
+    /// kernel.pack(&operands[1..])?; // packs the weights once
     /// kernel.run(&operands, &mut [ViewMut::new(y, &[1, 197, 768])])?;
     /// # Ok(()) }
     /// ```

@@ -45,7 +45,7 @@ impl Compiled {
             let spills = amount(line, "bytes spill stores") + amount(line, "bytes spill loads");
             most.spill_bytes = most.spill_bytes.max(spills);
             most.stack_bytes = most.stack_bytes.max(amount(line, "bytes stack frame"));
-            // "ptxas info    : Used 40 registers, used 1 barriers, 8192 bytes smem, 400 bytes cmem[0]"
+            // "ptxas info    : Used 40 registers, used 1 barriers, 8192 bytes smem, ..."
             most.registers = most.registers.max(amount(line, "registers"));
             most.shared_bytes = most.shared_bytes.max(amount(line, "bytes smem"));
             most.is_serialized |= SERIALIZED.iter().any(|number| line.contains(number));

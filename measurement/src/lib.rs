@@ -6,7 +6,7 @@
 //! | [`Measurement`] | the outcome, and the time that building and measuring took |
 //! | [`RunSecs`] | times of a candidate that ran and gave a correct result |
 //! | [`CandidateError`] | why a candidate has no time: a result, not an error of the measurer |
-//! | [`Backend`], [`Toolchain`], [`Resources`] | how the code was made, and the GPU resources it uses |
+//! | [`Backend`], [`Toolchain`], [`Resources`] | how the code was made, and its GPU resources |
 //!
 //! ```
 //! use autotune_measurement::{CandidateError, Measurement, RunSecs};

@@ -7,11 +7,12 @@
 //! ```no_run
 //! use autotune::{Query, Target, Task, Tuner, TuningDb, Workload};
 //!
-//! autotune::serve_if_worker(); // candidates run in a process of their own, started from this very program
+//! autotune::serve_if_worker(); // candidates run in child processes of this program
 //! let target = Target::detect("cpu", None)?;
 //! let workload: Workload = "matmul:m=512,n=512,k=512".parse()?;
 //! let db = TuningDb::open("tuning.db")?;
-//! let report = Tuner::new(&target).trials(64).database(&db).tune(&[Task::single(workload.clone())])?;
+//! let tasks = [Task::single(workload.clone())];
+//! let report = Tuner::new(&target).trials(64).database(&db).tune(&tasks)?;
 //! println!("{:?} s, untuned {:?} s", report.tasks[0].best_secs, report.tasks[0].default_secs);
 //!
 //! let tuned = Query::new(&workload, &target).source(&db).best()?;
@@ -27,11 +28,11 @@
 //!
 //! # Custom parts
 //!
-//! | part | trait | given to | tests |
+//! | part | trait | option | tests |
 //! |---|---|---|---|
 //! | searcher | [`Searcher`](search::Searcher) | [`Tuner::searcher`] | [`contract::searcher`] |
-//! | cost model | [`CostModel`](autotune_cost_model::CostModel) | [`Tuner::cost_model`] | [`contract::cost_model`] |
-//! | measurer | [`Measurer`](autotune_measure::Measurer) | [`Tuner::measurer`] | [`contract::measurer`] |
+//! | cost model | [`CostModel`] | [`Tuner::cost_model`] | [`contract::cost_model`] |
+//! | measurer | [`Measurer`] | [`Tuner::measurer`] | [`contract::measurer`] |
 //!
 //! The example `custom_search` has a custom searcher and cost model. Numeric parameters of the
 //! built-in ones are in [`TuneParams`] and the searchers' own parameters
@@ -56,6 +57,9 @@
 //! | `local`, `tuner` | this machine's device; [`Tuner`] |
 //! | `on_miss` | [`tune_within`]: tuning on a look-up miss during deployment |
 //! | `contract` | contract tests for custom parts |
+//!
+//! [`CostModel`]: autotune_cost_model::CostModel
+//! [`Measurer`]: autotune_measure::Measurer
 
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/extending.md")]

@@ -18,9 +18,10 @@ use crate::tuner::Tuner;
 /// use std::time::Duration;
 /// use autotune::{Deploy, Snapshot, Target, TuneOnMiss, tune_within};
 ///
-/// autotune::serve_if_worker(); // what is tuned runs in a process of its own, started from this very program
+/// autotune::serve_if_worker(); // candidates run in child processes of this program
 /// let snapshot = Snapshot::open("tuning.snapshot")?;
-/// let on_miss = TuneOnMiss::into("tuning.db", tune_within(64, Duration::from_secs(10))).after(&snapshot);
+/// let tune = tune_within(64, Duration::from_secs(10));
+/// let on_miss = TuneOnMiss::into("tuning.db", tune).after(&snapshot);
 /// let (workload, target) = ("matmul:m=197,n=768,k=768".parse()?, Target::detect("cpu", None)?);
 /// println!("{}", Deploy::TuneOnMiss(on_miss).schedule(&workload, &target)?.config());
 /// # Ok::<(), Box<dyn std::error::Error>>(())

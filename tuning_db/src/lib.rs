@@ -40,7 +40,10 @@
 //! let record = |rows: usize, run_secs: f64| TuningRecord {
 //!     workload: workload.clone(),
 //!     target: target.clone(),
-//!     config: Config { sketch: "direct".into(), knobs: [("tile.m".into(), Value::Tile(vec![rows]))].into() },
+//!     config: Config {
+//!         sketch: "direct".into(),
+//!         knobs: [("tile.m".into(), Value::Tile(vec![rows]))].into(),
+//!     },
 //!     measurement: Measurement {
 //!         outcome: Ok(RunSecs::made_up(run_secs)),
 //!         toolchain: None,
@@ -67,11 +70,12 @@
 //! let db = TuningDb::temporary()?; // or TuningDb::open("tuning.db")?
 //! db.append(&record(16, 30e-6))?;
 //! db.append(&record(32, 20e-6))?;
-//! db.flush()?; // survives a loss of power from here on
+//! db.flush()?; // the records now survive a loss of power
 //!
 //! let fits = |config: &Config| config.sketch == "direct"; // or ScheduleSpace::contains
 //! let best = db.best(&workload, &target, &fits)?.ok_or("nothing measured yet")?;
-//! assert_eq!((best.record.measurement.run_secs(), best.standing), (Some(20e-6), Standing::Searched));
+//! assert_eq!(best.record.measurement.run_secs(), Some(20e-6));
+//! assert_eq!(best.standing, Standing::Searched);
 //! assert!(db.contains(&workload, &target, &record(16, 1.0).config)?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

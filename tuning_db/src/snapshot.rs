@@ -58,8 +58,11 @@ use layout::{Bucket, FORMAT, Header, HeaderFlaw};
 /// #     config: autotune_schedules::Config { sketch: "direct".into(), knobs: [].into() },
 /// #     measurement: Measurement::of(Ok(RunSecs::made_up(2e-5))),
 /// #     phase: Phase::Search,
-/// #     provenance: Provenance { device: String::new(), backend: None, compiler: String::new(), flags: String::new(),
-/// #         tuner_version: String::new(), lowering: 1, harness: String::new(), seed: 0, unix_secs: 0 },
+/// #     provenance: Provenance {
+/// #         device: String::new(), backend: None, compiler: String::new(),
+/// #         flags: String::new(), tuner_version: String::new(), lowering: 1,
+/// #         harness: String::new(), seed: 0, unix_secs: 0,
+/// #     },
 /// #     imported: false,
 /// # };
 /// let dir = tempfile::tempdir()?;
@@ -69,7 +72,7 @@ use layout::{Bucket, FORMAT, Header, HeaderFlaw};
 /// writer.write(&path)?;
 ///
 /// let snapshot = Snapshot::open(&path)?;
-/// let keys = KeyChain::of(&record.target); // once; Target::key() of the machine that asks
+/// let keys = KeyChain::of(&record.target); // reuse; use this machine's Target::key()
 /// let found = snapshot.get(&keys, "matmul:m=64,n=64,k=64")?.ok_or("a miss")?;
 /// assert_eq!((found.run_secs(), found.config()?), (2e-5, record.config));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
