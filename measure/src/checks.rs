@@ -87,7 +87,7 @@ fn with_words<D: Device, T>(
 
 /// Returns the maximum of `of_part` over the blocks of `0..len`.
 fn largest<D: Device>(device: &D, len: usize, of_part: impl Fn(Range<usize>) -> f32 + Sync) -> f32 {
-    // As bits: floats that are not negative order like their bit patterns.
+    // Stored as bits: bit patterns of nonnegative floats compare like the floats.
     let worst = AtomicU32::new(0);
     device.divide(len.div_ceil(BLOCK), &|blocks: Range<usize>| {
         let parts = blocks.map(|block| BLOCK * block..len.min(BLOCK * (block + 1)));

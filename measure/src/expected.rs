@@ -35,7 +35,7 @@ impl Expected {
     /// the reference. Infinite if an element is not finite where the reference is.
     pub(crate) fn error(&self, output: &[f32], divide: &Divide<'_>) -> f64 {
         let difference = |part| self.reference.difference(output, self.layout, part).unwrap_or(f64::INFINITY);
-        // As bits: floats that are not negative order like their bit patterns.
+        // Stored as bits: bit patterns of nonnegative floats compare like the floats.
         let worst = AtomicU64::new(0);
         divide(self.reference.parts(), &|parts: Range<usize>| {
             worst.fetch_max(parts.map(difference).fold(0.0, f64::max).to_bits(), Ordering::Relaxed);

@@ -9,7 +9,7 @@ use autotune_runtime::{Device, Extent};
 use crate::checks::Checks;
 use crate::guarded::{self, Guarded};
 
-/// Tensor that stays in place for one kernel after another. It lies between guards, and a checksum
+/// Tensor that many kernels use in turn. It is allocated between guards, and a checksum
 /// shows whether an element or a guard changed.
 pub(crate) struct Fixed<D: Device> {
     block: Guarded<D>,

@@ -37,7 +37,7 @@ impl<D: Device> Guarded<D> {
         Ok(guarded)
     }
 
-    /// Returns a part as memory of its own.
+    /// Returns a part as device memory, without a copy.
     ///
     /// # Safety
     ///

@@ -110,7 +110,7 @@ fn hopeless(options: &TimingOptions, repeats: usize, fastest: f64, incumbent: f6
 }
 
 /// Adapter for runs that may fail, for a timing loop that handles seconds only. After a failure
-/// each repeat claims to take very long, so that the loop ends.
+/// it reports a very long time for each repeat, so that the loop ends.
 pub(crate) struct Clock<F> {
     run: F,
     failed: Option<CandidateError>,

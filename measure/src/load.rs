@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(own, [3, 7]);
     }
 
-    /// This process's own work does not count as load.
+    /// Work of the current process does not count as load.
     #[test]
     #[cfg(target_os = "linux")]
     fn the_system_tells_of_this_process() {

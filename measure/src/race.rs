@@ -20,7 +20,7 @@ const MIN_ROUNDS: usize = 3;
 /// before that.
 const HALVINGS: [(f64, usize); 2] = [(0.15, 1), (0.3, 2)];
 
-/// Number of racers, besides the first, that are never dropped.
+/// Number of racers, in addition to the first, that are never dropped.
 const FINALISTS: usize = 4;
 
 /// Fraction of the time floor that a racer runs in each round.

@@ -99,7 +99,7 @@ impl<'a> Recorder<'a> {
         };
         self.db.append(&record)?;
 
-        // Only tasks that are tracked by this run have a standing.
+        // The run keeps the best result only of the tasks that it tunes.
         if let Some(standing) = self.standings.borrow_mut().get_mut(candidate.workload()) {
             standing.take_in(candidate.config(), measurement, phase);
         }

@@ -346,7 +346,7 @@ fn floor_secs(space: &ScheduleSpace, ceilings: &Ceilings) -> f64 {
     works.map(|work| ceilings.min_secs(work, space.workload().dtype())).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the value below which a share (0 to 1) of the values lies; `None` for too few values.
+/// Returns the quantile at `share` (0 to 1) of the values; `None` for too few values.
 fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let is_enough = values.len() >= LEAST_SLOWDOWNS;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`record`] | [`TuningRecord`]: workload, target, config, measurement and provenance |
 //! | [`store`] | [`TuningDb`]: open for writing or reading, append, flush |
-//! | [`lookup`] | queries: best, top, claims, query, contains, tasks |
+//! | [`lookup`] | queries: best, top, claims (untrusted records), query, contains, tasks |
 //! | [`snapshot`] | [`Snapshot`]: read-only file for deployment; [`SnapshotWriter`] |
 //! | [`source`] | [`Source`]: look-up in a database or snapshot, with wider keys |
 //! | [`log`] | export to and import from JSON Lines |

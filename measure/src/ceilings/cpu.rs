@@ -182,7 +182,7 @@ unsafe fn in_library(cpu: &Cpu, library: &Path, plan: KernelPlan) -> Result<Kern
     unsafe { Kernel::load(cpu, &Artifact { target, plan, code: Code::Library(library.into()) }) }
 }
 
-/// Calls `work` with a loop bound to buffers of its own.
+/// Calls `work` with a loop bound to newly allocated buffers.
 fn with_run<T>(
     cpu: &Cpu,
     kernel: &Kernel,
