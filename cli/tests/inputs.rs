@@ -3,7 +3,7 @@
 
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../network/tests/onnx/build.rs"]
+#[path = "../../graph/tests/common/build.rs"]
 mod build;
 mod sandbox;
 

@@ -13,12 +13,13 @@ use autotune_runtime::{Cpu, DeviceError, Kernel, KernelError, Misfit, View, View
 use crate::choose::{Choose, Schedules};
 use crate::cut::Cut;
 use crate::device::Runs;
-use crate::error::{CompileError, GraphError, RunError};
-use crate::graph::{Graph, Node, NodeId};
+use crate::error::{CompileError, RunError};
 use crate::places::places;
 use crate::plan::{Action, Doing, Operand, Plan, Span, given};
 use crate::quantile::{QUIET, quantile};
-use crate::tensor::Tensor;
+use autotune_graph::GraphError;
+use autotune_graph::Tensor;
+use autotune_graph::{Graph, Node, NodeId};
 
 mod border;
 mod check;

@@ -9,12 +9,12 @@ use autotune_ir::program::Layout;
 use autotune_runtime::{DeviceError, HostMemory, Kernel, View, bytes_of};
 
 use crate::compiled::encode;
-use crate::constant::Constant;
 use crate::device::Runs;
 use crate::error::CompileError;
-use crate::graph::{Graph, NodeId};
 use crate::plan::{Operand, given};
-use crate::tensor::Tensor;
+use autotune_graph::Constant;
+use autotune_graph::Tensor;
+use autotune_graph::{Graph, NodeId};
 
 /// The elements of a constant in a layout.
 pub(crate) enum Laid<'a> {

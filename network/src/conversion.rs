@@ -5,7 +5,7 @@ use autotune_ir::program::Layout;
 use autotune_workloads::{Pointwise, Transpose, Types, Workload};
 
 use crate::error::CompileError;
-use crate::operators::pointwise::shape as rows_of;
+use autotune_graph::operators::rows_and_columns;
 
 /// Seconds that a conversion takes beside moving its bytes, and bytes that it reads and writes a
 /// second, about, where it was not measured: within networks, on one core and on two of an AMD EPYC
@@ -33,7 +33,7 @@ pub(crate) fn is_between(from: DType, to: DType) -> bool {
 /// and `pixels` columns; and back.
 pub(crate) fn workload(shape: &[usize], from: Form, to: Form) -> Result<Workload, CompileError> {
     let workload = if from.layout == to.layout {
-        Workload::new(Pointwise::copy(rows_of(shape)))
+        Workload::new(Pointwise::copy(rows_and_columns(shape)))
     } else {
         Workload::new(transpose(shape, from.layout, to.layout)?)
     };

@@ -10,9 +10,9 @@ use autotune_workloads::Workload;
 use crate::choose::Schedules;
 use crate::cut::Cut;
 use crate::error::CompileError;
-use crate::graph::Graph;
 use crate::options::Options;
 use crate::plan::Plan;
+use autotune_graph::Graph;
 
 /// Plans whose conversions are worth measuring: those that take at most this multiple of the
 /// fastest's time.

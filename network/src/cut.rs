@@ -13,12 +13,12 @@ use autotune_ir::DType;
 use autotune_workloads::Workload;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::graph::{Graph, NodeId};
-use crate::memory::memory_dtype;
-use crate::op::Movement;
-use crate::precision::Precision;
-use crate::strided::strides;
-use group::{Groups, anchor};
+use autotune_graph::Precision;
+use autotune_graph::memory_dtype;
+use autotune_graph::op::Movement;
+use autotune_graph::strides;
+use autotune_graph::{Graph, NodeId};
+use group::Groups;
 
 mod group;
 mod rounded;
@@ -171,11 +171,6 @@ impl Cut {
         }
         (root, first)
     }
-}
-
-/// True if a workload computes a node by itself.
-pub(crate) fn has_kernel(graph: &Graph, id: NodeId) -> bool {
-    anchor(graph, id).is_some()
 }
 
 /// A number that tells the steps of a network apart, whose own number is given, and them from

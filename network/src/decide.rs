@@ -12,12 +12,12 @@ use autotune_ir::Target;
 use crate::compiled::{Compiled, Workspace, output_error};
 use crate::conversion::estimated_secs;
 use crate::error::RunError;
-use crate::graph::{Graph, NodeId};
-use crate::precision::Precision;
 use crate::quantile::{QUIET, quantile};
 use crate::race::RaceError;
-use crate::tensor::Tensor;
 use crate::turns::time_in_turns;
+use autotune_graph::Precision;
+use autotune_graph::Tensor;
+use autotune_graph::{Graph, NodeId};
 
 /// Runs that steps are timed in, and that networks are.
 const STEP_RUNS: usize = 5;

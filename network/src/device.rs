@@ -11,8 +11,8 @@ use autotune_runtime::{Cpu, CpuCall, CudaDevice, Device, DeviceError, HostMemory
 use crate::compiled::{Bound, Compiled, Failure, InputReads, Piece, interpreting};
 use crate::constants::{Given, Laid};
 use crate::error::CompileError;
-use crate::graph::NodeId;
 use crate::strided::{Copying, Strided};
+use autotune_graph::NodeId;
 
 /// A device that networks run on: a team of threads of this machine, a stream of a CUDA device, a
 /// queue of an OpenCL device.

@@ -331,7 +331,7 @@ mod tests {
 
     use super::*;
     use crate::cut::{Step, Work};
-    use crate::graph::NodeId;
+    use autotune_graph::NodeId;
 
     const BLOCKED: Layout = Layout::ChannelBlocked(16);
 

@@ -15,8 +15,8 @@ use std::io::{self, Write};
 use autotune_ir::Isa;
 
 use crate::compiled::Compiled;
-use crate::graph::{Node, NodeId, Output};
 use crate::plan::Span;
+use autotune_graph::{Node, NodeId, Output};
 use description::{Data, Described};
 use driver::{Distances, HEADER_BYTES, Job};
 use elf::Elf;

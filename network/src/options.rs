@@ -13,8 +13,8 @@ use crate::choose::{Choice, Choose};
 use crate::conversion::{self, Form};
 use crate::cut::{Cut, Step, Value, ValueId, Work};
 use crate::error::CompileError;
-use crate::graph::{Graph, NodeId};
 use crate::layouts::{Conversions, Layouts, Sum, Wish, Wishes, blocked};
+use autotune_graph::{Graph, NodeId};
 
 /// How far times of kernels by themselves are off within networks, about: what else a plan does may
 /// gain this share of its time.

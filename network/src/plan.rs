@@ -15,9 +15,9 @@ use crate::choose::{Choice, Choose};
 use crate::conversion::{self, Form};
 use crate::cut::{Cut, Step, Strided, Value, ValueId, Work};
 use crate::error::CompileError;
-use crate::graph::{Graph, NodeId};
 use crate::layouts::Layouts;
 use crate::options::Options;
+use autotune_graph::{Graph, NodeId};
 
 /// Memory for a tensor, or for several that lie in one.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,7 +7,7 @@ use autotune_schedules::UnfitError;
 use autotune_workloads::Workload;
 
 use crate::cut::{Cut, Work};
-use crate::graph::Graph;
+use autotune_graph::Graph;
 
 /// A step of a network and its schedule on a target.
 #[derive(Clone, Debug)]

@@ -15,11 +15,11 @@ use crate::choose::{Choice, Schedules};
 use crate::compiled::{Compiled, Workspace};
 use crate::cut::Cut;
 use crate::error::{CompileError, RunError};
-use crate::graph::Graph;
 use crate::options::Options;
 use crate::quantile::quantile;
-use crate::tensor::Tensor;
 use crate::turns::{WARM_UP, time_in_turns};
+use autotune_graph::Graph;
+use autotune_graph::Tensor;
 
 mod alike;
 mod keep;

@@ -1,4 +1,4 @@
-//! Elements that lie apart: their distances, and copies of them.
+//! Copies of elements that lie apart.
 
 use std::ops::Range;
 use std::ptr;
@@ -17,22 +17,6 @@ pub struct Strided {
     pub read: Vec<isize>,
     /// Distances of neighbours that are written.
     pub write: Vec<usize>,
-}
-
-/// Distance of neighbours along each axis of a row-major tensor.
-pub(crate) fn strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1usize; shape.len()];
-    for axis in (1..shape.len()).rev() {
-        // An empty tensor may have extents whose product is no number.
-        strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
-    }
-    strides
-}
-
-/// Those of a tensor that is broadcast to a shape, along the axes of that.
-pub(crate) fn broadcast_strides(shape: &[usize], to: &[usize]) -> Vec<usize> {
-    let own = shape.iter().zip(strides(shape)).map(|(&extent, stride)| if extent == 1 { 0 } else { stride });
-    std::iter::repeat_n(0, to.len() - shape.len()).chain(own).collect()
 }
 
 /// Elements of a copy for which one thread is enough.
@@ -178,6 +162,7 @@ mod tests {
 
     use super::*;
     use crate::testing::cases::for_cases;
+    use autotune_graph::strides;
 
     /// Slices, forwards and backwards, and transpositions of small and large tensors, done in
     /// parts, against element by element.

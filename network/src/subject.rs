@@ -8,11 +8,11 @@ use autotune_workloads::{Workload, WorkloadError, operators};
 use thiserror::Error;
 
 use crate::cut::{Cut, Work};
-use crate::error::GraphError;
-use crate::graph::Graph;
-use crate::onnx::{self, ImportError, ImportOptions};
-use crate::rewrite::rewrite;
-use crate::zoo::{self, UnknownNetwork, ZooError};
+use autotune_graph::Graph;
+use autotune_graph::GraphError;
+use autotune_graph::onnx::{self, ImportError, ImportOptions};
+use autotune_graph::rewrite::rewrite;
+use autotune_graph::zoo::{self, UnknownNetwork, ZooError};
 
 /// A network that comes with the library, by its name, one in an ONNX file, or a workload.
 #[derive(Clone, Debug, PartialEq)]

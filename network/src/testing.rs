@@ -12,14 +12,14 @@ use autotune_ir::{DType, Target};
 use autotune_schedules::ScheduleSpace;
 use rand::{Rng, RngExt};
 
-use crate::builder::{Builder, Conv, Seeded};
 use crate::compiled::Compiled;
 use crate::cut::{Cut, Work};
 use crate::error::CompileError;
-use crate::graph::{Graph, NodeId};
-use crate::op::Op;
-use crate::operators::{Concat, Expand, Range, Slice, Sliding};
-use crate::tensor::Tensor;
+use autotune_graph::Tensor;
+use autotune_graph::op::Op;
+use autotune_graph::operators::{Concat, Expand, Range, Slice, Sliding};
+use autotune_graph::{Builder, Conv, Seeded};
+use autotune_graph::{Graph, NodeId};
 
 /// A few layers on images of 16 channels or 32: convolutions of which some compute the same,
 /// products of two tensors, parts side by side. Some are outputs.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::compiled::Workspace;
 use crate::device::NetworkDevice;
 use crate::error::RunError;
-use crate::tensor::Tensor;
+use autotune_graph::Tensor;
 
 /// Runs of each network before those that count; not more than count.
 pub(crate) const WARM_UP: usize = 3;

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::Target;
 use autotune_ir::program::UnaryOp;
 use autotune_network::operators::{
@@ -13,8 +11,9 @@ use autotune_network::operators::{
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{Compiled, DType, Graph, NodeId, StepError, Tensor};
 use autotune_workloads::{PoolKind, ReduceOp};
-use common::graphs::{Net, brought, ops};
-use common::rng;
+
+use crate::common::graphs::{Net, brought, ops};
+use crate::common::rng;
 
 /// Fails unless a graph, rewritten, is right by both walks; gives what it computes.
 fn assert_right(graph: &Graph, inputs: &[Tensor], what: &str) -> Vec<Tensor> {

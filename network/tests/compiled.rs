@@ -2,18 +2,17 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::operators::{self, Binary, Concat, ConvTranspose, Expand, Gather, MatMul, Reduce, Sliding};
 use autotune_network::{Builder, Compiled, Conv, DType, Fill, Graph, NodeId, Op, Seeded, Tensor, rewrite, zoo};
 use autotune_schedules::{Portfolio, winograd};
 use autotune_workloads::{Activation, ReduceOp};
-use common::cases::for_cases;
-use common::graphs::{Net, brought};
-use common::random_graphs::random_graph;
-use common::rng;
+
+use crate::common::cases::for_cases;
+use crate::common::graphs::{Net, brought};
+use crate::common::random_graphs::random_graph;
+use crate::common::rng;
 
 /// Largest difference from the reference, by the largest element: what Winograd's transforms and
 /// sums in another order may leave.

@@ -3,8 +3,6 @@
 //! that a failure.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::Target;
 use autotune_network::operators::Sliding;
 use autotune_network::rewrite::rewrite_traced;
@@ -12,7 +10,7 @@ use autotune_network::{Builder, CompileError, Compiled, Conv, Fill, Graph, Seede
 use autotune_runtime::{OpenClDevice, opencl};
 use autotune_workloads::PoolKind;
 
-use common::{numbers, rng};
+use crate::common::{numbers, rng};
 
 /// This machine's OpenCL device.
 fn target() -> Option<Target> {

@@ -3,9 +3,6 @@
 
 #![allow(unreachable_pub, clippy::unwrap_used)]
 
-#[path = "onnx/build.rs"]
-mod build;
-
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::onnx::{
@@ -15,8 +12,9 @@ use autotune_network::op::{Anchor, Facts, NodeView, Part, shapes_of};
 use autotune_network::operators::{Binary, Map};
 use autotune_network::{Compiled, Constant, DType, Graph, OpError, Operator, Tensor, rewrite};
 use autotune_workloads::{Activation, Function, Pointwise, PointwiseOp, Workload};
-use build::{Model, f32s};
 use rten_onnx::onnx::OperatorSetIdProto;
+
+use crate::build::{Model, f32s};
 
 /// `x` from 0 to a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,7 +74,7 @@ fn model(domain: &str) -> Model {
     let mut model = Model::new(13)
         .input("x", &[2, 3])
         .node("Abs", "x", "a", vec![])
-        .node("Ramp", "a", "y", vec![build::float("most", 1.5)])
+        .node("Ramp", "a", "y", vec![crate::build::float("most", 1.5)])
         .output("y");
     model.graph().node[1].domain = Some(domain.into());
     let own = OperatorSetIdProto { domain: Some("com.example".into()), version: Some(1) };
@@ -138,6 +136,6 @@ fn an_operator_without_a_workload_runs_as_its_parts() {
 
     let numbers = f32s(&[4], &[-1.0, 0.0, 0.5, 3.0]);
     let (found, wanted) = (run(&graph, &numbers), graph.evaluate(std::slice::from_ref(&numbers)).unwrap().remove(0));
-    assert_eq!(build::difference(&found, &wanted, 1e-6, 0.0), None);
+    assert_eq!(crate::build::difference(&found, &wanted, 1e-6, 0.0), None);
     assert!(onnx::write(&graph).unwrap_err().to_string().contains("AboveOne"));
 }

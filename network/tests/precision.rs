@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
@@ -14,10 +12,11 @@ use autotune_network::operators::{Conv, Sliding};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{Compiled, DType, Decided, Graph, NodeId, Precision, StepError, decide, rewrite, tasks, zoo};
 use autotune_workloads::{Types, Workload};
-use common::cases::for_cases;
-use common::graphs::{Net, brought};
-use common::random_graphs::random_graph;
-use common::rng;
+
+use crate::common::cases::for_cases;
+use crate::common::graphs::{Net, brought};
+use crate::common::random_graphs::random_graph;
+use crate::common::rng;
 
 /// The workloads of a graph's steps.
 fn workloads(graph: &Graph) -> Vec<Workload> {

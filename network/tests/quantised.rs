@@ -2,17 +2,16 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::operators::{Binary, Conv, Dequantize, Map, MatMul, Quantize, Sliding, Transpose};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{Checked, Compiled, DType, Graph, NodeId, Precision, Tensor, dequantised, rewrite};
 use autotune_workloads::{Activation, Function, Workload};
-use common::cases::for_cases;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
+
+use crate::common::cases::for_cases;
 
 const BYTES: [DType; 2] = [DType::U8, DType::I8];
 

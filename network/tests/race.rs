@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +13,10 @@ use autotune_network::operators::Sliding;
 use autotune_network::{Builder, Compiled, Conv, Graph, RaceError, Seeded, race, tasks};
 use autotune_schedules::{Config, ScheduleSpace};
 use autotune_workloads::{Activation, Workload};
-use common::graphs::brought;
-use common::rng;
 use rand::seq::IndexedRandom;
+
+use crate::common::graphs::brought;
+use crate::common::rng;
 
 /// Time enough for every comparison.
 const LIMIT: Duration = Duration::from_secs(30);

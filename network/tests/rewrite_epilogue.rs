@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_network::cut::{Cut, Work};
 use autotune_network::operators::{Binary, Conv, ConvTranspose, MatMul, Reshape, Resize, Sliding, Transpose};
 use autotune_network::{Graph, NodeId, rewrite};
 use autotune_workloads::{Coordinates, Rounding, Sampling};
-use common::graphs::{Net, assert_same, ops};
+
+use crate::common::graphs::{Net, assert_same, ops};
 
 fn rewritten(net: &Net, seed: u64) -> Graph {
     let rewritten = rewrite(&net.graph).unwrap();

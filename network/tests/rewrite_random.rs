@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use autotune_network::cut::{Cut, Work};
 use autotune_network::operators::{Conv, Pool};
 use autotune_network::{Graph, Input, rewrite};
-use common::cases::{cases, for_cases_in_parallel};
-use common::graphs::{assert_same, assert_same_by, ops};
-use common::random_graphs::random_graph;
+
+use crate::common::cases::{cases, for_cases_in_parallel};
+use crate::common::graphs::{assert_same, assert_same_by, ops};
+use crate::common::random_graphs::random_graph;
 
 #[test]
 fn by_all_rules() {

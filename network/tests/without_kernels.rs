@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::operators::{
@@ -13,9 +11,10 @@ use autotune_network::operators::{
 };
 use autotune_network::{Compiled, DType, Graph, Library, NodeId, Op, Tensor, rewrite};
 use autotune_workloads::{Coordinates, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
-use common::graphs::{Net, assert_same, assert_same_on, brought};
-use common::{any, assert_near, rng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::graphs::{Net, assert_same, assert_same_on, brought};
+use crate::common::{any, assert_near, rng};
 
 /// Fails unless a graph has kernels only, which compute what it does, and becomes a library where
 /// that can be.

@@ -69,10 +69,10 @@ mod tests {
     use crate::compiled::Compiled;
     use crate::cut::{Cut, Work};
     use crate::error::CompileError;
-    use crate::operators::{CumSum, MatMul};
     use crate::plan::{Content, given};
     use crate::testing::{compiled_as, moves, numbers};
     use crate::{Graph, Tensor};
+    use autotune_graph::operators::{CumSum, MatMul};
 
     #[test]
     fn numbers_come_back_as_their_type_has_them() {

@@ -13,8 +13,8 @@ use rayon::prelude::*;
 use crate::constants::{Given, constants, laid, release};
 use crate::device::Runs;
 use crate::error::CompileError;
-use crate::graph::{Graph, NodeId};
 use crate::plan::{Action, Content, Doing, Operand, Plan, Slot, given};
+use autotune_graph::{Graph, NodeId};
 
 /// How a kernel has a constant that it reads in runs, packed or not.
 const READ_IN_RUNS: Binding = Binding::Constant { read_in_runs: true };
@@ -271,10 +271,10 @@ mod tests {
 
     use super::*;
     use crate::Checked;
-    use crate::builder::{Builder, Fill, Seeded};
     use crate::compiled::Compiled;
     use crate::cut::{Cut, Work};
-    use crate::rewrite::rewrite_traced;
+    use autotune_graph::rewrite::rewrite_traced;
+    use autotune_graph::{Builder, Fill, Seeded};
 
     const SIZE: usize = 128;
 

@@ -125,8 +125,8 @@ impl Drop for Bound<'_> {
 mod tests {
     use autotune_ir::Target;
 
-    use crate::operators::{Binary, Concat, MatMul};
     use crate::{Builder, Compiled, DType, Graph, Seeded};
+    use autotune_graph::operators::{Binary, Concat, MatMul};
 
     #[test]
     fn large_inputs_of_kernels_alone_are_not_copied() {

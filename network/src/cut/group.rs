@@ -3,13 +3,13 @@
 use autotune_ir::DType;
 use autotune_workloads::{Activation, Channels, Epilogue, Function, Pointwise, Types, Workload};
 
-use crate::graph::{Graph, Node, NodeId};
-use crate::memory::is_of_bytes;
-use crate::op::{Anchor, Read};
-use crate::operators::binary::Binary;
-use crate::operators::map::Map;
-use crate::operators::prelu::Prelu;
-use crate::operators::{Cast, Rescale, Saturate};
+use autotune_graph::is_of_bytes;
+use autotune_graph::op::Anchor;
+use autotune_graph::operators::Binary;
+use autotune_graph::operators::Map;
+use autotune_graph::operators::Prelu;
+use autotune_graph::operators::{Cast, Rescale, Saturate};
+use autotune_graph::{Graph, Node, NodeId};
 
 /// A node with a workload, and those behind it that are its epilogue.
 pub(super) struct Group {
@@ -103,7 +103,7 @@ impl Groups {
 
 impl Group {
     fn of(graph: &Graph, id: NodeId) -> Option<Self> {
-        let (anchor, read) = anchor(graph, id)?;
+        let (anchor, read) = graph.anchor(id)?;
         let Anchor { workload, channel, takes_sums, .. } = anchor;
         // What the workload has of an epilogue is behind its own operands.
         let Epilogue { scale, bias, .. } = workload.epilogue();
@@ -299,26 +299,6 @@ impl Group {
         let parts = [self.scale, self.bias, residual, self.slope, self.post_scale, self.post_bias];
         self.read[..own].iter().copied().chain(parts.into_iter().flatten()).collect()
     }
-}
-
-/// The workload of a node, if there is one, and what it reads; its weights are constant if they are
-/// in the graph.
-pub(super) fn anchor(graph: &Graph, id: NodeId) -> Option<(Anchor, Vec<NodeId>)> {
-    let node = graph.node(id);
-    let anchor = node.op.workload(&graph.view(id))?;
-    let read = |read: &Read| match *read {
-        Read::Operand(operand) => node.operands[operand],
-        Read::Behind(operand) => graph.node(node.operands[operand]).operands[0],
-    };
-    let operands: Vec<NodeId> = anchor.reads.iter().map(read).collect();
-
-    let weights = anchor.workload.weights();
-    if weights.is_empty() {
-        return Some((anchor, operands));
-    }
-    let is_constant = weights.iter().all(|&number| graph.constant_of(operands[number]).is_some());
-    let workload = anchor.workload.with_constant_weights(is_constant).ok()?;
-    Some((Anchor { workload, ..anchor }, operands))
 }
 
 /// A copy of `[n, c, ..]` whose epilogue has a scale and a bias for each channel.

@@ -9,7 +9,7 @@ use autotune_schedules::winograd::conv::Conv;
 use autotune_workloads::{Epilogue, Types, Workload};
 
 use super::{Cut, Step, ValueId, Work};
-use crate::graph::Graph;
+use autotune_graph::Graph;
 
 /// Share of its products that minimal filtering may leave of a convolution to be faster in f32 than
 /// all of them two at a time.

@@ -13,8 +13,8 @@ use object::Endianness;
 use object::elf::{self, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, Sym};
 
-use crate::compiled;
-use crate::loaded::Loaded;
+use super::compiled;
+use super::loaded::Loaded;
 
 /// Says that a test cannot run here; a failure if `AUTOTUNE_REQUIRE` lists the tool.
 fn missing(tool: &str) {

@@ -9,8 +9,8 @@ use autotune_network::onnx::{self, ImportOptions};
 use autotune_network::{Compiled, DType, Graph, Tensor, dequantised, rewrite};
 use rten_onnx::onnx::{DataType, TensorProto};
 
+use super::conformance::{entries, folder, numbered};
 use crate::build::{Model, f32s, i64s, int, node, raw};
-use crate::conformance::{entries, folder, numbered};
 
 /// Part of the largest output by which whole networks may differ from ONNX Runtime: values in the
 /// middle between two steps are rounded to either, and what is behind moves with them.

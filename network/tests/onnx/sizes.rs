@@ -96,7 +96,7 @@ fn transposed_convolutions_of_stride_1_are_convolutions() {
     let attributes = vec![int("group", 2), ints("dilations", &[2, 1]), ints("pads", &[1, 0, 0, 2])];
     let model = Model::new(11).input("x", &[1, 4, 5, 6]).constant("w", &weights);
     let model = model.node("ConvTranspose", "x w", "y", attributes).output("y");
-    let [reference, kernels] = crate::special::both(&model, std::slice::from_ref(&x), "ConvTranspose");
+    let [reference, kernels] = super::special::both(&model, std::slice::from_ref(&x), "ConvTranspose");
     assert_eq!(reference.shape(), [1, 6, 6, 6]);
     assert_eq!(reference, kernels);
 }

@@ -4,8 +4,8 @@
 use autotune_network::Tensor;
 use rten_onnx::onnx::AttributeProto;
 
+use super::special::{assert_near, both};
 use crate::build::{Model, f32s, float, int, ints, word};
-use crate::special::{assert_near, both};
 
 /// Longer than a vector, and no multiple of one.
 const LENGTH: usize = 37;

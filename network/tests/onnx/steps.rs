@@ -4,7 +4,7 @@ use autotune_network::cut::{Cut, Work};
 use autotune_network::onnx::{self, ImportOptions};
 use autotune_network::rewrite;
 
-use crate::conformance::{data, entries};
+use super::conformance::{data, entries};
 use crate::golden::assert_golden;
 
 /// Operations of a model that the interpreter computes; `None` if it is refused.

@@ -7,8 +7,8 @@ use autotune_network::onnx::{self, ImportOptions};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{CheckError, Compiled, Graph, StepError, Tensor, rewrite};
 
+use super::conformance::{data, entries, folder, numbered};
 use crate::build::difference;
-use crate::conformance::{data, entries, folder, numbered};
 
 /// Steps of a graph that are not what the reference computes, and tensors that are not what it
 /// computes of the graph before rewriting, in words; nothing if there are none.

@@ -11,10 +11,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::judge::{Allowed, Segment, difference, largest};
 use super::{Computed, StepError, range_of_bytes};
-use crate::error::EvaluateError;
-use crate::graph::{Graph, Input, NodeId};
-use crate::rewrite::Trace;
-use crate::tensor::Tensor;
+use autotune_graph::EvaluateError;
+use autotune_graph::Tensor;
+use autotune_graph::rewrite::Trace;
+use autotune_graph::{Graph, Input, NodeId};
 
 /// Units of rounding that merging constants may change a tensor by.
 const ROUNDINGS: f64 = 8.0;

@@ -13,9 +13,9 @@ use autotune_ir::DType;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{EvaluateError, OpError};
-use crate::graph::{Graph, NodeId};
-use crate::tensor::Tensor;
+use autotune_graph::Tensor;
+use autotune_graph::{EvaluateError, OpError};
+use autotune_graph::{Graph, NodeId};
 
 /// How often operands are changed at random, and how many times the largest difference that this
 /// makes of an element its error may be.

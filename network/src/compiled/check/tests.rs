@@ -11,11 +11,11 @@ use rand_chacha::ChaCha8Rng;
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::builder::{Builder, Conv, Seeded};
 use crate::compiled::{Compiled, encode};
-use crate::operators::{self, Binary, Pool, Sliding};
-use crate::rewrite::Trace;
 use crate::testing::{known, random_graph};
+use autotune_graph::operators::{self, Binary, Pool, Sliding};
+use autotune_graph::rewrite::Trace;
+use autotune_graph::{Builder, Conv, Seeded};
 
 fn target() -> Target {
     Target::detect("cpu", Some(1)).unwrap()
@@ -273,7 +273,7 @@ fn wrong_rules_are_found() {
         let pooled = graph.add("pooled", pool, &[x]).unwrap();
         graph.output("y", pooled);
         trace.push(Some(NodeId(if is_conv { 3 } else { 2 })));
-        (graph, Trace::made_up(trace))
+        (graph, Trace::new(trace))
     };
 
     for is_conv in [false, true] {

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use super::judge::Allowed;
 use super::{Checked, Computed, Workspace, imported};
 use crate::device::Runs;
-use crate::error::{CheckError, EvaluateError};
-use crate::graph::{Graph, Output};
-use crate::rewrite::Trace;
-use crate::tensor::Tensor;
+use crate::error::CheckError;
+use autotune_graph::EvaluateError;
+use autotune_graph::Tensor;
+use autotune_graph::rewrite::Trace;
+use autotune_graph::{Graph, Output};
 
 impl<D: Runs> Workspace<D> {
     /// Runs the network on tensors and compares what every step computes with the reference, then
     /// with what the reference makes of the graph that it was
-    /// [rewritten](crate::rewrite::rewrite_traced) from; all tensors are in memory meanwhile.
+    /// [rewritten](autotune_graph::rewrite::rewrite_traced) from; all tensors are in memory meanwhile.
     pub fn check(&mut self, inputs: &[Tensor], imported: &Graph, trace: &Trace) -> Result<Checked, CheckError> {
         let network = Arc::clone(&self.network);
         let (graph, plan) = (&network.graph, &network.plan);

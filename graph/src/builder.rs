@@ -1,0 +1,282 @@
+//! Networks, layer by layer.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops;
+
+use autotune_ir::DType;
+use autotune_workloads::{Activation, Function, PoolKind, ReduceOp};
+
+use crate::error::{GraphError, OpError};
+use crate::graph::{Graph, NodeId};
+use crate::op::Op;
+use crate::operators::{
+    Binary, Concat, Gather, Map, MatMul, Pool, Range, Reduce, Reshape, Slice, Sliding, Softmax, Transpose,
+};
+use crate::tensor::Tensor;
+
+mod layers;
+mod weights;
+
+pub use layers::Conv;
+pub use weights::{Fill, Seeded, Weights};
+
+/// Builds a [`Graph`] by what its tensors are made of. What goes wrong is told once, by
+/// [`Builder::finish`].
+///
+/// ```
+/// use autotune_graph::operators::Sliding;
+/// use autotune_graph::{Builder, Conv, Seeded};
+///
+/// let net = Builder::new("small", Seeded { seed: 1 });
+/// let image = net.input("image", &[1, 3, 32, 32]);
+/// let x = image.conv("conv1", Conv::new(16, Sliding::new(3).pad(1))).batch_norm("bn1").relu();
+/// let y = x.conv("conv2", Conv::new(16, Sliding::new(3).pad(1))).batch_norm("bn2");
+/// net.output("logits", (x + y).relu().global_average_pool().linear("fc", 10));
+/// let graph = net.finish()?;
+/// assert_eq!(graph.node(graph.outputs()[0].node).shape, [1, 10]);
+/// # Ok::<(), autotune_graph::GraphError>(())
+/// ```
+pub struct Builder {
+    state: RefCell<State>,
+}
+
+struct State {
+    graph: Graph,
+    weights: Box<dyn Weights>,
+    failed: Option<GraphError>,
+}
+
+/// A tensor of the network that a [`Builder`] builds.
+#[derive(Clone, Copy)]
+pub struct Value<'b> {
+    builder: &'b Builder,
+    id: NodeId,
+}
+
+impl Builder {
+    /// A network without layers, whose weights come from there.
+    pub fn new(name: &str, weights: impl Weights + 'static) -> Self {
+        let state = State { graph: Graph::new(name), weights: Box::new(weights), failed: None };
+        Self { state: RefCell::new(state) }
+    }
+
+    /// A tensor of floating-point numbers that the caller brings; images are `[n, c, h, w]`.
+    pub fn input(&self, name: &str, shape: &[usize]) -> Value<'_> {
+        self.input_of(name, DType::F32, shape)
+    }
+
+    /// A tensor of any type that the caller brings.
+    pub fn input_of(&self, name: &str, dtype: DType, shape: &[usize]) -> Value<'_> {
+        self.add(|state| state.graph.input(name, dtype, shape))
+    }
+
+    /// A tensor that is the same in all runs.
+    pub fn constant(&self, name: &str, tensor: Tensor) -> Value<'_> {
+        self.add(|state| Ok(state.graph.constant(name, tensor)))
+    }
+
+    /// A weight, as the builder's [`Weights`] have it.
+    pub fn weight(&self, name: &str, shape: &[usize], fill: Fill) -> Value<'_> {
+        self.add(|State { graph, weights, .. }| {
+            let tensor = weights.tensor(name, shape, fill);
+            let fits = |tensor: &Tensor| tensor.shape() == shape && tensor.dtype() == DType::F32;
+            let tensor = tensor.and_then(|tensor| match fits(&tensor) {
+                true => Ok(tensor),
+                false => {
+                    let found = (tensor.dtype(), tensor.shape());
+                    Err(OpError::Unfit(format!("a weight of {} {:?}, where f32 {shape:?} is wanted", found.0, found.1)))
+                }
+            });
+            let failed = |source| GraphError { node: name.into(), op: "Constant", source };
+            Ok(graph.constant(name, tensor.map_err(failed)?))
+        })
+    }
+
+    /// A tensor as one that the network gives to its caller.
+    pub fn output(&self, name: &str, value: Value<'_>) {
+        let value = self.own(value);
+        let mut state = self.state.borrow_mut();
+        if state.failed.is_none() {
+            state.graph.output(name, value.id);
+        }
+    }
+
+    /// The network, or the first layer that makes no sense.
+    pub fn finish(self) -> Result<Graph, GraphError> {
+        let State { graph, failed, .. } = self.state.into_inner();
+        failed.map_or(Ok(graph), Err)
+    }
+
+    /// A node that is added unless something failed before.
+    fn add(&self, make: impl FnOnce(&mut State) -> Result<NodeId, GraphError>) -> Value<'_> {
+        let mut state = self.state.borrow_mut();
+        let id = match state.failed {
+            Some(_) => NodeId(0),
+            None => make(&mut state).unwrap_or_else(|error| {
+                state.failed = Some(error);
+                NodeId(0)
+            }),
+        };
+        Value { builder: self, id }
+    }
+
+    /// The value, if it is of this builder.
+    fn own(&self, value: Value<'_>) -> Value<'_> {
+        match std::ptr::eq(self, value.builder) {
+            true => Value { builder: self, id: value.id },
+            false => self.failed(value.name(), "Input", OpError::Unfit("it is of another builder".into())),
+        }
+    }
+
+    fn failed(&self, node: String, op: &'static str, source: OpError) -> Value<'_> {
+        self.add(|_| Err(GraphError { node, op, source }))
+    }
+}
+
+impl<'b> Value<'b> {
+    /// Extents, outermost first; none once something failed.
+    pub fn shape(self) -> Vec<usize> {
+        let state = self.builder.state.borrow();
+        if state.failed.is_some() { Vec::new() } else { state.graph.node(self.id).shape.clone() }
+    }
+
+    /// What an operation makes of this tensor and others; the node is called after the operation
+    /// and its number.
+    pub fn op(self, op: impl Into<Op>, others: &[Value<'_>]) -> Value<'b> {
+        let (op, number) = (op.into(), self.builder.state.borrow().graph.nodes().len());
+        self.named(&format!("{}_{number}", op.name()), op, others)
+    }
+
+    /// What an operation makes of this tensor and others.
+    pub fn named(self, name: &str, op: impl Into<Op>, others: &[Value<'_>]) -> Value<'b> {
+        let others = others.iter().map(|&other| self.builder.own(other).id);
+        let operands: Vec<NodeId> = [self.id].into_iter().chain(others).collect();
+        self.builder.add(|state| state.graph.add(name, op, &operands))
+    }
+
+    /// A function of every element.
+    pub fn map(self, function: Function) -> Value<'b> {
+        self.op(Map(function), &[])
+    }
+
+    /// An activation of every element.
+    pub fn activation(self, activation: Activation) -> Value<'b> {
+        self.map(Function::Activation(activation))
+    }
+
+    /// `max(x, 0)`.
+    pub fn relu(self) -> Value<'b> {
+        self.activation(Activation::Relu)
+    }
+
+    /// `min(max(x, lo), hi)`.
+    pub fn clip(self, lo: f32, hi: f32) -> Value<'b> {
+        match Activation::new("clip", &[lo, hi]) {
+            Ok(clip) => self.activation(clip),
+            Err(expected) => {
+                let reason = format!("clip of {lo} and {hi}, expected {expected}");
+                self.builder.failed(self.name(), "Map", OpError::Unfit(reason))
+            }
+        }
+    }
+
+    /// An operation on two tensors, broadcast to each other as in NumPy.
+    pub fn binary(self, op: Binary, other: Value<'_>) -> Value<'b> {
+        self.op(op, &[other])
+    }
+
+    /// Product of the last two axes; those before are broadcast.
+    pub fn matmul(self, other: Value<'_>) -> Value<'b> {
+        self.op(MatMul, &[other])
+    }
+
+    /// Of every window of an image, the same along all spatial axes, one element.
+    pub fn pool(self, kind: PoolKind, window: Sliding) -> Value<'b> {
+        let window = vec![window; self.shape().len().saturating_sub(2)];
+        self.op(Pool { window, ceil: false, kind }, &[])
+    }
+
+    /// The mean of every channel of an image: `[n, c]`.
+    pub fn global_average_pool(self) -> Value<'b> {
+        let axes = (2..self.shape().len()).collect();
+        self.op(Reduce { op: ReduceOp::Mean, axes, keep_axes: false }, &[])
+    }
+
+    /// `exp(x) / sum(exp(x))` along the last axis.
+    pub fn softmax(self) -> Value<'b> {
+        let axis = self.shape().len().saturating_sub(1);
+        self.op(Softmax { axis, log: false }, &[])
+    }
+
+    /// Tensors behind this one along an axis.
+    pub fn concat(self, others: &[Value<'_>], axis: usize) -> Value<'b> {
+        self.op(Concat { axis }, others)
+    }
+
+    /// The same elements in another shape.
+    pub fn reshape(self, shape: &[usize]) -> Value<'b> {
+        self.op(Reshape(shape.to_vec()), &[])
+    }
+
+    /// All elements but those of different `n` in one row: `[n, ..]`.
+    pub fn flatten(self) -> Value<'b> {
+        let shape = self.shape();
+        let (rows, inner) = shape.split_at(shape.len().min(1));
+        self.reshape(&[rows, &[inner.iter().product()]].concat())
+    }
+
+    /// Axis `i` of the result is axis `perm[i]` of the tensor.
+    pub fn transpose(self, perm: &[usize]) -> Value<'b> {
+        self.op(Transpose(perm.to_vec()), &[])
+    }
+
+    /// Elements `range` along an axis.
+    pub fn slice(self, axis: usize, range: ops::Range<usize>) -> Value<'b> {
+        let of_axis = |(own, count): (usize, usize)| match own == axis {
+            true => Range { start: range.start, step: 1, count: range.len() },
+            false => Range { start: 0, step: 1, count },
+        };
+        let ranges = self.shape().into_iter().enumerate().map(of_axis).collect();
+        self.op(Slice(ranges), &[])
+    }
+
+    /// Slices along the first axis, by their numbers.
+    pub fn gather(self, numbers: Value<'_>) -> Value<'b> {
+        self.op(Gather { axis: 0 }, &[numbers])
+    }
+
+    fn name(self) -> String {
+        let state = self.builder.state.borrow();
+        if state.failed.is_some() { String::new() } else { state.graph.node(self.id).name.clone() }
+    }
+}
+
+impl<'b> ops::Add<Value<'_>> for Value<'b> {
+    type Output = Value<'b>;
+
+    fn add(self, other: Value<'_>) -> Value<'b> {
+        self.binary(Binary::Add, other)
+    }
+}
+
+impl<'b> ops::Mul<Value<'_>> for Value<'b> {
+    type Output = Value<'b>;
+
+    fn mul(self, other: Value<'_>) -> Value<'b> {
+        self.binary(Binary::Mul, other)
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.borrow();
+        f.debug_struct("Builder").field("graph", &state.graph.name()).field("failed", &state.failed).finish()
+    }
+}
+
+impl fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Value({})", self.name())
+    }
+}

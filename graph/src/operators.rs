@@ -1,0 +1,113 @@
+//! The operators of networks, a file each, and how they are read from ONNX files.
+
+use crate::onnx::operator::OnnxOperator;
+
+pub(crate) mod activations;
+pub(crate) mod attention;
+pub(crate) mod binary;
+pub(crate) mod cast;
+pub(crate) mod choose;
+pub(crate) mod concat;
+mod contract;
+pub(crate) mod conv;
+pub(crate) mod conv_transpose;
+pub(crate) mod cumsum;
+pub(crate) mod expand;
+pub(crate) mod gather;
+pub(crate) mod group_norm;
+pub(crate) mod integers;
+mod known;
+pub(crate) mod layer_norm;
+pub(crate) mod local_response_norm;
+pub(crate) mod map;
+pub(crate) mod matmul;
+mod normalise;
+pub(crate) mod not;
+pub(crate) mod pad;
+mod pointwise;
+pub(crate) mod pool;
+pub(crate) mod prelu;
+pub mod prelude;
+mod qlinear;
+pub(crate) mod quantise;
+mod recurrent;
+pub(crate) mod reduce;
+pub(crate) mod reshape;
+pub(crate) mod resize;
+pub(crate) mod scaled;
+pub(crate) mod slice;
+pub(crate) mod softmax;
+pub(crate) mod transpose;
+pub(crate) mod window;
+
+pub use attention::Attention;
+pub use binary::Binary;
+pub use cast::Cast;
+pub use choose::Where;
+pub use concat::Concat;
+pub use conv::Conv;
+pub use conv_transpose::ConvTranspose;
+pub use cumsum::CumSum;
+pub use expand::Expand;
+pub use gather::Gather;
+pub use group_norm::GroupNorm;
+pub use integers::{ConvInteger, MatMulInteger};
+pub use layer_norm::LayerNorm;
+pub use local_response_norm::LocalResponseNorm;
+pub use map::Map;
+pub use matmul::MatMul;
+pub use not::Not;
+pub use pad::Pad;
+pub use pointwise::rows_and_columns;
+pub use pool::Pool;
+pub use prelu::Prelu;
+pub use quantise::{Dequantize, Quantize, Saturate};
+pub use reduce::Reduce;
+pub use reshape::Reshape;
+pub use resize::Resize;
+pub use scaled::{Rescale, ScaledConv, ScaledMatMul, Unsigned};
+pub use slice::{Range, Slice};
+pub use softmax::Softmax;
+pub use transpose::Transpose;
+pub use window::Sliding;
+
+/// Those of this crate.
+const OWN: &[&[OnnxOperator]] = &[
+    activations::IMPORTS,
+    binary::IMPORTS,
+    cast::IMPORTS,
+    choose::IMPORTS,
+    concat::IMPORTS,
+    conv::IMPORTS,
+    conv_transpose::IMPORTS,
+    cumsum::IMPORTS,
+    expand::IMPORTS,
+    gather::IMPORTS,
+    group_norm::IMPORTS,
+    integers::IMPORTS,
+    known::IMPORTS,
+    layer_norm::IMPORTS,
+    local_response_norm::IMPORTS,
+    map::IMPORTS,
+    matmul::IMPORTS,
+    normalise::IMPORTS,
+    not::IMPORTS,
+    pad::IMPORTS,
+    pool::IMPORTS,
+    prelu::IMPORTS,
+    qlinear::IMPORTS,
+    quantise::IMPORTS,
+    recurrent::IMPORTS,
+    reduce::IMPORTS,
+    reshape::IMPORTS,
+    resize::IMPORTS,
+    slice::IMPORTS,
+    softmax::IMPORTS,
+    transpose::IMPORTS,
+];
+
+/// How an operator of some domain and name is read: by one of `others`, else by ours.
+pub(crate) fn find<'a>(others: &[&'a OnnxOperator], domain: &str, name: &str) -> Option<&'a OnnxOperator> {
+    let own = || OWN.iter().copied().flatten().find(|own| own.is(domain, name));
+    others.iter().copied().find(|other| other.is(domain, name)).or_else(own)
+}

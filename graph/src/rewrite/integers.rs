@@ -1,0 +1,475 @@
+//! Sums of products of quantised tensors as integers, with what is done to them in one kernel.
+//!
+//! Zero points cost nothing where sums are made: of data they are a part of the bias, by the sums
+//! of the weights of each channel, and weights are brought to zero points of 0 ahead of time.
+
+use autotune_ir::DType;
+use autotune_workloads::{Activation, Function};
+
+use super::new_graph::Made;
+use super::quantised::{
+    dequantised, is_of_one, moves, number, of_each, product_of_integers as integers_as_numbers, quantised,
+};
+use super::rule::Rule;
+use super::site::{Rewritten, Site};
+use crate::error::GraphError;
+use crate::graph::NodeId;
+use crate::operators::{
+    Binary, Cast, Concat, Conv, Dequantize, Map, MatMul, Quantize, Rescale, Reshape, Saturate, ScaledConv,
+    ScaledMatMul, Sliding, Transpose, Unsigned,
+};
+use crate::tensor::Tensor;
+
+/// Rules that make sums of products of dequantised tensors sums of integers.
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "unsigned_data",
+        before: "Dequantize(x) of data of i8",
+        after: "Dequantize(Unsigned(x)) with a zero point that is 128 more",
+        apply: unsigned_data,
+    },
+    Rule {
+        name: "unsigned_before",
+        before: "Unsigned(Quantize(x)), Unsigned of what moves elements",
+        after: "Quantize(x) to u8, what moves elements of Unsigned(x)",
+        apply: unsigned_before,
+    },
+    Rule {
+        name: "transposed_constant",
+        before: "Transpose(Dequantize(c))",
+        after: "Dequantize(Transpose(c))",
+        apply: transposed_constant,
+    },
+    Rule {
+        name: "dequantised_behind_movement",
+        before: "Reshape, Transpose, Slice, Expand, Concat or largest of windows of Dequantize(x) by one scale",
+        after: "Dequantize of the same of x",
+        apply: dequantised_behind,
+    },
+    Rule {
+        name: "quantised_before_concat",
+        before: "Quantize(Concat(x, y)) by one scale",
+        after: "Concat(Quantize(x), Quantize(y))",
+        apply: quantised_before_concat,
+    },
+    Rule { name: "quantised_again", before: "Quantize(Dequantize(x)) by the same scale", after: "x", apply: again },
+    Rule {
+        name: "conv_of_integers",
+        before: "Conv(Dequantize(x), Dequantize(w), b), w and b constants",
+        after: "sums of x and w, padded with the zero point, times a scale plus a bias by channel",
+        apply: conv_of_integers,
+    },
+    Rule {
+        name: "product_of_integers",
+        before: "MatMul(Dequantize(x), Dequantize(w)), w a constant matrix",
+        after: "sums of x and w, times a scale plus a bias by column",
+        apply: product_of_integers,
+    },
+    Rule {
+        name: "product_by_zero_point",
+        before: "MatMulInteger(x, w) as numbers, w a constant matrix",
+        after: "sums of x and w plus a bias by column",
+        apply: product_by_zero_point,
+    },
+    Rule {
+        name: "scale_behind_sums",
+        before: "sums of integers, times c",
+        after: "the same with scale and bias times c",
+        apply: scale_behind_sums,
+    },
+    Rule {
+        name: "shift_behind_sums",
+        before: "sums of integers, plus c by channel",
+        after: "the same with bias plus c",
+        apply: shift_behind_sums,
+    },
+    Rule {
+        name: "sum_of_quantised",
+        before: "Quantize of Dequantize(x) + Dequantize(y), or of relu or clip of that",
+        after: "(x * c + y as it is plus a number), rounded behind another scale",
+        apply: sum_of_quantised,
+    },
+    Rule {
+        name: "rounded_sums",
+        before: "Quantize of sums of integers, or of relu or clip of these",
+        after: "the same with scale and bias of the result, rounded",
+        apply: rounded_sums,
+    },
+];
+
+/// Integer weights with a zero point of 0: scales by channel, and the sum of each channel's
+/// weights.
+struct Weights {
+    tensor: Tensor,
+    scales: Vec<f32>,
+    sums: Vec<f64>,
+}
+
+/// Quantised tensor that a kernel reads in the place of a dequantised one.
+struct Data {
+    x: NodeId,
+    scale: f32,
+    zero: f32,
+}
+
+fn failed<T>(site: &Site, tensor: Result<T, crate::error::OpError>) -> Result<T, GraphError> {
+    tensor.map_err(|source| site.wrong(source))
+}
+
+impl Weights {
+    /// The weights of a node and their zero points along an axis, if all less these fit into i8.
+    fn of(site: &Site, weights: NodeId, zero: NodeId, axis: usize) -> Option<Self> {
+        let (integers, zeros) = (site.tensor(weights)?, site.tensor(zero)?.to_numbers());
+        let shape = integers.shape();
+        let (channels, inner) = (*shape.get(axis)?, shape[axis + 1..].iter().product::<usize>());
+        let numbers = integers.to_numbers();
+        let channel = |at: usize| at / inner % channels;
+        let zero = |at: usize| zeros[if zeros.len() == 1 { 0 } else { channel(at) }];
+        let is_known = matches!(integers, Tensor::I8(_) | Tensor::U8(_)) && [1, channels].contains(&zeros.len());
+
+        let centred: Vec<f32> = numbers.iter().enumerate().filter(|_| is_known).map(|(at, x)| x - zero(at)).collect();
+        let [least, most] = DType::I8.range();
+        let fits = |x: &f32| (least..=most).contains(&f64::from(*x));
+        if !is_known || !centred.iter().all(fits) {
+            return None;
+        }
+        let mut sums = vec![0.0; channels];
+        centred.iter().enumerate().for_each(|(at, x)| sums[channel(at)] += f64::from(*x));
+        let tensor = Tensor::of_numbers(shape, DType::I8, &centred).ok()?;
+        Some(Self { tensor, scales: vec![1.0; channels], sums })
+    }
+
+    /// The weights that a node dequantises, with scales along an axis, or one.
+    fn dequantised(site: &Site, id: NodeId, axis: usize) -> Option<Self> {
+        let (dequantize, [weights, scale, zero]) = dequantised(site, id)?;
+        let scales = site.tensor(scale)?.to_numbers();
+        if scales.len() > 1 && dequantize.axis != axis {
+            return None;
+        }
+        let mut found = Self::of(site, weights, zero, axis)?;
+        let each = |scale: &mut f32, channel: usize| *scale = scales[if scales.len() == 1 { 0 } else { channel }];
+        found.scales.iter_mut().enumerate().for_each(|(channel, scale)| each(scale, channel));
+        Some(found)
+    }
+
+    /// For each channel the scale of sums with data, and the bias that its zero point is.
+    fn scale_and_bias(&self, data: &Data) -> [Vec<f32>; 2] {
+        let scale: Vec<f64> = self.scales.iter().map(|&own| f64::from(data.scale) * f64::from(own)).collect();
+        let bias = scale.iter().zip(&self.sums).map(|(scale, sum)| (-f64::from(data.zero) * sum * scale) as f32);
+        let bias = bias.collect();
+        [scale.into_iter().map(|scale| scale as f32).collect(), bias]
+    }
+}
+
+impl Data {
+    /// The data that a node dequantises by one scale, if they are of u8.
+    fn of(site: &Site, id: NodeId) -> Option<Self> {
+        let (_, [x, scale, zero]) = dequantised(site, id)?;
+        let fits = site.of(x).dtype == DType::U8 && !site.is_constant(x);
+        fits.then_some(Self { x, scale: number(site, scale)?, zero: number(site, zero)? })
+    }
+}
+
+/// A vector as a constant.
+fn vector(site: &mut Site, numbers: Vec<f32>) -> Result<Made, GraphError> {
+    let tensor = failed(site, Tensor::f32(&[numbers.len()], numbers))?;
+    Ok(site.constant(tensor))
+}
+
+/// Returns nodes that were made, if there is a kernel for them.
+fn with_kernel(site: &Site, made: Made) -> Option<Made> {
+    site.new.graph.has_kernel(made.0).then_some(made)
+}
+
+fn unsigned_data(site: &mut Site) -> Rewritten {
+    let Some((dequantize, [x, scale, zero])) = dequantised(site, site.id) else { return Ok(None) };
+    if site.of(x).dtype != DType::I8 || site.is_constant(x) {
+        return Ok(None);
+    }
+    let [x, scale, zero] = [x, scale, zero].map(|id| site.made(id));
+    let (x, zero) = (site.add(Unsigned, &[x])?, site.add(Unsigned, &[zero])?);
+    site.add(dequantize, &[x, scale, zero]).map(Some)
+}
+
+fn unsigned_before(site: &mut Site) -> Rewritten {
+    if !site.node().op.is::<Unsigned>() {
+        return Ok(None);
+    }
+    let inner = site.operand(0);
+    if let Some((Quantize { axis, .. }, operands)) = quantised(site, inner) {
+        let [x, scale, zero] = operands.map(|id| site.made(id));
+        let zero = site.add(Unsigned, &[zero])?;
+        return site.add(Quantize { dtype: DType::U8, axis }, &[x, scale, zero]).map(Some);
+    }
+    if !moves(site, inner) {
+        return Ok(None);
+    }
+    of_each(site, inner, |site, operand| site.add(Unsigned, &[operand]))
+}
+
+fn transposed_constant(site: &mut Site) -> Rewritten {
+    let Some(Transpose(perm)) = site.node().op.of() else { return Ok(None) };
+    let Some((Dequantize { axis }, [x, scale, zero])) = dequantised(site, site.operand(0)) else { return Ok(None) };
+    if !site.is_constant(x) {
+        return Ok(None);
+    }
+    let axis = perm.iter().position(|&from| from == axis).unwrap_or(0);
+    let [x, scale, zero] = [x, scale, zero].map(|id| site.made(id));
+    let x = site.add(Transpose(perm.clone()), &[x])?;
+    site.add(Dequantize { axis }, &[x, scale, zero]).map(Some)
+}
+
+/// Elements are in the order of what they stand for.
+fn dequantised_behind(site: &mut Site) -> Rewritten {
+    let node = site.node();
+    if !moves(site, site.id) {
+        return Ok(None);
+    }
+    let parts: Option<Vec<_>> = node.operands.iter().map(|&id| dequantised(site, id)).collect();
+    let Some((parts, &(dequantize, [first, scale, zero]))) =
+        parts.as_ref().and_then(|parts| Some((parts, parts.first()?)))
+    else {
+        return Ok(None);
+    };
+    let is_alike = |(_, [x, own_scale, own_zero]): &(Dequantize, [NodeId; 3])| {
+        let is_of_type = site.of(*x).dtype == site.of(first).dtype && !site.is_constant(*x);
+        [*own_scale, *own_zero] == [scale, zero] && is_of_type
+    };
+    if !is_of_one(site, scale) || !parts.iter().all(is_alike) {
+        return Ok(None);
+    }
+    let moved: Vec<Made> = parts.iter().map(|(_, [x, ..])| site.made(*x)).collect();
+    let moved = site.add(node.op.clone(), &moved)?;
+    let operands = [moved, site.made(scale), site.made(zero)];
+    site.add(dequantize, &operands).map(Some)
+}
+
+/// Each part is rounded where it is made.
+fn quantised_before_concat(site: &mut Site) -> Rewritten {
+    let Some((quantize, [parts, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
+    let is_concat = site.of(parts).op.is::<Concat>() && site.is_single(parts);
+    if !is_concat || !is_of_one(site, scale) {
+        return Ok(None);
+    }
+    let (scale, zero) = (site.made(scale), site.made(zero));
+    of_each(site, parts, |site, operand| site.add(quantize, &[operand, scale, zero]))
+}
+
+fn again(site: &mut Site) -> Rewritten {
+    let Some((_, [x, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
+    let Some((_, [q, own_scale, own_zero])) = dequantised(site, x) else { return Ok(None) };
+    if is_of_one(site, scale) && [scale, zero] == [own_scale, own_zero] && site.fits(q) { site.is(q) } else { Ok(None) }
+}
+
+fn conv_of_integers(site: &mut Site) -> Rewritten {
+    let Some(Conv { window, groups }) = site.node().op.of() else { return Ok(None) };
+    let [x, weights] = [0, 1].map(|operand| site.operand(operand));
+    let (Some(data), Some(weights)) = (Data::of(site, x), Weights::dequantised(site, weights, 0)) else {
+        return Ok(None);
+    };
+    let [scale, mut bias] = weights.scale_and_bias(&data);
+    if let Some(&own) = site.node().operands.get(2) {
+        let Some(own) = site.tensor(own).and_then(Tensor::as_f32) else { return Ok(None) };
+        bias.iter_mut().zip(own).for_each(|(bias, own)| *bias += own);
+    }
+
+    let (mut window, groups) = (window.clone(), *groups);
+    let mut x = site.made(data.x);
+    if data.zero != 0.0 {
+        x = padded(site, x, &mut window, data.zero)?;
+    }
+    let weights = site.constant(weights.tensor);
+    let operands = [x, weights, vector(site, scale)?, vector(site, bias)?];
+    let made = site.add(ScaledConv { window, groups }, &operands)?;
+    Ok(with_kernel(site, made))
+}
+
+/// Images with the padding of windows around them, of an element that stands for zero.
+fn padded(site: &mut Site, mut x: Made, window: &mut [Sliding], zero: f32) -> Result<Made, GraphError> {
+    for (axis, Sliding { pad, .. }) in window.iter_mut().enumerate() {
+        let (axis, pads) = (axis + 2, std::mem::take(pad));
+        let mut around = Vec::new();
+        for extent in pads {
+            let mut shape = site.shape_of(x);
+            shape[axis] = extent;
+            let count = shape.iter().product();
+            let part = failed(site, Tensor::of_numbers(&shape, DType::U8, &vec![zero; count]))?;
+            around.push((extent > 0).then(|| site.constant(part)));
+        }
+        let parts: Vec<Made> = [around[0], Some(x), around[1]].into_iter().flatten().collect();
+        if parts.len() > 1 {
+            x = site.add(Concat { axis }, &parts)?;
+        }
+    }
+    Ok(x)
+}
+
+fn product_of_integers(site: &mut Site) -> Rewritten {
+    if !site.node().op.is::<MatMul>() {
+        return Ok(None);
+    }
+    let [x, weights] = [0, 1].map(|operand| site.operand(operand));
+    let columns = site.of(weights).shape.len().wrapping_sub(1);
+    let (Some(data), true) = (Data::of(site, x), columns == 1) else { return Ok(None) };
+    let Some(weights) = Weights::dequantised(site, weights, columns) else { return Ok(None) };
+    if site.of(data.x).shape.len() < 2 {
+        return Ok(None);
+    }
+    let [scale, bias] = weights.scale_and_bias(&data);
+    let (scale, bias) = (vector(site, scale)?, vector(site, bias)?);
+    scaled_product(site, data.x, weights.tensor, [scale, bias])
+}
+
+/// Adds a product with weights of zero point 0, scale and bias by column, if there is a kernel for
+/// it.
+fn scaled_product(site: &mut Site, x: NodeId, weights: Tensor, [scale, bias]: [Made; 2]) -> Rewritten {
+    let (x, weights) = (site.made(x), site.constant(weights));
+    let made = site.add(ScaledMatMul, &[x, weights, scale, bias])?;
+    Ok(with_kernel(site, made))
+}
+
+/// The zero point of data may be known in runs only.
+fn product_by_zero_point(site: &mut Site) -> Rewritten {
+    let Some([x, weights, x_zero, w_zero]) = integers_as_numbers(site) else { return Ok(None) };
+    if site.of(weights).shape.len() != 2
+        || !is_of_one(site, x_zero)
+        || site.of(x).dtype != DType::U8
+        || site.of(x).shape.len() < 2
+    {
+        return Ok(None);
+    }
+    let zeros = site.of(w_zero).shape.iter().product::<usize>();
+    let by_column = site.of(w_zero).shape.last() == Some(&zeros);
+    let Some(weights) = Weights::of(site, weights, w_zero, 1).filter(|_| zeros == 1 || by_column) else {
+        return Ok(None);
+    };
+
+    let below = vector(site, weights.sums.iter().map(|sum| -*sum as f32).collect())?;
+    let zero = site.made(x_zero);
+    let zero = site.add(Cast(DType::F32), &[zero])?;
+    let zero = site.add(Reshape(vec![1]), &[zero])?;
+    let bias = site.add(Binary::Mul, &[below, zero])?;
+    let scale = vector(site, weights.scales)?;
+    scaled_product(site, x, weights.tensor, [scale, bias])
+}
+
+/// Operands of sums of integers that one node only reads, and their number of channels.
+fn sums(site: &Site, id: NodeId) -> Option<([NodeId; 4], usize)> {
+    let node = site.of(id);
+    let is_sum = node.op.is::<ScaledConv>() || node.op.is::<ScaledMatMul>();
+    let operands: [NodeId; 4] = node.operands[..].try_into().ok()?;
+    (is_sum && site.is_single(id)).then(|| (operands, site.of(operands[2]).shape[0]))
+}
+
+/// A tensor as a vector, if it is one number or has one for each channel of another.
+fn by_channel(site: &mut Site, values: NodeId, sums: NodeId) -> Result<Option<Made>, GraphError> {
+    let (own, whole) = (&site.of(values).shape, &site.of(sums).shape);
+    let count = own.iter().product::<usize>();
+    let axis = site.of(sums).op.channel_of_sums(whole.len()).unwrap_or(0);
+    let behind = whole.len() - 1 - axis;
+    let along = own.len().checked_sub(1 + behind).is_some_and(|at| own[at] == count) && count == whole[axis];
+    if (count != 1 && !along) || own.len() > whole.len() || site.of(values).dtype != DType::F32 {
+        return Ok(None);
+    }
+    let values = site.made(values);
+    site.add(Reshape(vec![count]), &[values]).map(Some)
+}
+
+fn scale_behind_sums(site: &mut Site) -> Rewritten {
+    for [product, by] in site.either_way(site.id, Binary::Mul) {
+        let Some((operands, _)) = sums(site, product).filter(|_| site.fits(product)) else { continue };
+        let Some(by) = by_channel(site, by, product)? else { continue };
+        let [x, weights, scale, bias] = operands.map(|id| site.made(id));
+        let [scale, bias] = [site.add(Binary::Mul, &[scale, by])?, site.add(Binary::Mul, &[bias, by])?];
+        return site.add(site.of(product).op.clone(), &[x, weights, scale, bias]).map(Some);
+    }
+    Ok(None)
+}
+
+fn shift_behind_sums(site: &mut Site) -> Rewritten {
+    for [product, by] in site.either_way(site.id, Binary::Add) {
+        let Some((operands, channels)) = sums(site, product).filter(|_| site.fits(product)) else { continue };
+        let Some(by) = by_channel(site, by, product)?.filter(|by| site.shape_of(*by) == [channels]) else { continue };
+        let [x, weights, scale, bias] = operands.map(|id| site.made(id));
+        let bias = site.add(Binary::Add, &[bias, by])?;
+        return site.add(site.of(product).op.clone(), &[x, weights, scale, bias]).map(Some);
+    }
+    Ok(None)
+}
+
+/// Returns the operand and the bounds of an activation that cuts off; of another tensor itself and
+/// infinite bounds.
+fn bounded(site: &Site, y: NodeId) -> Option<(NodeId, [f32; 2])> {
+    match site.activation(y).filter(|_| site.is_single(y)) {
+        Some((Activation::Relu, x)) => Some((x, [0.0, f32::INFINITY])),
+        Some((Activation::Clip { lo, hi, .. }, x)) => Some((x, [lo, hi])),
+        Some(_) => None,
+        None => Some((y, [f32::NEG_INFINITY, f32::INFINITY])),
+    }
+}
+
+/// In steps of the second scale, so that one kernel reads both tensors as they are:
+/// `x * (sx / sy) + y - (zx * sx / sy + zy)`, within bounds, times `sy / s` plus `z`.
+fn sum_of_quantised(site: &mut Site) -> Rewritten {
+    let Some((quantize, [sum, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
+    let Some((sum, bounds)) = bounded(site, sum) else { return Ok(None) };
+    let (Some(step), Some(zero)) = (number(site, scale), number(site, zero)) else { return Ok(None) };
+    let Some([x, y]) = site.binary(sum, Binary::Add).filter(|_| site.is_single(sum)) else { return Ok(None) };
+    let (Some(x), Some(y)) = (Data::of(site, x), Data::of(site, y)) else { return Ok(None) };
+    let shape = site.node().shape.clone();
+    let is_alike = [&x, &y].iter().all(|data| site.of(data.x).shape == shape);
+    let axis = if shape.len() > 3 { 1 } else { shape.len().saturating_sub(1) };
+    if !is_alike || shape.is_empty() {
+        return Ok(None);
+    }
+
+    let [by, own] = [x.scale, step].map(|scale| f64::from(scale) / f64::from(y.scale));
+    let shift = -(f64::from(x.zero) * by + f64::from(y.zero));
+    let extent = shape[axis];
+    let mut vectors = Vec::new();
+    for number in [by, shift, 1.0 / own, f64::from(zero)] {
+        vectors.push(vector(site, vec![number as f32; extent])?);
+    }
+    let (x, other) = (site.made(x.x), site.made(y.x));
+    let x = site.add(Rescale { dtype: DType::F32, axis }, &[x, vectors[0], vectors[1]])?;
+    let other = site.add(Cast(DType::F32), &[other])?;
+    let mut sum = site.add(Binary::Add, &[x, other])?;
+    let activation = match bounds {
+        [f32::NEG_INFINITY, f32::INFINITY] => None,
+        [0.0, f32::INFINITY] => Some(Activation::Relu),
+        bounds => match Activation::new("clip", &bounds.map(|bound| bound / y.scale)) {
+            Ok(clip) => Some(clip),
+            Err(_) => return Ok(None),
+        },
+    };
+    if let Some(activation) = activation {
+        sum = site.add(Map(Function::Activation(activation)), &[sum])?;
+    }
+    site.add(Rescale { dtype: quantize.dtype, axis }, &[sum, vectors[2], vectors[3]]).map(Some)
+}
+
+/// `relu(v) / s + z` is `max(v / s + z, z)`, which rounding to a type does itself where `z` is its
+/// least.
+fn rounded_sums(site: &mut Site) -> Rewritten {
+    let Some((quantize, [y, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
+    let (Some(step), Some(zero)) = (number(site, scale), number(site, zero)) else { return Ok(None) };
+    let Some((found, bounds)) = bounded(site, y) else { return Ok(None) };
+    let Some((operands, _)) = sums(site, found) else { return Ok(None) };
+    let [Some(scales), Some(biases)] = [operands[2], operands[3]].map(|id| site.tensor(id)) else { return Ok(None) };
+
+    let [scales, biases] = [scales, biases].map(Tensor::to_numbers);
+    let scales = scales.into_iter().map(|own| (f64::from(own) / f64::from(step)) as f32).collect();
+    let biases = biases.into_iter().map(|own| (f64::from(own) / f64::from(step) + f64::from(zero)) as f32).collect();
+    let [x, weights] = [operands[0], operands[1]].map(|id| site.made(id));
+    let operands = [x, weights, vector(site, scales)?, vector(site, biases)?];
+    let mut rounded = site.add(site.of(found).op.clone(), &operands)?;
+
+    let [least, most] = quantize.dtype.range().map(|end| end as f32);
+    let [lo, hi] = bounds.map(|bound| bound / step + zero);
+    if (lo > least || hi < most)
+        && let Ok(clip) = Activation::new("clip", &[lo.max(least), hi.min(most)])
+    {
+        rounded = site.add(Map(Function::Activation(clip)), &[rounded])?;
+    }
+    site.add(Saturate(quantize.dtype), &[rounded]).map(Some)
+}

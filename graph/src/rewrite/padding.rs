@@ -1,0 +1,264 @@
+//! Padding in front of windows and within them.
+//!
+//! Kernels have the same padding at both ends of an axis, not more than their windows reach.
+//! Whatever padding is so is part of the window, whatever is not is a node in front of it.
+
+use autotune_workloads::{PadMode, PoolKind};
+
+use super::new_graph::Made;
+use super::rule::Rule;
+use super::site::{Rewritten, Site};
+use crate::error::{GraphError, OpError};
+use crate::op::Operator;
+use crate::operators::{Binary, Conv, ConvTranspose, Expand, Pad, Pool, Range, Slice, Sliding};
+use crate::tensor::Tensor;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "window_of_one",
+        before: "Pool with windows of one element at every element",
+        after: "x",
+        apply: window_of_one,
+    },
+    Rule {
+        name: "not_rounded_up",
+        before: "Pool that is rounded up to as many windows as down",
+        after: "Pool that is not",
+        apply: not_rounded_up,
+    },
+    Rule {
+        name: "means_without_padding",
+        before: "Pool of means of inner elements, without padding",
+        after: "Pool of means",
+        apply: means_without_padding,
+    },
+    Rule {
+        name: "pad_into_window",
+        before: "Conv(Pad(x)), Pool(Pad(x)), padded with what the window pads with",
+        after: "Conv(x), Pool(x) with padding",
+        apply: pad_into_window,
+    },
+    Rule {
+        name: "uneven_conv",
+        before: "Conv with other padding before than behind",
+        after: "Conv(Pad(x))",
+        apply: uneven_conv,
+    },
+    Rule {
+        name: "uneven_pool",
+        before: "Pool with other padding before than behind, or of means that a kernel has no table long enough to count for",
+        after: "Pool(Pad(x)), means times what they are short of",
+        apply: uneven_pool,
+    },
+    Rule {
+        name: "uneven_conv_transpose",
+        before: "ConvTranspose that is cut off more on one side, or whose output is no multiple of the stride",
+        after: "Slice(ConvTranspose(x))",
+        apply: uneven_conv_transpose,
+    },
+];
+
+/// True if a window may have this padding. Those of pools, over an axis of `pooled` elements, have
+/// one of these inside, which gaps may step over where there are few.
+fn is_even(window: &Sliding, pad: [usize; 2], pooled: Option<usize>) -> bool {
+    let reach = (window.kernel - 1) * window.dilation + 1;
+    let has_one = |extent| pad[0] < reach && (pad[0] == 0 || window.dilation <= extent);
+    pad[0] == pad[1] && pooled.map_or(pad[0] <= reach, has_one)
+}
+
+fn window_of_one(site: &mut Site) -> Rewritten {
+    match site.node().op.of() {
+        Some(Pool { window, .. }) if window.iter().all(|window| *window == Sliding::new(1)) => site.is(site.operand(0)),
+        _ => Ok(None),
+    }
+}
+
+fn not_rounded_up(site: &mut Site) -> Rewritten {
+    let Some(Pool { window, ceil: true, kind }) = site.node().op.of() else { return Ok(None) };
+    let rounded_down = Pool { window: window.clone(), ceil: false, kind: *kind };
+    let input = site.of(site.operand(0));
+    match rounded_down.infer(&[(&input.shape, input.dtype)]) {
+        Ok((shape, _)) if shape == site.node().shape => {
+            let x = site.made(site.operand(0));
+            site.add(rounded_down, &[x]).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn means_without_padding(site: &mut Site) -> Rewritten {
+    let Some(Pool { window, ceil: false, kind: PoolKind::InnerAverage }) = site.node().op.of() else { return Ok(None) };
+    if window.iter().any(|window| window.pad != [0, 0]) {
+        return Ok(None);
+    }
+    let x = site.made(site.operand(0));
+    site.add(Pool { window: window.clone(), ceil: false, kind: PoolKind::Average }, &[x]).map(Some)
+}
+
+fn pad_into_window(site: &mut Site) -> Rewritten {
+    let conv = site.node().op.of().map(|Conv { window, .. }| (window, 0.0));
+    let pool = || match site.node().op.of()? {
+        Pool { window, ceil: false, kind: PoolKind::Average } => Some((window, 0.0)),
+        Pool { window, ceil: false, kind: PoolKind::Max } => Some((window, f32::NEG_INFINITY)),
+        Pool { .. } => None,
+    };
+    let Some((window, neutral)) = conv.or_else(pool) else { return Ok(None) };
+    let input = site.of(site.operand(0));
+    let Some(Pad { pad, mode: PadMode::Constant, value }) = input.op.of() else { return Ok(None) };
+    if *value != neutral || pad[..2] != [[0, 0]; 2] {
+        return Ok(None);
+    }
+
+    // What makes an axis even goes into the window, the rest stays.
+    let is_pool = site.node().op.is::<Pool>();
+    let extents = &site.of(input.operands[0]).shape[2..];
+    let (mut window, mut rest) = (window.clone(), pad.clone());
+    for ((window, rest), &extent) in window.iter_mut().zip(&mut rest[2..]).zip(extents) {
+        let both = [window.pad[0] + rest[0], window.pad[1] + rest[1]];
+        if is_even(window, both, is_pool.then_some(extent)) {
+            (window.pad, *rest) = (both, [0, 0]);
+        }
+    }
+    if rest == *pad {
+        return Ok(None);
+    }
+    let x = site.made(input.operands[0]);
+    let padded = with_pad(site, x, rest, neutral)?;
+    over(site, padded, window)
+}
+
+/// The node with other windows over another image.
+fn over(site: &mut Site, image: Made, window: Vec<Sliding>) -> Rewritten {
+    let mut operands = site.operands_of(site.id);
+    operands[0] = image;
+    if let Some(&Conv { groups, .. }) = site.node().op.of() {
+        return site.add(Conv { window, groups }, &operands).map(Some);
+    }
+    let Some(&Pool { kind, .. }) = site.node().op.of() else { return Ok(None) };
+    site.add(Pool { window, ceil: false, kind }, &operands).map(Some)
+}
+
+fn with_pad(site: &mut Site, x: Made, pad: Vec<[usize; 2]>, value: f32) -> Result<Made, GraphError> {
+    match pad.iter().all(|pad| *pad == [0, 0]) {
+        true => Ok(x),
+        false => site.add(Pad { pad, mode: PadMode::Constant, value }, &[x]),
+    }
+}
+
+fn uneven_conv(site: &mut Site) -> Rewritten {
+    let Some(Conv { window, .. }) = site.node().op.of() else { return Ok(None) };
+    if window.iter().all(|window| is_even(window, window.pad, None)) {
+        return Ok(None);
+    }
+    let pads: Vec<_> = window.iter().map(|window| window.pad).collect();
+    let (window, pad) = split(window, &pads, &vec![None; pads.len()]);
+    let x = site.made(site.operand(0));
+    let padded = with_pad(site, x, pad, 0.0)?;
+    over(site, padded, window)
+}
+
+/// Windows with what of the padding is even, and what is left, for all axes of the image.
+fn split(window: &[Sliding], pads: &[[usize; 2]], pooled: &[Option<usize>]) -> (Vec<Sliding>, Vec<[usize; 2]>) {
+    let mut rest = vec![[0, 0]; 2];
+    let mut windows = Vec::new();
+    for ((window, &own), &pooled) in window.iter().zip(pads).zip(pooled) {
+        let (pad, left) = if is_even(window, own, pooled) { (own, [0, 0]) } else { ([0, 0], own) };
+        windows.push(Sliding { pad, ..*window });
+        rest.push(left);
+    }
+    (windows, rest)
+}
+
+fn uneven_pool(site: &mut Site) -> Rewritten {
+    let Some(Pool { window, ceil, kind }) = site.node().op.of() else { return Ok(None) };
+    // Pools over more axes become several.
+    let counts = *ceil || *kind == PoolKind::InnerAverage;
+    let is_uncounted = || counts && window.len() <= 2 && !site.from.has_kernel(site.id);
+    let (from, to) = (&site.of(site.operand(0)).shape, &site.node().shape);
+    let pooled: Vec<Option<usize>> = from[2..].iter().copied().map(Some).collect();
+    let is_even = |(window, pooled): (&Sliding, &Option<usize>)| is_even(window, window.pad, *pooled);
+    if window.iter().zip(&pooled).all(is_even) && !is_uncounted() {
+        return Ok(None);
+    }
+
+    // Padding with which all windows are inside.
+    let whole = |(axis, window): (usize, &Sliding)| {
+        let end = (to[axis + 2] - 1) * window.stride + (window.kernel - 1) * window.dilation + 1;
+        [window.pad[0], window.pad[1].max(end.saturating_sub(from[axis + 2] + window.pad[0]))]
+    };
+    let pads: Vec<_> = window.iter().enumerate().map(whole).collect();
+    let (windows, rest) = split(window, &pads, &pooled);
+    let outside = if *kind == PoolKind::Max { f32::NEG_INFINITY } else { 0.0 };
+    let x = site.made(site.operand(0));
+    let padded = with_pad(site, x, rest, outside)?;
+    if *kind == PoolKind::Max || (*kind == PoolKind::Average && !ceil) {
+        return over(site, padded, windows);
+    }
+
+    // The mean of all elements is too small where fewer of them count.
+    let share = share(*kind, window, &from[2..], &pads).map_err(|source| site.wrong(source))?;
+    let mean = site.add(Pool { window: windows, ceil: false, kind: PoolKind::Average }, &[padded])?;
+    let share = site.constant(share);
+    site.add(Binary::Mul, &[mean, share]).map(Some)
+}
+
+/// All elements of a window over those that a mean counts, `[1, 1, ..]`, if an image of these
+/// extents has these paddings.
+fn share(kind: PoolKind, window: &[Sliding], extents: &[usize], pads: &[[usize; 2]]) -> Result<Tensor, OpError> {
+    // What counts is one: the image, or the image with its own padding.
+    let mut shape = vec![1; 2];
+    let mut around = vec![[0, 0]; 2];
+    for ((window, extent), &pad) in window.iter().zip(extents).zip(pads) {
+        let [before, behind] = if kind == PoolKind::Average { window.pad } else { [0, 0] };
+        shape.push(extent + before + behind);
+        around.push([pad[0] - before, pad[1] - behind]);
+    }
+    let ones = Expand(shape).evaluate(&[&Tensor::scalar(1.0)])?;
+    let padded = Pad { pad: around, mode: PadMode::Constant, value: 0.0 }.evaluate(&[&ones])?;
+    let window = window.iter().map(|window| Sliding { pad: [0, 0], ..*window }).collect();
+    let op = Pool { window, ceil: false, kind: PoolKind::Average };
+    Binary::Div.evaluate(&[&Tensor::scalar(1.0), &op.evaluate(&[&padded])?])
+}
+
+fn uneven_conv_transpose(site: &mut Site) -> Rewritten {
+    let Some(ConvTranspose { window, output_pad, groups }) = site.node().op.of() else { return Ok(None) };
+    let (from, to) = (&site.of(site.operand(0)).shape, &site.node().shape);
+    let (mut windows, mut output_pads) = (Vec::new(), Vec::new());
+    let mut ranges = Range::all(to);
+    for (axis, window) in window.iter().enumerate() {
+        let extents = [from[axis + 2], to[axis + 2]];
+        let Some((pad, output_pad)) = cut(window, output_pad[axis], extents) else { return Ok(None) };
+        windows.push(Sliding { pad: [pad, pad], ..*window });
+        output_pads.push(output_pad);
+        ranges[axis + 2].start = window.pad[0] - pad;
+    }
+    if windows == *window && output_pads == *output_pad {
+        return Ok(None);
+    }
+    let operands = site.operands_of(site.id);
+    let op = ConvTranspose { window: windows, output_pad: output_pads, groups: *groups };
+    let larger = site.add(op, &operands)?;
+    match site.shape_of(larger) == *to {
+        true => Ok(Some(larger)),
+        false => site.add(Slice(ranges), &[larger]).map(Some),
+    }
+}
+
+/// The same padding at both ends, and an output padding less than the stride, with which all of the
+/// outputs are there, and those are a multiple of the stride; none where more is added behind than
+/// is cut off. The extents are those of image and output.
+fn cut(window: &Sliding, output_pad: usize, [from, to]: [usize; 2]) -> Option<(usize, usize)> {
+    let Sliding { kernel, stride, dilation, pad } = *window;
+    let whole = (from - 1) * stride + (kernel - 1) * dilation + 1;
+    let with = |cut: usize| {
+        let outputs = whole.checked_sub(2 * cut)?;
+        let more = (stride - outputs % stride) % stride;
+        // The first output is behind those that were cut off before.
+        (outputs + more >= to + pad[0] - cut).then_some((cut, more))
+    };
+    let is_kept = pad[0] == pad[1] && output_pad < stride && (whole + output_pad - 2 * pad[0]).is_multiple_of(stride);
+    if is_kept {
+        return Some((pad[0], output_pad));
+    }
+    (0..=pad[0].min(pad[1])).rev().find_map(with)
+}

@@ -1,0 +1,89 @@
+//! Names and lists as messages have them: in one line, and not longer than that, whatever a file
+//! says.
+
+use std::fmt::{self, Debug, Display, Formatter, Write};
+
+/// Characters of a name in a message, at most.
+const LONGEST_NAME: usize = 120;
+
+/// Characters of a list in a message after which no more of its elements follow.
+const LONGEST_LIST: usize = 120;
+
+/// A name on one line, cut off after 120 characters.
+pub fn printable(name: &str) -> String {
+    let mut shown: String = visible(name).take(LONGEST_NAME).collect();
+    if name.chars().nth(LONGEST_NAME).is_some() {
+        shown.push_str("..");
+    }
+    shown
+}
+
+/// A name with its control characters replaced.
+pub(crate) fn visible(name: &str) -> impl Iterator<Item = char> + '_ {
+    name.chars().map(|c| if c.is_control() { '?' } else { c })
+}
+
+/// A list on one line: `[1, 2, 3]` by its `Debug`, `a, b, c` by its `Display`. Of a long one the
+/// first elements and their number.
+///
+/// ```
+/// use autotune_graph::listed;
+/// assert_eq!(format!("{:?}", listed(&[1, 224, 224])), "[1, 224, 224]");
+/// assert_eq!(listed(&["mask", "image"]).to_string(), "mask, image");
+/// assert!(format!("{:?}", listed(&[0; 1000])).ends_with(", .. 1000 in all]"));
+/// ```
+pub fn listed<T>(elements: &[T]) -> Listed<'_, T> {
+    Listed(elements)
+}
+
+/// A list as a message has it ([`listed`]).
+pub struct Listed<'a, T>(&'a [T]);
+
+impl<T> Listed<'_, T> {
+    fn write(&self, f: &mut Formatter, element: impl Fn(&T, &mut String) -> fmt::Result) -> fmt::Result {
+        let mut text = String::new();
+        for (number, item) in self.0.iter().enumerate() {
+            if text.len() > LONGEST_LIST {
+                write!(text, ", .. {} in all", self.0.len())?;
+                break;
+            }
+            text.push_str(if number == 0 { "" } else { ", " });
+            element(item, &mut text)?;
+        }
+        f.write_str(&text)
+    }
+}
+
+impl<T: Debug> Debug for Listed<'_, T> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        f.write_char('[')?;
+        self.write(f, |item, text| write!(text, "{item:?}"))?;
+        f.write_char(']')
+    }
+}
+
+impl<T: AsRef<str>> Display for Listed<'_, T> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        self.write(f, |item, text| text.write_str(&printable(item.as_ref())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_lists_are_a_line() {
+        assert_eq!(printable("a\n\u{1b}[31mb"), "a??[31mb");
+        let long = printable(&"\u{e9}".repeat(1_000_000));
+        assert_eq!((long.chars().count(), long.ends_with("\u{e9}..")), (122, true));
+
+        let empty: [usize; 0] = [];
+        assert_eq!(format!("{:?}", listed(&empty)), "[]");
+        assert_eq!(format!("{:?}", listed(&[1.0, 0.5])), "[1.0, 0.5]");
+        assert_eq!(listed(&["x\t", "y"]).to_string(), "x?, y");
+        for text in [format!("{:?}", listed(&[7; 1_000_000])), listed(&vec!["n".repeat(1000); 500]).to_string()] {
+            assert!(text.len() < 300 && !text.contains('\n'), "{text}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The integration tests of this crate in one binary: what they share is compiled and linked once.
+#![allow(unreachable_pub)]
+
+#[path = "common/build.rs"]
+mod build;
+mod builder;
+mod common;
+mod evaluate;
+mod evaluate_images;
+mod onnx_export;
+mod onnx_inputs;
+mod rewrite_affine;
+mod rewrite_bounds;
+mod rewrite_movement;
+mod rewrite_patterns;
+mod rewrite_products;

@@ -1,0 +1,221 @@
+//! Valid models of which something is changed, bytes or messages. A change that fails is made
+//! simpler. `AUTOTUNE_CASES` sets how many.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::{env, fs};
+
+use autotune_graph::Tensor;
+use rand::{Rng, RngExt};
+use rten_onnx::onnx::ModelProto;
+
+use crate::build::{Model, counted, f32s, float, floats, i64s, initializer, int, ints, tensor, word};
+use crate::cases::{cases, for_cases};
+use crate::import;
+
+/// Models that each test changes in an ordinary run.
+const USUAL_CASES: u64 = 20_000;
+
+/// Models that are changed: all kinds of messages, and operators that look closely at what they are
+/// given.
+fn models() -> Vec<Vec<u8>> {
+    let image = Model::new(13)
+        .input("x", &[1, 2, 6, 6])
+        .constant("w", &counted(&[4, 1, 3, 3]))
+        .constant("shape", &i64s(&[0, -1]))
+        .constant("axes", &i64s(&[1]))
+        .node("Conv", "x w", "a", vec![int("group", 2), ints("pads", &[1; 4]), ints("strides", &[2, 2])])
+        .node(
+            "MaxPool",
+            "a",
+            "b",
+            vec![ints("kernel_shape", &[2, 2]), int("ceil_mode", 1), word("auto_pad", "SAME_UPPER")],
+        )
+        .node("Reshape", "b shape", "c", vec![])
+        .node("Softmax", "c", "d", vec![int("axis", 1)])
+        .node("ReduceSum", "d axes", "y", vec![int("keepdims", 0)])
+        .output("y");
+    let shapes = Model::new(13)
+        .input("x", &[1, 3, 4])
+        .constant("one", &i64s(&[1]))
+        .constant("two", &i64s(&[2]))
+        .constant("none", &Tensor::f32(&[0], vec![]).unwrap())
+        .constant("scales", &f32s(&[4], &[1.0, 1.0, 2.0, 2.0]))
+        .node("Shape", "x", "shape", vec![])
+        .node("Slice", "shape one two", "part", vec![])
+        .node("Concat", "one part two two", "image", vec![int("axis", 0)])
+        .node("Reshape", "x image", "a", vec![])
+        .node("Resize", "a _ scales", "b", vec![word("mode", "linear")])
+        .node("Pad", "b pads", "c", vec![word("mode", "reflect")])
+        .constant("pads", &i64s(&[0, 0, 1, 1, 0, 0, 1, 1]))
+        .node("ConstantOfShape", "image", "d", vec![tensor("value", initializer("value", &f32s(&[1], &[2.0])))])
+        .node("Tile", "d image", "e", vec![])
+        .node("Split", "c", "f g", vec![int("axis", 3)])
+        .output("f")
+        .output("e");
+    let old = Model::new(7)
+        .input("x", &[1, 3, 4, 4])
+        .constant("c", &f32s(&[3], &[1.0, 2.0, 3.0]))
+        .node("BatchNormalization", "x c c c c", "a", vec![float("epsilon", 1e-3)])
+        .node("Upsample", "a", "b", vec![floats("scales", &[1.0, 1.0, 2.0, 2.0])])
+        .node("ConvTranspose", "b w", "d", vec![ints("output_shape", &[9, 9])])
+        .constant("w", &counted(&[3, 2, 2, 2]))
+        .node("LRN", "d", "e", vec![int("size", 3)])
+        .node("Gather", "e zero", "y", vec![int("axis", 1)])
+        .constant("zero", &Tensor::i64(&[], vec![0]).unwrap())
+        .output("y");
+    [image, shapes, old].iter().map(Model::bytes).collect()
+}
+
+#[test]
+fn changed_files() {
+    let mut models = models();
+    for bytes in &models {
+        assert_eq!(import(bytes), None);
+    }
+    // Where there are real models, small ones of them, too.
+    if let Some(folder) = env::var_os("AUTOTUNE_ONNX_DATA") {
+        for entry in fs::read_dir(Path::new(&folder).join("pytorch-converted")).unwrap() {
+            models.extend(fs::read(entry.unwrap().path().join("model.onnx")).ok().filter(|bytes| bytes.len() < 4096));
+        }
+    }
+
+    for_cases(cases(USUAL_CASES), |_, choices| {
+        let mut bytes = models[choices.random_range(0..models.len())].clone();
+        for _ in 0..choices.random_range(1..4) {
+            change(&mut bytes, &models, choices);
+        }
+        import(&bytes);
+    });
+    for bytes in models {
+        (0..bytes.len().min(2048)).for_each(|end| drop(import(&bytes[..end])));
+    }
+}
+
+/// A byte, a few bytes or a part of another model in place of what was there.
+fn change(bytes: &mut Vec<u8>, models: &[Vec<u8>], rng: &mut impl Rng) {
+    if bytes.is_empty() {
+        return;
+    }
+    let at = rng.random_range(0..bytes.len());
+    match rng.random_range(0..6) {
+        0 => bytes[at] ^= 1 << rng.random_range(0..8),
+        1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][rng.random_range(0..5)],
+        2 => bytes.truncate(at),
+        3 => drop(bytes.splice(at..at, [0xff; 9].into_iter().chain([1]).take(rng.random_range(1..11)))),
+        4 => drop(bytes.drain(at..(at + rng.random_range(1..9)).min(bytes.len()))),
+        _ => {
+            let other = &models[rng.random_range(0..models.len())];
+            let from = rng.random_range(0..other.len());
+            let part = other[from..].iter().copied().take(rng.random_range(1..200));
+            drop(bytes.splice(at..(at + 8).min(bytes.len()), part));
+        }
+    }
+}
+
+/// Operators and numbers that are put in place of others.
+const OPERATORS: &[&str] = &[
+    "Add",
+    "AveragePool",
+    "BatchNormalization",
+    "Cast",
+    "Clip",
+    "Concat",
+    "ConstantOfShape",
+    "Conv",
+    "ConvTranspose",
+    "DepthToSpace",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "Gemm",
+    "GlobalMaxPool",
+    "GroupNormalization",
+    "HardSigmoid",
+    "LRN",
+    "LayerNormalization",
+    "LpNormalization",
+    "MatMul",
+    "MaxPool",
+    "Mod",
+    "PRelu",
+    "Pad",
+    "Pow",
+    "Range",
+    "ReduceLogSumExp",
+    "ReduceMean",
+    "Reshape",
+    "Resize",
+    "Shape",
+    "Slice",
+    "Softmax",
+    "SpaceToDepth",
+    "Split",
+    "Squeeze",
+    "Sum",
+    "Tile",
+    "Transpose",
+    "Unsqueeze",
+    "Upsample",
+    "Where",
+];
+const NUMBERS: &[i64] =
+    &[0, 1, 2, 3, -1, -2, -7, 1 << 15, 1 << 31, 1 << 40, (1 << 62) + 1, i64::MAX, i64::MIN, i64::MIN + 1];
+
+/// Models that parse, of which something is changed that operators look at.
+#[test]
+fn changed_messages() {
+    let models = models();
+    let read = Cell::new(0);
+    for_cases(cases(USUAL_CASES), |_, choices| {
+        let mut model = ModelProto::parse_buf(&models[choices.random_range(0..models.len())]).unwrap();
+        for _ in 0..choices.random_range(1..4) {
+            change_message(&mut model, choices);
+        }
+        read.set(read.get() + u64::from(import(&model.write_buf().unwrap()).is_none()));
+    });
+    let read = read.get();
+    // Enough changes are ones that a model may have.
+    assert!(read > cases(USUAL_CASES) / 40, "{read}");
+    println!("{read} of {} models were read", cases(USUAL_CASES));
+}
+
+fn change_message(model: &mut ModelProto, rng: &mut impl Rng) {
+    let number = NUMBERS[rng.random_range(0..NUMBERS.len())];
+    let graph = model.graph.as_mut().unwrap();
+    let nodes = graph.node.len();
+    let name = graph.node[rng.random_range(0..nodes)].output[0].clone();
+    let changed = &mut graph.node[rng.random_range(0..nodes)];
+    match rng.random_range(0..7) {
+        0 => model.opset_import[0].version = Some(rng.random_range(6..25)),
+        1 => changed.op_type = Some(OPERATORS[rng.random_range(0..OPERATORS.len())].into()),
+        2 => changed.attribute.clear(),
+        3 => {
+            let at = rng.random_range(0..changed.input.len());
+            changed.input[at] = name;
+        }
+        4 => {
+            for attribute in &mut changed.attribute {
+                attribute.i = attribute.i.map(|_| number);
+                if let Some(first) = attribute.ints.first_mut() {
+                    *first = number;
+                }
+            }
+        }
+        5 => {
+            let tensors = graph.initializer.len();
+            let mut bytes = graph.initializer[rng.random_range(0..tensors)].raw_data.as_ref().unwrap().borrow_mut();
+            let length = bytes.len();
+            if length >= 8 {
+                let at = 8 * rng.random_range(0..length / 8);
+                bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+            }
+        }
+        _ => {
+            let tensor = graph.input[0].r#type.as_mut().unwrap().tensor_type.as_mut().unwrap();
+            let dims = &mut tensor.shape.as_mut().unwrap().dim;
+            let at = rng.random_range(0..dims.len());
+            dims[at].dim_value = Some(number);
+        }
+    }
+}

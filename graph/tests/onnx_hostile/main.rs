@@ -1,0 +1,395 @@
+//! Files that are no models, or ask for what nobody has: each is refused in one line, with little
+//! memory.
+#![allow(unreachable_pub, clippy::unwrap_used)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use autotune_graph::Tensor;
+use autotune_graph::onnx::{self, ImportOptions};
+use rten_onnx::onnx::{DataType, Dimension, GraphProto, StringStringEntryProto};
+
+#[path = "../common/build.rs"]
+mod build;
+#[path = "../../../workloads/tests/common/cases.rs"]
+#[allow(dead_code)]
+mod cases;
+mod changed;
+
+use build::{Model, counted, f32s, floats, i64s, info, int, ints, node, raw, subgraph, word};
+
+/// Counts what is allocated.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is the system's, with the same arguments.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        MOST.fetch_max(live, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Bytes that a small file may cost.
+const MOST_BYTES: usize = 256 << 20;
+
+/// Characters of a message, some names and lists included.
+const MOST_CHARACTERS: usize = 800;
+
+/// Imports bytes, with little that may be computed; the error, in one line, if there is one.
+fn import(bytes: &[u8]) -> Option<String> {
+    let options = ImportOptions { most_folded: 1 << 16, ..ImportOptions::default() };
+    let message = onnx::read_bytes(bytes, &options).err().map(|e| e.to_string());
+    if let Some(message) = &message {
+        assert!(!message.is_empty() && !message.contains(char::is_control), "{message:?}");
+        assert!(message.chars().count() < MOST_CHARACTERS, "{message}");
+    }
+    let most = MOST.load(Ordering::Relaxed);
+    assert!(most < MOST_BYTES, "{most} bytes: {message:?}");
+    message
+}
+
+fn refused(model: Model) -> String {
+    import(&model.bytes()).unwrap()
+}
+
+/// Bytes of a field with a length.
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![number << 3 | 2];
+    let mut length = content.len();
+    while length >= 0x80 {
+        bytes.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+    [&bytes, content].concat()
+}
+
+#[test]
+fn bytes_that_are_no_model() {
+    let cases: [(&[u8], &str); 6] = [
+        (b"", "no ONNX model: it names no version of the operators"),
+        (b"not a model", "no ONNX model: a field of no known type (byte 1)"),
+        // A length of almost 2^64.
+        (
+            &[0x3a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
+            "no ONNX model: a length goes beyond the end (byte 11)",
+        ),
+        (&[0xff; 20], "no ONNX model: a number without an end (byte 0)"),
+        (&[0x08], "no ONNX model: a number without an end (byte 1)"),
+        (&[0x0d, 1, 2], "no ONNX model: the end of a message is missing (byte 1)"),
+    ];
+    for (bytes, message) in cases {
+        assert_eq!(import(bytes).as_deref(), Some(message));
+    }
+
+    // A graph in an attribute of a node of a graph, and so on.
+    let mut nested = Vec::new();
+    for _ in 0..10_000 {
+        nested = field(1, &field(5, &field(6, &nested)));
+    }
+    assert!(import(&field(7, &nested)).unwrap().starts_with("no ONNX model: too many messages"));
+    let many = field(7, &field(1, &[]).repeat(2 << 20));
+    assert!(import(&many).unwrap().starts_with("no ONNX model: too many messages"));
+    let names = field(7, &field(1, &field(1, b"x").repeat((1 << 20) + 1)));
+    assert!(import(&names).unwrap().starts_with("no ONNX model: too many inputs and outputs of nodes"));
+    // Half a number at the end of packed ones.
+    let halved = field(7, &field(5, &field(4, &[0; 6])));
+    assert!(import(&halved).unwrap().starts_with("no ONNX model: a part of a number"));
+}
+
+#[test]
+fn tensors_that_are_too_large() {
+    let large = || Model::new(13).constant("shape", &i64s(&[1 << 15, 1 << 15])).output("y");
+    let message = "node 'constantofshape' (ConstantOfShape): a tensor of shape [32768, 32768] is too large";
+    assert_eq!(refused(large().node("ConstantOfShape", "shape", "y", vec![])), message);
+
+    // What is not computed while the file is read is still bounded.
+    let tiled =
+        Model::new(13).input("x", &[1 << 10]).constant("times", &i64s(&[1 << 40])).node("Tile", "x times", "y", vec![]);
+    let message = "node 'tile' (Tile): a tensor of shape [1099511627776, 1024] is too large";
+    assert_eq!(refused(tiled.output("y")), message);
+
+    let mut model = Model::new(13).output("y");
+    model.graph().initializer.push(raw("y", DataType::FLOAT, &[1 << 20, 1 << 20, 1 << 20], vec![]));
+    let message = "tensor 'y': a tensor of shape [1048576, 1048576, 1048576] is too large";
+    assert_eq!(refused(model), message);
+
+    let mut model = Model::new(13).output("y");
+    model.graph().initializer.push(raw("y", DataType::FLOAT, &[1 << 30], vec![0; 8]));
+    assert_eq!(refused(model), "tensor 'y': 8 bytes for 1073741824 elements of FLOAT");
+
+    let range = Model::new(13)
+        .constant("zero", &Tensor::scalar(0.0))
+        .constant("one", &Tensor::scalar(1.0))
+        .node("Range", "zero one zero", "y", vec![])
+        .output("y");
+    let message = "node 'range' (Range): a range without an end, or of more than 2^24 numbers";
+    assert_eq!(refused(range), message);
+}
+
+#[test]
+fn graphs_that_make_no_sense() {
+    let relu = |inputs, outputs| Model::new(13).input("x", &[2]).node("Relu", inputs, outputs, vec![]);
+    let cases = [
+        (relu("x", "y"), "no ONNX model: its graph has no output"),
+        (relu("x", "y").output("z"), "output 'z': nothing computes it"),
+        (relu("x", "y").output("y").output("y"), "output 'y': there are two of the name"),
+        (relu("y", "y").output("y"), "node 'relu' (Relu): input 0: nothing before it computes 'y'"),
+        (relu("_", "y").output("y"), "node 'relu' (Relu): input 0: it is missing"),
+        (relu("x x", "y").output("y"), "node 'relu' (Relu): 2 inputs, where 1 at most are supported"),
+        (relu("x", "x").output("x"), "node 'relu' (Relu): another tensor is called 'x'"),
+        (relu("x", "y").input("x", &[2]).output("y"), "input 'x': another input has the name"),
+        (relu("x", "y").node("Relu", "x", "y", vec![]).output("y"), "node 'relu' (Relu): another tensor is called 'y'"),
+        (
+            relu("x", "y")
+                .constant("c", &i64s(&[1]))
+                .constant("c", &i64s(&[1]))
+                .node("Sum", "y c", "z", vec![])
+                .output("z"),
+            "tensor 'c': there are two of the name",
+        ),
+        // In a circle.
+        (
+            Model::new(13).node("Relu", "b", "a", vec![]).node("Abs", "a", "b", vec![]).output("b"),
+            "node 'relu' (Relu): input 0: nothing before it computes 'b'",
+        ),
+        (
+            relu("x", "a").node("If", "a", "y", vec![subgraph("then_branch", GraphProto::default())]).output("y"),
+            "node 'if' (If): input 0: it is not known before the network runs: an input that it depends on may be given as a number",
+        ),
+        (
+            relu("x", "a").node("Frobnicate\n\u{1b}[31m", "a", "y", vec![]).output("y"),
+            "node 'frobnicate??[31m' (Frobnicate??[31m): the operator is not supported",
+        ),
+        (Model::new(5).output("y"), "operators of version 5, where 6 to 24 are known"),
+        (Model::new(99).output("y"), "operators of version 99, where 6 to 24 are known"),
+    ];
+    for (model, message) in cases {
+        assert_eq!(refused(model), message);
+    }
+    let mut other = relu("x", "y").output("y");
+    other.graph().node[0].domain = Some("com.example".into());
+    assert_eq!(refused(other), "node 'relu' (com.example.Relu): the operator is not supported");
+}
+
+#[test]
+fn attributes_that_make_no_sense() {
+    let conv = |attributes| {
+        let model = Model::new(13).input("x", &[1, 2, 5, 5]).constant("w", &counted(&[2, 2, 3, 3]));
+        refused(model.node("Conv", "x w", "y", attributes).output("y"))
+    };
+    assert_eq!(conv(vec![ints("pads", &[1, 1])]), "node 'conv' (Conv): attribute 'pads': it has not 4 numbers");
+    assert_eq!(conv(vec![ints("pads", &[-1, 0, 0, 0])]), "node 'conv' (Conv): attribute 'pads': a number is negative");
+    assert_eq!(conv(vec![ints("strides", &[0, 1])]), "node 'conv' (Conv): attribute 'strides': a number is 0");
+    assert_eq!(conv(vec![int("group", 0)]), "node 'conv' (Conv): attribute 'group': it is not positive");
+    assert_eq!(
+        conv(vec![int("group", 1), int("group", 1)]),
+        "node 'conv' (Conv): attribute 'group': it is there twice"
+    );
+    assert_eq!(conv(vec![int("colour", 3)]), "node 'conv' (Conv): attribute 'colour': it is not supported");
+    assert_eq!(
+        conv(vec![int("strides", 1)]),
+        "node 'conv' (Conv): attribute 'strides': it is of another type than the operator has"
+    );
+    assert_eq!(
+        conv(vec![ints("kernel_shape", &[5, 5])]),
+        "node 'conv' (Conv): attribute 'kernel_shape': the weights are of [3, 3]"
+    );
+    assert_eq!(
+        conv(vec![word("auto_pad", "SOME")]),
+        "node 'conv' (Conv): attribute 'auto_pad': it is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER"
+    );
+    assert_eq!(
+        conv(vec![ints("dilations", &[i64::MAX, 1])]),
+        "node 'conv' (Conv): a window of 3 elements in an image of 5"
+    );
+}
+
+/// Names and lists of thousands of characters or numbers are cut to a line, whatever they are of.
+#[test]
+fn names_and_lists_that_are_too_long() {
+    let name = "n".repeat(1 << 14);
+    let many = [7; 1 << 14];
+    let relu = |inputs: &str, outputs: &str| Model::new(13).input("x", &[2]).node("Relu", inputs, outputs, vec![]);
+    let dims = vec![Dimension { dim_value: Some(2), dim_param: None }; 1000];
+    let mut deep = Model::new(13).output("x");
+    deep.graph().input.push(info("x", DataType::FLOAT, dims));
+    let mut open = Model::new(13).node("Relu", "x", "y", vec![]).output("y");
+    let long = Dimension { dim_value: None, dim_param: Some(name.clone()) };
+    open.graph().input.push(info("x", DataType::FLOAT, vec![long.clone(), long.clone(), long]));
+
+    let on_image = |operator: &str, version, attributes| {
+        let model = Model::new(version).input("x", &[1, 1, 5, 5]).constant("w", &counted(&[1, 1, 3, 3]));
+        let inputs = if operator.starts_with("Conv") { "x w" } else { "x" };
+        model.node(operator, inputs, "y", attributes).output("y")
+    };
+    let by_constant = |operator: &str, attributes| {
+        Model::new(13)
+            .input("x", &[6])
+            .constant("many", &i64s(&many))
+            .node(operator, "x many", "y", attributes)
+            .output("y")
+    };
+    let mut cases = vec![
+        relu("x", "y").output(&name),
+        relu(&name, "y").output("y"),
+        relu("x", "y").node(&name, "y", "z", vec![]).output("z"),
+        relu("x", "y").node("Relu", "y", &name, vec![int(&name, 1)]).output(&name),
+        deep,
+        open,
+    ];
+    for operator in ["Conv", "ConvTranspose", "MaxPool", "AveragePool"] {
+        for word in ["pads", "strides", "dilations", "kernel_shape", "output_shape", "output_padding"] {
+            cases.push(on_image(operator, 13, vec![ints("kernel_shape", &[3, 3]), ints(word, &many)]));
+            cases.push(on_image(operator, 13, vec![ints(word, &many)]));
+        }
+    }
+    for (operator, word, version) in [
+        ("Transpose", "perm", 13),
+        ("Squeeze", "axes", 11),
+        ("Unsqueeze", "axes", 11),
+        ("ReduceSum", "axes", 11),
+        ("Split", "split", 11),
+        ("Slice", "starts", 9),
+        ("Pad", "pads", 10),
+        ("Constant", "value_ints", 13),
+    ] {
+        cases.push(on_image(operator, version, vec![ints(word, &many)]));
+    }
+    for operator in
+        ["Reshape", "Expand", "Tile", "Squeeze", "Unsqueeze", "Split", "Pad", "ReduceSum", "ConstantOfShape"]
+    {
+        cases.push(by_constant(operator, vec![]));
+    }
+    cases.push(on_image("Upsample", 8, vec![floats("scales", &[1.5; 1 << 14])]));
+    for model in cases {
+        import(&model.bytes());
+    }
+    let perm = refused(on_image("Transpose", 13, vec![ints("perm", &many)]));
+    assert!(perm.ends_with(", .. 16384 in all] is no permutation of the axes of [1, 1, 5, 5]"), "{perm}");
+}
+
+#[test]
+fn inputs_that_are_open() {
+    let open = |name: &str, dims: &[&str]| {
+        let dimension = |text: &&str| match text.parse() {
+            Ok(extent) => Dimension { dim_value: Some(extent), dim_param: None },
+            Err(_) => Dimension { dim_value: None, dim_param: Some((*text).into()) },
+        };
+        info(name, DataType::FLOAT, dims.iter().map(dimension).collect())
+    };
+    let model = |dims: &[&[&str]]| {
+        let mut model = Model::new(13);
+        for (index, dims) in dims.iter().enumerate() {
+            let (input, output) = (format!("x{index}"), format!("y{index}"));
+            model.graph().input.push(open(&input, dims));
+            model = model.node("Relu", &input, &output, vec![]).output(&output);
+        }
+        model.bytes()
+    };
+    let shapes = |dims: &[&[&str]], given: &[(&str, &[usize])]| {
+        let shapes = given.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect();
+        let graph = onnx::read_bytes(&model(dims), &ImportOptions { shapes, ..ImportOptions::default() });
+        let shapes = |graph: &autotune_graph::Graph| -> Vec<Vec<usize>> {
+            graph.inputs().iter().map(|&id| graph.node(id).shape.clone()).collect()
+        };
+        graph.map(|graph| shapes(&graph)).map_err(|e| e.to_string())
+    };
+
+    assert_eq!(shapes(&[&["N", "3"]], &[]), Ok(vec![vec![1, 3]]));
+    assert_eq!(shapes(&[&["-1", "3"]], &[]), Ok(vec![vec![1, 3]]));
+    assert_eq!(shapes(&[&["N", "3"]], &[("x0", &[8, 3])]), Ok(vec![vec![8, 3]]));
+    // An extent of the same name is the same.
+    assert_eq!(
+        shapes(&[&["N", "3"], &["N", "H"]], &[("x0", &[8, 3]), ("x1", &[8, 5])]),
+        Ok(vec![vec![8, 3], vec![8, 5]])
+    );
+    assert_eq!(shapes(&[&["N", "W"], &["N", "W", "2"]], &[("x1", &[8, 3, 2])]), Ok(vec![vec![8, 3], vec![8, 3, 2]]));
+
+    let message = "input 'x0': its shape NxHx4 is not fixed: give it one, as x0=?x?x4";
+    assert_eq!(shapes(&[&["N", "H", "4"]], &[]), Err(message.into()));
+    let message = "input 'x0': shape 2x5 does not fit the model's Nx3";
+    assert_eq!(shapes(&[&["N", "3"]], &[("x0", &[2, 5])]), Err(message.into()));
+    // Names are not checked when a model runs: inputs may disagree, unless another's shape hangs on
+    // them.
+    let given: [(&str, &[usize]); 2] = [("x0", &[8, 3]), ("x1", &[9, 3])];
+    assert_eq!(shapes(&[&["N", "3"], &["N", "3"]], &given), Ok(vec![vec![8, 3], vec![9, 3]]));
+    assert_eq!(shapes(&[&["N", "N"]], &[("x0", &[2, 5])]), Ok(vec![vec![2, 5]]));
+    let message = "input 'x2': its extent N is 8 in 'x0' and 9 in 'x1': give it one, as x2=?x4";
+    assert_eq!(shapes(&[&["N", "3"], &["N", "3"], &["N", "4"]], &given), Err(message.into()));
+    let three = [&given[..], &[("x2", &[7, 4])]].concat();
+    assert_eq!(shapes(&[&["N", "3"], &["N", "3"], &["N", "4"]], &three), Ok(vec![vec![8, 3], vec![9, 3], vec![7, 4]]));
+    let message = "input 'image': the model has none of the name, but x0";
+    assert_eq!(shapes(&[&["N", "3"]], &[("image", &[2, 5])]), Err(message.into()));
+    let message = "input 'x0': a tensor of shape [1, 1099511627776, 2147483647] is too large";
+    assert_eq!(shapes(&[&["N", "1099511627776", "2147483647"]], &[]), Err(message.into()));
+}
+
+#[test]
+fn data_in_other_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = folder.path().join("model");
+    fs::create_dir(&inside).unwrap();
+    fs::write(inside.join("weights.bin"), [0u8; 3].iter().copied().chain(1.5f32.to_le_bytes()).collect::<Vec<u8>>())
+        .unwrap();
+    fs::write(folder.path().join("secret.bin"), [0; 4]).unwrap();
+    let model = |entries: &[(&str, &str)]| {
+        let mut model = Model::new(13).output("w");
+        let mut weights = raw("w", DataType::FLOAT, &[1], vec![]);
+        weights.raw_data = None;
+        weights.data_location = Some(rten_onnx::onnx::DataLocation::EXTERNAL);
+        let entry =
+            |&(key, value): &(&str, &str)| StringStringEntryProto { key: Some(key.into()), value: Some(value.into()) };
+        weights.external_data = entries.iter().map(entry).collect();
+        model.graph().initializer.push(weights);
+        model
+    };
+    let read = |entries: &[(&str, &str)]| {
+        let path = inside.join("model.onnx");
+        fs::write(&path, model(entries).bytes()).unwrap();
+        onnx::read(&path, &ImportOptions::default())
+            .map(|graph| graph.evaluate(&[]).unwrap().remove(0))
+            .map_err(|e| e.to_string())
+    };
+
+    assert_eq!(read(&[("location", "weights.bin"), ("offset", "3"), ("length", "4")]), Ok(f32s(&[1], &[1.5])));
+    assert_eq!(read(&[("location", "./weights.bin"), ("offset", "3")]), Ok(f32s(&[1], &[1.5])));
+    let outside = |name: &str| Err(format!("tensor 'w': its data in '{name}': not in the folder of the model"));
+    assert_eq!(read(&[("location", "../secret.bin")]), outside("../secret.bin"));
+    assert_eq!(read(&[("location", "/etc/hostname")]), outside("/etc/hostname"));
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(folder.path().join("secret.bin"), inside.join("link.bin")).unwrap();
+        assert_eq!(read(&[("location", "link.bin")]), outside("link.bin"));
+    }
+    let wrong = |message: &str| Err(format!("tensor 'w': {message}"));
+    assert_eq!(read(&[]), wrong("its data is in another file, which is not named"));
+    assert_eq!(read(&[("location", "weights.bin"), ("offset", "x")]), wrong("the offset of its data is no number"));
+    assert_eq!(
+        read(&[("location", "weights.bin"), ("length", "5")]),
+        wrong("its data has not the 4 bytes of its shape")
+    );
+    let message = "its data in 'weights.bin': 4 bytes from byte 18446744073709551615 on of 7";
+    assert_eq!(read(&[("location", "weights.bin"), ("offset", "18446744073709551615")]), wrong(message));
+    assert!(read(&[("location", "nothing.bin")]).unwrap_err().starts_with("tensor 'w': its data in 'nothing.bin': "));
+    assert!(read(&[("location", ".")]).is_err());
+
+    let alone = refused(model(&[("location", "weights.bin")]));
+    assert_eq!(alone, "tensor 'w': its data is in another file, which bytes alone have not");
+    assert_eq!(node("Relu", "x _", "y", vec![]).input, ["x", ""]);
+}

@@ -1,0 +1,103 @@
+//! Inputs whose shapes or values the caller says, and the types of outputs.
+
+use autotune_graph::onnx::{self, DeclaredInput, ImportError, ImportOptions};
+use autotune_graph::{DType, Graph, Stored, Tensor, rewrite};
+use rten_onnx::onnx::{DataType, Dimension, GraphProto, ValueInfoProto};
+
+use crate::build::{Model, i64s, info, int, node, subgraph};
+
+fn with(model: &Model, values: &[(&str, Tensor)]) -> Result<Graph, ImportError> {
+    let values = values.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
+    onnx::read_bytes(&model.bytes(), &ImportOptions { values, ..ImportOptions::default() })
+}
+
+fn open(name: Option<&str>) -> Dimension {
+    Dimension { dim_value: None, dim_param: name.map(Into::into) }
+}
+
+/// Twice `x` if `sr` is 16000, else `x` by an operator that nothing is known of, as voice detectors
+/// have it.
+fn by_rate() -> Model {
+    let branch = |operator: &str| {
+        let output = vec![ValueInfoProto { name: Some("inner".into()), r#type: None }];
+        GraphProto { node: vec![node(operator, "x x", "inner", vec![])], output, ..Default::default() }
+    };
+    let branches = vec![subgraph("then_branch", branch("Add")), subgraph("else_branch", branch("Frobnicate"))];
+    let mut model = Model::new(17).input("x", &[3]).constant("wide", &i64s(&[16000]));
+    model.graph().input.push(info("sr", DataType::INT64, vec![]));
+    let model = model.node("Equal", "sr wide", "is_wide", vec![]);
+    model.node("If", "is_wide", "y", branches).output("y")
+}
+
+#[test]
+fn an_input_that_is_known_decides() {
+    let graph = with(&by_rate(), &[("sr", Tensor::i64(&[], vec![16000]).unwrap())]).unwrap();
+    assert_eq!(graph.inputs().len(), 1);
+    let x = Tensor::f32(&[3], vec![1.0, -2.0, 3.0]).unwrap();
+    assert_eq!(graph.evaluate(&[x]).unwrap()[0].to_numbers(), [2.0, -4.0, 6.0]);
+
+    let error = |values: &[(&str, Tensor)]| with(&by_rate(), values).map(drop).unwrap_err().to_string();
+    let narrow = Tensor::i64(&[], vec![8000]).unwrap();
+    assert_eq!(error(&[("sr", narrow)]), "node 'frobnicate' (Frobnicate): the operator is not supported");
+    assert!(error(&[]).contains("input 0: it is not known before the network runs"), "{}", error(&[]));
+    let wrong = "input 'sr': a value of f32, where it is of i64";
+    assert_eq!(error(&[("sr", Tensor::scalar(16000.0))]), wrong);
+    assert_eq!(error(&[("sr", i64s(&[1, 2]))]), "input 'sr': shape 2 does not fit the model's of no axes");
+    assert_eq!(error(&[("rate", i64s(&[1]))]), "input 'rate': the model has none of the name, but x, sr");
+}
+
+#[test]
+fn a_value_says_what_a_shape_leaves_open() {
+    let mut model = Model::new(17);
+    model.graph().input.push(info("a", DataType::FLOAT, vec![open(Some("n")), open(None)]));
+    model.graph().input.push(info("b", DataType::FLOAT, vec![open(Some("n"))]));
+    let model = model.node("Relu", "b", "y", vec![]).output("y").node("Relu", "a", "z", vec![]).output("z");
+    let graph = with(&model, &[("a", Tensor::f32(&[4, 1], vec![1.0; 4]).unwrap())]).unwrap();
+    assert_eq!(graph.node(graph.inputs()[0]).shape, [4]);
+}
+
+#[test]
+fn inputs_are_declared() {
+    let mut model = by_rate();
+    model.graph().input.push(info("mask", DataType::BOOL, vec![open(Some("n")), open(None)]));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    std::fs::write(&path, model.bytes()).unwrap();
+    let declared = |name: &str, dtype, extents: &[Option<usize>]| DeclaredInput {
+        name: name.into(),
+        dtype,
+        extents: extents.to_vec(),
+    };
+    let wanted = vec![
+        declared("x", DType::F32, &[Some(3)]),
+        declared("sr", DType::I64, &[]),
+        declared("mask", DType::Bool, &[None, None]),
+    ];
+    assert_eq!(onnx::inputs(&path).unwrap(), wanted);
+}
+
+/// An output has the type of the file, whatever rewriting makes of it; `None` where that is its
+/// element's.
+#[test]
+fn outputs_have_the_types_of_the_file() {
+    let types = [
+        (DataType::INT32, Some(Stored::Of(DType::I32))),
+        (DataType::INT64, None),
+        (DataType::UINT8, Some(Stored::Of(DType::U8))),
+        (DataType::BOOL, None),
+        (DataType::FLOAT16, Some(Stored::Of(DType::F16))),
+        (DataType::DOUBLE, Some(Stored::F64)),
+        (DataType::FLOAT, None),
+    ];
+    let mut model = Model::new(17).input("x", &[2]);
+    for (data_type, _) in types {
+        let name = format!("y{}", data_type.0);
+        model = model.node("Cast", "x", &name, vec![int("to", data_type.0.into())]);
+        model.graph().output.push(info(&name, data_type, vec![]));
+    }
+    let graph = model.import().unwrap();
+    let stored = |graph: &Graph| graph.outputs().iter().map(|output| output.stored).collect::<Vec<_>>();
+    let wanted: Vec<Option<Stored>> = types.iter().map(|(_, stored)| *stored).collect();
+    assert_eq!(stored(&graph), wanted);
+    assert_eq!(stored(&rewrite(&graph).unwrap()), wanted);
+}

@@ -1,0 +1,500 @@
+//! Functions, normalisations and attention as exporters write them.
+
+#![allow(clippy::unwrap_used)]
+
+use autotune_graph::Operator;
+use autotune_graph::operators::{
+    Attention, Binary, Cast, GroupNorm, LayerNorm, Map, MatMul, Not, Pool, Prelu, Reduce, Reshape, Sliding, Softmax,
+    Transpose, Where,
+};
+use autotune_graph::{DType, Graph, NodeId, Op, Tensor, rewrite};
+use autotune_ir::program::UnaryOp;
+use autotune_workloads::{Activation, Function, PoolKind, ReduceOp};
+
+use crate::common::graphs::{Net, assert_same, assert_same_on, brought, only, ops};
+use crate::common::rng;
+
+fn rewritten(net: &Net) -> Graph {
+    let rewritten = rewrite(&net.graph).unwrap();
+    assert_same(&net.graph, &rewritten, 1);
+    rewritten
+}
+
+/// Fails unless what is made of an input becomes one function.
+fn assert_function(shape: &[usize], wanted: Activation, of: impl Fn(&mut Net, NodeId) -> NodeId) {
+    let mut net = Net::new(1);
+    let x = net.input(shape);
+    let y = of(&mut net, x);
+    net.output(y);
+    let rewritten = rewritten(&net);
+    assert_eq!(ops(&rewritten), ["Map"], "{wanted:?}");
+    assert_eq!(*only(&rewritten, "Map"), Map(Function::Activation(wanted)));
+}
+
+/// The operands in an order.
+fn either(net: &mut Net, op: Binary, a: NodeId, b: NodeId, turned: bool) -> NodeId {
+    if turned { net.binary(op, b, a) } else { net.binary(op, a, b) }
+}
+
+#[test]
+fn gelu() {
+    for case in 0..24 {
+        let (turned, by, order) = (case % 2 == 0, case / 2 % 4, case / 8);
+        assert_function(&[2, 3], Activation::Gelu, |net, x| {
+            let root = std::f32::consts::SQRT_2;
+            let scaled = match by {
+                0 => net.with(Binary::Div, x, root),
+                1 => net.with(Binary::Mul, x, 1.0 / root),
+                2 => {
+                    let (two, half) = (net.scalar(2.0), net.scalar(0.5));
+                    let root = net.binary(Binary::Pow, two, half);
+                    net.binary(Binary::Div, x, root)
+                }
+                _ => {
+                    let inverse = net.scalar(1.0 / root);
+                    net.binary(Binary::Mul, inverse, x)
+                }
+            };
+            let erf = net.unary(UnaryOp::Erf, scaled);
+            let (one, half) = (net.scalar(1.0), net.scalar(0.5));
+            let sum = either(net, Binary::Add, erf, one, turned);
+            match order {
+                0 => {
+                    let product = either(net, Binary::Mul, x, sum, turned);
+                    either(net, Binary::Mul, product, half, turned)
+                }
+                1 => {
+                    let product = either(net, Binary::Mul, x, half, turned);
+                    either(net, Binary::Mul, product, sum, turned)
+                }
+                _ => {
+                    let product = either(net, Binary::Mul, sum, half, turned);
+                    either(net, Binary::Mul, x, product, turned)
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn gelu_by_a_hyperbolic_tangent() {
+    for case in 0..12 {
+        let (turned, by) = (case % 2 == 0, case / 2 % 3);
+        assert_function(&[2, 3], Activation::GeluTanh, |net, x| {
+            let factor = (2.0 / std::f32::consts::PI).sqrt();
+            let inner = match by {
+                0 => {
+                    let cube = net.with(Binary::Pow, x, 3.0);
+                    let small = net.with(Binary::Mul, cube, 0.044715);
+                    let sum = either(net, Binary::Add, x, small, turned);
+                    net.with(Binary::Mul, sum, factor)
+                }
+                1 => {
+                    let square = net.binary(Binary::Mul, x, x);
+                    let cube = either(net, Binary::Mul, x, square, turned);
+                    let small = net.with(Binary::Mul, cube, 0.044715);
+                    let sum = either(net, Binary::Add, x, small, turned);
+                    net.with(Binary::Mul, sum, factor)
+                }
+                _ => {
+                    let scaled = net.with(Binary::Mul, x, 0.044715);
+                    let square = either(net, Binary::Mul, x, scaled, turned);
+                    let sum = net.with(Binary::Add, square, 1.0);
+                    let x = net.with(Binary::Mul, x, factor);
+                    either(net, Binary::Mul, x, sum, turned)
+                }
+            };
+            let tanh = if turned { net.unary(UnaryOp::Tanh, inner) } else { net.act("tanh", &[], inner) };
+            let sum = net.with(Binary::Add, tanh, 1.0);
+            let half = net.with(Binary::Mul, x, 0.5);
+            either(net, Binary::Mul, half, sum, turned)
+        });
+    }
+}
+
+#[test]
+fn swishes() {
+    for turned in [false, true] {
+        assert_function(&[2, 3], Activation::Silu, |net, x| {
+            let sigmoid = if turned { net.unary(UnaryOp::Sigmoid, x) } else { net.act("sigmoid", &[], x) };
+            either(net, Binary::Mul, x, sigmoid, turned)
+        });
+        assert_function(&[2, 3], Activation::HardSwish, |net, x| {
+            let sigmoid = net.act("hard_sigmoid", &[0.166_666_7, 0.5], x);
+            either(net, Binary::Mul, x, sigmoid, turned)
+        });
+        let clipped = |net: &mut Net, x: NodeId| {
+            let three = net.scalar(3.0);
+            let sum = either(net, Binary::Add, x, three, turned);
+            net.act("clip", &[0.0, 6.0], sum)
+        };
+        assert_function(&[2, 3], Activation::HardSwish, |net, x| {
+            let clip = clipped(net, x);
+            let product = either(net, Binary::Mul, x, clip, turned);
+            net.with(Binary::Div, product, 6.0)
+        });
+        assert_function(&[2, 3], Activation::HardSwish, |net, x| {
+            let clip = clipped(net, x);
+            let sixth = net.with(Binary::Div, clip, 6.0);
+            either(net, Binary::Mul, x, sixth, turned)
+        });
+        let hard_sigmoid = Activation::new("hard_sigmoid", &[1.0 / 6.0, 0.5]).unwrap();
+        assert_function(&[2, 3], hard_sigmoid, |net, x| {
+            let clip = clipped(net, x);
+            net.with(Binary::Div, clip, 6.0)
+        });
+    }
+    let steep = Activation::new("hard_sigmoid", &[0.25, 0.125]).unwrap();
+    assert_function(&[3], steep, |net, x| {
+        let scaled = net.with(Binary::Mul, x, 0.25);
+        let shifted = net.with(Binary::Add, scaled, 0.125);
+        net.act("clip", &[0.0, 1.0], shifted)
+    });
+}
+
+#[test]
+fn bounds() {
+    let clip = |lo, hi| Activation::new("clip", &[lo, hi]).unwrap();
+    assert_function(&[9], Activation::Relu, |net, x| net.with(Binary::Max, x, 0.0));
+    assert_function(&[9], clip(f32::NEG_INFINITY, 0.5), |net, x| net.with(Binary::Min, x, 0.5));
+    assert_function(&[9], clip(0.0, 1.0), |net, x| {
+        let (zero, relu) = (net.scalar(0.0), net.with(Binary::Min, x, 1.0));
+        net.binary(Binary::Max, zero, relu)
+    });
+    assert_function(&[9], clip(0.0, 1.5), |net, x| {
+        let relu = net.act("relu", &[], x);
+        net.act("clip", &[-1.0, 1.5], relu)
+    });
+    // Bounds that exclude each other.
+    assert_function(&[9], clip(1.0, 1.0), |net, x| {
+        let low = net.act("clip", &[-1.0, 0.0], x);
+        net.act("clip", &[1.0, 2.0], low)
+    });
+    assert_function(&[2, 3], Activation::new("leaky_relu", &[0.25]).unwrap(), |net, x| {
+        let slopes = net.graph.constant("slopes", Tensor::f32(&[3], vec![0.25; 3]).unwrap());
+        net.add(Prelu, &[x, slopes])
+    });
+}
+
+#[test]
+fn functions_that_are_others() {
+    // 0.6 for 0.5; a product with something else; a constant that makes the result larger.
+    let mut net = Net::new(1);
+    let (x, y) = (net.input(&[3]), net.input(&[3]));
+    let scaled = net.with(Binary::Mul, x, std::f32::consts::FRAC_1_SQRT_2);
+    let erf = net.unary(UnaryOp::Erf, scaled);
+    let sum = net.with(Binary::Add, erf, 1.0);
+    let product = net.binary(Binary::Mul, x, sum);
+    let wrong = net.with(Binary::Mul, product, 0.6);
+    net.output(wrong);
+    let half = net.with(Binary::Mul, y, 0.5);
+    let other = net.binary(Binary::Mul, half, sum);
+    net.output(other);
+    let sigmoid = net.act("sigmoid", &[], y);
+    let gate = net.binary(Binary::Mul, x, sigmoid);
+    net.output(gate);
+    let found = rewritten(&net);
+    assert!(
+        !found.nodes().any(|(_, node)| matches!(
+            node.op.of(),
+            Some(Map(Function::Activation(Activation::Gelu | Activation::Silu)))
+        ))
+    );
+
+    let mut net = Net::new(1);
+    let x = net.input(&[3]);
+    let sigmoid = net.act("sigmoid", &[], x);
+    let product = net.binary(Binary::Mul, x, sigmoid);
+    let one = net.graph.constant("one", Tensor::f32(&[1, 1], vec![1.0]).unwrap());
+    let wide = net.binary(Binary::Mul, product, one);
+    net.output(wide);
+    assert_eq!(rewritten(&net).node(rewritten(&net).outputs()[0].node).shape, [1, 3]);
+}
+
+/// `(x - mean) / sqrt(variance + eps)` over axes.
+fn normal(net: &mut Net, x: NodeId, axes: &[usize], case: usize) -> NodeId {
+    let mean = |net: &mut Net, x| net.add(Reduce { op: ReduceOp::Mean, axes: axes.to_vec(), keep_axes: true }, &[x]);
+    let average = mean(net, x);
+    let centred = net.binary(Binary::Sub, x, average);
+    // Some exporters compute it twice.
+    let again = if case.is_multiple_of(2) { centred } else { net.binary(Binary::Sub, x, average) };
+    let square =
+        if case.is_multiple_of(3) { net.binary(Binary::Mul, again, again) } else { net.with(Binary::Pow, again, 2.0) };
+    let variance = mean(net, square);
+    let sum = net.with(Binary::Add, variance, 0.01);
+    match case % 5 {
+        0 => {
+            let root = net.unary(UnaryOp::Sqrt, sum);
+            net.binary(Binary::Div, centred, root)
+        }
+        4 => {
+            let (one, root) = (net.scalar(1.0), net.unary(UnaryOp::Sqrt, sum));
+            let inverse = net.binary(Binary::Div, one, root);
+            net.binary(Binary::Mul, centred, inverse)
+        }
+        1 => {
+            let root = net.with(Binary::Pow, sum, 0.5);
+            net.binary(Binary::Div, centred, root)
+        }
+        2 => {
+            let root = net.unary(UnaryOp::Rsqrt, sum);
+            net.binary(Binary::Mul, root, centred)
+        }
+        _ => {
+            let root = net.with(Binary::Pow, sum, -0.5);
+            net.binary(Binary::Mul, centred, root)
+        }
+    }
+}
+
+#[test]
+fn normalisations() {
+    let cases: [([&[usize]; 3], Op); 4] = [
+        ([&[2, 3, 4], &[2], &[4]], LayerNorm { axis: 2, eps: 0.01 }.into()),
+        ([&[2, 3, 4], &[1, 2], &[3, 4]], LayerNorm { axis: 1, eps: 0.01 }.into()),
+        ([&[2, 3, 4, 5], &[3], &[5]], LayerNorm { axis: 3, eps: 0.01 }.into()),
+        ([&[2, 3, 4, 5], &[2, 3], &[3, 1, 1]], GroupNorm { groups: 3, eps: 0.01 }.into()),
+    ];
+    for ([shape, axes, constant], wanted) in cases {
+        for case in 0..30 {
+            let mut net = Net::new(case as u64);
+            let x = net.input(shape);
+            let normal = normal(&mut net, x, axes, case);
+            let (scale, shift) = (net.random(constant), net.random(constant));
+            let scaled = either(&mut net, Binary::Mul, normal, scale, case % 2 == 0);
+            let shifted = either(&mut net, Binary::Add, scaled, shift, case % 2 == 0);
+            net.output(shifted);
+            let rewritten = rewritten(&net);
+            assert_eq!(ops(&rewritten), [wanted.name()], "{case}");
+            assert_eq!(*only(&rewritten, wanted.name()), wanted);
+        }
+    }
+
+    // Not the last axes.
+    let mut net = Net::new(2);
+    let x = net.input(&[2, 3, 4]);
+    let normal = normal(&mut net, x, &[1], 0);
+    net.output(normal);
+    assert!(!ops(&rewritten(&net)).contains(&"LayerNorm"));
+}
+
+#[test]
+fn groups_of_channels() {
+    let mut net = Net::new(2);
+    let x = net.input(&[2, 6, 3, 5]);
+    let split = net.add(Reshape(vec![2, 3, 30]), &[x]);
+    let (scale, bias) = (net.random(&[3]), net.random(&[3]));
+    let normal = net.add(GroupNorm { groups: 3, eps: 0.01 }, &[split, scale, bias]);
+    let whole = net.add(Reshape(vec![2, 6, 3, 5]), &[normal]);
+    let (scale, shift) = (net.random(&[6, 1, 1]), net.random(&[6, 1, 1]));
+    let scaled = net.binary(Binary::Mul, whole, scale);
+    let shifted = net.binary(Binary::Add, scaled, shift);
+    net.output(shifted);
+    let found = rewritten(&net);
+    assert_eq!(ops(&found), ["GroupNorm"]);
+    assert_eq!(*only(&found, "GroupNorm"), GroupNorm { groups: 3, eps: 0.01 });
+
+    // Groups of rows, not of channels.
+    let mut net = Net::new(2);
+    let x = net.input(&[2, 6, 3, 5]);
+    let split = net.add(Reshape(vec![4, 3, 15]), &[x]);
+    let (scale, bias) = (net.random(&[3]), net.random(&[3]));
+    let normal = net.add(GroupNorm { groups: 3, eps: 0.01 }, &[split, scale, bias]);
+    let whole = net.add(Reshape(vec![2, 6, 3, 5]), &[normal]);
+    net.output(whole);
+    assert_eq!(ops(&rewritten(&net)), ["Reshape", "GroupNorm", "Reshape"]);
+}
+
+#[test]
+fn softmax() {
+    for with_largest in [false, true] {
+        let mut net = Net::new(3);
+        let x = net.input(&[2, 3, 4]);
+        let reduced = |net: &mut Net, op, x| net.add(Reduce { op, axes: vec![1], keep_axes: true }, &[x]);
+        let mut below = x;
+        if with_largest {
+            let largest = reduced(&mut net, ReduceOp::Max, x);
+            below = net.binary(Binary::Sub, x, largest);
+        }
+        let exp = net.unary(UnaryOp::Exp, below);
+        let sum = reduced(&mut net, ReduceOp::Sum, exp);
+        let softmax = net.binary(Binary::Div, exp, sum);
+        let log = net.unary(UnaryOp::Log, softmax);
+        // A row with an infinity is no number throughout only if the largest is taken off.
+        let rewritten = |net: &Net| match with_largest {
+            true => rewritten(net),
+            false => {
+                let rewritten = rewrite(&net.graph).unwrap();
+                assert_same_on(&net.graph, &rewritten, &brought(&net.graph, &mut rng(1)), "without its largest");
+                rewritten
+            }
+        };
+        net.output(log);
+        assert_eq!(*only(&rewritten(&net), "LogSoftmax"), Softmax { axis: 1, log: true });
+        net.output(softmax);
+        assert!(ops(&rewritten(&net)).contains(&"Softmax"));
+    }
+}
+
+#[test]
+fn whole_images() {
+    for (op, kind) in [(ReduceOp::Mean, PoolKind::Average), (ReduceOp::Max, PoolKind::Max)] {
+        for keep_axes in [false, true] {
+            let mut net = Net::new(4);
+            let x = net.input(&[2, 3, 4, 5]);
+            let y = net.add(Reduce { op, axes: vec![2, 3], keep_axes }, &[x]);
+            let flat = net.add(Reshape(vec![2, 3]), &[y]);
+            net.output(flat);
+            let rewritten = rewritten(&net);
+            assert_eq!(ops(&rewritten), ["Pool", "Reshape"]);
+            let window = vec![Sliding::new(4), Sliding::new(5)];
+            assert_eq!(*only(&rewritten, "Pool"), Pool { window, ceil: false, kind });
+        }
+        let mut net = Net::new(4);
+        let x = net.input(&[2, 3, 7]);
+        let y = net.add(Pool { window: vec![Sliding::new(7)], ceil: false, kind }, &[x]);
+        net.output(y);
+        assert_eq!(*only(&rewritten(&net), "Reduce"), Reduce { op, axes: vec![2], keep_axes: true });
+    }
+}
+
+/// What a test of attention varies.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    /// Scale on the scores, on the queries, or on both sides.
+    scale: usize,
+    /// None, added, added first, or chosen in two ways.
+    mask: usize,
+}
+
+/// Attention over `[b, t, h*d]` with heads split off and merged again, as exporters write it.
+fn heads(net: &mut Net, case: Case) -> (NodeId, NodeId) {
+    let (b, t, h, d) = (2, 5, 3, 4);
+    let split = |net: &mut Net, perm: &[usize]| {
+        let x = net.input(&[b, t, h * d]);
+        let split = net.add(Reshape(vec![b, t, h, d]), &[x]);
+        net.add(Transpose(perm.to_vec()), &[split])
+    };
+    let mut q = split(net, &[0, 2, 1, 3]);
+    let mut k = split(net, &[0, 2, 3, 1]);
+    let v = split(net, &[0, 2, 1, 3]);
+    match case.scale {
+        1 => q = net.with(Binary::Div, q, 2.0),
+        2 => {
+            q = net.with(Binary::Mul, q, 0.7);
+            k = net.with(Binary::Mul, k, 0.7);
+        }
+        _ => {}
+    }
+    let mut scores = net.add(MatMul, &[q, k]);
+    if case.scale == 0 {
+        scores = net.with(Binary::Div, scores, 2.0);
+    }
+    scores = match case.mask {
+        1 | 2 => {
+            let mask = net.input(&[b, 1, 1, t]);
+            either(net, Binary::Add, scores, mask, case.mask == 2)
+        }
+        3 | 4 => {
+            // One key at least counts.
+            let mask = Tensor::i64(&[1, 1, t, t], (0..t * t).map(|i| i64::from(i % t <= i / t)).collect()).unwrap();
+            let mut mask = Cast(DType::Bool).evaluate(&[&mask]).unwrap();
+            let below = net.graph.constant("below", Tensor::scalar(f32::NEG_INFINITY));
+            if case.mask == 4 {
+                mask = Not.evaluate(&[&mask]).unwrap();
+            }
+            let mask = net.graph.constant("mask", mask);
+            let operands = if case.mask == 3 { [mask, scores, below] } else { [mask, below, scores] };
+            net.add(Where, &operands)
+        }
+        _ => scores,
+    };
+    let weights = net.add(Softmax { axis: 3, log: false }, &[scores]);
+    let sums = net.add(MatMul, &[weights, v]);
+    let together = net.add(Transpose(vec![0, 2, 1, 3]), &[sums]);
+    (net.add(Reshape(vec![b, t, h * d]), &[together]), weights)
+}
+
+#[test]
+fn attention() {
+    for scale in 0..4 {
+        for mask in 0..5 {
+            let case = Case { scale, mask };
+            let mut net = Net::new(5);
+            let (y, _) = heads(&mut net, case);
+            net.output(y);
+            let rewritten = rewritten(&net);
+            let moved = ["Reshape", "Transpose"];
+            let wanted: Vec<&str> = std::iter::repeat_n(moved, 3).flatten().chain(["Attention"]).collect();
+            let found = ops(&rewritten);
+            let sorted = |mut all: Vec<&'static str>| {
+                all.sort_unstable();
+                all
+            };
+            // Another scale than that of kernels is a product with the queries.
+            let scaled = if scale > 1 { vec!["Mul"] } else { vec![] };
+            let wanted = [wanted, vec!["Transpose", "Reshape"], scaled].concat();
+            assert_eq!(sorted(found), sorted(wanted), "{case:?}");
+            let Some(&Attention { scale: found }) = only(&rewritten, "Attention").of() else { panic!("no attention") };
+            assert!((found - 0.5).abs() < 1e-6, "{case:?}");
+        }
+    }
+}
+
+#[test]
+fn masks_of_truth_values() {
+    let mut net = Net::new(8);
+    let (q, k, v) = (net.input(&[2, 3, 4]), net.input(&[2, 5, 4]), net.input(&[2, 5, 6]));
+    let mask = Tensor::i64(&[3, 5], (0..15).map(|i| i % 4).collect()).unwrap();
+    let mask = Cast(DType::Bool).evaluate(&[&mask]).unwrap();
+    let mask = net.graph.constant("mask", mask);
+    let y = net.add(Attention { scale: 0.5 }, &[q, k, v, mask]);
+    net.output(y);
+    let found = rewritten(&net);
+    let operands = &found.nodes().find(|(_, node)| node.op.name() == "Attention").unwrap().1.operands;
+    assert_eq!(found.node(operands[3]).dtype, DType::F32);
+}
+
+#[test]
+fn attention_whose_weights_others_read() {
+    let mut net = Net::new(6);
+    let (y, weights) = heads(&mut net, Case { scale: 0, mask: 1 });
+    net.output(y);
+    net.output(weights);
+    let found = ops(&rewritten(&net));
+    assert!(found.contains(&"Softmax") && !found.contains(&"Attention"));
+}
+
+#[test]
+fn attention_with_one_batch_for_all() {
+    // Values are broadcast over the batch: that is no attention as one operation.
+    let mut net = Net::new(7);
+    let (q, k, v) = (net.input(&[2, 3, 4]), net.input(&[2, 4, 5]), net.input(&[5, 6]));
+    let scores = net.add(MatMul, &[q, k]);
+    let weights = net.add(Softmax { axis: 2, log: false }, &[scores]);
+    let sums = net.add(MatMul, &[weights, v]);
+    net.output(sums);
+    assert_eq!(ops(&rewritten(&net)), ["MatMul", "Softmax", "MatMul"]);
+}
+
+/// Powers of integers are products, as few as squaring needs for the usual ones.
+#[test]
+fn powers_of_integers() {
+    for (exponent, products) in [(2, 1), (3, 2), (5, 3), (13, 5), (63, 10), (64, 0), (0, 0), (-1, 0)] {
+        let mut graph = Graph::new("powers");
+        let x = graph.input("x", DType::I64, &[2, 3]).unwrap();
+        let by = graph.constant("by", Tensor::i64(&[1], vec![exponent]).unwrap());
+        let power = graph.add("power", Binary::Pow, &[x, by]).unwrap();
+        graph.output("y", power);
+
+        let rewritten = rewrite(&graph).unwrap();
+        match products {
+            0 => assert!(!ops(&rewritten).contains(&"Pow"), "{exponent}"),
+            _ => assert_eq!(ops(&rewritten), vec!["Mul"; products], "{exponent}"),
+        }
+        // Powers beyond 64 bits are no numbers in either form.
+        let most = if exponent == 64 { 1 } else { 3 };
+        let input = [Tensor::i64(&[2, 3], [-2, -1, 0, 1, 2, 3].map(|x: i64| x.clamp(-most, most)).to_vec()).unwrap()];
+        assert_eq!(rewritten.evaluate(&input).unwrap(), graph.evaluate(&input).unwrap(), "{exponent}");
+    }
+}

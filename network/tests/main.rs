@@ -1,0 +1,23 @@
+//! The integration tests of this crate in one binary: what they share is compiled and linked once.
+#![allow(unreachable_pub)]
+
+#[path = "../../graph/tests/common/build.rs"]
+mod build;
+mod check;
+#[path = "../../graph/tests/common/mod.rs"]
+mod common;
+mod compiled;
+#[path = "../../workloads/tests/common/golden.rs"]
+mod golden;
+mod in_place;
+mod library;
+mod on_devices;
+mod onnx;
+mod own_operator;
+mod precision;
+mod quantised;
+mod race;
+mod rewrite_epilogue;
+mod rewrite_random;
+mod without_kernels;
+mod zoo;
