@@ -1,4 +1,4 @@
-//! The operators of networks, a file each, and how they are read from ONNX files.
+//! Operators of networks, one file each, with their imports from ONNX.
 
 use crate::onnx::operator::OnnxOperator;
 
@@ -71,7 +71,7 @@ pub use softmax::Softmax;
 pub use transpose::Transpose;
 pub use window::Sliding;
 
-/// Those of this crate.
+/// Import rules of this crate's operators.
 const OWN: &[&[OnnxOperator]] = &[
     activations::IMPORTS,
     binary::IMPORTS,
@@ -106,7 +106,8 @@ const OWN: &[&[OnnxOperator]] = &[
     transpose::IMPORTS,
 ];
 
-/// How an operator of some domain and name is read: by one of `others`, else by ours.
+/// Finds the import rule for an operator's domain and name; `others`, the caller's rules, take
+/// precedence.
 pub(crate) fn find<'a>(others: &[&'a OnnxOperator], domain: &str, name: &str) -> Option<&'a OnnxOperator> {
     let own = || OWN.iter().copied().flatten().find(|own| own.is(domain, name));
     others.iter().copied().find(|other| other.is(domain, name)).or_else(own)

@@ -1,4 +1,4 @@
-//! Functions of every element that are several operators of networks, or one of several.
+//! Imports of elementwise functions that become one operator or a short chain of several.
 
 use autotune_ir::program::UnaryOp;
 use autotune_workloads::Activation;
@@ -46,6 +46,8 @@ fn relu(call: &mut Call) -> Result<Value> {
 fn hard_sigmoid(call: &mut Call) -> Result<Value> {
     let x = call.only()?;
     let (alpha, beta) = (call.float_or("alpha", 0.2)?, call.float_or("beta", 0.5)?);
+    // As an activation it can be fused into an epilogue; parameters outside the activation's range
+    // cannot.
     if let Ok(activation) = Activation::new("hard_sigmoid", &[alpha, beta]) {
         return call.activation(activation, x);
     }
@@ -54,7 +56,7 @@ fn hard_sigmoid(call: &mut Call) -> Result<Value> {
     call.with_parameters("clip", &[0.0, 1.0], shifted)
 }
 
-/// `x * sigmoid(alpha * x)`.
+/// Imports `x * sigmoid(alpha * x)`.
 fn swish(call: &mut Call) -> Result<Value> {
     let x = call.only()?;
     let alpha = call.float_or("alpha", 1.0)?;
@@ -66,7 +68,8 @@ fn swish(call: &mut Call) -> Result<Value> {
     call.binary(Binary::Mul, x, sigmoid)
 }
 
-/// Bounds are attributes before version 11, then inputs; one that is not there is infinite.
+/// Imports a clamp. Bounds are attributes before opset 11 and inputs since; a missing bound is
+/// infinite.
 fn clip(call: &mut Call) -> Result<Value> {
     call.check_most(if call.version < 11 { 1 } else { 3 })?;
     let x = call.operand(0)?;
@@ -83,6 +86,7 @@ fn clip(call: &mut Call) -> Result<Value> {
         Some(bound) => call.number_of(bound),
         None => Some(none),
     };
+    // With constant bounds the clamp is an activation, which can be fused into an epilogue.
     let numbers = known(bounds[0], f32::NEG_INFINITY).zip(known(bounds[1], f32::INFINITY));
     match numbers {
         _ if bounds == [None, None] => Ok(x),
@@ -97,7 +101,7 @@ fn clip(call: &mut Call) -> Result<Value> {
     }
 }
 
-/// `max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1)`.
+/// Imports `max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1)`.
 fn celu(call: &mut Call) -> Result<Value> {
     let x = call.only()?;
     let alpha = call.float_or("alpha", 1.0)?;
@@ -134,7 +138,8 @@ fn thresholded_relu(call: &mut Call) -> Result<Value> {
     call.add(Where, &[is_above, x, zero])
 }
 
-/// Numbers nearer to zero than `lambd` are zero, others move towards it by `bias`.
+/// Imports soft shrinkage: values in `[-lambd, lambd]` become zero, others move towards zero by
+/// `bias`.
 fn shrink(call: &mut Call) -> Result<Value> {
     let x = call.only()?;
     let (lambd, bias) = (call.float_or("lambd", 0.5)?, call.float_or("bias", 0.0)?);

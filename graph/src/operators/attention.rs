@@ -1,15 +1,16 @@
-//! Attention.
+//! Scaled dot-product attention.
 
 use autotune_workloads::{self as workload, Mask, Workload};
 
 use super::contract::{columns_of, contract, last_two};
 use super::prelude::*;
 
-/// `softmax(scale * q k^T + mask) v` of `[.., m, d]`, `[.., n, d]` and `[.., n, e]`, and, as a
-/// fourth operand, a mask that is broadcast to `[.., m, n]`.
+/// `softmax(scale * q k^T + mask) v` for queries `[.., m, d]`, keys `[.., n, d]` and values `[..,
+/// n, e]`. The optional fourth operand is a mask that broadcasts to `[.., m, n]`: numbers to add to
+/// the scores, or booleans that are false where a key is hidden.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
-    /// What products of queries and keys are multiplied by.
+    /// Factor of the products of queries and keys.
     pub scale: f32,
 }
 
@@ -23,7 +24,7 @@ impl Operator for Attention {
         Ok((output(&shapes)?, DType::F32))
     }
 
-    /// A row all of whose scores are minus infinity has no weights: it is not a number.
+    /// Evaluates in double precision. A fully masked row has only -inf scores; its output is NaN.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let scale = self.scale;
         let (q, k, v) = (values::<f32>(operands, 0)?, values::<f32>(operands, 1)?, values::<f32>(operands, 2)?);
@@ -52,11 +53,13 @@ impl Operator for Attention {
         tensor(shape, outputs)
     }
 
-    /// Attention whose mask, if it has one, is repeated for queries, heads, or all of the batch.
+    /// Returns an attention workload; a mask may be shared by queries, by heads, or by the whole
+    /// batch.
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         let ([batch @ .., m, d], [.., n, _], [.., e]) = (node.shape(0), node.shape(1), node.shape(2)) else {
             return None;
         };
+        // The workload always scales by 1/sqrt(d).
         let usual = 1.0 / (*d as f32).sqrt();
         if (self.scale - usual).abs() > 1e-6 * usual {
             return None;
@@ -72,7 +75,7 @@ impl Operator for Attention {
         Some(Anchor { channel, ..Anchor::new(Workload::new(op).ok()?, node) })
     }
 
-    /// The products, their softmax and its products.
+    /// Writes the matrix product, softmax and second matrix product that attention consists of.
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
         let (operands, axes) = (to.inputs(), to.shape().len());
         let mut perm: Vec<usize> = (0..axes).collect();
@@ -119,8 +122,8 @@ fn output(shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
     Ok([batch, &[*m, *e]].concat())
 }
 
-/// What is added to the scores of these extents, minus infinity where a mask of truth values is
-/// false.
+/// Returns what is added to the scores of shape `extents`: the mask itself, or -inf where a boolean
+/// mask is false.
 fn mask(operands: &[&Tensor], extents: &[usize]) -> Result<Option<Vec<f64>>, OpError> {
     let Some(mask) = operands.get(3) else { return Ok(None) };
     if elements(extents)? == 0 {
@@ -139,7 +142,7 @@ fn mask(operands: &[&Tensor], extents: &[usize]) -> Result<Option<Vec<f64>>, OpE
     }))
 }
 
-/// The softmax of a row.
+/// Replaces a row of scores by its softmax.
 fn weigh(row: &mut [f64]) {
     let largest = row.iter().copied().fold(f64::NEG_INFINITY, larger);
     row.iter_mut().for_each(|x| *x = libm::exp(*x - largest));
@@ -147,7 +150,8 @@ fn weigh(row: &mut [f64]) {
     row.iter_mut().for_each(|x| *x /= total);
 }
 
-/// The same with a mask of a shape that is broadcast to `[..batch, m, n]`.
+/// Adds the mask's kind to the workload, for a mask `shape` that broadcasts to `[..batch, m, n]`.
+/// Returns none where the workload has no such mask.
 fn masked(whole: workload::Attention, batch: &[usize], shape: &[usize]) -> Option<workload::Attention> {
     let mut own = vec![1; (batch.len() + 2).checked_sub(shape.len())?];
     own.extend(shape);
@@ -161,7 +165,8 @@ fn masked(whole: workload::Attention, batch: &[usize], shape: &[usize]) -> Optio
     }
 
     let product = |extents: &[usize]| extents.iter().product();
-    // The first axes are the mask's, too, the others are heads.
+    // The mask spans the leading axes that it shares with the batch; it is repeated over the rest,
+    // the heads.
     let shared = of_batch.iter().zip(batch).take_while(|(own, whole)| own == whole).count();
     let (outer, heads) = batch.split_at(shared);
     let is_repeated = of_batch[shared..].iter().all(|&extent| extent == 1);

@@ -1,4 +1,4 @@
-//! Operations on two tensors, element by element.
+//! Elementwise operations on two tensors.
 
 use autotune_ir::program::{BinaryOp, Compare, UnaryOp};
 use autotune_workloads::PointwiseOp;
@@ -29,7 +29,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Xor", xor),
 ];
 
-/// An operation on two tensors, element by element, broadcast to each other as in NumPy.
+/// An elementwise operation on two tensors, which broadcast to each other as in NumPy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Binary {
     /// `a + b`.
@@ -38,19 +38,19 @@ pub enum Binary {
     Sub,
     /// `a * b`.
     Mul,
-    /// `a / b`, of integers rounded towards zero.
+    /// `a / b`; integers are truncated towards zero.
     Div,
-    /// The larger.
+    /// The larger of both.
     Max,
-    /// The smaller.
+    /// The smaller of both.
     Min,
     /// `a` to the power of `b`.
     Pow,
-    /// Whether they are the same.
+    /// True where `a == b`, for operands of any one type.
     Equal,
-    /// Whether `a < b`.
+    /// True where `a < b`.
     Less,
-    /// Whether both are true.
+    /// True where both booleans are true.
     And,
 }
 
@@ -140,12 +140,13 @@ fn of_integers(op: Binary, a: i64, b: i64) -> i64 {
         Binary::Max => a.max(b),
         Binary::Min => a.min(b),
         Binary::Pow => integer_power(a, b),
-        // Of these, truth values are made.
+        // These produce booleans and are evaluated before.
         Binary::Equal | Binary::Less | Binary::And => 0,
     }
 }
 
-/// Of a negative exponent the fraction is cut off; one over zero is the largest number.
+/// Raises an integer to a power, with wrap-around. A negative exponent truncates the fraction; zero
+/// to a negative power saturates.
 fn integer_power(base: i64, exponent: i64) -> i64 {
     let Ok(mut left) = u64::try_from(exponent) else { return libm::pow(base as f64, exponent as f64) as i64 };
     let (mut power, mut square) = (1i64, base);
@@ -159,7 +160,7 @@ fn integer_power(base: i64, exponent: i64) -> i64 {
     power
 }
 
-/// A function of the elements of two tensors that are broadcast to a shape.
+/// Applies a function to each pair of elements of two tensors, broadcast to `shape`.
 pub(super) fn paired<T: Typed, U: Typed>(
     operands: &[&Tensor],
     shape: &[usize],
@@ -170,12 +171,12 @@ pub(super) fn paired<T: Typed, U: Typed>(
     tensor(shape, rows.map(|[at, bt]| of(a[at], b[bt])))
 }
 
-/// What kernels call an operation on elements of a type.
+/// Returns the kernels' operation for elements of a type, if they have it.
 fn operation(binary: Binary, dtype: DType) -> Option<PointwiseOp> {
     Some(match binary {
         Binary::Add => PointwiseOp::Binary(BinaryOp::Add),
         Binary::Sub => PointwiseOp::Binary(BinaryOp::Sub),
-        // Of truth values, which are 1 and 0.
+        // Booleans are stored as 1 and 0.
         Binary::Mul | Binary::And => PointwiseOp::Binary(BinaryOp::Mul),
         Binary::Div if dtype == DType::I64 => PointwiseOp::Quotient,
         Binary::Div => PointwiseOp::Binary(BinaryOp::Div),
@@ -183,7 +184,7 @@ fn operation(binary: Binary, dtype: DType) -> Option<PointwiseOp> {
         Binary::Min => PointwiseOp::Binary(BinaryOp::Min),
         Binary::Equal => PointwiseOp::Compare(Compare::Equal),
         Binary::Less => PointwiseOp::Compare(Compare::Less),
-        // Of whole numbers it would not be exact.
+        // In f32 an integer power would not be exact.
         Binary::Pow if dtype == DType::I64 => return None,
         Binary::Pow => PointwiseOp::Binary(BinaryOp::Pow),
     })
@@ -194,14 +195,15 @@ impl Call<'_> {
         self.add(binary, &[a, b])
     }
 
-    /// A value and a number.
+    /// Adds an operation whose second operand is a constant number.
     pub(crate) fn with(&mut self, binary: Binary, a: Value, number: f32) -> call::Result<Value> {
         let number = self.number(number, a)?;
         self.binary(binary, a, number)
     }
 }
 
-/// Both operands; before version 7 an attribute says where the axes of the second lie in the first.
+/// Returns both operands. Before opset 7 an attribute `axis` aligns the axes of the second with
+/// those of the first.
 fn pair(call: &mut Call) -> call::Result<[Value; 2]> {
     call.check_most(2)?;
     let (a, mut b) = (call.operand(0)?, call.operand(1)?);
@@ -245,7 +247,7 @@ fn greater(call: &mut Call) -> call::Result<Value> {
     call.binary(Binary::Less, b, a)
 }
 
-/// Neither is it of numbers that are none: so it is not the opposite of the other order.
+/// Imports `a <= b` as `a < b or a == b`, since `not (b < a)` would be true for NaN.
 fn less_or_equal(call: &mut Call, [first, second]: [usize; 2]) -> call::Result<Value> {
     call.check_most(2)?;
     let (a, b) = (call.operand(first)?, call.operand(second)?);
@@ -271,7 +273,7 @@ fn xor(call: &mut Call) -> call::Result<Value> {
     call.add(Not, &[same])
 }
 
-/// Powers that are something simpler are that.
+/// Imports a power; constant exponents such as 2 and 0.5 become products, roots or reciprocals.
 fn power(call: &mut Call) -> call::Result<Value> {
     let [x, exponent] = pair(call)?;
     let is_number = call.dtype(x) == DType::F32 && call.rank(exponent) <= call.rank(x);
@@ -296,7 +298,8 @@ fn power(call: &mut Call) -> call::Result<Value> {
     }
 }
 
-/// Of integers; the sign is that of the divisor, or with `fmod` that of the dividend.
+/// Imports the integer remainder. It has the sign of the divisor, or with `fmod` that of the
+/// dividend.
 fn remainder(call: &mut Call) -> call::Result<Value> {
     let of_dividend = call.flag("fmod", false)?;
     let [a, b] = pair(call)?;
@@ -307,11 +310,12 @@ fn remainder(call: &mut Call) -> call::Result<Value> {
     if of_dividend {
         return Ok(remainder);
     }
+    // Adding the divisor before a second remainder moves the result to the divisor's sign.
     let shifted = call.binary(Binary::Add, remainder, b)?;
     rest(call, shifted, b)
 }
 
-/// What is left of a division that rounds towards zero.
+/// Returns the remainder of a division that truncates towards zero.
 fn rest(call: &mut Call, a: Value, b: Value) -> call::Result<Value> {
     let quotient = call.binary(Binary::Div, a, b)?;
     let whole = call.binary(Binary::Mul, quotient, b)?;

@@ -11,7 +11,7 @@ use crate::onnx::tensor;
 pub(super) static IMPORTS: &[OnnxOperator] =
     &[OnnxOperator::one("Cast", import), OnnxOperator::one("CastLike", cast_like)];
 
-/// The same values as elements of another type: fractions are cut off, whatever is not 0 is true.
+/// Conversion to another element type. Fractions are truncated; a nonzero number is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cast(pub DType);
 
@@ -51,7 +51,8 @@ impl Operator for Cast {
         }
     }
 
-    /// Elements of all types but those of 8 bits are numbers of one type in memory.
+    /// All types except the 8-bit ones share one type in memory, so a cast between them may be no
+    /// work.
     fn movement(&self, node: &NodeView) -> Option<Movement> {
         let from = node.dtype(0);
         let of_bytes = is_of_bytes(from) || is_of_bytes(self.0);
@@ -64,7 +65,7 @@ impl Operator for Cast {
     }
 }
 
-/// A copy of elements of one type in memory as those of another.
+/// Returns a copy that reads elements of one memory type and writes another.
 fn copied_as(node: &NodeView, data: DType, out: DType) -> Option<Anchor> {
     let copy = Workload::new(Pointwise::copy(rows_and_columns(node.output().0))).ok()?;
     let types = Types { out, ..Types::of_sums(data, data) };
@@ -80,7 +81,8 @@ impl Call<'_> {
     }
 }
 
-/// Between types that are one here nothing is cast: what f16 would round is not rounded.
+/// Imports a cast. Types that are one [`DType`] here are not told apart, so a cast to f16 does not
+/// round.
 fn import(call: &mut Call) -> call::Result<Value> {
     let x = call.only()?;
     call.ignore(&["saturate", "round_mode"]);

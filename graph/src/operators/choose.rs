@@ -7,7 +7,7 @@ use super::prelude::*;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Where", import)];
 
-/// Where the first operand is true the second, else the third; all broadcast.
+/// Takes the second operand where the first is true, else the third; all three broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Where;
 

@@ -1,13 +1,13 @@
-//! Tensors of parts.
+//! Concatenation of tensors.
 
 use super::prelude::*;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Concat", import).keeps_bytes()];
 
-/// Tensors one behind the other along an axis.
+/// Concatenation of tensors along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concat {
-    /// The axis.
+    /// Axis along which the operands are joined.
     pub axis: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Sums of products in double precision, in the order of the summed axis.
+//! Matrix products in double precision, summed in the order of the reduction axis.
 
 use rayon::prelude::*;
 
@@ -6,12 +6,12 @@ use crate::error::OpError;
 use crate::tensor::Tensor;
 use crate::typed::{tensor, values};
 
-/// Columns that are summed at once.
+/// Number of columns that are summed together.
 pub(super) const COLUMNS: usize = 8;
 
-/// `Σ_k rows[i, k] * column(j)[k]` for all of `m` rows and `n` columns, row-major. `fill` writes
-/// some neighbouring columns, from one of them on, as one array for each `k`; those behind the last
-/// are not used.
+/// Computes `Σ_k rows[i, k] * column(j)[k]` for all `m` rows and `n` columns; the result is
+/// row-major. `fill(first, columns)` writes [`COLUMNS`] neighbouring columns from `first` on, one
+/// array for each `k`; entries past the last column are ignored.
 pub(super) fn contract<T: Copy + Into<f64> + Sync>(
     rows: &[T],
     [m, k, n]: [usize; 3],
@@ -22,7 +22,7 @@ pub(super) fn contract<T: Copy + Into<f64> + Sync>(
         let mut columns = vec![[0.0; COLUMNS]; k];
         fill(number * COLUMNS, &mut columns);
 
-        // Two rows share what is read of the columns.
+        // Two rows share each load of the columns.
         let mut sums = Vec::with_capacity(m + 1);
         for i in (0..m).step_by(2) {
             let (mut first, mut second) = ([0.0; COLUMNS], [0.0; COLUMNS]);
@@ -48,7 +48,7 @@ pub(super) fn contract<T: Copy + Into<f64> + Sync>(
     all
 }
 
-/// Some columns of a row-major matrix of `n` columns.
+/// Copies neighbouring columns, from `first` on, of a row-major matrix with `n` columns.
 pub(super) fn columns_of<T: Copy + Into<f64>>(matrix: &[T], n: usize, first: usize, columns: &mut [[f64; COLUMNS]]) {
     for (k, column) in columns.iter_mut().enumerate() {
         let row = &matrix[k * n + first..(k + 1) * n];
@@ -56,7 +56,8 @@ pub(super) fn columns_of<T: Copy + Into<f64>>(matrix: &[T], n: usize, first: usi
     }
 }
 
-/// Sums of `[n, o, ..]` and the third operand, if there is one.
+/// Rounds sums of shape `[n, o, ..]` to f32 after adding the third operand, a bias for each of `o`,
+/// if present.
 pub(super) fn with_bias(sums: Vec<f64>, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
     let bias = if operands.len() > 2 { values::<f32>(operands, 2)? } else { vec![0.0; shape[1]].into() };
     let pixels: usize = shape[2..].iter().product();
@@ -65,7 +66,7 @@ pub(super) fn with_bias(sums: Vec<f64>, operands: &[&Tensor], shape: &[usize]) -
     tensor(shape, sums.collect())
 }
 
-/// The last two extents of a tensor that has them.
+/// Returns the last two extents of a shape with at least two axes.
 pub(super) fn last_two(shape: &[usize]) -> [usize; 2] {
     [shape[shape.len() - 2], shape[shape.len() - 1]]
 }

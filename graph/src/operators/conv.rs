@@ -11,13 +11,13 @@ use super::window::{
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Conv", import)];
 
-/// Convolution of `[n, c, ..]` with weights `[o, c/groups, ..kernel]` and, as a third operand,
-/// biases `[o]`: one to three spatial axes.
+/// Convolution of `[n, c, ..]` with weights `[o, c/groups, ..kernel]` and optional biases `[o]`,
+/// over one to three spatial axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conv {
-    /// One for each spatial axis.
+    /// Window of each spatial axis.
     pub window: Vec<Sliding>,
-    /// Groups of channels.
+    /// Number of channel groups.
     pub groups: usize,
 }
 
@@ -52,7 +52,8 @@ impl Operator for Conv {
 }
 
 impl Conv {
-    /// Sums of products of images and weights of some shapes, without biases, in double precision.
+    /// Returns the convolution sums without bias, in double precision, for images and weights of
+    /// the given shapes; `shape` is the output's.
     pub(super) fn sums(
         &self,
         [x, weights]: [&[f32]; 2],
@@ -63,13 +64,14 @@ impl Conv {
         let [n, c] = [x_shape[0], x_shape[1]];
         let [o, of_group] = [shape[1] / groups, c / groups];
 
+        // Padding is materialised, so that no window needs a bounds check.
         let around: Vec<[usize; 2]> = [[0, 0]; 2].into_iter().chain(window.iter().map(|window| window.pad)).collect();
         let room: Vec<usize> = x_shape.iter().zip(&around).map(|(extent, pad)| extent + pad[0] + pad[1]).collect();
         elements(&room)?;
         let places: Vec<_> = x_shape.iter().zip(&around).map(|(&extent, &pad)| padded(extent, pad)).collect();
         let image = if c == 0 { Vec::new() } else { picked(x, x_shape, &places, 0.0) };
 
-        // Where each output's window begins, and where from there each tap is.
+        // Offsets of each output's window in the padded image, and of each tap within a window.
         let steps = strides(&room);
         let positions = offsets(&shape[2..], &scaled(window, &steps, |window| window.stride));
         let of_channel = offsets(&w_shape[2..], &scaled(window, &steps, |window| window.dilation));
@@ -118,7 +120,7 @@ pub(super) fn workload(window: &[Sliding], groups: usize, shapes: [&[usize]; 2])
     });
     let mut windows = windows.collect::<Option<Vec<Window>>>()?;
 
-    // Images of one column lie in memory as those of one row do, along which tiles go.
+    // An image of one column has the same memory as one of one row, and tiles extend along rows.
     if let [rows, columns] = &mut windows[..]
         && [columns.extent, columns.kernel, columns.pad] == [1, 1, 0]
     {

@@ -13,15 +13,15 @@ use super::window::{
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("ConvTranspose", import)];
 
-/// Transposed convolution of `[n, c, ..]` with weights `[c, o/groups, ..kernel]` and, as a third
-/// operand, biases `[o]`.
+/// Transposed convolution of `[n, c, ..]` with weights `[c, o/groups, ..kernel]` and optional
+/// biases `[o]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConvTranspose {
-    /// One for each spatial axis; padding is cut off the output.
+    /// Window of each spatial axis; its padding is cropped from the output.
     pub window: Vec<Sliding>,
-    /// Rows that are added behind the output, for each spatial axis.
+    /// Elements that are added at the end of each spatial axis of the output.
     pub output_pad: Vec<usize>,
-    /// Groups of channels.
+    /// Number of channel groups.
     pub groups: usize,
 }
 
@@ -31,8 +31,8 @@ impl Operator for ConvTranspose {
         Ok((output(&self.window, &self.output_pad, self.groups, &shapes)?, DType::F32))
     }
 
-    /// Every element of the image is added to all outputs of its window; the padding is cut off
-    /// afterwards.
+    /// Scatters each input element's products to its window of the uncropped output, then crops the
+    /// padding.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let (window, output_pad, groups) = (&self.window, &self.output_pad, self.groups);
         let (x, weights) = (values::<f32>(operands, 0)?, values::<f32>(operands, 1)?);
@@ -55,6 +55,7 @@ impl Operator for ConvTranspose {
         for (image, group) in (0..n).flat_map(|image| (0..groups).map(move |group| (image, group))) {
             let x = &x[(image * groups + group) * of_group * pixels..][..of_group * pixels];
             let weights = &weights[group * of_group * taps..][..of_group * taps];
+            // Weights are transposed to one row for each tap, as `contract` expects.
             let turned: Vec<f32> =
                 (0..taps).flat_map(|tap| (0..of_group).map(move |c| weights[c * taps + tap])).collect();
             let products = contract(&turned, [taps, of_group, pixels], |first, columns| {
@@ -124,6 +125,7 @@ fn workload(window: &[Sliding], output_pad: &[usize], groups: usize, shapes: [&[
         (&[n, c, h, w], [a, b], &[rows, columns]) => ([n, c, h, w], [a, b], [rows, columns]),
         _ => return None,
     };
+    // The workload has no dilation.
     if a.dilation != 1 || b.dilation != 1 {
         return None;
     }
@@ -170,15 +172,16 @@ fn import(call: &mut Call) -> call::Result<Value> {
             continue;
         };
 
-        // What is too much is cut off, half at either end.
+        // Excess output is cropped, half at either end.
         let last = extents[axis].saturating_sub(1).saturating_mul(window.stride);
         let whole = last.saturating_add(reach(window)?).saturating_add(*more);
         let too_much = whole.saturating_sub(wanted);
-        // Where the odd element goes is the other way round than for convolutions, unless
-        // SAME_UPPER is said.
+        // The odd element goes to the opposite end compared with convolutions, unless SAME_UPPER is
+        // given.
         let auto = if auto == AutoPad::Upper { auto } else { AutoPad::Lower };
         window.pad = halves(too_much, auto);
-        // What is missing is added behind; if strides say how much, half at either end.
+        // Missing output is appended at the end; where strides imply the amount, half of it at
+        // either end.
         let missing = wanted.saturating_sub(whole);
         before[axis] = if outputs.is_none() { halves(missing, auto)[0] } else { 0 };
         *more = more.saturating_add(missing - before[axis]);
@@ -188,8 +191,8 @@ fn import(call: &mut Call) -> call::Result<Value> {
     if before.iter().all(|&before| before == 0) { call.add(op, &operands) } else { moved(call, op, &operands, &before) }
 }
 
-/// A transposed convolution with so many elements before its output, to which nothing but biases is
-/// added.
+/// Adds a transposed convolution, then `before` elements of padding ahead of its output. Only the
+/// bias reaches those elements.
 fn moved(call: &mut Call, op: ConvTranspose, operands: &[Value], before: &[usize]) -> call::Result<Value> {
     let sums = call.add(op, &operands[..2])?;
     let pad = [0, 0].iter().chain(before).map(|&before| [before, 0]).collect();
@@ -200,11 +203,11 @@ fn moved(call: &mut Call, op: ConvTranspose, operands: &[Value], before: &[usize
     call.binary(Binary::Add, padded, bias)
 }
 
-/// Spatial extents that the output is to have.
+/// Returns the output's spatial extents, if an attribute gives them.
 fn output_shape(call: &Call, axes: usize) -> call::Result<Option<Vec<usize>>> {
     match call.extents("output_shape")? {
         Some(shape) if shape.len() == axes => Ok(Some(shape)),
-        // With batch and channels.
+        // The shape includes batch and channels.
         Some(shape) if shape.len() == axes + 2 => Ok(Some(shape[2..].to_vec())),
         Some(_) => Err(attribute("output_shape", format!("it has not {axes} numbers"))),
         None => Ok(None),

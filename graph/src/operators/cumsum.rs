@@ -9,14 +9,14 @@ use crate::constant::Constant;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("CumSum", import)];
 
-/// Sums of all elements along an axis up to each.
+/// Cumulative sums along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CumSum {
-    /// The axis.
+    /// Axis of the sums.
     pub axis: usize,
-    /// True if an element is not part of its own sum.
+    /// True if a sum excludes its own element.
     pub exclusive: bool,
-    /// True if sums are of what is behind an element, not of what is before it.
+    /// True if sums run from the end of the axis.
     pub reverse: bool,
 }
 
@@ -31,7 +31,7 @@ impl Operator for CumSum {
         Ok((shape.to_vec(), dtype))
     }
 
-    /// Sums in double precision, of integers with wrap-around.
+    /// Sums in double precision; integer sums wrap around.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         match operands[0].dtype() {
             DType::I64 => self.sums(operands, shape, 0i64, i64::wrapping_add, |sum| sum),
@@ -39,7 +39,8 @@ impl Operator for CumSum {
         }
     }
 
-    /// Sums that reach twice as far in each round, by adding those that end where they begin.
+    /// Returns a parallel prefix sum by doubling (Hillis and Steele): each round adds the sums that
+    /// end where the present ones begin, so that they span twice as many elements.
     fn parts(&self, node: &NodeView) -> Option<Vec<Part>> {
         let (shape, extent) = (node.shape(0), node.shape(0)[self.axis]);
         let mut parts = Vec::new();
@@ -65,13 +66,14 @@ impl Operator for CumSum {
 }
 
 impl CumSum {
-    /// Moves a tensor along the axis, zeros where it was, and returns its number among node's
-    /// operand and parts.
+    /// Appends parts that shift a tensor along the axis and fill with zeros. Returns the result's
+    /// operand number, counted over the node's operand and the parts.
     fn shifted(&self, parts: &mut Vec<Part>, node: &NodeView, sums: usize, by: usize) -> Option<usize> {
         let (shape, dtype) = node.output();
         let mut ranges = Range::all(shape);
         let range = &mut ranges[self.axis];
         *range = Range { start: if self.reverse { by } else { 0 }, step: 1, count: range.count - by };
+        // A shift by the whole axis leaves nothing; the empty slice still needs a valid start.
         if range.count == 0 {
             range.start = 0;
         }

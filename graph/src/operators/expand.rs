@@ -7,7 +7,7 @@ use crate::onnx::tensor::extents;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Expand", import), OnnxOperator::one("Tile", tile)];
 
-/// Broadcast to a shape.
+/// Broadcast of a tensor to a shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expand(pub Vec<usize>);
 
@@ -41,13 +41,13 @@ impl Call<'_> {
         }
     }
 
-    /// A constant of one value.
+    /// Adds a constant that repeats one value.
     pub(crate) fn filled(&mut self, value: &Constant, shape: &[usize]) -> call::Result<Value> {
         Ok(self.draft.computed(self.name, Expand(shape.to_vec()), value)?)
     }
 }
 
-/// The shape is broadcast to that of the input, too.
+/// Imports a broadcast; the target shape and the input's broadcast to each other.
 fn import(call: &mut Call) -> call::Result<Value> {
     call.check_most(2)?;
     let x = call.operand(0)?;
@@ -57,7 +57,8 @@ fn import(call: &mut Call) -> call::Result<Value> {
     call.expand(&shape, x)
 }
 
-/// Every axis is repeated: as one more axis before it, of which each element is the same.
+/// Imports repetition. Each repeated axis becomes two: a new outer axis, which is broadcast, and
+/// the original.
 fn tile(call: &mut Call) -> call::Result<Value> {
     call.check_most(2)?;
     let x = call.operand(0)?;

@@ -1,4 +1,4 @@
-//! Slices by their numbers.
+//! Selection of slices by index.
 
 use autotune_workloads::{self as workload, Workload};
 
@@ -7,11 +7,11 @@ use crate::constant::Constant;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Gather", import)];
 
-/// Slices of the first operand along an axis, by their numbers in the second, which is of integers;
-/// negative ones count from the end. The output has the second's shape in place of the axis.
+/// Slices of the first operand along an axis, selected by the integer indices in the second;
+/// negative indices count from the end. The index shape replaces the axis in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gather {
-    /// The axis.
+    /// Axis of the first operand that is indexed.
     pub axis: usize,
 }
 
@@ -48,7 +48,7 @@ impl Operator for Gather {
         by_type!(operands[0].dtype(), of(axis, operands, shape))
     }
 
-    /// Numbers that come with the data may be negative.
+    /// Returns a gather along the first axis. Indices that are not constant may be negative.
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         let known = node.op(1).of::<Constant>().and_then(|numbers| numbers.tensor().ok()?.as_i64());
         let from_end = known.is_none_or(|numbers| numbers.iter().any(|&number| number < 0));

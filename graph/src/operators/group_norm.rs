@@ -1,4 +1,4 @@
-//! Group normalisation, and that of each channel.
+//! Group normalisation and instance normalisation.
 
 use autotune_workloads::{self as workload, Workload};
 
@@ -10,14 +10,13 @@ use crate::onnx::error;
 pub(super) static IMPORTS: &[OnnxOperator] =
     &[OnnxOperator::one("GroupNormalization", import), OnnxOperator::one("InstanceNormalization", instance_norm)];
 
-/// `(x - mean) / sqrt(variance + eps) * scale + bias` over the channels of a group and all spatial
-/// axes of `[n, c, ..]`; scale and bias are `[c]`.
+/// `(x - mean) / sqrt(variance + eps) * scale + bias`, with statistics over the channels of a group
+/// and all spatial axes of `[n, c, ..]`; scale and bias have shape `[c]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupNorm {
-    /// Groups of channels: one is a layer normalisation, one for each channel an instance
-    /// normalisation.
+    /// Number of channel groups: 1 normalises all channels together, `c` is instance normalisation.
     pub groups: usize,
-    /// What is added to the variance.
+    /// Constant added to the variance.
     pub eps: f32,
 }
 
@@ -72,7 +71,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     let &[_, channels, ..] = &call.shape(x)[..] else { return error::unfit("an image has at least two axes") };
 
     let (mut scale, mut bias) = (call.operand(1)?, call.operand(2)?);
-    // Before version 21 there is one number for each group.
+    // Before opset 21, scale and bias have one number for each group.
     if call.version < 21 {
         let of_channels = |call: &mut Call, numbers| {
             let numbers = call.reshape(&[groups, 1], numbers)?;

@@ -1,4 +1,4 @@
-//! Sums of products of quantised tensors.
+//! Matrix products and convolutions of quantised tensors.
 
 use super::conv::{Conv, output as conv_output};
 use super::matmul;
@@ -11,24 +11,24 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("ConvInteger", import_conv).of_bytes(),
 ];
 
-/// Product of matrices ([`MatMul`](super::MatMul)) of integers of 8 bits, from which zero points
-/// are taken off first: operands are both matrices, then their zero points, each broadcast to its
-/// matrix.
+/// Matrix product ([`MatMul`](super::MatMul)) of 8-bit integers after their zero points are
+/// subtracted. The operands are both matrices and their zero points; each zero point broadcasts to
+/// its matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatMulInteger;
 
-/// Convolution ([`Conv`]) of integers of 8 bits, from which zero points are taken off first:
-/// operands are images, weights and their zero points, the one a number, the other broadcast to the
-/// weights. Padding is what becomes 0.
+/// Convolution ([`Conv`]) of 8-bit integers after their zero points are subtracted. The operands
+/// are images, weights and their zero points: one number for the images, and a tensor that
+/// broadcasts to the weights. Padding counts as 0 after the subtraction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConvInteger {
-    /// One for each spatial axis.
+    /// Window of each spatial axis.
     pub window: Vec<Sliding>,
-    /// Groups of channels.
+    /// Number of channel groups.
     pub groups: usize,
 }
 
-/// Fails unless there are two tensors of integers of 8 bits and their zero points.
+/// Fails unless the operands are two 8-bit tensors and their zero points.
 fn check(facts: &[Facts]) -> Result<(), OpError> {
     check_count(facts, 4..=4)?;
     for operand in 0..2 {
@@ -42,7 +42,7 @@ fn check(facts: &[Facts]) -> Result<(), OpError> {
     Ok(())
 }
 
-/// The elements of an operand less its zero point, which are whole numbers that f32 has.
+/// Returns an operand's elements minus its zero point; f32 represents these integers exactly.
 fn centred(operands: &[&Tensor], operand: usize) -> Vec<f32> {
     let (x, zero) = (operands[operand], operands[operand + 2]);
     let (numbers, zeros) = (x.to_numbers(), zero.to_numbers());
@@ -99,7 +99,8 @@ impl Operator for ConvInteger {
     }
 }
 
-/// An operator whose output has 32 bits in files, and 64 here. Zero points have one axis there.
+/// Writes an operator whose output has 32 bits in ONNX and 64 bits here. ONNX zero points have at
+/// most one axis.
 fn exported_as(to: &mut Writer, operator: &str, attributes: Vec<Attribute>) -> Result<(), ExportError> {
     let mut inputs = to.inputs();
     for (operand, input) in inputs.iter_mut().enumerate().skip(2) {
@@ -115,8 +116,8 @@ fn exported_as(to: &mut Writer, operator: &str, attributes: Vec<Attribute>) -> R
 }
 
 impl Call<'_> {
-    /// The zero point of an input of 8 bits along an axis of it, where it has more than one
-    /// element.
+    /// Returns an input's zero point, or zero if the input is absent. A zero point with more than
+    /// one element is shaped to broadcast along an axis of `x`.
     fn zero_along(&mut self, input: usize, x: Value, axis: usize) -> call::Result<Value> {
         let dtype = self.dtype(x);
         let Some(zero) = self.optional(input) else {

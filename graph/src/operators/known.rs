@@ -1,4 +1,4 @@
-//! Tensors that are known before the network runs.
+//! Operators whose output is known at import.
 
 use super::prelude::*;
 use crate::onnx::call::Result;
@@ -46,8 +46,8 @@ fn constant_of_shape(call: &mut Call) -> Result<Value> {
     }
 }
 
-/// Extents from `start` to `end`, of which negative ones count from the end; both stay within the
-/// axes.
+/// Imports a shape, or its extents from `start` to `end`. Negative positions count from the end;
+/// both are clamped to the rank.
 fn shape(call: &mut Call) -> Result<Value> {
     let shape = call.shape(call.operand(0)?);
     let rank = shape.len() as i64;
@@ -63,7 +63,7 @@ fn size(call: &mut Call) -> Result<Value> {
     Ok(call.constant(Tensor::i64(&[], vec![count as i64])?))
 }
 
-/// From a start in steps to a limit, which is not reached.
+/// Imports the numbers from a start towards a limit, which is excluded, by a step.
 fn range(call: &mut Call) -> Result<Value> {
     let part = |input: usize| call.known(input)?.ok_or(NodeError::Input { input, reason: "it is missing".into() });
     let parts = [part(0)?, part(1)?, part(2)?];
@@ -86,7 +86,7 @@ fn range(call: &mut Call) -> Result<Value> {
     Ok(call.constant(Tensor::f32(&[count], numbers)?))
 }
 
-/// Steps of a range, if they are not too many.
+/// Returns the length of a range; fails if it exceeds 2^24.
 fn count_of(steps: f64) -> Result<usize> {
     const MOST: f64 = (1 << 24) as f64;
     match steps.ceil() {

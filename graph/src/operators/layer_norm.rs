@@ -9,16 +9,16 @@ use super::prelude::*;
 pub(super) static IMPORTS: &[OnnxOperator] =
     &[OnnxOperator::one("LayerNormalization", import), OnnxOperator::one("RMSNormalization", rms_norm)];
 
-/// What is added to a variance where a file does not say it.
+/// Default constant added to a variance.
 pub(super) const EPS: f32 = 1e-5;
 
-/// `(x - mean) / sqrt(variance + eps) * scale + bias` over the last axes, from `axis` on; scale
-/// and, if there is one, bias have the shape of these axes.
+/// `(x - mean) / sqrt(variance + eps) * scale + bias`, with statistics over the axes from `axis`
+/// on; scale and optional bias have the shape of these axes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNorm {
-    /// The first axis that is normalised over.
+    /// First axis of the statistics.
     pub axis: usize,
-    /// What is added to the variance.
+    /// Constant added to the variance.
     pub eps: f32,
 }
 
@@ -57,7 +57,7 @@ impl Operator for LayerNorm {
     }
 }
 
-/// A row with mean 0 and variance 1.
+/// Returns a row, normalised to mean 0 and variance 1.
 pub(super) fn normal(row: &[f32], eps: f32) -> Vec<f64> {
     let mean_of = |sum: f64| sum / row.len() as f64;
     let mean = mean_of(row.iter().map(|&x| f64::from(x)).sum());
@@ -80,7 +80,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     call.add(LayerNorm { axis, eps }, &operands)
 }
 
-/// `x / sqrt(mean of squares + eps) * scale`.
+/// Imports `x / sqrt(mean of squares + eps) * scale` as elementwise operators and a mean.
 fn rms_norm(call: &mut Call) -> call::Result<Value> {
     call.check_most(2)?;
     call.ignore(&["stash_type"]);

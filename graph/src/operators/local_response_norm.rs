@@ -6,16 +6,16 @@ use super::prelude::*;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("LRN", import)];
 
-/// `x / (bias + alpha/size * (sum of squares of the nearest channels))^beta` of `[n, c, ..]`.
+/// `x / (bias + alpha/size * (sum of squares of the nearest channels))^beta` for `[n, c, ..]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LocalResponseNorm {
-    /// Channels that are summed over.
+    /// Number of neighbouring channels in the sum, the element's own included.
     pub size: usize,
-    /// What the mean of the squares counts.
+    /// Factor of the mean of the squares.
     pub alpha: f32,
-    /// The power.
+    /// Exponent of the divisor.
     pub beta: f32,
-    /// What is added.
+    /// Constant added to the scaled mean.
     pub bias: f32,
 }
 

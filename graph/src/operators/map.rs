@@ -1,4 +1,4 @@
-//! Functions of every element.
+//! Functions of one tensor, element by element.
 
 use autotune_ir::DType;
 use autotune_ir::program::UnaryOp;
@@ -31,12 +31,12 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Dropout", dropout),
 ];
 
-/// A function of every element.
+/// A function applied to every element.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Map(pub Function);
 
 impl Operator for Map {
-    /// Of integers too: negative numbers and sizes, as shapes are computed with.
+    /// Accepts integers too: import computes shapes with negation and absolute value.
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 1..=1)?;
         let (shape, dtype) = operands[0];
@@ -49,7 +49,8 @@ impl Operator for Map {
         }
     }
 
-    /// Of integers, what stays whole does so exactly; else the fraction is cut off.
+    /// Evaluates in double precision. Functions with integer results are exact for integers; others
+    /// truncate.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let exact = self.0.exact();
         if operands[0].dtype() == DType::F32 {
@@ -68,7 +69,7 @@ impl Operator for Map {
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         if node.dtype(0) == DType::I64 && !stays_whole(self.0) {
-            // Of whole numbers, without the fraction that the function leaves.
+            // The function leaves a fraction, which the kernel truncates after it.
             let shape = rows_and_columns(node.output().0);
             return anchor(Pointwise { shape, pre: self.0, ..Pointwise::new(1, 1, PointwiseOp::Trunc) }, node);
         }
@@ -90,7 +91,7 @@ impl Operator for Map {
     }
 }
 
-/// True if a function makes whole numbers of whole numbers.
+/// True if a function maps integers to integers.
 fn stays_whole(function: Function) -> bool {
     match function {
         Function::Activation(activation) => matches!(activation, Activation::None | Activation::Relu),
@@ -98,7 +99,7 @@ fn stays_whole(function: Function) -> bool {
     }
 }
 
-/// A function of every element, where there is no operator of it as several.
+/// Writes a function as its ONNX operator, or as several where ONNX has none.
 fn export(to: &mut Writer, function: Function) -> Result<(), ExportError> {
     let one = |operator| vec![(operator, vec![])];
     let chain = match function {
@@ -163,19 +164,20 @@ fn gelu_of_tanh() -> Vec<(&'static str, Vec<Attribute>)> {
     vec![("Gelu", vec![word("approximate", "tanh")])]
 }
 
-/// To a type and back.
+/// Returns casts to a type and back, which round.
 fn rounded(data_type: DataType) -> Vec<(&'static str, Vec<Attribute>)> {
     vec![("Cast", vec![typed("to", data_type)]), ("Cast", vec![typed("to", DataType::FLOAT)])]
 }
 
-/// `x * sigmoid(x)`: the operator `Swish` is of a later version.
+/// Writes `x * sigmoid(x)`; the ONNX operator `Swish` needs a later opset than the export has.
 fn silu(to: &mut Writer) -> Result<(), ExportError> {
     let x = to.input(0);
     let sigmoid = to.between("Sigmoid", &[&x], vec![]);
     to.node("Mul", &[&x, &sigmoid], vec![])
 }
 
-/// `exp(x) - 1` and `log(1 + x)`, for which ONNX has no operators that keep the digits of small x.
+/// Writes `exp(x) - 1` or `log(1 + x)`; ONNX has no operators that preserve the digits of small
+/// `x`.
 fn beside_one(to: &mut Writer, op: UnaryOp) -> Result<(), ExportError> {
     let (x, one) = (to.input(0), to.number(1.0));
     if op == UnaryOp::Expm1 {
@@ -196,7 +198,7 @@ impl Call<'_> {
         self.add(Map(Function::Activation(activation)), &[x])
     }
 
-    /// The activation of some word, if it takes these parameters.
+    /// Adds the activation of this name, if it accepts the parameters.
     pub(super) fn with_parameters(&mut self, word: &str, parameters: &[f32], x: Value) -> call::Result<Value> {
         match Activation::new(word, parameters) {
             Ok(activation) => self.activation(activation, x),
@@ -236,7 +238,7 @@ fn elu(call: &mut Call) -> call::Result<Value> {
     call.with_parameters("elu", &[alpha], x)
 }
 
-/// Nothing is dropped where nothing is trained.
+/// Imports inference-time dropout, which is the identity.
 fn dropout(call: &mut Call) -> call::Result<Value> {
     call.check_most(3)?;
     call.ignore(&["ratio", "seed", "is_test"]);

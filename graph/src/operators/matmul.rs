@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use autotune_workloads::{Batch, Matmul, Sides, Workload};
 
@@ -10,8 +10,8 @@ use crate::onnx::error;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("MatMul", import), OnnxOperator::one("Gemm", gemm)];
 
-/// Product of the last two axes, `[.., m, k]` by `[.., k, n]`; those before are broadcast, a tensor
-/// of one axis is a row or a column (as `numpy.matmul`).
+/// Matrix product `[.., m, k]` by `[.., k, n]`. Leading axes broadcast; a tensor of one axis is a
+/// row or a column (as in `numpy.matmul`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatMul;
 
@@ -27,9 +27,11 @@ impl Operator for MatMul {
         tensor(shape, sums.into_iter().map(|sum| sum as f32).collect())
     }
 
-    /// A product, with what transposes an operand in it if there is such a kernel:
+    /// Returns a matrix product, with transposed operands folded in if there is such a kernel:
     /// `MatMul(a, Transpose(b))` → `matmul:..,tb` of `a` and `b`.
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        // There may be no kernel that reads the left operand transposed, or none that reads either
+        // so.
         let [without_a, without_b] = [0, 1].map(|operand| is_exchange(node, operand));
         product_of(node, [without_a, without_b])
             .or_else(|| product_of(node, [false, without_b]))
@@ -49,7 +51,7 @@ impl Operator for MatMul {
     }
 }
 
-/// Sums of products of two tensors of some shapes, as [`MatMul`] has them, in double precision.
+/// Returns the sums of a [`MatMul`] of two tensors of the given shapes, in double precision.
 pub(super) fn sums(
     [a, b]: [&[f32]; 2],
     [a_shape, b_shape]: [&[usize]; 2],
@@ -90,13 +92,13 @@ pub(super) fn output(a: &[usize], b: &[usize]) -> Result<Vec<usize>, OpError> {
     Ok(shape)
 }
 
-/// A product of operands, those that are exchanged without what exchanges them.
+/// Returns a matrix product; `ta` and `tb` say which operands are read before their transposition.
 pub(super) fn product_of(node: &NodeView, [ta, tb]: [bool; 2]) -> Option<Anchor> {
     let ([a_batch @ .., m, k], [b_batch @ .., k_of_b, n]) = (node.shape(0), node.shape(1)) else { return None };
     debug_assert_eq!(k, k_of_b);
 
-    // The rows of what is multiplied by one matrix are one behind the other, unless they lie
-    // transposed.
+    // Rows that share a right matrix are adjacent, so the batch axis merges into them, unless the
+    // left operand is stored transposed.
     let mut batch = batch_of(a_batch, b_batch)?;
     let mut rows = *m;
     while let Some((extent, Sides::Left)) = batch.last().filter(|_| !ta) {
@@ -110,7 +112,8 @@ pub(super) fn product_of(node: &NodeView, [ta, tb]: [bool; 2]) -> Option<Anchor>
     Some(Anchor { reads, ..Anchor::new(Workload::new(op).ok()?, node).with_sums(channel) })
 }
 
-/// The axes of more than one element of batches that are broadcast to each other, outermost first.
+/// Returns the non-unit axes of two broadcast batches, outermost first, with the operands that have
+/// them.
 fn batch_of(a: &[usize], b: &[usize]) -> Option<Vec<(usize, Sides)>> {
     let rank = a.len().max(b.len());
     let extent = |shape: &[usize], axis: usize| (axis + shape.len()).checked_sub(rank).map_or(1, |own| shape[own]);
@@ -124,7 +127,7 @@ fn batch_of(a: &[usize], b: &[usize]) -> Option<Vec<(usize, Sides)>> {
     (0..rank).filter_map(axis).collect()
 }
 
-/// True if an operand is another one with its last two axes exchanged.
+/// True if an operand is a transposition of the last two axes only.
 fn is_exchange(node: &NodeView, operand: usize) -> bool {
     let Some(Transpose(perm)) = node.op(operand).of() else { return false };
     let rank = perm.len();
@@ -137,8 +140,8 @@ fn import(call: &mut Call) -> call::Result<Value> {
     call.add(MatMul, &operands)
 }
 
-/// `alpha * a b + beta * c`, of which `a` and `b` may be transposed before; factors go to the
-/// constants beside them.
+/// Imports `alpha * a b + beta * c` with optional transpositions; `alpha` is folded into `b` if
+/// that is constant.
 fn gemm(call: &mut Call) -> call::Result<Value> {
     call.check_most(3)?;
     call.ignore(&["broadcast"]);

@@ -1,4 +1,4 @@
-//! Normalisations that are several operators of networks.
+//! Normalisations that become several operators.
 
 use autotune_ir::program::UnaryOp;
 use autotune_workloads::ReduceOp;
@@ -13,7 +13,7 @@ use crate::onnx::error::unfit;
 pub(super) static IMPORTS: &[OnnxOperator] =
     &[OnnxOperator::one("BatchNormalization", batch_norm), OnnxOperator::one("LpNormalization", lp_norm)];
 
-/// Numbers of channels, as they are broadcast to images of some axes.
+/// Reshapes a vector of channels so that it broadcasts to images of `rank` axes.
 fn of_channels(call: &mut Call, numbers: Value, rank: usize) -> Result<Value> {
     let shape = call.shape(numbers);
     match shape.len() == 1 && rank > 1 {
@@ -22,8 +22,8 @@ fn of_channels(call: &mut Call, numbers: Value, rank: usize) -> Result<Value> {
     }
 }
 
-/// `x * a + b` with `a = scale / sqrt(variance + eps)` and `b = bias - mean * a`, which are
-/// constants where the statistics are.
+/// Imports `x * a + b` with `a = scale / sqrt(variance + eps)` and `b = bias - mean * a`; both are
+/// constants if the statistics are.
 fn batch_norm(call: &mut Call) -> Result<Value> {
     call.check_most(5)?;
     call.ignore(&["momentum", "is_test"]);
@@ -46,8 +46,8 @@ fn batch_norm(call: &mut Call) -> Result<Value> {
     call.binary(Binary::Add, scaled, b)
 }
 
-/// `x` by the sum of sizes along an axis, or by the root of the sum of squares; what has no size in
-/// f32 becomes zeros.
+/// Imports `x` divided by its L1 or L2 norm along an axis; where the norm is 0 in f32, the output
+/// is zero.
 fn lp_norm(call: &mut Call) -> Result<Value> {
     call.check_most(1)?;
     let x = call.operand(0)?;
@@ -64,6 +64,7 @@ fn lp_norm(call: &mut Call) -> Result<Value> {
         }
         _ => return Err(attribute("p", "it is neither 1 nor 2")),
     };
+    // Dividing by infinity yields the zeros.
     let (zero, infinity) = (call.number(0.0, x)?, call.number(f32::INFINITY, x)?);
     let is_zero = call.binary(Binary::Equal, norm, zero)?;
     let divisor = call.add(Where, &[is_zero, infinity, norm])?;

@@ -1,4 +1,4 @@
-//! Negation of truth values.
+//! Logical negation.
 
 use autotune_workloads::PointwiseOp;
 
@@ -7,7 +7,7 @@ use super::prelude::*;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Not", import)];
 
-/// True if not.
+/// Logical negation of booleans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Not;
 

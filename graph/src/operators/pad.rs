@@ -1,4 +1,4 @@
-//! Elements around a tensor.
+//! Padding of tensors.
 
 use autotune_workloads::{self as workload, PadMode, Workload};
 
@@ -9,14 +9,14 @@ use crate::op;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Pad", import)];
 
-/// Elements around a tensor.
+/// Padding around a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pad {
-    /// Before and behind, for each axis.
+    /// Elements added before and after, for each axis.
     pub pad: Vec<[usize; 2]>,
-    /// What is there.
+    /// Source of the added elements.
     pub mode: PadMode,
-    /// What is there of [`PadMode::Constant`].
+    /// Value of the added elements in [`PadMode::Constant`].
     pub value: f32,
 }
 
@@ -31,7 +31,7 @@ impl Operator for Pad {
         let (x, from) = (values::<f32>(operands, 0)?, operands[0].shape());
         let mut places = Vec::new();
         for (&extent, &[before, behind]) in from.iter().zip(pad) {
-            // As if the padding were as wide in front as the image is far, so that no number is
+            // Output positions are compared with `before`, so that no intermediate number is
             // negative.
             let last = extent.saturating_sub(1);
             places.push(match mode {
@@ -71,7 +71,7 @@ fn output(pad: &[[usize; 2]], mode: PadMode, shape: &[usize]) -> Result<Vec<usiz
     if pad.len() != shape.len() {
         return op::unfit(format!("padding of {} axes for a tensor of shape {shape:?}", pad.len()));
     }
-    // What is repeated has to be there.
+    // Repeated elements have to exist.
     let most = |extent: usize| match mode {
         PadMode::Constant => usize::MAX,
         PadMode::Reflect => extent.saturating_sub(1),
@@ -91,7 +91,7 @@ fn output(pad: &[[usize; 2]], mode: PadMode, shape: &[usize]) -> Result<Vec<usiz
     extents.ok_or_else(|| OpError::TooLarge { shape: shape.to_vec() })
 }
 
-/// Images, or whatever is padded along one axis only.
+/// Returns the workload for padded images, or for padding along one axis or the last two.
 fn workload_of(pad: &[[usize; 2]], mode: PadMode, value: f32, shape: &[usize]) -> Option<Workload> {
     let padded: Vec<usize> = (0..pad.len()).filter(|&axis| pad[axis] != [0, 0]).collect();
     let (image, [rows, columns]) = match (shape, pad, &padded[..]) {
@@ -110,7 +110,7 @@ fn workload_of(pad: &[[usize; 2]], mode: PadMode, value: f32, shape: &[usize]) -
     Workload::new(workload::Pad { n, c, h, w, pad, mode, value: value + 0.0 }).ok()
 }
 
-/// Amounts and value are attributes before version 11; negative amounts cut off.
+/// Imports padding. Amounts and value are attributes before opset 11; negative amounts crop.
 fn import(call: &mut Call) -> call::Result<Value> {
     call.check_most(if call.version < 11 { 1 } else { 4 })?;
     let x = call.operand(0)?;
@@ -123,6 +123,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     };
     let amounts = call.integers("pads", 1, 11)?.ok_or(NodeError::Input { input: 1, reason: "it is missing".into() })?;
     let value = if call.version < 11 { call.float("value")? } else { call.known_number(2)? }.unwrap_or(0.0);
+    // Since opset 18 the amounts may be for some axes only.
     let axes = match call.known_integers(3)? {
         Some(numbers) => {
             numbers.iter().map(|&number| axis(number, shape.len())).collect::<call::Result<Vec<usize>>>()?

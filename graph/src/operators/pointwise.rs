@@ -1,12 +1,12 @@
-//! Steps of what is computed of every element by itself.
+//! Workloads of elementwise operators.
 
 use autotune_ir::program::{BinaryOp, Compare};
 use autotune_workloads::{Broadcast, Pointwise, PointwiseOp, Workload};
 
 use crate::op::{Anchor, NodeView, Read};
 
-/// An operation on tensors that are broadcast to each other. Of one that commutes a whole tensor
-/// comes first.
+/// Returns an elementwise workload on broadcast tensors. For a commutative operation the
+/// unbroadcast operand comes first.
 pub(super) fn pointwise(node: &NodeView, op: PointwiseOp) -> Option<Anchor> {
     let commutes = match op {
         PointwiseOp::Binary(op) => matches!(op, BinaryOp::Add | BinaryOp::Mul | BinaryOp::Max | BinaryOp::Min),
@@ -32,13 +32,13 @@ fn product(extents: &[usize]) -> usize {
     extents.iter().product()
 }
 
-/// A step of a workload of single elements.
+/// Returns an elementwise workload as the step of a node.
 pub(super) fn anchor(whole: Pointwise, node: &NodeView) -> Option<Anchor> {
     Some(Anchor::new(Workload::new(whole).ok()?, node))
 }
 
-/// The shape of a result as of the fewest axes, and those that each of the tensors has which are
-/// broadcast to it.
+/// Returns the output's shape with as few axes as possible, and the axes along which each tensor
+/// varies.
 ///
 /// ```text
 /// [n] and [m, n]                [m, n]: row and full
@@ -46,7 +46,7 @@ pub(super) fn anchor(whole: Pointwise, node: &NodeView) -> Option<Anchor> {
 /// [m, 1] and [1, n]             [m, n]: column and row
 /// ```
 fn broadcast(shapes: &[&[usize]], whole: &[usize]) -> (Vec<usize>, Vec<Broadcast>) {
-    // Neighbouring axes along all of which a tensor has elements, or along none.
+    // Runs of adjacent axes along which the same tensors vary; each becomes one axis.
     let mut runs: Vec<(Vec<bool>, usize)> = Vec::new();
     for (axis, &extent) in whole.iter().enumerate().filter(|(_, extent)| **extent != 1) {
         let own = |shape: &&[usize]| (axis + shape.len()).checked_sub(whole.len()).map(|axis| shape[axis]);
@@ -68,8 +68,7 @@ fn broadcast(shapes: &[&[usize]], whole: &[usize]) -> (Vec<usize>, Vec<Broadcast
     }
 }
 
-/// Returns a shape as rows and columns: channels of images are rows, positions are columns; of other
-/// tensors the last axis is columns.
+/// Returns rows and columns of an unbroadcast tensor.
 pub fn rows_and_columns(whole: &[usize]) -> Vec<usize> {
     match whole {
         [] => vec![1, 1],

@@ -17,14 +17,14 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("GlobalMaxPool", |call| global(call, ReduceOp::Max)),
 ];
 
-/// Of every window of `[n, c, ..]` one element.
+/// Pooling of `[n, c, ..]`: one element for each window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
-    /// One for each spatial axis.
+    /// Window of each spatial axis.
     pub window: Vec<Sliding>,
-    /// True if windows that begin inside, but end beyond the padding, count.
+    /// True if windows count that start inside the image but end after the padding.
     pub ceil: bool,
-    /// What is made of a window.
+    /// Reduction of a window.
     pub kind: PoolKind,
 }
 
@@ -38,15 +38,15 @@ impl Operator for Pool {
         Ok((output(&self.window, self.ceil, shape)?, dtype))
     }
 
-    /// A mean with padding is one over the elements of the window that are within image and
-    /// padding: those beyond, of windows that are rounded up, do not count. The largest of no
-    /// elements is minus infinity, their mean is not a number.
+    /// A mean that includes padding divides by the window's elements within image and padding;
+    /// elements past the padding (`ceil`) do not count. The maximum of an empty window is -inf, its
+    /// mean NaN.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let (window, kind) = (&self.window, self.kind);
         let (x, x_shape) = (operands[0].to_numbers(), operands[0].shape());
         let outside = if kind == PoolKind::Max { f32::NEG_INFINITY } else { 0.0 };
 
-        // The image with as much around it that all windows are inside.
+        // The image is padded until all windows lie inside.
         let around = |(axis, window): (usize, &Sliding)| {
             let reach = (window.kernel - 1) * window.dilation + 1;
             let end = (shape[axis + 2] - 1) * window.stride + reach;
@@ -105,7 +105,7 @@ fn output(window: &[Sliding], ceil: bool, shape: &[usize]) -> Result<Vec<usize>,
     [Ok(n), Ok(c)].into_iter().chain(spatial).collect()
 }
 
-/// Elements of each window that a mean counts.
+/// Returns the number of elements that the mean of each window divides by.
 fn counts(window: &[Sliding], kind: PoolKind, extents: &[usize], outputs: &[usize]) -> Vec<f64> {
     let mut counts = vec![1.0];
     for ((window, extent), &outputs) in window.iter().zip(extents).zip(outputs) {
@@ -141,7 +141,7 @@ fn workload(window: &[Sliding], ceil: bool, kind: PoolKind, shape: &[usize]) -> 
     Workload::new(Pool2d { n, c, h, w, kernel, stride, pad, dilation, ceil, kind }).ok()
 }
 
-/// The images of a pooling and its windows.
+/// Returns the operand and the windows of a pooling node.
 fn pool_windows(call: &Call) -> call::Result<(Value, Vec<Sliding>)> {
     call.check_most(1)?;
     let x = call.operand(0)?;
@@ -150,8 +150,8 @@ fn pool_windows(call: &Call) -> call::Result<(Value, Vec<Sliding>)> {
     Ok((x, with_pads(call, windows(call, &kernel)?, &extents)?))
 }
 
-/// Elements that all windows within an image and its padding cover, and whether one more begins in
-/// the image or the padding before it.
+/// Returns the number of elements that all windows within image and padding cover, and whether one
+/// more window starts in the image or in the padding before it.
 fn covered(window: &Sliding, extent: usize) -> call::Result<(usize, bool)> {
     let reach = reach(window)?;
     let padded = window.pad.iter().fold(extent, |sum, &pad| sum.saturating_add(pad));
@@ -160,7 +160,7 @@ fn covered(window: &Sliding, extent: usize) -> call::Result<(usize, bool)> {
     Ok((room - room % window.stride + reach, room % window.stride > 0 && next < extent + window.pad[0]))
 }
 
-/// Whether windows that end behind the padding count, and there are any.
+/// True if windows that end after the padding count and at least one exists.
 fn has_more(call: &Call, x: Value, window: &[Sliding]) -> call::Result<bool> {
     let more: call::Result<Vec<bool>> =
         window.iter().zip(spatial(call, x)?).map(|(window, extent)| Ok(covered(window, extent)?.1)).collect();
@@ -168,7 +168,7 @@ fn has_more(call: &Call, x: Value, window: &[Sliding]) -> call::Result<bool> {
 }
 
 fn max_pool(call: &mut Call) -> call::Result<Value> {
-    // Of the order of indices, which are no output here.
+    // The order concerns indices, which are not an output here.
     call.ignore(&["storage_order"]);
     let (x, window) = pool_windows(call)?;
     let ceil = has_more(call, x, &window)?;
@@ -180,8 +180,8 @@ fn average_pool(call: &mut Call) -> call::Result<Value> {
     let (mut x, mut window) = pool_windows(call)?;
     let ceil = has_more(call, x, &window)?;
 
-    // Padding counts, but not what is behind it: so it becomes a part of the images, as far as
-    // windows go.
+    // The mean counts padding, but nothing past it. So padding becomes part of the image, as far as
+    // windows extend.
     if with_padding && ceil {
         let mut pad = vec![[0, 0]; 2];
         for (window, extent) in window.iter_mut().zip(spatial(call, x)?) {
@@ -197,7 +197,7 @@ fn average_pool(call: &mut Call) -> call::Result<Value> {
     call.add(Pool { window, ceil, kind }, &[x])
 }
 
-/// Of all elements of an image one.
+/// Imports a reduction over all spatial axes.
 fn global(call: &mut Call, op: ReduceOp) -> call::Result<Value> {
     call.check_most(1)?;
     let x = call.operand(0)?;

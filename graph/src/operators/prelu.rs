@@ -1,4 +1,4 @@
-//! A function of two slopes, that below zero an operand.
+//! Parametric ReLU.
 
 use autotune_workloads::PointwiseOp;
 
@@ -8,7 +8,7 @@ use super::prelude::*;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("PRelu", import)];
 
-/// `x`, below zero `slope * x`; the slope is broadcast to `x`.
+/// `x` if positive, else `slope * x`; the slope broadcasts to `x`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prelu;
 
@@ -34,7 +34,7 @@ impl Operator for Prelu {
 fn import(call: &mut Call) -> call::Result<Value> {
     call.check_most(2)?;
     let (x, mut slope) = (call.operand(0)?, call.operand(1)?);
-    // Before version 7 there is one slope for each channel, or one for all.
+    // Before opset 7 there is one slope for each channel, or a single one.
     let (rank, slopes) = (call.rank(x), call.shape(slope));
     if call.version < 7 && slopes.len() == 1 && rank > 2 {
         let shape = [slopes, vec![1; rank - 2]].concat();

@@ -1,4 +1,4 @@
-//! Everything that the file of an operator imports, in this crate or in another.
+//! Imports for the file of an operator, in this crate or in another.
 
 pub use autotune_ir::DType;
 

@@ -1,5 +1,5 @@
-//! Operators on quantised tensors, as the float operators between [`Dequantize`](super::Dequantize)
-//! and [`Quantize`](super::Quantize) that they stand for.
+//! Operators on quantised tensors, imported as float operators between
+//! [`Dequantize`](super::Dequantize) and [`Quantize`](super::Quantize).
 
 use super::binary::Binary;
 use super::prelude::*;
@@ -22,20 +22,22 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("QGemm", gemm).of_bytes().in_domain(MICROSOFT),
 ];
 
-/// The float operators that they stand for are among these.
+/// Import rules that include the float operators.
 const FLOAT: &[&[OnnxOperator]] =
     &[binary::IMPORTS, concat::IMPORTS, conv::IMPORTS, map::IMPORTS, matmul::IMPORTS, pool::IMPORTS, softmax::IMPORTS];
 
-/// What an operator of ONNX makes of operands, by the attributes of the node.
+/// Imports the float operator of this name on other operands, with the node's attributes.
 fn float(call: &mut Call, operator: &str, operands: Vec<Value>) -> call::Result<Value> {
     let operator = FLOAT.iter().copied().flatten().find(|own| own.is("", operator)).ok_or(NodeError::Operator)?;
+    // The float operator's import reads these in place of the node's inputs.
     let given = call.given(operands.into_iter().map(Some).collect());
     let made = operator.outputs(call, 1)?;
     call.given(given);
     made.first().copied().ok_or(NodeError::Output { output: 0 })
 }
 
-/// The same, quantised by a scale and a zero point that are inputs of the node.
+/// Imports a float operator and quantises its output by the scale and zero point at inputs
+/// `output`.
 fn between(
     call: &mut Call,
     operator: &str,
@@ -54,7 +56,7 @@ fn of_one(call: &mut Call, operator: &str) -> call::Result<Value> {
 }
 
 fn softmax_of(call: &mut Call) -> call::Result<Value> {
-    // The version of the operator that it stands for.
+    // The attribute is the opset version of the float operator.
     call.version = call.int_or("opset", 13)?;
     of_one(call, "Softmax")
 }
@@ -80,7 +82,7 @@ fn convolution(call: &mut Call) -> call::Result<Value> {
     between(call, "Conv", operands, [6, 7], 1)
 }
 
-/// Biases, which are multiples of the product of both scales.
+/// Returns the bias, whose unit is the product of both scales, as f32.
 fn bias(call: &mut Call, [x, weights]: [usize; 2], bias: usize) -> call::Result<Option<Value>> {
     let Some(value) = call.optional(bias) else { return Ok(None) };
     let (x, weights) = (call.scale(x)?, call.scale(weights)?);
@@ -90,14 +92,15 @@ fn bias(call: &mut Call, [x, weights]: [usize; 2], bias: usize) -> call::Result<
     call.dequantised_integers(value, scale, None, axis).map(Some)
 }
 
-/// Scales of the first have one element for each row, of the second for each column.
+/// Imports a matrix product. The first scale has one element for each row, the second for each
+/// column.
 fn product_of_matrices(call: &mut Call) -> call::Result<Value> {
     call.check_most(8)?;
     let (a, b) = (call.dequantised(0, [1, 2], -2)?, call.dequantised(3, [4, 5], -1)?);
     between(call, "MatMul", vec![a, b], [6, 7], -2)
 }
 
-/// Without a scale for the output that is of floating-point numbers.
+/// Imports a product; without an output scale its result is f32.
 fn gemm(call: &mut Call) -> call::Result<Value> {
     call.check_most(9)?;
     let columns = if call.flag("transB", false)? { 0 } else { 1 };

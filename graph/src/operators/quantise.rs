@@ -1,4 +1,4 @@
-//! Numbers as whole numbers of 8 bits and back, by scales and zero points.
+//! Quantisation to 8-bit integers and back, by scales and zero points.
 
 use super::binary::Binary;
 use super::choose::Where;
@@ -16,33 +16,34 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::many("DynamicQuantizeLinear", dynamic),
 ];
 
-/// Operators of ONNX Runtime beside those of ONNX.
+/// Domain of ONNX Runtime's own operators.
 pub(super) const MICROSOFT: &str = "com.microsoft";
 
-/// `saturate(round(x / scale) + zero)`, of two nearest whole numbers the even one, as integers of
-/// [`DType::U8`] or [`DType::I8`]. Operands are `x`, a scale, and a zero point of the type, both
-/// numbers or one for each element along an axis. Not a number becomes 0.
+/// `saturate(round(x / scale) + zero)` as [`DType::U8`] or [`DType::I8`]; halfway cases round to
+/// even and NaN becomes 0. The operands are `x`, a scale and a zero point of the output's type;
+/// scale and zero point are single numbers, or one for each element along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantize {
     /// Type of the output.
     pub dtype: DType,
-    /// The axis along which scale and zero point have elements, where they have several.
+    /// Axis of scale and zero point, if they have several elements.
     pub axis: usize,
 }
 
-/// `(x - zero) * scale` of integers of 8 bits. Operands are those of [`Quantize`], the zero point
-/// of the type of `x`. Constants stay integers until rules have seen them.
+/// `(x - zero) * scale` for 8-bit integers. The operands are those of [`Quantize`], the zero point
+/// of the type of `x`. Constants remain integers until rewrite rules have seen them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dequantize {
-    /// The axis along which scale and zero point have elements, where they have several.
+    /// Axis of scale and zero point, if they have several elements.
     pub axis: usize,
 }
 
-/// The nearest whole number of a type of 8 bits, of two the even one.
+/// Rounding to an 8-bit type, halfway cases to even, with saturation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saturate(pub DType);
 
-/// Fails unless scale and zero point are numbers, or have one for each element along an axis.
+/// Fails unless scale and zero point are single numbers, or have one for each element along an
+/// axis.
 fn check(x: &[usize], [scale, zero]: [&[usize]; 2], axis: usize) -> Result<(), OpError> {
     if product(scale) == Some(1) && product(zero) == Some(1) {
         return Ok(());
@@ -57,7 +58,7 @@ fn check(x: &[usize], [scale, zero]: [&[usize]; 2], axis: usize) -> Result<(), O
     }
 }
 
-/// For each element of a tensor the position of its scale.
+/// Returns a function from an element's number to the number of its scale.
 fn places(shape: &[usize], axis: usize, scales: usize) -> impl Fn(usize) -> usize {
     let inner: usize = shape.iter().skip(axis + 1).product();
     move |at| if scales == 1 { 0 } else { at / inner % scales }
@@ -155,9 +156,9 @@ impl Operator for Saturate {
     }
 }
 
-// What the import makes of quantised tensors.
+// Import of quantised tensors.
 impl Call<'_> {
-    /// A scale that is known has to be positive.
+    /// Returns a scale; a constant one must be positive.
     pub(super) fn scale(&self, input: usize) -> call::Result<Value> {
         let value = self.operand(input)?;
         let wrong = |reason: String| Err(NodeError::Input { input, reason });
@@ -172,7 +173,7 @@ impl Call<'_> {
         }
     }
 
-    /// A zero point of 8 bits for each scale; zeros if there is none.
+    /// Returns an 8-bit zero point for each scale: zeros if the input is absent.
     pub(super) fn zero(&mut self, input: usize, scale: Value, dtype: DType) -> call::Result<Value> {
         let shape = self.shape(scale);
         match self.optional(input) {
@@ -195,8 +196,7 @@ impl Call<'_> {
         }
     }
 
-    /// The type of a zero point as messages have it: integers of other types than those of 8 bits
-    /// are one.
+    /// Returns a type's name for messages; all wider integers are one type here.
     fn type_word(&self, value: Value) -> &'static str {
         match self.dtype(value) {
             DType::I64 => "another integer type",
@@ -204,7 +204,7 @@ impl Call<'_> {
         }
     }
 
-    /// The axis of scales of a tensor.
+    /// Returns the axis along which a tensor's scales vary.
     pub(super) fn scale_axis(&self, axis: i64, x: Value, scale: Value) -> call::Result<usize> {
         let (rank, scales) = (self.rank(x), self.shape(scale));
         match elements(&scales)? {
@@ -213,8 +213,8 @@ impl Call<'_> {
         }
     }
 
-    /// `Quantize(x)` by the scale and the zero point that are inputs of the node, u8 where it has
-    /// none.
+    /// Quantises by the scale and the zero point at these inputs; the type is the zero point's, or
+    /// u8 without one.
     pub(super) fn quantised(&mut self, x: Value, [scale, zero]: [usize; 2], axis: i64) -> call::Result<Value> {
         let dtype = match self.optional(zero) {
             Some(given) if is_of_bytes(self.dtype(given)) => self.dtype(given),
@@ -230,8 +230,8 @@ impl Call<'_> {
         self.add(Quantize { dtype, axis }, &[x, scale, zero])
     }
 
-    /// `Dequantize` of an input by the scale and the zero point that others are. Integers of more
-    /// bits, biases as a rule, are numbers times scales at once.
+    /// Dequantises an input by the scale and the zero point at other inputs. Wider integers,
+    /// usually biases, are converted to f32 and scaled right away.
     pub(super) fn dequantised(&mut self, x: usize, [scale, zero]: [usize; 2], axis: i64) -> call::Result<Value> {
         let (x, number) = (self.operand(x)?, x);
         let scale = self.scale(scale)?;
@@ -246,7 +246,7 @@ impl Call<'_> {
         }
     }
 
-    /// `(x - zero) * scale` of integers of more than 8 bits.
+    /// Adds `(x - zero) * scale` for integers wider than 8 bits.
     pub(super) fn dequantised_integers(
         &mut self,
         mut x: Value,
@@ -261,10 +261,12 @@ impl Call<'_> {
             shape.get_mut(axis).into_iter().for_each(|extent| *extent = count);
             call.reshape(&shape, of)
         };
+
         if let Some(zero) = zero {
             let zero = along(self, zero)?;
             x = self.binary(Binary::Sub, x, zero)?;
         }
+
         let scale = along(self, scale)?;
         let shape = self.shape(x);
         let x = self.cast(DType::F32, x)?;
@@ -308,8 +310,8 @@ fn dequantize_linear(call: &mut Call) -> call::Result<Value> {
     call.dequantised(0, [1, 2], axis)
 }
 
-/// To u8 by a scale and a zero point between the least and the largest element: all three are
-/// outputs. The scale of a tensor of zeros is 1.
+/// Imports quantisation to u8 by a range that is computed from the input and includes 0. The
+/// outputs are the integers, scale and zero point. A tensor of zeros has scale 1.
 fn dynamic(call: &mut Call, _: usize) -> call::Result<Vec<Value>> {
     const STEPS: f32 = 255.0;
     let x = call.only()?;

@@ -1,4 +1,4 @@
-//! Recurrent layers, as the nodes of all their steps.
+//! Recurrent layers, unrolled into nodes for each time step.
 
 use autotune_workloads::Activation;
 
@@ -19,7 +19,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::many("RNN", |call, _| layer(call, Kind::Plain)),
 ];
 
-/// Steps of a layer, at most: each becomes about twenty nodes.
+/// Maximum number of time steps: each becomes about twenty nodes.
 const MOST_STEPS: usize = 256;
 
 fn lstm(call: &mut Call) -> Result<Vec<Value>> {
@@ -42,7 +42,8 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Those of a layer with inputs `[steps, images, inputs]`, where all that it is given fits.
+    /// Reads the sizes of a layer with inputs `[steps, images, inputs]`; fails if the operands do
+    /// not fit each other.
     fn of(call: &Call, kind: Kind, x: Value, [w, r]: [Value; 2], directions: usize) -> Result<Self> {
         let [x, w, r] = [x, w, r].map(|value| call.shape(value));
         let (&[steps, images, inputs], &[_, _, hidden]) = (&x[..], &r[..]) else {
@@ -67,7 +68,7 @@ impl Sizes {
     }
 }
 
-/// For each direction whether it is from the last step to the first.
+/// Returns for each direction whether it runs from the last time step to the first.
 fn directions(call: &Call) -> Result<&'static [bool]> {
     match call.word_or("direction", "forward")? {
         "forward" => Ok(&[false]),
@@ -77,7 +78,7 @@ fn directions(call: &Call) -> Result<&'static [bool]> {
     }
 }
 
-/// The functions of a kind of layer, those of one direction behind those of the other.
+/// Returns the activations of a layer, those of the second direction after those of the first.
 fn activations(call: &Call, kind: Kind, directions: usize) -> Result<Vec<Activation>> {
     let defaults = kind.activations();
     let Some(words) = call.words("activations")? else { return Ok(defaults.repeat(directions)) };
@@ -93,7 +94,8 @@ fn activations(call: &Call, kind: Kind, directions: usize) -> Result<Vec<Activat
     words.into_iter().map(read).collect()
 }
 
-/// All outputs of each step, the last ones, and the last cells where there are cells.
+/// Imports a layer. Its outputs are the outputs of all time steps, the last state, and for LSTM the
+/// last cell state.
 fn layer(call: &mut Call, kind: Kind) -> Result<Vec<Value>> {
     call.check_most(kind.inputs())?;
     let (mut x, images_first) = (call.operand(0)?, call.flag("layout", false)?);
@@ -106,7 +108,7 @@ fn layer(call: &mut Call, kind: Kind) -> Result<Vec<Value>> {
     let activations = activations(call, kind, directions.len())?;
     let of_direction = activations.chunks_exact(kind.activations().len());
 
-    // Behind the outputs of all steps the last states.
+    // The last states of each direction follow the outputs of all time steps.
     let (mut all, mut last) = (Vec::new(), vec![Vec::new(); kind.states().len()]);
     for (direction, (&is_backwards, activations)) in directions.iter().zip(of_direction).enumerate() {
         let cell = Cell::of(call, kind, hidden, direction, activations)?;
@@ -141,10 +143,11 @@ fn joined(call: &mut Call, axis: usize, parts: &[Value]) -> Result<Value> {
     }
 }
 
-/// The outputs of all steps by their places in the sequence; `states` become the last ones.
+/// Returns the outputs of all time steps in sequence order; `states` is updated to the last ones.
 fn run(call: &mut Call, cell: &Cell, x: Value, states: &mut [Value], backwards: bool) -> Result<Vec<Value>> {
     let (steps, images) = (call.shape(x)[0], call.shape(x)[1]);
-    // What the gates have of the inputs is one product for all steps.
+    // The gates' products with all inputs are independent of the state: one product for all time
+    // steps.
     let rows = call.reshape(&[steps * images, call.shape(x)[2]], x)?;
     let mut gates = call.add(MatMul, &[rows, cell.of_input])?;
     if let Some(bias) = cell.bias {
@@ -161,7 +164,7 @@ fn run(call: &mut Call, cell: &Cell, x: Value, states: &mut [Value], backwards: 
     Ok(outputs)
 }
 
-/// What a direction starts with, `[images, hidden]`: zeros where nothing is given.
+/// Returns a direction's initial state, `[images, hidden]`: zeros if the input is absent.
 fn start(call: &mut Call, input: usize, sizes: Sizes, direction: usize, images_first: bool) -> Result<Value> {
     let Sizes { images, hidden } = sizes;
     let Some(mut given) = call.optional(input) else {

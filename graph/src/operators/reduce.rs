@@ -22,14 +22,14 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("ArgMin", |call| place_of(call, ReduceOp::Min)),
 ];
 
-/// Of all elements along some axes one.
+/// Reduction of a tensor along some axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduce {
-    /// What is made of them.
+    /// Reduction operator.
     pub op: ReduceOp,
-    /// The axes, in order.
+    /// Axes to reduce, in ascending order.
     pub axes: Vec<usize>,
-    /// True if the axes stay, with an extent of 1.
+    /// True if reduced axes remain with extent 1.
     pub keep_axes: bool,
 }
 
@@ -45,7 +45,7 @@ impl Operator for Reduce {
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let (op, axes) = (self.op, &self.axes);
-        // Where in the output each element of the input goes: axes that are reduced have one place.
+        // Output position of each input element; reduced axes have one position.
         let from = operands[0].shape();
         let kept: Vec<usize> =
             from.iter().enumerate().map(|(axis, &extent)| if axes.contains(&axis) { 1 } else { extent }).collect();
@@ -71,7 +71,7 @@ impl Operator for Reduce {
         tensor(shape, all.into_iter().map(|x| mean(x) as f32).collect())
     }
 
-    /// Integers' means would have fractions.
+    /// Returns a reduction workload, except for integer means, which truncate.
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         let has_fractions = self.op == ReduceOp::Mean && node.dtype(0) == DType::I64;
         let op = workload::Reduce::new(node.shape(0), &self.axes, self.op).ok().filter(|_| !has_fractions)?;
@@ -154,7 +154,7 @@ impl Call<'_> {
     }
 }
 
-/// What is reduced: a tensor and its axes.
+/// Operand and axes of a reduction node.
 struct Reduction {
     x: Value,
     axes: Vec<usize>,
@@ -162,8 +162,8 @@ struct Reduction {
 }
 
 impl Reduction {
-    /// Axes are an attribute before version 18, and before 13 that of sums; without any all are
-    /// meant, unless nothing is.
+    /// Reads a node. Axes are an attribute before opset 18 (before 13 for sums); without axes all
+    /// are reduced, unless an attribute says none.
     fn of(call: &Call) -> call::Result<Self> {
         let since = if call.is("ReduceSum") { 13 } else { 18 };
         call.check_most(if call.version < since { 1 } else { 2 })?;
@@ -215,8 +215,8 @@ fn log_sum(call: &mut Call) -> call::Result<Value> {
     call.unary(UnaryOp::Log, sum)
 }
 
-/// The largest, or the finite number next to it, comes out of the sum, so that nothing overflows
-/// but what is infinite itself.
+/// Imports `log(sum(exp(x)))`. The maximum, clamped to finite numbers, is subtracted first so that
+/// the exponentials do not overflow.
 fn log_sum_exp(call: &mut Call) -> call::Result<Value> {
     let mut reduction = Reduction::of(call)?;
     let keep_axes = std::mem::replace(&mut reduction.keep_axes, true);
@@ -235,8 +235,8 @@ fn log_sum_exp(call: &mut Call) -> call::Result<Value> {
     call.reshape(&shape, whole)
 }
 
-/// Where the largest or smallest element is along an axis: of several the first, or the last. What
-/// is not a number counts as either, as in NumPy.
+/// Imports the index of the largest or smallest element along an axis, the first or the last of
+/// equal ones. NaN counts as either, as in NumPy.
 fn place_of(call: &mut Call, op: ReduceOp) -> call::Result<Value> {
     call.check_most(1)?;
     let x = call.operand(0)?;
@@ -249,10 +249,11 @@ fn place_of(call: &mut Call, op: ReduceOp) -> call::Result<Value> {
     let extent = call.shape(x)[axis] as i64;
     shape[axis] = call.shape(x)[axis];
     let places = call.constant(Tensor::i64(&shape, (0..extent).collect())?);
-    // Others count as the place that is chosen last.
+    // Other elements get the index that the reduction chooses last.
     let (other, op) = if is_last { (0, ReduceOp::Max) } else { (extent - 1, ReduceOp::Min) };
     let other = call.constant(Tensor::i64(&[], vec![other])?);
     let mut found = call.add(Where, &[is_best, places, other])?;
+    // NaN equals nothing, so its own index replaces the one chosen above.
     if call.dtype(x) == DType::F32 {
         let is_number = call.binary(Binary::Equal, x, x)?;
         found = call.add(Where, &[is_number, found, places])?;

@@ -1,4 +1,4 @@
-//! The same elements in another shape.
+//! Change of shape without moving elements.
 
 use super::prelude::*;
 use crate::onnx::error::unfit;
@@ -12,7 +12,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Unsqueeze", unsqueeze).keeps_bytes(),
 ];
 
-/// The same elements in another shape.
+/// Same elements in another shape, row-major.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reshape(pub Vec<usize>);
 
@@ -56,7 +56,7 @@ impl Call<'_> {
     }
 }
 
-/// 0 is the extent that is there, unless it is meant; -1 what is left.
+/// Imports a reshape. An extent of 0 copies the input's, unless `allowzero` is set; -1 is inferred.
 fn import(call: &mut Call) -> call::Result<Value> {
     call.check_most(2)?;
     let x = call.operand(0)?;
@@ -88,7 +88,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     call.reshape(&to, x)
 }
 
-/// A matrix: the axes before one, and those from it on.
+/// Imports a reshape to a matrix; `axis` separates rows from columns.
 fn flatten(call: &mut Call) -> call::Result<Value> {
     call.check_most(1)?;
     let x = call.operand(0)?;
@@ -115,7 +115,7 @@ fn squeeze(call: &mut Call) -> call::Result<Value> {
     call.reshape(&kept, x)
 }
 
-/// New axes are counted in the output.
+/// Imports new axes of extent 1, counted in the output.
 fn unsqueeze(call: &mut Call) -> call::Result<Value> {
     let x = call.operand(0)?;
     let mut shape = call.shape(x);

@@ -1,4 +1,4 @@
-//! Images of another size.
+//! Resampling of images to another size.
 
 use autotune_workloads::{self as workload, Coordinates, Resample, ResizeMode, Rounding, Sampling, Workload};
 
@@ -9,14 +9,14 @@ use crate::op;
 pub(super) static IMPORTS: &[OnnxOperator] =
     &[OnnxOperator::one("Resize", import), OnnxOperator::one("Upsample", upsample)];
 
-/// `[n, c, h, w]` to another height and width.
+/// Resampling of `[n, c, h, w]` to another height and width.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Resize {
     /// Height and width of the output.
     pub size: [usize; 2],
-    /// Where an element of the output lies.
+    /// Mapping from output positions to input positions.
     pub coordinates: Coordinates,
-    /// What is made of the elements around it.
+    /// Interpolation between the neighbouring elements.
     pub sampling: Sampling,
 }
 
@@ -72,15 +72,15 @@ impl Operator for Resize {
 }
 
 impl Resize {
-    /// What becomes of images of a shape, which has four axes.
+    /// Returns the workload's resampling for images of a four-dimensional shape.
     fn resample(&self, shape: &[usize]) -> Resample {
         let Self { size, coordinates, sampling } = *self;
         Resample { n: shape[0], c: shape[1], input: [shape[2], shape[3]], output: size, coordinates, sampling }
     }
 }
 
-/// The elements before and behind a place along an axis, and how far it is from the first to the
-/// second.
+/// Returns the elements before and after a position along an axis, and the position's fraction
+/// between them.
 fn between(place: f64, extent: usize) -> (usize, usize, f64) {
     let below = place.floor();
     (below as usize, (below as usize + 1).min(extent - 1), place - below)
@@ -120,9 +120,9 @@ fn upsample(call: &mut Call) -> call::Result<Value> {
     resized_before_11(call, x, &size, mode)
 }
 
-/// Before version 11 nothing says how places are counted and rounded: from the corners, and to the
-/// next element along axes that become shorter, to the one before along those that become longer,
-/// as ONNX Runtime and the standard's examples do.
+/// Resizes as before opset 11, which did not define rounding. ONNX Runtime and the standard's
+/// examples use asymmetric coordinates, rounding up along axes that shrink and down along axes that
+/// grow.
 fn resized_before_11(call: &mut Call, x: Value, size: &[usize], mode: &str) -> call::Result<Value> {
     if mode != "nearest" {
         return resized(call, x, size, mode, ["asymmetric", "floor"]);
@@ -143,7 +143,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     }
 
     call.check_most(4)?;
-    // Of cubic functions and of parts of images, which are not supported.
+    // These attributes concern cubic interpolation and cropping, which are unsupported.
     call.ignore(&["cubic_coeff_a", "extrapolation_value", "exclude_outside"]);
     if call.flag("antialias", false)? {
         return Err(attribute("antialias", "it is not supported"));
@@ -157,7 +157,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     resized(call, x, &size, mode, [coordinates, nearest])
 }
 
-/// The shape that sizes or scales make of a tensor; an empty tensor says nothing.
+/// Returns the shape given by the sizes or scales of a node; an empty input counts as absent.
 fn wanted(call: &Call, x: Value) -> call::Result<Vec<usize>> {
     let shape = call.shape(x);
     let axes = match call.ints("axes")? {
@@ -186,8 +186,8 @@ fn wanted(call: &Call, x: Value) -> call::Result<Vec<usize>> {
     Ok(size)
 }
 
-/// Extents by their scales, rounded down in f32. Places are computed by the scale of a file, but by
-/// the ratio of extents here: these have to be the same.
+/// Returns extents multiplied by their scales. ONNX maps positions by the scale and we by the ratio
+/// of extents, so a scale that does not give a whole extent is an error.
 fn scaled(shape: &[usize], scales: &[f32]) -> call::Result<Vec<usize>> {
     const NEAR: f64 = 1e-4;
     let whole = |(&extent, &scale): (&usize, &f32)| {
@@ -204,7 +204,7 @@ fn scaled(shape: &[usize], scales: &[f32]) -> call::Result<Vec<usize>> {
     }
 }
 
-/// Images whose height and width, or width alone, become others.
+/// Resizes images along height and width, or along width alone.
 fn resized(
     call: &mut Call,
     x: Value,
@@ -240,8 +240,8 @@ fn resized(
     call.reshape(size, images)
 }
 
-/// Where elements lie, and which is the nearest of them; `lengths` are the extents that become
-/// others.
+/// Returns the coordinate mapping and the rounding; `lengths` are the output extents that differ
+/// from the input's.
 fn places(coordinates: &str, nearest: &str, lengths: &[usize]) -> call::Result<(Coordinates, Rounding)> {
     let rounding = match nearest {
         "round_prefer_floor" => Rounding::PreferFloor,
@@ -251,14 +251,15 @@ fn places(coordinates: &str, nearest: &str, lengths: &[usize]) -> call::Result<(
         _ => return Err(attribute("nearest_mode", "it is no rounding")),
     };
     Ok(match coordinates {
-        // Symmetric ones differ only where scales make no whole extents.
+        // The symmetric variant differs only for scales without whole extents.
         "half_pixel" | "half_pixel_symmetric" => (Coordinates::HalfPixel, rounding),
         "align_corners" => (Coordinates::AlignCorners, rounding),
         "asymmetric" => (Coordinates::Asymmetric, rounding),
-        // The first element where there is only one, else half pixels.
+        // PyTorch maps an output extent of 1 to the first element, and uses half pixels otherwise.
         "pytorch_half_pixel" if lengths.iter().all(|&length| length > 1) => (Coordinates::HalfPixel, rounding),
         "pytorch_half_pixel" if lengths.iter().all(|&length| length == 1) => (Coordinates::Asymmetric, rounding),
-        // Half an element on, cut off there: the same as rounded.
+        // Half-pixel coordinates without the subtracted half, rounded down, equal half-pixel
+        // coordinates rounded.
         "tf_half_pixel_for_nn" if rounding == Rounding::Floor => (Coordinates::HalfPixel, Rounding::PreferCeil),
         _ => return Err(attribute("coordinate_transformation_mode", format!("{coordinates} is not supported here"))),
     })

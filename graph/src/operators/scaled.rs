@@ -1,4 +1,4 @@
-//! Quantised tensors as kernels have them: sums of products of integers, times scales, plus biases.
+//! Quantised operators that kernels compute: exact integer sums, times a scale, plus a bias.
 
 use autotune_workloads::{Channels, Epilogue, Pointwise, Types, Workload};
 
@@ -8,36 +8,37 @@ use super::prelude::*;
 use super::window::{Sliding, exported};
 use crate::memory::is_of_bytes;
 
-/// `sums * scale + bias`, of a convolution ([`Conv`]) of images of u8 by weights of i8, and a scale
-/// and a bias for each channel: sums are exact, what follows is f32.
+/// `sums * scale + bias` for a convolution ([`Conv`]) of u8 images by i8 weights, with a scale and
+/// a bias for each channel. Sums are exact; scale and bias are applied in f32.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScaledConv {
-    /// One for each spatial axis.
+    /// Window of each spatial axis.
     pub window: Vec<Sliding>,
-    /// Groups of channels.
+    /// Number of channel groups.
     pub groups: usize,
 }
 
-/// `sums * scale + bias`, of a product of matrices ([`MatMul`](super::MatMul)) of u8 and i8, and a
-/// scale and a bias for each column: sums are exact, what follows is f32.
+/// `sums * scale + bias` for a matrix product ([`MatMul`](super::MatMul)) of u8 by i8, with a scale
+/// and a bias for each column. Sums are exact; scale and bias are applied in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScaledMatMul;
 
-/// `x * scale + bias`, with one of each for every element along an axis, rounded to the nearest
-/// whole number of the output's type where that is of 8 bits.
+/// `x * scale + bias`, with one of each for every element along an axis. An 8-bit output is rounded
+/// to nearest and saturated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rescale {
     /// Type of the output: f32, or one of 8 bits.
     pub dtype: DType,
-    /// The axis of scales and biases.
+    /// Axis of scales and biases.
     pub axis: usize,
 }
 
-/// Integers from -128 to 127 as those that are 128 more: i8 as u8.
+/// Conversion of i8 to u8 by adding 128.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsigned;
 
-/// Fails unless operands are of some types, the last two with `channels` elements each.
+/// Fails unless the operands are two tensors of these types and two f32 vectors of `channels`
+/// elements.
 fn check(facts: &[Facts], types: [DType; 2], channels: impl Fn() -> Option<usize>) -> Result<(), OpError> {
     check_count(facts, 4..=4)?;
     for (operand, dtype) in [types[0], types[1], DType::F32, DType::F32].into_iter().enumerate() {
@@ -53,7 +54,7 @@ fn check_channels(facts: &[Facts], channels: Option<usize>) -> Result<(), OpErro
     }
 }
 
-/// `sum * scale + bias` as f32 computes it, of each sum that its channel's.
+/// Computes `sum * scale + bias` in f32, with the scale and bias of each sum's channel.
 fn scaled(sums: Vec<f64>, shape: &[usize], axis: usize, [scale, bias]: [&Tensor; 2]) -> Result<Vec<f32>, OpError> {
     let (scale, bias) = (scale.to_numbers(), bias.to_numbers());
     let inner: usize = shape[axis + 1..].iter().product();
@@ -62,7 +63,7 @@ fn scaled(sums: Vec<f64>, shape: &[usize], axis: usize, [scale, bias]: [&Tensor;
     Ok(sums.into_iter().enumerate().map(number).collect())
 }
 
-/// The types of a workload on quantised tensors, whose sums are scaled to f32.
+/// Returns the workload with quantised operands, whose sums are scaled to `out`.
 fn typed(workload: &Workload, data: DType, weights: DType, out: DType) -> Option<Workload> {
     let epilogue = Epilogue { scale: true, bias: true, ..workload.epilogue() };
     let f32 = DType::F32;
@@ -160,7 +161,7 @@ impl Operator for Rescale {
         Tensor::of_numbers(shape, self.dtype, &numbers)
     }
 
-    /// A copy of rows, or of images, whose epilogue has the scales and the biases.
+    /// Returns a copy of rows or images whose epilogue applies scales and biases.
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         let shape = node.output().0;
         let last = shape.len() - 1;
@@ -207,6 +208,7 @@ impl Operator for Unsigned {
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let x = values::<i8>(operands, 0)?;
+        // Flipping the top bit adds 128.
         tensor(shape, x.iter().map(|x| x.cast_unsigned() ^ 0x80).collect())
     }
 
@@ -222,14 +224,14 @@ fn float_type() -> Attribute {
     crate::onnx::attribute::typed("to", rten_onnx::onnx::DataType::FLOAT)
 }
 
-/// Writes the rounding to a type of 8 bits.
+/// Writes rounding and saturation to an 8-bit type.
 fn saturated(to: &mut Writer, x: &String, dtype: DType) -> Result<(), ExportError> {
     let zero = to.constant(&Tensor::of_numbers(&[], dtype, &[0.0]).map_err(|e| to.wrong(e.to_string()))?);
     let one = to.number(1.0);
     to.node("QuantizeLinear", &[x, &one, &zero], Vec::new())
 }
 
-/// Writes a vector as one along an axis, with some axes behind it.
+/// Writes a vector reshaped to have `behind` axes of extent 1 after it.
 fn along(to: &mut Writer, operand: usize, behind: usize) -> Result<String, ExportError> {
     if behind == 0 {
         return Ok(to.input(operand));
@@ -239,7 +241,7 @@ fn along(to: &mut Writer, operand: usize, behind: usize) -> Result<String, Expor
     Ok(to.between("Reshape", &[&to.input(operand), &shape], Vec::new()))
 }
 
-/// Writes sums of products of integers, and their scales and biases.
+/// Writes integer sums, then their scales and biases.
 fn exported_sums(to: &mut Writer, operator: &str, attributes: Vec<Attribute>, axis: usize) -> Result<(), ExportError> {
     let (x, weights, behind) = (to.input(0), to.input(1), to.shape().len() - 1 - axis);
     let [scale, bias] = [2, 3].map(|operand| along(to, operand, behind));

@@ -1,4 +1,4 @@
-//! Parts of tensors.
+//! Slices of tensors.
 
 use super::prelude::*;
 use crate::onnx::error::unfit;
@@ -7,23 +7,23 @@ use crate::op;
 pub(super) static IMPORTS: &[OnnxOperator] =
     &[OnnxOperator::one("Slice", import).keeps_bytes(), OnnxOperator::many("Split", split)];
 
-/// Every `step`-th element from `start` on, `count` of them, for each axis.
+/// Every `step`-th element from `start` on, `count` in total, for each axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice(pub Vec<Range>);
 
-/// Elements along an axis that a slice has.
+/// Elements that a slice takes along one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
-    /// The first.
+    /// Position of the first element.
     pub start: usize,
-    /// From one to the next, backwards if negative.
+    /// Distance between successive elements; negative to go backwards.
     pub step: isize,
-    /// How many.
+    /// Number of elements.
     pub count: usize,
 }
 
 impl Range {
-    /// All elements of every axis of a shape.
+    /// Returns the ranges of all elements of a shape.
     pub(crate) fn all(shape: &[usize]) -> Vec<Self> {
         shape.iter().map(|&count| Self { start: 0, step: 1, count }).collect()
     }
@@ -42,7 +42,7 @@ impl Operator for Slice {
         pick(operands, &self.0.iter().map(places).collect::<Vec<_>>(), shape)
     }
 
-    /// What lies in one piece is no copy.
+    /// Returns a contiguous piece where possible, which needs no copy.
     fn movement(&self, node: &NodeView) -> Option<Movement> {
         let strides = strides(node.shape(0));
         let from = self.0.iter().zip(&strides).map(|(range, stride)| range.start * stride).sum();
@@ -75,17 +75,17 @@ fn output(ranges: &[Range], shape: &[usize]) -> Result<Vec<usize>, OpError> {
     }
 }
 
-/// True if what is cut out of a row-major tensor lies in one piece.
+/// True if the slice of a row-major tensor is contiguous.
 fn is_one_piece(ranges: &[Range], shape: &[usize]) -> bool {
     let is_whole = |(range, &extent): (&Range, &usize)| range.count == extent && (range.step == 1 || extent == 1);
-    // Axes of which there is one element, then one that is cut, then whole ones.
+    // Contiguous: axes with one element, then one axis with a dense range, then whole axes.
     let ones = ranges.iter().take_while(|range| range.count == 1).count();
     let is_dense = ranges.get(ones).is_none_or(|range| range.step == 1);
     is_dense && ranges.iter().zip(shape).skip(ones + 1).all(is_whole)
 }
 
-/// Where a slice ends: the place behind its last element, which backwards may be that before the
-/// first.
+/// Returns the ONNX end of a slice, exclusive. Backwards to the first element it lies before the
+/// start of the axis, which only a number below `-extent` denotes.
 fn end(range: &Range, extent: usize) -> i64 {
     match range.start as i64 + range.step as i64 * range.count as i64 {
         end if end < 0 => -1 - extent as i64,
@@ -101,7 +101,7 @@ impl Call<'_> {
         }
     }
 
-    /// Elements of an axis from one on.
+    /// Adds a slice of `count` elements from `start` on along an axis.
     pub(crate) fn part(&mut self, x: Value, axis: usize, [start, count]: [usize; 2]) -> call::Result<Value> {
         let mut ranges = Range::all(self.draft.shape(x));
         ranges[axis] = Range { start, step: 1, count };
@@ -109,7 +109,7 @@ impl Call<'_> {
     }
 }
 
-/// Bounds are attributes before version 10; since then there are steps, too.
+/// Imports a slice. Bounds are attributes before opset 10; steps exist since then.
 fn import(call: &mut Call) -> call::Result<Value> {
     call.check_most(if call.version < 10 { 1 } else { 5 })?;
     let x = call.operand(0)?;
@@ -132,12 +132,12 @@ fn import(call: &mut Call) -> call::Result<Value> {
     call.slice(ranges, x)
 }
 
-/// Elements of an axis from `start` in steps until before `end`; both count from the end if
-/// negative, and stay within the axis.
+/// Returns the range from `start` to `end`, exclusive. Negative bounds count from the end; all are
+/// clamped to the axis.
 fn range(extent: usize, start: i64, end: i64, step: i64) -> call::Result<Range> {
     let extent = extent as i64;
     let place = |number: i64| if number < 0 { number.saturating_add(extent) } else { number };
-    // Backwards, the place before the first element is the last that is not reached.
+    // Backwards, the exclusive end may be the position before the first element.
     let (lowest, highest) = if step < 0 { (-1, extent - 1) } else { (0, extent) };
     let (start, end) = (place(start).clamp(lowest.max(0), highest.max(0)), place(end).clamp(lowest, highest));
     let steps = match step {
@@ -153,8 +153,8 @@ fn range(extent: usize, start: i64, end: i64, step: i64) -> call::Result<Range> 
     }
 }
 
-/// Parts along an axis: as large as is said, or as many as there are outputs, the last of which may
-/// be smaller.
+/// Imports a split along an axis: into parts of the given sizes, or into one part for each output,
+/// the last of which may be smaller.
 fn split(call: &mut Call, outputs: usize) -> call::Result<Vec<Value>> {
     call.check_most(if call.version < 13 { 1 } else { 2 })?;
     let x = call.operand(0)?;

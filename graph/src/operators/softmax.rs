@@ -1,4 +1,4 @@
-//! Softmax, and its logarithm.
+//! Softmax and log-softmax.
 
 use autotune_workloads::{self as workload, Workload};
 
@@ -12,7 +12,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
 /// `exp(x) / sum(exp(x))` along an axis, or its logarithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Softmax {
-    /// The axis.
+    /// Axis of the sum.
     pub axis: usize,
     /// True for the logarithm.
     pub log: bool,
@@ -45,12 +45,12 @@ impl Operator for Softmax {
     }
 }
 
-/// Before version 13 rows are made of all axes from one on.
+/// Imports a softmax. Before opset 13 it runs over all axes from `axis` on together.
 fn import(call: &mut Call, log: bool) -> call::Result<Value> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     let shape = call.shape(x);
-    // A number without axes is a row of one.
+    // A tensor without axes is a row of one element.
     if shape.is_empty() {
         let zero_or_one = Tensor::scalar(if log { 0.0 } else { 1.0 });
         return Ok(call.constant(zero_or_one));

@@ -1,4 +1,4 @@
-//! Axes in another order.
+//! Permutation of axes.
 
 use autotune_workloads::{self as workload, Workload};
 
@@ -13,7 +13,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("SpaceToDepth", space_to_depth),
 ];
 
-/// Axis `i` of the output is axis `perm[i]` of the input.
+/// Permutation of axes: axis `i` of the output is axis `perm[i]` of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transpose(pub Vec<usize>);
 
@@ -43,7 +43,7 @@ impl Operator for Transpose {
 
     fn movement(&self, node: &NodeView) -> Option<Movement> {
         let shape = node.shape(0);
-        // Axes that have more than one element keep their order.
+        // If the axes with more than one element keep their order, no element moves.
         if self.0.iter().filter(|&&axis| shape[axis] != 1).is_sorted() {
             return Some(Movement::Piece(0));
         }
@@ -76,7 +76,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     call.transpose(&perm, x)
 }
 
-/// Images and the size of the blocks that channels become, or that become channels.
+/// Returns images and the block size of a conversion between channels and spatial blocks.
 fn blocks(call: &Call) -> call::Result<(Value, [usize; 4], usize)> {
     call.check_most(1)?;
     let x = call.operand(0)?;

@@ -1,50 +1,51 @@
-//! Windows along the spatial axes of images, `[n, c, ..spatial]`.
+//! Sliding windows along the spatial axes of images, `[n, c, ..spatial]`.
 
 use super::prelude::*;
 use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
 use crate::op;
 
-/// A window along one spatial axis.
+/// A sliding window along one spatial axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sliding {
-    /// Elements of the window.
+    /// Number of elements in the window.
     pub kernel: usize,
-    /// Distance of neighbouring windows, in elements of the image.
+    /// Distance between neighbouring windows, in elements of the image.
     pub stride: usize,
-    /// Distance of neighbouring elements of the window, in elements of the image.
+    /// Distance between neighbouring elements of the window, in elements of the image.
     pub dilation: usize,
-    /// Elements of padding before and behind the image.
+    /// Elements of padding before and after the image.
     pub pad: [usize; 2],
 }
 
 impl Sliding {
-    /// A dense window of these elements, one at every element of the image, without padding.
+    /// Creates a dense window of `kernel` elements with stride 1 and no padding.
     pub fn new(kernel: usize) -> Self {
         Self { kernel, stride: 1, dilation: 1, pad: [0, 0] }
     }
 
-    /// The same with another distance of windows.
+    /// Sets the distance between neighbouring windows.
     pub fn stride(self, stride: usize) -> Self {
         Self { stride, ..self }
     }
 
-    /// The same with padding at both ends.
+    /// Sets the padding, equal at both ends.
     pub fn pad(self, pad: usize) -> Self {
         Self { pad: [pad, pad], ..self }
     }
 
-    /// Padding, if it is the same at both ends.
+    /// Returns the padding, if it is equal at both ends.
     pub(super) fn even(&self) -> Option<usize> {
         (self.pad[0] == self.pad[1]).then_some(self.pad[0])
     }
 
-    /// Elements from the first that a window reads to its last, both included.
+    /// Returns the extent of a window in the image, from its first to its last element; none on
+    /// overflow.
     pub(super) fn reach(&self) -> Option<usize> {
         (self.kernel - 1).checked_mul(self.dilation)?.checked_add(1)
     }
 
-    /// Windows along an axis.
+    /// Returns the number of windows along an axis.
     pub(super) fn outputs(&self, extent: usize, ceil: bool) -> std::result::Result<usize, OpError> {
         let [before, behind] = self.pad;
         let padded = extent.checked_add(before).and_then(|sum| sum.checked_add(behind));
@@ -53,14 +54,14 @@ impl Sliding {
             return op::unfit(format!("a window of {} elements in an image of {extent}", self.kernel));
         };
         let whole = room / self.stride + 1;
-        // One more where the last does not reach the end, unless it would begin in the padding
-        // behind the image.
+        // With `ceil`, one more window covers the remainder, unless it would start in the padding
+        // after the image.
         let more = ceil && room % self.stride > 0 && whole * self.stride < extent + before;
         Ok(whole + usize::from(more))
     }
 }
 
-/// Fails unless there is a window of some kernel for each axis of an image, none of them empty.
+/// Fails unless there is a nonempty window with the expected kernel for each spatial axis.
 pub(super) fn check_spatial(
     window: &[Sliding],
     extents: &[usize],
@@ -77,7 +78,7 @@ pub(super) fn check_spatial(
     Ok(())
 }
 
-/// Fails unless channels can be divided into groups.
+/// Fails unless all channel counts are divisible by `groups`.
 pub(super) fn check_channels(groups: usize, channels: &[usize]) -> std::result::Result<(), OpError> {
     match groups > 0 && channels.iter().all(|c| c.is_multiple_of(groups)) {
         true => Ok(()),
@@ -85,7 +86,7 @@ pub(super) fn check_channels(groups: usize, channels: &[usize]) -> std::result::
     }
 }
 
-/// Fails if there is a third operand which is not one number for each of `o` channels.
+/// Fails if there is a third operand that is not a vector of `o` channels.
 pub(super) fn check_bias(shapes: &[&[usize]], o: usize) -> std::result::Result<(), OpError> {
     match shapes.get(2) {
         Some(&shape) if shape != [o] => op::unfit(format!("biases of shape {shape:?} for {o} channels")),
@@ -93,12 +94,12 @@ pub(super) fn check_bias(shapes: &[&[usize]], o: usize) -> std::result::Result<(
     }
 }
 
-/// Distances of what windows read along each axis of an image with these distances of neighbours.
+/// Returns image strides multiplied by a property of each window, such as its stride.
 pub(super) fn scaled(window: &[Sliding], strides: &[usize], by: fn(&Sliding) -> usize) -> Vec<usize> {
     window.iter().zip(&strides[2..]).map(|(window, step)| step * by(window)).collect()
 }
 
-/// Strides, distances and padding, all before the images and then all behind them.
+/// Returns the window attributes for ONNX; all padding before precedes all padding after.
 pub(super) fn exported(window: &[Sliding]) -> Vec<Attribute> {
     let each = |name: &str, of: fn(&Sliding) -> usize| ints(name, window.iter().map(of));
     let pads = window.iter().map(|window| window.pad[0]).chain(window.iter().map(|window| window.pad[1]));
@@ -110,16 +111,16 @@ pub(super) fn exported(window: &[Sliding]) -> Vec<Attribute> {
     ]
 }
 
-/// Where padding that is not said lies.
+/// ONNX `auto_pad`: how padding is derived.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum AutoPad {
-    /// It is said.
+    /// Padding is explicit.
     None,
-    /// There is none.
+    /// No padding.
     Valid,
-    /// As many windows as strides fit, the odd element behind the image.
+    /// Padding for `ceil(extent / stride)` windows, the odd element after the image.
     Upper,
-    /// The same, the odd element before it.
+    /// Like `Upper`, the odd element before the image.
     Lower,
 }
 
@@ -133,7 +134,7 @@ pub(super) fn auto_pad(call: &Call) -> Result<AutoPad> {
     }
 }
 
-/// Extents of images, behind batch and channels.
+/// Returns the spatial extents of images, without batch and channels.
 pub(super) fn spatial(call: &Call, x: Value) -> Result<Vec<usize>> {
     match &call.shape(x)[..] {
         [_, _, spatial @ ..] if !spatial.is_empty() => Ok(spatial.to_vec()),
@@ -141,7 +142,7 @@ pub(super) fn spatial(call: &Call, x: Value) -> Result<Vec<usize>> {
     }
 }
 
-/// Windows as attributes say them, without padding.
+/// Returns the windows that the attributes give, without padding.
 pub(super) fn windows(call: &Call, kernel: &[usize]) -> Result<Vec<Sliding>> {
     let axes = kernel.len();
     let numbers = |name| match call.extents(name)? {
@@ -162,7 +163,7 @@ pub(super) fn kernel_shape(call: &Call, axes: usize) -> Result<Option<Vec<usize>
     }
 }
 
-/// Padding before and behind each axis.
+/// Returns the explicit padding before and after each axis.
 pub(super) fn pads(call: &Call, axes: usize) -> Result<Vec<[usize; 2]>> {
     match call.extents("pads")? {
         Some(pads) if pads.len() != 2 * axes => Err(attribute("pads", format!("it has not {} numbers", 2 * axes))),
@@ -171,18 +172,18 @@ pub(super) fn pads(call: &Call, axes: usize) -> Result<Vec<[usize; 2]>> {
     }
 }
 
-/// Halves of some padding, the odd element behind the image or before it.
+/// Splits padding in halves; the odd element goes before the image for `Lower`, else after.
 pub(super) fn halves(total: usize, auto: AutoPad) -> [usize; 2] {
     let (less, more) = (total / 2, total - total / 2);
     if auto == AutoPad::Lower { [more, less] } else { [less, more] }
 }
 
-/// Elements from the first of a window to its last.
+/// Returns the extent of a window in the image.
 pub(super) fn reach(window: &Sliding) -> Result<usize> {
     window.reach().map_or_else(|| unfit("the windows are too large"), Ok)
 }
 
-/// Windows with the padding that attributes say, over images of these extents.
+/// Adds padding, explicit or derived, to the windows over an image of these extents.
 pub(super) fn padded(call: &Call, mut windows: Vec<Sliding>, extents: &[usize]) -> Result<Vec<Sliding>> {
     let auto = auto_pad(call)?;
     let said = pads(call, windows.len())?;
@@ -199,7 +200,7 @@ pub(super) fn padded(call: &Call, mut windows: Vec<Sliding>, extents: &[usize]) 
     Ok(windows)
 }
 
-/// The kernel of weights; an attribute must not say another.
+/// Returns the kernel extents of the weights; fails if an attribute contradicts them.
 pub(super) fn kernel_of_weights(call: &Call, weights: Value, axes: usize) -> Result<Vec<usize>> {
     let shape = call.shape(weights);
     let kernel = match &shape[..] {
@@ -217,7 +218,7 @@ pub(super) fn groups(call: &Call) -> Result<usize> {
     usize::try_from(groups).ok().filter(|&groups| groups > 0).ok_or_else(|| attribute("group", "it is not positive"))
 }
 
-/// Images, weights and, if there are any, biases.
+/// Returns images, weights and, if present, biases.
 pub(super) fn operands(call: &Call) -> Result<Vec<Value>> {
     call.check_most(3)?;
     Ok([call.operand(0)?, call.operand(1)?].into_iter().chain(call.optional(2)).collect())

@@ -1,4 +1,4 @@
-//! What a recurrent layer does in a step.
+//! One time step of a recurrent layer.
 
 use autotune_workloads::Activation;
 
@@ -9,26 +9,26 @@ use crate::operators::concat::Concat;
 use crate::operators::matmul::MatMul;
 use crate::tensor::Tensor;
 
-/// Inputs of every kind that have biases, and of one that has peepholes.
+/// Positions of the bias input, common to all kinds, and of the LSTM's peepholes.
 const BIAS: usize = 3;
 const PEEPHOLES: usize = 7;
 
-/// Kinds of layers, by what they do with the state.
+/// Kinds of recurrent layers, by how they update the state.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
-    /// `state = f(x w + state r)`.
+    /// Elman network: `state = f(x w + state r)`.
     Plain,
-    /// Gated recurrent unit: gates update and reset, and a candidate.
+    /// Gated recurrent unit: update gate, reset gate and a candidate.
     Gated {
-        /// True if the reset gate is of the product with the state, false if of the state.
+        /// True if the reset gate scales the product with the state, false if it scales the state.
         resets_product: bool,
     },
-    /// Long short-term memory: gates input, output and forget, and a candidate.
+    /// Long short-term memory: input, output and forget gates, and a candidate.
     LongShort,
 }
 
 impl Kind {
-    /// Gates and candidates, each with weights of its own.
+    /// Returns the number of gates and candidates, each with its own weights.
     pub(super) fn gates(self) -> usize {
         match self {
             Kind::Plain => 1,
@@ -37,17 +37,17 @@ impl Kind {
         }
     }
 
-    /// Inputs at most.
+    /// Returns the maximum number of inputs.
     pub(super) fn inputs(self) -> usize {
         if self == Kind::LongShort { 8 } else { 6 }
     }
 
-    /// The inputs with what states are at first: that which is put out, and the cells.
+    /// Returns the inputs with the initial states: the output state, then the cell state.
     pub(super) fn states(self) -> &'static [usize] {
         if self == Kind::LongShort { &[5, 6] } else { &[5] }
     }
 
-    /// The functions of a direction where none are named.
+    /// Returns the default activations of one direction.
     pub(super) fn activations(self) -> &'static [Activation] {
         match self {
             Kind::Plain => &[Activation::Tanh],
@@ -57,7 +57,7 @@ impl Kind {
     }
 }
 
-/// One direction of a layer. Weights are for rows on the left: `[inputs, gates * hidden]` and
+/// One direction of a layer. Weights multiply rows from the right: `[inputs, gates * hidden]` and
 /// `[hidden, gates * hidden]`.
 pub(super) struct Cell {
     kind: Kind,
@@ -65,22 +65,22 @@ pub(super) struct Cell {
     activations: Vec<Activation>,
     pub(super) of_input: Value,
     of_state: Value,
-    /// What is added to the products with inputs, `[gates * hidden]`.
+    /// Bias of the products with the inputs, `[gates * hidden]`.
     pub(super) bias: Option<Value>,
-    /// What is added to the candidate's product with the state before that is reset, `[hidden]`.
+    /// Bias of the candidate's product with the state, added before the reset, `[hidden]`.
     reset_bias: Option<Value>,
-    /// Of the gates input, output and forget what the cells count, `[3 * hidden]`.
+    /// Weights of the cell state in the input, output and forget gates, `[3 * hidden]`.
     peepholes: Option<Value>,
 }
 
-/// One of the first axis, which is left out.
+/// Returns one slice along the first axis, without that axis.
 pub(super) fn one(call: &mut Call, x: Value, at: usize) -> Result<Value> {
     let one = call.part(x, 0, [at, 1])?;
     let shape = call.shape(one)[1..].to_vec();
     call.reshape(&shape, one)
 }
 
-/// A direction of an input of `[directions, extent]` that may be left out.
+/// Returns one direction of an optional input `[directions, extent]`.
 fn row(call: &mut Call, input: usize, extent: usize, direction: usize) -> Result<Option<Value>> {
     let Some(given) = call.optional(input) else { return Ok(None) };
     match call.shape(given)[..] {
@@ -107,6 +107,8 @@ impl Cell {
         let (mut bias, mut reset_bias) = (None, None);
         if let Some(both) = row(call, BIAS, 2 * rows, direction)? {
             let (of_input, mut of_state) = (call.part(both, 0, [0, rows])?, call.part(both, 0, [rows, rows])?);
+            // The reset must scale the state's bias too, so that part cannot be merged into the
+            // input's bias.
             if kind == (Kind::Gated { resets_product: true }) {
                 let gates = call.part(of_state, 0, [0, 2 * hidden])?;
                 let zeros = call.filled(&Tensor::scalar(0.0).into(), &[hidden])?;
@@ -123,8 +125,8 @@ impl Cell {
         Ok(Self { kind, hidden, activations, of_input, of_state, bias, reset_bias, peepholes })
     }
 
-    /// The states after a step, from those before it and what all gates have of the inputs,
-    /// `[images, gates * hidden]`.
+    /// Replaces the states by those after one time step. `of_input`, `[images, gates * hidden]`, is
+    /// the inputs' part of all gates.
     pub(super) fn step(&self, call: &mut Call, of_input: Value, states: &mut [Value]) -> Result<()> {
         match (self.kind, states) {
             (Kind::LongShort, [state, cells]) => {
@@ -140,18 +142,18 @@ impl Cell {
         Ok(())
     }
 
-    /// What all gates have of inputs and state.
+    /// Returns the sums of all gates from inputs and state.
     fn sums(&self, call: &mut Call, of_input: Value, state: Value) -> Result<Value> {
         let of_state = call.add(MatMul, &[state, self.of_state])?;
         call.binary(Binary::Add, of_state, of_input)
     }
 
-    /// The columns of `count` gates from `first` on.
+    /// Returns the columns of `count` gates from `first` on.
     fn gates(&self, call: &mut Call, sums: Value, first: usize, count: usize) -> Result<Value> {
         call.part(sums, 1, [first * self.hidden, count * self.hidden])
     }
 
-    /// `candidate + update * (state - candidate)`.
+    /// Returns the next GRU state, `candidate + update * (state - candidate)`.
     fn gated(&self, call: &mut Call, of_input: Value, state: Value, resets_product: bool) -> Result<Value> {
         let count = if resets_product { 3 } else { 2 };
         let weights = self.gates(call, self.of_state, 0, count)?;
@@ -182,8 +184,8 @@ impl Cell {
         call.binary(Binary::Add, change, candidate)
     }
 
-    /// Output and cells: `forget * cells + input * candidate`, of which the output gate lets a part
-    /// out.
+    /// Returns the LSTM's output and next cell state. The cell state is `forget * cells + input *
+    /// candidate`; the output gate scales its activation.
     fn remember(&self, call: &mut Call, sums: Value, cells: Value) -> Result<(Value, Value)> {
         let input = self.gate(call, sums, 0, cells)?;
         let forget = self.gate(call, sums, 2, cells)?;
@@ -198,7 +200,7 @@ impl Cell {
         Ok((call.binary(Binary::Mul, output, bounded)?, cells))
     }
 
-    /// The gate of a number, which sees the cells where there are peepholes.
+    /// Returns the gate with this number; with peepholes it also reads the cell state.
     fn gate(&self, call: &mut Call, sums: Value, number: usize, cells: Value) -> Result<Value> {
         let mut sums = self.gates(call, sums, number, 1)?;
         if let Some(peepholes) = self.peepholes {
