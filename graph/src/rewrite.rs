@@ -1,18 +1,20 @@
-//! Graphs that compute the same with fewer nodes.
+//! Rewriting of graphs to equivalent graphs with fewer nodes.
 //!
-//! A pass walks a graph in order and makes another: of every node whatever a [`Rule`] puts in its
-//! place, else the node itself on what was made of its operands. Whatever the rules, equal nodes
-//! become one, what depends on constants only becomes a constant (up to a gibibyte of them), so
-//! does a tensor without elements, and what no output needs is left out; inputs stay, and outputs
-//! keep their names. Rules look at the old graph only, so that one rule's result is seen by others
-//! in the next pass; passes end when none applies.
+//! A pass walks a graph in topological order and builds a new one. Each node becomes what the first
+//! matching [`Rule`] puts in its place, or a copy of itself on the rewritten operands. Apart from
+//! the rules, a pass merges equal nodes (common subexpressions), folds nodes of constant operands
+//! (up to 1 GiB in total), replaces empty tensors by constants, and drops nodes that no output
+//! needs. Inputs remain, and outputs keep their names. Rules match the old graph only, so other
+//! rules see a rule's result in the next pass; passes end when no rule applies.
 //!
-//! Rules change results by rounding only: weights are multiplied before they are summed with, not
-//! behind. Constants are merged only where that holds (`bounds`). What is infinite or not a number
-//! only because a value on the way is too large or too small may become a number.
+//! Rules change results by rounding errors only, such as when a scale moves from behind a sum of
+//! products into the weights. Constants are merged only where that holds (see `bounds`). A value
+//! that was infinite or NaN only because an intermediate result over- or underflowed may become
+//! finite.
 //!
-//! What comes out is, per layer, a convolution with its bias as an operand or a product and the sum
-//! with its bias, then the sum with a residual, then a function of every element.
+//! The rewritten graph has, for each layer: a convolution with its bias as an operand, or a matrix
+//! product and the addition of its bias; then the addition of a residual; then an elementwise
+//! function.
 
 use crate::error::GraphError;
 use crate::graph::{Graph, Input, NodeId};
@@ -39,28 +41,28 @@ mod rule;
 mod site;
 mod without_kernels;
 
-/// Most passes with the same rules; every pass halves chains of what can be merged.
+/// Maximum number of passes with the same rules. Each pass at least halves chains of mergeable
+/// nodes.
 const MOST_PASSES: usize = 32;
 
-/// For each node of a graph the node that computes its tensor in the graph that it was rewritten
-/// to, up to rounding.
+/// For each node of the original graph, the node of the rewritten graph that computes the same
+/// tensor, up to rounding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace(Vec<Option<NodeId>>);
 
 impl Trace {
-    /// The trace of a graph that is not rewritten.
+    /// Creates the identity trace of a graph.
     pub fn of_itself(graph: &Graph) -> Self {
         Self(graph.nodes().map(|(id, _)| Some(id)).collect())
     }
 
-    /// The node that computes a node's tensor; `None` if none does, as it is merged with others or
-    /// not needed.
+    /// Returns the node that computes the tensor of node `id`, or none if it was merged into others
+    /// or dropped.
     pub fn of(&self, id: NodeId) -> Option<NodeId> {
         self.0.get(id.0 as usize).copied().flatten()
     }
 
-    /// Returns a trace from, for each node of the first graph in order, the node of the second that
-    /// computes its tensor.
+    /// Creates a trace from its entries.
     pub fn new(of: Vec<Option<NodeId>>) -> Self {
         Self(of)
     }
@@ -71,9 +73,9 @@ impl Trace {
     }
 }
 
-/// Rules in the order in which they are tried; those of a stage with those of all before it, until
-/// none applies. Patterns come behind what brings them to one form, and before what would take them
-/// apart.
+/// Rules in stages, in the order in which they are tried. Stage `n` applies its rules together with
+/// those of all stages before it until none matches. A pattern belongs after the rules that
+/// normalise its parts and before the rules that would break it up.
 const STAGES: [&[&[Rule]]; 5] = [
     &[integers::RULES],
     &[arithmetic::RULES, movement::RULES],
@@ -82,59 +84,43 @@ const STAGES: [&[&[Rule]]; 5] = [
     &[blocks::RULES, quantised::OPENED, without_kernels::RULES, epilogue::RULES],
 ];
 
-/// A graph that computes the same, in the form that tasks are cut from.
-///
-/// ```
-/// use autotune_graph::operators::{Binary, Conv, Sliding};
-/// use autotune_graph::{DType, Graph, Tensor, rewrite};
-/// let mut graph = Graph::new("scaled");
-/// let x = graph.input("x", DType::F32, &[1, 1, 4])?;
-/// let weights = graph.constant("weights", Tensor::f32(&[2, 1, 3], vec![1.0; 6])?);
-/// let scale = graph.constant("scale", Tensor::f32(&[2, 1], vec![2.0, 3.0])?);
-/// let conv = graph.add("conv", Conv { window: vec![Sliding::new(3)], groups: 1 }, &[x, weights])?;
-/// let y = graph.add("scaled", Binary::Mul, &[conv, scale])?;
-/// graph.output("y", y);
-///
-/// let rewritten = rewrite(&graph)?;
-/// assert_eq!(rewritten.nodes().len(), 3);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// Rewrites a graph to an equivalent one in the form that kernels are selected for.
 pub fn rewrite(graph: &Graph) -> Result<Graph, GraphError> {
     rewrite_traced(graph).map(|(rewritten, _)| rewritten)
 }
 
-/// The same, and which of its nodes compute the tensors of the graph's.
+/// Rewrites a graph like [`rewrite`] and also returns where each node's tensor is computed.
 pub fn rewrite_traced(graph: &Graph) -> Result<(Graph, Trace), GraphError> {
     let stage = |last: usize| STAGES[..=last].iter().rev().flat_map(|stage| stage.iter().copied().flatten()).collect();
     by_stages(graph, &(0..STAGES.len()).map(stage).collect::<Vec<_>>())
 }
 
-/// A graph that computes with numbers what a quantised one rounds to integers: weights are
-/// dequantised ahead of time, and tensors between operators are not rounded. Only the ends of their
-/// ranges stay where zero is one of them, as a ReLU that a quantiser left out may have been there.
+/// Converts a quantised graph to floating point. Weights are dequantised at compile time, and
+/// tensors between operators are not rounded. A tensor is still clamped to its integer range if
+/// zero is an end of it, since a quantiser may have dropped a ReLU there.
 pub fn dequantised(graph: &Graph) -> Result<Graph, GraphError> {
     apply(graph, &quantised::FLOAT.iter().collect::<Vec<_>>())
 }
 
-/// The same by some rules only, all at once.
+/// Rewrites a graph with the given rules only, in a single stage.
 pub fn apply(graph: &Graph, rules: &[&Rule]) -> Result<Graph, GraphError> {
     by_stages(graph, &[rules.to_vec()]).map(|(rewritten, _)| rewritten)
 }
 
-/// All rules, those of [`dequantised`] last.
+/// Returns all rules, including those of [`dequantised`] at the end.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     let in_stages = STAGES.iter().flat_map(|stage| stage.iter().copied().flatten());
     in_stages.chain(quantised::FLOAT)
 }
 
-/// Those of all rules that are of quantised tensors.
+/// Returns the rules for quantised tensors.
 pub fn rules_of_quantised() -> impl Iterator<Item = &'static Rule> {
     [integers::RULES, quantised::OPENED, quantised::FLOAT].into_iter().flatten()
 }
 
 fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<(Graph, Trace), GraphError> {
     let mut trace = Trace::of_itself(graph);
-    // Rules see constants, and each node once.
+    // A pass without rules folds constants and merges equal nodes, which the rules rely on.
     let mut constants = Constants::default();
     let (mut graph, _) = pass(graph, &[], &mut constants, &mut trace)?;
     for rules in stages {
@@ -146,13 +132,13 @@ fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<(Graph, Trace), Gra
             }
         }
     }
-    // What was merged or became a constant has left others without use.
+    // Merging and folding may have left unused nodes.
     let (graph, _) = pass(&graph, &[], &mut constants, &mut trace)?;
     Ok((graph, trace))
 }
 
-/// The graph that rules make of one, and how often one applied; the trace leads to it from where it
-/// led to the one.
+/// Runs one pass. Returns the new graph and the number of rule applications, and extends the trace
+/// to the new graph.
 fn pass(
     from: &Graph,
     rules: &[&Rule],
@@ -186,11 +172,10 @@ fn pass(
     Ok((new.graph, applied))
 }
 
-/// What stands for a node, and whether it is something else than the node on what was made of its
-/// operands.
+/// Returns the replacement of a node, and true if a rule or an empty tensor made it.
 fn replaced(site: &mut Site, rules: &[&Rule]) -> Result<(Made, bool), GraphError> {
     let node = site.node();
-    // Rules see tensors with elements only.
+    // Rules may assume nonempty tensors.
     let found = if node.shape.contains(&0) { site.nothing() } else { by_rules(site, rules)? };
     if let Some(found) = found {
         debug_assert_eq!((&site.shape_of(found), site.dtype_of(found)), (&node.shape, node.dtype));
@@ -210,8 +195,7 @@ fn by_rules(site: &mut Site, rules: &[&Rule]) -> Rewritten {
     Ok(None)
 }
 
-/// How often each node is an operand of one that an output needs, or is an output: 0 if none needs
-/// it.
+/// Returns for each node the number of live nodes and outputs that read it.
 fn uses(graph: &Graph) -> Vec<usize> {
     let mut uses = vec![0; graph.nodes().len()];
     let mut count = |id: NodeId| uses[id.0 as usize] += 1;

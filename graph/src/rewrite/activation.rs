@@ -1,4 +1,4 @@
-//! Functions that exporters write as several operations.
+//! Patterns of activations that exporters write as several operations.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
@@ -36,7 +36,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// A function of `x`, if that has the shape of the node.
+/// Adds an activation of `x`, if `x` has the shape of the node.
 fn function(site: &mut Site, activation: Activation, x: Option<NodeId>) -> Rewritten {
     let Some(x) = x.filter(|&x| site.fits(x)) else { return Ok(None) };
     let x = site.made(x);
@@ -66,7 +66,7 @@ fn hard_swish(site: &mut Site) -> Rewritten {
 }
 
 fn hard_sigmoid(site: &mut Site) -> Rewritten {
-    // What is clipped, to which bound, and what it is multiplied by afterwards.
+    // The pattern is a clamp of an affine function, possibly scaled afterwards.
     let (scaled, scale) = site.with_scalar(site.id, Binary::Mul).unwrap_or((site.id, 1.0));
     let Some((clip, inside)) = site.activation(scaled) else { return Ok(None) };
     let is_unit = |[lo, hi]: [f32; 2]| lo == 0.0 && near(f64::from(hi) * f64::from(scale), 1.0);
@@ -81,14 +81,14 @@ fn hard_sigmoid(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
     let known = Activation::new("hard_sigmoid", &[alpha, beta]);
-    // A clip alone stays what it is.
+    // A clamp without a product is cheaper as a clamp.
     match known {
         Ok(activation) if x != inside => function(site, activation, Some(x)),
         _ => Ok(None),
     }
 }
 
-/// A sigmoid of 0 or 1 has lost what the logarithm is of.
+/// Replaces the logarithm of a sigmoid, which loses all precision where the sigmoid is near 0 or 1.
 fn log_sigmoid(site: &mut Site) -> Rewritten {
     let sigmoid = site.unary(site.id, UnaryOp::Log).and_then(|of| site.activation(of));
     let Some((Activation::Sigmoid, x)) = sigmoid.filter(|&(_, x)| site.fits(x)) else { return Ok(None) };
@@ -98,7 +98,7 @@ fn log_sigmoid(site: &mut Site) -> Rewritten {
     site.add(Map(Function::Op(UnaryOp::Neg)), &[softplus]).map(Some)
 }
 
-/// What a node adds one to.
+/// Returns `x` of `x + 1`.
 fn beside_one(site: &Site, id: NodeId) -> Option<NodeId> {
     site.with_scalar(id, Binary::Add).filter(|(_, one)| *one == 1.0).map(|(x, _)| x)
 }
@@ -125,7 +125,7 @@ fn gelu_tanh(site: &mut Site) -> Rewritten {
     function(site, Activation::GeluTanh, found.map(|[x, _]| x))
 }
 
-/// True for `sqrt(2/pi) * (x + 0.044715 * x^3)`, or with `x` taken out of the sum.
+/// True for `sqrt(2/pi) * (x + 0.044715 * x^3)`, also with `x` factored out of the sum.
 fn is_inner(site: &Site, inner: NodeId, x: NodeId) -> bool {
     let (scale, factors) = site.factors(inner);
     if !near(scale, FRAC_2_SQRT_PI * FRAC_1_SQRT_2) {

@@ -1,9 +1,9 @@
-//! Products with constants and sums with them go into the constants of what is next to them.
+//! Folding of constant factors and summands into the constants of adjacent operators.
 //!
-//! A batch normalisation is a product and a sum with a constant for each channel. Behind a
-//! convolution or a product it becomes part of the weights and the bias; in front of one, too,
-//! where no padding is between. What others also read stays as it is, and so does what would change
-//! more than rounding ([`bounds`]).
+//! A batch normalisation is a product and a sum with a constant for each channel. After a
+//! convolution or matrix product it is folded into weights and bias; before one it is folded too,
+//! unless padding intervenes. A node with other readers is left alone, and so is a constant whose
+//! folding would change more than rounding ([`bounds`]).
 
 use autotune_workloads::ReduceOp;
 use ndarray::ArrayD;
@@ -106,8 +106,8 @@ fn product_of_product(site: &mut Site) -> Rewritten {
     site.add(Binary::Mul, &[x, constant]).map(Some)
 }
 
-/// `x`, `a` and `b` of `(x op a) op b`, both constants, unless both together are larger than
-/// either.
+/// Matches `(x op a) op b` with constants `a` and `b`, unless the merged constant would be larger
+/// than both.
 fn in_a_row(site: &Site, op: Binary) -> Option<(NodeId, [NodeId; 2])> {
     let [inner, b] = site.binary(site.id, op)?;
     let [x, a] = site.binary(inner, op)?;
@@ -119,7 +119,7 @@ fn in_a_row(site: &Site, op: Binary) -> Option<(NodeId, [NodeId; 2])> {
     (is_small && are_constant).then_some((x, [a, b]))
 }
 
-/// True for sums of products.
+/// True if each element is a sum of products.
 fn is_linear(site: &Site, id: NodeId) -> bool {
     let node = site.of(id);
     node.op.channel_of_sums(node.shape.len()).is_some()
@@ -132,7 +132,7 @@ fn scale_of_shift(site: &mut Site) -> Rewritten {
     if !(scaled.is_some() || is_linear(site, x)) || !site.is_single(sum) || !site.is_single(x) {
         return Ok(None);
     }
-    // A constant that was added before may be one that is taken off here.
+    // A constant that was added before may be cancelled by this one.
     if is_shifted(site, scaled.unwrap_or(x)) {
         return Ok(None);
     }
@@ -150,7 +150,7 @@ fn scale_of_shift(site: &mut Site) -> Rewritten {
     site.add(Binary::Add, &[scaled, shift]).map(Some)
 }
 
-/// True if the last that is done to a tensor is that a constant is added.
+/// True if a tensor's last operation adds a constant.
 fn is_shifted(site: &Site, id: NodeId) -> bool {
     let node = site.of(id);
     match node.op == Binary::Add {
@@ -159,14 +159,13 @@ fn is_shifted(site: &Site, id: NodeId) -> bool {
     }
 }
 
-/// What an operation is on, of which the other operand is a constant, if nothing else reads it.
+/// Matches an operation of a constant with a tensor that has no other reader.
 fn linear(site: &Site, op: Binary) -> Option<[NodeId; 2]> {
     let [x, c] = site.binary(site.id, op)?;
     (site.is_constant(c) && site.is_single(x) && site.fits(x)).then_some([x, c])
 }
 
-/// The axis of channels of a convolution's weights, as far as it goes by outputs, and their number
-/// in a group.
+/// Returns the axis of a convolution's weights that runs over output channels.
 fn output_axis(site: &Site, conv: NodeId) -> Option<usize> {
     match &site.of(conv).op {
         op if op.is::<Conv>() => Some(0),
@@ -175,7 +174,7 @@ fn output_axis(site: &Site, conv: NodeId) -> Option<usize> {
     }
 }
 
-/// Values in a shape of all of them along one axis, 1 along all others.
+/// Returns the values shaped to extend along one axis, with extent 1 along all others.
 fn along(site: &Site, values: Vec<f32>, rank: usize, axis: usize) -> Result<ArrayD<f32>, GraphError> {
     let mut shape = vec![1; rank];
     shape[axis] = values.len();
@@ -200,7 +199,7 @@ fn scale_behind_conv(site: &mut Site) -> Rewritten {
     site.add_as(conv, node.op.clone(), &operands).map(Some)
 }
 
-/// True if weights, and what is added to what they are multiplied by, may be multiplied by factors.
+/// True if a node's weights and its bias may be multiplied by factors.
 fn may_scale_operands(site: &Site, node: NodeId, of_weights: &ArrayD<f32>, of_bias: &ArrayD<f32>) -> bool {
     let operands = &site.of(node).operands;
     let bias = operands.get(2).map(|&bias| site.tensor(bias));
@@ -221,7 +220,7 @@ fn shift_behind_conv(site: &mut Site) -> Rewritten {
     with_shift(site, conv, &operands, shift)
 }
 
-/// A convolution or a normalisation with something added to its bias.
+/// Adds the node with `shift` added to its bias.
 fn with_shift(site: &mut Site, node: NodeId, operands: &[Made], shift: Made) -> Rewritten {
     let bias = match operands.get(2) {
         Some(&bias) => bounds::sum(site, bias, shift, Added::ToSums)?,
@@ -232,8 +231,8 @@ fn with_shift(site: &mut Site, node: NodeId, operands: &[Made], shift: Made) -> 
     site.add_as(node, site.of(node).op.clone(), &operands).map(Some)
 }
 
-/// For a convolution of what an operation makes of `x` and a constant for each channel: `x`, and
-/// the constant in the shape of the weights.
+/// Matches a convolution of `x op c` with a constant `c` for each channel. Returns `x` and the
+/// constant in a shape that broadcasts to the weights.
 fn before_conv(site: &Site, op: Binary) -> Result<Option<(NodeId, ArrayD<f32>)>, GraphError> {
     let node = site.node();
     let (Some(Conv { groups, .. }), Some(&input)) = (node.op.of(), node.operands.first()) else { return Ok(None) };
@@ -248,7 +247,7 @@ fn before_conv(site: &Site, op: Binary) -> Result<Option<(NodeId, ArrayD<f32>)>,
         return Ok(None);
     }
 
-    // Outputs of a group see its channels only.
+    // The outputs of a group read only the channels of that group.
     let (of_group, outputs) = (weights[1], weights[0] / groups);
     let all = values.chunks_exact(of_group).flat_map(|group| group.repeat(outputs)).collect();
     let shape: Vec<usize> = (0..weights.len()).map(|axis| if axis < 2 { weights[axis] } else { 1 }).collect();
@@ -276,6 +275,7 @@ fn shift_before_conv(site: &mut Site) -> Rewritten {
     let mut operands = site.operands_of(site.id);
     operands[0] = site.made(x);
 
+    // The bias gains the sum over channels and taps of weight times shift.
     let shifts = site.constant(Tensor::F32(shifts));
     let shifted = site.add(Binary::Mul, &[operands[1], shifts])?;
     let axes = (1..site.shape_of(shifted).len()).collect();
@@ -286,8 +286,9 @@ fn shift_before_conv(site: &mut Site) -> Rewritten {
     }
 }
 
-/// What is added is less where a window is over the padding: it is a tensor, which reads less than
-/// a pass over the image does. Behind an activation a sum is no such pass.
+/// Moves an addition from before a padded convolution to after it. The summand then differs where a
+/// window overlaps the padding, so it is a whole tensor; reading it costs less than a pass over the
+/// image. After an activation the addition is fused and costs no pass.
 fn shift_before_padded_conv(site: &mut Site) -> Rewritten {
     let Some(Conv { window, .. }) = site.node().op.of() else { return Ok(None) };
     let Some([x, c]) = site.binary(site.operand(0), Binary::Add) else { return Ok(None) };
@@ -308,7 +309,7 @@ fn shift_before_padded_conv(site: &mut Site) -> Rewritten {
     site.add(Binary::Add, &[sums, shift]).map(Some)
 }
 
-/// A product with constant weights of at least two axes.
+/// Returns the constant weights of a matrix product, with at least two axes.
 fn weights_of(site: &Site, matmul: NodeId) -> Option<NodeId> {
     let node = site.of(matmul);
     let weights = *node.operands.get(1).filter(|_| node.op == MatMul)?;
@@ -330,7 +331,7 @@ fn scale_behind_matmul(site: &mut Site) -> Rewritten {
     site.add_as(matmul, MatMul, &operands).map(Some)
 }
 
-/// For a product of what an operation makes of `x` and a constant for each column: `x`, and the
+/// Matches a matrix product of `x op c` with a constant `c` for each column; returns `x` and the
 /// constant.
 fn before_matmul(site: &Site, op: Binary) -> Option<(NodeId, Vec<f32>)> {
     weights_of(site, site.id)?;
@@ -366,8 +367,8 @@ fn shift_before_matmul(site: &mut Site) -> Rewritten {
     site.add(Binary::Add, &[product, shift]).map(Some)
 }
 
-/// For what an operation makes of a normalisation and a constant that goes as its scale goes: the
-/// normalisation, and the constant in the shape of the scale.
+/// Matches an operation of a normalisation with a constant that varies only along the axes of its
+/// scale. Returns the normalisation and the constant in the shape of the scale.
 fn behind_norm(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, GraphError> {
     let Some([norm, c]) = linear(site, op) else { return Ok(None) };
     let (node, constant) = (site.of(norm), site.tensor(c));
@@ -381,7 +382,7 @@ fn behind_norm(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, Gr
         return Ok(None);
     }
 
-    // Whatever axes the constant has beside those of the scale are of extent 1.
+    // Along all other axes the constant must have extent 1.
     let first = node.shape.len() - constant.ndim().min(node.shape.len());
     let others = constant.shape().iter().enumerate().filter(|(axis, _)| !axes.contains(&(axis + first)));
     if others.into_iter().any(|(_, &extent)| extent != 1) {

@@ -1,4 +1,4 @@
-//! Operations on elements that do nothing, or have a simpler form.
+//! Simplification of elementwise operations.
 
 use autotune_ir::DType;
 use autotune_ir::program::UnaryOp;
@@ -45,7 +45,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Behind the functions that powers are part of.
+/// Rules for constant powers; they follow the patterns of functions that contain powers.
 pub(super) const POWERS: &[Rule] = &[Rule {
     name: "power",
     before: "x^2, x^3, x^n of integers with n from 2 to 63",
@@ -53,8 +53,8 @@ pub(super) const POWERS: &[Rule] = &[Rule {
     apply: power,
 }];
 
-/// The largest exponent of integers that becomes products: of larger ones, none but powers of -1, 0
-/// and 1 are 64-bit numbers.
+/// Largest integer exponent that becomes products. Larger powers of anything but -1, 0 and 1
+/// overflow 64 bits.
 const MOST_POWER: u64 = 63;
 
 fn constant_last(site: &mut Site) -> Rewritten {
@@ -116,8 +116,7 @@ fn subtraction(site: &mut Site) -> Rewritten {
     site.add(Binary::Add, &[x, c]).map(Some)
 }
 
-/// Where neither the divisors nor their inverses are too large or too small to be exact to single
-/// precision.
+/// Replaces a division by a product, if all divisors and their reciprocals are normal numbers.
 fn division(site: &mut Site) -> Rewritten {
     let Some([x, c]) = site.binary(site.id, Binary::Div) else { return Ok(None) };
     let Some(divisors) = site.tensor(c).and_then(Tensor::as_f32) else { return Ok(None) };
@@ -142,7 +141,7 @@ fn root(site: &mut Site) -> Rewritten {
     site.add(Map(Function::Op(op)), &[x]).map(Some)
 }
 
-/// What one is divided by.
+/// Returns `x` of `1 / x`.
 fn divisor(site: &Site, id: NodeId) -> Option<NodeId> {
     let [one, x] = site.binary(id, Binary::Div)?;
     let is_one = site.tensor(one).and_then(uniform) == Some(1.0);
@@ -170,6 +169,7 @@ fn power(site: &mut Site) -> Rewritten {
     let Some(mut left) = power.filter(|_| site.fits(x)) else { return Ok(None) };
 
     let mul = Binary::Mul;
+    // Exponentiation by squaring.
     let (mut square, mut product) = (site.made(x), None);
     loop {
         if left % 2 == 1 {
@@ -186,7 +186,8 @@ fn power(site: &mut Site) -> Rewritten {
     }
 }
 
-/// A constant exponent by which products take less time than a power, or which no kernel has.
+/// Returns a constant integer exponent for which products are faster than a power, or for which
+/// there is no power kernel.
 fn whole_power(site: &Site, exponent: NodeId) -> Option<u64> {
     match site.tensor(exponent)? {
         Tensor::I64(power) if power.len() == 1 => {
@@ -199,7 +200,7 @@ fn whole_power(site: &Site, exponent: NodeId) -> Option<u64> {
     }
 }
 
-/// What lies within bounds, in the simplest form; none where they make no sense.
+/// Returns the simplest activation that clamps to these bounds; none if they are invalid.
 pub(super) fn clip(lo: f32, hi: f32) -> Option<Map> {
     let activation = match [lo, hi] {
         [0.0, f32::INFINITY] => Activation::Relu,
@@ -222,7 +223,7 @@ fn bound(site: &mut Site) -> Rewritten {
     site.add(op, &[x]).map(Some)
 }
 
-/// The bounds of a function that has some and does nothing else.
+/// Returns the bounds of an activation that only clamps.
 pub(super) fn bounds_of(activation: Activation) -> Option<[f32; 2]> {
     match activation {
         Activation::Relu => Some([0.0, f32::INFINITY]),
@@ -273,7 +274,7 @@ fn chosen_always(site: &mut Site) -> Rewritten {
 
 fn expanded_operand(site: &mut Site) -> Rewritten {
     let node = site.node();
-    // Of more axes there may be no kernel that repeats them.
+    // For results with more axes there may be no kernel that broadcasts.
     let broadcasts = node.op.is::<Binary>() || node.op.is::<Where>() || node.op.is::<MatMul>();
     if !broadcasts || node.shape.len() > MOST_REPEATED {
         return Ok(None);

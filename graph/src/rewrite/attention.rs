@@ -1,4 +1,4 @@
-//! Attention that exporters write as products around a softmax.
+//! Pattern of attention: matrix products around a softmax.
 
 use autotune_ir::DType;
 
@@ -26,21 +26,21 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Scores before their softmax.
+/// Parts of the scores, the softmax's operand.
 struct Scores {
     queries: NodeId,
-    /// The last two axes are exchanged.
+    /// Keys with the last two axes exchanged.
     keys: NodeId,
     scale: f64,
     mask: Mask,
 }
 
-/// What is left out of the scores, or added to them.
+/// Mask of the scores.
 #[derive(Clone, Copy)]
 enum Mask {
     None,
     Added(NodeId),
-    /// What counts is true, or false.
+    /// Boolean mask; the flag is the value of visible scores.
     Chosen(NodeId, bool),
 }
 
@@ -52,13 +52,13 @@ fn attention(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
     let Some(scores) = scores(site, site.of(weights).operands[0]) else { return Ok(None) };
-    // Kernels have one scale, which queries are multiplied for.
+    // The kernels scale by 1/sqrt(d); the queries absorb the rest, which must not overflow.
     let usual = site.of(scores.queries).shape.last().map_or(1.0, |&d| 1.0 / (d as f64).sqrt());
     if !is_moderate((scores.scale / usual) as f32) {
         return Ok(None);
     }
 
-    // All have the same batch: nothing is broadcast.
+    // All operands need the same batch, since the kernels do not broadcast it.
     let batch = |id: NodeId| site.of(id).shape.split_last_chunk::<2>().map(|(batch, _)| batch);
     let are_alike = [scores.queries, scores.keys, v].map(batch).windows(2).all(|pair| pair[0] == pair[1]);
     if !are_alike || batch(v).is_none() || !is_mask(site, scores.mask, shape) {
@@ -73,7 +73,7 @@ fn attention(site: &mut Site) -> Rewritten {
     site.add(Attention { scale: scores.scale as f32 }, &operands).map(Some)
 }
 
-/// True if a mask is broadcast to scores of this shape.
+/// True if a mask broadcasts to scores of this shape.
 fn is_mask(site: &Site, mask: Mask, scores: &[usize]) -> bool {
     let (Mask::Added(id) | Mask::Chosen(id, _)) = mask else { return true };
     crate::op::broadcast(&site.of(id).shape, scores).is_ok_and(|shape| shape == scores)
@@ -90,7 +90,7 @@ fn made_mask(site: &mut Site, mask: Mask) -> Result<Option<Made>, GraphError> {
     }
 }
 
-/// What is added to scores of which a tensor chooses those that count.
+/// Converts a boolean mask to summands; `counts` is its value for visible scores.
 fn added(site: &mut Site, choice: Made, counts: bool) -> Result<Made, GraphError> {
     let (zero, none) = (site.constant(Tensor::scalar(0.0)), site.constant(Tensor::scalar(f32::NEG_INFINITY)));
     let operands = if counts { [choice, zero, none] } else { [choice, none, zero] };
@@ -109,7 +109,7 @@ fn added_mask(site: &mut Site) -> Rewritten {
     site.add(site.node().op.clone(), &operands).map(Some)
 }
 
-/// Scores that nothing but their softmax reads.
+/// Matches the scores, whose only reader is the softmax.
 fn scores(site: &Site, id: NodeId) -> Option<Scores> {
     if !site.is_single(id) {
         return None;
@@ -119,7 +119,7 @@ fn scores(site: &Site, id: NodeId) -> Option<Scores> {
     products(site, id).or_else(added).or_else(|| chosen(site, id))
 }
 
-/// Scores in place of which there is minus infinity where a mask says so.
+/// Matches scores that a boolean mask replaces by -inf.
 fn chosen(site: &Site, id: NodeId) -> Option<Scores> {
     let (Some(Where), &[choice, yes, no]) = (site.of(id).op.of(), &site.of(id).operands[..]) else { return None };
     let is_none = |id| site.scalar(id) == Some(f32::NEG_INFINITY);
@@ -130,14 +130,14 @@ fn chosen(site: &Site, id: NodeId) -> Option<Scores> {
     }
 }
 
-/// Products of queries and keys, times a number.
+/// Matches a scaled product of queries and keys.
 fn products(site: &Site, id: NodeId) -> Option<Scores> {
     let (scale, factors) = site.factors(id);
     let &[product] = &factors[..] else { return None };
     let (Some(MatMul), &[queries, keys]) = (site.of(product).op.of(), &site.of(product).operands[..]) else {
         return None;
     };
-    // Numbers in front of the product are numbers behind it.
+    // Factors of an operand are factors of the product.
     let scaled = |id: NodeId| match site.with_scalar(id, Binary::Mul) {
         Some((x, scale)) if site.of(x).shape == site.of(id).shape => (x, f64::from(scale)),
         _ => (id, 1.0),

@@ -1,9 +1,9 @@
-//! Images whose every element becomes a block of others.
+//! Operators that turn each element of an image into a block of elements.
 //!
-//! A transposed convolution whose windows do not overlap is a convolution of single elements with a
-//! channel for every element of a block; what brings these to their places, `[n, k..*c, s..]` →
-//! `[n, c, (s*k)..]`, is as with `DepthToSpace` of ONNX. Behind a convolution of single elements
-//! there may be less to move than before it.
+//! A transposed convolution with non-overlapping windows is a convolution of single elements with
+//! one channel for each element of a block. The blocks are then arranged in space, `[n, k..*c,
+//! s..]` → `[n, c, (s*k)..]`, as by ONNX's `DepthToSpace`. A pointwise convolution after that moves
+//! before it, where fewer elements have to be arranged.
 
 use super::new_graph::Made;
 use super::rule::Rule;
@@ -27,12 +27,12 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The order of axes in which `[n, k.., c, s..]` is `[n, c, (s, k)..]`.
+/// Returns the permutation that makes `[n, k.., c, s..]` into `[n, c, (s, k)..]`.
 fn order(axes: usize) -> Vec<usize> {
     [0, axes + 1].into_iter().chain((0..axes).flat_map(|axis| [axes + 2 + axis, 1 + axis])).collect()
 }
 
-/// Blocks of some extents, the elements of each from channels.
+/// Arranges channels as spatial blocks of these extents.
 fn in_blocks(site: &mut Site, x: Made, extents: &[usize]) -> Result<Made, GraphError> {
     let shape = site.shape_of(x);
     let channels = shape[1] / extents.iter().product::<usize>();
@@ -45,7 +45,7 @@ fn in_blocks(site: &mut Site, x: Made, extents: &[usize]) -> Result<Made, GraphE
     site.add(Reshape(whole), &[ordered])
 }
 
-/// What blocks are made of, and their extents, if nothing else reads what is between.
+/// Matches such an arrangement without other readers; returns its operand and the block extents.
 fn of_blocks(site: &Site, id: NodeId) -> Option<(NodeId, Vec<usize>)> {
     let Reshape(whole) = site.of(id).op.of()?;
     let ordered = site.of(id).operands[0];
@@ -72,7 +72,8 @@ fn conv_transpose_by_blocks(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
 
-    // Weights `[c, o, k..]` as `[k..*o, c, 1..]`, a bias for each element of a block.
+    // Weights `[c, o, k..]` become `[k..*o, c, 1..]`; the bias is repeated for each element of a
+    // block.
     let shape = &site.of(weights).shape;
     let (outputs, extents) = (shape[1], &shape[2..]);
     let axes = extents.len();
@@ -98,7 +99,7 @@ fn conv_before_blocks(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
 
-    // Elements of a block are as images of their own.
+    // The elements of a block are treated as separate images.
     let from = &site.of(x).shape;
     let elements: usize = extents.iter().product();
     let apart = [&[from[0] * elements, weights[1]], &from[2..]].concat();

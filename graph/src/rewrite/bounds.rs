@@ -1,47 +1,46 @@
-//! Which constants may be merged, so that nothing but rounding changes.
+//! Conditions under which constants may be merged, so that results change by rounding only.
 //!
-//! `u` is the unit roundoff, 2^-24; differences are to first order in it.
+//! `u` is the unit roundoff, 2^-24; all bounds are to first order in it (forward error analysis as
+//! in Higham, *Accuracy and Stability of Numerical Algorithms*).
 //!
-//! **Sums.** `(x + a) + b` rounds `x + a` and the result, `x + c` with `c = a + b` rounds `c` and
+//! **Sums.** `(x + a) + b` rounds `x + a` and the result; `x + c` with `c = a + b` rounds `c` and
 //! the result. They differ by at most
 //!
 //! ```text
 //! u |x + a|  +  u |c|  +  2 u |x + c|   <=   u (3 |x| + |a| + 3 |c|)
 //! ```
 //!
-//! which is rounding as long as `|a|` is not large beside `|c|`. A constant that is added and taken
-//! off again is large beside what is left: `(x + 12582912) - 12582912` rounds to whole numbers, and
-//! stays. How large it may be depends on what `x` is:
+//! This is rounding unless `|a|` is much larger than `|c|`. A constant that is added and subtracted
+//! again is much larger than the remainder: `(x + 12582912) - 12582912` rounds to integers and must
+//! stay. The permitted size depends on `x`:
 //!
-//! - Of any tensor, `|a| <= |c|` and `|b| <= |c|`, element by element: no element cancels. The
-//!   bound is `u (3 |x| + 4 |c|)`, and holds however many sums are merged, as each of the sums on
-//!   the way is at most the last.
-//! - Of sums of products and of normalisations, whose kernels have errors relative to the largest
-//!   of a tensor, the largest `|a|` and `|b|` are at most [`MOST_CANCELLED`] times the largest
-//!   `|c|`. The bound is `u (3 |x| + 259 max |c|)`, 1.6e-5 of the largest. Of a constant that was
-//!   merged so the largest on the way is remembered ([`reach`](super::new_graph::NewGraph::reach))
-//!   and takes the place of `|a|`, so that several merges keep to the bound, too.
+//! - For any tensor, `|a| <= |c|` and `|b| <= |c|` elementwise: nothing cancels. The bound is `u (3
+//!   |x| + 4 |c|)`. It holds for any number of merged sums, since each partial sum is at most the
+//!   last.
+//! - For sums of products and normalisations, whose kernels have errors relative to a tensor's
+//!   largest element, the largest `|a|` and `|b|` are at most [`MOST_CANCELLED`] times the largest
+//!   `|c|`. The bound is `u (3 |x| + 259 max |c|)`, 1.6e-5 of the largest. The largest partial sum
+//!   of a merged constant is recorded ([`reach`](super::new_graph::NewGraph::reach)) and used in
+//!   place of `|a|`, so repeated merges keep the bound.
 //!
-//! What rounding `c` loses is at most [`MOST_LOST`] of the smaller constant, of each element or of
-//! the largest as above: if the larger is taken off again later, what is left has the smaller one
-//! still, such as the half in `((x + 0.5) + 12582912) - 12582912`.
+//! Rounding `c` loses at most [`MOST_LOST`] of the smaller constant, per element or relative to the
+//! largest as above. So if the larger constant is subtracted later, the smaller one survives, such
+//! as 0.5 in `((x + 0.5) + 12582912) - 12582912`.
 //!
-//! Constants are at most [`LARGEST_SHIFT`]: less than half the distance of the two largest numbers
-//! (2^104), so that a sum with a finite number is finite. Infinities and what is not a number come
-//! of the data in both forms alike. Sums of floating-point numbers are exact where they are
-//! denormal.
+//! Constants are at most [`LARGEST_SHIFT`], which is less than half the distance of the two largest
+//! floats (2^104), so adding one to a finite number cannot overflow. Infinities and NaN in the data
+//! propagate alike in both forms. Sums with denormal results are exact.
 //!
-//! **Products.** `(x * a) * b` and `x * c` with `c = a * b` differ by `3 u` of either where nothing
-//! on the way is too large or too small. With `|a|`, `|b|` and `|c|` between [`SMALLEST_SCALE`] and
-//! [`LARGEST_SCALE`], or 0, that is so of all networks whose tensors have magnitudes between 2^-64
-//! and 2^64 (beside zeros, infinities and what is not a number): a product is less than 2^94 then,
-//! a sum of 2^31 of them less than 2^125. `c` is neither infinite nor denormal, and 0 where a
-//! factor is, so that products with infinite data are numbers in both forms or in neither.
+//! **Products.** `(x * a) * b` and `x * c` with `c = a * b` differ by `3 u` relatively, unless an
+//! intermediate result over- or underflows. With `|a|`, `|b|` and `|c|` either 0 or between
+//! [`SMALLEST_SCALE`] and [`LARGEST_SCALE`], none does in a network whose tensors have magnitudes
+//! between 2^-64 and 2^64 (or 0, infinity, NaN): a product is then below 2^94, and a sum of 2^31 of
+//! them below 2^125. `c` is neither infinite nor denormal, and it is 0 exactly if a factor is, so
+//! products with infinities are NaN in both forms or in neither.
 //!
-//! Of weights that is demanded of the largest product, and no factor may be beyond
-//! [`LARGEST_SCALE`]: what a smaller product loses by being denormal is at most 2^-150, of the
-//! largest 2^-120. (Beside infinite data, a product that is less than 2^-150 is 0, where it was
-//! none.)
+//! For weights this is required of the largest product only, and no factor may exceed
+//! [`LARGEST_SCALE`]: a smaller product loses at most 2^-150 by being denormal, which is 2^-120 of
+//! the largest. (With infinite data, a product below 2^-150 becomes 0 where it was nonzero.)
 
 use ndarray::{ArrayD, ArrayViewD, IxDyn};
 
@@ -54,34 +53,35 @@ use crate::op::{Op, Operator, broadcast};
 use crate::operators::Binary;
 use crate::tensor::Tensor;
 
-/// Largest magnitude of what is added.
+/// Largest magnitude of a summand.
 const LARGEST_SHIFT: f32 = (1u128 << 90) as f32;
 
-/// Largest and smallest magnitude of factors and of their products.
+/// Range of magnitudes of factors and their products.
 const LARGEST_SCALE: f32 = (1u32 << 30) as f32;
 const SMALLEST_SCALE: f32 = 1.0 / LARGEST_SCALE;
 
-/// How many times larger than the largest sum of constants the largest of them may be, of what is
-/// added to sums of products.
+/// Largest permitted ratio of the largest partial sum to the largest element of merged constants
+/// that are added to sums of products.
 const MOST_CANCELLED: f32 = 256.0;
 
-/// What the sum of two constants may lack of the smaller one.
+/// Largest fraction of the smaller constant that a sum may lose by rounding.
 const MOST_LOST: f64 = 1.0 / 16384.0;
 
-/// Largest magnitude of an offset of what is cut off at 0 and 1: it costs `u` times that.
+/// Largest offset inside a clamp to `[0, 1]`; the error is `u` times the offset.
 pub(super) const LARGEST_OFFSET: f32 = 64.0;
 
-/// What constants are added to.
+/// Kind of tensor that constants are added to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Added {
     /// Any tensor.
     ToAny,
-    /// Sums of products, or normalised rows: their errors are relative to the largest element of
-    /// the tensor.
+    /// Sums of products or normalised rows, whose errors are relative to the tensor's largest
+    /// element.
     ToSums,
 }
 
-/// The sum of two constants, if what both are added to may have it added at once.
+/// Returns the sum of two constants that are added to a tensor one after the other, if merging them
+/// is safe.
 pub(super) fn sum(site: &mut Site, a: Made, b: Made, added: Added) -> Result<Option<Made>, GraphError> {
     let Some([of_a, of_b]) = site.new.constants([a, b]) else { return Ok(None) };
     let most = match (of_a.as_f32(), of_b.as_f32()) {
@@ -95,7 +95,7 @@ pub(super) fn sum(site: &mut Site, a: Made, b: Made, added: Added) -> Result<Opt
             }
             Some(most)
         }
-        // Whole numbers are added exactly.
+        // Integer sums are exact.
         _ => None,
     };
 
@@ -104,8 +104,8 @@ pub(super) fn sum(site: &mut Site, a: Made, b: Made, added: Added) -> Result<Opt
     Ok(Some(sum))
 }
 
-/// True if what is left of two constants when they are added is large enough beside both, or beside
-/// the largest on the way to them, and has what both have.
+/// True if the sum of two constants is large enough compared with both (or with `most`, their
+/// largest partial sum) and preserves both.
 fn keeps(a: &ArrayD<f32>, b: &ArrayD<f32>, most: f32, added: Added) -> bool {
     let Ok(shape) = broadcast(a.shape(), b.shape()) else { return false };
     let (Some(all_a), Some(all_b)) = (a.broadcast(IxDyn(&shape)), b.broadcast(IxDyn(&shape))) else { return false };
@@ -124,8 +124,9 @@ fn keeps(a: &ArrayD<f32>, b: &ArrayD<f32>, most: f32, added: Added) -> bool {
     }
 }
 
-/// What an operation, which is linear, makes of constants, if sums of products may have it added
-/// instead of the single terms; something else is added to it, too, if that is said.
+/// Applies a linear operation to constant operands, if a sum of products may have the result added
+/// instead of its terms. If `beside` is given, the caller adds the result to it and checks
+/// cancellation there.
 pub(super) fn added_up(
     site: &mut Site,
     op: impl Into<Op>,
@@ -138,6 +139,7 @@ pub(super) fn added_up(
         Some(Tensor::F32(tensor.as_f32()?.mapv(f32::abs)))
     });
     let Some(magnitudes) = magnitudes.collect::<Option<Vec<_>>>() else { return Ok(None) };
+    // The same operation on magnitudes bounds every partial sum.
     let terms = op.evaluate(&magnitudes.iter().collect::<Vec<_>>()).map_err(|source| site.wrong(source))?;
     let terms = terms.as_f32().map_or(f32::INFINITY, largest);
     if terms > LARGEST_SHIFT {
@@ -151,39 +153,39 @@ pub(super) fn added_up(
     Ok(is_kept.then_some(sum))
 }
 
-/// The product of two constants, if what is multiplied by both may be multiplied by it at once.
+/// Returns the product of two constants that multiply a tensor one after the other, if merging them
+/// is safe.
 pub(super) fn product(a: &Tensor, b: &Tensor) -> Result<Option<Tensor>, OpError> {
     let product = Binary::Mul.evaluate(&[a, b])?;
     let are_moderate = [a, b, &product].into_iter().filter_map(Tensor::as_f32).flatten().all(|&x| is_moderate(x));
     Ok(are_moderate.then_some(product))
 }
 
-/// True for a factor that neither overflows nor underflows.
+/// True if products with a factor neither overflow nor underflow.
 pub(super) fn is_moderate(factor: f32) -> bool {
     factor == 0.0 || (SMALLEST_SCALE..=LARGEST_SCALE).contains(&factor.abs())
 }
 
-/// True if weights may be multiplied by factors, which are broadcast to them, instead of what is
-/// computed with them.
+/// True if weights may be multiplied by factors, which broadcast to them, in place of the result.
 pub(super) fn may_scale(site: &Site, weights: NodeId, factors: &ArrayD<f32>) -> bool {
     let Some(weights) = site.from.constant_of(weights) else { return false };
     let Some(most) = largest_product(weights, factors) else { return false };
     most == 0.0 || (SMALLEST_SCALE.into()..=LARGEST_SCALE.into()).contains(&most)
 }
 
-/// True if what is added may be multiplied by factors first, whatever it is added to.
+/// True if a summand may be multiplied by factors before it is added.
 pub(super) fn may_scale_shift(shift: &Tensor, factors: &ArrayD<f32>) -> bool {
     let shift = shift.as_f32().map(largest);
     shift.is_some_and(|shift| shift <= LARGEST_SHIFT / LARGEST_SCALE) && largest(factors) <= LARGEST_SCALE
 }
 
-/// The largest magnitude of a product of weights and factors; `None` if a factor is too large, or a
-/// weight is no finite number.
+/// Returns the largest magnitude of a product of weights and factors; none if a factor is too large
+/// or a weight is not finite.
 fn largest_product(weights: &Constant, factors: &ArrayD<f32>) -> Option<f64> {
     if largest(factors) > LARGEST_SCALE {
         return None;
     }
-    // Along the last axes there is one factor only.
+    // The factors are constant along the trailing axes, so each row of these has one factor.
     let shape = weights.shape();
     let own = |axis: usize| (axis + factors.ndim()).checked_sub(shape.len()).map_or(1, |axis| factors.shape()[axis]);
     let outer = (0..shape.len()).rev().find(|&axis| own(axis) != 1).map_or(0, |axis| axis + 1);
@@ -208,8 +210,8 @@ fn largest_product(weights: &Constant, factors: &ArrayD<f32>) -> Option<f64> {
     most.is_finite().then_some(product)
 }
 
-/// The largest of all rows, by their largest magnitudes, and the largest product with the factors
-/// of the rows.
+/// Returns the largest magnitude of all rows and the largest product of a row's magnitude and its
+/// factor.
 fn largest_of(rows: impl Iterator<Item = u32>, factors: &ArrayViewD<f32>) -> [f64; 2] {
     let largest = rows.map(|row| of_bits(row).into());
     largest.zip(factors).fold([0.0; 2], |[most, product], (row, factor): (f64, _)| {

@@ -1,5 +1,5 @@
-//! What goes into the epilogue of the product in front of it once it is in the right form, or in
-//! the right place.
+//! Rules that bring operations into the form or the place that the epilogue of the preceding
+//! product requires.
 
 use autotune_workloads::Activation;
 
@@ -24,8 +24,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The axis of channels of a convolution or a product, perhaps with something added to it, that one
-/// node only reads.
+/// Returns the channel axis of a convolution or matrix product, possibly with an addition, that has
+/// one reader.
 fn axis_of_sums(site: &Site, id: NodeId) -> Option<usize> {
     let axis = |node: &Node| node.op.channel_of_sums(node.shape.len());
     let node = site.of(id);
@@ -39,15 +39,15 @@ fn axis_of_sums(site: &Site, id: NodeId) -> Option<usize> {
     axis.filter(|_| site.is_single(id))
 }
 
-/// The axis of channels of an activation, perhaps with a scale behind it, that the epilogue of a
-/// product does and can go on from.
+/// Returns the channel axis of an activation, possibly scaled, that is fused into a product's
+/// epilogue and that the epilogue can continue after.
 pub(super) fn axis_behind_activation(site: &Site, id: NodeId) -> Option<usize> {
     let scaled = site.binary(id, Binary::Mul).filter(|[_, scale]| site.is_constant(*scale) && site.is_single(id));
     let activated = scaled.map_or(id, |[activated, _]| activated);
     axis_of_sums(site, activation_of(site, activated)?).filter(|_| site.is_single(activated))
 }
 
-/// What an activation that epilogues have is computed of.
+/// Returns the operand of an activation that epilogues support.
 fn activation_of(site: &Site, id: NodeId) -> Option<NodeId> {
     let (activation, x) = site.activation(id)?;
     (!matches!(activation, Activation::None | Activation::Prelu)).then_some(x)

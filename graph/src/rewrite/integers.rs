@@ -1,7 +1,7 @@
-//! Sums of products of quantised tensors as integers, with what is done to them in one kernel.
+//! Products of quantised tensors in integer arithmetic, with rescaling in the same kernel.
 //!
-//! Zero points cost nothing where sums are made: of data they are a part of the bias, by the sums
-//! of the weights of each channel, and weights are brought to zero points of 0 ahead of time.
+//! Zero points add no work to the sums. The data's zero point contributes to the bias, through the
+//! sum of each channel's weights; weights are shifted to a zero point of 0 at compile time.
 
 use autotune_ir::DType;
 use autotune_workloads::{Activation, Function};
@@ -20,7 +20,7 @@ use crate::operators::{
 };
 use crate::tensor::Tensor;
 
-/// Rules that make sums of products of dequantised tensors sums of integers.
+/// Rules that turn products of dequantised tensors into integer products.
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "unsigned_data",
@@ -97,7 +97,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Integer weights with a zero point of 0: scales by channel, and the sum of each channel's
+/// Integer weights with a zero point of 0, the scale of each channel, and the sum of each channel's
 /// weights.
 struct Weights {
     tensor: Tensor,
@@ -105,7 +105,7 @@ struct Weights {
     sums: Vec<f64>,
 }
 
-/// Quantised tensor that a kernel reads in the place of a dequantised one.
+/// Quantised tensor that a kernel reads directly, in place of the dequantised one.
 struct Data {
     x: NodeId,
     scale: f32,
@@ -117,7 +117,7 @@ fn failed<T>(site: &Site, tensor: Result<T, crate::error::OpError>) -> Result<T,
 }
 
 impl Weights {
-    /// The weights of a node and their zero points along an axis, if all less these fit into i8.
+    /// Reads constant weights and their zero points along an axis, if the differences fit i8.
     fn of(site: &Site, weights: NodeId, zero: NodeId, axis: usize) -> Option<Self> {
         let (integers, zeros) = (site.tensor(weights)?, site.tensor(zero)?.to_numbers());
         let shape = integers.shape();
@@ -139,7 +139,8 @@ impl Weights {
         Some(Self { tensor, scales: vec![1.0; channels], sums })
     }
 
-    /// The weights that a node dequantises, with scales along an axis, or one.
+    /// Reads the weights of a [`Dequantize`] node, with one scale or one for each element along an
+    /// axis.
     fn dequantised(site: &Site, id: NodeId, axis: usize) -> Option<Self> {
         let (dequantize, [weights, scale, zero]) = dequantised(site, id)?;
         let scales = site.tensor(scale)?.to_numbers();
@@ -152,7 +153,8 @@ impl Weights {
         Some(found)
     }
 
-    /// For each channel the scale of sums with data, and the bias that its zero point is.
+    /// Returns each channel's scale of the integer sums, and the bias that the data's zero point
+    /// contributes.
     fn scale_and_bias(&self, data: &Data) -> [Vec<f32>; 2] {
         let scale: Vec<f64> = self.scales.iter().map(|&own| f64::from(data.scale) * f64::from(own)).collect();
         let bias = scale.iter().zip(&self.sums).map(|(scale, sum)| (-f64::from(data.zero) * sum * scale) as f32);
@@ -162,7 +164,7 @@ impl Weights {
 }
 
 impl Data {
-    /// The data that a node dequantises by one scale, if they are of u8.
+    /// Reads the operands of a [`Dequantize`] node, if the data is u8 and has a single scale.
     fn of(site: &Site, id: NodeId) -> Option<Self> {
         let (_, [x, scale, zero]) = dequantised(site, id)?;
         let fits = site.of(x).dtype == DType::U8 && !site.is_constant(x);
@@ -170,13 +172,13 @@ impl Data {
     }
 }
 
-/// A vector as a constant.
+/// Adds a constant vector.
 fn vector(site: &mut Site, numbers: Vec<f32>) -> Result<Made, GraphError> {
     let tensor = failed(site, Tensor::f32(&[numbers.len()], numbers))?;
     Ok(site.constant(tensor))
 }
 
-/// Returns nodes that were made, if there is a kernel for them.
+/// Returns a node that was added, if there is a kernel for it.
 fn with_kernel(site: &Site, made: Made) -> Option<Made> {
     site.new.graph.has_kernel(made.0).then_some(made)
 }
@@ -219,7 +221,8 @@ fn transposed_constant(site: &mut Site) -> Rewritten {
     site.add(Dequantize { axis }, &[x, scale, zero]).map(Some)
 }
 
-/// Elements are in the order of what they stand for.
+/// Moves a dequantisation after an operator that moves or selects elements; quantisation preserves
+/// order.
 fn dequantised_behind(site: &mut Site) -> Rewritten {
     let node = site.node();
     if !moves(site, site.id) {
@@ -244,7 +247,7 @@ fn dequantised_behind(site: &mut Site) -> Rewritten {
     site.add(dequantize, &operands).map(Some)
 }
 
-/// Each part is rounded where it is made.
+/// Quantises each part where it is computed, instead of their concatenation.
 fn quantised_before_concat(site: &mut Site) -> Rewritten {
     let Some((quantize, [parts, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
     let is_concat = site.of(parts).op.is::<Concat>() && site.is_single(parts);
@@ -284,7 +287,7 @@ fn conv_of_integers(site: &mut Site) -> Rewritten {
     Ok(with_kernel(site, made))
 }
 
-/// Images with the padding of windows around them, of an element that stands for zero.
+/// Adds the padding of the windows explicitly, filled with the zero point.
 fn padded(site: &mut Site, mut x: Made, window: &mut [Sliding], zero: f32) -> Result<Made, GraphError> {
     for (axis, Sliding { pad, .. }) in window.iter_mut().enumerate() {
         let (axis, pads) = (axis + 2, std::mem::take(pad));
@@ -320,15 +323,15 @@ fn product_of_integers(site: &mut Site) -> Rewritten {
     scaled_product(site, data.x, weights.tensor, [scale, bias])
 }
 
-/// Adds a product with weights of zero point 0, scale and bias by column, if there is a kernel for
-/// it.
+/// Adds a product with weights of zero point 0 and a scale and bias for each column, if there is a
+/// kernel for it.
 fn scaled_product(site: &mut Site, x: NodeId, weights: Tensor, [scale, bias]: [Made; 2]) -> Rewritten {
     let (x, weights) = (site.made(x), site.constant(weights));
     let made = site.add(ScaledMatMul, &[x, weights, scale, bias])?;
     Ok(with_kernel(site, made))
 }
 
-/// The zero point of data may be known in runs only.
+/// Handles a data zero point that is known only at run time.
 fn product_by_zero_point(site: &mut Site) -> Rewritten {
     let Some([x, weights, x_zero, w_zero]) = integers_as_numbers(site) else { return Ok(None) };
     if site.of(weights).shape.len() != 2
@@ -344,6 +347,7 @@ fn product_by_zero_point(site: &mut Site) -> Rewritten {
         return Ok(None);
     };
 
+    // The bias is minus the zero point times the sum of each column's weights.
     let below = vector(site, weights.sums.iter().map(|sum| -*sum as f32).collect())?;
     let zero = site.made(x_zero);
     let zero = site.add(Cast(DType::F32), &[zero])?;
@@ -353,7 +357,7 @@ fn product_by_zero_point(site: &mut Site) -> Rewritten {
     scaled_product(site, x, weights.tensor, [scale, bias])
 }
 
-/// Operands of sums of integers that one node only reads, and their number of channels.
+/// Returns the operands of integer sums with one reader, and their number of channels.
 fn sums(site: &Site, id: NodeId) -> Option<([NodeId; 4], usize)> {
     let node = site.of(id);
     let is_sum = node.op.is::<ScaledConv>() || node.op.is::<ScaledMatMul>();
@@ -361,7 +365,7 @@ fn sums(site: &Site, id: NodeId) -> Option<([NodeId; 4], usize)> {
     (is_sum && site.is_single(id)).then(|| (operands, site.of(operands[2]).shape[0]))
 }
 
-/// A tensor as a vector, if it is one number or has one for each channel of another.
+/// Returns a tensor as a vector, if it is a single number or has one for each channel of `sums`.
 fn by_channel(site: &mut Site, values: NodeId, sums: NodeId) -> Result<Option<Made>, GraphError> {
     let (own, whole) = (&site.of(values).shape, &site.of(sums).shape);
     let count = own.iter().product::<usize>();
@@ -397,7 +401,7 @@ fn shift_behind_sums(site: &mut Site) -> Rewritten {
     Ok(None)
 }
 
-/// Returns the operand and the bounds of an activation that cuts off; of another tensor itself and
+/// Returns the operand and the bounds of a clamping activation; for other tensors, the tensor and
 /// infinite bounds.
 fn bounded(site: &Site, y: NodeId) -> Option<(NodeId, [f32; 2])> {
     match site.activation(y).filter(|_| site.is_single(y)) {
@@ -408,8 +412,9 @@ fn bounded(site: &Site, y: NodeId) -> Option<(NodeId, [f32; 2])> {
     }
 }
 
-/// In steps of the second scale, so that one kernel reads both tensors as they are:
-/// `x * (sx / sy) + y - (zx * sx / sy + zy)`, within bounds, times `sy / s` plus `z`.
+/// Sums two quantised tensors and requantises the result. Working in units of the second scale lets
+/// one kernel read both tensors: `x * (sx / sy) + y - (zx * sx / sy + zy)`, clamped, times `sy / s`
+/// plus `z`.
 fn sum_of_quantised(site: &mut Site) -> Rewritten {
     let Some((quantize, [sum, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
     let Some((sum, bounds)) = bounded(site, sum) else { return Ok(None) };
@@ -434,6 +439,7 @@ fn sum_of_quantised(site: &mut Site) -> Rewritten {
     let x = site.add(Rescale { dtype: DType::F32, axis }, &[x, vectors[0], vectors[1]])?;
     let other = site.add(Cast(DType::F32), &[other])?;
     let mut sum = site.add(Binary::Add, &[x, other])?;
+
     let activation = match bounds {
         [f32::NEG_INFINITY, f32::INFINITY] => None,
         [0.0, f32::INFINITY] => Some(Activation::Relu),
@@ -442,14 +448,15 @@ fn sum_of_quantised(site: &mut Site) -> Rewritten {
             Err(_) => return Ok(None),
         },
     };
+
     if let Some(activation) = activation {
         sum = site.add(Map(Function::Activation(activation)), &[sum])?;
     }
     site.add(Rescale { dtype: quantize.dtype, axis }, &[sum, vectors[2], vectors[3]]).map(Some)
 }
 
-/// `relu(v) / s + z` is `max(v / s + z, z)`, which rounding to a type does itself where `z` is its
-/// least.
+/// Folds a requantisation into integer sums. `relu(v) / s + z` is `max(v / s + z, z)`; if `z` is
+/// the output type's minimum, saturation does that.
 fn rounded_sums(site: &mut Site) -> Rewritten {
     let Some((quantize, [y, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
     let (Some(step), Some(zero)) = (number(site, scale), number(site, zero)) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! What no kernel does, as what kernels do.
+//! Rewriting of operators without kernels to operators with kernels.
 
 use autotune_ir::DType;
 use autotune_workloads::ReduceOp;
@@ -16,9 +16,9 @@ use crate::operators::{
 };
 use crate::tensor::Tensor;
 
-/// Elements of vectors whose product is worth more than one thread.
+/// Minimum length of vectors whose dot product is split among threads.
 const LONG: usize = 1 << 15;
-/// Parts of such vectors, the first number that divides them.
+/// Candidate numbers of parts; the first that divides the length is used.
 const PARTS: [usize; 4] = [16, 8, 4, 2];
 
 pub(super) const RULES: &[Rule] = &[
@@ -111,8 +111,8 @@ fn repeated_mask(site: &mut Site) -> Rewritten {
     let shape = &site.of(mask).shape;
     let own: Vec<usize> = std::iter::repeat_n(1, scores.len() - shape.len()).chain(shape.iter().copied()).collect();
 
-    // Along the first axes it is not repeated, along the others of the batch it is; or along all of
-    // them.
+    // Kernels support a mask that spans leading batch axes and is repeated along the rest, or is
+    // repeated along all of them.
     let (of_batch, ones) = (&own[..batch.len()], |of: &[usize]| of.iter().all(|extent| *extent == 1));
     let shared = of_batch.iter().zip(batch).take_while(|(own, whole)| own == whole).count();
     let repeated = ones(of_batch) || ones(&of_batch[shared..]);
@@ -160,7 +160,7 @@ fn product_of_vectors(site: &mut Site) -> Rewritten {
     in_shape(site, product, site.node().shape.clone()).map(Some)
 }
 
-/// Rows by a matrix that is read as it lies, in order.
+/// Computes the transposed product, so that the large matrix is read in memory order.
 fn few_columns_of_transposed(site: &mut Site) -> Rewritten {
     let (Some(MatMul), &[left, right]) = (site.node().op.of(), &site.node().operands[..]) else { return Ok(None) };
     let (&[m, _], &[_, n]) = (&site.of(left).shape[..], &site.of(right).shape[..]) else { return Ok(None) };
@@ -175,7 +175,7 @@ fn few_columns_of_transposed(site: &mut Site) -> Rewritten {
     site.add(exchanges, &[product]).map(Some)
 }
 
-/// `[1, k]` by `[k, 1]` as `[p, 1, k/p]` by `[p, k/p, 1]`, which threads share.
+/// Splits `[1, k]` by `[k, 1]` into `[p, 1, k/p]` by `[p, k/p, 1]`, which threads share.
 fn long_product_of_vectors(site: &mut Site) -> Rewritten {
     let (Some(MatMul), &[left, right]) = (site.node().op.of(), &site.node().operands[..]) else { return Ok(None) };
     let (&[1, k], &[_, 1]) = (&site.of(left).shape[..], &site.of(right).shape[..]) else { return Ok(None) };
@@ -198,7 +198,7 @@ fn gather_along_axis(site: &mut Site) -> Rewritten {
     let of_numbers = site.of(site.operand(1)).shape.len();
     let [x, numbers] = [0, 1].map(|number| site.made(site.operand(number)));
 
-    // The axis first, then what the numbers are of it back behind the axes that were before it.
+    // Gather along a leading axis, then move the index axes back behind the axes that preceded it.
     let front: Vec<usize> = std::iter::once(axis).chain((0..rank).filter(|&other| other != axis)).collect();
     let behind = of_numbers..of_numbers + axis;
     let back: Vec<usize> = behind.clone().chain(0..of_numbers).chain(behind.end..of_numbers + rank - 1).collect();
@@ -207,7 +207,7 @@ fn gather_along_axis(site: &mut Site) -> Rewritten {
     site.add(Transpose(back), &[rows]).map(Some)
 }
 
-/// True if a kernel pads along all of these axes: the last two, or any one.
+/// True if a kernel supports padding along these axes: the last two, or any single one.
 pub(super) fn pads_at_once(pad: &[[usize; 2]]) -> bool {
     let is_padded = |pad: &&[usize; 2]| **pad != [0, 0];
     let (before, _) = pad.split_at(pad.len().saturating_sub(2));
@@ -226,7 +226,8 @@ fn pad_in_steps(site: &mut Site) -> Rewritten {
     site.add(part(false), &[x]).map(Some)
 }
 
-/// `[n, c, d, .., h, w]` as `[n, c*d*.., h, w]`, then as `[n, c, d, .., h*w]`.
+/// Splits a pooling: `[n, c, d, .., h, w]` is pooled as `[n, c*d*.., h, w]`, then as `[n, c, d, ..,
+/// h*w]`.
 fn pool_of_volumes(site: &mut Site) -> Rewritten {
     let Some(Pool { window, ceil, kind }) = site.node().op.of() else { return Ok(None) };
     let Some((outer, inner)) = window.split_last_chunk::<2>().filter(|(outer, _)| !outer.is_empty()) else {

@@ -1,4 +1,4 @@
-//! Elements that are moved twice, or not at all.
+//! Simplification of operators that move elements.
 
 use autotune_workloads::PadMode;
 
@@ -66,8 +66,8 @@ fn unmoved(site: &mut Site) -> Rewritten {
     if does_nothing && site.fits(node.operands[0]) { site.is(node.operands[0]) } else { Ok(None) }
 }
 
-/// The node's operator and that of its first operand, if both are of one type, and what the latter
-/// is computed of.
+/// Returns the node's operator and its first operand's, if both have type `T`, and the inner one's
+/// operand.
 fn twice<'a, T: Operator>(site: &Site<'a, '_>) -> Option<(&'a T, &'a T, Made)> {
     let outer = site.node().op.of()?;
     let operand = site.of(site.operand(0));
@@ -137,7 +137,8 @@ fn pad_of_pad(site: &mut Site) -> Rewritten {
     }
 }
 
-/// The inner one has no other use: its elements would be moved twice.
+/// Merges nested concatenations. An inner one with other readers stays, or its elements would be
+/// moved twice.
 fn concat_of_concat(site: &mut Site) -> Rewritten {
     let Some(&Concat { axis }) = site.node().op.of() else { return Ok(None) };
     let is_part = |&id: &_| site.of(id).op == site.node().op && site.is_single(id);
@@ -157,7 +158,7 @@ fn concat_of_one(site: &mut Site) -> Rewritten {
     let parts: Vec<_> = all.iter().copied().filter(|&id| site.of(id).shape[axis] > 0).collect();
     match parts[..] {
         [x] => site.is(x),
-        // All are empty.
+        // All operands are empty.
         [] if all.len() > 1 => site.is(all[0]),
         [_, _, ..] if parts.len() < all.len() => {
             let parts: Vec<_> = parts.into_iter().map(|id| site.made(id)).collect();

@@ -1,5 +1,5 @@
-//! The graph that a pass makes: equal nodes are one node, what depends on constants only is a
-//! constant.
+//! Construction of the graph that a pass produces, with common-subexpression elimination and
+//! constant folding.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -14,42 +14,41 @@ use crate::op::Op;
 use crate::operators::{Binary, Expand, Reshape, Slice, Transpose};
 use crate::tensor::{Tensor, elements};
 
-/// Elements of all constants together that one rewriting makes: 1 GiB of them.
+/// Maximum number of elements in all constants that a rewriting folds: 1 GiB as f32.
 const MOST_FOLDED: usize = 1 << 28;
 
-/// Elements of a constant that its hash is made of.
+/// Maximum number of a constant's elements that are hashed.
 const HASHED: usize = 1024;
 
-/// A node of the graph that is being made; those of the graph that it is made from are plain
-/// [`NodeId`]s.
+/// A node of the graph under construction; nodes of the source graph are plain [`NodeId`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Made(pub(super) NodeId);
 
 impl Made {
-    /// What stands for a node that no output needs: nothing reads it.
+    /// Placeholder for a node that no output needs and nothing reads.
     pub(super) const NOTHING: Self = Self(NodeId(u32::MAX));
 }
 
-/// What the passes of a rewriting share.
+/// State of constants, shared by all passes of a rewriting.
 pub(super) struct Constants {
-    /// Constants in memory by a hash of their elements; none is there twice.
+    /// Distinct constants in memory, by a hash of their elements.
     known: HashMap<u64, Vec<Identity>>,
-    /// Which of them a constant is, by its address, and what keeps others from having that.
+    /// Canonical constant for a constant's address. The first identity keeps the address from being
+    /// reused.
     same: HashMap<usize, (Identity, Identity)>,
-    /// By the address of a constant that was added up the largest on the way to it, if that is
-    /// larger than all of its elements.
+    /// Largest partial sum of a merged constant by its address, if larger than all of its elements.
     reached: HashMap<usize, (Identity, f32)>,
-    /// How many elements may still be made.
+    /// Number of elements that may still be folded.
     left: usize,
 }
 
-/// A graph, and where in it each operation on known operands is.
+/// A graph under construction, with an index of its operations.
 pub(super) struct NewGraph<'a> {
     pub(super) graph: Graph,
     constants: &'a mut Constants,
-    /// By their hash operations with their operands, and what they make.
+    /// Operations with their operands and results, by hash.
     nodes: HashMap<u64, Vec<(Op, Vec<NodeId>, NodeId)>>,
-    /// By their address.
+    /// Nodes of constants, by the constant's address.
     of_constants: HashMap<usize, NodeId>,
 }
 
@@ -60,7 +59,8 @@ impl Default for Constants {
 }
 
 impl Constants {
-    /// The one that stands for all with the same bits; what is not in memory stands for itself.
+    /// Returns the canonical constant with the same bits. A constant that is not in memory is
+    /// canonical itself.
     fn one_of(&mut self, constant: &Constant) -> Constant {
         let known = self.same.get(&constant.address()).and_then(|(_, one)| one.constant());
         if let Some(one) = known {
@@ -83,13 +83,13 @@ impl Constants {
 }
 
 impl<'a> NewGraph<'a> {
-    /// A graph without nodes that is called like another, and computed as exactly.
+    /// Creates an empty graph with the name and the precision of another.
     pub(super) fn new(like: &Graph, constants: &'a mut Constants) -> Self {
         let graph = Graph::new(like.name()).with_precision(like.precision());
         Self { graph, constants, nodes: HashMap::new(), of_constants: HashMap::new() }
     }
 
-    /// A node without operands again.
+    /// Copies a graph input.
     pub(super) fn input(&mut self, node: &Node) -> Result<Made, GraphError> {
         self.graph.input(&node.name, node.dtype, &node.shape).map(Made)
     }
@@ -100,13 +100,13 @@ impl<'a> NewGraph<'a> {
         Made(*self.of_constants.entry(constant.address()).or_insert_with(|| graph.constant(name, constant)))
     }
 
-    /// The tensor of a node without elements, whatever computes it.
+    /// Adds the constant for a node without elements.
     pub(super) fn nothing(&mut self, node: &Node) -> Option<Made> {
         let empty = Tensor::of_numbers(&node.shape, node.dtype, &[]);
         Some(self.constant(&node.name, &empty.ok()?.into()))
     }
 
-    /// What an operation makes of nodes: one that is there already, a constant, or a new node.
+    /// Adds an operation: returns an equal existing node, a folded constant, or a new node.
     pub(super) fn add(&mut self, name: &str, op: Op, made_of: &[Made]) -> Result<Made, GraphError> {
         let operands: Vec<NodeId> = made_of.iter().map(|made| made.0).collect();
         let hash = node_hash(&op, &operands);
@@ -128,19 +128,19 @@ impl<'a> NewGraph<'a> {
         Ok(Made(made))
     }
 
-    /// The tensors of nodes, if all are constants.
+    /// Returns the tensors of nodes, if all are constants.
     pub(super) fn constants<const N: usize>(&self, nodes: [Made; N]) -> Option<[&Tensor; N]> {
         let tensors = nodes.iter().map(|made| Some(&**self.graph.constant_of(made.0)?.tensor().ok()?));
         tensors.collect::<Option<Vec<_>>>()?.try_into().ok()
     }
 
-    /// The largest magnitude on the way to a constant that was added up, if that is larger than its
-    /// own ([`bounds`](super::bounds)).
+    /// Returns the largest partial sum of a merged constant, if it exceeds the constant's elements
+    /// ([`bounds`](super::bounds)).
     pub(super) fn reach(&self, made: Made) -> Option<f32> {
         self.constants.reached.get(&self.graph.constant_of(made.0)?.address()).map(|(_, most)| *most)
     }
 
-    /// Says what the largest magnitude on the way to a constant was.
+    /// Records the largest partial sum of a merged constant.
     pub(super) fn reached(&mut self, made: Made, most: f32) {
         let is_less = |tensor: &Tensor| tensor.as_f32().is_some_and(|own| largest(own) < most);
         if let Some(constant) =
@@ -150,7 +150,7 @@ impl<'a> NewGraph<'a> {
         }
     }
 
-    /// The same of what an operation makes of a constant that was added up.
+    /// Returns the largest partial sum of an operation's result, derived from its operands'.
     fn passed_on(&self, op: &Op, operands: &[Made]) -> Option<f32> {
         let added_up = operands.iter().position(|&made| self.reach(made).is_some())?;
         let own = |&made: &Made| {
@@ -165,8 +165,8 @@ impl<'a> NewGraph<'a> {
         })
     }
 
-    /// The constant that a node is all of whose operands are, unless it is too large. One that
-    /// cannot be computed stays a node: it fails when it runs.
+    /// Returns the constant result of a node with constant operands, unless it is too large. A node
+    /// that fails to evaluate stays, and fails at run time.
     fn folded(&mut self, op: &Op, operands: &[NodeId]) -> Option<Constant> {
         let constants: Vec<&Constant> = operands.iter().map(|&id| self.graph.constant_of(id)).collect::<Option<_>>()?;
         let known: Vec<_> = constants.iter().map(|constant| (constant.shape(), constant.dtype())).collect();
@@ -180,7 +180,7 @@ impl<'a> NewGraph<'a> {
     }
 }
 
-/// Some of the elements, evenly spread, and the shape.
+/// Hashes the shape and a sample of evenly spaced elements.
 fn hash_of(tensor: &Tensor) -> u64 {
     let mut hasher = DefaultHasher::new();
     tensor.shape().hash(&mut hasher);
@@ -195,7 +195,7 @@ fn hash_of(tensor: &Tensor) -> u64 {
     hasher.finish()
 }
 
-/// True if two tensors are the same to whatever reads them: zeros have their signs.
+/// True if two tensors are bitwise equal; zeros of different sign differ.
 fn have_same_bits(a: &Tensor, b: &Tensor) -> bool {
     match (a, b) {
         (Tensor::F32(a), Tensor::F32(b)) => {
@@ -205,7 +205,7 @@ fn have_same_bits(a: &Tensor, b: &Tensor) -> bool {
     }
 }
 
-/// Of an operation's text, which has all there is about it.
+/// Hashes an operation by its debug text, which contains all of its attributes.
 fn node_hash(op: &Op, operands: &[NodeId]) -> u64 {
     struct Text(DefaultHasher);
     impl Write for Text {
@@ -217,17 +217,17 @@ fn node_hash(op: &Op, operands: &[NodeId]) -> u64 {
 
     let mut text = Text(DefaultHasher::new());
     operands.hash(&mut text.0);
-    // Hashing does not fail.
+    // Writing to a hasher does not fail.
     let _ = write!(text, "{op:?}");
     text.0.finish()
 }
 
-/// The largest magnitude; infinite if an element is, or is no number.
+/// Returns the largest magnitude; infinite if an element is infinite or NaN.
 pub(super) fn largest(all: &ArrayD<f32>) -> f32 {
     of_bits(all.iter().fold(0, |most, x| most.max(magnitude(*x))))
 }
 
-/// Magnitudes in order; those of infinities and of what is not a number are the last.
+/// Returns a key that orders numbers by magnitude; infinities and NaN come last.
 #[inline]
 pub(super) fn magnitude(x: f32) -> u32 {
     x.to_bits() & 0x7fff_ffff

@@ -1,7 +1,7 @@
-//! Padding in front of windows and within them.
+//! Padding before windows and within them.
 //!
-//! Kernels have the same padding at both ends of an axis, not more than their windows reach.
-//! Whatever padding is so is part of the window, whatever is not is a node in front of it.
+//! Kernels support equal padding at both ends of an axis, no more than a window's extent. Padding
+//! of that form becomes part of the window; other padding becomes a separate node before it.
 
 use autotune_workloads::{PadMode, PoolKind};
 
@@ -58,8 +58,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// True if a window may have this padding. Those of pools, over an axis of `pooled` elements, have
-/// one of these inside, which gaps may step over where there are few.
+/// True if a kernel supports this padding. A pooling window, over an axis of `pooled` elements,
+/// must also contain at least one of them, even if dilation skips some.
 fn is_even(window: &Sliding, pad: [usize; 2], pooled: Option<usize>) -> bool {
     let reach = (window.kernel - 1) * window.dilation + 1;
     let has_one = |extent| pad[0] < reach && (pad[0] == 0 || window.dilation <= extent);
@@ -109,7 +109,7 @@ fn pad_into_window(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
 
-    // What makes an axis even goes into the window, the rest stays.
+    // An axis whose total padding is supported moves into the window; the rest remains.
     let is_pool = site.node().op.is::<Pool>();
     let extents = &site.of(input.operands[0]).shape[2..];
     let (mut window, mut rest) = (window.clone(), pad.clone());
@@ -127,7 +127,7 @@ fn pad_into_window(site: &mut Site) -> Rewritten {
     over(site, padded, window)
 }
 
-/// The node with other windows over another image.
+/// Adds the node with other windows, on another image.
 fn over(site: &mut Site, image: Made, window: Vec<Sliding>) -> Rewritten {
     let mut operands = site.operands_of(site.id);
     operands[0] = image;
@@ -157,7 +157,8 @@ fn uneven_conv(site: &mut Site) -> Rewritten {
     over(site, padded, window)
 }
 
-/// Windows with what of the padding is even, and what is left, for all axes of the image.
+/// Splits padding into supported padding, as part of the windows, and the rest, for all axes of the
+/// image.
 fn split(window: &[Sliding], pads: &[[usize; 2]], pooled: &[Option<usize>]) -> (Vec<Sliding>, Vec<[usize; 2]>) {
     let mut rest = vec![[0, 0]; 2];
     let mut windows = Vec::new();
@@ -171,7 +172,7 @@ fn split(window: &[Sliding], pads: &[[usize; 2]], pooled: &[Option<usize>]) -> (
 
 fn uneven_pool(site: &mut Site) -> Rewritten {
     let Some(Pool { window, ceil, kind }) = site.node().op.of() else { return Ok(None) };
-    // Pools over more axes become several.
+    // Pooling over more axes is split into several operators first.
     let counts = *ceil || *kind == PoolKind::InnerAverage;
     let is_uncounted = || counts && window.len() <= 2 && !site.from.has_kernel(site.id);
     let (from, to) = (&site.of(site.operand(0)).shape, &site.node().shape);
@@ -181,7 +182,7 @@ fn uneven_pool(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
 
-    // Padding with which all windows are inside.
+    // Padding that puts all windows inside.
     let whole = |(axis, window): (usize, &Sliding)| {
         let end = (to[axis + 2] - 1) * window.stride + (window.kernel - 1) * window.dilation + 1;
         [window.pad[0], window.pad[1].max(end.saturating_sub(from[axis + 2] + window.pad[0]))]
@@ -195,17 +196,18 @@ fn uneven_pool(site: &mut Site) -> Rewritten {
         return over(site, padded, windows);
     }
 
-    // The mean of all elements is too small where fewer of them count.
+    // The average divides by the whole window and is too small where fewer elements count.
     let share = share(*kind, window, &from[2..], &pads).map_err(|source| site.wrong(source))?;
     let mean = site.add(Pool { window: windows, ceil: false, kind: PoolKind::Average }, &[padded])?;
     let share = site.constant(share);
     site.add(Binary::Mul, &[mean, share]).map(Some)
 }
 
-/// All elements of a window over those that a mean counts, `[1, 1, ..]`, if an image of these
-/// extents has these paddings.
+/// Returns the ratio `[1, 1, ..]` of a window's size to the number of elements that its mean
+/// counts, for an image of these extents and this padding.
 fn share(kind: PoolKind, window: &[Sliding], extents: &[usize], pads: &[[usize; 2]]) -> Result<Tensor, OpError> {
-    // What counts is one: the image, or the image with its own padding.
+    // Counted elements are ones: the image, or the image with its own padding. A mean of them is
+    // the fraction that counts.
     let mut shape = vec![1; 2];
     let mut around = vec![[0, 0]; 2];
     for ((window, extent), &pad) in window.iter().zip(extents).zip(pads) {
@@ -244,16 +246,16 @@ fn uneven_conv_transpose(site: &mut Site) -> Rewritten {
     }
 }
 
-/// The same padding at both ends, and an output padding less than the stride, with which all of the
-/// outputs are there, and those are a multiple of the stride; none where more is added behind than
-/// is cut off. The extents are those of image and output.
+/// Returns equal padding for both ends and an output padding below the stride that keep all
+/// outputs, with a total that is a multiple of the stride. Returns none if the original output
+/// extends further than that. `from` and `to` are the input's and output's extents.
 fn cut(window: &Sliding, output_pad: usize, [from, to]: [usize; 2]) -> Option<(usize, usize)> {
     let Sliding { kernel, stride, dilation, pad } = *window;
     let whole = (from - 1) * stride + (kernel - 1) * dilation + 1;
     let with = |cut: usize| {
         let outputs = whole.checked_sub(2 * cut)?;
         let more = (stride - outputs % stride) % stride;
-        // The first output is behind those that were cut off before.
+        // The first output follows those that the padding crops.
         (outputs + more >= to + pad[0] - cut).then_some((cut, more))
     };
     let is_kept = pad[0] == pad[1] && output_pad < stride && (whole + output_pad - 2 * pad[0]).is_multiple_of(stride);

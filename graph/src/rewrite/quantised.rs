@@ -1,4 +1,4 @@
-//! Quantised tensors: computed as numbers, or laid open for kernels.
+//! Rewriting of quantised tensors: to floating point, or to explicit scales for kernels.
 
 use autotune_ir::DType;
 use autotune_workloads::{Activation, Function, PoolKind};
@@ -15,7 +15,8 @@ use crate::operators::{
 };
 use crate::tensor::Tensor;
 
-/// Rules that bring a network from integers to numbers ([`dequantised`](super::dequantised())).
+/// Rules that convert a network from integers to floating point
+/// ([`dequantised`](super::dequantised())).
 pub(super) const FLOAT: &[Rule] = &[
     Rule {
         name: "not_rounded",
@@ -39,7 +40,7 @@ pub(super) const FLOAT: &[Rule] = &[
     },
 ];
 
-/// Rules for quantised tensors of which no kernel computes with integers.
+/// Rules for quantised tensors that no integer kernel handles.
 pub(super) const OPENED: &[Rule] = &[
     Rule { name: "dequantised_constant", before: "Dequantize(c)", after: "c as numbers", apply: dequantised_constant },
     Rule {
@@ -68,7 +69,7 @@ pub(super) const OPENED: &[Rule] = &[
     },
 ];
 
-/// A node's operand with its scale and its zero point.
+/// Returns a node's operand, scale and zero point.
 pub(super) fn scaled(site: &Site, id: NodeId) -> [NodeId; 3] {
     let operands = &site.of(id).operands;
     [operands[0], operands[1], operands[2]]
@@ -86,13 +87,13 @@ pub(super) fn quantised(site: &Site, id: NodeId) -> Option<(Quantize, [NodeId; 3
     Some((quantize, scaled(site, id)))
 }
 
-/// The element of all of a constant's.
+/// Returns the value of a constant whose elements are all equal.
 pub(super) fn number(site: &Site, id: NodeId) -> Option<f32> {
     uniform(site.tensor(id)?).map(|number| number as f32)
 }
 
-/// The ends of a range of integers as numbers, if zero is one of them: what was beyond it a
-/// quantiser left to the rounding.
+/// Removes a quantisation and its inverse. The result is clamped to the integer range if zero is an
+/// end of it, since a quantiser may rely on saturation for a ReLU.
 fn not_rounded(site: &mut Site) -> Rewritten {
     let Some((dequantize, [q, scale, zero])) = dequantised(site, site.id) else { return Ok(None) };
     let Some((quantize, [x, own_scale, own_zero])) = quantised(site, q) else { return Ok(None) };
@@ -124,8 +125,7 @@ fn dequantised_constant(site: &mut Site) -> Rewritten {
     Ok(Some(site.new.constant(&node.name, &numbers)))
 }
 
-/// True for an operator that moves elements, or chooses some by their order, of operands of one
-/// type.
+/// True for an operator that moves elements, or selects some by order, among operands of one type.
 pub(super) fn moves(site: &Site, id: NodeId) -> bool {
     let op = &site.of(id).op;
     let is_largest = op.of().is_some_and(|Pool { kind, .. }| *kind == PoolKind::Max);
@@ -133,7 +133,7 @@ pub(super) fn moves(site: &Site, id: NodeId) -> bool {
     moves || op.is::<Concat>() || is_largest
 }
 
-/// Adds the operator of a node once more, on what is made of each of its operands.
+/// Adds a copy of a node's operator, with `each` applied to its operands.
 pub(super) fn of_each(
     site: &mut Site,
     id: NodeId,
@@ -151,7 +151,7 @@ pub(super) fn is_of_one(site: &Site, id: NodeId) -> bool {
     site.of(id).shape.iter().product::<usize>() == 1
 }
 
-/// Returns the operands of a product of integers that is cast to f32.
+/// Returns the operands of an integer matrix product that is cast to f32.
 pub(super) fn product_of_integers(site: &Site) -> Option<[NodeId; 4]> {
     let is_cast = site.node().op == Cast(DType::F32);
     let &product = site.node().operands.first().filter(|_| is_cast)?;
@@ -203,8 +203,7 @@ fn scale_and_back(site: &mut Site) -> Rewritten {
     Ok(None)
 }
 
-/// The axis of a tensor along which kernels have a number for each element: of images their
-/// channels.
+/// Returns the axis along which kernels take per-element scales: the channels for images.
 fn channels(site: &Site, mut id: NodeId) -> usize {
     let shape = &site.node().shape;
     let by_shape = if shape.len() > 3 { 1 } else { shape.len().saturating_sub(1) };
@@ -215,7 +214,7 @@ fn channels(site: &Site, mut id: NodeId) -> usize {
     own.filter(|_| site.of(id).shape == *shape).unwrap_or(by_shape)
 }
 
-/// A number, or one for each element of an axis, as one for each.
+/// Returns a vector of `extent` numbers from such a vector or from a single number.
 fn each(site: &mut Site, numbers: Made, extent: usize) -> Result<Made, GraphError> {
     match site.shape_of(numbers)[..] {
         [count] if count == extent => Ok(numbers),
@@ -226,8 +225,8 @@ fn each(site: &mut Site, numbers: Made, extent: usize) -> Result<Made, GraphErro
     }
 }
 
-/// `x * scale + bias` with numbers for each element along an axis; a tensor without axes is one of
-/// one.
+/// Adds `x * scale + bias` with a number for each element along an axis; a tensor without axes is
+/// treated as one with a single element.
 fn rescaled(site: &mut Site, dtype: DType, axis: usize, [x, scale, bias]: [Made; 3]) -> Result<Made, GraphError> {
     let shape = site.shape_of(x);
     let Some(&extent) = shape.get(axis) else {
@@ -239,7 +238,7 @@ fn rescaled(site: &mut Site, dtype: DType, axis: usize, [x, scale, bias]: [Made;
     site.add(Rescale { dtype, axis }, &[x, scale, bias])
 }
 
-/// The axis of several scales, or of the channels that have one in common.
+/// Returns the axis of several scales, or the channel axis for a single one.
 fn axis_of(site: &Site, own: usize, [x, scale, _]: [NodeId; 3]) -> usize {
     if site.of(scale).shape.iter().product::<usize>() > 1 { own } else { channels(site, x) }
 }
@@ -278,7 +277,7 @@ fn unsigned_by_channel(site: &mut Site) -> Rewritten {
     rescaled(site, DType::U8, axis, operands).map(Some)
 }
 
-/// Integers less their zero point, as numbers.
+/// Adds integers minus their zero point, as f32.
 fn centred(site: &mut Site, x: NodeId, zero: NodeId) -> Result<Made, GraphError> {
     let is_zero = number(site, zero) == Some(0.0);
     let (x, zero) = (site.made(x), site.made(zero));

@@ -1,5 +1,5 @@
-//! Normalisations and softmax that exporters write as several operations; reductions of whole
-//! images.
+//! Patterns of normalisations and softmax that exporters write as several operations, and
+//! reductions of whole images.
 
 use autotune_ir::DType;
 use autotune_ir::program::UnaryOp;
@@ -35,7 +35,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "log_softmax", before: "log(Softmax(x))", after: "LogSoftmax(x)", apply: log_softmax },
 ];
 
-/// Behind the patterns that reductions are part of.
+/// Rules for pooling; they follow the patterns that contain reductions.
 pub(super) const POOLINGS: &[Rule] = &[
     Rule {
         name: "reduce_of_image",
@@ -51,7 +51,7 @@ pub(super) const POOLINGS: &[Rule] = &[
     },
 ];
 
-/// What is reduced, and over which axes, if these stay.
+/// Matches a reduction that keeps its axes; returns the operand and the axes.
 fn reduced<'a>(site: &Site<'a, '_>, id: NodeId, wanted: ReduceOp) -> Option<(NodeId, &'a [usize])> {
     match site.of(id).op.of()? {
         Reduce { op, axes, keep_axes: true } if *op == wanted => Some((site.of(id).operands[0], axes)),
@@ -82,8 +82,8 @@ fn normalisation(site: &mut Site) -> Rewritten {
     site.add(LayerNorm { axis, eps }, &[x, ones]).map(Some)
 }
 
-/// For something divided by its deviation: that, what is added to the variance, and the axes of the
-/// mean.
+/// Matches a tensor divided by its standard deviation. Returns the tensor, the constant added to
+/// the variance, and the axes of the mean.
 fn over_deviation(site: &Site) -> Option<(NodeId, f32, Vec<usize>)> {
     let divided = site.binary(site.id, Binary::Div).and_then(|[x, root]| Some((x, site.unary(root, UnaryOp::Sqrt)?)));
     let multiplied = || {
@@ -97,8 +97,8 @@ fn over_deviation(site: &Site) -> Option<(NodeId, f32, Vec<usize>)> {
     (scale == 1.0 && factors == [centred, centred]).then(|| (centred, eps, axes.to_vec()))
 }
 
-/// A normalisation of channels that are groups of those of `[n, c, ..]`, for each of which there is
-/// one scale.
+/// Folds the reshapes around a normalisation of channel groups. The groups are channels there and
+/// have one scale each.
 fn groups_of_channels(site: &mut Site) -> Rewritten {
     let (Some(Reshape(shape)), norm) = (site.node().op.of(), site.of(site.operand(0))) else { return Ok(None) };
     let Some(&GroupNorm { groups, eps }) = norm.op.of() else { return Ok(None) };

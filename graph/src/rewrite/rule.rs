@@ -1,14 +1,14 @@
-//! What a rule is.
+//! Definition of a rewrite rule.
 
 use super::site::{Rewritten, Site};
 
-/// One way to put a node in the place of others that computes the same.
+/// A rewrite rule: replaces a node by an equivalent expression.
 pub struct Rule {
-    /// Its name.
+    /// Unique name, for messages and tests.
     pub name: &'static str,
-    /// What is recognised.
+    /// Pattern that the rule matches, as text.
     pub before: &'static str,
-    /// What stands in its place.
+    /// Replacement, as text.
     pub after: &'static str,
     pub(super) apply: fn(&mut Site) -> Rewritten,
 }

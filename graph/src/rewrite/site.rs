@@ -1,4 +1,4 @@
-//! A node in its graph, as rules see it.
+//! View of a node and its graph for rewrite rules.
 
 use autotune_ir::DType;
 use autotune_ir::program::UnaryOp;
@@ -11,14 +11,13 @@ use crate::op::Op;
 use crate::operators::{Binary, Map};
 use crate::tensor::Tensor;
 
-/// Factors of a product that are looked at.
+/// Maximum number of factors that a match examines.
 const MOST_FACTORS: usize = 8;
 
-/// How far a constant may be from what a formula has: what single precision leaves of it.
+/// Largest relative difference between a constant and a formula's: roundings to single precision.
 const TOLERANCE: f64 = 1e-5;
 
-/// A node that a rule may put another in the place of, the graph that it is of, and the graph that
-/// is being made.
+/// A node that a rule may replace, with its graph and the graph under construction.
 pub(super) struct Site<'a, 'b> {
     pub(super) from: &'a Graph,
     pub(super) id: NodeId,
@@ -27,11 +26,11 @@ pub(super) struct Site<'a, 'b> {
     pub(super) new: &'a mut NewGraph<'b>,
 }
 
-/// What a rule makes of a site, if anything.
+/// Result of a rule: the replacement, or none if the rule does not match.
 pub(super) type Rewritten = Result<Option<Made>, GraphError>;
 
 impl<'a> Site<'a, '_> {
-    /// The node itself.
+    /// Returns the node that may be replaced.
     pub(super) fn node(&self) -> &'a Node {
         self.from.node(self.id)
     }
@@ -40,42 +39,42 @@ impl<'a> Site<'a, '_> {
         self.from.node(id)
     }
 
-    /// An operand of the node itself.
+    /// Returns the id of an operand of the node.
     pub(super) fn operand(&self, number: usize) -> NodeId {
         self.node().operands[number]
     }
 
-    /// What was made of a node that the site's is computed of.
+    /// Returns the rewritten counterpart of an earlier node.
     pub(super) fn made(&self, id: NodeId) -> Made {
         self.made[id.0 as usize]
     }
 
-    /// The same for all operands of a node.
+    /// Returns the rewritten operands of a node.
     pub(super) fn operands_of(&self, id: NodeId) -> Vec<Made> {
         self.of(id).operands.iter().map(|&id| self.made(id)).collect()
     }
 
-    /// A node that was made already in place of this one.
+    /// Replaces the node by the counterpart of an earlier one.
     pub(super) fn is(&self, id: NodeId) -> Rewritten {
         Ok(Some(self.made(id)))
     }
 
-    /// True if one node only reads it, and no output is it.
+    /// True if a node has exactly one reader and is not an output.
     pub(super) fn is_single(&self, id: NodeId) -> bool {
         self.uses[id.0 as usize] == 1
     }
 
-    /// True if a node has shape and type of this one.
+    /// True if a node has the same shape and type as the replaced one.
     pub(super) fn fits(&self, id: NodeId) -> bool {
         (&self.of(id).shape, self.of(id).dtype) == (&self.node().shape, self.node().dtype)
     }
 
-    /// A node that is called as this one.
+    /// Adds a node named like the replaced one.
     pub(super) fn add(&mut self, op: impl Into<Op>, operands: &[Made]) -> Result<Made, GraphError> {
         self.add_as(self.id, op, operands)
     }
 
-    /// A node that is called as another.
+    /// Adds a node named like `named`.
     pub(super) fn add_as(&mut self, named: NodeId, op: impl Into<Op>, operands: &[Made]) -> Result<Made, GraphError> {
         self.new.add(&self.from.node(named).name, op.into(), operands)
     }
@@ -84,7 +83,7 @@ impl<'a> Site<'a, '_> {
         self.new.constant(&self.from.node(self.id).name, &tensor.into())
     }
 
-    /// The node's tensor, which has no elements.
+    /// Adds the constant for the node, which has no elements.
     pub(super) fn nothing(&mut self) -> Option<Made> {
         self.new.nothing(self.node())
     }
@@ -97,7 +96,7 @@ impl<'a> Site<'a, '_> {
         self.new.graph.node(made.0).dtype
     }
 
-    /// The tensor of a constant, which is in memory from here on.
+    /// Returns a constant's tensor, and loads it into memory.
     pub(super) fn tensor(&self, id: NodeId) -> Option<&'a Tensor> {
         self.from.constant_of(id)?.tensor().ok().map(|tensor| &**tensor)
     }
@@ -106,13 +105,13 @@ impl<'a> Site<'a, '_> {
         self.from.constant_of(id).is_some()
     }
 
-    /// The number of a constant with one element.
+    /// Returns the value of a constant with one element.
     pub(super) fn scalar(&self, id: NodeId) -> Option<f32> {
         let is_one = self.of(id).shape.iter().product::<usize>() == 1;
         is_one.then(|| self.tensor(id))??.as_f32()?.first().copied()
     }
 
-    /// Operands of an operation on two tensors.
+    /// Matches a binary operation; returns its operands.
     pub(super) fn binary(&self, id: NodeId, op: Binary) -> Option<[NodeId; 2]> {
         match self.of(id).operands[..] {
             [a, b] if self.of(id).op == op => Some([a, b]),
@@ -120,30 +119,31 @@ impl<'a> Site<'a, '_> {
         }
     }
 
-    /// What an operation is computed of beside a constant with one element: these are second
-    /// operands.
+    /// Matches a binary operation whose second operand is a constant with one element (rules put
+    /// constants last).
     pub(super) fn with_scalar(&self, id: NodeId, op: Binary) -> Option<(NodeId, f32)> {
         let [x, scalar] = self.binary(id, op)?;
         Some((x, self.scalar(scalar)?))
     }
 
-    /// Operands of a sum of two, both ways round.
+    /// Returns the operands of a commutative operation in both orders; empty if the node does not
+    /// match.
     pub(super) fn either_way(&self, id: NodeId, op: Binary) -> Vec<[NodeId; 2]> {
         self.binary(id, op).map_or(Vec::new(), |[a, b]| vec![[a, b], [b, a]])
     }
 
-    /// What a function is computed of.
+    /// Matches an elementwise function; returns it and its operand.
     pub(super) fn function(&self, id: NodeId) -> Option<(Function, NodeId)> {
         let &Map(function) = self.of(id).op.of()?;
         Some((function, self.of(id).operands[0]))
     }
 
-    /// What an operation on one value is computed of.
+    /// Matches a unary operation; returns its operand.
     pub(super) fn unary(&self, id: NodeId, op: UnaryOp) -> Option<NodeId> {
         self.function(id).filter(|(function, _)| *function == Function::Op(op)).map(|(_, x)| x)
     }
 
-    /// What an activation is computed of.
+    /// Matches an activation; returns it and its operand.
     pub(super) fn activation(&self, id: NodeId) -> Option<(Activation, NodeId)> {
         match self.function(id)? {
             (Function::Activation(activation), x) => Some((activation, x)),
@@ -151,8 +151,8 @@ impl<'a> Site<'a, '_> {
         }
     }
 
-    /// A product as a number and what is no constant of one element, small whole powers as often as
-    /// they say.
+    /// Splits a product into a number and factors that are not constants of one element. Squares
+    /// and cubes are repeated factors.
     pub(super) fn factors(&self, id: NodeId) -> (f64, Vec<NodeId>) {
         let (mut scale, mut open, mut factors) = (1.0, vec![id], Vec::new());
         while let Some(id) = open.pop() {
@@ -173,7 +173,8 @@ impl<'a> Site<'a, '_> {
         (scale, factors)
     }
 
-    /// A product of two factors and a number near `scale`, both ways round.
+    /// Matches a product of two factors and a number near `scale`; returns both orders of the
+    /// factors.
     pub(super) fn product_of_two(&self, id: NodeId, scale: f64) -> Vec<[NodeId; 2]> {
         match self.factors(id) {
             (found, factors) if near(found, scale) && factors.len() == 2 => {
@@ -183,13 +184,13 @@ impl<'a> Site<'a, '_> {
         }
     }
 
-    /// That something is wrong with what the node is made to.
+    /// Returns an error about the replaced node.
     pub(super) fn wrong(&self, source: OpError) -> GraphError {
         self.node().wrong(source)
     }
 
-    /// What is read of a constant along an axis of a tensor that it is broadcast to, if it is the
-    /// same along all others.
+    /// Returns a constant's values along one axis of a shape that it broadcasts to, if it does not
+    /// vary along the others.
     pub(super) fn per_axis(&self, id: NodeId, shape: &[usize], axis: usize) -> Option<Vec<f32>> {
         self.from.constant_of(id)?;
         let own = &self.of(id).shape;
@@ -206,7 +207,7 @@ impl<'a> Site<'a, '_> {
     }
 }
 
-/// The element of all of a constant's, if they are the same.
+/// Returns the value of a tensor whose elements are all equal.
 pub(super) fn uniform(tensor: &Tensor) -> Option<f64> {
     fn of<T: PartialEq + Copy>(all: &ndarray::ArrayD<T>) -> Option<T> {
         all.first().copied().filter(|first| all.iter().all(|x| x == first))
@@ -220,7 +221,7 @@ pub(super) fn uniform(tensor: &Tensor) -> Option<f64> {
     }
 }
 
-/// True if a constant is what a formula has.
+/// True if a constant equals a formula's, up to rounding.
 pub(super) fn near(found: f64, wanted: f64) -> bool {
     (found - wanted).abs() <= TOLERANCE * wanted.abs()
 }

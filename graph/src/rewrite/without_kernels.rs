@@ -1,8 +1,7 @@
-//! What has no kernel in some forms, as what has one in all: every network that runs can be
-//! compiled.
+//! Fallback rewriting of forms without kernels, so that every network that runs can be compiled.
 //!
-//! None of it is as fast as a kernel of its own would be; it stands behind everything that makes a
-//! form which has one.
+//! The results are slower than a dedicated kernel would be. These rules come after all rules that
+//! produce a form with a kernel.
 
 use autotune_ir::DType;
 use autotune_ir::program::UnaryOp;
@@ -20,11 +19,10 @@ use crate::operators::{
 };
 use crate::tensor::Tensor;
 
-/// Spatial axes of a convolution that has a kernel, at most.
+/// Maximum number of spatial axes of a convolution kernel.
 const MOST_AXES: usize = 3;
 
-/// Axes of a result up to which there is a kernel, in whatever way operands are repeated along
-/// them.
+/// Maximum number of axes of a result for which kernels support any broadcasting.
 pub(super) const MOST_REPEATED: usize = 6;
 
 pub(super) const RULES: &[Rule] = &[
@@ -90,7 +88,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Elements of one axis, all of the others.
+/// Adds a slice along one axis.
 fn part(site: &mut Site, x: Made, axis: usize, range: Range) -> Result<Made, GraphError> {
     let mut ranges = Range::all(&site.shape_of(x));
     ranges[axis] = range;
@@ -126,8 +124,8 @@ fn sum_of_nothing(site: &mut Site) -> Rewritten {
     site.add(Expand(node.shape.clone()), &[sums]).map(Some)
 }
 
-/// Every output is the sum of products with the elements around its place in the image, where these
-/// lie a stride apart.
+/// Rewrites a transposed convolution as a convolution of the image with `stride - 1` zeros between
+/// its elements, with mirrored weights.
 fn conv_transpose_as_conv(site: &mut Site) -> Rewritten {
     let node = site.node();
     let Some(ConvTranspose { window, output_pad, groups }) = node.op.of() else { return Ok(None) };
@@ -145,7 +143,7 @@ fn conv_transpose_as_conv(site: &mut Site) -> Rewritten {
     site.add(Conv { window: window.iter().map(dense).collect(), groups: *groups }, &operands).map(Some)
 }
 
-/// Zeros between the elements along an axis.
+/// Adds `stride - 1` zeros between the elements along an axis.
 fn spread(site: &mut Site, x: Made, axis: usize, stride: usize) -> Result<Made, GraphError> {
     let mut shape = site.shape_of(x);
     let extent = shape[axis];
@@ -164,12 +162,12 @@ fn spread(site: &mut Site, x: Made, axis: usize, stride: usize) -> Result<Made, 
     part(site, joined, axis, Range { start: 0, step: 1, count: (extent - 1) * stride + 1 })
 }
 
-/// Zeros around an image, so that windows at each of its elements are as many as there are outputs.
+/// Adds zeros around an image, so that it has as many windows as there are outputs.
 fn surrounded(site: &mut Site, x: Made, window: &[Sliding], output_pad: &[usize]) -> Result<Made, GraphError> {
     let (mut pad, mut ranges) = (vec![[0, 0]; 2], Range::all(&site.shape_of(x)));
     for (axis, (window, more)) in window.iter().zip(output_pad).enumerate() {
         let last = (window.kernel - 1) * window.dilation;
-        // What is cut off before it may be more than a window reaches.
+        // The padding may crop more than a window's extent.
         let [before, behind] = [last.saturating_sub(window.pad[0]), (last + more).saturating_sub(window.pad[1])];
         let start = window.pad[0].saturating_sub(last);
         let range = &mut ranges[axis + 2];
@@ -180,7 +178,7 @@ fn surrounded(site: &mut Site, x: Made, window: &[Sliding], output_pad: &[usize]
     site.add(Slice(ranges), &[padded])
 }
 
-/// Weights `[c, o/groups, ..]` as `[o, c/groups, ..]`, the last element of a window first.
+/// Rearranges weights `[c, o/groups, ..]` to `[o, c/groups, ..]` and reverses their spatial axes.
 fn turned(site: &mut Site, weights: Made, groups: usize) -> Result<Made, GraphError> {
     let shape = site.shape_of(weights);
     let mut ranges = Range::all(&shape);
@@ -196,7 +194,7 @@ fn turned(site: &mut Site, weights: Made, groups: usize) -> Result<Made, GraphEr
     site.add(Reshape([&[groups * outputs, inputs], kernel].concat()), &[exchanged])
 }
 
-/// The places of windows along the first axis become a part of the batch.
+/// Splits a convolution along its first spatial axis; the window positions along it join the batch.
 fn conv_of_many_axes(site: &mut Site) -> Rewritten {
     let node = site.node();
     let Some(Conv { window, groups }) = node.op.of() else { return Ok(None) };
@@ -228,7 +226,7 @@ fn conv_of_many_axes(site: &mut Site) -> Rewritten {
         shape.remove(2);
         operands[1] = site.add(Reshape(shape), &[of_tap])?;
         let products = site.add(Conv { window: rest.to_vec(), groups: *groups }, &operands)?;
-        // Biases are added once.
+        // The bias is added once only.
         operands.truncate(2);
         sum = Some(match sum {
             None => products,
@@ -243,7 +241,7 @@ fn conv_of_many_axes(site: &mut Site) -> Rewritten {
     site.add(Transpose(front), &[split]).map(Some)
 }
 
-/// Channels of zeros add nothing to sums of squares.
+/// Pads with channels of zeros, which add nothing to the sums of squares.
 fn norm_of_all_channels(site: &mut Site) -> Rewritten {
     let node = site.node();
     let Some(&LocalResponseNorm { size, alpha, beta, bias }) = node.op.of() else { return Ok(None) };
@@ -252,12 +250,13 @@ fn norm_of_all_channels(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
 
-    // As many reach from each channel to all others.
+    // This many channels reach from any channel to all others.
     let reach = size.min(2 * channels);
     let mut pad = vec![[0, 0]; node.shape.len()];
     pad[1] = [0, reach - channels];
     let x = site.made(site.operand(0));
     let padded = with_zeros(site, x, pad)?;
+    // The kernel divides by `reach` in place of `size`.
     let alpha = (f64::from(alpha) * reach as f64 / size as f64) as f32;
     let norm = site.add(LocalResponseNorm { size: reach, alpha, beta, bias }, &[padded])?;
     part(site, norm, 1, Range { start: 0, step: 1, count: channels }).map(Some)
@@ -268,7 +267,7 @@ fn pad_by_parts(site: &mut Site) -> Rewritten {
     let padded = pad.iter().position(|pad| *pad != [0, 0]);
     let Some(axis) = padded.filter(|_| !site.from.has_kernel(site.id)) else { return Ok(None) };
 
-    // What else is padded is so before.
+    // Other axes are padded first.
     let mut rest = pad.clone();
     let [before, behind] = std::mem::take(&mut rest[axis]);
     let mut x = site.made(site.operand(0));
@@ -302,7 +301,7 @@ fn pad_by_parts(site: &mut Site) -> Rewritten {
     site.add(Concat { axis }, &parts).map(Some)
 }
 
-/// One axis after the other: the weights of neighbours along both are products.
+/// Resizes one axis after the other; linear interpolation is separable.
 fn resize_by_axes(site: &mut Site) -> Rewritten {
     let Some(&Resize { size, coordinates, sampling }) = site.node().op.of() else { return Ok(None) };
     let (&[n, c, ref input @ ..], false) = (&*site.of(site.operand(0)).shape, site.from.has_kernel(site.id)) else {
@@ -331,7 +330,7 @@ fn resize_by_axes(site: &mut Site) -> Rewritten {
     Ok(Some(x))
 }
 
-/// The elements of these numbers along an axis, all of the others.
+/// Adds a gather of elements by constant numbers along an axis.
 fn elements_at(
     site: &mut Site,
     x: Made,
@@ -342,7 +341,7 @@ fn elements_at(
     site.add(Gather { axis }, &[x, numbers])
 }
 
-/// Images times a number for each row (axis 0) or column (1).
+/// Multiplies images by a number for each row (axis 0) or column (axis 1).
 fn weighted(
     site: &mut Site,
     images: Made,
@@ -382,7 +381,7 @@ fn whole_operands(site: &mut Site) -> Rewritten {
 fn reduce_in_steps(site: &mut Site) -> Rewritten {
     let node = site.node();
     let Some(Reduce { op, axes, keep_axes }) = node.op.of() else { return Ok(None) };
-    // Means of whole numbers are cut off, once.
+    // Integer means truncate, and must do so once only.
     let is_cut_off = *op == ReduceOp::Mean && node.dtype == DType::I64;
     if axes.len() < 2 || is_cut_off || site.from.has_kernel(site.id) {
         return Ok(None);
@@ -395,7 +394,7 @@ fn reduce_in_steps(site: &mut Site) -> Rewritten {
     if *keep_axes { Ok(Some(rest)) } else { site.add(Reshape(node.shape.clone()), &[rest]).map(Some) }
 }
 
-/// What an operator says that computes the same.
+/// Replaces an operator by its own decomposition ([`parts`](crate::op::Operator::parts)).
 fn parts(site: &mut Site) -> Rewritten {
     let Some(parts) = site.node().op.parts(&site.from.view(site.id)) else { return Ok(None) };
     if site.from.has_kernel(site.id) {
@@ -412,7 +411,8 @@ fn parts(site: &mut Site) -> Rewritten {
     Ok(made.pop())
 }
 
-/// Of an exponent below zero the fraction is cut off; one over zero is the largest number.
+/// Rewrites an integer power. A negative exponent truncates the fraction; zero to a negative power
+/// is `i64::MAX`.
 fn power_of_integers(site: &mut Site) -> Rewritten {
     let node = site.node();
     if node.op != Binary::Pow || node.dtype != DType::I64 {
@@ -431,13 +431,13 @@ fn power_of_integers(site: &mut Site) -> Rewritten {
     site.add(Where, &[is_inverse, inverse, power]).map(Some)
 }
 
-/// A power by the exponent without its sign.
+/// Adds `x` to the power `|n|`.
 fn power_of_size(site: &mut Site, x: Made, n: Made) -> Result<Made, GraphError> {
     let [zero, one, most] = [0, 1, 62].map(|number| integer(site, number));
     let mut left = site.add(Map(Function::Op(UnaryOp::Abs)), &[n])?;
 
-    // Beyond the digits of 63 only powers of 0, 1 and -1 are numbers, and those are the same for
-    // all exponents that are as odd.
+    // Beyond an exponent of 63 only powers of 0, 1 and -1 are representable, and they depend only
+    // on the exponent's parity.
     let (_, odd) = halved(site, left)?;
     let most = binary(site, Binary::Add, odd, most)?;
     left = binary(site, Binary::Min, left, most)?;
@@ -456,7 +456,7 @@ fn power_of_size(site: &mut Site, x: Made, n: Made) -> Result<Made, GraphError> 
     Ok(power)
 }
 
-/// Half of a number, and what is left over.
+/// Adds a number halved, and the remainder.
 fn halved(site: &mut Site, number: Made) -> Result<(Made, Made), GraphError> {
     let two = integer(site, 2);
     let half = binary(site, Binary::Div, number, two)?;
