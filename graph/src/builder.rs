@@ -1,4 +1,4 @@
-//! Networks, layer by layer.
+//! Construction of networks, layer by layer.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -21,22 +21,8 @@ mod weights;
 pub use layers::Conv;
 pub use weights::{Fill, Seeded, Weights};
 
-/// Builds a [`Graph`] by what its tensors are made of. What goes wrong is told once, by
-/// [`Builder::finish`].
-///
-/// ```
-/// use autotune_graph::operators::Sliding;
-/// use autotune_graph::{Builder, Conv, Seeded};
-///
-/// let net = Builder::new("small", Seeded { seed: 1 });
-/// let image = net.input("image", &[1, 3, 32, 32]);
-/// let x = image.conv("conv1", Conv::new(16, Sliding::new(3).pad(1))).batch_norm("bn1").relu();
-/// let y = x.conv("conv2", Conv::new(16, Sliding::new(3).pad(1))).batch_norm("bn2");
-/// net.output("logits", (x + y).relu().global_average_pool().linear("fc", 10));
-/// let graph = net.finish()?;
-/// assert_eq!(graph.node(graph.outputs()[0].node).shape, [1, 10]);
-/// # Ok::<(), autotune_graph::GraphError>(())
-/// ```
+/// Builds a [`Graph`] from operations on tensors. The first error is reported by
+/// [`Builder::finish`]; later operations have no effect.
 pub struct Builder {
     state: RefCell<State>,
 }
@@ -47,7 +33,7 @@ struct State {
     failed: Option<GraphError>,
 }
 
-/// A tensor of the network that a [`Builder`] builds.
+/// A tensor of the network under construction.
 #[derive(Clone, Copy)]
 pub struct Value<'b> {
     builder: &'b Builder,
@@ -55,28 +41,28 @@ pub struct Value<'b> {
 }
 
 impl Builder {
-    /// A network without layers, whose weights come from there.
+    /// Creates a network without layers, with a source of weights.
     pub fn new(name: &str, weights: impl Weights + 'static) -> Self {
         let state = State { graph: Graph::new(name), weights: Box::new(weights), failed: None };
         Self { state: RefCell::new(state) }
     }
 
-    /// A tensor of floating-point numbers that the caller brings; images are `[n, c, h, w]`.
+    /// Adds an f32 input; images are `[n, c, h, w]`.
     pub fn input(&self, name: &str, shape: &[usize]) -> Value<'_> {
         self.input_of(name, DType::F32, shape)
     }
 
-    /// A tensor of any type that the caller brings.
+    /// Adds an input of any type.
     pub fn input_of(&self, name: &str, dtype: DType, shape: &[usize]) -> Value<'_> {
         self.add(|state| state.graph.input(name, dtype, shape))
     }
 
-    /// A tensor that is the same in all runs.
+    /// Adds a constant.
     pub fn constant(&self, name: &str, tensor: Tensor) -> Value<'_> {
         self.add(|state| Ok(state.graph.constant(name, tensor)))
     }
 
-    /// A weight, as the builder's [`Weights`] have it.
+    /// Adds a weight from the builder's [`Weights`].
     pub fn weight(&self, name: &str, shape: &[usize], fill: Fill) -> Value<'_> {
         self.add(|State { graph, weights, .. }| {
             let tensor = weights.tensor(name, shape, fill);
@@ -93,7 +79,7 @@ impl Builder {
         })
     }
 
-    /// A tensor as one that the network gives to its caller.
+    /// Marks a tensor as an output of the network.
     pub fn output(&self, name: &str, value: Value<'_>) {
         let value = self.own(value);
         let mut state = self.state.borrow_mut();
@@ -102,13 +88,13 @@ impl Builder {
         }
     }
 
-    /// The network, or the first layer that makes no sense.
+    /// Returns the network, or the first error.
     pub fn finish(self) -> Result<Graph, GraphError> {
         let State { graph, failed, .. } = self.state.into_inner();
         failed.map_or(Ok(graph), Err)
     }
 
-    /// A node that is added unless something failed before.
+    /// Adds a node, unless an operation has failed before.
     fn add(&self, make: impl FnOnce(&mut State) -> Result<NodeId, GraphError>) -> Value<'_> {
         let mut state = self.state.borrow_mut();
         let id = match state.failed {
@@ -121,7 +107,7 @@ impl Builder {
         Value { builder: self, id }
     }
 
-    /// The value, if it is of this builder.
+    /// Returns the value, if it belongs to this builder; else records an error.
     fn own(&self, value: Value<'_>) -> Value<'_> {
         match std::ptr::eq(self, value.builder) {
             true => Value { builder: self, id: value.id },
@@ -135,32 +121,31 @@ impl Builder {
 }
 
 impl<'b> Value<'b> {
-    /// Extents, outermost first; none once something failed.
+    /// Returns the extents, outermost first; empty after an error.
     pub fn shape(self) -> Vec<usize> {
         let state = self.builder.state.borrow();
         if state.failed.is_some() { Vec::new() } else { state.graph.node(self.id).shape.clone() }
     }
 
-    /// What an operation makes of this tensor and others; the node is called after the operation
-    /// and its number.
+    /// Adds an operation on this tensor and others. The node's name is the operation and a number.
     pub fn op(self, op: impl Into<Op>, others: &[Value<'_>]) -> Value<'b> {
         let (op, number) = (op.into(), self.builder.state.borrow().graph.nodes().len());
         self.named(&format!("{}_{number}", op.name()), op, others)
     }
 
-    /// What an operation makes of this tensor and others.
+    /// Adds an operation on this tensor and others, with a name.
     pub fn named(self, name: &str, op: impl Into<Op>, others: &[Value<'_>]) -> Value<'b> {
         let others = others.iter().map(|&other| self.builder.own(other).id);
         let operands: Vec<NodeId> = [self.id].into_iter().chain(others).collect();
         self.builder.add(|state| state.graph.add(name, op, &operands))
     }
 
-    /// A function of every element.
+    /// Applies a function to every element.
     pub fn map(self, function: Function) -> Value<'b> {
         self.op(Map(function), &[])
     }
 
-    /// An activation of every element.
+    /// Applies an activation to every element.
     pub fn activation(self, activation: Activation) -> Value<'b> {
         self.map(Function::Activation(activation))
     }
@@ -181,23 +166,23 @@ impl<'b> Value<'b> {
         }
     }
 
-    /// An operation on two tensors, broadcast to each other as in NumPy.
+    /// Applies an elementwise operation to two tensors, which broadcast to each other as in NumPy.
     pub fn binary(self, op: Binary, other: Value<'_>) -> Value<'b> {
         self.op(op, &[other])
     }
 
-    /// Product of the last two axes; those before are broadcast.
+    /// Multiplies matrices along the last two axes; leading axes broadcast.
     pub fn matmul(self, other: Value<'_>) -> Value<'b> {
         self.op(MatMul, &[other])
     }
 
-    /// Of every window of an image, the same along all spatial axes, one element.
+    /// Pools an image with the same window along all spatial axes.
     pub fn pool(self, kind: PoolKind, window: Sliding) -> Value<'b> {
         let window = vec![window; self.shape().len().saturating_sub(2)];
         self.op(Pool { window, ceil: false, kind }, &[])
     }
 
-    /// The mean of every channel of an image: `[n, c]`.
+    /// Returns the mean of every channel of an image, `[n, c]`.
     pub fn global_average_pool(self) -> Value<'b> {
         let axes = (2..self.shape().len()).collect();
         self.op(Reduce { op: ReduceOp::Mean, axes, keep_axes: false }, &[])
@@ -209,29 +194,29 @@ impl<'b> Value<'b> {
         self.op(Softmax { axis, log: false }, &[])
     }
 
-    /// Tensors behind this one along an axis.
+    /// Appends tensors to this one along an axis.
     pub fn concat(self, others: &[Value<'_>], axis: usize) -> Value<'b> {
         self.op(Concat { axis }, others)
     }
 
-    /// The same elements in another shape.
+    /// Changes the shape; elements stay in row-major order.
     pub fn reshape(self, shape: &[usize]) -> Value<'b> {
         self.op(Reshape(shape.to_vec()), &[])
     }
 
-    /// All elements but those of different `n` in one row: `[n, ..]`.
+    /// Merges all axes but the first: `[n, ..]` to `[n, m]`.
     pub fn flatten(self) -> Value<'b> {
         let shape = self.shape();
         let (rows, inner) = shape.split_at(shape.len().min(1));
         self.reshape(&[rows, &[inner.iter().product()]].concat())
     }
 
-    /// Axis `i` of the result is axis `perm[i]` of the tensor.
+    /// Permutes axes: axis `i` of the result is axis `perm[i]` of the tensor.
     pub fn transpose(self, perm: &[usize]) -> Value<'b> {
         self.op(Transpose(perm.to_vec()), &[])
     }
 
-    /// Elements `range` along an axis.
+    /// Returns the elements in `range` along an axis.
     pub fn slice(self, axis: usize, range: ops::Range<usize>) -> Value<'b> {
         let of_axis = |(own, count): (usize, usize)| match own == axis {
             true => Range { start: range.start, step: 1, count: range.len() },
@@ -241,7 +226,7 @@ impl<'b> Value<'b> {
         self.op(Slice(ranges), &[])
     }
 
-    /// Slices along the first axis, by their numbers.
+    /// Selects slices along the first axis by index.
     pub fn gather(self, numbers: Value<'_>) -> Value<'b> {
         self.op(Gather { axis: 0 }, &[numbers])
     }

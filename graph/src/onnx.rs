@@ -1,4 +1,4 @@
-//! Networks from ONNX files, and back.
+//! Import of networks from ONNX files, and export.
 
 use std::path::Path;
 
@@ -27,11 +27,11 @@ pub use limits::VERSIONS;
 pub use operator::OnnxOperator;
 pub use writer::Writer;
 
-/// The graph of a file. Tensors that it has in other files are read from its folder, and from
-/// nowhere else.
+/// Reads a graph from a file. Tensors stored in other files are read from the file's folder, and
+/// from nowhere else.
 ///
-/// Large tensors stay in their files until they are packed or computed with: as long as the graph
-/// is there, the files may be removed or replaced, but nobody may write to them.
+/// Large tensors remain in their mapped files until they are packed or computed with. While the
+/// graph exists, the files may be removed or replaced, but must not be modified in place.
 pub fn read(path: &Path, options: &ImportOptions) -> Result<Graph, ImportError> {
     let file = ModelFile::open(path)?;
     let named = options.name.is_none().then(|| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
@@ -42,18 +42,18 @@ pub fn read(path: &Path, options: &ImportOptions) -> Result<Graph, ImportError> 
     import::graph(&file, options)
 }
 
-/// What a file's model is given in every run.
+/// Returns the inputs that a file's model declares and that the caller must provide in every run.
 pub fn inputs(path: &Path) -> Result<Vec<DeclaredInput>, ImportError> {
     import::inputs(&ModelFile::open(path)?)
 }
 
-/// The graph of a file's bytes; it has no tensors in other files.
+/// Reads a graph from the bytes of a model without external tensor files.
 pub fn read_bytes(bytes: &[u8], options: &ImportOptions) -> Result<Graph, ImportError> {
     import::graph(&ModelFile::of_bytes(bytes), options)
 }
 
-/// A graph as the bytes of a file, which [`read_bytes`] and other runtimes read: constants are in
-/// it, attention is the operators that it is made of.
+/// Writes a graph as the bytes of a model, which [`read_bytes`] and other runtimes can read.
+/// Constants are stored inside it, and attention is written as the operators that it consists of.
 pub fn write(graph: &Graph) -> Result<Vec<u8>, ExportError> {
     export::model(graph)?.bytes().map_err(|e| ExportError::Encode(e.to_string()))
 }

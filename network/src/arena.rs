@@ -1,23 +1,24 @@
-//! Where tensors lie that do not live at the same time.
+//! Placement of tensors in one block of memory, such that tensors share bytes if their lifetimes do
+//! not overlap.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::RangeInclusive;
 
-/// Memory that is needed from one step to another, both included.
+/// Memory that is live from one step to another, both included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
     pub(crate) bytes: usize,
     pub(crate) steps: RangeInclusive<usize>,
 }
 
-/// Tensors that are placed by size, at most: each is compared with all that have a place.
+/// Maximum number of tensors placed by [`by_size`], which takes quadratic time.
 const MOST_BY_SIZE: usize = 1 << 12;
 
-/// Every tensor's first byte, a multiple of `alignment`, and how many bytes there are in all;
-/// `None` if that is too large a number.
+/// Returns each tensor's offset, a multiple of `alignment`, and the total size in bytes; none on
+/// overflow.
 ///
-/// Takes time in proportion to the number of tensors, up to a logarithm, for any number of them.
+/// The time is O(n log n) for large numbers of tensors.
 pub(crate) fn offsets(needs: &[Need], alignment: usize) -> Option<(Vec<usize>, usize)> {
     match needs.iter().filter(|need| need.bytes > 0).count() <= MOST_BY_SIZE {
         true => by_size(needs, alignment),
@@ -25,15 +26,15 @@ pub(crate) fn offsets(needs: &[Need], alignment: usize) -> Option<(Vec<usize>, u
     }
 }
 
-/// The larger come first, each at the lowest place where it overlaps none that lives with it:
-/// Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020), section
-/// 5.2, greedy by size.
+/// Places tensors in order of decreasing size, each at the lowest offset where it overlaps no
+/// tensor that is live at the same time. This is "greedy by size" of Pisarchyk and Lee, "Efficient
+/// Memory Management for Deep Neural Net Inference" (2020), section 5.2.
 fn by_size(needs: &[Need], alignment: usize) -> Option<(Vec<usize>, usize)> {
     let mut order: Vec<usize> = (0..needs.len()).filter(|&number| needs[number].bytes > 0).collect();
     order.sort_by_key(|&number| Reverse(needs[number].bytes));
 
     let (mut firsts, mut end) = (vec![0; needs.len()], 0);
-    // Those that have a place, by where it begins.
+    // Tensors already placed, sorted by offset.
     let mut placed: Vec<usize> = Vec::new();
     for number in order {
         let need = &needs[number];
@@ -53,13 +54,14 @@ fn by_size(needs: &[Need], alignment: usize) -> Option<(Vec<usize>, usize)> {
     Some((firsts, end))
 }
 
-/// In the order in which they are first needed, each in the smallest free piece that it fits in.
+/// Places tensors in order of first use, each in the smallest free block that it fits in (best
+/// fit).
 fn in_order(needs: &[Need], alignment: usize) -> Option<(Vec<usize>, usize)> {
     let mut order: Vec<usize> = (0..needs.len()).filter(|&number| needs[number].bytes > 0).collect();
     order.sort_by_key(|&number| *needs[number].steps.start());
 
     let (mut firsts, mut free) = (vec![0; needs.len()], Free::default());
-    // Those that are needed, by the last step at which they are.
+    // Live tensors by their last step.
     let mut needed: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
     for number in order {
         let need = &needs[number];
@@ -75,20 +77,20 @@ fn in_order(needs: &[Need], alignment: usize) -> Option<(Vec<usize>, usize)> {
     Some((firsts, free.end))
 }
 
-/// Pieces of memory that nothing lies in.
+/// Free blocks of memory.
 #[derive(Default)]
 struct Free {
-    /// Their bytes by their first byte.
+    /// Sizes by offset.
     by_place: BTreeMap<usize, usize>,
-    /// Bytes and first byte.
+    /// Pairs of size and offset, for best fit.
     by_size: BTreeSet<(usize, usize)>,
-    /// Bytes of all memory.
+    /// Total size so far.
     end: usize,
 }
 
 impl Free {
-    /// The first byte of the smallest piece of at least as many bytes; memory grows where there is
-    /// none.
+    /// Takes `bytes` from the smallest block that is large enough, and returns the offset. Without
+    /// one, memory grows, from the last block if that is at the end.
     fn take(&mut self, bytes: usize) -> Option<usize> {
         if let Some(&(found, first)) = self.by_size.range((bytes, 0)..).next() {
             self.remove(first, found);
@@ -110,7 +112,7 @@ impl Free {
         Some(first)
     }
 
-    /// Joins a piece with those beside it.
+    /// Frees a block and merges it with adjacent free blocks.
     fn give(&mut self, mut first: usize, mut bytes: usize) {
         let before = self.by_place.range(..first).next_back().map(|(&at, &found)| (at, found));
         if let Some((at, found)) = before.filter(|(at, found)| at + found == first) {
@@ -168,7 +170,7 @@ mod tests {
         });
     }
 
-    /// Of a hundred thousand tensors, too, memory is used again, whole and in pieces.
+    /// Memory is reused, also in parts of blocks, for a hundred thousand tensors.
     #[test]
     fn many_tensors_share_memory() {
         let sizes = [64, 128, 640, 1280];

@@ -1,4 +1,4 @@
-//! Which schedules a network's steps may choose from.
+//! Candidate schedules for the steps of a network.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,39 +12,38 @@ use rayon::prelude::*;
 use crate::cut::step_number;
 use crate::error::CompileError;
 
-/// Where the schedules of a plan come from.
+/// Source of schedules for a network's plan.
 pub(crate) trait Choose {
-    /// Looks up what there is for steps, by their numbers, all at once and side by side.
+    /// Looks up the schedules of many steps in parallel; the numbers are those of the steps.
     fn prepare(&mut self, steps: &[(usize, &Workload)]) -> Result<(), CompileError> {
         let _ = steps;
         Ok(())
     }
 
-    /// Has predicted schedules of workloads that share a constant pack it alike, where that costs
-    /// little: the others follow one that was tuned, else the one with the most operations.
+    /// Makes predicted schedules of workloads that share a constant pack it alike, where that costs
+    /// little. The others follow the tuned one, else the one with the most operations.
     fn agree(&mut self, sharing: &[Vec<&Workload>]) -> Result<(), CompileError> {
         let _ = sharing;
         Ok(())
     }
 
-    /// Those that there are for a step, by its number, the best first; at least one.
+    /// Returns the candidate schedules of a step, the best first; at least one.
     fn of_step(&mut self, step: usize, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError>;
 
-    /// True if a kernel copies what lies in one piece, where the device has nothing else that
-    /// copies.
+    /// True if contiguous copies need a kernel, because the device has no other means to copy.
     fn copies_by_kernels(&self) -> bool;
 
-    /// The one of a conversion of layouts.
+    /// Returns the schedule of a layout conversion.
     fn of_conversion(&mut self, workload: &Workload) -> Result<Tuned, CompileError>;
 
-    /// Seconds of a conversion; `None` if it was not measured.
+    /// Returns the seconds that a layout conversion takes, if it was measured.
     fn conversion_secs(&mut self, workload: &Workload) -> Result<Option<f64>, CompileError>;
 }
 
-/// For each step of a network its schedule; `None` where it runs no kernel.
+/// Schedule of each step of a network; none for steps without a kernel.
 pub(crate) type Choice = Vec<Option<Tuned>>;
 
-/// Schedules that a source has, those that are predicted where it has none.
+/// Schedules from a source, with predicted ones where the source has none.
 pub(crate) struct Schedules<'a> {
     source: Option<&'a dyn Source>,
     target: &'a Target,
@@ -53,32 +52,31 @@ pub(crate) struct Schedules<'a> {
 }
 
 enum Among<'a> {
-    /// The best of each kind.
+    /// The best schedule of each kind ([`Query::kinds`]).
     Kinds,
-    /// What the network of this number was found to be the fastest with; the best of each kind
-    /// where that is not known.
+    /// The fastest known schedules of the network with this number, else the best of each kind.
     Network(u64),
-    /// These.
+    /// Fixed schedules.
     Chosen(&'a Choice),
 }
 
 impl<'a> Schedules<'a> {
-    /// The best of each kind that a source has of a workload; the predicted ones without a source.
+    /// Uses the best schedules of each kind from a source; predicted ones without a source.
     pub(crate) fn kinds(source: Option<&'a dyn Source>, target: &'a Target) -> Self {
         Self { source, target, among: Among::Kinds, known: HashMap::new() }
     }
 
-    /// What a source knows a network to be the fastest with, by its number.
+    /// Uses the schedules that a source has for a network as a whole, identified by its number.
     pub(crate) fn of_network(source: &'a dyn Source, target: &'a Target, network: u64) -> Self {
         Self { among: Among::Network(network), ..Self::kinds(Some(source), target) }
     }
 
-    /// The schedules of a choice; conversions are as the source has them.
+    /// Uses the schedules of a choice; those of conversions come from the source.
     pub(crate) fn chosen(source: &'a dyn Source, target: &'a Target, choice: &'a Choice) -> Self {
         Self { among: Among::Chosen(choice), ..Self::kinds(Some(source), target) }
     }
 
-    /// What there is for a workload, wherever it is in the network.
+    /// Returns the schedules of a workload, independent of its place in the network.
     fn of_workload(&mut self, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError> {
         if let Some(known) = self.known.get(workload) {
             return Ok(Arc::clone(known));
@@ -97,7 +95,7 @@ impl<'a> Schedules<'a> {
         Ok(found.into())
     }
 
-    /// Asks the source, if there is one.
+    /// Creates a query of the source, if there is one.
     fn query<'q>(&self, workload: &'q Workload) -> Query<'q>
     where
         'a: 'q,
@@ -106,7 +104,7 @@ impl<'a> Schedules<'a> {
         self.source.map_or(query, |source| query.source(source))
     }
 
-    /// The schedule of a choice for a step.
+    /// Returns the chosen schedule of a step.
     fn chosen_for(&self, step: usize) -> Option<&'a Tuned> {
         match self.among {
             Among::Chosen(choice) => choice.get(step)?.as_ref(),
@@ -128,7 +126,8 @@ impl Choose for Schedules<'_> {
     fn agree(&mut self, sharing: &[Vec<&Workload>]) -> Result<(), CompileError> {
         let mut agreed: HashSet<&Workload> = HashSet::new();
         for workloads in sharing {
-            // Not copies of schedules: a schedule keeps the loop nests that are made of it.
+            // Handles are shared, not copied: a schedule caches the loop nests that are lowered
+            // from it.
             let found = |workload: &&Workload| self.known.get(*workload).map(Arc::clone);
             let known: Vec<(&Workload, Arc<[Tuned]>)> =
                 workloads.iter().filter_map(|w| Some((*w, found(w)?))).collect();
@@ -157,7 +156,7 @@ impl Choose for Schedules<'_> {
         let found = self.of_workload(workload)?;
         let Among::Network(network) = self.among else { return Ok(found) };
 
-        // Steps of one workload may differ.
+        // Steps with the same workload may have different schedules.
         let own = self.query(workload).within(step_number(network, step)).record()?;
         Ok(own.filter(|own| own.is_known_as_well_as(&found[0])).map_or(found, |own| Arc::new([own])))
     }

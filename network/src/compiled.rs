@@ -1,4 +1,4 @@
-//! A network that runs.
+//! Compiled networks.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -34,86 +34,87 @@ pub(crate) use held::Constants;
 use in_place::slots_in_place;
 pub(crate) use in_place::{Bound, InputReads};
 
-/// A network with its kernels and packed weights, for the processor if nothing else is said. Any
-/// number of threads may run it at once, each in a [`Workspace`] of its own.
+/// A network with its kernels and packed weights, by default for the CPU. Any number of threads may
+/// run it concurrently, each in its own [`Workspace`].
 pub struct Compiled<D: Runs = Cpu> {
     pub(crate) graph: Graph,
     pub(crate) cut: Cut,
     pub(crate) plan: Plan,
     pub(crate) origin: D::Origin,
-    /// Of the plan's kernels.
+    /// Kernels of the plan.
     pub(crate) kernels: Vec<Arc<Kernel<D>>>,
     pub(crate) constants: Constants<D>,
-    /// Of the plan's slots, where they do not: their first bytes in a workspace's memory.
+    /// Offset of each slot in a workspace's memory; unused for constants.
     pub(crate) places: Vec<usize>,
-    /// Of the plan's actions, where they run kernels: the first bytes of their scratch.
+    /// Offset of each action's scratch memory; unused for actions without a kernel.
     pub(crate) scratch: Vec<usize>,
     pub(crate) bytes: usize,
-    /// By slot the number of the input that kernels read in the caller's memory instead.
+    /// Inputs that kernels read directly in the caller's memory: input number by slot.
     pub(crate) in_place: HashMap<usize, usize>,
 }
 
-/// What one run at a time needs: a device of its own, such as a team of threads, and memory for all
-/// tensors on the way.
+/// State of one run at a time: a device, such as a team of threads, and memory for all intermediate
+/// tensors.
 pub struct Workspace<D: Runs = Cpu> {
-    /// All calls as one, where the device can do that.
+    /// Recording of all calls, where the device supports that.
     recording: Option<D::Recording>,
-    /// The plan's actions on its memory.
+    /// The plan's actions, bound to the memory.
     calls: Vec<D::Call>,
     network: Arc<Compiled<D>>,
     device: D,
     memory: D::Memory,
-    /// Buffers of the calls that hold inputs in the caller's memory during a run.
+    /// Buffers of the calls that refer to inputs in the caller's memory during a run.
     reads: InputReads,
     failure: Arc<Failure>,
 }
 
-/// How long a step takes.
+/// Measured time of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepTime {
-    /// The name of the first node that it computes.
+    /// Name of the first node that the step computes.
     pub name: String,
-    /// Its kernel among [`Compiled::schedules`]; `None` if it copies, or has the interpreter
-    /// compute.
+    /// Index of the kernel in [`Compiled::schedules`]; none for copies and interpreted nodes.
     pub kernel: Option<usize>,
-    /// True if it only brings a tensor from one layout to another.
+    /// True if the step only converts a tensor's layout.
     pub is_conversion: bool,
-    /// Within the network: low quantile of the runs.
+    /// Seconds within the network, the low quantile over runs.
     pub run_secs: f64,
-    /// The same right behind itself: all that the caches hold of its memory is there.
+    /// Seconds when the step is run twice in a row, for the second run: its data is in the caches
+    /// as far as it fits.
     pub repeat_secs: f64,
 }
 
-/// Why the interpreter could not compute a node, if it could not.
+/// First error of an interpreted node.
 pub(crate) type Failure = Mutex<Option<GraphError>>;
 
 impl Compiled {
-    /// A network on this machine's processor, with the schedules by which a source knows it to be
-    /// the fastest ([`race`](crate::race())), the best it has where it knows none, what is
-    /// predicted where it has none.
+    /// Compiles a network for this machine's CPU. The schedules are those that the source knows to
+    /// be the fastest for the network ([`race`](crate::race())), else its best schedules for each
+    /// workload, else predicted ones.
     pub fn new(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
         Self::on_device(graph, source, target)
     }
 
-    /// Bytes of its constants in memory, packed or not; shared ones once.
+    /// Returns the size of the constants in memory, packed or not, in bytes; shared ones count
+    /// once.
     pub fn constant_bytes(&self) -> usize {
         self.constants.bytes()
     }
 
-    /// Number of threads that run it.
+    /// Returns the number of threads of a run.
     pub(crate) fn threads(&self) -> usize {
         self.origin
     }
 }
 
 impl<D: Runs> Compiled<D> {
-    /// Returns the network of [`Compiled::new`] on another kind of device. GPUs compute in f32, and
-    /// all steps of a network must be kernels there.
+    /// Compiles a network as [`Compiled::new`] does, for another kind of device. GPUs compute in
+    /// f32, and there all steps must have kernels.
     pub fn on_device(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
         Self::of_cut(graph, Cut::of(graph), source, target)
     }
 
-    /// Returns the network of [`Compiled::new`], given the steps of the graph.
+    /// Compiles a network like [`Compiled::new`], from given steps.
     pub(crate) fn of_cut(
         graph: &Graph,
         cut: Cut,
@@ -127,14 +128,14 @@ impl<D: Runs> Compiled<D> {
         Self::with(graph, cut, target, &mut choose, None)
     }
 
-    /// The same graph on the same processor with the schedules that are chosen without measuring.
-    /// Where both have the same, kernels and packed weights are there once.
+    /// Compiles the same graph with untuned (predicted) schedules. Kernels and packed weights that
+    /// both have in common are shared.
     pub fn untuned_beside(&self, target: &Target) -> Result<Arc<Self>, CompileError> {
         self.beside(target, &mut Schedules::kinds(None, target))
     }
 
-    /// Returns the same graph with schedules of the caller's choice. It shares kernels and packed
-    /// weights with this one where both have the same.
+    /// Compiles the same graph with the caller's choice of schedules. Kernels and packed weights
+    /// that both have in common are shared.
     pub(crate) fn beside(&self, target: &Target, choose: &mut dyn Choose) -> Result<Arc<Self>, CompileError> {
         Self::with(&self.graph, self.cut.clone(), target, choose, Some(self))
     }
@@ -158,22 +159,22 @@ impl<D: Runs> Compiled<D> {
         Ok(Arc::new(Self { graph, cut, plan, origin, kernels, constants, places, scratch, bytes, in_place }))
     }
 
-    /// The graph that it computes.
+    /// Returns the graph that the network computes.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// The schedules of its kernels.
+    /// Returns the schedules of the kernels.
     pub fn schedules(&self) -> &[Tuned] {
         &self.plan.kernels
     }
 
-    /// Bytes of the tensors of a run.
+    /// Returns the size of a workspace's memory in bytes.
     pub fn workspace_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Memory and a device, such as a team of threads, for one run at a time.
+    /// Creates a workspace: memory and a device, such as a team of threads, for one run at a time.
     pub fn workspace(self: &Arc<Self>) -> Result<Workspace<D>, CompileError> {
         let device = D::of(&self.origin)?;
         let memory = device.zeros(self.bytes)?;
@@ -185,7 +186,7 @@ impl<D: Runs> Compiled<D> {
         Ok(Workspace { recording, calls, network: Arc::clone(self), device, memory, reads, failure })
     }
 
-    /// An action on its memory.
+    /// Binds an action to memory.
     fn call(
         self: &Arc<Self>,
         device: &D,
@@ -198,14 +199,14 @@ impl<D: Runs> Compiled<D> {
         let spans = || action.operands.iter().filter_map(Operand::span);
         let call = match &action.work {
             Doing::Kernel(kernel) => match self.kernel(device, memory, number, *kernel) {
-                // A part of a tensor that begins where the device cannot have a buffer.
+                // A part of a tensor may start at an offset where the device cannot have a buffer.
                 Err(CompileError::Kernel(KernelError::Operand { misfit: Misfit::Alignment { .. }, .. })) => None,
                 call => Some(call?),
             },
             Doing::Copy(strided) => {
                 let from = spans().next().ok_or_else(|| DeviceError::fault("a copy of nothing"))?;
                 let bytes = self.plan.dtype(from).bytes();
-                // SAFETY: as of kernels, below.
+                // SAFETY: as for kernels, see `kernel`.
                 unsafe { device.copying(strided, bytes, part(from)?, part(action.output)?) }?
             }
             Doing::Interpret(node) => {
@@ -217,7 +218,7 @@ impl<D: Runs> Compiled<D> {
         call.ok_or_else(|| CompileError::NoKernel { step: action.name.clone(), device: device.name() })
     }
 
-    /// A kernel on its memory.
+    /// Binds a kernel to memory.
     fn kernel(&self, device: &D, memory: &D::Memory, number: usize, kernel: usize) -> Result<D::Call, CompileError> {
         let (action, kernel) = (&self.plan.actions[number], &self.kernels[kernel]);
         let held =
@@ -249,16 +250,16 @@ impl<D: Runs> Compiled<D> {
 
         let first = self.scratch[number];
         let bytes = kernel.scratch_bytes(device)?;
-        // SAFETY: the plan gives this range to this action's scratch alone while it runs.
+        // SAFETY: the plan reserves this range for the action's scratch while it runs.
         let mut scratch = kernel.scratch_in(device, unsafe { device.part(memory, first..first + bytes) }?)?;
         let run = kernel.bind(device, &held.packed, &mut scratch, &operands, &mut outputs)?;
-        // SAFETY: kernel, packed constants and memory live in the workspace that the call does; the
-        // calls of a workspace run one after the other, and the plan lets no two tensors that live
-        // at the same time overlap.
+        // SAFETY: kernel, packed constants and memory live in the workspace, as the call does.
+        // Calls of a workspace run one after the other, and the plan lets no two tensors overlap
+        // that are live at the same time.
         Ok(unsafe { run.into_call() })
     }
 
-    /// The memory of a span, to the end of its slot.
+    /// Returns the memory from a span's start to the end of its slot.
     fn part(&self, device: &D, memory: &D::Memory, span: Span) -> Result<D::Memory, CompileError> {
         let end = self.plan.slots[span.slot].bytes().ok_or(CompileError::TooLarge)?;
         let bytes = self.plan.offset(span)..end;
@@ -266,21 +267,21 @@ impl<D: Runs> Compiled<D> {
             Some(constant) => (constant, 0),
             None => (memory, self.places[span.slot]),
         };
-        // SAFETY: constants are only read; what tensors of a run are used for, and when, the plan
-        // says.
+        // SAFETY: constants are only read. The plan decides when the tensors of a run are read and
+        // written.
         let part = unsafe { device.part(memory, first + bytes.start..first + bytes.end) };
         Ok(part?)
     }
 }
 
 impl<D: Runs> Workspace<D> {
-    /// The network that it runs.
+    /// Returns the network of the workspace.
     pub fn network(&self) -> &Arc<Compiled<D>> {
         &self.network
     }
 
-    /// Runs the network: inputs and outputs are row-major, in the order of the graph. Integers and
-    /// truth values are numbers in them.
+    /// Runs the network. Inputs and outputs are row-major, in the order of the graph; integers and
+    /// booleans are passed as f32 numbers. Fails if a count or a size does not fit.
     pub fn run(&mut self, inputs: &[&[f32]], outputs: &mut [&mut [f32]]) -> Result<(), RunError> {
         let network = Arc::clone(&self.network);
         let (graph, plan) = (&network.graph, &network.plan);
@@ -300,7 +301,7 @@ impl<D: Runs> Workspace<D> {
         Ok(())
     }
 
-    /// The same on tensors, which are made for the outputs.
+    /// Runs the network on tensors, and allocates the outputs.
     pub fn run_tensors(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
         let network = Arc::clone(&self.network);
         let numbers: Vec<Vec<f32>> = inputs.iter().map(Tensor::to_numbers).collect();
@@ -316,15 +317,15 @@ impl<D: Runs> Workspace<D> {
         nodes.zip(&results).map(tensor).collect()
     }
 
-    /// Memory for what [`Workspace::run`] gives.
+    /// Allocates buffers for the outputs of [`Workspace::run`].
     pub(crate) fn outputs(&self) -> Vec<Vec<f32>> {
         let graph = &self.network.graph;
         let nodes = graph.outputs().iter().map(|output| graph.node(output.node));
         nodes.map(|node| vec![0.0; node.shape.iter().product()]).collect()
     }
 
-    /// Seconds of every step, within the network and right behind itself in turns, in as many runs
-    /// on what the last run left. The first two count as warm-up.
+    /// Measures every step, alternately within the network and repeated, in `runs` runs on the data
+    /// of the last run. Two further runs serve as warm-up.
     pub fn profile(&mut self, runs: usize) -> Result<Vec<StepTime>, RunError> {
         let mut secs = vec![[Vec::with_capacity(runs), Vec::with_capacity(runs)]; self.calls.len()];
         for run in 0..runs + 2 {
@@ -347,8 +348,8 @@ impl<D: Runs> Workspace<D> {
         Ok(self.network.plan.actions.iter().zip(secs).map(step).collect())
     }
 
-    /// Seconds of every step in a run on what the last run left; of its second run in a row, if it
-    /// is repeated.
+    /// Measures every step in one run on the data of the last run. If `is_repeated`, each step runs
+    /// twice in a row and the second time is measured.
     pub(crate) fn step_secs(&mut self, is_repeated: bool) -> Result<Vec<f64>, RunError> {
         let time = |number: usize| {
             if is_repeated {
@@ -361,15 +362,15 @@ impl<D: Runs> Workspace<D> {
         secs
     }
 
-    /// Seconds of each of some runs in a row on what the last one left, by the device's clock:
-    /// without the transfer of inputs and outputs.
+    /// Returns the mean seconds of `runs` successive runs on the data of the last run, by the
+    /// device's clock, without transfer of inputs and outputs.
     pub fn run_secs(&mut self, runs: usize) -> Result<f64, RunError> {
         let secs = self.device.time(&mut || (0..runs).try_for_each(|_| self.start_all()))?;
         self.check_failure()?;
         Ok(secs / runs as f64)
     }
 
-    /// Starts all actions on what is in the memory.
+    /// Starts all actions on the data in memory.
     fn start_all(&self) -> Result<(), DeviceError> {
         match &self.recording {
             Some(recording) => self.device.replay(recording),
@@ -377,7 +378,7 @@ impl<D: Runs> Workspace<D> {
         }
     }
 
-    /// Does all actions on inputs of the right sizes, which are read in place or copied.
+    /// Runs all actions on inputs of the right sizes, which are read in place or copied.
     fn start_on(&mut self, plan: &Plan, inputs: &[&[f32]]) -> Result<(), RunError> {
         for (number, (&input, &span)) in inputs.iter().zip(&plan.inputs).enumerate() {
             if self.reads.is_copied(number) {
@@ -387,14 +388,14 @@ impl<D: Runs> Workspace<D> {
 
         match &self.recording {
             Some(recording) => self.device.replay(recording)?,
-            // SAFETY: they have the sizes of the inputs, and are borrowed until this function
-            // returns; the device that reads them runs what it starts at once.
+            // SAFETY: the inputs have the right sizes and are borrowed until this function returns;
+            // a device that reads them in place runs its calls synchronously.
             None => unsafe { self.device.run(&mut self.calls, &mut self.reads, inputs) }?,
         }
         self.check_failure()
     }
 
-    /// Does some actions, one after the other, on what the last run left.
+    /// Runs a range of actions on the data of the last run.
     fn start(&self, actions: Range<usize>) -> Result<(), RunError> {
         self.device.start_all(&self.calls[actions])?;
         self.check_failure()
@@ -407,7 +408,7 @@ impl<D: Runs> Workspace<D> {
         }
     }
 
-    /// Writes the numbers of a tensor before a run.
+    /// Writes a tensor before a run.
     fn write(&mut self, span: Span, numbers: &[f32]) -> Result<(), DeviceError> {
         let Compiled { plan, places, .. } = &*self.network;
         let (dtype, first) = (plan.dtype(span), places[span.slot] + plan.offset(span));
@@ -419,7 +420,7 @@ impl<D: Runs> Workspace<D> {
         self.device.write(&mut self.memory, first, &elements)
     }
 
-    /// Reads the numbers of a tensor after a run, as many as there is room for.
+    /// Reads the first `numbers.len()` elements of a tensor after a run.
     fn read(&self, span: Span, numbers: &mut [f32]) -> Result<(), DeviceError> {
         let Compiled { plan, places, constants, .. } = &*self.network;
         let (memory, place) = match constants.slots[span.slot].as_deref() {
@@ -436,7 +437,7 @@ impl<D: Runs> Workspace<D> {
         Ok(())
     }
 
-    /// Returns the first numbers of a tensor after a run.
+    /// Returns the first `len` elements of a tensor after a run.
     fn result(&self, span: Span, len: usize) -> Result<Vec<f32>, DeviceError> {
         let mut numbers = vec![0.0; len];
         self.read(span, &mut numbers)?;
@@ -444,7 +445,7 @@ impl<D: Runs> Workspace<D> {
     }
 }
 
-/// Returns what computes a node by the interpreter.
+/// Returns a function that computes a node by the interpreter.
 pub(crate) fn interpreting(
     network: &Arc<Compiled>,
     node: NodeId,

@@ -1,13 +1,13 @@
-//! Layers that have weights. A weight is called after its layer: `conv1.weight`, `conv1.bias`.
+//! Layers with weights. A weight's name starts with its layer's: `conv1.weight`, `conv1.bias`.
 
 use super::{Fill, Value};
 use crate::op::Op;
 use crate::operators::{self, Attention, ConvTranspose, LayerNorm, MatMul, Sliding};
 
-/// Standard deviation of biases and shifts that were not trained.
+/// Standard deviation of untrained biases and shifts.
 const BIAS: f32 = 0.05;
 
-/// A convolution's window and channels.
+/// Window and channels of a convolution layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv {
     channels: usize,
@@ -18,30 +18,31 @@ pub struct Conv {
 }
 
 impl Conv {
-    /// To this number of channels, with the same window along all spatial axes.
+    /// Creates a convolution to this number of channels, with the same window along all spatial
+    /// axes.
     pub fn new(channels: usize, window: Sliding) -> Self {
         Self { channels, window, groups: 1, has_bias: false, gain: 2.0 }
     }
 
-    /// The same in groups of channels.
+    /// Sets the number of channel groups.
     pub fn groups(self, groups: usize) -> Self {
         Self { groups, ..self }
     }
 
-    /// The same with a bias for each channel.
+    /// Adds a bias for each channel.
     pub fn bias(self) -> Self {
         Self { has_bias: true, ..self }
     }
 
-    /// The same for weights with another gain ([`Fill::of_sums`]) than the 2 that a ReLU takes
-    /// back.
+    /// Sets the gain of random weights ([`Fill::of_sums`]). The default 2 suits a ReLU after the
+    /// layer.
     pub fn gain(self, gain: f32) -> Self {
         Self { gain, ..self }
     }
 }
 
 impl<'b> Value<'b> {
-    /// Convolution of `[n, c, ..]` with weights `[o, c/groups, ..kernel]`.
+    /// Adds a convolution of `[n, c, ..]` with weights `[o, c/groups, ..kernel]`.
     pub fn conv(self, name: &str, conv: Conv) -> Value<'b> {
         let (shape, Conv { window, groups, .. }) = (self.shape(), conv);
         let spatial = shape.len().saturating_sub(2);
@@ -53,21 +54,22 @@ impl<'b> Value<'b> {
         self.weighted(name, op, &weights, products, conv)
     }
 
-    /// Transposed convolution of `[n, c, ..]` with weights `[c, o/groups, ..kernel]`.
+    /// Adds a transposed convolution of `[n, c, ..]` with weights `[c, o/groups, ..kernel]`.
     pub fn conv_transpose(self, name: &str, conv: Conv) -> Value<'b> {
         let (shape, Conv { window, groups, .. }) = (self.shape(), conv);
         let spatial = shape.len().saturating_sub(2);
         let (channels, groups_of) = (self.channels(), groups.max(1));
         let weights = [&[channels, conv.channels / groups_of], &vec![window.kernel; spatial][..]].concat();
-        // What lies between neighbouring elements of the image is no product.
+        // An output sums only the taps that meet an element of the image, not those in the gaps of
+        // the stride.
         let taps = window.kernel.div_ceil(window.stride.max(1)).pow(spatial as u32);
 
         let op = ConvTranspose { window: vec![window; spatial], output_pad: vec![0; spatial], groups };
         self.weighted(name, op, &weights, channels / groups_of * taps, conv)
     }
 
-    /// Batch normalisation of `[n, c, ..]` for inference, by a product and a sum:
-    /// `x * scale + shift`, `[c, 1, ..]` each.
+    /// Adds a batch normalisation of `[n, c, ..]` for inference, `x * scale + shift` with shapes
+    /// `[c, 1, ..]`.
     pub fn batch_norm(self, name: &str) -> Value<'b> {
         let spatial = self.shape().len().saturating_sub(2);
         let shape = [&[self.channels()], &vec![1; spatial][..]].concat();
@@ -76,8 +78,8 @@ impl<'b> Value<'b> {
         self * scale + shift
     }
 
-    /// Product of the last axis with weights `[features of the input, features]`, plus a bias for
-    /// each.
+    /// Adds a product of the last axis with weights `[features of the input, features]`, plus a
+    /// bias.
     pub fn linear(self, name: &str, features: usize) -> Value<'b> {
         let inner = self.shape().last().copied().unwrap_or(1);
         let weight = self.builder.weight(&format!("{name}.weight"), &[inner, features], Fill::of_sums(inner, 1.0));
@@ -85,7 +87,8 @@ impl<'b> Value<'b> {
         self.named(name, MatMul, &[weight]) + bias
     }
 
-    /// Layer normalisation of the last axis, with a scale and a bias for each of its elements.
+    /// Adds a layer normalisation over the last axis, with a scale and a bias for each of its
+    /// elements.
     pub fn layer_norm(self, name: &str, eps: f32) -> Value<'b> {
         let shape = self.shape();
         let axis = shape.len().saturating_sub(1);
@@ -95,12 +98,12 @@ impl<'b> Value<'b> {
         self.named(name, LayerNorm { axis, eps }, &[scale, bias])
     }
 
-    /// Self-attention of `[b, n, features]` with several heads: projections to queries, keys and
-    /// values, attention of each head ([`Attention`]), and a projection of all heads together. The
-    /// mask, if any, is broadcast to `[b, heads, n, n]`.
+    /// Adds multi-head self-attention on `[b, n, features]`: projections to queries, keys and
+    /// values, attention of each head ([`Attention`]), and a projection of the heads together. The
+    /// optional mask broadcasts to `[b, heads, n, n]`.
     ///
-    /// Attention is one node, for it is easier to take it apart where there is no kernel of it than
-    /// to find it again among products.
+    /// Attention is a single node: splitting it where no kernel exists is easier than recognising
+    /// it again among matrix products.
     pub fn self_attention(self, name: &str, heads: usize, mask: Option<Value<'_>>) -> Value<'b> {
         let [b, n, features] = self.shape()[..] else { return self.op(Attention { scale: 1.0 }, &[]) };
         let of_head = features / heads.max(1);
@@ -116,7 +119,7 @@ impl<'b> Value<'b> {
         mixed.transpose(&[0, 2, 1, 3]).reshape(&[b, n, features]).linear(&format!("{name}.output"), features)
     }
 
-    /// The second extent.
+    /// Returns the second extent.
     fn channels(self) -> usize {
         self.shape().get(1).copied().unwrap_or(1)
     }

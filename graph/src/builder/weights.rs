@@ -1,4 +1,4 @@
-//! Where a network's weights are from.
+//! Sources of a network's weights.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -12,51 +12,51 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::error::OpError;
 use crate::tensor::{Tensor, elements};
 
-/// Elements that are drawn from one stream of random numbers; large tensors are filled by several
-/// threads.
+/// Number of elements from one stream of random numbers. Streams let several threads fill large
+/// tensors.
 const CHUNK: usize = 1 << 16;
 
-/// What is usual of the elements of a weight that was not trained.
+/// Distribution of an untrained weight's elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fill {
-    /// Their mean.
+    /// Mean of the elements.
     pub mean: f32,
-    /// Their standard deviation.
+    /// Standard deviation of the elements.
     pub deviation: f32,
 }
 
 impl Fill {
-    /// About zero.
+    /// Creates a distribution with mean zero.
     pub fn deviation(deviation: f32) -> Self {
         Self { mean: 0.0, deviation }
     }
 
-    /// Of sums of this many products, so that the mean of their squares is `gain` times that of the
-    /// inputs' squares. A gain of 2 is K. He et al., "Delving Deep into Rectifiers" (2015),
-    /// equation 10: a ReLU behind it halves it.
+    /// Creates the distribution for sums of this many products, such that the mean square of the
+    /// outputs is `gain` times that of the inputs. A gain of 2 is that of K. He et al., "Delving
+    /// Deep into Rectifiers" (2015), equation 10, for layers followed by a ReLU, which halves it.
     pub fn of_sums(products: usize, gain: f32) -> Self {
         Self::deviation((gain / products.max(1) as f32).sqrt())
     }
 }
 
-/// Gives a [`Builder`](super::Builder) the tensors of its weights.
+/// Source of the weights of a [`Builder`](super::Builder).
 pub trait Weights {
-    /// The tensor of a name, of this shape, and of [`DType::F32`](crate::DType::F32).
+    /// Returns the tensor of a name, with this shape and type [`DType::F32`](crate::DType::F32).
     fn tensor(&mut self, name: &str, shape: &[usize], fill: Fill) -> Result<Arc<Tensor>, OpError>;
 }
 
-/// Weights that were trained, by their names.
+/// Trained weights by name.
 impl Weights for HashMap<String, Arc<Tensor>> {
     fn tensor(&mut self, name: &str, _: &[usize], _: Fill) -> Result<Arc<Tensor>, OpError> {
         self.get(name).cloned().ok_or_else(|| OpError::Unfit("no weight has the name".into()))
     }
 }
 
-/// Random weights, the same for a seed and a name whatever the other weights and the number of
-/// threads are: evenly distributed, ChaCha8.
+/// Uniformly distributed random weights from ChaCha8. A weight depends on the seed and its name
+/// only, not on other weights or the number of threads.
 #[derive(Clone, Copy, Debug)]
 pub struct Seeded {
-    /// What all of them depend on.
+    /// Seed of all weights.
     pub seed: u64,
 }
 
@@ -82,11 +82,11 @@ impl Weights for Seeded {
     }
 }
 
-/// Fills a chunk from a stream of the random numbers of a key.
+/// Fills a chunk from one of a key's random streams.
 fn draw(chunk: &mut [f32], fill: Fill, key: u64, stream: u64) {
     let mut random = ChaCha8Rng::seed_from_u64(key);
     random.set_stream(stream);
-    // Between `mean - w` and `mean + w` the deviation is `w / sqrt(3)`.
+    // The uniform distribution on `mean ± w` has standard deviation `w / sqrt(3)`.
     let width = fill.deviation * 3f32.sqrt();
     let scale = 2.0 * width / (1u32 << 24) as f32;
     for value in chunk {

@@ -1,9 +1,9 @@
-//! Attributes of nodes that are written.
+//! Attributes of exported ONNX nodes.
 
 use autotune_ir::DType;
 use rten_onnx::onnx::{AttributeProto, AttributeType, DataType};
 
-/// An attribute of a node that is written.
+/// An attribute of an exported node.
 #[derive(Clone)]
 pub struct Attribute(pub(super) AttributeProto);
 
@@ -11,33 +11,33 @@ fn attribute(name: &str, r#type: AttributeType) -> AttributeProto {
     AttributeProto { name: Some(name.into()), r#type: Some(r#type), ..AttributeProto::default() }
 }
 
-/// An attribute of one integer.
+/// Creates an integer attribute.
 pub fn int(name: &str, value: usize) -> Attribute {
     Attribute(AttributeProto { i: Some(value as i64), ..attribute(name, AttributeType::INT) })
 }
 
-/// An attribute of several integers.
+/// Creates an attribute that is a list of integers.
 pub fn ints(name: &str, values: impl IntoIterator<Item = usize>) -> Attribute {
     let ints = values.into_iter().map(|value| value as i64).collect();
     Attribute(AttributeProto { ints, ..attribute(name, AttributeType::INTS) })
 }
 
-/// An attribute of one number.
+/// Creates a float attribute.
 pub fn float(name: &str, value: f32) -> Attribute {
     Attribute(AttributeProto { f: Some(value), ..attribute(name, AttributeType::FLOAT) })
 }
 
-/// An attribute of a word.
+/// Creates a string attribute.
 pub fn word(name: &str, value: &str) -> Attribute {
     Attribute(AttributeProto { s: Some(value.into()), ..attribute(name, AttributeType::STRING) })
 }
 
-/// An attribute of an element type.
+/// Creates an attribute that names an element type.
 pub(crate) fn typed(name: &str, data_type: DataType) -> Attribute {
     int(name, data_type.0 as usize)
 }
 
-/// The type in which elements are written.
+/// Returns the ONNX type in which elements are written.
 pub(crate) fn data_type(dtype: DType) -> DataType {
     match dtype {
         DType::F32 | DType::Tf32 => DataType::FLOAT,

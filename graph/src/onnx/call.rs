@@ -1,4 +1,4 @@
-//! A node of a file while it becomes nodes of a graph.
+//! Interface between an ONNX node and the import of its operator.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,24 +17,25 @@ use crate::text::{listed, printable};
 
 pub use super::draft::Value;
 
-/// What is made of a node, or why it cannot be.
+/// Result of importing a part of a node.
 pub type Result<T> = std::result::Result<T, NodeError>;
 
-/// A node of a file, what it is given, and the graph that it goes into.
+/// An ONNX node during import, with its operands and the graph that it is added to.
 pub struct Call<'a> {
     pub(crate) draft: &'a mut Draft,
     file: &'a ModelFile<'a>,
-    /// Version of the operators.
+    /// Opset version of the model.
     pub version: i64,
-    /// What new nodes are called.
+    /// Name for the nodes that the import adds.
     pub name: &'a str,
     node: &'a NodeProto,
     operands: Vec<Option<Value>>,
-    /// Attributes that nothing has asked for: they would be ignored.
+    /// Attributes that the import has not read. Any left at the end is an error, as it would be
+    /// ignored.
     unread: RefCell<Vec<&'a str>>,
 }
 
-// What the node is given.
+// Inputs and attributes of the node.
 impl<'a> Call<'a> {
     pub(super) fn new(
         draft: &'a mut Draft,
@@ -52,7 +53,7 @@ impl<'a> Call<'a> {
         Ok(Self { draft, file, version, name, node, operands, unread: RefCell::new(names) })
     }
 
-    /// Attributes that were not asked for are an error: what they say would be ignored.
+    /// Fails if an attribute was not read, since its meaning would be ignored.
     pub(super) fn check_all_read(&self) -> Result<()> {
         match self.unread.borrow().first() {
             Some(name) => Err(attribute(name, "it is not supported")),
@@ -60,49 +61,49 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether it is a node of some operator.
+    /// True if the node is of this operator.
     pub fn is(&self, operator: &str) -> bool {
         self.node.op_type.as_deref() == Some(operator)
     }
 
-    /// Whether an input is left out or has no elements.
+    /// True if an input is absent or has no elements.
     pub fn is_empty(&self, input: usize) -> bool {
         self.optional(input).is_none_or(|value| self.draft.shape(value).contains(&0))
     }
 
-    /// How many inputs are named, those left out between others included.
+    /// Returns the number of inputs, including absent ones between others.
     pub fn count(&self) -> usize {
         self.operands.len()
     }
 
-    /// An input, unless it is left out.
+    /// Returns an input, unless it is absent.
     pub fn optional(&self, input: usize) -> Option<Value> {
         self.operands.get(input).copied().flatten()
     }
 
-    /// An input that is there.
+    /// Returns an input; fails if it is absent.
     pub fn operand(&self, input: usize) -> Result<Value> {
         self.optional(input).ok_or_else(|| NodeError::Input { input, reason: "it is missing".into() })
     }
 
-    /// All inputs; none may be left out.
+    /// Returns all inputs; fails if any is absent.
     pub fn operands(&self) -> Result<Vec<Value>> {
         (0..self.count()).map(|input| self.operand(input)).collect()
     }
 
-    /// Has others stand for the inputs, for an operator on what was made of them, and returns those
-    /// before.
+    /// Replaces the node's inputs, so that another operator's import can read its results. Returns
+    /// the previous inputs.
     pub(crate) fn given(&mut self, operands: Vec<Option<Value>>) -> Vec<Option<Value>> {
         std::mem::replace(&mut self.operands, operands)
     }
 
-    /// The only input.
+    /// Returns the only input; fails if there are several.
     pub fn only(&self) -> Result<Value> {
         self.check_most(1)?;
         self.operand(0)
     }
 
-    /// Fails if there are more inputs.
+    /// Fails if there are more than `most` inputs.
     pub fn check_most(&self, most: usize) -> Result<()> {
         match self.count() > most {
             true => unfit(format!("{} inputs, where {most} at most are supported", self.count())),
@@ -110,28 +111,28 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The tensor of an input that has to be known before the network runs.
+    /// Returns the tensor of an input; fails if it is not known at import.
     pub fn known(&self, input: usize) -> Result<Option<Arc<Tensor>>> {
         let Some(value) = self.optional(input) else { return Ok(None) };
         let unknown = || NodeError::Input { input, reason: "it is not known before the network runs".into() };
         Ok(Some(Arc::clone(self.draft.constant_of(value).ok_or_else(unknown)?.tensor()?)))
     }
 
-    /// The integers of an input that has to be known.
+    /// Returns the integers of an input; fails if it is not known at import.
     pub fn known_integers(&self, input: usize) -> Result<Option<Vec<i64>>> {
         let Some(tensor) = self.known(input)? else { return Ok(None) };
         let wrong = || NodeError::Input { input, reason: "it is not of integers".into() };
         Ok(Some(tensor.as_i64().ok_or_else(wrong)?.iter().copied().collect()))
     }
 
-    /// The floating-point numbers of an input that has to be known.
+    /// Returns the floating-point numbers of an input; fails if it is not known at import.
     pub fn known_floats(&self, input: usize) -> Result<Option<Vec<f32>>> {
         let Some(tensor) = self.known(input)? else { return Ok(None) };
         let wrong = || NodeError::Input { input, reason: "it is not of floating-point numbers".into() };
         Ok(Some(tensor.as_f32().ok_or_else(wrong)?.iter().copied().collect()))
     }
 
-    /// The one number of an input that has to be known, of whatever type.
+    /// Returns the single number of an input of any type; fails if it is not known at import.
     pub fn known_number(&self, input: usize) -> Result<Option<f32>> {
         match self.known(input)? {
             Some(tensor) => match number(&tensor) {
@@ -153,72 +154,73 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// An attribute of one integer.
+    /// Returns an integer attribute.
     pub fn int(&self, name: &'static str) -> Result<Option<i64>> {
         Ok(self.attribute(name, AttributeType::INT)?.map(|attribute| attribute.i.unwrap_or_default()))
     }
 
-    /// The same, or what it is without the attribute.
+    /// Returns an integer attribute, or `default` if it is absent.
     pub fn int_or(&self, name: &'static str, default: i64) -> Result<i64> {
         Ok(self.int(name)?.unwrap_or(default))
     }
 
-    /// An attribute that is true or false.
+    /// Returns a boolean attribute, or `default` if it is absent.
     pub fn flag(&self, name: &'static str, default: bool) -> Result<bool> {
         Ok(self.int_or(name, default.into())? != 0)
     }
 
-    /// An attribute of one number.
+    /// Returns a float attribute.
     pub fn float(&self, name: &'static str) -> Result<Option<f32>> {
         Ok(self.attribute(name, AttributeType::FLOAT)?.map(|attribute| attribute.f.unwrap_or_default()))
     }
 
-    /// The same, or what it is without the attribute.
+    /// Returns a float attribute, or `default` if it is absent.
     pub fn float_or(&self, name: &'static str, default: f32) -> Result<f32> {
         Ok(self.float(name)?.unwrap_or(default))
     }
 
-    /// An attribute of several integers.
+    /// Returns an attribute that is a list of integers.
     pub fn ints(&self, name: &'static str) -> Result<Option<&'a [i64]>> {
         Ok(self.attribute(name, AttributeType::INTS)?.map(|attribute| &*attribute.ints))
     }
 
-    /// An attribute of several numbers.
+    /// Returns an attribute that is a list of floats.
     pub fn floats(&self, name: &'static str) -> Result<Option<&'a [f32]>> {
         Ok(self.attribute(name, AttributeType::FLOATS)?.map(|attribute| &*attribute.floats))
     }
 
-    /// Extents, distances or the like, which are not negative.
+    /// Returns an attribute that is a list of nonnegative integers, such as extents or strides.
     pub fn extents(&self, name: &'static str) -> Result<Option<Vec<usize>>> {
         let Some(ints) = self.ints(name)? else { return Ok(None) };
         let extents: Option<Vec<usize>> = ints.iter().map(|&extent| usize::try_from(extent).ok()).collect();
         extents.map(Some).ok_or_else(|| attribute(name, "a number is negative"))
     }
 
-    /// An attribute of several words.
+    /// Returns an attribute that is a list of strings.
     pub fn words(&self, name: &'static str) -> Result<Option<Vec<&'a str>>> {
         let found = self.attribute(name, AttributeType::STRINGS)?;
         Ok(found.map(|attribute| attribute.strings.iter().map(|word| &**word).collect()))
     }
 
-    /// An attribute of a word, or what it is without.
+    /// Returns a string attribute, or `default` if it is absent.
     pub fn word_or(&self, name: &'static str, default: &'static str) -> Result<&'a str> {
         Ok(self.attribute(name, AttributeType::STRING)?.map_or(default, |found| found.s.as_deref().unwrap_or_default()))
     }
 
-    /// An attribute of a tensor.
+    /// Returns a tensor attribute.
     pub fn tensor(&self, name: &'static str) -> Result<Option<Constant>> {
         let found = self.attribute(name, AttributeType::TENSOR)?.and_then(|attribute| attribute.t.as_ref());
         let read = |proto| tensor::read(proto, self.file).map_err(|reason| attribute(name, reason));
         found.map(read).transpose()
     }
 
-    /// Attributes that do not matter, whatever they say.
+    /// Marks attributes as read that have no effect on the result.
     pub fn ignore(&self, names: &[&str]) {
         self.unread.borrow_mut().retain(|unread| !names.contains(unread));
     }
 
-    /// A number that was an attribute before some version of the operators and an input since.
+    /// Returns integers that were an attribute before opset `since` and have been an input from
+    /// then on.
     pub fn integers(&self, name: &'static str, input: usize, since: i64) -> Result<Option<Vec<i64>>> {
         match self.version < since {
             true => Ok(self.ints(name)?.map(<[i64]>::to_vec)),
@@ -227,44 +229,44 @@ impl<'a> Call<'a> {
     }
 }
 
-// What the node becomes.
+// Nodes that the import adds.
 impl Call<'_> {
-    /// The shape of a value.
+    /// Returns the shape of a value.
     pub fn shape(&self, value: Value) -> Vec<usize> {
         self.draft.shape(value).to_vec()
     }
 
-    /// How many axes a value has.
+    /// Returns the number of axes of a value.
     pub fn rank(&self, value: Value) -> usize {
         self.draft.shape(value).len()
     }
 
-    /// The constant, if a value is the same in all runs.
+    /// Returns the constant, if a value is the same in all runs.
     pub fn constant_of(&self, value: Value) -> Option<&Constant> {
         self.draft.constant_of(value)
     }
 
-    /// The number of a constant of one element.
+    /// Returns the number of a constant with one element.
     pub fn number_of(&self, value: Value) -> Option<f32> {
         self.draft.number(value)
     }
 
-    /// The type of the elements of a value.
+    /// Returns the element type of a value.
     pub fn dtype(&self, value: Value) -> DType {
         self.draft.dtype(value)
     }
 
-    /// What an operator makes of values: a constant, if they all are.
+    /// Adds an operator's result: a constant if all operands are constants, else a new node.
     pub fn add(&mut self, op: impl Into<Op>, operands: &[Value]) -> Result<Value> {
         Ok(self.draft.add(self.name, op.into(), operands)?)
     }
 
-    /// A value that is the same in all runs.
+    /// Adds a constant.
     pub fn constant(&mut self, constant: impl Into<Constant>) -> Value {
         self.draft.constant(self.name, constant)
     }
 
-    /// A number without axes, of the type of a value.
+    /// Adds a constant number without axes, of the type of `like`.
     pub fn number(&mut self, number: f32, like: Value) -> Result<Value> {
         let tensor = match self.dtype(like) {
             DType::I64 => Tensor::i64(&[], vec![number as i64])?,
@@ -274,19 +276,19 @@ impl Call<'_> {
     }
 }
 
-/// What is wrong with an attribute.
+/// Returns an error about an attribute.
 pub fn attribute(name: &str, reason: impl Into<String>) -> NodeError {
     NodeError::Attribute { attribute: printable(name), reason: reason.into() }
 }
 
-/// An axis of a tensor; negative ones count from the end.
+/// Returns an axis of a tensor; a negative number counts from the end.
 pub fn axis(axis: i64, rank: usize) -> Result<usize> {
     let counted = if axis < 0 { axis.checked_add_unsigned(rank as u64) } else { Some(axis) };
     let found = counted.and_then(|axis| usize::try_from(axis).ok()).filter(|&axis| axis < rank);
     found.ok_or_else(|| NodeError::Unfit(format!("axis {axis} of a tensor of {rank} axes")))
 }
 
-/// Axes of a tensor in order, none twice.
+/// Returns axes of a tensor in ascending order; fails if one occurs twice.
 pub fn axes(numbers: &[i64], rank: usize) -> Result<Vec<usize>> {
     let axes: Result<Vec<usize>> = numbers.iter().map(|&number| axis(number, rank)).collect();
     let mut axes = axes?;

@@ -1,4 +1,4 @@
-//! A graph while it is made of a file.
+//! Graph under construction during an import.
 
 use autotune_ir::DType;
 
@@ -12,24 +12,24 @@ use crate::op::Op;
 use crate::operators::Cast;
 use crate::tensor::{Stored, elements};
 
-/// A tensor of a graph that is being made.
+/// A tensor of the graph under construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Value(u32);
 
-/// What is known of a value.
+/// State of a value.
 enum Known {
-    /// What a node computes.
+    /// Result of a node.
     Node(NodeId),
-    /// The same in all runs; a node once another has it for an operand.
+    /// Constant; it gets a node once another node reads it.
     Constant { name: String, constant: Constant, node: Option<NodeId> },
 }
 
-/// A graph under construction. What only constants go into is evaluated at once, so that shapes are
-/// numbers when operators ask for them, and what computed them leaves no nodes.
+/// A graph under construction. Operations on constants are evaluated immediately, so that shapes
+/// are known when operators need them, and their nodes are not kept.
 pub(crate) struct Draft {
     graph: Graph,
     values: Vec<Known>,
-    /// Steps that may still be evaluated, and elements that may still be made.
+    /// Remaining budget of evaluation steps and constant elements.
     left: usize,
 }
 
@@ -56,7 +56,7 @@ impl Draft {
         self.value(Known::Constant { name: name.into(), constant: constant.into(), node: None })
     }
 
-    /// What an operation makes of a constant, whether or not it is large.
+    /// Adds the result of an operation on a constant, whatever its number of steps.
     pub(crate) fn computed(&mut self, name: &str, op: impl Into<Op>, constant: &Constant) -> Result<Value, OpError> {
         let op = op.into();
         let (shape, _) = op.infer(&[(constant.shape(), constant.dtype())])?;
@@ -64,7 +64,7 @@ impl Draft {
         Ok(self.constant(name, Constant::computed(&op, &[constant])?))
     }
 
-    /// What an operation makes of some values.
+    /// Adds the result of an operation on values.
     pub(crate) fn add(&mut self, name: &str, op: Op, operands: &[Value]) -> Result<Value, OpError> {
         let known: Vec<(&[usize], DType)> =
             operands.iter().map(|&value| (self.shape(value), self.dtype(value))).collect();
@@ -89,8 +89,9 @@ impl Draft {
         Ok(self.value(Known::Node(id)))
     }
 
-    /// A value as an operator reads it: integers of 8 bits as they are, if it has those, else as
-    /// of 64. `of_bytes` is the type of those that are of 64 here and of 8 in the file.
+    /// Converts a value to the integer width that an operator reads: 8 bits if the operator
+    /// supports it, else 64. `of_bytes` is the original type of a value that has 64 bits here and 8
+    /// in the file.
     pub(super) fn read_as(
         &mut self,
         name: &str,
@@ -119,7 +120,7 @@ impl Draft {
         }
     }
 
-    /// The constant, if the tensor is the same in all runs.
+    /// Returns the constant, if a value is the same in all runs.
     pub(crate) fn constant_of(&self, value: Value) -> Option<&Constant> {
         match &self.values[value.0 as usize] {
             Known::Node(_) => None,
@@ -127,7 +128,7 @@ impl Draft {
         }
     }
 
-    /// The number of a constant of one element.
+    /// Returns the number of a constant with one element.
     pub(crate) fn number(&self, value: Value) -> Option<f32> {
         let constant = self.constant_of(value)?;
         let is_one = constant.shape().iter().product::<usize>() == 1;

@@ -1,4 +1,4 @@
-//! What can be wrong with a file.
+//! Errors of import and export.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,126 +8,126 @@ use thiserror::Error;
 use super::limits::VERSIONS;
 use crate::error::OpError;
 
-/// Why a file does not become a graph, in one line.
+/// Reason that a file cannot be imported, in one line.
 #[derive(Debug, Error)]
 pub enum ImportError {
     /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The bytes are no model.
+    /// The bytes are not an ONNX model.
     #[error("no ONNX model: {0}")]
     Malformed(String),
-    /// The model is of a version of the operators that is not known.
+    /// The model's opset version is not supported.
     #[error("operators of version {found}, where {} to {} are known", VERSIONS.start(), VERSIONS.end())]
     Version {
-        /// The version.
+        /// Opset version of the model.
         found: i64,
     },
-    /// An input is of a type that cannot be had, or no tensor of known axes.
+    /// An input has an unsupported type, or is not a tensor of known rank.
     #[error("input '{input}': {reason}")]
     Input {
-        /// Its name.
+        /// Name of the input.
         input: String,
-        /// What is wrong.
+        /// Reason, for the user.
         reason: String,
     },
-    /// The shape that the caller gives for an input does not fit, or is missing.
+    /// The caller's shape for an input does not fit, or is missing.
     #[error("input '{input}': {reason}")]
     Shape {
-        /// Its name.
+        /// Name of the input.
         input: String,
-        /// What is wrong.
+        /// Reason, for the user.
         reason: String,
     },
-    /// A tensor of the file cannot be had.
+    /// A tensor of the file cannot be read.
     #[error("tensor '{tensor}': {reason}")]
     Tensor {
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
-        /// What is wrong.
+        /// Reason, for the user.
         reason: String,
     },
-    /// A node cannot be had.
+    /// A node cannot be imported.
     #[error("node '{node}' ({operator}): {source}")]
     Node {
-        /// Its name, or that of its first output.
+        /// Name of the node, or of its first output.
         node: String,
-        /// Its operator.
+        /// Operator of the node.
         operator: String,
-        /// What is wrong.
+        /// Cause of the failure.
         source: NodeError,
     },
-    /// An output is computed by nothing, or there are two of its name.
+    /// An output is not computed, or its name occurs twice.
     #[error("output '{output}': {reason}")]
     Output {
-        /// Its name.
+        /// Name of the output.
         output: String,
-        /// What is wrong.
+        /// Reason, for the user.
         reason: String,
     },
 }
 
-/// Why a graph does not become a file.
+/// Reason that a graph cannot be exported.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExportError {
-    /// The name of an output is empty or that of another tensor.
+    /// An output's name is empty or already in use.
     #[error("output '{output}': the name is empty or that of another tensor")]
     Name {
-        /// The name.
+        /// Name of the output.
         output: String,
     },
-    /// There is no operator for a node.
+    /// A node has no ONNX operator.
     #[error("node '{node}' ({op}): {reason}")]
     Node {
-        /// Its name.
+        /// Name of the node.
         node: String,
-        /// Its operation.
+        /// Operator of the node.
         op: &'static str,
-        /// What is wrong.
+        /// Reason, for the user.
         reason: String,
     },
-    /// The messages cannot be written one into the other.
+    /// The protobuf messages cannot be encoded.
     #[error("the file cannot be written: {0}")]
     Encode(String),
 }
 
-/// Why a node of a file does not become one of a graph.
+/// Reason that a node cannot be imported.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NodeError {
-    /// Nothing is known of the operator.
+    /// The operator is not supported.
     #[error("the operator is not supported")]
     Operator,
-    /// An attribute is missing, of another type or of a value that is not supported.
+    /// An attribute is missing, or has an unsupported type or value.
     #[error("attribute '{attribute}': {reason}")]
     Attribute {
-        /// Its name.
+        /// Name of the attribute.
         attribute: String,
-        /// What is wrong.
+        /// Reason, for the user.
         reason: String,
     },
-    /// An input of the node is missing, or not known before the network runs.
+    /// An input is missing or is not known at import.
     #[error("input {input}: {reason}")]
     Input {
-        /// Its number, from 0 on.
+        /// Position of the input, from 0.
         input: usize,
-        /// What is wrong.
+        /// Reason, for the user.
         reason: String,
     },
-    /// An output is none that the operator is supported with.
+    /// The operator is not supported with this output.
     #[error("output {output} is not supported")]
     Output {
-        /// Its number, from 0 on.
+        /// Position of the output, from 0.
         output: usize,
     },
-    /// The parts of the node do not fit each other, or are not supported together.
+    /// Parts of the node do not fit each other, or are not supported together.
     #[error("{0}")]
     Unfit(String),
-    /// What the node becomes makes no sense.
+    /// An operator that the node becomes is invalid.
     #[error(transparent)]
     Op(#[from] OpError),
 }

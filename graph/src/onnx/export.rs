@@ -1,4 +1,4 @@
-//! From a graph to the messages of a file.
+//! Export of a graph as ONNX messages.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,24 +12,24 @@ use super::error::ExportError;
 use super::writer::{Writer, Written, free};
 use crate::graph::{Graph, Input, Node, NodeId};
 
-/// Version of the operators that is written: the first whose group normalisation has numbers for
-/// each channel.
+/// Opset version of exported files: the first whose group normalisation has a scale for each
+/// channel.
 pub(super) const VERSION: i64 = 21;
 
-/// Version of the format that goes with it.
+/// Version of the file format that belongs to the opset.
 const IR_VERSION: i64 = 10;
 
-/// A model, with the name of its graph: a file without is not valid, but the message of the parser
-/// has none.
+/// A model with the name of its graph. A valid file needs the name, but the parser's message type
+/// lacks it.
 pub(super) struct Model<'a> {
     name: &'a str,
     graph: GraphProto,
-    /// Sets of operators other than that of ONNX, with their versions.
+    /// Versions of opsets other than ONNX's own, by domain.
     domains: BTreeMap<String, i64>,
 }
 
 impl Model<'_> {
-    /// The bytes of a file.
+    /// Encodes the model as the bytes of a file.
     pub(super) fn bytes(&self) -> Result<Vec<u8>, ProtobufError> {
         let mut bytes = Vec::with_capacity(self.encoded_len()? as usize);
         self.encode(ValueWriter::new(&mut bytes))?;
@@ -37,7 +37,7 @@ impl Model<'_> {
     }
 }
 
-/// A graph and its name.
+/// A graph with its name.
 struct Named<'a>(&'a str, &'a GraphProto);
 
 impl EncodeMessage for Model<'_> {
@@ -67,7 +67,7 @@ impl EncodeMessage for Named<'_> {
     }
 }
 
-/// The model of a graph.
+/// Converts a graph to a model.
 pub(super) fn model(graph: &Graph) -> Result<Model<'_>, ExportError> {
     let (names, taken) = names(graph)?;
     let mut file = Written { taken, ..Written::default() };
@@ -75,7 +75,7 @@ pub(super) fn model(graph: &Graph) -> Result<Model<'_>, ExportError> {
         write(&mut file, graph, id, &names)?;
     }
     for output in graph.outputs() {
-        // The node's own, unless that is called otherwise.
+        // The output's node has this name already, unless another output or input took it.
         let own = &names[output.node.0 as usize];
         if *own != output.name {
             file.node((None, "Identity"), vec![own.clone()], &output.name, Vec::new());
@@ -86,7 +86,7 @@ pub(super) fn model(graph: &Graph) -> Result<Model<'_>, ExportError> {
     Ok(Model { name: graph.name(), graph: file.graph, domains: file.domains })
 }
 
-/// Writes what computes a node's tensor.
+/// Writes the ONNX nodes that compute a node's tensor.
 fn write(file: &mut Written, graph: &Graph, id: NodeId, names: &[String]) -> Result<(), ExportError> {
     let (node, output) = (graph.node(id), &names[id.0 as usize]);
     if node.op.is::<Input>() {
@@ -107,7 +107,8 @@ fn write(file: &mut Written, graph: &Graph, id: NodeId, names: &[String]) -> Res
     }
 }
 
-/// The name of every node's tensor: that of an input, of an output, or a number; and all names.
+/// Returns the name of every node's tensor (of an input, an output, or a generated one) and the set
+/// of all names.
 fn names(graph: &Graph) -> Result<(Vec<String>, HashSet<String>), ExportError> {
     let mut names: Vec<Option<String>> = vec![None; graph.nodes().len()];
     let mut taken = HashSet::new();

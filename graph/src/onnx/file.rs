@@ -1,4 +1,4 @@
-//! The bytes of a model, and of the files beside it.
+//! Access to the bytes of a model and of its external tensor files.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,33 +15,33 @@ use super::error::ImportError;
 use super::wire;
 use crate::mapped::Mapped;
 
-/// Bytes of a file, at most: those of a message.
+/// Maximum size of a file in bytes, which is the limit of a protobuf message.
 const MOST_BYTES: u64 = 1 << 31;
 
-/// A model's bytes, and where tensors are that it has in other files.
+/// Bytes of a model and the folder of its external tensors.
 pub(super) struct ModelFile<'a> {
     bytes: Bytes<'a>,
     folder: Option<&'a Path>,
-    /// Files of tensors by their paths.
+    /// External files by their canonical paths.
     beside: RefCell<HashMap<PathBuf, Arc<Mapped>>>,
 }
 
 #[derive(Clone)]
 enum Bytes<'a> {
-    /// For a while.
+    /// Borrowed from the caller.
     Lent(&'a [u8]),
-    /// As long as somebody holds them.
+    /// Mapped for as long as a reference exists.
     Mapped(Arc<Mapped>),
 }
 
-/// A range of the bytes of a file.
+/// A range of a file's bytes.
 pub(super) struct Part<'a> {
     bytes: Bytes<'a>,
     range: Range<usize>,
 }
 
 impl<'a> ModelFile<'a> {
-    /// The file of a path.
+    /// Maps the file at a path.
     pub(super) fn open(path: &'a Path) -> Result<Self, ImportError> {
         let mapped = File::open(path).and_then(|file| match file.metadata()?.len() {
             0..=MOST_BYTES => Mapped::of(&file).map(Some),
@@ -53,7 +53,7 @@ impl<'a> ModelFile<'a> {
         Ok(Self { folder: Some(folder.unwrap_or(Path::new("."))), ..Self::new(Bytes::Mapped(mapped)) })
     }
 
-    /// Bytes, which have no folder.
+    /// Uses bytes in memory; there are no external files.
     pub(super) fn of_bytes(bytes: &'a [u8]) -> Self {
         Self::new(Bytes::Lent(bytes))
     }
@@ -62,14 +62,14 @@ impl<'a> ModelFile<'a> {
         Self { bytes, folder: None, beside: RefCell::default() }
     }
 
-    /// The model; of the [raw bytes](ModelFile::raw) of tensors it has only where they are.
+    /// Parses the model. Raw tensor data is represented by its position only ([`ModelFile::raw`]).
     pub(super) fn parse(&self) -> Result<ModelProto, ImportError> {
         wire::check(&self.bytes)?;
         let reader = InPlace(ValueReader::from_buf(&*self.bytes));
         ModelProto::decode(reader).map_err(|e| ImportError::Malformed(e.to_string()))
     }
 
-    /// Bytes of the model that a field of a message is in the place of.
+    /// Returns the bytes that a position, as in the parsed model, refers to.
     pub(super) fn raw(&self, place: &[u8]) -> Option<Part<'a>> {
         let (numbers, _) = place.as_chunks();
         let &[first, length] = numbers else { return None };
@@ -78,8 +78,8 @@ impl<'a> ModelFile<'a> {
         (range.end <= self.bytes.len()).then(|| Part { bytes: self.bytes.clone(), range })
     }
 
-    /// `size` bytes from `offset` on of a file that is in the folder, links followed; `None` if
-    /// there is no folder.
+    /// Returns `size` bytes at `offset` of a file inside the folder, after resolving symbolic
+    /// links; none without a folder.
     pub(super) fn part_of(&self, location: &str, offset: u64, size: u64) -> Option<io::Result<Part<'a>>> {
         Some(self.part_in(self.folder?, location, offset, size))
     }
@@ -111,7 +111,7 @@ impl<'a> ModelFile<'a> {
 }
 
 impl Part<'_> {
-    /// The file, if it stays in memory, and which of its bytes they are.
+    /// Returns the mapped file, which stays in memory, and the range in it.
     pub(super) fn mapped(&self) -> Option<(Arc<Mapped>, Range<usize>)> {
         match &self.bytes {
             Bytes::Mapped(mapped) => Some((Arc::clone(mapped), self.range.clone())),
@@ -139,8 +139,8 @@ impl Deref for Bytes<'_> {
     }
 }
 
-/// Values of messages. In the place of bytes it gives the number of the first and how many there
-/// are: weights are not copied. All fields of bytes that the parser reads are raw data of tensors.
+/// A reader that replaces each `bytes` field by its position and length, so that weights are not
+/// copied. The parser reads such fields only for raw tensor data.
 struct InPlace<'a>(ValueReader<Cursor<&'a [u8]>>);
 
 impl ReadValue for InPlace<'_> {

@@ -1,4 +1,4 @@
-//! From the messages of a file to a graph.
+//! Conversion of ONNX messages to a graph.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +17,7 @@ use crate::graph::Graph;
 use crate::operators;
 use crate::text::{printable, visible};
 
-/// The graph of a model.
+/// Imports the graph of a model.
 pub(super) fn graph(file: &ModelFile, options: &ImportOptions) -> Result<Graph, ImportError> {
     let model = file.parse()?;
     let version = version(&model)?;
@@ -42,7 +42,7 @@ pub(super) fn graph(file: &ModelFile, options: &ImportOptions) -> Result<Graph, 
     Ok(import.draft.finish())
 }
 
-/// What a model is given in every run, as the file declares it.
+/// Returns the inputs that the model declares and that the caller must provide.
 pub(super) fn inputs(file: &ModelFile) -> Result<Vec<DeclaredInput>, ImportError> {
     super::inputs::declared(brought(&graph_of(file.parse()?)?))
 }
@@ -51,7 +51,7 @@ fn graph_of(model: ModelProto) -> Result<GraphProto, ImportError> {
     model.graph.ok_or_else(|| ImportError::Malformed("it has no graph".into()))
 }
 
-/// Inputs that have no tensor in the file.
+/// Returns the inputs without a tensor in the file.
 fn brought(proto: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
     let given: HashSet<&str> =
         proto.initializer.iter().map(|tensor| tensor.name.as_deref().unwrap_or_default()).collect();
@@ -68,8 +68,7 @@ fn version(model: &ModelProto) -> Result<i64, ImportError> {
     }
 }
 
-/// Names of what a node is given, and of all that the nodes of its graphs are; an empty one is left
-/// out.
+/// Returns the nonempty names that a node reads, including those read by its nested graphs.
 fn inputs_of(node: &NodeProto) -> Vec<&str> {
     let own = node.input.iter().map(String::as_str).filter(|name| !name.is_empty());
     let graphs = node.attribute.iter().filter_map(|attribute| attribute.g.as_ref());
@@ -81,8 +80,8 @@ fn outputs_of(proto: &GraphProto) -> impl Iterator<Item = &str> {
     proto.output.iter().map(|output| output.name.as_deref().unwrap_or_default())
 }
 
-/// The nodes that outputs depend on, in order, and the names of what they and outputs are given:
-/// what a file has beside them, of training say, may be what is not supported.
+/// Returns the nodes that outputs depend on, in order, and all names that they or outputs read.
+/// Other nodes, such as parts for training, may be unsupported and are ignored.
 fn needed(proto: &GraphProto) -> (Vec<&NodeProto>, HashSet<&str>) {
     let mut wanted: HashSet<&str> = outputs_of(proto).collect();
     let mut needed = Vec::new();
@@ -102,21 +101,21 @@ fn is_default(node: &NodeProto) -> bool {
 
 struct Import<'a> {
     draft: Draft,
-    /// By their names in the file.
+    /// Values by their names in the file.
     values: HashMap<String, Value>,
-    /// Types of inputs that have 8 bits in the file.
+    /// Original types of inputs that have 8 bits in the file.
     of_bytes: HashMap<Value, DType>,
-    /// Names of what something is given.
+    /// Names that a needed node or an output reads.
     wanted: HashSet<&'a str>,
     version: i64,
-    /// Where tensors are.
+    /// Source of tensor data.
     file: &'a ModelFile<'a>,
-    /// Operators from outside.
+    /// Import rules of the caller.
     operators: &'a [&'static OnnxOperator],
 }
 
 impl<'a> Import<'a> {
-    /// Tensors of the file that are asked for, under their names.
+    /// Imports the file's tensors that are read.
     fn initializers(&mut self, proto: &GraphProto) -> Result<(), ImportError> {
         for initializer in &proto.initializer {
             let name = initializer.name.as_deref().unwrap_or_default();
@@ -134,7 +133,7 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// What the caller brings, or says that it is in all runs.
+    /// Imports the inputs: values of the caller, or constants that it specified.
     fn inputs(&mut self, proto: &GraphProto, options: &ImportOptions) -> Result<(), ImportError> {
         for input in super::inputs::resolve(brought(proto), options)? {
             let wrong = |reason: String| ImportError::Input { input: printable(&input.name), reason };
@@ -169,7 +168,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// The graph of the two of `If` that is computed in every run: which it is must be known.
+    /// Returns the branch of an `If` that is taken; the condition must be known at import.
     fn branch(&self, node: &'a NodeProto) -> NodeResult<&'a GraphProto> {
         let [condition] = &node.input[..] else { return Err(NodeError::Unfit("it has not one input".into())) };
         let condition = self.operand(0, condition)?.and_then(|value| self.draft.number(value));
@@ -190,7 +189,8 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Outputs of a graph within another, whose names it sees; nobody sees its own.
+    /// Imports the nodes of a nested graph and returns its outputs. The nested graph sees outer
+    /// names; its own names are removed afterwards.
     fn inlined(&mut self, graph: &'a GraphProto) -> Result<NodeResult<Vec<Value>>, ImportError> {
         let (nodes, wanted) = needed(graph);
         let outer = std::mem::replace(&mut self.wanted, wanted);
@@ -224,7 +224,7 @@ impl<'a> Import<'a> {
         self.outputs_are(node, &computed)
     }
 
-    /// Names what a node computes, as far as something is given it.
+    /// Records the names of a node's outputs that are read.
     fn outputs_are(&mut self, node: &NodeProto, computed: &[Value]) -> NodeResult<()> {
         for (output, name) in node.output.iter().enumerate().filter(|(_, name)| self.wanted.contains(&***name)) {
             let &value = computed.get(output).ok_or(NodeError::Output { output })?;

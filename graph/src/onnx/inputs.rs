@@ -1,4 +1,4 @@
-//! Shapes of what the caller brings.
+//! Resolution of input shapes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,22 +12,21 @@ use super::tensor;
 use crate::tensor::Tensor;
 use crate::text::{listed, printable};
 
-/// How a file is read.
+/// Options for importing a file.
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
-    /// What the graph is called.
+    /// Name of the graph.
     pub name: Option<String>,
-    /// Shapes of inputs by their names, for those whose shapes the file leaves open.
+    /// Shapes of inputs by name, for inputs whose shape the file leaves open.
     pub shapes: BTreeMap<String, Vec<usize>>,
-    /// Inputs that are the same in all runs, by their names: they become constants, which shapes
-    /// and the branch of an `If` may depend on.
+    /// Inputs with the same value in all runs, by name. They become constants, which shapes and the
+    /// branch of an `If` may depend on.
     pub values: BTreeMap<String, Tensor>,
-    /// Elements of constants that are computed while the file is read, and steps of their
-    /// computation, at most: what goes beyond stays to be computed when the network runs. Bounds
-    /// memory and time that a small file may ask for.
+    /// Maximum number of constant elements and evaluation steps during import; further operations
+    /// stay in the graph. It bounds the memory and time that a small file can cause.
     pub most_folded: usize,
-    /// Operators of other crates. One that has the domain and the name of an operator of this crate
-    /// is read in its place.
+    /// Import rules of other crates. They take precedence over this crate's rules for the same
+    /// domain and name.
     pub operators: Vec<&'static OnnxOperator>,
 }
 
@@ -43,31 +42,31 @@ impl Default for ImportOptions {
     }
 }
 
-/// What the caller brings to every run.
+/// An input with its resolved shape.
 pub(super) struct Input {
     pub(super) name: String,
     pub(super) dtype: DType,
     pub(super) shape: Vec<usize>,
-    /// Its type in the file, if that has 8 bits.
+    /// Type in the file, if it has 8 bits.
     pub(super) of_bytes: Option<DType>,
-    /// What it is in all runs, if that is known.
+    /// Constant value, if the caller specified one.
     pub(super) value: Option<Tensor>,
 }
 
-/// An input as a file declares it.
+/// An input as declared in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredInput {
-    /// Its name.
+    /// Name in the file.
     pub name: String,
-    /// Type of its elements.
+    /// Element type after import.
     pub dtype: DType,
-    /// Its extents, `None` where the file leaves them open.
+    /// Extents; none where the file leaves them open.
     pub extents: Vec<Option<usize>>,
 }
 
-/// Inputs with all their extents. Where the file leaves one open, the caller's shape or value for
-/// the input says it, or those of other inputs that have an extent of the same name, if these
-/// agree; the outermost is 1 if it is the only one left.
+/// Resolves the shapes of inputs. An open extent is taken from the caller's shape or value for the
+/// input, or from other inputs with an extent of the same name, if these agree. If only the
+/// outermost extent remains open, it is 1.
 pub(super) fn resolve<'a>(
     inputs: impl Iterator<Item = &'a ValueInfoProto>,
     options: &ImportOptions,
@@ -90,7 +89,7 @@ pub(super) fn resolve<'a>(
     declared.iter().map(|input| input.resolved(options, &parameters)).collect()
 }
 
-/// Inputs as the file declares them.
+/// Returns inputs as declared in the file.
 pub(super) fn declared<'a>(
     inputs: impl Iterator<Item = &'a ValueInfoProto>,
 ) -> Result<Vec<DeclaredInput>, ImportError> {
@@ -102,25 +101,25 @@ pub(super) fn declared<'a>(
     inputs.map(of).collect()
 }
 
-/// An extent as the file has it.
+/// An extent as declared in the file.
 enum Extent<'a> {
     Known(usize),
     Named(&'a str),
     Open,
 }
 
-/// Named extents, as the shapes of inputs say them.
+/// Values of named extents, collected from the shapes of inputs.
 #[derive(Default)]
 struct Parameters<'a> {
-    /// By their names those that were said first, each with the input that said it.
+    /// First value for each name, with the input that it comes from.
     said: HashMap<&'a str, (usize, &'a str)>,
-    /// Others that were said of the same name.
+    /// A differing value for the same name, if there is one.
     others: HashMap<&'a str, (usize, &'a str)>,
 }
 
 impl<'a> Parameters<'a> {
-    /// Notes what an input says. Inputs that disagree may both be right: names are not checked when
-    /// a model runs.
+    /// Records the value of a named extent. Conflicting values are allowed, as runtimes do not
+    /// check names.
     fn say(&mut self, name: &'a str, extent: usize, input: &'a str) {
         let (first, _) = *self.said.entry(name).or_insert((extent, input));
         if first != extent {
@@ -128,7 +127,7 @@ impl<'a> Parameters<'a> {
         }
     }
 
-    /// The extent of a name; an error in words where inputs disagree.
+    /// Returns the value of a named extent; fails with a message if inputs disagree.
     fn of(&self, name: &str) -> Result<Option<usize>, String> {
         let Some(&(extent, input)) = self.said.get(name) else { return Ok(None) };
         match self.others.get(name) {
@@ -166,7 +165,7 @@ impl<'a> Declared<'a> {
         Ok(Self { name, dtype, of_bytes, extents: shape.dim.iter().map(extent).collect() })
     }
 
-    /// The shape that the caller gives, by itself or with a value.
+    /// Returns the shape of the caller's value or shape option.
     fn given<'o>(&self, options: &'o ImportOptions) -> Result<Option<&'o [usize]>, ImportError> {
         match options.values.get(self.name) {
             Some(value) if value.dtype() != self.dtype => {
@@ -177,7 +176,7 @@ impl<'a> Declared<'a> {
         }
     }
 
-    /// Checks a shape that the caller gives, and notes what it says of named extents.
+    /// Checks a shape from the caller, and records the named extents in it.
     fn bind(&self, shape: &[usize], parameters: &mut Parameters<'a>) -> Result<(), ImportError> {
         let fits = |(extent, &given): (&Extent, &usize)| !matches!(extent, Extent::Known(known) if *known != given);
         if shape.len() != self.extents.len() || !self.extents.iter().zip(shape).all(fits) {
@@ -204,7 +203,7 @@ impl<'a> Declared<'a> {
         Ok(Input { name: self.name.into(), dtype: self.dtype, shape, of_bytes: self.of_bytes, value })
     }
 
-    /// The shape by what the file and the shapes of other inputs say.
+    /// Derives the shape from the file and the named extents of other inputs.
     fn without_shape(&self, parameters: &Parameters) -> Result<Vec<usize>, ImportError> {
         let mut extents = Vec::new();
         let mut disagreement = None;
@@ -218,6 +217,7 @@ impl<'a> Declared<'a> {
                 Extent::Open => None,
             });
         }
+        // A sole open outermost extent is taken for the batch size.
         if let ([batch @ None, rest @ ..], None) = (&mut extents[..], &disagreement)
             && rest.iter().all(Option::is_some)
         {
@@ -246,7 +246,7 @@ impl<'a> Declared<'a> {
     }
 }
 
-/// Files of some exporters have 0, a negative number or `?` where they leave an extent open.
+/// Reads an extent. Some exporters write 0, a negative number or `?` for an open one.
 fn extent(dimension: &Dimension) -> Extent<'_> {
     match (dimension.dim_value, dimension.dim_param.as_deref()) {
         (Some(value), _) if value > 0 => usize::try_from(value).map_or(Extent::Open, Extent::Known),

@@ -1,9 +1,9 @@
-//! What of files is read.
+//! Limits of the import.
 
 use std::ops::RangeInclusive;
 
-/// Versions of the operators that are read.
+/// Supported opset versions of models.
 pub const VERSIONS: RangeInclusive<i64> = 6..=24;
 
-/// Axes of a tensor, at most.
+/// Maximum number of axes of a tensor.
 pub(crate) const MOST_AXES: usize = 16;

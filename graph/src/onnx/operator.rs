@@ -1,37 +1,37 @@
-//! How an operator of files becomes nodes of a graph.
+//! Import rules of ONNX operators.
 
 use std::fmt;
 
 use super::call::{Call, Result, Value};
 
-/// An operator of ONNX files, and how its nodes are read.
+/// Import rule of an ONNX operator: converts its nodes to nodes of a graph.
 pub struct OnnxOperator {
-    /// The set of operators that it is of; empty for that of ONNX itself.
+    /// Domain of the operator's opset; empty for ONNX itself.
     pub(crate) domain: &'static str,
-    /// Its name.
+    /// Name in ONNX.
     pub(crate) name: &'static str,
     convert: Convert,
-    /// How it is given integers of 8 bits.
+    /// Representation of 8-bit integer operands.
     pub(crate) bytes: Bytes,
 }
 
-/// How an operator reads integers of 8 bits.
+/// Representation of an operator's 8-bit integer operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bytes {
-    /// As integers of 64 bits.
+    /// Widened to 64 bits.
     Widened,
-    /// Quantised tensors as they are, those that callers bring as integers of 64 bits.
+    /// Quantised tensors unchanged; 8-bit graph inputs have 64 bits.
     Kept,
-    /// All as they are.
+    /// All unchanged.
     Wanted,
 }
 
-/// How an operator is made nodes of a graph.
+/// Conversion of a node.
 #[derive(Clone, Copy)]
 enum Convert {
-    /// It has one output that is supported.
+    /// For operators with a single supported output.
     One(fn(&mut Call) -> Result<Value>),
-    /// It has as many outputs as the node names.
+    /// For operators with as many outputs as the node names.
     Many(fn(&mut Call, usize) -> Result<Vec<Value>>),
 }
 
@@ -42,38 +42,38 @@ impl fmt::Debug for OnnxOperator {
 }
 
 impl OnnxOperator {
-    /// An operator of ONNX itself, of which one output is supported.
+    /// Creates a rule for an operator of ONNX itself with one supported output.
     pub const fn one(name: &'static str, convert: fn(&mut Call) -> Result<Value>) -> Self {
         Self { domain: "", name, convert: Convert::One(convert), bytes: Bytes::Widened }
     }
 
-    /// An operator of ONNX itself with several outputs, of which a node names as many as the
-    /// function is given.
+    /// Creates a rule for an operator of ONNX itself with several outputs. The function receives
+    /// the number of outputs that the node names.
     pub const fn many(name: &'static str, convert: fn(&mut Call, usize) -> Result<Vec<Value>>) -> Self {
         Self { domain: "", name, convert: Convert::Many(convert), bytes: Bytes::Widened }
     }
 
-    /// The same, given integers of 8 bits as they are: it is of quantised tensors.
+    /// Makes the operator receive 8-bit integers unchanged, as it works on quantised tensors.
     pub(crate) const fn of_bytes(self) -> Self {
         Self { bytes: Bytes::Wanted, ..self }
     }
 
-    /// The same, given quantised tensors as they are: it moves elements.
+    /// Makes the operator receive quantised tensors unchanged, as it only moves elements.
     pub(crate) const fn keeps_bytes(self) -> Self {
         Self { bytes: Bytes::Kept, ..self }
     }
 
-    /// The same of another set of operators.
+    /// Sets the domain of the operator's opset.
     pub const fn in_domain(self, domain: &'static str) -> Self {
         Self { domain, ..self }
     }
 
-    /// True if it is the operator of a name in a set.
+    /// True if the rule is for this domain and name.
     pub(crate) fn is(&self, domain: &str, name: &str) -> bool {
         self.name == name && self.domain == domain
     }
 
-    /// The outputs of a node, which names so many.
+    /// Imports a node with `count` outputs.
     pub(crate) fn outputs(&self, call: &mut Call, count: usize) -> Result<Vec<Value>> {
         match self.convert {
             Convert::One(convert) => Ok(vec![convert(call)?]),

@@ -1,5 +1,5 @@
-//! Tensors of files: every floating-point type becomes f32, integers of 8 bits stay what they are,
-//! every other integer type becomes i64.
+//! Conversion of ONNX tensors. Floating-point types become f32, 8-bit integers keep their type, and
+//! other integer types become i64.
 
 use autotune_ir::DType;
 use half::{bf16, f16};
@@ -12,7 +12,7 @@ use crate::constant::{Constant, LARGE_BYTES};
 use crate::tensor::{Stored, Tensor, array, elements};
 use crate::text::printable;
 
-/// What the elements of a type become, or why they cannot be had.
+/// Returns the element type after import; fails for unsupported types.
 pub(crate) fn dtype(data_type: Option<DataType>) -> Result<DType, String> {
     match data_type.unwrap_or(DataType(0)) {
         DataType::FLOAT | DataType::FLOAT16 | DataType::BFLOAT16 | DataType::DOUBLE => Ok(DType::F32),
@@ -23,8 +23,8 @@ pub(crate) fn dtype(data_type: Option<DataType>) -> Result<DType, String> {
     }
 }
 
-/// The type in which callers get elements by a file's declaration, where that is another than
-/// theirs; bf16, which NumPy lacks, stays f32.
+/// Returns the element type that callers of the network see, if the file declares another type than
+/// `dtype`. bf16 remains f32, since NumPy lacks it.
 pub(super) fn stored(data_type: DataType, dtype: DType) -> Option<Stored> {
     let stored = match data_type {
         DataType::BOOL => Stored::Of(DType::Bool),
@@ -44,7 +44,7 @@ pub(super) fn stored(data_type: DataType, dtype: DType) -> Option<Stored> {
     (stored != Stored::Of(dtype)).then_some(stored)
 }
 
-/// The type of integers of 8 bits, which quantised tensors are of.
+/// Returns the type of 8-bit integers, as in quantised tensors.
 pub(super) fn bytes_of(data_type: Option<DataType>) -> Option<DType> {
     match data_type {
         Some(DataType::INT8) => Some(DType::I8),
@@ -53,7 +53,7 @@ pub(super) fn bytes_of(data_type: Option<DataType>) -> Option<DType> {
     }
 }
 
-/// Extents of a tensor, if it can have them.
+/// Converts extents; fails if one is negative or the tensor is too large.
 pub(crate) fn extents(dims: &[i64]) -> Result<Vec<usize>, String> {
     if dims.len() > MOST_AXES {
         return Err(format!("{} axes, where {MOST_AXES} at most are supported", dims.len()));
@@ -64,7 +64,7 @@ pub(crate) fn extents(dims: &[i64]) -> Result<Vec<usize>, String> {
     Ok(extents)
 }
 
-/// The only number of a tensor.
+/// Returns the value of a tensor with one element.
 pub(crate) fn number(tensor: &Tensor) -> Option<f32> {
     match tensor {
         Tensor::F32(array) if array.len() == 1 => array.iter().next().copied(),
@@ -76,7 +76,8 @@ pub(crate) fn number(tensor: &Tensor) -> Option<f32> {
     }
 }
 
-/// The tensor of a message: in the message, in the file, or in one beside it.
+/// Reads a tensor, whose data is in the message's fields, elsewhere in the file, or in an external
+/// file.
 pub(super) fn read(proto: &TensorProto, file: &ModelFile) -> Result<Constant, String> {
     let data_type = proto.data_type.unwrap_or(DataType(0));
     dtype(Some(data_type))?;
@@ -95,7 +96,7 @@ pub(super) fn read(proto: &TensorProto, file: &ModelFile) -> Result<Constant, St
     }
 }
 
-/// Bytes that an element of a type has in a file.
+/// Returns the size of an element in bytes.
 fn size_of(data_type: DataType) -> usize {
     match data_type {
         DataType::INT8 | DataType::UINT8 | DataType::BOOL => 1,
@@ -105,7 +106,7 @@ fn size_of(data_type: DataType) -> usize {
     }
 }
 
-/// Large weights stay where they are.
+/// Reads raw data; large f32 tensors stay in the mapped file.
 fn of_part(data_type: DataType, shape: &[usize], count: usize, part: &Part) -> Result<Constant, String> {
     let is_whole = count.checked_mul(size_of(data_type)) == Some(part.len());
     match part.mapped() {
@@ -140,7 +141,7 @@ fn of_bytes(data_type: DataType, shape: &[usize], count: usize, bytes: &[u8]) ->
     }
 }
 
-/// Of the fields for numbers of one type each; small types share that of 32-bit integers.
+/// Reads data from typed fields. Small types share the field of 32-bit integers.
 fn of_fields(proto: &TensorProto, data_type: DataType, shape: &[usize], count: usize) -> Result<Tensor, String> {
     let narrow = || proto.int32_data.iter().copied();
     let found = match data_type {
@@ -188,7 +189,7 @@ fn truths(shape: &[usize], values: Vec<bool>) -> Result<Tensor, String> {
     of(shape, values, Tensor::Bool)
 }
 
-/// Bytes of a file beside the model.
+/// Returns the data in an external file.
 fn external<'a>(
     proto: &TensorProto,
     data_type: DataType,

@@ -1,22 +1,21 @@
-//! Whether bytes are a message that a parser can be given.
+//! Validation of protobuf messages before parsing.
 //!
-//! The parser trusts lengths, and calls itself for every message in a message: a length beyond the
-//! file would be allocated, and a deep nest would overflow the stack. So all lengths and the depth
-//! are checked before.
+//! The parser trusts lengths and recurses into nested messages: a length beyond the file would be
+//! allocated, and deep nesting would overflow the stack. So lengths and depth are checked first.
 
 use super::error::ImportError;
 
-/// Messages in messages, at most: a plain model has 8 levels, each graph in a graph adds 3.
+/// Maximum nesting depth of messages. A plain model has 8 levels, and each nested graph adds 3.
 const DEEPEST: usize = 32;
 
-/// Messages of a file, at most: each costs the parser some hundred bytes.
+/// Maximum number of messages; each costs the parser some hundred bytes.
 const MOST_MESSAGES: usize = 1 << 20;
 
-/// Names of tensors that nodes read and make, at most: each may become a step, which costs some
-/// kilobytes.
+/// Maximum number of names in the inputs and outputs of nodes; each may become a step, which takes
+/// some kilobytes.
 const MOST_NAMES: usize = 1 << 20;
 
-/// The messages of `onnx.proto` that the parser reads.
+/// Messages of `onnx.proto` that the parser reads.
 #[derive(Clone, Copy, PartialEq)]
 enum Message {
     Model,
@@ -29,17 +28,17 @@ enum Message {
     TensorType,
     SequenceType,
     Shape,
-    /// One without messages in it.
+    /// A message without nested messages.
     Flat,
 }
 
-/// What a field with a length holds.
+/// Content of a length-delimited field.
 enum Held {
     Message(Message),
-    /// Numbers of this size in bytes, one behind the other.
+    /// Packed numbers of this size in bytes.
     Fixed(usize),
     Varints,
-    /// The name of a tensor that a node reads or makes.
+    /// Name of a tensor that a node reads or computes.
     Name,
     Bytes,
 }
@@ -65,8 +64,7 @@ fn held(message: Message, field: u64) -> Held {
     })
 }
 
-/// Checks that every length is within the message that it is in, and that messages are not nested
-/// too deep.
+/// Checks that every length stays within its message, and that messages are not nested too deeply.
 pub(super) fn check(bytes: &[u8]) -> Result<(), ImportError> {
     let mut reader = Reader { bytes, at: 0 };
     let mut open = vec![(Message::Model, bytes.len())];
@@ -126,7 +124,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// A number of seven bits in each byte, all bytes before `end`.
+    /// Reads a varint (7 bits per byte, least significant first) that ends before `end`.
     fn varint(&mut self, end: usize) -> Result<u64, ImportError> {
         const LONGEST: usize = 10;
         let mut value = 0;

@@ -1,4 +1,4 @@
-//! A node while it becomes nodes of a file.
+//! Interface for exporting a graph's node to ONNX.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
@@ -9,15 +9,15 @@ use super::attribute::Attribute;
 use super::error::ExportError;
 use crate::tensor::{Facts, Tensor};
 
-/// A graph of a file while it is written.
+/// An ONNX graph under construction.
 #[derive(Default)]
 pub(super) struct Written {
     pub(super) graph: GraphProto,
-    /// All names of tensors.
+    /// Names of all tensors.
     pub(super) taken: HashSet<String>,
-    /// Sets of operators other than that of ONNX, with their versions.
+    /// Versions of opsets other than ONNX's own, by domain.
     pub(super) domains: BTreeMap<String, i64>,
-    /// Tensors between the nodes that one node of the graph becomes.
+    /// Number of intermediate tensors so far, for their names.
     pub(super) made: usize,
 }
 
@@ -58,7 +58,7 @@ impl Written {
     }
 }
 
-/// A name that is not taken yet; it is now.
+/// Reserves and returns an unused name that starts with `name`.
 pub(super) fn free(taken: &mut HashSet<String>, mut name: String) -> String {
     while !taken.insert(name.clone()) {
         name.push('_');
@@ -66,15 +66,15 @@ pub(super) fn free(taken: &mut HashSet<String>, mut name: String) -> String {
     name
 }
 
-/// A node of a graph while it becomes nodes of a file, of which the last has its tensor.
+/// A node during export. It becomes one or more ONNX nodes, the last of which computes its tensor.
 pub struct Writer<'a> {
     pub(super) file: &'a mut Written,
-    /// The node's name and operator, for messages.
+    /// Name and operator of the node, for messages.
     pub(super) node: (&'a str, &'static str),
-    /// Names of what it is given.
+    /// Names of the operands.
     pub(super) inputs: Vec<String>,
     pub(super) operands: Vec<Facts<'a>>,
-    /// The name of its tensor.
+    /// Name of the node's tensor.
     pub(super) output: &'a str,
     pub(super) shape: &'a [usize],
     pub(super) domain: Option<&'static str>,
@@ -91,7 +91,7 @@ impl<'a> Writer<'a> {
         self.inputs[operand].clone()
     }
 
-    /// Returns shape and element type of an operand.
+    /// Returns an operand's shape and element type.
     pub fn operand(&self, operand: usize) -> Facts<'a> {
         self.operands[operand]
     }
@@ -101,33 +101,33 @@ impl<'a> Writer<'a> {
         self.shape
     }
 
-    /// Has the nodes that are written from here on be of another set of operators than that of
-    /// ONNX.
+    /// Sets the opset of the nodes that are written from here on to one other than ONNX's own.
     pub fn in_domain(&mut self, domain: &'static str, version: i64) {
         self.file.domains.insert(domain.into(), version);
         self.domain = Some(domain);
     }
 
-    /// Writes the operator that makes the node's tensor of all operands.
+    /// Writes the final operator, whose inputs are all operands.
     pub fn operator(&mut self, operator: &str, attributes: Vec<Attribute>) -> Result<(), ExportError> {
         self.file.node((self.domain, operator), self.inputs.clone(), self.output, attributes);
         Ok(())
     }
 
-    /// Writes the operator that makes the node's tensor; an input of an empty name is left out.
+    /// Writes the final operator, which computes the node's tensor; an empty input name means that
+    /// the input is absent.
     pub fn node(&mut self, operator: &str, inputs: &[&String], attributes: Vec<Attribute>) -> Result<(), ExportError> {
         self.file.node((self.domain, operator), owned(inputs), self.output, attributes);
         Ok(())
     }
 
-    /// Writes an operator in front of it, and returns the name of what that makes.
+    /// Writes an intermediate operator, and returns its output's name.
     pub fn between(&mut self, operator: &str, inputs: &[&String], attributes: Vec<Attribute>) -> String {
         let output = self.fresh();
         self.file.node((self.domain, operator), owned(inputs), &output, attributes);
         output
     }
 
-    /// Writes operators one behind the other, from the first operand to the node's tensor.
+    /// Writes a chain of unary operators from the first operand to the node's tensor.
     pub fn chain(&mut self, operators: &[(&str, Vec<Attribute>)]) -> Result<(), ExportError> {
         let Some(((last, attributes), before)) = operators.split_last() else { return Ok(()) };
         let mut input = self.input(0);
@@ -155,13 +155,13 @@ impl<'a> Writer<'a> {
         self.file.constant(name, tensor)
     }
 
-    /// Returns why the node cannot be written.
+    /// Returns an error about the node.
     pub fn wrong(&self, reason: impl Into<String>) -> ExportError {
         let (node, op) = self.node;
         ExportError::Node { node: node.into(), op, reason: reason.into() }
     }
 
-    /// A name for what is between the operators that the node becomes.
+    /// Returns a new name for an intermediate tensor.
     fn fresh(&mut self) -> String {
         self.file.made += 1;
         free(&mut self.file.taken, format!("{}.{}", self.output, self.file.made))

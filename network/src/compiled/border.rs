@@ -1,17 +1,18 @@
-//! Numbers, as callers and the interpreter have them, and elements of slots, which have types.
+//! Conversion between f32 numbers, as callers and the interpreter have them, and the element types
+//! of slots.
 
 use std::borrow::Cow;
 
 use autotune_ir::DType;
 use autotune_runtime::{Cpu, Device, bytes_of, bytes_of_mut};
 
-/// True if elements of a type lie in memory as callers have them, so that kernels can read them
-/// there.
+/// True if elements of a type have the same representation in memory and at the caller, so that
+/// kernels can read the caller's memory.
 pub(super) fn is_as_callers_have_it(dtype: DType) -> bool {
     dtype.is_word()
 }
 
-/// Writes numbers as elements of a type, each the nearest that it has.
+/// Writes numbers as elements of a type, rounded to nearest.
 pub(crate) fn encode(dtype: DType, numbers: &[f32], elements: &mut [u8]) {
     if is_as_callers_have_it(dtype) {
         return elements.copy_from_slice(bytes_of(numbers));
@@ -22,7 +23,7 @@ pub(crate) fn encode(dtype: DType, numbers: &[f32], elements: &mut [u8]) {
     }
 }
 
-/// Reads elements of a type as numbers, integers beyond 2^24 rounded to f32.
+/// Reads elements of a type as numbers; integers above 2^24 are rounded to f32.
 pub(crate) fn decode(dtype: DType, elements: &[u8], numbers: &mut [f32]) {
     if is_as_callers_have_it(dtype) {
         return bytes_of_mut(numbers).copy_from_slice(elements);
@@ -35,14 +36,14 @@ pub(crate) fn decode(dtype: DType, elements: &[u8], numbers: &mut [f32]) {
     }
 }
 
-/// Memory of the elements of one type that the interpreter reads or writes.
+/// Typed memory of a tensor that the interpreter reads or writes.
 pub(crate) struct Piece<D: Device = Cpu> {
     pub(super) memory: D::Memory,
     pub(super) dtype: DType,
 }
 
 impl Piece {
-    /// Returns the first numbers, which are not copied where they lie there as they are.
+    /// Returns the first `count` numbers, without a copy where the representation is the same.
     pub(super) fn numbers(&self, count: usize) -> Cow<'_, [f32]> {
         if is_as_callers_have_it(self.dtype) {
             return Cow::Borrowed(&self.memory.elements()[..count]);
@@ -91,8 +92,7 @@ mod tests {
         }
     }
 
-    /// Copies, parts of other tensors and constants of every type, in memory that they share with
-    /// nothing else.
+    /// Copies, slices and constants of every type, in slots that do not overlap.
     #[test]
     fn tensors_of_every_type_are_laid_out_and_moved() {
         let graph = moves();
@@ -151,7 +151,7 @@ mod tests {
         graph
     }
 
-    /// What kernels read and write, weights that they pack among it, has the type of their buffers.
+    /// Buffers of kernels, including packed weights, have the slots' type.
     #[test]
     fn kernels_of_bf16_run_on_slots_of_bf16() {
         let (graph, target) = (product(), Target::detect("cpu", Some(1)).unwrap());

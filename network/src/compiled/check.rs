@@ -1,11 +1,10 @@
-//! Comparing what a network computes with the reference, step by step, and with the graph that it
-//! was imported as.
+//! Comparison of a network's results with the reference, step by step, and with the graph before
+//! rewriting.
 //!
-//! Each step is compared with what the reference makes of the tensors that the steps in front of it
-//! computed, as they were then: errors do not add up on the way, and what a step may differ by is
-//! what its kernel alone may ([`allowed`]). Copies and conversions of layouts change no number. A
-//! second walk (`imported`) has the reference make the tensors of the graph before it was
-//! rewritten.
+//! Each step is compared with the reference evaluated on the tensors that previous steps actually
+//! computed. So errors do not accumulate, and a step's permitted error is that of its kernel alone
+//! ([`allowed`]). Copies and layout conversions must be exact. A second walk (`imported`) evaluates
+//! the reference on the graph before rewriting.
 
 use std::borrow::Cow;
 
@@ -36,40 +35,40 @@ mod judge;
 mod tests;
 mod walks;
 
-/// How far what a step computes is from what the reference makes of the same operands.
+/// Error of a step against the reference on the same operands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepError {
-    /// The name of the first node that it computes.
+    /// Name of the first node that the step computes.
     pub name: String,
-    /// True if it only brings a tensor from one layout to another.
+    /// True if the step only converts a tensor's layout.
     pub is_conversion: bool,
-    /// The largest difference of an element, by the largest element of the reference, or of the
-    /// sums that what is fused behind them cuts off. Where small changes of the operands move the
-    /// reference further, it is the part of what they allow, times the tolerance.
+    /// Largest difference of an element, relative to the largest element of the reference (or of
+    /// the sums before fused functions that clamp them). If small changes of the operands move the
+    /// reference further, it is the error's share of that movement, times the tolerance.
     pub max_rel_error: f64,
-    /// The largest of these that is right.
+    /// Largest permitted error.
     pub tolerance: f64,
 }
 
 impl StepError {
-    /// True if the step computes what it should.
+    /// True if the error is within the tolerance.
     pub fn is_right(&self) -> bool {
         self.max_rel_error <= self.tolerance
     }
 }
 
-/// What comparing a network with the reference found.
+/// Result of a comparison with the reference.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
-    /// Every step of the network, on what those in front of it computed.
+    /// Every step of the network, evaluated on the results of previous steps.
     pub steps: Vec<StepError>,
-    /// Tensors of the graph as it was imported that the network computes, on those in front of
-    /// them; all outputs are among them.
+    /// Tensors of the imported graph that the network computes, including all outputs, evaluated on
+    /// the results before them.
     pub imported: Vec<StepError>,
 }
 
 impl<D: Runs> Workspace<D> {
-    /// Compares what an action has just written.
+    /// Compares an action's result right after it ran.
     fn step_error(&self, action: &Action, computed: &mut Computed) -> Result<StepError, CheckError> {
         let network = &self.network;
         let graph = &network.graph;
@@ -102,8 +101,8 @@ impl<D: Runs> Workspace<D> {
         Ok(StepError { name, is_conversion, max_rel_error, tolerance })
     }
 
-    /// The elements that an action has written, what they should be, and what errors are relative
-    /// to.
+    /// Returns the elements that an action wrote, the wanted ones, and the magnitude that errors
+    /// are relative to.
     fn found(&self, action: &Action, wanted: Wanted) -> Result<(Vec<f32>, Vec<f32>, f32), CheckError> {
         let Wanted { numbers: wanted, most } = wanted;
         let ((value, layout), network) = (action.value, &self.network);
@@ -120,7 +119,7 @@ impl<D: Runs> Workspace<D> {
                 let found = from_layout(&self.result(action.output, shape.iter().product())?, shape, layout)
                     .map_err(|source| CompileError::Constant { name: action.name.clone(), source })?;
                 let found: Vec<f32> = found.into_iter().collect();
-                // A kernel may copy a part of a tensor, in one piece.
+                // A kernel may copy a contiguous part of a tensor.
                 let wanted = match wanted.get(first..first + found.len()) {
                     Some(part) if part.len() < wanted.len() => part.to_vec(),
                     _ => wanted,
@@ -129,8 +128,8 @@ impl<D: Runs> Workspace<D> {
             }
         };
 
-        // What is no whole number of 64 bits, such as an infinity that was cast, is as the
-        // reference has it.
+        // Values that no 64-bit integer represents, such as a cast infinity, are converted as in
+        // the reference.
         let found = match node.dtype {
             DType::I64 => found.into_iter().map(|x: f32| x as i64 as f32).collect(),
             _ => found,
@@ -140,9 +139,8 @@ impl<D: Runs> Workspace<D> {
 }
 
 impl<D: Runs> Compiled<D> {
-    /// Returns what an action should write, as its memory has it if the action itself rounds
-    /// nothing but what it reads and writes: parts of a tensor may lie in fewer bits than the
-    /// reference has.
+    /// Rounds the wanted values to the types that an action reads and writes, if the action itself
+    /// rounds nothing else. Parts of a tensor may be stored with fewer bits than the reference has.
     fn rounded(&self, action: &Action, wanted: Wanted) -> Wanted {
         if matches!(action.work, Doing::Kernel(_)) && !action.is_conversion {
             return wanted;
@@ -155,15 +153,16 @@ impl<D: Runs> Compiled<D> {
     }
 }
 
-/// The largest integer of 8 bits, by which errors of quantised tensors are told; 0 of other types.
+/// Returns the magnitude that errors of 8-bit tensors are relative to, their largest integer; 0 for
+/// other types.
 fn range_of_bytes(dtype: DType) -> f32 {
     if is_of_bytes(dtype) { dtype.range()[1] as f32 } else { 0.0 }
 }
 
-/// What a kernel may be off by on tensors of a network: what it may be on operands of random signs,
-/// by which it is tuned, and what a sum of as many products of one sign may be off in any order,
-/// the unit roundoff for each. Where the network rounds operands, the reference may have another
-/// form of them than the kernel: weights before, a tensor behind or in front of a transposition.
+/// Returns the permitted error of a kernel within a network: its tuning tolerance, which is for
+/// operands of random signs, plus the error of a sum of as many products of one sign in any order,
+/// one unit roundoff for each. Where the network rounds operands, kernel and reference may round at
+/// different places, such as before or after a transposition.
 fn allowed(tuned: &Tuned, precision: Precision) -> Allowed {
     let workload = tuned.workload();
     let terms = workload.spec().reduction_len();
@@ -177,18 +176,18 @@ fn allowed(tuned: &Tuned, precision: Precision) -> Allowed {
     }
 }
 
-/// Tensors that steps have computed, by their nodes.
+/// Results of steps by node.
 struct Computed<'a> {
     graph: &'a Graph,
     tensors: Vec<Option<Tensor>>,
-    /// What those may be off by.
+    /// Permitted errors of the tensors.
     allowed: Vec<Allowed>,
 }
 
-/// What a node's tensor should be.
+/// Expected tensor of a node.
 struct Wanted {
     numbers: Vec<f32>,
-    /// What errors are relative to.
+    /// Magnitude that errors are relative to.
     most: f32,
 }
 
@@ -217,14 +216,13 @@ impl<'a> Computed<'a> {
         self.tensors[id.0 as usize].as_ref()
     }
 
-    /// The tensors that the reference makes on the way to that of a node, which is the last, from
-    /// those that are there.
+    /// Evaluates the reference from known tensors up to a node, which is last in the result.
     fn made(&self, id: NodeId) -> Result<Made<'_>, EvaluateError> {
         Segment { graph: self.graph, node: id, known: &|id| self.known(id), changes_constants: false }.made()
     }
 
-    /// A node's tensor as it was computed; of a node that no step computes as a whole what the
-    /// reference makes of those in front of it.
+    /// Returns a node's computed tensor. If no step computes it as a whole, it is evaluated from
+    /// computed ones.
     fn tensor(&self, id: NodeId) -> Result<Cow<'_, Tensor>, EvaluateError> {
         match self.known(id) {
             Some(tensor) => Ok(Cow::Borrowed(tensor)),
@@ -235,9 +233,9 @@ impl<'a> Computed<'a> {
         }
     }
 
-    /// What the reference makes of the tensors in front of a node. Of sums, what is added to them
-    /// and the functions that are applied to them have an error like that of the sums, however
-    /// small they are: it is relative to these.
+    /// Evaluates the reference for a node. After a sum of products, additions and elementwise
+    /// functions inherit the absolute error of the sums however small their results are, so errors
+    /// are relative to the sums.
     fn wanted(&self, id: NodeId) -> Result<Wanted, EvaluateError> {
         let (mut most, mut is_of_sums, mut numbers) = (0f32, false, Vec::new());
         for (id, tensor) in self.made(id)? {
@@ -254,7 +252,7 @@ impl<'a> Computed<'a> {
     }
 }
 
-/// The elements that a copy writes, in the order of its extents.
+/// Returns the element offsets that a copy writes, in the order of its extents.
 fn written(strided: &Strided) -> Vec<usize> {
     let along = |places: Vec<usize>, (&extent, &write): (&usize, &usize)| {
         places.into_iter().flat_map(|place| (0..extent).map(move |i| place + i * write)).collect()
@@ -262,7 +260,7 @@ fn written(strided: &Strided) -> Vec<usize> {
     strided.extents.iter().zip(&strided.write).fold(vec![0], along)
 }
 
-/// Elements at places behind the first.
+/// Returns the elements at `places`, counted from `first`.
 fn at(numbers: &[f32], first: usize, places: &[usize]) -> Vec<f32> {
     places.iter().map(|place| numbers[first + place]).collect()
 }

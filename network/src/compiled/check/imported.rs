@@ -1,10 +1,10 @@
-//! The second walk: the reference makes the tensors of the graph that a network was rewritten from.
+//! Second walk: evaluates the reference on the graph before rewriting.
 //!
-//! Where the network computes a tensor of that graph, by the [trace](Trace) of its rewriting, it is
-//! compared, and takes the place of the reference's behind it: errors do not add up. Nothing is
-//! asked of the rewritten graph but which of its nodes stands for which; a rule that changes more
-//! than rounding shows at the first tensor behind it. Constants are not changed when it is asked
-//! how far a tensor moves: what a rule makes of them is what is compared.
+//! Where the network computes a tensor of that graph, according to the rewriting's [trace](Trace),
+//! the two are compared, and the computed tensor replaces the reference's from there on, so that
+//! errors do not accumulate. The rewritten graph contributes nothing but the trace. A rule that
+//! changes more than rounding shows at the first tensor after it. When the sensitivity of a tensor
+//! is determined, constants are not perturbed, since the rules' effect on them is under test.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -16,10 +16,10 @@ use autotune_graph::Tensor;
 use autotune_graph::rewrite::Trace;
 use autotune_graph::{Graph, Input, NodeId};
 
-/// Units of rounding that merging constants may change a tensor by.
+/// Permitted effect of merged constants on a tensor, in units of rounding.
 const ROUNDINGS: f64 = 8.0;
 
-/// Errors of all tensors of a graph that were computed, and of the outputs, which are these.
+/// Returns the errors of all tensors that the network computes, and of its outputs, `outputs`.
 pub(super) fn errors(
     graph: &Graph,
     trace: &Trace,
@@ -60,7 +60,7 @@ struct Walk<'a> {
     graph: &'a Graph,
     trace: &'a Trace,
     computed: &'a Computed<'a>,
-    /// Outputs of the network as they are behind its last step, by the nodes of the graph.
+    /// Outputs of the network after its last step, by node.
     outputs: HashMap<NodeId, Vec<&'a Tensor>>,
     /// Nodes of the rewritten graph whose tensors are compared.
     compared: HashSet<NodeId>,
@@ -87,7 +87,7 @@ impl<'a> Walk<'a> {
         walk
     }
 
-    /// How often the tensor of each node is read by one that is needed.
+    /// Returns for each node the number of needed nodes that read it.
     fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.is_needed.len()];
         let needed = self.graph.nodes().filter(|(id, _)| self.is_needed[id.0 as usize]);
@@ -95,13 +95,13 @@ impl<'a> Walk<'a> {
         uses
     }
 
-    /// A node's tensor as the network computed it.
+    /// Returns a node's tensor as the network computed it.
     fn known(&self, id: NodeId) -> Option<&'a Tensor> {
         let computed = self.trace.of(id).and_then(|made| self.computed.known(made));
         computed.or_else(|| self.outputs.get(&id).and_then(|all| all.first().copied()))
     }
 
-    /// All that the network has of a node's tensor.
+    /// Returns all copies of a node's tensor that the network has.
     fn found(&self, id: NodeId) -> impl Iterator<Item = &'a Tensor> {
         let computed = self.trace.of(id).and_then(|made| self.computed.known(made));
         computed.into_iter().chain(self.outputs.get(&id).into_iter().flatten().copied())
@@ -116,7 +116,7 @@ impl<'a> Walk<'a> {
             let known = |id| self.known(id);
             let segment = Segment { graph: self.graph, node: id, known: &known, changes_constants: false };
             if segment.has_several() {
-                // What is too large or too small on the way need not be so in another form.
+                // An intermediate overflow or underflow need not occur in the rewritten form.
                 let pairs = wanted.iter_mut().zip(&found);
                 pairs
                     .filter(|(wanted, found)| !wanted.is_finite() && found.is_finite())
@@ -127,13 +127,13 @@ impl<'a> Walk<'a> {
         Ok(StepError { name, is_conversion: false, max_rel_error, tolerance })
     }
 
-    /// What the network may be off by at a node: all that is computed on the way to it, from
-    /// tensors that were compared, may be.
+    /// Returns the permitted error of a node: the sum over all steps between compared tensors and
+    /// the node.
     fn allowed(&self, id: NodeId) -> Allowed {
         let rewritten = self.computed.graph;
         let mut open: Vec<NodeId> = self.trace.of(id).into_iter().collect();
         let mut seen: BTreeSet<NodeId> = open.iter().copied().collect();
-        // Tensors that the network rounds may stand behind one that it makes in another way.
+        // The network may round tensors in another place than the original graph would.
         let unit_roundoff = rewritten.precision().dtype().unit_roundoff();
         let mut all = Allowed { tolerance: ROUNDINGS * unit_roundoff, terms: 1 };
         while let Some(next) = open.pop() {

@@ -1,10 +1,10 @@
-//! How far a tensor may be from what the reference makes of the same operands.
+//! Permitted differences between a tensor and the reference on the same operands.
 //!
-//! An error is first relative to the largest element. Where that is exceeded, as of sums that
-//! cancel and of rows that are all the same, it is compared with how far the reference itself moves
-//! when its operands are changed a little, element by element: what a step computes is right if it
-//! is right for operands that are next to those that it was given (backward error; Higham,
-//! "Accuracy and Stability of Numerical Algorithms", chapter 1).
+//! An error is first taken relative to the largest element. If it exceeds the tolerance, as for
+//! sums with cancellation or rows of equal elements, it is compared with the movement of the
+//! reference under small changes of its operands, elementwise. A result is right if it is exact for
+//! operands near the given ones (backward error; Higham, "Accuracy and Stability of Numerical
+//! Algorithms", chapter 1).
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,31 +17,31 @@ use autotune_graph::Tensor;
 use autotune_graph::{EvaluateError, OpError};
 use autotune_graph::{Graph, NodeId};
 
-/// How often operands are changed at random, and how many times the largest difference that this
-/// makes of an element its error may be.
+/// Number of random perturbations of the operands, and the largest permitted ratio of an element's
+/// error to the largest movement that they cause.
 const CHANGES: u64 = 8;
 const MOST_CHANGES: f64 = 4.0;
 
-/// How many units of rounding, times the root of the number of values that are combined, operands
-/// of what is steep are changed by.
+/// Size of the perturbations for steep operations, in units of rounding times the square root of
+/// the number of combined values.
 const ROUNDINGS: f64 = 4.0;
 
-/// What a kernel may be off by.
+/// Permitted error of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowed {
-    /// Part of the largest element; 0 if nothing is rounded.
+    /// Error relative to the largest element; 0 if nothing is rounded.
     pub(super) tolerance: f64,
-    /// Values that are combined to one.
+    /// Number of values that are combined into one.
     pub(super) terms: usize,
 }
 
 impl Allowed {
-    /// Of what is copied, or computed by the reference itself.
+    /// For copies, and for results of the reference itself.
     pub(super) const NOTHING: Self = Self { tolerance: 0.0, terms: 1 };
 }
 
-/// A node, what of the tensors in front of it is known, and whether constants are changed like
-/// these.
+/// A part of a graph: a node, the known tensors before it, and a flag that says whether constants
+/// are perturbed, too.
 pub(super) struct Segment<'k, 'f> {
     pub(super) graph: &'k Graph,
     pub(super) node: NodeId,
@@ -49,11 +49,11 @@ pub(super) struct Segment<'k, 'f> {
     pub(super) changes_constants: bool,
 }
 
-/// Tensors of a segment by their nodes.
+/// Tensors of a segment by node.
 pub(super) type Made<'k> = BTreeMap<NodeId, Cow<'k, Tensor>>;
 
 impl<'k> Segment<'k, '_> {
-    /// Nodes on the way from known tensors, and the known ones.
+    /// Returns the nodes between known tensors and the node, and the known nodes.
     fn parts(&self) -> [BTreeSet<NodeId>; 2] {
         let (mut open, mut inner, mut known) = (vec![self.node], BTreeSet::from([self.node]), BTreeSet::new());
         while let Some(next) = open.pop() {
@@ -68,14 +68,13 @@ impl<'k> Segment<'k, '_> {
         [inner, known]
     }
 
-    /// True if more than one node computes something, others than constants.
+    /// True if more than one node that is not a constant computes something.
     pub(super) fn has_several(&self) -> bool {
         let [inner, _] = self.parts();
         inner.iter().filter(|&&id| self.graph.constant_of(id).is_none()).count() > 1
     }
 
-    /// The tensors that the reference makes on the way to that of the node, which is the last, from
-    /// those that are known.
+    /// Evaluates the reference from known tensors up to the node, which is last in the result.
     pub(super) fn made(&self) -> Result<Made<'k>, EvaluateError> {
         let [inner, _] = self.parts();
         self.made_of(&inner, |id| (self.known)(id).map(Cow::Borrowed), |_, tensor| tensor)
@@ -104,8 +103,8 @@ impl<'k> Segment<'k, '_> {
         Ok(made)
     }
 
-    /// By how much of its tolerance a tensor is off, at most, of each element by the largest and by
-    /// how far that moves.
+    /// Returns the largest ratio of an element's error to its permitted error, which is the
+    /// tolerance plus the element's movement under perturbation.
     pub(super) fn share(
         &self,
         found: &[f32],
@@ -126,8 +125,8 @@ impl<'k> Segment<'k, '_> {
         Ok(found.iter().zip(wanted).zip(&moves).map(share).fold(0.0, f64::max))
     }
 
-    /// The largest difference that changes of the operands make of each element; infinite where one
-    /// is finite in one case only.
+    /// Returns the largest movement of each element under perturbation; infinite if an element is
+    /// finite in one case only.
     fn moves(&self, wanted: &[f32], allowed: Allowed) -> Result<Vec<f64>, EvaluateError> {
         let [inner, known] = self.parts();
         let is_steep = inner.iter().any(|&id| is_steep(self.graph, id));
@@ -162,7 +161,7 @@ impl<'k> Segment<'k, '_> {
     }
 }
 
-/// A tensor of whose numbers each is changed by up to a part of itself.
+/// Returns a tensor with each number perturbed by up to a fraction of itself.
 fn changed(tensor: &Tensor, part: f64, rng: &mut ChaCha8Rng) -> Tensor {
     match tensor {
         Tensor::F32(numbers) => {
@@ -172,24 +171,25 @@ fn changed(tensor: &Tensor, part: f64, rng: &mut ChaCha8Rng) -> Tensor {
     }
 }
 
-/// True for what may make a small change of its operands larger than they are relative to their
-/// largest.
+/// True for an operation that may amplify changes of its operands, relative to their largest
+/// elements.
 fn is_steep(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     node.op.is_steep(node.operands.iter().all(|&id| graph.constant_of(id).is_none()))
 }
 
-/// That a tensor is not there which a node is computed of.
+/// Returns an error: a node is evaluated before its operand.
 pub(super) fn missing(graph: &Graph, id: NodeId) -> EvaluateError {
     graph.node(id).wrong(OpError::Unfit("it stands behind who reads it".into())).into()
 }
 
-/// The largest finite magnitude.
+/// Returns the largest finite magnitude.
 pub(super) fn largest(numbers: &[f32]) -> f32 {
     numbers.iter().filter(|x| x.is_finite()).fold(0f32, |most, x| most.max(x.abs()))
 }
 
-/// Returns the largest difference of tensors' elements, by the largest of each wanted tensor.
+/// Returns the largest elementwise difference, relative to the largest element of each wanted
+/// tensor.
 pub fn output_error(found: &[Tensor], wanted: &[Tensor]) -> f64 {
     let error = |(found, wanted): (&Tensor, &Tensor)| {
         let (found, wanted) = (found.to_numbers(), wanted.to_numbers());
@@ -198,8 +198,8 @@ pub fn output_error(found: &[Tensor], wanted: &[Tensor]) -> f64 {
     found.iter().zip(wanted).map(error).fold(0.0, f64::max)
 }
 
-/// The largest difference of two tensors' elements, by `most`; infinite where either is no number
-/// alone.
+/// Returns the largest elementwise difference of two tensors divided by `most`; infinite if exactly
+/// one of two elements is not finite.
 pub(super) fn difference(found: &[f32], wanted: &[f32], most: f32) -> f64 {
     let most = f64::from(most.max(f32::MIN_POSITIVE));
     let error = |(&x, &y): (&f32, &f32)| match x == y || x.is_nan() && y.is_nan() {
