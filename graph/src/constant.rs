@@ -1,5 +1,4 @@
-//! Tensors that are the same in all runs: in memory, in a file, or computed when they are asked
-//! for.
+//! Tensors that are the same in all runs: in memory, in a file, or computed on demand.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,21 +13,20 @@ use crate::op::{Facts, Movement, NodeView, Op, OperandView, Operator, check_coun
 use crate::tensor::{Tensor, array, elements};
 use crate::walk::Rows;
 
-/// Bytes of a tensor from which on it is worth while not to have it in memory before it is packed.
+/// Minimum size in bytes of a tensor that is not loaded before it is packed.
 pub(crate) const LARGE_BYTES: usize = 64 << 10;
 
-/// Bytes that are copied at a time.
+/// Number of bytes that are copied at once.
 const COPIED_BYTES: usize = 4 << 20;
 
-/// A tensor that is the same in all runs, and a hold on it.
+/// Shared handle to a tensor that is the same in all runs.
 ///
-/// Large weights of files stay there, and what is made of them by folding is not made before a
-/// kernel packs it: so they need memory once, packed.
+/// Large weights remain in their files, and constants folded from them are not computed before a
+/// kernel packs them. So they occupy memory once, in packed form.
 #[derive(Clone)]
 pub struct Constant(Arc<Held>);
 
-/// Which constant it is, without a hold on it: its number is nobody else's as long as this is
-/// there.
+/// Weak handle to a constant; its address is not reused while this handle exists.
 #[derive(Clone)]
 pub(crate) struct Identity(Weak<Held>);
 
@@ -36,16 +34,16 @@ struct Held {
     shape: Vec<usize>,
     dtype: DType,
     origin: Origin,
-    /// Once somebody wanted it in memory.
+    /// Tensor in memory, once it was requested.
     tensor: OnceLock<Arc<Tensor>>,
 }
 
-/// Where a tensor is from.
+/// Source of a tensor.
 enum Origin {
     Memory,
-    /// Single-precision numbers, little-endian, at any address.
+    /// Little-endian f32 numbers in a range of the file, at any alignment.
     File(Arc<Mapped>, Range<usize>),
-    /// What an operation makes of others, none of which is computed itself.
+    /// Result of an operation on other constants, none of which is computed itself.
     Computed(Op, Vec<Constant>),
 }
 
@@ -54,13 +52,13 @@ impl Constant {
         Self(Arc::new(Held { shape, dtype, origin, tensor: OnceLock::new() }))
     }
 
-    /// Floating-point numbers that a file has in these bytes, four for each.
+    /// Creates a constant of f32 numbers in a range of a file.
     pub(crate) fn in_file(shape: Vec<usize>, file: Arc<Mapped>, bytes: Range<usize>) -> Self {
         Self::new(shape, DType::F32, Origin::File(file, bytes))
     }
 
-    /// What an operation makes of constants: if it is large, and cannot fail, not before it is
-    /// asked for.
+    /// Creates the result of an operation on constants. A large one that cannot fail is computed on
+    /// demand.
     pub(crate) fn computed(op: &Op, operands: &[&Constant]) -> Result<Self, OpError> {
         let known: Vec<Facts> = operands.iter().map(|operand| (operand.shape(), operand.dtype())).collect();
         let (shape, dtype) = op.infer(&known)?;
@@ -68,8 +66,8 @@ impl Constant {
             return Ok(part);
         }
         let bytes = shape.iter().product::<usize>().saturating_mul(dtype.bytes());
-        // Of what is computed anew whenever it is read, nothing else is: that would take time
-        // without bound.
+        // Nothing is computed from a constant that is itself computed on every read: chains would
+        // take unbounded time.
         let is_simple =
             |operand: &&&Constant| operand.is_of_numbers() && !matches!(operand.0.origin, Origin::Computed(..));
         let is_f32 = dtype == DType::F32;
@@ -78,7 +76,7 @@ impl Constant {
             return Ok(Self::new(shape, dtype, Origin::Computed(op.clone(), operands)));
         }
 
-        // What takes longer than reading its operands again does not need them to stay in memory.
+        // An operation that takes longer than reading its operands need not keep them in memory.
         let steps = op.steps(&known, &shape).unwrap_or(usize::MAX);
         let is_long =
             steps > elements(&shape)?.saturating_add(known.first().map_or(0, |&(first, _)| first.iter().product()));
@@ -92,14 +90,14 @@ impl Constant {
         Ok(op.evaluate(&tensors.iter().map(|tensor| &**tensor).collect::<Vec<_>>())?.into())
     }
 
-    /// Where an operation on this constant alone finds the elements of its output.
+    /// Returns the movement of an operation on this constant alone.
     fn moved(&self, op: &Op, output: Facts) -> Option<Movement> {
         let own = Op::from(self.clone());
         let operand = OperandView { facts: (self.shape(), self.dtype()), op: &own };
         op.movement(&NodeView { operands: vec![operand], output })
     }
 
-    /// Returns the result of an operation that is one piece of the constant's file, if it is.
+    /// Returns the result of an operation as a part of the file, if it is contiguous there.
     fn part_of_file(&self, op: &Op, output: Facts) -> Option<Self> {
         let Origin::File(file, bytes) = &self.0.origin else { return None };
         let Some(Movement::Piece(first)) = self.moved(op, output).filter(|_| output.1 == DType::F32) else {
@@ -111,27 +109,27 @@ impl Constant {
         Some(Self::in_file(shape.to_vec(), Arc::clone(file), part))
     }
 
-    /// Extents, outermost first.
+    /// Returns the extents, outermost first.
     pub fn shape(&self) -> &[usize] {
         &self.0.shape
     }
 
-    /// Type of its elements.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
 
-    /// True if elements are numbers of f32, or of the 8 bits of quantised ones.
+    /// True for f32 and the 8-bit types of quantised tensors.
     fn is_of_numbers(&self) -> bool {
         matches!(self.dtype(), DType::F32 | DType::I8 | DType::U8)
     }
 
-    /// The tensor, if it is in memory.
+    /// Returns the tensor, if it is in memory.
     pub(crate) fn in_memory(&self) -> Option<&Tensor> {
         self.0.tensor.get().map(|tensor| &**tensor)
     }
 
-    /// The tensor, which stays in memory from here on.
+    /// Returns the tensor, and keeps it in memory.
     pub fn tensor(&self) -> Result<&Arc<Tensor>, OpError> {
         match self.0.tensor.get() {
             Some(tensor) => Ok(tensor),
@@ -142,7 +140,7 @@ impl Constant {
         }
     }
 
-    /// The tensor; what is not in memory is read or computed for the caller alone.
+    /// Returns the tensor; if it is not in memory, it is read or computed for the caller only.
     pub fn read(&self) -> Result<Cow<'_, Tensor>, OpError> {
         match (self.0.tensor.get(), &self.0.origin) {
             (Some(tensor), _) => Ok(Cow::Borrowed(tensor)),
@@ -164,8 +162,8 @@ impl Constant {
         }
     }
 
-    /// Its numbers as a file has them, if they are nowhere else, on machines that have numbers as
-    /// files do.
+    /// Returns the numbers as bytes of the file, if they are in no other place, on little-endian
+    /// machines.
     pub fn file_bytes(&self) -> Option<&[u8]> {
         match &self.0.origin {
             Origin::File(file, bytes) if self.in_memory().is_none() && cfg!(target_endian = "little") => {
@@ -175,8 +173,7 @@ impl Constant {
         }
     }
 
-    /// Returns numbers of a file that an operation takes from it in another order, without copying
-    /// them first.
+    /// Reads numbers of a file in the order of a strided movement, without copying them first.
     fn moved_file(&self, op: &Op, output: Facts) -> Option<Vec<f32>> {
         let numbers = self.file_bytes()?.as_chunks().0;
         let Some(Movement::Strided { from, steps }) = self.moved(op, output) else { return None };
@@ -184,8 +181,8 @@ impl Constant {
         Some(Rows::new(output.0, [steps]).map(|[at]| f32::from_le_bytes(numbers[from + at])))
     }
 
-    /// Copies the bytes that a file has to memory of the same size, piece by piece: never all of it
-    /// is in memory twice.
+    /// Copies the bytes of the file to memory of the same size, piece by piece, so that they are
+    /// never in memory twice as a whole.
     pub fn copy_file_bytes(&self, to: &mut [u8]) {
         let Origin::File(file, range) = &self.0.origin else { return };
         for (piece, first) in to.chunks_mut(COPIED_BYTES).zip(range.clone().step_by(COPIED_BYTES)) {
@@ -195,26 +192,26 @@ impl Constant {
         }
     }
 
-    /// Gives back what reading it left in memory.
+    /// Releases the pages of the file that reading has brought into memory.
     pub fn release(&self) {
         if let Origin::File(file, bytes) = &self.0.origin {
             file.release(bytes);
         }
     }
 
-    /// Which it is.
+    /// Returns a weak handle.
     pub(crate) fn identity(&self) -> Identity {
         Identity(Arc::downgrade(&self.0))
     }
 
-    /// A number that no other constant has.
+    /// Returns an address that is unique among existing constants.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 }
 
 impl Identity {
-    /// The constant, if anybody still holds it.
+    /// Returns the constant, if it still exists.
     pub(crate) fn constant(&self) -> Option<Constant> {
         self.0.upgrade().map(Constant)
     }
@@ -244,7 +241,7 @@ impl Operator for Constant {
     }
 }
 
-/// Equal if the tensors are.
+/// Compares tensors, not identities.
 impl PartialEq for Constant {
     fn eq(&self, other: &Self) -> bool {
         let is_alike = (self.shape(), self.dtype()) == (other.shape(), other.dtype());
@@ -270,7 +267,7 @@ mod tests {
     use super::*;
     use crate::operators::{MatMul, Range, Reshape, Slice, Transpose};
 
-    /// Numbers in a file, at an address that is no multiple of their size.
+    /// Numbers in a file at an unaligned offset.
     fn in_file(shape: &[usize]) -> Constant {
         let mut file = tempfile::tempfile().unwrap();
         let count: usize = shape.iter().product();
@@ -297,7 +294,7 @@ mod tests {
         }
     }
 
-    /// Neither what is transposed nor what a product is of.
+    /// A weight is not kept in memory by its transposition or by products with it.
     #[test]
     fn what_is_made_of_a_weight_does_not_keep_it_in_memory() {
         let weight = in_file(&[1, 300, 100]);

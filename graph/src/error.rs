@@ -1,4 +1,4 @@
-//! What can be wrong with a graph.
+//! Errors of graphs and their evaluation.
 
 use std::ops::RangeInclusive;
 
@@ -7,25 +7,25 @@ use thiserror::Error;
 
 use crate::text::{listed, printable};
 
-/// Why a node makes no sense.
+/// Reason that a node is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OpError {
-    /// It has too many operands or too few.
+    /// The number of operands is wrong.
     #[error("{found} operands, where {} are wanted", words(wanted))]
     Count {
-        /// How many it has.
+        /// Number of operands found.
         found: usize,
-        /// How many it may have.
+        /// Permitted numbers of operands.
         wanted: RangeInclusive<usize>,
     },
-    /// An operand is of another element type than is wanted.
+    /// An operand has the wrong element type.
     #[error("operand {operand} is of {found}, where {wanted} is wanted")]
     DType {
-        /// Its number, from 0 on.
+        /// Position of the operand, from 0.
         operand: usize,
-        /// Its type.
+        /// Element type found.
         found: DType,
-        /// What would have been right, in words.
+        /// Permitted types, in words.
         wanted: &'static str,
     },
     /// An attribute or a shape does not fit the others.
@@ -34,54 +34,54 @@ pub enum OpError {
     /// A tensor is too large.
     #[error("a tensor of shape {:?} is too large", listed(shape))]
     TooLarge {
-        /// Its shape.
+        /// Shape of the tensor.
         shape: Vec<usize>,
     },
 }
 
-/// A node that makes no sense.
+/// An invalid node.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("node '{}' ({op}): {source}", printable(node))]
 pub struct GraphError {
-    /// Its name.
+    /// Name of the node.
     pub node: String,
-    /// What it computes, by its [name](crate::Operator::name).
+    /// [Name](crate::Operator::name) of its operator.
     pub op: &'static str,
-    /// What is wrong.
+    /// Cause of the failure.
     pub source: OpError,
 }
 
-/// Why a graph was not evaluated.
+/// Reason that a graph cannot be evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EvaluateError {
-    /// There are more or fewer tensors than the graph has inputs.
+    /// The number of tensors differs from the number of inputs.
     #[error("{found} tensors for {wanted} inputs")]
     Count {
-        /// How many were brought.
+        /// Number of tensors given.
         found: usize,
-        /// How many the graph has.
+        /// Number of inputs of the graph.
         wanted: usize,
     },
-    /// A tensor is not what its input is declared as.
+    /// A tensor does not match the declaration of its input.
     #[error("input '{name}' is {found_dtype}{found:?}, where {wanted_dtype}{wanted:?} is declared")]
     Input {
-        /// The input's name.
+        /// Name of the input.
         name: String,
         /// Shape of the tensor.
         found: Vec<usize>,
-        /// Type of its elements.
+        /// Element type of the tensor.
         found_dtype: DType,
-        /// Shape that was declared.
+        /// Declared shape.
         wanted: Vec<usize>,
-        /// Type that was declared.
+        /// Declared element type.
         wanted_dtype: DType,
     },
-    /// A node's tensor cannot be computed.
+    /// A node cannot be evaluated.
     #[error(transparent)]
     Node(#[from] GraphError),
 }
 
-/// A number of operands in words.
+/// Returns a range of operand counts in words.
 fn words(counts: &RangeInclusive<usize>) -> String {
     match (*counts.start(), *counts.end()) {
         (0, 0) => "none".into(),

@@ -1,4 +1,4 @@
-//! The tensors of a graph, by reference: every node by
+//! Reference evaluation of a graph, node by node with
 //! [`Operator::evaluate`](crate::Operator::evaluate).
 
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use crate::graph::{Graph, Input, Node, NodeId};
 use crate::tensor::Tensor;
 
 impl Graph {
-    /// The tensors of all outputs, in their order; `inputs` are in the order of [`Graph::inputs`].
+    /// Evaluates all outputs, in their order; `inputs` are in the order of [`Graph::inputs`].
     ///
     /// ```
     /// use autotune_graph::{DType, Graph, Tensor, operators::Binary};
@@ -23,8 +23,8 @@ impl Graph {
         self.evaluate_each(inputs, |_, _| ())
     }
 
-    /// The same; on the way, `visit` gets the tensor of every node in order. A tensor is dropped
-    /// behind its last use.
+    /// Evaluates all outputs, and passes the tensor of every node to `visit`, in topological order.
+    /// A tensor is dropped after its last use.
     pub fn evaluate_each(
         &self,
         inputs: &[Tensor],
@@ -56,7 +56,7 @@ impl Graph {
         Ok(outputs.cloned().collect())
     }
 
-    /// Fails unless tensors are what the inputs are declared as.
+    /// Fails unless tensors match the declarations of the inputs.
     pub fn check_inputs(&self, inputs: &[Tensor]) -> Result<(), EvaluateError> {
         let (found, wanted) = (inputs.len(), self.inputs().len());
         if found != wanted {
@@ -78,8 +78,8 @@ impl Graph {
     }
 }
 
-/// The tensor of a node, from those of its operands, which are there: they are dropped behind their
-/// last use only.
+/// Evaluates a node from the tensors of its operands, which exist since each is kept until its last
+/// use.
 fn evaluate_node(node: &Node, tensors: &[Option<Cow<Tensor>>]) -> Result<Tensor, GraphError> {
     let operands: Vec<&Tensor> = node.operands.iter().filter_map(|id| tensors[id.0 as usize].as_deref()).collect();
     node.op.evaluate(&operands).map_err(|source| node.wrong(source))

@@ -1,4 +1,4 @@
-//! A network as a graph of nodes.
+//! Networks as graphs of nodes.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -14,44 +14,44 @@ pub use crate::op::Input;
 use crate::tensor::Stored;
 use crate::typed::check_has_tensors;
 
-/// A node of a graph, by its position: its operands have lower ones.
+/// Position of a node in its graph; operands have lower positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
-/// A tensor and what computes it of others.
+/// A node: a tensor and the operator that computes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// For people; not always unique.
+    /// Name for messages; not necessarily unique.
     pub name: String,
-    /// What is computed.
+    /// Operator of the node.
     pub op: Op,
-    /// Of what, in the order that its operator says.
+    /// Operands, in the order of the operator.
     pub operands: Vec<NodeId>,
     /// Extents of the tensor, outermost first.
     pub shape: Vec<usize>,
-    /// Type of its elements.
+    /// Element type of the tensor.
     pub dtype: DType,
 }
 
 impl Node {
-    /// Returns an error that says what is wrong with the node.
+    /// Returns an error about the node.
     pub fn wrong(&self, source: OpError) -> GraphError {
         GraphError { node: self.name.clone(), op: self.op.name(), source }
     }
 }
 
-/// A tensor that a network gives to its caller.
+/// An output of a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Its name, unique among outputs.
+    /// Name, unique among outputs.
     pub name: String,
-    /// What computes it.
+    /// Node that computes the output.
     pub node: NodeId,
-    /// Type in which callers store its elements, where a file says another than that of the node.
+    /// Element type that callers store, if a file declares another than the node's.
     pub stored: Option<Stored>,
 }
 
-/// A network: nodes with one tensor each, every one behind its operands. All shapes are known.
+/// A network as nodes in topological order, each with one tensor. All shapes are known.
 ///
 /// ```
 /// use autotune_graph::{DType, Graph, Tensor, operators::{Map, MatMul}};
@@ -78,43 +78,43 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph without nodes.
+    /// Creates a graph without nodes.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Returns the same graph to be computed in another precision; f32 otherwise.
+    /// Sets the precision of the computation; the default is f32.
     pub fn with_precision(self, precision: Precision) -> Self {
         Self { precision, ..self }
     }
 
-    /// Returns how exactly it is to be computed.
+    /// Returns the precision of the computation.
     pub fn precision(&self) -> Precision {
         self.precision
     }
 
-    /// Returns the same graph, of which the steps that compute these nodes last are in f32,
-    /// whatever its precision. Rewriting forgets them.
+    /// Sets the nodes whose steps compute in f32 in any precision; a node stands for the step that
+    /// it is the last of. Rewriting drops this.
     pub fn with_exact(self, exact: BTreeSet<NodeId>) -> Self {
         Self { exact, ..self }
     }
 
-    /// Returns the nodes whose steps are in f32, whatever its precision.
+    /// Returns the nodes whose steps compute in f32 in any precision.
     pub fn exact(&self) -> &BTreeSet<NodeId> {
         &self.exact
     }
 
-    /// True if a tensor on the way is quantised, to integers of 8 bits.
+    /// True if any tensor is quantised to 8-bit integers.
     pub fn is_quantised(&self) -> bool {
         self.nodes.iter().any(|node| is_of_bytes(node.dtype))
     }
 
-    /// What the network is called.
+    /// Returns the name of the network.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A tensor that the caller brings to every run; its name is unique among inputs.
+    /// Adds an input; fails if its name is not unique among inputs.
     pub fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Result<NodeId, GraphError> {
         let wrong = |source| GraphError { node: name.into(), op: Input.name(), source };
         crate::tensor::elements(shape).map_err(wrong)?;
@@ -129,14 +129,14 @@ impl Graph {
         Ok(id)
     }
 
-    /// A tensor that is the same in all runs.
+    /// Adds a constant.
     pub fn constant(&mut self, name: impl Into<String>, constant: impl Into<Constant>) -> NodeId {
         let constant = constant.into();
         let (shape, dtype) = (constant.shape().to_vec(), constant.dtype());
         self.push(Node { name: name.into(), op: constant.into(), operands: Vec::new(), shape, dtype })
     }
 
-    /// What an operation makes of the tensors of other nodes.
+    /// Adds a node that applies an operator to other nodes; fails if the operands do not fit.
     pub fn add(
         &mut self,
         name: impl Into<String>,
@@ -150,37 +150,37 @@ impl Graph {
         }
     }
 
-    /// A tensor of a node as one that the network gives to its caller.
+    /// Marks a node's tensor as an output of the network.
     pub fn output(&mut self, name: impl Into<String>, node: NodeId) {
         self.output_as(name, node, None);
     }
 
-    /// The same, with the [type](Output::stored) in which callers store it.
+    /// Marks a node's tensor as an output that callers store in another [type](Output::stored).
     pub(crate) fn output_as(&mut self, name: impl Into<String>, node: NodeId, stored: Option<Stored>) {
         self.outputs.push(Output { name: name.into(), node, stored });
     }
 
-    /// A node.
+    /// Returns a node.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.0 as usize]
     }
 
-    /// True for a node whose tensor nothing computes: an input or a constant.
+    /// True for an input or a constant.
     pub fn is_given(&self, id: NodeId) -> bool {
         self.node(id).op.is::<Input>() || self.constant_of(id).is_some()
     }
 
-    /// The tensor of a node that is the same in all runs.
+    /// Returns the constant of a node, if it is one.
     pub fn constant_of(&self, id: NodeId) -> Option<&Constant> {
         self.node(id).op.of()
     }
 
-    /// Shapes and element types of nodes' tensors.
+    /// Returns shapes and element types of nodes.
     pub(crate) fn facts(&self, nodes: &[NodeId]) -> Vec<Facts<'_>> {
         nodes.iter().map(|&id| (&*self.node(id).shape, self.node(id).dtype)).collect()
     }
 
-    /// A node as its operator sees it.
+    /// Returns a node's view for its operator.
     pub fn view(&self, id: NodeId) -> NodeView<'_> {
         let node = self.node(id);
         let facts = self.facts(&node.operands).into_iter().zip(&node.operands);
@@ -188,8 +188,9 @@ impl Graph {
         NodeView { operands, output: (&node.shape, node.dtype) }
     }
 
-    /// Returns the workload of a node, if there is one, and the nodes that it reads, in the order of
-    /// the workload's operands; its weights are constant if they are in the graph.
+    /// Returns the workload of a node and the nodes that it reads, in the order of the workload's
+    /// operands; `None` if no workload computes it. Weights are marked constant if the graph has them
+    /// as constants.
     pub fn anchor(&self, id: NodeId) -> Option<(Anchor, Vec<NodeId>)> {
         let node = self.node(id);
         let anchor = node.op.workload(&self.view(id))?;
@@ -208,27 +209,27 @@ impl Graph {
         Some((Anchor { workload, ..anchor }, operands))
     }
 
-    /// True if a node has a workload that computes it.
+    /// True if a workload computes a node.
     pub(crate) fn has_kernel(&self, id: NodeId) -> bool {
         self.anchor(id).is_some()
     }
 
-    /// All nodes, every one behind its operands.
+    /// Returns all nodes in topological order.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> + ExactSizeIterator {
         self.nodes.iter().enumerate().map(|(id, node)| (NodeId(id as u32), node))
     }
 
-    /// What the caller brings, in the order in which it was declared.
+    /// Returns the inputs in the order of their declaration.
     pub fn inputs(&self) -> &[NodeId] {
         &self.inputs
     }
 
-    /// What the caller gets.
+    /// Returns the outputs.
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
     }
 
-    /// How often each node is an operand or an output.
+    /// Returns for each node how often it is an operand or an output.
     pub fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.nodes.len()];
         let operands = self.nodes.iter().flat_map(|node| &node.operands);

@@ -1,4 +1,4 @@
-//! Files in memory where the system keeps them.
+//! Memory-mapped files.
 
 use std::fs::File;
 use std::io;
@@ -7,35 +7,35 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
-/// Pages are given back in multiples of this.
+/// Size of a page.
 #[cfg(unix)]
 const PAGE: usize = 4096;
 
-/// The bytes of a file: pages come when they are read.
+/// A memory-mapped file; pages are loaded when they are read.
 #[derive(Debug)]
 pub(crate) struct Mapped(Mmap);
 
 impl Mapped {
-    /// All of a file, which nobody may change as long as this is there.
+    /// Maps a whole file, which must not be modified while the map exists.
     pub(crate) fn of(file: &File) -> io::Result<Arc<Self>> {
-        // SAFETY: the map is only read, as bytes of which any value is valid; the documentation of
-        // `onnx::read` demands that nobody changes the file meanwhile.
+        // SAFETY: the map is only read, as bytes of which any value is valid. The documentation of
+        // `onnx::read` requires that the file is not modified meanwhile.
         let map = unsafe { Mmap::map(file) }?;
-        // What is not in memory yet is fetched while the rest is looked at; advice that is not
-        // taken costs time only.
+        // Prefetching overlaps with the parsing of the start; if the advice fails, only time is
+        // lost.
         #[cfg(unix)]
         let _ = map.advise(memmap2::Advice::WillNeed);
         Ok(Arc::new(Self(map)))
     }
 
-    /// Gives pages back that lie within a range; who reads it again gets them anew.
+    /// Releases the pages inside a range; they are loaded again when they are read.
     pub(crate) fn release(&self, range: &Range<usize>) {
         #[cfg(unix)]
         {
             let (first, end) = (range.start.next_multiple_of(PAGE), range.end / PAGE * PAGE);
             if first < end {
-                // SAFETY: pages of a file that are mapped to be read only hold the same when they
-                // come back.
+                // SAFETY: pages of a read-only file map have the same contents when they are loaded
+                // again.
                 let _ =
                     unsafe { self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, first, end - first) };
             }

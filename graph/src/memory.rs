@@ -1,4 +1,4 @@
-//! Types in which tensors lie in memory while a network runs.
+//! Element types of tensors in memory during a run.
 
 use autotune_ir::DType;
 
@@ -7,8 +7,8 @@ pub fn is_of_bytes(dtype: DType) -> bool {
     matches!(dtype, DType::U8 | DType::I8)
 }
 
-/// Returns the type in which tensors of an element type lie in memory while a network runs: f32 for
-/// all but those of 8 bits. Integers are exact up to 2^24 there, truth values are 0 and 1.
+/// Returns the type in memory of tensors with an element type: f32 for all except the 8-bit types.
+/// Integers are exact up to 2^24 there; booleans are 0 and 1.
 pub fn memory_dtype(dtype: DType) -> DType {
     if is_of_bytes(dtype) { dtype } else { DType::F32 }
 }

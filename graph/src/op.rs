@@ -1,4 +1,4 @@
-//! What a node of a network computes: an [`Operator`].
+//! Interface of operators ([`Operator`]) and their place in a graph.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -16,29 +16,29 @@ use crate::typed::check_has_tensors;
 
 pub use crate::tensor::Facts;
 
-/// An operator with its attributes. Each is a file of its own, in `operators/` or in another crate,
-/// from which import, shapes, reference, steps and export are made. Shapes are outermost first;
-/// images are `[n, c, ..spatial]`; axes are counted from the outermost one, from 0 on.
+/// An operator with its attributes. Each is in a file of its own, in `operators/` or in another
+/// crate, with ONNX import and export, shape inference, reference evaluation, and workload. Shapes
+/// are outermost first; images are `[n, c, ..spatial]`; axes are numbered from 0, the outermost.
 ///
-/// Two operators are equal if they are of one type and equal; their `Debug` text has all that
-/// distinguishes them.
+/// Two operators are equal if they have the same type and compare equal. Their `Debug` text
+/// contains everything that distinguishes them.
 pub trait Operator: Any + Comparable + Debug + Send + Sync {
-    /// The operator in a word, as messages have it: the name of its type, if it says no other.
+    /// Returns the operator's name for messages, by default the name of its type.
     fn name(&self) -> &'static str {
         let path = std::any::type_name::<Self>();
         path.rsplit_once("::").map_or(path, |(_, name)| name)
     }
 
-    /// Returns shape and element type of the output; fails for operands that it cannot have.
+    /// Returns shape and element type of the output; fails for invalid operands.
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError>;
 
-    /// Computes the output, of which `shape` has no extent of 0, from operands that
-    /// [`Operator::output`] took: as the spec of the workload says, if nothing else does.
+    /// Computes the output from operands that [`Operator::output`] accepted; no extent of `shape`
+    /// is 0. By default the spec of the workload is evaluated.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         by_spec(self, operands, shape)
     }
 
-    /// Returns shape and element type of the output, from those of the operands.
+    /// Returns shape and element type of the output; also fails if the output is too large.
     fn infer(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         let (shape, dtype) = self.output(operands)?;
         elements(&shape)?;
@@ -46,10 +46,9 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
         Ok((shape, dtype))
     }
 
-    /// Returns the output, from the operands: the reference that kernels and rewriting are held to.
-    /// Functions and sums are computed in double precision and rounded once; where ONNX has the
-    /// operation, the meaning is its own. Whole numbers wrap around; an integer division by zero,
-    /// and a number of a `Gather` that is out of range, are errors.
+    /// Evaluates the operator. This is the reference for kernels and rewriting. Functions and sums
+    /// are computed in double precision and rounded once; the meaning follows ONNX. Integers wrap
+    /// around; an integer division by zero and a `Gather` index out of range are errors.
     ///
     /// ```
     /// use autotune_graph::{Operator, Tensor, operators::MatMul};
@@ -61,7 +60,7 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
     fn evaluate(&self, operands: &[&Tensor]) -> Result<Tensor, OpError> {
         let known: Vec<Facts> = operands.iter().map(|tensor| (tensor.shape(), tensor.dtype())).collect();
         let (shape, dtype) = self.infer(&known)?;
-        // Behind this, no extent of the output is 0; one of an operand may be.
+        // From here on the output has elements; an operand may still be empty.
         match elements(&shape)? {
             0 => Tensor::of_numbers(&shape, dtype, &[]),
             _ => self.compute(operands, &shape),
@@ -74,51 +73,51 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
         None
     }
 
-    /// Returns where the elements of the output are among those of the operands, if it computes
-    /// none.
+    /// Returns the positions of the output's elements among those of the operands, if the operator
+    /// only moves elements.
     fn movement(&self, node: &NodeView) -> Option<Movement> {
         let _ = node;
         None
     }
 
-    /// Returns other operators that compute the same, for a node without a workload: nodes one
-    /// behind the other, the last of which has its tensor.
+    /// Returns an equivalent sequence of other operators, for a node without a workload. The last
+    /// one computes the node's tensor.
     fn parts(&self, node: &NodeView) -> Option<Vec<Part>> {
         let _ = node;
         None
     }
 
-    /// Writes a node as operators of ONNX.
+    /// Writes a node as ONNX operators.
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
         Err(to.wrong("ONNX has no such operator"))
     }
 
-    /// Returns about how many steps an evaluation takes, if that can be counted.
+    /// Returns the approximate number of steps of an evaluation, if it is known.
     fn steps(&self, operands: &[Facts], output: &[usize]) -> Option<usize> {
         let first = operands.first().map_or(&[][..], |&(shape, _)| shape);
         product(output)?.checked_add(product(first)?)
     }
 
-    /// True if an evaluation takes about as long as reading the operands: large constants are
-    /// computed anew each time.
+    /// True if an evaluation takes about as long as reading the operands. Large constant results
+    /// are then recomputed on each use.
     fn is_light(&self) -> bool {
         false
     }
 
-    /// True if what it makes of constants is not computed until rules have seen it: they may put
-    /// something better in its place than its tensor.
+    /// True if constant results are not folded before rewrite rules have seen the operator, since a
+    /// rule may find a better form.
     fn keeps_constants(&self) -> bool {
         false
     }
 
-    /// True if a small change of operands may change the output by more, relative to the largest
-    /// elements; `of_data` is true if no operand is a constant.
+    /// True if the output may change by more than the operands, relative to the largest elements.
+    /// `of_data` is true if no operand is constant.
     fn is_steep(&self, of_data: bool) -> bool {
         let _ = of_data;
         false
     }
 
-    /// Returns the axis of channels of an output of some axes, if each element is a sum of products
+    /// Returns the channel axis of an output of rank `rank`, if each element is a sum of products
     /// with weights.
     fn channel_of_sums(&self, rank: usize) -> Option<usize> {
         let _ = rank;
@@ -126,9 +125,9 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
     }
 }
 
-/// Comparison of operators of any type; every type that is `PartialEq` has it.
+/// Comparison of operators of any type, implemented for all types with `PartialEq`.
 pub trait Comparable {
-    /// True if the other is of the same type and equal.
+    /// True if `other` has the same type and is equal.
     fn is_same(&self, other: &dyn Any) -> bool;
 }
 
@@ -138,26 +137,18 @@ impl<T: PartialEq + Any> Comparable for T {
     }
 }
 
-/// An operator of a node, shared by all nodes that are made of it.
+/// Shared handle to an operator.
 #[derive(Clone)]
 pub struct Op(Arc<dyn Operator>);
 
 impl Op {
-    /// Returns the operator, if it is of this type.
-    ///
-    /// ```
-    /// use autotune_graph::{Op, operators::{MatMul, Transpose}};
-    /// let op = Op::from(Transpose(vec![1, 0]));
-    /// let Some(Transpose(perm)) = op.of() else { unreachable!() };
-    /// assert_eq!(*perm, [1, 0]);
-    /// assert!(!op.is::<MatMul>());
-    /// ```
+    /// Returns the operator as type `T`, if it has that type.
     pub fn of<T: Operator>(&self) -> Option<&T> {
         let any: &dyn Any = &*self.0;
         any.downcast_ref()
     }
 
-    /// True if the operator is of this type.
+    /// True if the operator has type `T`.
     pub fn is<T: Operator>(&self) -> bool {
         self.of::<T>().is_some()
     }
@@ -195,7 +186,7 @@ impl Debug for Op {
     }
 }
 
-/// The operator of nodes whose tensors the caller brings.
+/// Operator of graph inputs, whose tensors the caller provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Input;
 
@@ -210,7 +201,7 @@ impl Operator for Input {
     }
 }
 
-/// What the spec of an operator's workload makes of operands.
+/// Evaluates the spec of an operator's workload.
 fn by_spec(operator: &(impl Operator + ?Sized), operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
     let known: Vec<Facts> = operands.iter().map(|tensor| (tensor.shape(), tensor.dtype())).collect();
     let (input, dtype) = (Op::from(Input), operator.output(&known)?.1);
@@ -230,13 +221,13 @@ fn by_spec(operator: &(impl Operator + ?Sized), operands: &[&Tensor], shape: &[u
     Tensor::of_numbers(shape, dtype, &numbers)
 }
 
-/// A node as its operator sees it.
+/// View of a node for its operator.
 pub struct NodeView<'a> {
     pub(crate) operands: Vec<OperandView<'a>>,
     pub(crate) output: Facts<'a>,
 }
 
-/// An operand of a node: its tensor, and what computes it.
+/// An operand of a node: shape and type, and the operator that computes it.
 #[derive(Clone, Copy)]
 pub(crate) struct OperandView<'a> {
     pub(crate) facts: Facts<'a>,
@@ -259,7 +250,7 @@ impl<'a> NodeView<'a> {
         self.operands[operand].facts.1
     }
 
-    /// Returns what computes an operand.
+    /// Returns the operator that computes an operand.
     pub fn op(&self, operand: usize) -> &'a Op {
         self.operands[operand].op
     }
@@ -270,82 +261,85 @@ impl<'a> NodeView<'a> {
     }
 }
 
-/// A workload that computes a node's tensor.
+/// A workload that computes a node, as the anchor of a fused step.
 #[derive(Clone, Debug)]
 pub struct Anchor {
-    /// What is computed; that weights are constant, and what is fused behind it, is added to it.
+    /// Workload of the node alone; fusion adds the epilogue and marks constant weights.
     pub workload: Workload,
-    /// What it reads, in the order of its spec.
+    /// Tensors that the workload reads, in the order of its spec.
     pub reads: Vec<Read>,
-    /// The axis of the node's tensor along which an epilogue has scale and bias, if there is one.
+    /// Axis of the node's tensor along which an epilogue has scale and bias, if any.
     pub channel: Option<usize>,
-    /// True if the epilogue may scale the tensor along that axis, and add to it.
+    /// True if the epilogue may scale along that axis, and add tensors.
     pub takes_sums: bool,
 }
 
-/// A tensor that a step reads.
+/// A tensor that a workload reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// The operand of a number.
+    /// The node's operand with this number.
     Operand(usize),
-    /// The first operand of what computes it.
+    /// The first operand of the node's operand with this number, for operands that are folded into
+    /// the workload.
     Behind(usize),
 }
 
 impl Anchor {
-    /// A workload on all operands of a node, whose epilogue is an activation at most.
+    /// Creates an anchor that reads all operands of a node; its epilogue supports an activation at
+    /// most.
     pub fn new(workload: Workload, node: &NodeView) -> Self {
         let reads = (0..node.count()).map(Read::Operand).collect();
         Self { workload, reads, channel: None, takes_sums: false }
     }
 
-    /// The same with an epilogue that has a value for each step along an axis: its scale, its bias
-    /// and sums with others.
+    /// Permits an epilogue with a scale, a bias and additions, with one value for each position
+    /// along an axis.
     pub fn with_sums(self, channel: Option<usize>) -> Self {
         Self { channel, takes_sums: true, ..self }
     }
 
-    /// The same with the last operand as the bias of the epilogue, if there are three.
+    /// Makes the last of three operands the bias of the epilogue.
     pub fn with_bias(self) -> Self {
         let epilogue = Epilogue { bias: self.reads.len() == 3, ..self.workload.epilogue() };
         Self { workload: self.workload.with_epilogue(epilogue), ..self }
     }
 }
 
-/// Where the elements of an output are among those of the operands.
+/// Positions of an output's elements among those of the operands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Movement {
-    /// In one piece in the first operand, from the element of this number on.
+    /// A contiguous part of the first operand, from the element with this number on.
     Piece(usize),
-    /// In the first operand: element `i, j, ..` of the output is that at
-    /// `from + i * steps[0] + j * steps[1] ..`.
+    /// Strided positions in the first operand: element `i, j, ..` of the output is the one at `from
+    /// + i * steps[0] + j * steps[1] ..`.
     Strided {
-        /// The first.
+        /// Number of the first element.
         from: usize,
-        /// Distances of neighbours along each axis of the output.
+        /// Distances between neighbours along each axis of the output, in elements.
         steps: Vec<isize>,
     },
-    /// In all operands, one behind the other along this axis.
+    /// Concatenation of all operands along this axis.
     Parts(usize),
 }
 
-/// One of the nodes that compute the same as another.
+/// A node of an operator's decomposition.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// What it computes.
+    /// Operator of the node.
     pub op: Op,
-    /// Of what: numbers of the other node's operands, and behind them of parts.
+    /// Operands, by number: first the decomposed node's operands, then the results of earlier
+    /// parts.
     pub operands: Vec<usize>,
 }
 
 impl Part {
-    /// A node of an operator.
+    /// Creates a node with an operator.
     pub fn new(op: impl Into<Op>, operands: Vec<usize>) -> Self {
         Self { op: op.into(), operands }
     }
 }
 
-/// Returns the shapes of operands of one element type, if they are as many as an operator has.
+/// Returns the shapes of operands; fails unless their number and element types are as expected.
 pub fn shapes_of<'a>(
     operands: &[Facts<'a>],
     counts: RangeInclusive<usize>,
@@ -356,7 +350,7 @@ pub fn shapes_of<'a>(
     Ok(operands.iter().map(|&(shape, _)| shape).collect())
 }
 
-/// Fails unless operands are as many as an operator has.
+/// Fails unless the number of operands is in range.
 pub fn check_count(operands: &[Facts], counts: RangeInclusive<usize>) -> Result<(), OpError> {
     match counts.contains(&operands.len()) {
         true => Ok(()),
@@ -364,7 +358,7 @@ pub fn check_count(operands: &[Facts], counts: RangeInclusive<usize>) -> Result<
     }
 }
 
-/// Fails unless an operand is of an element type.
+/// Fails unless an operand has an element type.
 pub fn check_dtype(operands: &[Facts], operand: usize, wanted: DType) -> Result<(), OpError> {
     match operands[operand].1 {
         found if found == wanted => Ok(()),
@@ -372,30 +366,30 @@ pub fn check_dtype(operands: &[Facts], operand: usize, wanted: DType) -> Result<
     }
 }
 
-/// Fails unless all operands from one on are of one element type.
+/// Fails unless all operands from `first` on have the same element type.
 pub fn check_alike(operands: &[Facts], first: usize) -> Result<(), OpError> {
     let wrong = (first..operands.len()).find(|&operand| operands[operand].1 != operands[first].1);
     let wanted = "the type of the others";
     wrong.map_or(Ok(()), |operand| Err(OpError::DType { operand, found: operands[operand].1, wanted }))
 }
 
-/// Returns an axis that a shape has.
+/// Returns an axis; fails if it is out of range.
 pub fn axis_of(axis: usize, shape: &[usize]) -> Result<usize, OpError> {
     if axis < shape.len() { Ok(axis) } else { unfit(format!("axis {axis} of a tensor of shape {shape:?}")) }
 }
 
-/// Fails: attributes or shapes do not fit each other.
+/// Fails because attributes or shapes do not fit each other.
 pub fn unfit<T>(reason: impl Into<String>) -> Result<T, OpError> {
     Err(OpError::Unfit(reason.into()))
 }
 
-/// Returns the number of elements of a shape, if that is a number.
+/// Returns the number of elements of a shape; none on overflow.
 pub(crate) fn product(extents: &[usize]) -> Option<usize> {
     extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
 }
 
-/// The shape that two shapes are broadcast to, as in NumPy: axes are matched from the last on, an
-/// extent of 1 fits all.
+/// Returns the shape that two shapes broadcast to, as in NumPy: axes are aligned at the last one,
+/// and an extent of 1 fits any other.
 pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, OpError> {
     let rank = a.len().max(b.len());
     let extent = |shape: &[usize], axis: usize| match (axis + shape.len()).checked_sub(rank) {
@@ -411,7 +405,7 @@ pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, OpError>
     merged.ok_or_else(|| OpError::Unfit(format!("shapes {a:?} and {b:?} cannot be broadcast to each other")))
 }
 
-/// `shape`, if `other` is broadcast to it.
+/// Returns `shape`, if `other` broadcasts to it.
 pub(crate) fn fixed(shape: &[usize], other: &[usize]) -> Result<Vec<usize>, OpError> {
     match broadcast(shape, other) {
         Ok(merged) if merged == shape => Ok(merged),

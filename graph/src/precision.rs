@@ -1,4 +1,4 @@
-//! How exactly networks compute.
+//! Precision of networks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,34 +6,34 @@ use std::str::FromStr;
 use autotune_ir::DType;
 use thiserror::Error;
 
-/// Element types that tensors between kernels lie in, and products are made of.
+/// Element type of tensors between kernels and of factors of products.
 ///
-/// Sums, functions of elements, biases and scales are f32 in each; inputs and outputs of a network
-/// are as callers have them.
+/// Sums, elementwise functions, biases and scales are f32 in each precision; inputs and outputs
+/// keep the caller's types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// Nothing is rounded to fewer bits than f32 has.
+    /// Nothing is rounded below f32.
     #[default]
     F32,
-    /// Tensors and factors are rounded to bf16, to 8 significant bits.
+    /// Tensors and factors are rounded to bf16, which has 8 significant bits.
     Bf16,
 }
 
-/// A word that names no precision.
+/// Error: a word is not the name of a precision.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is no precision: expected f32 or bf16")]
 pub struct UnknownPrecision(String);
 
 impl Precision {
-    /// Every precision, the most exact first.
+    /// All precisions, the most exact first.
     pub const ALL: [Self; 2] = [Self::F32, Self::Bf16];
 
-    /// Returns the word that names it.
+    /// Returns the precision's name.
     pub fn word(self) -> &'static str {
         self.dtype().word()
     }
 
-    /// Returns the type that tensors lie in.
+    /// Returns the element type of tensors.
     pub fn dtype(self) -> DType {
         match self {
             Self::F32 => DType::F32,

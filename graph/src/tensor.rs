@@ -6,14 +6,14 @@ use ndarray::{ArrayD, IxDyn};
 use crate::error::OpError;
 use crate::typed::{Typed, by_type, tensor};
 
-/// Most elements of a tensor: what a file asks for beyond it is refused.
+/// Maximum number of elements of a tensor; larger ones in files are rejected.
 const MOST_ELEMENTS: usize = 1 << 31;
 
-/// Type in which a file says that callers get an output, where that is not the type of its node.
+/// Element type in which a file declares an output, if it differs from the node's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Stored {
-    /// A type of the table.
+    /// A type that [`DType`] has.
     Of(DType),
     U16,
     U32,
@@ -24,41 +24,41 @@ pub enum Stored {
 /// Shape and element type of a tensor.
 pub type Facts<'a> = (&'a [usize], DType);
 
-/// A tensor, row-major. Of the types of the table, tensors have those of the variants; every other
-/// floating-point type of a file becomes f32, every other integer type i64. Quantised tensors alone
-/// are of 8 bits: what else reads one reads it as i64.
+/// A row-major tensor. It has one of the element types of the variants; import converts other
+/// floating-point types to f32 and other integer types to i64. Only quantised tensors have 8-bit
+/// types; other operators read them as i64.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tensor {
-    /// Of [`DType::F32`].
+    /// Elements of [`DType::F32`].
     F32(ArrayD<f32>),
-    /// Of [`DType::I64`]: shapes, axes, numbers of rows.
+    /// Elements of [`DType::I64`]: shapes, axes, indices.
     I64(ArrayD<i64>),
-    /// Of [`DType::Bool`].
+    /// Elements of [`DType::Bool`].
     Bool(ArrayD<bool>),
-    /// Of [`DType::I8`]: quantised weights.
+    /// Elements of [`DType::I8`]: quantised weights.
     I8(ArrayD<i8>),
-    /// Of [`DType::U8`]: quantised images and the like.
+    /// Elements of [`DType::U8`]: quantised data.
     U8(ArrayD<u8>),
 }
 
 impl Tensor {
-    /// Of floating-point numbers, as many as the shape has.
+    /// Creates a tensor of f32; fails unless the number of elements fits the shape.
     pub fn f32(shape: &[usize], elements: Vec<f32>) -> Result<Self, OpError> {
         Ok(Self::F32(array(shape, elements)?))
     }
 
-    /// Of integers, as many as the shape has.
+    /// Creates a tensor of i64; fails unless the number of elements fits the shape.
     pub fn i64(shape: &[usize], elements: Vec<i64>) -> Result<Self, OpError> {
         Ok(Self::I64(array(shape, elements)?))
     }
 
-    /// A number without dimensions.
+    /// Creates a number without axes.
     pub fn scalar(value: f32) -> Self {
         Self::F32(ArrayD::from_elem(IxDyn(&[]), value))
     }
 
-    /// Returns a tensor of a type from numbers: integers without their fractions, truth values by
-    /// whether they are not 0. Fails for types that tensors do not have.
+    /// Creates a tensor of a type from numbers. Integers are truncated; nonzero numbers are true.
+    /// Fails for types that tensors cannot have.
     pub fn of_numbers(shape: &[usize], dtype: DType, numbers: &[f32]) -> Result<Self, OpError> {
         fn of<T: Typed>(shape: &[usize], numbers: &[f32]) -> Result<Tensor, OpError> {
             tensor(shape, numbers.iter().map(|&number| T::of_number(number)).collect())
@@ -66,7 +66,7 @@ impl Tensor {
         by_type!(dtype, of(shape, numbers))
     }
 
-    /// Its elements as numbers, row-major: truth values are 0 and 1.
+    /// Returns the elements as f32 numbers, row-major; booleans are 0 and 1.
     pub fn to_numbers(&self) -> Vec<f32> {
         match self {
             Self::F32(array) => array.iter().copied().collect(),
@@ -77,7 +77,7 @@ impl Tensor {
         }
     }
 
-    /// The same in the tensor's own memory, where that has them so.
+    /// Converts the tensor to numbers, without a copy where possible.
     pub fn into_numbers(self) -> Vec<f32> {
         match self {
             Self::F32(array) if array.is_standard_layout() => {
@@ -91,7 +91,7 @@ impl Tensor {
         }
     }
 
-    /// Extents, outermost first.
+    /// Returns the extents, outermost first.
     pub fn shape(&self) -> &[usize] {
         match self {
             Self::F32(array) => array.shape(),
@@ -102,7 +102,7 @@ impl Tensor {
         }
     }
 
-    /// Returns the type of its elements.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         match self {
             Self::F32(_) => DType::F32,
@@ -113,7 +113,7 @@ impl Tensor {
         }
     }
 
-    /// The floating-point numbers, if it is of these.
+    /// Returns the elements, if they are f32.
     pub fn as_f32(&self) -> Option<&ArrayD<f32>> {
         match self {
             Self::F32(array) => Some(array),
@@ -121,7 +121,7 @@ impl Tensor {
         }
     }
 
-    /// The integers, if it is of these.
+    /// Returns the elements, if they are i64.
     pub fn as_i64(&self) -> Option<&ArrayD<i64>> {
         match self {
             Self::I64(array) => Some(array),
@@ -130,13 +130,13 @@ impl Tensor {
     }
 }
 
-/// Number of elements of a shape, if that can be had in memory.
+/// Returns the number of elements of a shape; fails if it is too large.
 pub(crate) fn elements(shape: &[usize]) -> Result<usize, OpError> {
     let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
     count.filter(|&count| count <= MOST_ELEMENTS).ok_or_else(|| OpError::TooLarge { shape: shape.to_vec() })
 }
 
-/// A tensor's elements, as many as the shape has.
+/// Creates an array; fails unless the number of elements fits the shape.
 pub(crate) fn array<T>(shape: &[usize], values: Vec<T>) -> Result<ArrayD<T>, OpError> {
     let (wanted, found) = (elements(shape)?, values.len());
     ArrayD::from_shape_vec(IxDyn(shape), values)

@@ -1,15 +1,14 @@
-//! Names and lists as messages have them: in one line, and not longer than that, whatever a file
-//! says.
+//! Formatting of names and lists from files for messages: on one line and of limited length.
 
 use std::fmt::{self, Debug, Display, Formatter, Write};
 
-/// Characters of a name in a message, at most.
+/// Maximum number of characters of a name.
 const LONGEST_NAME: usize = 120;
 
-/// Characters of a list in a message after which no more of its elements follow.
+/// Number of characters after which a list is truncated.
 const LONGEST_LIST: usize = 120;
 
-/// A name on one line, cut off after 120 characters.
+/// Returns a name on one line, truncated after 120 characters.
 pub fn printable(name: &str) -> String {
     let mut shown: String = visible(name).take(LONGEST_NAME).collect();
     if name.chars().nth(LONGEST_NAME).is_some() {
@@ -18,13 +17,13 @@ pub fn printable(name: &str) -> String {
     shown
 }
 
-/// A name with its control characters replaced.
+/// Replaces the control characters of a name.
 pub(crate) fn visible(name: &str) -> impl Iterator<Item = char> + '_ {
     name.chars().map(|c| if c.is_control() { '?' } else { c })
 }
 
-/// A list on one line: `[1, 2, 3]` by its `Debug`, `a, b, c` by its `Display`. Of a long one the
-/// first elements and their number.
+/// Formats a list on one line: `[1, 2, 3]` by its `Debug`, `a, b, c` by its `Display`. A long list
+/// is truncated, with the number of its elements.
 ///
 /// ```
 /// use autotune_graph::listed;
@@ -36,7 +35,7 @@ pub fn listed<T>(elements: &[T]) -> Listed<'_, T> {
     Listed(elements)
 }
 
-/// A list as a message has it ([`listed`]).
+/// A list formatted for messages ([`listed`]).
 pub struct Listed<'a, T>(&'a [T]);
 
 impl<T> Listed<'_, T> {

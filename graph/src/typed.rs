@@ -1,4 +1,4 @@
-//! Elements of tensors by their types, for loops over all of them.
+//! Generic access to tensor elements.
 
 use std::borrow::Cow;
 
@@ -8,12 +8,12 @@ use ndarray::ArrayD;
 use crate::error::OpError;
 use crate::tensor::{Tensor, array};
 
-/// A type of elements that tensors have.
+/// An element type of tensors.
 pub(crate) trait Typed: Copy + Send + Sync + Sized {
     fn of(tensor: &Tensor) -> Option<&ArrayD<Self>>;
     fn tensor(array: ArrayD<Self>) -> Tensor;
 
-    /// Returns the element that a number of a running network is.
+    /// Converts a number, as networks have them at run time, to an element.
     fn of_number(number: f32) -> Self;
 }
 
@@ -43,7 +43,7 @@ typed!(bool, Bool, |number| number != 0.0);
 typed!(i8, I8, |number| number as i8);
 typed!(u8, U8, |number| number as u8);
 
-/// Calls a function that is generic over the type of elements; fails for types that tensors do not
+/// Calls a function that is generic over the element type; fails for types that tensors cannot
 /// have.
 macro_rules! by_type {
     ($dtype:expr, $function:ident($($argument:expr),*)) => {
@@ -59,12 +59,12 @@ macro_rules! by_type {
 }
 pub(crate) use by_type;
 
-/// Returns the error of a type that tensors do not have.
+/// Returns the error for a type that tensors cannot have.
 pub(crate) fn no_tensor(dtype: DType) -> OpError {
     OpError::Unfit(format!("networks have no tensors of {dtype}"))
 }
 
-/// Fails for types that tensors do not have.
+/// Fails for types that tensors cannot have.
 pub(crate) fn check_has_tensors(dtype: DType) -> Result<(), OpError> {
     Tensor::of_numbers(&[0], dtype, &[]).map(drop)
 }
@@ -73,7 +73,7 @@ pub(crate) fn tensor<T: Typed>(shape: &[usize], values: Vec<T>) -> Result<Tensor
     array(shape, values).map(T::tensor)
 }
 
-/// The elements of an operand, row-major.
+/// Returns the elements of an operand, row-major.
 pub(crate) fn values<'a, T: Typed>(operands: &[&'a Tensor], operand: usize) -> Result<Cow<'a, [T]>, OpError> {
     let found = operands[operand].dtype();
     let array = T::of(operands[operand]).ok_or(OpError::DType { operand, found, wanted: "another type" })?;
@@ -83,12 +83,12 @@ pub(crate) fn values<'a, T: Typed>(operands: &[&'a Tensor], operand: usize) -> R
     })
 }
 
-/// Not a number if one of both is none.
+/// NaN-propagating maximum.
 pub(crate) fn larger(a: f64, b: f64) -> f64 {
     if a > b || a.is_nan() { a } else { b }
 }
 
-/// Not a number if one of both is none.
+/// NaN-propagating minimum.
 pub(crate) fn smaller(a: f64, b: f64) -> f64 {
     if a < b || a.is_nan() { a } else { b }
 }

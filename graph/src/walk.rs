@@ -1,28 +1,27 @@
-//! Where elements lie in memory.
+//! Iteration over elements in memory.
 
 use crate::error::OpError;
 use crate::tensor::Tensor;
 use crate::typed::{Typed, by_type, tensor, values};
 
-/// Returns the distance of neighbours along each axis of a row-major tensor, in elements, outermost
-/// first.
+/// Returns the strides of a row-major tensor, in elements, outermost axis first.
 pub fn strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for axis in (1..shape.len()).rev() {
-        // An empty tensor may have extents whose product is no number.
+        // The extents of an empty tensor may have an overflowing product.
         strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
     }
     strides
 }
 
-/// Returns the [`strides`] of a tensor that is broadcast to a shape, along the axes of that shape: 0
-/// where it is broadcast.
+/// Returns the strides of a tensor along the axes of a shape that it broadcasts to; 0 where it is
+/// repeated.
 pub(crate) fn broadcast_strides(shape: &[usize], to: &[usize]) -> Vec<usize> {
     let own = shape.iter().zip(strides(shape)).map(|(&extent, stride)| if extent == 1 { 0 } else { stride });
     std::iter::repeat_n(0, to.len() - shape.len()).chain(own).collect()
 }
 
-/// The places of all elements in order; none of the extents is 0.
+/// Returns the offsets of all elements in order; no extent may be 0.
 pub(crate) fn offsets(extents: &[usize], strides: &[usize]) -> Vec<usize> {
     let mut offsets = vec![0];
     for (&extent, &stride) in extents.iter().zip(strides) {
@@ -31,25 +30,24 @@ pub(crate) fn offsets(extents: &[usize], strides: &[usize]) -> Vec<usize> {
     offsets
 }
 
-/// Places in several tensors that are walked together, as rows along the last axis.
+/// Offsets in several tensors that are traversed together, in rows along the last axis.
 pub(crate) struct Rows<const N: usize> {
-    /// Where each row begins.
+    /// Offset of each row's start.
     pub(crate) starts: Vec<[usize; N]>,
-    /// Elements of a row.
+    /// Number of elements in a row.
     pub(crate) extent: usize,
-    /// From one of its elements to the next.
+    /// Distance between neighbours in a row.
     pub(crate) steps: [usize; N],
 }
 
 impl<const N: usize> Rows<N> {
-    /// All elements of a shape in order, in tensors that are broadcast to it; none of its extents
-    /// is 0.
+    /// Traverses a shape in order, in tensors that broadcast to it; no extent may be 0.
     pub(crate) fn broadcast(shapes: [&[usize]; N], to: &[usize]) -> Self {
         Self::new(to, shapes.map(|shape| broadcast_strides(shape, to)))
     }
 
     pub(crate) fn new(extents: &[usize], strides: [Vec<usize>; N]) -> Self {
-        // Axes that all tensors walk through as if they were one are one.
+        // Adjacent axes are merged if all tensors traverse them like a single one.
         let mut axes: Vec<(usize, [usize; N])> = Vec::new();
         for (axis, &extent) in extents.iter().enumerate().filter(|(_, extent)| **extent != 1) {
             let steps = strides.each_ref().map(|strides| strides[axis]);
@@ -69,7 +67,7 @@ impl<const N: usize> Rows<N> {
         Self { starts, extent: *extent, steps: *steps }
     }
 
-    /// What a function makes of the places of every element.
+    /// Applies a function to the offsets of every element.
     pub(crate) fn map<T>(&self, of: impl Fn([usize; N]) -> T) -> Vec<T> {
         let mut all = Vec::with_capacity(self.starts.len() * self.extent);
         for start in &self.starts {
@@ -79,7 +77,8 @@ impl<const N: usize> Rows<N> {
     }
 }
 
-/// The elements of a tensor at some places along each axis, others where there are none.
+/// Returns the elements of a tensor at the given positions along each axis; `other` where a
+/// position is none.
 pub(crate) fn picked<T: Copy>(x: &[T], shape: &[usize], places: &[Vec<Option<usize>>], other: T) -> Vec<T> {
     let strides = strides(shape);
     let Some((last, outer)) = places.split_last() else { return x.to_vec() };
@@ -99,13 +98,13 @@ pub(crate) fn picked<T: Copy>(x: &[T], shape: &[usize], places: &[Vec<Option<usi
     rows.iter().flat_map(|&row| last.iter().map(move |&place| element(row, place))).collect()
 }
 
-/// Places along an axis with padding around it.
+/// Returns the positions along a padded axis; none in the padding.
 pub(crate) fn padded(extent: usize, [before, behind]: [usize; 2]) -> Vec<Option<usize>> {
     let none = |count| std::iter::repeat_n(None, count);
     none(before).chain((0..extent).map(Some)).chain(none(behind)).collect()
 }
 
-/// The elements of the first operand at some places along each axis.
+/// Returns the elements of the first operand at the given positions along each axis.
 pub(crate) fn pick(operands: &[&Tensor], places: &[Vec<Option<usize>>], shape: &[usize]) -> Result<Tensor, OpError> {
     fn of<T: Typed>(operands: &[&Tensor], places: &[Vec<Option<usize>>], shape: &[usize]) -> Result<Tensor, OpError> {
         let x = values::<T>(operands, 0)?;
@@ -114,7 +113,7 @@ pub(crate) fn pick(operands: &[&Tensor], places: &[Vec<Option<usize>>], shape: &
     by_type!(operands[0].dtype(), of(operands, places, shape))
 }
 
-/// The elements of the first operand at distances along each axis of the output.
+/// Returns the elements of the first operand with the given strides along each axis of the output.
 pub(crate) fn along<T: Typed>(operands: &[&Tensor], strides: Vec<usize>, shape: &[usize]) -> Result<Tensor, OpError> {
     let x = values::<T>(operands, 0)?;
     tensor(shape, Rows::new(shape, [strides]).map(|[at]| x[at]))

@@ -1,8 +1,7 @@
-//! Networks that come with the library, with random weights: what a network costs does not depend
-//! on them.
+//! Built-in networks with random weights; the cost of a network does not depend on the weights.
 //!
-//! All are for inference at batch 1. Dropout, which does nothing then, is left out; batch
-//! normalisation is a product and a sum.
+//! All are for inference with batch size 1. Dropout is omitted; batch normalisation is a product
+//! and a sum.
 
 use thiserror::Error;
 
@@ -16,13 +15,13 @@ mod recurrent;
 mod resnet;
 mod transformer;
 
-/// What the weights of [`graph`] depend on.
+/// Seed of the weights of [`graph`].
 const SEED: u64 = 1;
 
-/// Adds a network's layers.
+/// Function that adds a network's layers.
 type Layers = fn(&Builder);
 
-/// Every network by its name, in the order in which they are listed.
+/// Networks by name, in the order of listings.
 const NETWORKS: [(&str, Layers); 11] = [
     ("resnet18", |net| resnet::basic(net, [2, 2, 2, 2])),
     ("resnet34", |net| resnet::basic(net, [3, 4, 6, 3])),
@@ -37,9 +36,9 @@ const NETWORKS: [(&str, Layers); 11] = [
     ("lstm", recurrent::lstm),
 ];
 
-/// The names of all networks.
+/// Names of all networks.
 ///
-/// | name | is | input |
+/// | name | network | input |
 /// |---|---|---|
 /// | `resnet18`, `resnet34`, `resnet50` | He et al., "Deep Residual Learning for Image Recognition" (2016) | 3x224x224 |
 /// | `mobilenet_v2` | Sandler et al., "MobileNetV2" (2018), width 1 | 3x224x224 |
@@ -60,29 +59,29 @@ pub const NAMES: [&str; NETWORKS.len()] = {
     names
 };
 
-/// No network of that name.
+/// Error: no network has this name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unknown network '{0}': expected {known}", known = NAMES.join(", "))]
 pub struct UnknownNetwork(pub String);
 
-/// Why a network cannot be had.
+/// Reason that a network cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ZooError {
-    /// There is none of the name.
+    /// No network has the name.
     #[error(transparent)]
     Unknown(#[from] UnknownNetwork),
-    /// Its weights do not fit.
+    /// The weights do not fit.
     #[error(transparent)]
     Weights(#[from] GraphError),
 }
 
-/// The network of a name, with random weights that are the same every time. They are all in memory:
-/// 47 MB of `resnet18`, 553 MB of `vgg16`.
+/// Creates a network with random weights, which are the same every time. All weights are in memory:
+/// 47 MB for `resnet18`, 553 MB for `vgg16`.
 pub fn graph(name: &str) -> Result<Graph, ZooError> {
     with_weights(name, Seeded { seed: SEED })
 }
 
-/// The network of a name with other weights.
+/// Creates a network with other weights.
 pub fn with_weights(name: &str, weights: impl Weights + 'static) -> Result<Graph, ZooError> {
     let (_, build) = NETWORKS.iter().find(|known| known.0 == name).ok_or_else(|| UnknownNetwork(name.into()))?;
     let net = Builder::new(name, weights);

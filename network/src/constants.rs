@@ -1,4 +1,4 @@
-//! A network's constants as its kernels have them: in their layouts, packed.
+//! A network's constants in the layouts of its kernels.
 
 use std::borrow::Cow;
 
@@ -16,21 +16,21 @@ use autotune_graph::Constant;
 use autotune_graph::Tensor;
 use autotune_graph::{Graph, NodeId};
 
-/// The elements of a constant in a layout.
+/// Elements of a constant in a layout.
 pub(crate) enum Laid<'a> {
-    /// Of f32, as a file has them, at any address.
+    /// f32 numbers in a file, at any alignment.
     File(&'a Constant, &'a [u8]),
-    /// Of f32.
+    /// f32 numbers.
     Numbers(Cow<'a, [f32]>),
-    /// Of another type: memory that begins with them, and their bytes.
+    /// Elements of another type: memory that starts with them, and their size in bytes.
     Elements(HostMemory, usize),
 }
 
-/// A constant of a kernel in the layout that it wants it in.
+/// Constant operand of a kernel in the layout of its buffer; none for other operands.
 pub(crate) type Given<'a> = Option<(&'a PlanBuffer, Laid<'a>)>;
 
 impl Laid<'_> {
-    /// Returns them as an operand of a kernel of the processor's.
+    /// Returns the elements as an operand of a CPU kernel.
     pub(crate) fn view<'v>(&'v self, buffer: &'v PlanBuffer) -> View<'v> {
         match self {
             Self::File(_, bytes) => View::of_bytes(bytes, DType::F32, &buffer.shape),
@@ -40,7 +40,7 @@ impl Laid<'_> {
         .in_layout(buffer.layout)
     }
 
-    /// Returns their bytes.
+    /// Returns the elements as bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::File(_, bytes) => bytes,
@@ -49,7 +49,7 @@ impl Laid<'_> {
         }
     }
 
-    /// Memory with them.
+    /// Copies the elements to new memory.
     pub(crate) fn copy(&self) -> Result<HostMemory, DeviceError> {
         let bytes = self.bytes();
         let mut memory = HostMemory::untouched(bytes.len())?;
@@ -62,7 +62,7 @@ impl Laid<'_> {
     }
 }
 
-/// For each operand the constant that a kernel packs.
+/// Returns the constants among a kernel's operands, in the layouts of its buffers.
 pub(crate) fn constants<'a, D: Runs>(
     graph: &'a Graph,
     kernel: &'a Kernel<D>,
@@ -78,8 +78,8 @@ pub(crate) fn constants<'a, D: Runs>(
     operands.iter().zip(given(kernel.plan())).map(given_to).collect()
 }
 
-/// The elements of a constant in a layout and of a type; as a file has them only where they may be
-/// at any address.
+/// Returns the elements of a constant in a layout and type. A part of a file is used directly if
+/// the layout matches and alignment does not matter.
 pub(crate) fn laid(
     graph: &Graph,
     id: NodeId,
@@ -119,7 +119,7 @@ pub(crate) fn laid(
     Ok(Laid::Elements(memory, bytes))
 }
 
-/// Gives back what reading constants left in memory.
+/// Releases the file pages that reading constants has brought into memory.
 pub(crate) fn release(graph: &Graph, operands: &[Operand]) {
     for operand in operands {
         if let Operand::Constant(node) = operand

@@ -1,4 +1,4 @@
-//! Conversions of a tensor from one layout or element type to another.
+//! Conversions of a tensor between layouts or element types.
 
 use autotune_ir::DType;
 use autotune_ir::program::Layout;
@@ -7,10 +7,10 @@ use autotune_workloads::{Pointwise, Transpose, Types, Workload};
 use crate::error::CompileError;
 use autotune_graph::operators::rows_and_columns;
 
-/// Seconds that a conversion takes beside moving its bytes, and bytes that it reads and writes a
-/// second, about, where it was not measured: within networks, on one core and on two of an AMD EPYC
-/// (family 25, model 17), transposes of 16 channels of 100 kB to 1.8 MB were measured at 22 to 45
-/// GB/s where the second-level cache held a good part, at least 7 else.
+/// Cost model of unmeasured conversions: seconds of overhead, and bytes read and written per
+/// second. Within networks on one and two cores of an AMD EPYC (family 25, model 17), transposes of
+/// 16 channels, 100 kB to 1.8 MB, were measured at 22 to 45 GB/s where the second-level cache held
+/// a good part, and at 7 GB/s or more otherwise.
 const SECS: f64 = 3e-6;
 const BYTES_PER_SEC: f64 = 20e9;
 
@@ -21,16 +21,16 @@ pub(crate) struct Form {
     pub(crate) dtype: DType,
 }
 
-/// True if there are conversions from one element type to another.
+/// True if one element type can be converted to the other.
 pub(crate) fn is_between(from: DType, to: DType) -> bool {
     const ROUNDED: [DType; 2] = [DType::F32, DType::Bf16];
     from == to || ROUNDED.contains(&from) && ROUNDED.contains(&to)
 }
 
-/// Returns the workload of a conversion: between layouts a transpose of blocks, else a copy.
+/// Returns the workload of a conversion: a transpose of blocks between layouts, else a copy.
 ///
-/// `[n, c, ..pixels]` → `[n, c/block, ..pixels, block]`: of `n*c/block` matrices of `block` rows
-/// and `pixels` columns; and back.
+/// `[n, c, ..pixels]` → `[n, c/block, ..pixels, block]` transposes `n*c/block` matrices of `block`
+/// rows and `pixels` columns; the inverse transposes them back.
 pub(crate) fn workload(shape: &[usize], from: Form, to: Form) -> Result<Workload, CompileError> {
     let workload = if from.layout == to.layout {
         Workload::new(Pointwise::copy(rows_and_columns(shape)))
@@ -53,7 +53,7 @@ fn transpose(shape: &[usize], from: Layout, to: Layout) -> Result<Transpose, Com
     }
 }
 
-/// About how long a conversion of a tensor takes that was not measured.
+/// Estimates the seconds of an unmeasured conversion.
 pub(crate) fn estimated_secs(shape: &[usize], dtype: DType) -> f64 {
     let bytes = 2.0 * dtype.bytes() as f64 * shape.iter().map(|&extent| extent as f64).product::<f64>();
     SECS + bytes / BYTES_PER_SEC

@@ -1,4 +1,4 @@
-//! The conversions of layouts that networks need.
+//! Layout conversions that a network needs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,26 +14,24 @@ use crate::options::Options;
 use crate::plan::Plan;
 use autotune_graph::Graph;
 
-/// Plans whose conversions are worth measuring: those that take at most this multiple of the
-/// fastest's time.
+/// Largest ratio to the fastest plan's time of plans whose conversions are worth measuring.
 const NEAR: f64 = 1.03;
-/// Steps of all these plans together, at most: of large networks there are fewer plans.
+/// Maximum number of steps in all these plans together; large networks get fewer plans.
 const MOST_STEPS: usize = 1 << 19;
 
-/// The conversions of layouts of a network, by what a source knows.
+/// Layout conversions of a network, planned with the times that a source knows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedConversions {
-    /// Those of the fastest plan.
+    /// Conversions of the fastest plan.
     pub needed: Vec<Task>,
-    /// Part of that plan's time that they take.
+    /// Fraction of that plan's time that conversions take.
     pub share: f64,
-    /// Those whose times tell the fastest plan from others, and that were not measured on this
-    /// machine: needed, or in the place of others in a plan that takes little longer. The former
-    /// come first.
+    /// Conversions not measured on this machine whose times decide between plans: those of the
+    /// fastest plan first, then those of plans that take little longer.
     pub unmeasured: Vec<Task>,
 }
 
-/// The conversions of layouts that a network's plan needs.
+/// Plans a network's layouts, and returns the conversions that the best plans need.
 pub fn conversions(graph: &Graph, source: &dyn Source, target: &Target) -> Result<PlannedConversions, CompileError> {
     let cut = Cut::of(graph);
     let mut choose = Schedules::kinds(Some(source), target);
@@ -69,7 +67,7 @@ pub fn conversions(graph: &Graph, source: &dyn Source, target: &Target) -> Resul
     Ok(PlannedConversions { needed: known, share, unmeasured })
 }
 
-/// True if a source knows how long a workload takes on this machine.
+/// True if a source has a time for a workload that was measured on this machine.
 fn is_measured(source: &dyn Source, workload: &Workload, target: &Target) -> Result<bool, CompileError> {
     let found = Query::new(workload, target).source(source).record()?;
     Ok(found.as_ref().and_then(Tuned::best).is_some_and(|best| best.standing != Standing::Claimed))

@@ -1,5 +1,5 @@
-//! Cutting a graph into steps that run one after the other: kernels of workloads with what follows
-//! fused behind them, and copies.
+//! Partition of a graph into steps that run one after the other: kernels of workloads with fused
+//! epilogues, and copies.
 //!
 //! ```text
 //! Conv(x, w, b) → Add(.., r) → Relu      one step, conv2d:..,bias,add,act=relu of x, w, b, r
@@ -25,67 +25,67 @@ mod rounded;
 
 pub use crate::strided::Strided;
 
-/// Constants of a network that stay where a core reads them fast from run to run, at most: what a
-/// second-level cache holds. The last level is shared with others.
+/// Maximum size in bytes of constants that stay cached from run to run: the size of a core's
+/// second-level cache, since the last level is shared.
 const MOST_CACHED_BYTES: usize = 1 << 20;
 
-/// A tensor in memory while a network runs.
+/// A tensor in memory during a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// The node whose tensor it is.
+    /// Node that computes the tensor.
     pub node: NodeId,
-    /// Its shape, outermost first.
+    /// Extents, outermost first.
     pub shape: Vec<usize>,
-    /// Type in which its elements lie there.
+    /// Element type in memory.
     pub dtype: DType,
-    /// The value among whose elements its own lie, from the one of this number on; `None` if it has
-    /// memory of its own.
+    /// Value that this one is a part of, and the offset in it, in elements; none for a value with
+    /// its own memory.
     pub within: Option<(ValueId, usize)>,
 }
 
-/// A value, by its position in [`Cut::values`].
+/// Position of a value in [`Cut::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub u32);
 
-/// What a step does.
+/// Operation of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
-    /// Runs a kernel of a workload.
+    /// Runs the kernel of a workload.
     Kernel(Workload),
-    /// Copies elements, those at other places.
+    /// Copies elements between strided positions.
     Copy(Strided),
-    /// Has the interpreter compute a node: there is no workload for it.
+    /// Computes a node by the interpreter, as there is no workload for it.
     Interpret(NodeId),
 }
 
-/// A part of a network that runs as a whole.
+/// A part of a network that runs as a unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// The name of the first node that it computes.
+    /// Name of the first node that the step computes.
     pub name: String,
-    /// What it does.
+    /// Operation of the step.
     pub work: Work,
-    /// What it reads, in the order of the workload's spec.
+    /// Operands, in the order of the workload's spec.
     pub operands: Vec<ValueId>,
-    /// What it writes.
+    /// Result.
     pub output: ValueId,
 }
 
-/// A graph as steps.
+/// A graph as a sequence of steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cut {
-    /// Every tensor that has memory.
+    /// All tensors in memory.
     pub values: Vec<Value>,
-    /// In the order in which they run.
+    /// Steps in the order of execution.
     pub steps: Vec<Step>,
-    /// For each input of the graph its value.
+    /// Values of the graph's inputs.
     pub inputs: Vec<ValueId>,
-    /// For each output of the graph its value.
+    /// Values of the graph's outputs.
     pub outputs: Vec<ValueId>,
 }
 
 impl Cut {
-    /// The steps of a graph.
+    /// Partitions a graph into steps.
     pub fn of(graph: &Graph) -> Self {
         let groups = Groups::of(graph);
         let given_to_caller = graph.outputs().iter().map(|output| output.node).collect();
@@ -110,8 +110,8 @@ impl Cut {
         cutter.cut
     }
 
-    /// Makes kernels with constants [cold](Workload::is_cold) where these do not stay in a core's
-    /// caches from one run to the next.
+    /// Marks kernels with constants as [cold](Workload::is_cold) (uncached) if all constants
+    /// together exceed a core's cache.
     fn cool(&mut self, graph: &Graph) {
         let is_constant = |values: &[Value], id: &ValueId| graph.constant_of(values[id.0 as usize].node).is_some();
         let mut constants: Vec<NodeId> = Vec::new();
@@ -135,8 +135,8 @@ impl Cut {
         }
     }
 
-    /// A number that tells networks apart: of what their steps compute and how they hang together,
-    /// whatever their names and constants.
+    /// Returns a number that identifies networks with equal steps and data flow, independent of
+    /// names and constant values.
     pub(crate) fn fingerprint(&self, graph: &Graph) -> u64 {
         let mut numbers: HashMap<ValueId, usize> = HashMap::new();
         let mut place = |id: ValueId| {
@@ -158,12 +158,12 @@ impl Cut {
         xxh3_64(text.as_bytes())
     }
 
-    /// A value.
+    /// Returns a value.
     pub fn value(&self, id: ValueId) -> &Value {
         &self.values[id.0 as usize]
     }
 
-    /// The value in whose memory a value lies, and the element of it with which it begins.
+    /// Returns the value whose memory contains a value, and the offset in it, in elements.
     pub fn root(&self, id: ValueId) -> (ValueId, usize) {
         let (mut root, mut first) = (id, 0);
         while let Some((outer, offset)) = self.value(root).within {
@@ -173,14 +173,13 @@ impl Cut {
     }
 }
 
-/// A number that tells the steps of a network apart, whose own number is given, and them from
-/// networks.
+/// Returns a number that identifies a step of a network, distinct from the numbers of networks.
 pub(crate) fn step_number(network: u64, step: usize) -> u64 {
     xxh3_64(format!("{network:x} step {step}").as_bytes())
 }
 
-/// The nodes whose tensors are needed, in order: not those that a group computes on its way, nor
-/// those that nobody reads.
+/// Returns the nodes whose tensors are needed, in order: neither intermediate results of a group
+/// nor unread nodes.
 fn needed(graph: &Graph, groups: &Groups) -> Vec<NodeId> {
     let mut is_needed = vec![false; graph.nodes().len()];
     let given = graph.outputs().iter().map(|output| output.node);
@@ -195,7 +194,7 @@ fn needed(graph: &Graph, groups: &Groups) -> Vec<NodeId> {
     graph.nodes().map(|(id, _)| id).filter(|id| is_needed[id.0 as usize]).collect()
 }
 
-/// A cut while it is made.
+/// State while a graph is partitioned.
 struct Cutter<'a> {
     graph: &'a Graph,
     cut: Cut,
@@ -205,12 +204,12 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// The value of a node, which has one: it stands in front of who reads it, and is needed.
+    /// Returns the value of a node. Needed nodes are visited in topological order, so it exists.
     fn value(&self, node: NodeId) -> ValueId {
         self.of_nodes[&node]
     }
 
-    /// A value of its own for a node.
+    /// Creates a value with its own memory for a node.
     fn own(&mut self, node: NodeId) -> ValueId {
         let shape = self.graph.node(node).shape.clone();
         let value = self.add(node, shape, None);
@@ -229,8 +228,7 @@ impl Cutter<'_> {
         self.cut.steps.push(Step { name, work, operands, output });
     }
 
-    /// Gives the tensor of a node that has no workload a place in memory, and the steps that fill
-    /// it.
+    /// Assigns memory to a node without a workload, and adds the steps that fill it.
     fn place(&mut self, id: NodeId) {
         let node = self.graph.node(id);
         let movement = node.op.movement(&self.graph.view(id));
@@ -252,9 +250,8 @@ impl Cutter<'_> {
         }
     }
 
-    /// True if the elements that an operator says to be moved lie in memory as those of its
-    /// operands, and are among them where they are in one piece, or in parts. Distances are checked
-    /// when copies are made.
+    /// True if a movement is valid: elements have the same representation as in the operands, and a
+    /// piece or parts lie within them. Strided positions are checked when the copy is created.
     fn is_inside(&self, id: NodeId, movement: &Movement) -> bool {
         let node = self.graph.node(id);
         let count = |id: &NodeId| self.graph.node(*id).shape.iter().product::<usize>();
@@ -271,19 +268,18 @@ impl Cutter<'_> {
         }
     }
 
-    /// The node's tensor is among the elements of its operand, from the first on.
+    /// Makes the node's tensor a part of its operand, from element `first` on.
     fn within(&mut self, id: NodeId, first: usize) {
         let outer = self.value(self.graph.node(id).operands[0]);
-        // Among the elements of what that lies in, if it does: long chains of parts are one step
-        // from their memory.
+        // The part refers to the root value, so that long chains of parts have no depth.
         let within = self.cut.value(outer).within.map_or((outer, first), |(root, before)| (root, before + first));
         let shape = self.graph.node(id).shape.clone();
         let value = self.add(id, shape, Some(within));
         self.of_nodes.insert(id, value);
     }
 
-    /// The parts of a tensor are computed in place where they lie in one piece each and nothing
-    /// else says where they are; else they are copied.
+    /// Computes the parts of a concatenation in place where they are contiguous and not placed
+    /// otherwise, else copies them.
     fn concat(&mut self, id: NodeId, axis: usize) {
         let node = self.graph.node(id);
         let output = self.own(id);
@@ -294,6 +290,7 @@ impl Cutter<'_> {
             let extents = self.graph.node(operand).shape.clone();
             let part = self.value(operand);
             let elements = extents[axis] * write[axis];
+            // The part's producer then writes directly to its place in the result.
             if is_dense && self.can_move(part) {
                 self.cut.values[part.0 as usize].within = Some((output, first));
             } else {
@@ -306,7 +303,7 @@ impl Cutter<'_> {
         }
     }
 
-    /// True if a value is computed by steps, and has memory of its own that may be elsewhere.
+    /// True if a value is computed by steps, and its memory may be placed inside another value.
     fn can_move(&self, value: ValueId) -> bool {
         let Value { node, within, .. } = self.cut.value(value);
         within.is_none() && !self.graph.is_given(*node) && !self.given_to_caller.contains(node)

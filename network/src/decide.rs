@@ -1,7 +1,7 @@
-//! The precision of a network, decided by running it.
+//! Choice of a network's precision by measurement.
 //!
-//! A network in f32, in bf16, and in bf16 but for the steps that take longer in it run in turns on
-//! the same inputs. The fastest is taken of those whose outputs are off by no more than is allowed.
+//! A network in f32, in bf16, and in bf16 except for the steps that are slower in it are timed
+//! interleaved, on the same inputs. The fastest network with a permitted output error wins.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,38 +19,38 @@ use autotune_graph::Precision;
 use autotune_graph::Tensor;
 use autotune_graph::{Graph, NodeId};
 
-/// Runs that steps are timed in, and that networks are.
+/// Number of runs for timing steps and networks.
 const STEP_RUNS: usize = 5;
 const RUNS: usize = 15;
 
-/// Part of the time in f32 that a network in another precision must save to be taken: less is
-/// noise.
+/// Minimum fraction of the f32 time that a network in another precision must save; less is noise.
 const LEAST_GAIN: f64 = 0.01;
 
-/// A network in the precision in which it is the fastest.
+/// A network in its fastest permitted precision.
 pub struct Decided {
-    /// The network.
+    /// The chosen network.
     pub network: Arc<Compiled>,
-    /// What ran, f32 first.
+    /// Measured networks; the first is f32.
     pub contenders: Vec<Contender>,
-    /// Number of the contender that the network is.
+    /// Position of the chosen network among the contenders.
     pub chosen: usize,
 }
 
-/// A network in a precision, as it ran.
+/// Measurement of a network in a precision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contender {
-    /// How exactly its steps compute, but for the exact ones.
+    /// Precision of the steps, apart from the exact ones.
     pub precision: Precision,
-    /// Steps that compute in f32 for being faster so.
+    /// Number of steps that compute in f32 because they are faster so.
     pub exact_steps: usize,
-    /// Seconds of a run: low quantile of runs in turns with the others.
+    /// Seconds of a run: low quantile over runs interleaved with the other contenders.
     pub run_secs: f64,
-    /// Largest difference of an element of an output from f32, by the largest of that output.
+    /// Largest difference of an output's element from f32, relative to the largest element of that
+    /// output.
     pub max_rel_error: f64,
 }
 
-/// A contender while it races.
+/// A contender during the measurement.
 struct Entrant {
     workspace: Workspace,
     outputs: Vec<Tensor>,
@@ -64,8 +64,9 @@ impl Entrant {
     }
 }
 
-/// Decides the precision of a network on a processor by what a source has of schedules: the fastest
-/// on these inputs of those whose outputs are off by at most `max_error` of their largest element.
+/// Chooses the precision of a network on a CPU: the fastest on these inputs among those whose
+/// outputs differ from f32 by at most `max_error` of their largest element. Schedules come from
+/// `source`.
 pub fn decide(
     graph: &Graph,
     source: Option<&dyn Source>,
@@ -102,8 +103,8 @@ pub fn decide(
     Ok(Decided { network, contenders, chosen })
 }
 
-/// Returns the number of the fastest contender of those that are exact enough; f32 is, and is taken
-/// where the others save next to nothing.
+/// Returns the position of the fastest contender with a permitted error. f32 always qualifies, and
+/// wins unless another saves a noticeable amount.
 fn fastest(contenders: &[Contender], max_error: f64) -> usize {
     let mut best = 0;
     for (number, contender) in contenders.iter().enumerate().skip(1) {
@@ -115,8 +116,8 @@ fn fastest(contenders: &[Contender], max_error: f64) -> usize {
     best
 }
 
-/// Returns the nodes of steps that take longer rounded than in f32 and than converting what they
-/// read and write would.
+/// Returns the last nodes of steps that take longer rounded than in f32, even with the conversions
+/// of operands and result that f32 would then need.
 fn slower_steps(exact: &mut Workspace, rounded: &mut Workspace) -> Result<BTreeSet<NodeId>, RunError> {
     let steps = |workspace: &mut Workspace| -> Result<Vec<f64>, RunError> {
         let times = workspace.profile(STEP_RUNS)?;

@@ -14,37 +14,36 @@ use crate::error::CompileError;
 use crate::strided::{Copying, Strided};
 use autotune_graph::NodeId;
 
-/// A device that networks run on: a team of threads of this machine, a stream of a CUDA device, a
-/// queue of an OpenCL device.
+/// A device that networks run on: a team of CPU threads, a CUDA stream or an OpenCL queue.
 pub trait NetworkDevice: Runs {}
 
 impl<D: Runs> NetworkDevice for D {}
 
-/// Operations of a device that networks need beside running kernels.
+/// Operations that networks need from a device besides running kernels.
 pub trait Runs: Device {
-    /// Source of devices that use the same memory and kernels, one for each caller.
+    /// Source of devices that share memory and kernels, one device for each caller.
     type Origin: Clone + Send + Sync;
 
-    /// True if kernels read inputs in the caller's memory.
+    /// True if kernels can read inputs in the caller's memory.
     const READS_CALLERS_MEMORY: bool;
 
-    /// Finds this machine's device for a target.
+    /// Opens this machine's device for a target.
     fn origin(target: &Target) -> Result<Self::Origin, DeviceError>;
 
-    /// Returns a device for one caller at a time.
+    /// Creates a device for one caller at a time.
     fn of(origin: &Self::Origin) -> Result<Self, DeviceError>;
 
-    /// Returns a device that loads kernels and runs none.
+    /// Creates a device that only loads kernels.
     fn to_load(origin: &Self::Origin) -> Result<Self, DeviceError> {
         Self::of(origin)
     }
 
-    /// Allocates memory that is written once, from the first byte on.
+    /// Allocates memory that is written once, in ascending order.
     fn untouched(&self, bytes: usize) -> Result<Self::Memory, DeviceError> {
         self.allocate(bytes)
     }
 
-    /// Allocates memory that holds zeros.
+    /// Allocates zeroed memory.
     fn zeros(&self, bytes: usize) -> Result<Self::Memory, DeviceError> {
         let mut memory = self.allocate(bytes)?;
         let words = self.extent(&memory).bytes / size_of::<u32>();
@@ -52,12 +51,12 @@ pub trait Runs: Device {
         Ok(memory)
     }
 
-    /// Copies a constant to memory of the device.
+    /// Copies a constant to the device.
     fn keep(&self, laid: &Laid) -> Result<Self::Memory, DeviceError> {
         self.upload(laid.bytes())
     }
 
-    /// Packs constants of a kernel into some memory.
+    /// Packs the constants of a kernel into `memory`.
     fn pack(
         &self,
         kernel: &Kernel<Self>,
@@ -72,11 +71,12 @@ pub trait Runs: Device {
         Ok(kernel.pack_in(self, &views.collect::<Vec<_>>(), memory)?)
     }
 
-    /// Returns a call that copies elements of some bytes; `None` if the device has none.
+    /// Creates a call that copies elements of `bytes` bytes; none if the device does not support
+    /// it.
     ///
     /// # Safety
     ///
-    /// Whenever it is started, nobody else uses what is written, or writes what is read.
+    /// Whenever the call is started, no other call uses the destination or writes the source.
     unsafe fn copying(
         &self,
         copy: &Strided,
@@ -88,7 +88,8 @@ pub trait Runs: Device {
         Ok(None)
     }
 
-    /// Returns a call that computes a node by the interpreter; `None` if the device has none.
+    /// Creates a call that computes a node by the interpreter; none if the device does not support
+    /// it.
     fn interpreting(
         &self,
         network: &Arc<Compiled<Self>>,
@@ -101,26 +102,25 @@ pub trait Runs: Device {
         None
     }
 
-    /// Records all calls of a run, if that makes runs faster. The calls may be started meanwhile,
-    /// on memory that holds zeros.
+    /// Records all calls of a run, if that makes runs faster. Calls may run meanwhile, on zeroed
+    /// memory.
     fn recorded(&self, calls: &[Self::Call]) -> Result<Option<Self::Recording>, DeviceError> {
-        // Drivers load kernels when they are first launched, which cannot be recorded.
+        // Drivers load kernels at their first launch, which cannot be recorded.
         self.start_all(calls)?;
         self.finish()?;
         Ok(self.record(&mut || self.start_all(calls)))
     }
 
-    /// Starts calls, one after the other.
+    /// Starts calls one after the other.
     fn start_all(&self, calls: &[Self::Call]) -> Result<(), DeviceError> {
         calls.iter().try_for_each(|call| self.start(call))
     }
 
-    /// Starts the calls of a run on its inputs, of which those that are not read in place were
-    /// copied.
+    /// Starts the calls of a run. Inputs that are not read in place have been copied.
     ///
     /// # Safety
     ///
-    /// The inputs have the sizes of the network's, and outlive what is started.
+    /// The inputs have the sizes of the network's inputs, and outlive the calls.
     unsafe fn run(
         &self,
         calls: &mut [Self::Call],
@@ -154,7 +154,7 @@ impl Runs for Cpu {
         HostMemory::untouched(bytes)
     }
 
-    /// As it is: nothing runs on it before its inputs are written.
+    /// Allocates memory without clearing it: nothing runs before its inputs are written.
     fn zeros(&self, bytes: usize) -> Result<HostMemory, DeviceError> {
         self.allocate(bytes)
     }
@@ -175,7 +175,7 @@ impl Runs for Cpu {
         from: HostMemory,
         to: HostMemory,
     ) -> Result<Option<CpuCall>, CompileError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let copying = unsafe { Copying::new(copy, bytes, from, to) };
         let copying = copying.ok_or_else(|| DeviceError::fault("a copy beyond its tensors"))?;
         Ok(Some(CpuCall::of_work(self, copying.tasks(), move |tasks: Range<usize>| copying.run(tasks))))
@@ -193,7 +193,7 @@ impl Runs for Cpu {
         Some(CpuCall::of_work(self, 1, move |_| work()))
     }
 
-    /// Returns none: a team starts all calls at once.
+    /// Returns none: a team starts all calls at once anyway.
     fn recorded(&self, _: &[CpuCall]) -> Result<Option<Self::Recording>, DeviceError> {
         Ok(None)
     }
@@ -204,7 +204,7 @@ impl Runs for Cpu {
 
     unsafe fn run(&self, calls: &mut [CpuCall], reads: &mut InputReads, inputs: &[&[f32]]) -> Result<(), DeviceError> {
         let mut bound = Bound::new(calls, reads);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { bound.bind(inputs) };
         Cpu::start_all(self, bound.calls())
     }
@@ -238,7 +238,7 @@ impl Runs for OpenClDevice {
     }
 }
 
-/// Returns the GPU that a target is.
+/// Returns a target's GPU.
 fn gpu(target: &Target) -> Result<&GpuTarget, DeviceError> {
     target.gpu().ok_or_else(|| DeviceError::Absent(format!("{target} is no GPU")))
 }

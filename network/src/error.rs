@@ -9,98 +9,98 @@ use autotune_runtime::{DeviceError, KernelError};
 use autotune_workloads::WorkloadError;
 use thiserror::Error;
 
-/// Why a graph cannot be made into something that runs.
+/// Reason that a graph cannot be compiled.
 #[derive(Debug, Error)]
 pub enum CompileError {
-    /// A schedule cannot be had.
+    /// A schedule cannot be looked up.
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    /// A kernel cannot be made.
+    /// A kernel cannot be built.
     #[error(transparent)]
     Build(#[from] BuildError),
     /// A kernel cannot be bound to its memory.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// There is no memory.
+    /// The device fails, for example because memory is exhausted.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A conversion of layouts makes no sense.
+    /// A layout conversion is not a valid workload.
     #[error("a conversion of layouts: {0}")]
     Workload(WorkloadError),
-    /// A constant cannot be brought into the layout that its kernel wants.
+    /// A constant cannot be converted to the layout of its kernel.
     #[error("constant '{name}': {source}")]
     Constant {
-        /// The constant.
+        /// Name of the constant.
         name: String,
-        /// What is wrong.
+        /// Cause of the failure.
         source: LayoutError,
     },
     /// A constant cannot be computed.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// A tensor lies in one layout and is wanted in another, between which there is no conversion.
+    /// There is no conversion between two layouts.
     #[error("there is no conversion from layout {from:?} to {to:?}")]
     Layouts {
-        /// The one.
+        /// Layout of the tensor.
         from: Layout,
-        /// The other.
+        /// Layout that is required.
         to: Layout,
     },
-    /// A kernel wants weights that are the same in all runs.
+    /// A kernel requires constant weights.
     #[error("{step}: the kernel packs its weights ahead of time, but they come with every run")]
     NotConstant {
-        /// The step.
+        /// Name of the step.
         step: String,
     },
-    /// A step has a tensor of one type where its memory is of another.
+    /// A tensor's type differs from the type of its memory.
     #[error("{step}: a tensor of {wanted} in memory of {found}")]
     Types {
-        /// The step.
+        /// Name of the step.
         step: String,
-        /// Type of the elements that lie there.
+        /// Element type in memory.
         found: DType,
-        /// Type that the step reads or writes.
+        /// Element type that the step reads or writes.
         wanted: DType,
     },
-    /// A device has no kernel for a step, which the processor's interpreter computes or copies.
+    /// A device has no kernel for a step, which on a CPU the interpreter or a copy performs.
     #[error("{step}: {device} has no kernel for it; --target cpu runs it")]
     NoKernel {
-        /// The step.
+        /// Name of the step.
         step: String,
         /// Name of the device.
         device: String,
     },
-    /// The tensors of a run are too many bytes.
+    /// The memory of a run exceeds the address range.
     #[error("the tensors of a run are too large for this machine")]
     TooLarge,
 }
 
-/// Why a network does not run.
+/// Reason that a network cannot run.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// Not as many tensors as the network has inputs, or outputs.
+    /// The number of inputs or outputs is wrong.
     #[error("{found} {what}, where the network has {wanted}")]
     Count {
-        /// Inputs or outputs.
+        /// "inputs" or "outputs".
         what: &'static str,
-        /// How many were given.
+        /// Number of tensors given.
         found: usize,
-        /// How many are wanted.
+        /// Number of tensors required.
         wanted: usize,
     },
-    /// A tensor does not have the size that the network wants.
+    /// A tensor has the wrong size.
     #[error("'{}' has {found} elements, where {wanted} are wanted: shape {:?}", printable(name), listed(shape))]
     Size {
-        /// The input or output.
+        /// Name of the input or output.
         name: String,
-        /// Elements that were given.
+        /// Number of elements given.
         found: usize,
-        /// Elements that are wanted.
+        /// Number of elements required.
         wanted: usize,
-        /// The shape that the network wants.
+        /// Shape that is required.
         shape: Vec<usize>,
     },
-    /// A kernel cannot be started.
+    /// The device fails.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The interpreter cannot compute a node.
@@ -108,19 +108,19 @@ pub enum RunError {
     Graph(#[from] GraphError),
 }
 
-/// Why a network cannot be compared with the reference.
+/// Reason that a network cannot be compared with the reference.
 #[derive(Debug, Error)]
 pub enum CheckError {
-    /// There is no reference.
+    /// The reference cannot be evaluated.
     #[error(transparent)]
     Evaluate(#[from] EvaluateError),
-    /// It does not run.
+    /// The network cannot run.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// Its memory cannot be read or written.
+    /// The network's memory cannot be read or written.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A tensor does not lie as its kernel says.
+    /// A tensor's layout cannot be converted.
     #[error(transparent)]
     Compile(#[from] CompileError),
 }

@@ -1,13 +1,12 @@
-//! Which layout every tensor has, and which of its schedules every step: what makes the network
-//! fastest, conversions included.
+//! Choice of tensor layouts and step schedules that minimises the network's time, including
+//! conversions.
 //!
-//! Liu et al., "Optimizing CNN Model Inference on CPUs" (2019), section 3.3, choose layouts so by
-//! dynamic programming over measured times; here the variables are the layouts of tensors and the
-//! schedules of steps, and any graph will do ([`crate::minimise`]).
+//! Liu et al., "Optimizing CNN Model Inference on CPUs" (2019), section 3.3, choose layouts by
+//! dynamic programming over measured times. Here the variables are the layouts of tensors and the
+//! schedules of steps, and the graph may have any form ([`crate::minimise`]).
 //!
-//! A tensor lies in its *own* layout, and may *also* be had in others: in the one in which its step
-//! writes it, and in those that it was converted to. Each conversion is done once, whoever reads
-//! what it makes.
+//! A tensor is stored in its *own* layout, and may *also* be available in others: the one that its
+//! step writes, and those that it was converted to. Each conversion runs once, for all readers.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -18,54 +17,54 @@ use crate::conversion::estimated_secs;
 use crate::cut::{Cut, Value, ValueId};
 use crate::minimise::{Factor, Minimum, minimise};
 
-/// Entries of tables that [`Sum::least_otherwise`] makes at most before it begins with no other
-/// layout any more, and how many of them each factor counts for, which is copied and taken apart.
+/// Limit of table entries that [`Sum::least_otherwise`] computes before it stops trying further
+/// layouts; each factor counts as some entries, since it is copied and split.
 const MOST_OTHERWISE: usize = 1 << 24;
 const FACTOR_ENTRIES: usize = 16;
 
-/// What a schedule of a step wants.
+/// Layouts that a schedule of a step requires.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Wish {
-    /// The layout of each of the step's operands; `None` where any will do.
+    /// Layout of each operand; none where any will do.
     pub(crate) operands: Vec<Option<Layout>>,
-    /// The layout that it writes.
+    /// Layout of the output.
     pub(crate) output: Layout,
-    /// Seconds that it takes; 0 where nothing else is to be chosen.
+    /// Seconds of the step; 0 if there is no alternative.
     pub(crate) run_secs: f64,
 }
 
-/// What a step wants of the layouts of its tensors.
+/// Layout constraints of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Wishes {
-    /// One of these.
+    /// One of these combinations.
     Of(Vec<Wish>),
-    /// The layout of the first of these operands for all of them and the output.
+    /// All operands and the output in the layout of the first of these.
     Same(Vec<ValueId>),
 }
 
 /// A choice of layouts and schedules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Layouts {
-    /// Of every value that others lie in, or that lies in none.
+    /// Layout of every root value, which is a value with its own memory.
     pub(crate) roots: HashMap<ValueId, Layout>,
-    /// For each step the number of its schedule.
+    /// Number of each step's schedule.
     pub(crate) picks: Vec<usize>,
-    /// Seconds of all schedules and conversions.
+    /// Seconds of all steps and conversions.
     pub(crate) secs: f64,
 }
 
-/// Seconds of conversions of values from one layout to another, as far as they are known.
+/// Known seconds of conversions of values between layouts.
 pub(crate) type Conversions = HashMap<(ValueId, Layout, Layout), f64>;
 
-/// The time of a network as a sum of what depends on few choices each.
+/// The network's time as a sum of factors that depend on few variables each.
 pub(crate) struct Sum<'a> {
     cut: &'a Cut,
     wishes: &'a [Wishes],
     conversions: &'a Conversions,
-    /// For each variable the number of its values.
+    /// Number of values of each variable.
     domains: Vec<usize>,
-    /// For each variable what its values mean where it is the layout of a root: one each; where it
-    /// is what a value is also had in: any number.
+    /// Layouts that each value of a variable stands for: one for the layout of a root, any number
+    /// for additionally available layouts.
     layouts: Vec<Vec<Vec<Layout>>>,
     own: HashMap<ValueId, usize>,
     also: HashMap<ValueId, usize>,
@@ -73,15 +72,15 @@ pub(crate) struct Sum<'a> {
     factors: Vec<Factor>,
 }
 
-/// Layouts by which a table's entry goes.
+/// Primary layout of a value, and further layouts that it is available in.
 struct Had<'a> {
     own: Layout,
     also: &'a [Layout],
 }
 
 impl<'a> Sum<'a> {
-    /// `can_lie` says whether a value's memory can have a layout; outputs are converted to the
-    /// plain one.
+    /// Builds the sum. `can_lie` tells whether a value's memory can have a layout; outputs are
+    /// converted to the plain layout.
     pub(crate) fn of(
         cut: &'a Cut,
         wishes: &'a [Wishes],
@@ -115,14 +114,14 @@ impl<'a> Sum<'a> {
         sum
     }
 
-    /// The choice with the least time.
+    /// Returns the choice with the least time.
     pub(crate) fn least(&self) -> Layouts {
         self.meaning(&minimise(&self.domains, self.factors.clone()).values)
     }
 
-    /// For each root and each layout that it could have and does not: the choice with the least
-    /// time where it has that, the largest tensors first. Of large networks as many as
-    /// [`MOST_OTHERWISE`] allows, whose time would else grow with the square of their steps.
+    /// Returns, for each root and each layout other than in `least`, the best choice with that
+    /// layout, the largest tensors first. [`MOST_OTHERWISE`] limits the number for large networks,
+    /// where the time would grow with the square of the steps.
     pub(crate) fn least_otherwise<'s>(&'s self, least: &'s Layouts) -> impl Iterator<Item = Layouts> + 's {
         let mut roots: Vec<(ValueId, usize)> =
             values(self.cut).filter_map(|value| Some((value, *self.own.get(&value)?))).collect();
@@ -143,9 +142,10 @@ impl<'a> Sum<'a> {
         })
     }
 
-    /// The choice with the least time where a variable has a value, and how many entries of tables
-    /// that took.
+    /// Returns the best choice with a variable fixed to a value, and the number of table entries
+    /// computed.
     fn least_where(&self, variable: usize, value: usize) -> (Layouts, usize) {
+        // A factor with infinite cost elsewhere fixes the variable.
         let cost = |at: usize| if at == value { 0.0 } else { f64::INFINITY };
         let fixed = Factor { variables: vec![variable], costs: (0..self.domains[variable]).map(cost).collect() };
         let factors = self.factors.iter().cloned().chain([fixed]).collect();
@@ -161,15 +161,15 @@ impl<'a> Sum<'a> {
         Layouts { roots, picks, secs }
     }
 
-    /// A variable whose values mean some layouts each.
+    /// Adds a variable with the layouts that each of its values stands for.
     fn add(&mut self, layouts: Vec<Vec<Layout>>) -> usize {
         self.domains.push(layouts.len());
         self.layouts.push(layouts);
         self.domains.len() - 1
     }
 
-    /// Variables for what values are also had in: sets of layouts that two may want, who write them
-    /// or read them.
+    /// Adds variables for the additional layouts of values: the subsets of layouts that at least
+    /// two steps use.
     fn add_also(&mut self) {
         let mut wanted: HashMap<ValueId, Vec<Vec<Layout>>> = HashMap::new();
         for (step, wishes) in self.cut.steps.iter().zip(self.wishes) {
@@ -210,12 +210,12 @@ impl<'a> Sum<'a> {
         }
     }
 
-    /// The layouts that the root of a value can have.
+    /// Returns the possible layouts of a value's root.
     fn of_root(&self, value: ValueId) -> &[Vec<Layout>] {
         &self.layouts[self.own[&self.cut.root(value).0]]
     }
 
-    /// Seconds of a conversion of a value, if there is one.
+    /// Returns the seconds of a conversion, measured or estimated; 0 between equal layouts.
     fn conversion(&self, value: ValueId, is: Layout, wanted: Layout) -> f64 {
         if is == wanted {
             return 0.0;
@@ -227,19 +227,20 @@ impl<'a> Sum<'a> {
         })
     }
 
-    /// Seconds that who reads a value in a layout waits for it.
+    /// Returns the seconds of conversion for a reader that requires a layout.
     fn reading(&self, value: ValueId, had: &Had, wanted: Layout) -> f64 {
         if had.also.contains(&wanted) { 0.0 } else { self.conversion(value, had.own, wanted) }
     }
 
-    /// The same of who writes it: what it is also had in without a conversion is paid for by
-    /// [`Self::of_conversions`].
+    /// Returns the seconds of conversion for the step that writes a value. If the written layout is
+    /// one of the additional ones, that needs no conversion, which [`Self::of_conversions`] has
+    /// counted.
     fn writing(&self, value: ValueId, had: &Had, written: Layout) -> f64 {
         let paid = if had.also.contains(&written) { self.conversion(value, had.own, written) } else { 0.0 };
         self.conversion(value, written, had.own) - paid
     }
 
-    /// The variables of a value's layouts.
+    /// Returns the variables of a value's layouts.
     fn variables(&self, value: ValueId) -> impl Iterator<Item = usize> {
         [self.own[&self.cut.root(value).0]].into_iter().chain(self.also.get(&value).copied())
     }
@@ -250,7 +251,7 @@ impl<'a> Sum<'a> {
         Had { own, also: self.also.get(&value).map(|&variable| meant(variable)).unwrap_or_default() }
     }
 
-    /// What a step costs, by its schedule and the layouts of what it reads and writes.
+    /// Returns the cost of a step, by its schedule and the layouts of operands and output.
     fn of_step(&self, number: usize) -> Factor {
         let (step, schedule) = (&self.cut.steps[number], self.steps[number]);
         let mut variables = vec![schedule];
@@ -278,7 +279,7 @@ impl<'a> Sum<'a> {
         })
     }
 
-    /// What it costs to have a value in other layouts, too.
+    /// Returns the cost of providing a value in additional layouts.
     fn of_conversions(&self, value: ValueId) -> Factor {
         self.tabulate(self.variables(value).collect(), |values| {
             let had = self.had(value, values);
@@ -286,13 +287,13 @@ impl<'a> Sum<'a> {
         })
     }
 
-    /// What an output costs, by its layouts.
+    /// Returns the cost of an output, by its layouts.
     fn of_output(&self, output: ValueId) -> Factor {
         let variables = self.variables(output).collect();
         self.tabulate(variables, |values| self.reading(output, &self.had(output, values), Layout::Plain))
     }
 
-    /// A cost for every combination of values of some variables.
+    /// Tabulates a cost over all combinations of the variables' values.
     fn tabulate(&self, variables: Vec<usize>, cost: impl Fn(&dyn Fn(usize) -> usize) -> f64) -> Factor {
         let entries: usize = variables.iter().map(|&variable| self.domains[variable]).product();
         let of_entry = |entry: usize| {
@@ -312,7 +313,7 @@ fn values(cut: &Cut) -> impl Iterator<Item = ValueId> {
     (0..cut.values.len()).map(|value| ValueId(value as u32))
 }
 
-/// The layouts other than the plain one that some schedule wants.
+/// Returns the blocked layouts that any schedule requires.
 pub(crate) fn blocked(wishes: &[Wishes]) -> Vec<Layout> {
     let mut found = Vec::new();
     for wish in wishes.iter().flat_map(|wishes| if let Wishes::Of(of) = wishes { of.as_slice() } else { &[] }) {
@@ -335,7 +336,7 @@ mod tests {
 
     const BLOCKED: Layout = Layout::ChannelBlocked(16);
 
-    /// A chain of steps over values of as many elements as are given.
+    /// A chain of steps over values with these numbers of pixels.
     fn chain(sizes: &[usize]) -> Cut {
         let value =
             |&size: &usize| Value { node: NodeId(0), shape: vec![1, 16, size], dtype: DType::F32, within: None };
@@ -366,8 +367,8 @@ mod tests {
     fn a_faster_schedule_is_left_where_its_conversions_cost_more() {
         let cut = chain(&[1000, 1000, 1000]);
         let convert = estimated_secs(&[1, 16, 1000], DType::F32);
-        // The first wants its output blocked; the second is faster on the plain one, but not by a
-        // conversion.
+        // The first step writes a blocked output; the second is slower on it, by less or by more
+        // than a conversion takes.
         let first = Wishes::Of(vec![wish(Layout::Plain, BLOCKED, 1.0)]);
         let second = |gain: f64| {
             let slower = wish(BLOCKED, Layout::Plain, 1.0 + gain * convert);
@@ -379,8 +380,8 @@ mod tests {
         assert_eq!(inner(2.0).picks, [0, 0]);
     }
 
-    /// Of as many tensors as a large network has others are not all tried: their number times its
-    /// size grows with the square of that.
+    /// Large networks try few alternatives, since the time would grow with the square of their
+    /// size.
     #[test]
     fn large_networks_have_few_alternatives() {
         let (cut, both) = (chain(&[4; 6000]), [Layout::Plain, BLOCKED]);
@@ -405,7 +406,7 @@ mod tests {
         let found = assign(&cut, &wishes, &|value, _| value != ValueId(0));
         assert_eq!([1, 2].map(|value| found.roots[&ValueId(value)]), [BLOCKED; 2]);
         assert_eq!(found.roots[&ValueId(3)], Layout::Plain);
-        // Where a tensor cannot lie so, one conversion is as good before it as behind.
+        // A tensor that cannot be blocked is converted equally well before or after the step.
         let found = assign(&cut, &wishes, &|value, _| value == ValueId(1));
         assert_eq!(found.roots[&ValueId(2)], Layout::Plain);
     }

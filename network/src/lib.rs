@@ -1,25 +1,37 @@
-//! Neural networks: a graph is imported or built, rewritten, cut into tasks, and run by tuned
-//! kernels.
+//! Neural networks: a graph is imported or built, rewritten, partitioned into steps, and run by
+//! tuned kernels.
 //!
 //! # Files
 //!
 //! | file | what it owns |
 //! |---|---|
-//! | `cut`, `cut/` | a graph as steps: kernels of workloads, copies, what is the same memory |
-//! | `choose`, `options` | schedules that steps may have, what they want of layouts, times of conversions |
-//! | `layouts`, `minimise` | which layout every tensor has, and which schedule every step |
-//! | `plan`, `conversion`, `conversions` | what runs on which memory, conversions between layouts |
-//! | `arena`, `places`, `strided` | where tensors lie, copies of elements that lie apart |
-//! | `compiled`, `constants` | a network that runs: [`Compiled`], [`Workspace`]; what its kernels have of constants |
+//! | `tensor` | tensors of any element type, by value |
+//! | `text` | names and lists in messages: [`listed`], [`printable`] |
+//! | `constant`, `mapped` | constant tensors: in memory, in a file, or computed on demand |
+//! | `op` | interface of operators: [`Operator`] |
+//! | [`operators`] | one file for each operator: ONNX, shapes, reference, workload |
+//! | `typed`, `walk`, `memory` | generic access to elements, iteration orders, types in memory |
+//! | `graph` | networks as nodes: [`Graph`] |
+//! | `cut`, `cut/` | a graph as steps: kernels of workloads, copies, aliased memory |
+//! | `choose`, `options` | candidate schedules of steps, layout constraints, conversion times |
+//! | `layouts`, `minimise` | choice of every tensor's layout and every step's schedule |
+//! | `plan`, `conversion`, `conversions` | actions on memory, layout conversions |
+//! | `arena`, `places`, `strided` | placement of tensors in memory, strided copies |
+//! | `compiled`, `constants` | compiled networks and their constants: [`Compiled`], [`Workspace`] |
 //! | `device` | devices that networks run on: [`NetworkDevice`] |
-//! | `compiled/check` | what it computes beside the reference, and beside the graph before rewriting |
+//! | `compiled/check` | comparison of results with the reference |
 //! | `library`, `library/` | networks as shared libraries: [`Library`] |
-//! | `turns`, `quantile` | networks timed beside each other |
-//! | `planned` | what would run on a target that this machine need not have |
-//! | `decide` | the precision of a network, by running it |
-//! | `race`, `race/` | schedules timed where they run, within the network |
-//! | `testing` | networks and databases that are made up, for tests |
-//! | `subject` | what users name, and its tasks: [`Subject`] |
+//! | `builder`, `builder/` | construction of graphs layer by layer, weights: [`Builder`] |
+//! | `zoo`, `zoo/` | built-in networks |
+//! | `turns`, `quantile` | interleaved timing of networks |
+//! | `planned` | planned kernels for a target that need not be present |
+//! | `decide` | choice of the precision by measurement |
+//! | `race`, `race/` | choice of schedules by timing them within the network |
+//! | `testing` | random networks and databases for tests |
+//! | `subject` | names that users give, and their tasks: [`Subject`] |
+//! | `evaluate` | reference evaluation of graphs |
+//! | `onnx`, `onnx/` | import and export of ONNX files |
+//! | `rewrite`, `rewrite/` | rewriting to equivalent graphs with fewer nodes |
 
 pub mod cut;
 

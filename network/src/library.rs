@@ -1,14 +1,14 @@
-//! A network as a shared library: machine code, packed weights, and functions that C calls
+//! Export of a network as a shared library: machine code, packed weights, and a C interface
 //! ([`Library`]).
 //!
-//! | file | what it owns |
+//! | file | contents |
 //! |---|---|
-//! | `steps`, `weights` | the plan's actions as code and places; weights, each once |
-//! | `driver`, `copy` | the code around kernels: what the library's functions do |
-//! | `processor` | which instructions it is made of, and whether they are there |
-//! | `export`, `description` | which functions there are; what inputs and outputs are called |
-//! | `format`, `elf` | what a file format has to do; ELF |
-//! | `header`, `name` | the same for C |
+//! | `steps`, `weights` | code and memory of the plan's actions; deduplicated weights |
+//! | `driver`, `copy` | code around kernels, which implements the library's functions |
+//! | `processor` | required instruction sets, and the check for them |
+//! | `export`, `description` | exported functions; descriptions of inputs and outputs |
+//! | `format`, `elf` | interface of a file format; ELF |
+//! | `header`, `name` | C header and identifiers |
 
 use std::io::{self, Write};
 
@@ -45,14 +45,14 @@ mod weights;
 
 pub use name::identifier;
 
-/// Addresses are numbers of 32 bits with a sign.
+/// Maximum size of the file: addresses are signed 32-bit offsets.
 const MOST_BYTES: usize = i32::MAX as usize;
 
-/// The format of the files.
+/// File format of libraries.
 const FORMAT: Elf = Elf;
 
-/// A network as a shared library for x86-64 and Linux, which needs no other library, allocates
-/// nothing and calls no system.
+/// A network as a shared library for x86-64 Linux. It needs no other library, allocates no memory
+/// and makes no system calls.
 ///
 /// ```no_run
 /// use autotune_ir::Target;
@@ -76,7 +76,7 @@ pub struct Library<'a> {
     functions: Vec<Function>,
 }
 
-/// Texts and records in the read-only data.
+/// Offsets of texts and records in the read-only data.
 struct Texts {
     data: Data,
     records: [usize; 2],
@@ -85,8 +85,8 @@ struct Texts {
 }
 
 impl<'a> Library<'a> {
-    /// The library of a network. Names of its functions begin with `name`, an [`identifier`];
-    /// `soname` is the name of the file that programs look for which are linked with it.
+    /// Builds the library of a network. Names of its functions start with `name`, an
+    /// [`identifier`]; `soname` is the file name that programs linked with it look for at run time.
     pub fn of(network: &'a Compiled, name: &str, soname: &str) -> Result<Self, LibraryError> {
         let Steps { steps, text: mut kernels, weights, inputs, outputs } = Steps::of(network)?;
         let isas = network.schedules().iter().filter_map(|tuned| Some(tuned.target().cpu()?.isa));
@@ -114,7 +114,7 @@ impl<'a> Library<'a> {
         let (text, functions) = (Vec::new(), Vec::new());
         let mut library = Self { name, soname, isa, tensors, workspace_bytes, rodata, weights, text, functions };
 
-        // The driver is behind the kernels, whose places it must know.
+        // The driver follows the kernels and contains their addresses.
         kernels.resize(kernels.len().next_multiple_of(64), 0xcc);
         let places = FORMAT.places(&library.contents(&library.names()))?;
         let driver_at = places.text as i64 + kernels.len() as i64;
@@ -138,32 +138,32 @@ impl<'a> Library<'a> {
         Ok(library)
     }
 
-    /// Bytes of machine code.
+    /// Returns the size of the machine code in bytes.
     pub fn code_bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// Bytes of weights.
+    /// Returns the size of the weights in bytes.
     pub fn weight_bytes(&self) -> usize {
         self.weights.bytes()
     }
 
-    /// Bytes that every caller needs for a run.
+    /// Returns the size in bytes of the workspace that each concurrent run needs.
     pub fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
     }
 
-    /// What names of its functions begin with.
+    /// Returns the prefix of the library's function names.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The instructions that it is made of, in words.
+    /// Returns the required instruction set, in words.
     pub fn instruction_set(&self) -> &'static str {
         instruction_set(self.isa)
     }
 
-    /// Writes the file, from its first byte to its last.
+    /// Writes the file sequentially.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let names = self.names();
         let contents = self.contents(&names);
@@ -171,7 +171,7 @@ impl<'a> Library<'a> {
         FORMAT.write(&contents, Parts { rodata, weights: Box::new(self.weights.pieces()), text, functions }, out)
     }
 
-    /// The names of its functions.
+    /// Returns the names of the exported functions.
     fn names(&self) -> Vec<String> {
         Export::all().into_iter().map(|export| format!("{}_{}", self.name, export.word())).collect()
     }

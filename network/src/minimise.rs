@@ -1,53 +1,53 @@
-//! The least sum of costs that depend on few choices each.
+//! Minimisation of a sum of costs that depend on few variables each.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-/// Most entries of a table while a variable is eliminated.
+/// Maximum number of table entries for the elimination of a variable.
 const MOST_ENTRIES: usize = 1 << 18;
-/// The same once tables have had [`MOST_OF_ALL`] entries together.
+/// The same limit once the tables exceed [`MOST_OF_ALL`] entries in total.
 const FEW_ENTRIES: usize = 1 << 6;
-/// Entries of all tables together that are made without a thought: about a second.
+/// Total number of table entries before the limit is lowered: about a second of work.
 const MOST_OF_ALL: usize = 1 << 23;
-/// Numbers of entries from here on are all the same: too many.
+/// Numbers of entries are not distinguished from here on.
 const COUNTED: f64 = (1u64 << 60) as f64;
 
 /// A cost for every combination of values of some variables.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Factor {
-    /// Which variables, each once.
+    /// Variables, without duplicates.
     pub(crate) variables: Vec<usize>,
-    /// Costs by the values of these, the last varying fastest.
+    /// Costs by the values of the variables, the last varying fastest.
     pub(crate) costs: Vec<f64>,
 }
 
 impl Factor {
-    /// The cost of a combination, by the values of all variables.
+    /// Returns the cost, given the values of all variables.
     pub(crate) fn cost(&self, domains: &[usize], values: &[usize]) -> f64 {
         self.costs[index(&self.variables, domains, values)]
     }
 
-    /// How far apart the costs of neighbouring values of a variable are; 0 where it does not
-    /// matter.
+    /// Returns the distance between costs of neighbouring values of a variable; 0 if the cost does
+    /// not depend on it.
     fn stride(&self, variable: usize, domains: &[usize]) -> usize {
         let Some(at) = self.variables.iter().position(|&other| other == variable) else { return 0 };
         self.variables[at + 1..].iter().map(|&other| domains[other]).product()
     }
 }
 
-/// For each variable the value with which the sum of all factors is least. `domains` are the
+/// Returns the value of each variable that minimises the sum of all factors. `domains` are the
 /// numbers of values.
 ///
-/// Exact by eliminating variables (Dechter, "Bucket elimination" (1999)), the one with the smallest
-/// table first: a chain, a tree or a network of residual blocks takes tables of a few variables.
-/// Where a table would be too large, the variable takes the value that is best by what the others
-/// could be at best: the time is proportional to the number of variables and factors, beside a
-/// constant for the tables.
+/// Exact by variable elimination (Dechter, "Bucket elimination" (1999)) with the variable of the
+/// smallest table first. Chains, trees and networks of residual blocks need tables over few
+/// variables only. Where a table would be too large, the variable gets the value that is best if
+/// all others are optimal for each factor separately. The time is proportional to the number of
+/// variables and factors, plus a bounded time for tables.
 pub(crate) fn minimise(domains: &[usize], factors: Vec<Factor>) -> Minimum {
     let mut live = Live::of(domains, factors);
     let mut made = 0;
-    // Eliminated variables with what decides on them, the first first. Those with one value have
-    // it.
+    // Eliminated variables in order, with the factors that decide their values. Variables with a
+    // single value never become candidates.
     let mut decided: Vec<(usize, Vec<Factor>)> = Vec::new();
     let mut values = vec![0; domains.len()];
 
@@ -70,33 +70,34 @@ pub(crate) fn minimise(domains: &[usize], factors: Vec<Factor>) -> Minimum {
         live.measure(&scope);
     }
 
+    // Backward pass: the last eliminated variable depends on none before it.
     for (variable, own) in decided.iter().rev().filter(|(_, own)| !own.is_empty()) {
         values[*variable] = best_of(*variable, own, domains, &mut values).0;
     }
     Minimum { values, entries: made }
 }
 
-/// What is found to be least.
+/// Result of a minimisation.
 pub(crate) struct Minimum {
-    /// For each variable its value.
+    /// Value of each variable.
     pub(crate) values: Vec<usize>,
-    /// Entries of all tables that it took to find.
+    /// Number of table entries computed.
     pub(crate) entries: usize,
 }
 
-/// Factors and variables with several values while these are eliminated.
+/// Factors and variables that are not eliminated yet.
 struct Live<'a> {
     domains: &'a [usize],
     factors: Vec<Option<Factor>>,
-    /// For each variable the factors that depend on it.
+    /// Factors that depend on each variable.
     of: Vec<Vec<usize>>,
-    /// For each variable those that it has a factor in common with.
+    /// Variables that each variable shares a factor with.
     beside: Vec<BTreeSet<usize>>,
-    /// For each variable the entries of the table that its elimination makes, [`COUNTED`] at most;
-    /// `None` of those that are gone.
+    /// Size of the table for each variable's elimination, capped at [`COUNTED`]; none once it is
+    /// eliminated.
     entries: Vec<Option<f64>>,
-    /// The same, of those that are not gone, and what they were before: the bits of a positive
-    /// number are in its order.
+    /// Table sizes as a priority queue, which also contains outdated sizes. The bits of positive
+    /// floats have the same order as the floats.
     queue: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
@@ -122,7 +123,7 @@ impl<'a> Live<'a> {
         self.factors.push(Some(factor));
     }
 
-    /// Notes the sizes of tables anew.
+    /// Updates the table sizes of variables.
     fn measure(&mut self, variables: &[usize]) {
         for &variable in variables {
             let mut beside = self.beside[variable].iter().map(|&other| self.domains[other] as f64);
@@ -133,7 +134,7 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Takes the variable with the smallest table away, and its factors.
+    /// Removes the variable with the smallest table, and its factors.
     fn take_smallest(&mut self) -> Option<(usize, Vec<Factor>)> {
         let variable = loop {
             let Reverse((bits, variable)) = self.queue.pop()?;
@@ -150,11 +151,10 @@ impl<'a> Live<'a> {
     }
 }
 
-/// The least cost of some factors over the values of a variable, by the values of the others, of
-/// which there are `entries` combinations.
+/// Eliminates a variable: returns the minimum of some factors over its values, as a factor over
+/// `scope` with `entries` combinations.
 fn eliminate(variable: usize, scope: Vec<usize>, entries: usize, own: &[Factor], domains: &[usize]) -> Factor {
-    // Where each factor has its cost for the present values of the others and the first of the
-    // variable's.
+    // Position in each factor for the current values of the scope and the variable's first value.
     let mut places = vec![0; own.len()];
     let strides: Vec<usize> = own.iter().map(|factor| factor.stride(variable, domains)).collect();
     let of_scope = |&other: &usize| own.iter().map(|factor| factor.stride(other, domains)).collect();
@@ -169,7 +169,7 @@ fn eliminate(variable: usize, scope: Vec<usize>, entries: usize, own: &[Factor],
         };
         costs.push((0..domains[variable]).map(cost).fold(f64::INFINITY, f64::min));
 
-        // The next combination, the last digit first.
+        // Advance to the next combination, the last digit first.
         for (at, &other) in scope.iter().enumerate().rev() {
             digits[at] += 1;
             places.iter_mut().zip(&scope_strides[at]).for_each(|(place, stride)| *place += stride);
@@ -183,7 +183,7 @@ fn eliminate(variable: usize, scope: Vec<usize>, entries: usize, own: &[Factor],
     Factor { variables: scope, costs }
 }
 
-/// The best value of a variable where all others have theirs, and its cost.
+/// Returns the best value of a variable with all others fixed, and its cost.
 fn best_of(variable: usize, own: &[Factor], domains: &[usize], values: &mut [usize]) -> (usize, f64) {
     let mut best = (0, f64::INFINITY);
     for value in 0..domains[variable] {
@@ -196,7 +196,7 @@ fn best_of(variable: usize, own: &[Factor], domains: &[usize], values: &mut [usi
     best
 }
 
-/// The value of a variable with the least sum of what each factor costs at best.
+/// Returns the value of a variable that minimises the sum of each factor's own minimum.
 fn optimist(variable: usize, own: &[Factor], domains: &[usize]) -> usize {
     let least = |value: usize| {
         let of =
@@ -206,7 +206,7 @@ fn optimist(variable: usize, own: &[Factor], domains: &[usize]) -> usize {
     (0..domains[variable]).min_by(|&a, &b| least(a).total_cmp(&least(b))).unwrap_or(0)
 }
 
-/// A factor at one value of a variable.
+/// Returns a factor with a variable fixed to a value.
 fn fix(factor: &Factor, variable: usize, value: usize, domains: &[usize]) -> Factor {
     let inner = factor.stride(variable, domains);
     if inner == 0 {
@@ -264,8 +264,7 @@ mod tests {
         }
     }
 
-    /// As the steps of a recurrent network are: what grows faster than with their number takes
-    /// minutes here.
+    /// A chain like the steps of a recurrent network; superlinear time would take minutes here.
     #[test]
     fn long_chains_take_no_large_tables() {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(7);
@@ -277,8 +276,8 @@ mod tests {
         assert!(sum(&domains, &factors, &values) <= sum(&domains, &factors, &vec![0; domains.len()]));
     }
 
-    /// As many that have one in common, and as a grid is that is wider than any table: what grows
-    /// faster than with their number takes minutes here.
+    /// A star around one variable, and a grid wider than any permitted table; superlinear time
+    /// would take minutes here.
     #[test]
     fn stars_and_wide_grids_take_bounded_tables() {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(11);

@@ -1,5 +1,4 @@
-//! What a network's plan is chosen from: schedules of its steps, layouts of its tensors, and how
-//! long everything takes.
+//! Options for a network's plan: schedules of steps, layouts of tensors, and the times of both.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,23 +15,23 @@ use crate::error::CompileError;
 use crate::layouts::{Conversions, Layouts, Sum, Wish, Wishes, blocked};
 use autotune_graph::{Graph, NodeId};
 
-/// How far times of kernels by themselves are off within networks, about: what else a plan does may
-/// gain this share of its time.
+/// Estimated relative error of separately measured kernel times within a network: a plan may gain
+/// this fraction.
 const DOUBT: f64 = 0.1;
 
-/// What there is to choose from for a graph.
+/// Options for the plan of a graph.
 pub(crate) struct Options<'a> {
     pub(crate) graph: &'a Graph,
     pub(crate) cut: &'a Cut,
-    /// For each step its schedules, the best first; none where it runs no kernel.
+    /// Schedules of each step, the best first; empty for steps without a kernel.
     pub(crate) schedules: Vec<Arc<[Tuned]>>,
     wishes: Vec<Wishes>,
     conversions: Conversions,
-    /// For each value those that lie in its memory, itself included, if it lies in none.
+    /// Values in the memory of each root value, itself included.
     parts: Vec<Vec<ValueId>>,
 }
 
-/// Different workloads that have their largest constant in common, once for each such group.
+/// Returns groups of different workloads that share their largest constant.
 fn sharing<'a>(graph: &Graph, cut: &'a Cut) -> Vec<Vec<&'a Workload>> {
     let elements = |node: &NodeId| graph.node(*node).shape.iter().product::<usize>();
     let mut of_constants: BTreeMap<NodeId, Vec<&Workload>> = BTreeMap::new();
@@ -77,13 +76,13 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// The layouts and schedules with the least sum of times.
+    /// Returns the layouts and schedules with the least total time.
     pub(crate) fn least(&self) -> Layouts {
         self.sum(&|value, layout| self.can_lie(value, layout)).least()
     }
 
-    /// The least sum's choice, and those that take at most `times` times as long and are the least
-    /// with one tensor in another layout.
+    /// Returns the choice with the least total time, then those that take at most `times` times as
+    /// long, each the best with one tensor in another layout.
     pub(crate) fn near(&self, times: f64) -> Vec<Layouts> {
         let can_lie = |value, layout| self.can_lie(value, layout);
         let sum = self.sum(&can_lie);
@@ -94,9 +93,9 @@ impl<'a> Options<'a> {
         [least].into_iter().chain(near).collect()
     }
 
-    /// Choices with other schedules than the least sum's, of which each is the least with one
-    /// tensor in another layout, the most promising first: the more of a network they change, and
-    /// the less they are said to lose.
+    /// Returns choices with other schedules than `least`, each the best with one tensor in another
+    /// layout, the most promising first. A choice is promising if it changes a large part of the
+    /// network and is estimated to lose little.
     pub(crate) fn alternatives(&self, least: &Layouts, most: usize) -> Vec<Layouts> {
         let can_lie = |value, layout| self.can_lie(value, layout);
         let sum = self.sum(&can_lie);
@@ -120,13 +119,13 @@ impl<'a> Options<'a> {
         found
     }
 
-    /// The schedules of some layouts.
+    /// Returns the schedules of a choice.
     pub(crate) fn choice(&self, layouts: &Layouts) -> Choice {
         let picked = self.schedules.iter().zip(&layouts.picks);
         picked.map(|(schedules, &pick)| schedules.get(pick).cloned()).collect()
     }
 
-    /// Seconds of the conversions of some layouts.
+    /// Returns the seconds that conversions take in a choice.
     pub(crate) fn conversion_secs(&self, layouts: &Layouts) -> f64 {
         layouts.secs - (0..layouts.picks.len()).map(|step| self.run_secs(layouts, step)).sum::<f64>()
     }
@@ -142,7 +141,7 @@ impl<'a> Options<'a> {
         Sum::of(self.cut, &self.wishes, &self.conversions, can_lie)
     }
 
-    /// What a step wants of layouts.
+    /// Returns the layout constraints of a step.
     fn wishes(&self, step: &Step, schedules: &[Tuned]) -> Result<Wishes, CompileError> {
         if self.follows_layouts(step) {
             let whole = |&&operand: &&ValueId| self.cut.value(operand).shape == self.cut.value(step.output).shape;
@@ -155,14 +154,14 @@ impl<'a> Options<'a> {
         Ok(Wishes::Of(if wishes.is_empty() { plain() } else { wishes }))
     }
 
-    /// How long it takes to convert values to layouts that steps may want.
+    /// Returns the times of conversions to layouts that steps may require.
     fn conversions(&self, choose: &mut dyn Choose) -> Result<Conversions, CompileError> {
         let mut conversions = Conversions::new();
         let mut known: HashMap<Workload, f64> = HashMap::new();
         for layout in blocked(&self.wishes) {
             for (number, value) in self.cut.values.iter().enumerate().filter(|(_, value)| fits(value, layout)) {
                 let id = ValueId(number as u32);
-                // Constants are laid out ahead of time.
+                // Constants are converted ahead of time.
                 let is_free = value.within.is_none() && self.graph.constant_of(value.node).is_some();
                 for (from, to) in [(Layout::Plain, layout), (layout, Layout::Plain)] {
                     let [is, wanted] = [from, to].map(|layout| Form { layout, dtype: value.dtype });
@@ -184,8 +183,8 @@ impl<'a> Options<'a> {
         Ok(conversions)
     }
 
-    /// True if the memory of a value can have a layout: the caller does not see it, and all that
-    /// lies in it is whole blocks of channels.
+    /// True if the memory of a value can have a layout: it is not visible to the caller, and
+    /// consists of whole blocks of channels.
     pub(crate) fn can_lie(&self, root: ValueId, layout: Layout) -> bool {
         let Layout::ChannelBlocked(block) = layout else { return true };
         let outer = self.cut.value(root);
@@ -201,7 +200,7 @@ impl<'a> Options<'a> {
         !is_given && !pixels.is_empty() && self.parts[root.0 as usize].iter().all(fits)
     }
 
-    /// True if a step does the same to every element, wherever it lies.
+    /// True if a step is elementwise, so that it works in any layout.
     pub(crate) fn follows_layouts(&self, step: &Step) -> bool {
         let Work::Kernel(workload) = &step.work else { return false };
         let Some(Pointwise { lhs, rhs, third, .. }) = workload.sizes() else { return false };
@@ -215,7 +214,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// For each value those that lie in its memory.
+/// Returns the values in the memory of each root value.
 fn parts(cut: &Cut) -> Vec<Vec<ValueId>> {
     let mut parts = vec![Vec::new(); cut.values.len()];
     for value in (0..cut.values.len()).map(|value| ValueId(value as u32)) {
@@ -224,7 +223,7 @@ fn parts(cut: &Cut) -> Vec<Vec<ValueId>> {
     parts
 }
 
-/// True if a value's elements can lie in a layout.
+/// True if a value can be stored in a layout.
 fn fits(value: &Value, layout: Layout) -> bool {
     match (layout, &value.shape[..]) {
         (Layout::Plain, _) => true,
@@ -233,7 +232,7 @@ fn fits(value: &Value, layout: Layout) -> bool {
     }
 }
 
-/// What a schedule wants.
+/// Returns the layouts that a schedule requires, and its time.
 fn wish(tuned: &Tuned, operands: usize) -> Result<Wish, CompileError> {
     let plan = tuned.plan()?;
     let mut wish = Wish { operands: vec![None; operands], output: Layout::Plain, run_secs: 0.0 };

@@ -1,4 +1,4 @@
-//! Where a plan's tensors and its kernels' scratch lie in the memory of a workspace.
+//! Placement of a plan's tensors and its kernels' scratch memory in a workspace.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::arena::{self, Need};
 use crate::error::CompileError;
 use crate::plan::{Content, Doing, Operand, Plan, Slot, Span, given};
 
-/// Tensors begin at multiples of this.
+/// Alignment of tensors in bytes.
 const ALIGNMENT: usize = 256;
 
-/// The steps from the first to the last at which something is in memory.
+/// First and last step of a lifetime.
 type Life = (usize, usize);
 
-/// The first bytes of slots and of scratch, and the bytes of all.
+/// Returns the offsets of slots and of scratch memory, and the total size in bytes.
 pub(crate) fn places<D: Device>(
     plan: &Plan,
     kernels: &[Arc<Kernel<D>>],
@@ -25,7 +25,8 @@ pub(crate) fn places<D: Device>(
     let mut lives = lives(plan);
     let holders = holders(plan, kernels, &mut lives)?;
 
-    // Scratch has bytes of its own behind it.
+    // Slots are padded so that vectors of consecutive slots do not map to the same cache sets;
+    // scratch has its own padding.
     let bytes = |slot: &Slot| slot.bytes()?.checked_add(STAGGER_BYTES);
     let mut needs = Vec::new();
     for (number, (slot, life)) in plan.slots.iter().zip(&lives).enumerate() {
@@ -48,7 +49,7 @@ pub(crate) fn places<D: Device>(
     Ok((places, scratch, bytes))
 }
 
-/// From when to when slots are used, where they are.
+/// Returns the lifetime of each slot.
 fn lives(plan: &Plan) -> Vec<Option<Life>> {
     let mut lives: Vec<Option<Life>> = vec![None; plan.slots.len()];
     let mut live = |span: Span, step: usize| {
@@ -64,11 +65,11 @@ fn lives(plan: &Plan) -> Vec<Option<Life>> {
     lives
 }
 
-/// For each slot the one in whose memory it is: its own, or that of an operand which is used for
-/// the last time where the slot is first written, by a kernel that [may overwrite](may_overwrite)
-/// it. That one then lives as long as both.
+/// Returns for each slot the one whose memory it uses: its own, or that of an operand whose last
+/// use is the slot's first write, by a kernel that [may overwrite](may_overwrite) it. The holder's
+/// lifetime then covers both.
 ///
-/// Inputs stay as they are, for who does single steps again.
+/// Inputs are never overwritten, so that single steps can be repeated.
 fn holders<D: Device>(
     plan: &Plan,
     kernels: &[Arc<Kernel<D>>],
@@ -81,7 +82,7 @@ fn holders<D: Device>(
         let Doing::Kernel(kernel) = action.work else { continue };
         let (to, own) = (action.output, lives[action.output.slot]);
         let is_new = own.is_some_and(|(first, _)| first == number);
-        // A compiler takes pointers of operands and output to be different.
+        // A C compiler may assume that pointers of operands and output do not alias.
         if !is_new || to.first != 0 || !kernels[kernel].takes_any_address() {
             continue;
         }

@@ -1,5 +1,5 @@
-//! What runs on which memory: steps with their schedules, tensors in the layouts that these want,
-//! conversions where two disagree.
+//! A plan: actions on memory, with schedules of steps, layouts of tensors, and conversions where
+//! they differ.
 
 use std::collections::HashMap;
 
@@ -19,21 +19,21 @@ use crate::layouts::Layouts;
 use crate::options::Options;
 use autotune_graph::{Graph, NodeId};
 
-/// Memory for a tensor, or for several that lie in one.
+/// Memory of a tensor, or of several that are parts of one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Slot {
     pub(crate) elements: usize,
-    /// Type in which they lie there.
+    /// Element type in memory.
     pub(crate) dtype: DType,
     pub(crate) content: Content,
 }
 
-/// What a slot holds.
+/// Content of a slot.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Content {
     /// Tensors of a run.
     Run,
-    /// A constant in a layout, the same in all runs.
+    /// A constant in a layout.
     Constant(NodeId, Layout),
 }
 
@@ -44,32 +44,32 @@ pub(crate) struct Span {
     pub(crate) first: usize,
 }
 
-/// Something that is done on slots.
+/// An operation on slots.
 #[derive(Clone, Debug)]
 pub(crate) struct Action {
     pub(crate) name: String,
     pub(crate) work: Doing,
     pub(crate) operands: Vec<Operand>,
     pub(crate) output: Span,
-    /// The value that it writes, in which layout.
+    /// Value that the action writes, and its layout.
     pub(crate) value: (ValueId, Layout),
-    /// True if it only brings the value from another layout or element type.
+    /// True if the action only converts a value's layout or element type.
     pub(crate) is_conversion: bool,
 }
 
-/// What an action reads.
+/// Operand of an action.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Operand {
     /// Elements of a slot.
     Span(Span),
-    /// A constant that a kernel packs ahead of time, and perhaps reads in runs, too.
+    /// A constant that a kernel packs ahead of time, and may also read in every run.
     Constant(NodeId),
 }
 
-/// What an action does.
+/// Operation of an action.
 #[derive(Clone, Debug)]
 pub(crate) enum Doing {
-    /// Runs the kernel of this number in [`Plan::kernels`].
+    /// Runs the kernel with this number in [`Plan::kernels`].
     Kernel(usize),
     /// Copies elements.
     Copy(Strided),
@@ -77,14 +77,14 @@ pub(crate) enum Doing {
     Interpret(NodeId),
 }
 
-/// A network's kernels, memory, and what is done in which order.
+/// A network's kernels, memory, and actions in order.
 pub(crate) struct Plan {
     pub(crate) kernels: Vec<Tuned>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) actions: Vec<Action>,
-    /// For each input of the graph its place: row-major.
+    /// Row-major inputs of the graph.
     pub(crate) inputs: Vec<Span>,
-    /// For each output of the graph its place: row-major.
+    /// Row-major outputs of the graph.
     pub(crate) outputs: Vec<Span>,
 }
 
@@ -97,21 +97,21 @@ struct Planner<'a, 'c> {
     plan: Plan,
     /// Numbers of kernels in [`Plan::kernels`], by workload and config.
     numbers: HashMap<(Workload, Config), usize>,
-    /// Slots of values that others lie in.
+    /// Slots of root values, with their forms.
     roots: HashMap<ValueId, (usize, Form)>,
-    /// Values in forms that are not their own.
+    /// Converted copies of values, by form.
     converted: HashMap<(ValueId, Form), Span>,
 }
 
 impl Slot {
-    /// Returns its size; `None` if that is too large a number.
+    /// Returns the size in bytes; none on overflow.
     pub(crate) fn bytes(&self) -> Option<usize> {
         self.elements.checked_mul(self.dtype.bytes())
     }
 }
 
 impl Operand {
-    /// The elements of a slot that it is.
+    /// Returns the span, if the operand is one.
     pub(crate) fn span(&self) -> Option<Span> {
         match self {
             Self::Span(span) => Some(*span),
@@ -119,7 +119,7 @@ impl Operand {
         }
     }
 
-    /// The constant that it is.
+    /// Returns the constant, if the operand is one.
     pub(crate) fn constant(&self) -> Option<NodeId> {
         match self {
             Self::Span(_) => None,
@@ -129,13 +129,13 @@ impl Operand {
 }
 
 impl Plan {
-    /// What runs a graph the fastest, by what is known of its schedules.
+    /// Creates the plan that is fastest by the known times of schedules.
     pub(crate) fn of(graph: &Graph, cut: &Cut, choose: &mut dyn Choose) -> Result<Self, CompileError> {
         let options = Options::of(graph, cut, choose)?;
         Self::with(&options, &options.least(), choose)
     }
 
-    /// What runs a graph by a choice of layouts and schedules.
+    /// Creates the plan for a choice of layouts and schedules.
     pub(crate) fn with(options: &Options, layouts: &Layouts, choose: &mut dyn Choose) -> Result<Self, CompileError> {
         let (graph, cut) = (options.graph, options.cut);
         let (kernels, slots, actions, inputs, outputs) = (vec![], vec![], vec![], vec![], vec![]);
@@ -157,23 +157,23 @@ impl Plan {
         Ok(planner.plan)
     }
 
-    /// Returns the type of a span's elements.
+    /// Returns the element type of a span.
     pub(crate) fn dtype(&self, span: Span) -> DType {
         self.slots[span.slot].dtype
     }
 
-    /// Returns the first byte of a span in its slot.
+    /// Returns the offset of a span in its slot, in bytes.
     pub(crate) fn offset(&self, span: Span) -> usize {
         span.first * self.dtype(span).bytes()
     }
 
-    /// For each step its schedule.
+    /// Returns the schedule of each step.
     pub(crate) fn choice(&self) -> Choice {
         let steps = self.actions.iter().filter(|action| !action.is_conversion);
         steps.map(|step| self.kernel(step).cloned()).collect()
     }
 
-    /// The schedules of conversions of layouts, in the order in which they run.
+    /// Returns the schedules of conversions, in the order of execution.
     pub(crate) fn conversions(&self) -> impl Iterator<Item = &Tuned> {
         self.actions.iter().filter(|action| action.is_conversion).filter_map(|action| self.kernel(action))
     }
@@ -195,12 +195,12 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// The row-major form of a value in its element type.
+    /// Returns the row-major form of a value in its own element type.
     fn plain(&self, value: ValueId) -> Form {
         Form { layout: Layout::Plain, dtype: self.cut.value(value).dtype }
     }
 
-    /// A step on row-major tensors.
+    /// Adds a step on row-major tensors.
     fn on_plain(&mut self, step: &Step, work: Doing) -> Result<(), CompileError> {
         let written = self.plain(step.output);
         let read = |planner: &mut Self, operand| match work {
@@ -209,6 +209,7 @@ impl Planner<'_, '_> {
         };
         let operands = step.operands.iter().map(|&operand| read(self, operand));
         let mut spans = operands.collect::<Result<Vec<Span>, CompileError>>()?;
+
         let work = match work {
             Doing::Copy(strided) if self.choose.copies_by_kernels() && strided.is_one_piece() => {
                 spans.iter_mut().for_each(|span| span.first += strided.from);
@@ -218,6 +219,7 @@ impl Planner<'_, '_> {
             }
             work => work,
         };
+
         let operands = spans.into_iter().map(Operand::Span).collect();
         let (output, convert) = self.written(step.output, written);
         let value = (step.output, Layout::Plain);
@@ -231,6 +233,7 @@ impl Planner<'_, '_> {
         let pick = options.schedules[number].get(self.layouts.picks[number]);
         let pick = pick.ok_or_else(|| DeviceError::fault("no such schedule"))?;
         let (plan, number) = (pick.plan()?, self.kernel_of(pick));
+        // An elementwise kernel takes over its operand's layout.
         let follows = if self.options.follows_layouts(step) { self.layout(step.operands[0]) } else { None };
 
         let mut operands = Vec::new();
@@ -258,7 +261,7 @@ impl Planner<'_, '_> {
         self.after(step.output, output, convert)
     }
 
-    /// The number of the kernel of a schedule.
+    /// Returns the number of a schedule's kernel; adds the kernel if it is new.
     fn kernel_of(&mut self, tuned: &Tuned) -> usize {
         let next = self.plan.kernels.len();
         let number = *self.numbers.entry((tuned.workload().clone(), tuned.config().clone())).or_insert(next);
@@ -268,25 +271,25 @@ impl Planner<'_, '_> {
         number
     }
 
-    /// The layout in which a value lies, if it has a place.
+    /// Returns the layout of a value, if it has memory.
     fn layout(&self, value: ValueId) -> Option<Layout> {
         self.roots.get(&self.cut.root(value).0).map(|(_, form)| form.layout)
     }
 
-    /// A slot of its own for a value.
+    /// Adds a slot for a value.
     fn slot(&mut self, value: ValueId, dtype: DType, content: Content) -> usize {
         let elements = self.cut.value(value).shape.iter().product();
         self.plan.slots.push(Slot { elements, dtype, content });
         self.plan.slots.len() - 1
     }
 
-    /// The place of a value in its own form; its root has a slot.
+    /// Returns a value's span in its own form; its root must have a slot.
     fn own(&self, value: ValueId) -> Span {
         let (root, first) = self.cut.root(value);
         Span { slot: self.roots[&root].0, first }
     }
 
-    /// Returns the place of a value in a form, converted to it if it must be.
+    /// Returns a value's span in a form, and adds a conversion if necessary.
     fn in_form(&mut self, value: ValueId, form: Form) -> Result<Span, CompileError> {
         let form = self.own_type(value, form);
         let root = self.cut.root(value).0;
@@ -304,7 +307,7 @@ impl Planner<'_, '_> {
         }
 
         if !self.roots.contains_key(&root) {
-            // What the caller brings, or a constant of which others are parts.
+            // The value is an input of the network, or a constant with parts.
             let content = if is_constant { Content::Constant(node, Layout::Plain) } else { Content::Run };
             let plain = self.plain(root);
             let slot = self.slot(root, plain.dtype, content);
@@ -322,8 +325,7 @@ impl Planner<'_, '_> {
         Ok(span)
     }
 
-    /// Returns the place to which a step writes a value in a form, and the form if the value is to
-    /// be converted next.
+    /// Returns the span that a step writes in a form, and that form if a conversion must follow.
     fn written(&mut self, value: ValueId, form: Form) -> (Span, Option<Form>) {
         let form = self.own_type(value, form);
         let root = self.cut.root(value).0;
@@ -340,13 +342,13 @@ impl Planner<'_, '_> {
         (Span { slot, first: 0 }, Some(form))
     }
 
-    /// The form with the value's own element type where elements of both lie as each other.
+    /// Replaces the form's element type by the value's own where both have the same representation.
     fn own_type(&self, value: ValueId, form: Form) -> Form {
         let own = self.cut.value(value).dtype;
         if own.lies_as(form.dtype) { Form { dtype: own, ..form } } else { form }
     }
 
-    /// Brings what was written in another form to its place.
+    /// Adds the conversion of a written value to its own form, if required.
     fn after(&mut self, value: ValueId, written: Span, convert: Option<Form>) -> Result<(), CompileError> {
         let Some(form) = convert else { return Ok(()) };
         let root = self.cut.root(value).0;
@@ -356,7 +358,7 @@ impl Planner<'_, '_> {
         Ok(())
     }
 
-    /// A conversion of a value from one form to another.
+    /// Adds a conversion of a value from one form to another.
     fn convert(
         &mut self,
         value: ValueId,
@@ -381,12 +383,12 @@ impl Planner<'_, '_> {
     }
 }
 
-/// The buffers that a kernel is given to read, in the order in which it takes them.
+/// Returns the buffers that a kernel reads from the caller, in the order of its operands.
 pub(crate) fn given(plan: &KernelPlan) -> impl Iterator<Item = &PlanBuffer> {
     given_at(plan).map(|(_, buffer)| buffer)
 }
 
-/// Positions in the plan and buffers of [`given`].
+/// Returns the buffers of [`given`] with their positions in the plan.
 pub(crate) fn given_at(plan: &KernelPlan) -> impl Iterator<Item = (usize, &PlanBuffer)> {
     let is_given = |buffer: &PlanBuffer| matches!(buffer.binding, Binding::Data | Binding::Constant { .. });
     plan.buffers.iter().enumerate().filter(move |(_, buffer)| is_given(buffer))

@@ -1,4 +1,4 @@
-//! What a network's kernels would be on a target that this machine need not have.
+//! Planned kernels of a network for a target that need not be present.
 
 use autotune::{LookupError, Query, Tuned};
 use autotune_db::Source;
@@ -12,28 +12,28 @@ use autotune_graph::Graph;
 /// A step of a network and its schedule on a target.
 #[derive(Clone, Debug)]
 pub struct PlannedStep {
-    /// The name of the first node that it computes.
+    /// Name of the first node that the step computes.
     pub name: String,
-    /// What it runs.
+    /// Kernel of the step.
     pub kernel: PlannedKernel,
 }
 
-/// What a step runs.
+/// Kernel of a planned step.
 #[derive(Clone, Debug)]
 pub enum PlannedKernel {
-    /// A kernel, by the best schedule that is known or predicted.
+    /// A kernel with the best known or predicted schedule.
     Of(Box<Tuned>),
-    /// A kernel that the target does not have, and why.
+    /// A kernel that the target does not support, and the reason.
     Refused(Workload, UnfitError),
-    /// It copies elements.
+    /// A copy.
     Copy,
-    /// There is no workload for it: the interpreter would compute it.
+    /// No kernel: the interpreter would compute the step.
     None,
 }
 
-/// Returns the steps of a network on a target, with the best schedules that a source has, what is
-/// predicted where it has none. Each kernel is planned for the `variant` of its workload: with
-/// another element type, say.
+/// Returns the steps of a network on a target, with the best schedules of a source, or predicted
+/// ones where it has none. Each kernel is planned for the `variant` of its workload, for example
+/// with another element type.
 ///
 /// # Errors
 /// If the source cannot be read.
@@ -47,7 +47,7 @@ pub fn planned(
         let Work::Kernel(workload) = work else {
             return Ok(if matches!(work, Work::Copy(_)) { PlannedKernel::Copy } else { PlannedKernel::None });
         };
-        // On other devices weights are where the last run left them.
+        // On other devices weights remain in device memory, so nothing is uncached.
         let workload = variant(&workload.with_cold(workload.is_cold() && target.cpu().is_some()));
         let query = Query::new(&workload, target);
         match source.map_or(query, |source| query.source(source)).best() {

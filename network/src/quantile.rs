@@ -1,9 +1,9 @@
-//! What stands for several times.
+//! Quantiles of measured times.
 
-/// Share of some runs that are faster than what stands for them: disturbances only add time.
+/// Quantile that represents several runs. It is low, since disturbances only add time.
 pub(crate) const QUIET: f64 = 0.25;
 
-/// The value that a share of all, from 0 to 1, is not above; not a number if there is none.
+/// Returns the `share` quantile of the values, with `share` from 0 to 1; NaN if there are none.
 pub fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = (values.len().saturating_sub(1) as f64 * share).round() as usize;

@@ -1,4 +1,4 @@
-//! Choosing schedules where they run: within the network.
+//! Choice of schedules by timing them within the network.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,57 +26,57 @@ mod keep;
 
 use alike::Alike;
 
-/// Rounds in which two networks run once each, at least and at most.
+/// Minimum and maximum number of rounds of a comparison; each network runs once in a round.
 const ROUNDS: [usize; 2] = [7, 60];
-/// Schedules that race: those whose time in the search is at most this multiple of the best one's,
-/// and at most [`MOST_RIVALS`] of a workload.
+/// Rivals of a workload: schedules whose separately measured time is at most [`SLOWER`] times the
+/// best one's, and no more than [`MOST_RIVALS`].
 const SLOWER: f64 = 1.5;
 const MOST_RIVALS: usize = 4;
-/// Plans that race beside the one with the least sum of times, at most, and the share of the time
-/// after which no more of them begin.
+/// Maximum number of alternative plans in a race, and the fraction of the time limit after which no
+/// further plan starts.
 const MOST_PLANS: usize = 6;
 const PLANS_SHARE: f64 = 0.4;
-/// Share of the time after which no more untuned schedules are predicted, where the search has not
-/// done so.
+/// Fraction of the time limit after which no more untuned schedules are predicted, unless the
+/// search has done so.
 const UNTUNED_SHARE: f64 = 0.2;
-/// How much faster a step has to be with another schedule, in the middle of all rounds, and in
-/// which share of them at all, for the schedule to be tried in the whole network.
+/// Conditions for a schedule to be tried in the whole network: the median ratio of its step's times
+/// is at most [`STEP_GAIN`], and it is faster in at least a fraction [`STEP_SHARE`] of the rounds.
 const STEP_GAIN: f64 = 0.97;
 const STEP_SHARE: f64 = 0.7;
-/// How much faster the whole network has to be for other schedules to be chosen.
+/// Largest ratio of whole-network times for other schedules to be chosen.
 const GAIN: f64 = 0.995;
-/// How long what a race consists of takes, in comparisons of two networks: one of them, one that
-/// times steps, the last, which says what is kept.
+/// Durations of a race's parts, in units of a comparison of two networks: such a comparison, one
+/// that times steps, and the last one, which decides what is stored.
 const DUEL: f64 = 1.0;
 const STEPS_DUEL: f64 = 2.0;
 const KEEPING: f64 = 1.0;
 
-/// Why schedules were not raced.
+/// Reason that a race failed.
 #[derive(Debug, Error)]
 pub enum RaceError {
-    /// A network cannot be made of them.
+    /// A network cannot be compiled.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// It does not run.
+    /// A network cannot run.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// What was measured cannot be kept.
+    /// The results cannot be stored.
     #[error(transparent)]
     Db(#[from] DbError),
-    /// The caller wanted no more.
+    /// The caller cancelled the race.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// What comes of a race.
+/// Result of a race.
 pub struct Raced {
-    /// The network as a database has it from now on.
+    /// The network with the schedules that the database has now.
     pub network: Arc<Compiled>,
-    /// True if something new is kept in the database.
+    /// True if new records were stored.
     pub is_new: bool,
 }
 
-/// A network that races, and what it was made of.
+/// A competing network, and the schedules that it was compiled with.
 struct Entrant {
     choice: Choice,
     workspace: Workspace,
@@ -90,54 +90,54 @@ struct Course<'a> {
     target: &'a Target,
     inputs: &'a [Tensor],
     cancel: &'a Cancel,
-    /// The untuned schedules of workloads, by the thorough prediction: those that were measured, of
-    /// which there can be a record.
+    /// Untuned schedules of workloads, by the thorough prediction; only those that were measured,
+    /// since only these can be recorded.
     untuned: HashMap<Workload, Tuned>,
 }
 
-/// How long a race may take.
+/// Time limit of a race.
 struct Clock {
     start: Instant,
     limit: Duration,
-    /// Seconds that comparing two networks took last: making one of them, and the rounds of both.
+    /// Seconds of the last comparison of two networks, including the compilation of one.
     duel_secs: f64,
 }
 
 impl Clock {
-    /// True if `duels` comparisons end within the limit.
+    /// True if there is time for `duels` comparisons.
     fn has_time_for(&self, duels: f64) -> bool {
         self.start.elapsed().as_secs_f64() + duels * self.duel_secs <= self.limit.as_secs_f64()
     }
 
-    /// True if a share of the limit has passed.
+    /// True if a fraction of the limit has passed.
     fn is_late(&self, share: f64) -> bool {
         self.start.elapsed() > self.limit.mul_f64(share)
     }
 }
 
-/// Finds the schedules of a network's steps with which the network as a whole is the fastest, among
-/// those that a database has measured on this machine and the untuned ones, and keeps them in the
-/// database, where [`Compiled::new`] looks first.
+/// Finds the schedules that make a network as a whole fastest, among those that a database has
+/// measured on this machine and the untuned ones. Stores them in the database, where
+/// [`Compiled::new`] looks first.
 ///
-/// A search times a kernel by itself. In a network its operands lie elsewhere and what it leaves in
-/// the caches matters, so that another schedule may be the faster, and times of different searches
-/// do not compare. So:
+/// A search times a kernel by itself. Within a network its operands have other addresses and the
+/// caches have other contents, so another schedule may be faster, and times of different searches
+/// are not comparable. Therefore:
 ///
-/// 1. The network runs by what was chosen so far, and in turns with it by what the records say, and
-///    by the untuned schedules. The fastest leads.
-/// 2. In turns with the leader runs what it becomes by another plan: the least sum of times with
-///    some tensor in another layout, where that changes schedules and is said to lose little. What
-///    is faster leads.
-/// 3. In turns with the leader runs a network with another schedule for every workload, and
-///    another, every step timed. What is faster there round by round goes into one network, which
-///    leads if it is faster as a whole: sums of steps mislead.
+/// 1. The network with the schedules chosen so far is timed interleaved with the one that the
+/// records suggest, and with the untuned one. The fastest becomes the leader.
+/// 2. Alternative plans are timed interleaved with the leader: the best plans with some tensor in
+/// another layout, if they change schedules and are estimated to lose little. A faster one becomes
+/// the leader.
+/// 3. Networks with another schedule for every workload are timed interleaved with the leader, step
+/// by step. The schedules that win are combined in one network, which becomes the leader if it is
+/// faster as a whole, since sums of step times are misleading.
 ///
-/// What is kept is a record of each workload [within the network](Workload::network), with the time
-/// of the whole network by the schedules that were chosen together; where steps of one workload
-/// have different schedules, one of each step.
+/// For each workload a record [within the network](Workload::network) is stored, with the time of
+/// the whole network. Where steps of one workload have different schedules, each step gets a
+/// record.
 ///
-/// Nothing is compared that would not end within `limit`, about; if that is nothing at all, nothing
-/// is kept. Between rounds `cancel` is asked, and once it is turned the race is left out:
+/// A comparison only starts if it is expected to end within `limit`; without any comparison nothing
+/// is stored. `cancel` is checked between rounds; once it is set, the race fails with
 /// [`RaceError::Interrupted`].
 pub fn race(
     graph: &Graph,
@@ -191,7 +191,7 @@ impl<'a> Course<'a> {
         Self { graph, cut, alike, db, target, inputs, cancel, untuned }
     }
 
-    /// The untuned schedules that were measured, of as many workloads as there is time for.
+    /// Returns the untuned schedules that were measured, for as many workloads as time permits.
     fn measured_untuned(&self, clock: &Clock) -> Result<HashMap<Workload, Tuned>, RaceError> {
         let mut measured = HashMap::new();
         for (workload, _) in self.alike.groups() {
@@ -214,21 +214,21 @@ impl<'a> Course<'a> {
         Ok(Entrant { choice, workspace })
     }
 
-    /// The network by some schedules, beside another one; conversions between layouts are as the
-    /// database has them.
+    /// Compiles the network with a choice of schedules; it shares kernels and constants with
+    /// another. Conversions use the database's schedules.
     fn network(&self, choice: &Choice, beside: &Entrant) -> Result<Entrant, RaceError> {
         self.go_on()?;
         let mut choose = Schedules::chosen(self.db, self.target, choice);
         self.entrant(beside.workspace.network().beside(self.target, &mut choose)?)
     }
 
-    /// Fails once the caller wants no more.
+    /// Fails if the caller has cancelled.
     fn go_on(&self) -> Result<(), RaceError> {
         if self.cancel.is_cancelled() { Err(RaceError::Interrupted) } else { Ok(()) }
     }
 
-    /// The fastest among the leader, the network by what the records say, by the untuned schedules
-    /// and by other plans.
+    /// Returns the fastest among the leader, the network suggested by the records, the untuned one,
+    /// and alternative plans.
     fn best_plan(&self, mut best: Entrant, rounds: usize, clock: &mut Clock) -> Result<Entrant, RaceError> {
         let [by_records, plans @ ..] = &self.plans()?[..] else { return Ok(best) };
         for choice in [by_records.clone(), self.exchanged(by_records, &self.untuned)] {
@@ -247,8 +247,7 @@ impl<'a> Course<'a> {
         Ok(best)
     }
 
-    /// The rivals with which steps of the leader are faster, of each workload the one that gains
-    /// the most.
+    /// Returns for each workload the rival that speeds up the leader's steps most, if any.
     fn gained(&self, best: &mut Entrant, rounds: usize, clock: &Clock) -> Result<HashMap<Workload, Tuned>, RaceError> {
         let rivals = self.rivals(&best.choice)?;
         let mut gains: HashMap<Workload, (f64, Tuned)> = HashMap::new();
@@ -261,8 +260,8 @@ impl<'a> Course<'a> {
         Ok(gains.into_iter().map(|(workload, (_, tuned))| (workload, tuned)).collect())
     }
 
-    /// What would be chosen if no network had been raced, and other plans that the same times do
-    /// not rule out.
+    /// Returns the choice that would be made if no network had been raced, followed by alternatives
+    /// that the known times do not rule out.
     fn plans(&self) -> Result<Vec<Choice>, CompileError> {
         let mut choose = Schedules::kinds(Some(self.db), self.target);
         let options = Options::of(self.graph, &self.cut, &mut choose)?;
@@ -271,13 +270,13 @@ impl<'a> Course<'a> {
         Ok([least].iter().chain(&others).map(|layouts| options.choice(layouts)).collect())
     }
 
-    /// A choice with other schedules for some workloads.
+    /// Returns a choice with other schedules for some workloads.
     fn exchanged(&self, choice: &Choice, others: &HashMap<Workload, Tuned>) -> Choice {
         let other = |workload: Option<&Workload>| others.get(workload?).cloned();
         self.alike.workloads().zip(choice).map(|(workload, tuned)| other(workload).or_else(|| tuned.clone())).collect()
     }
 
-    /// The faster of the leader and the network by other schedules.
+    /// Returns the faster of the leader and the network with another choice.
     fn faster(
         &self,
         mut leader: Entrant,
@@ -292,7 +291,7 @@ impl<'a> Course<'a> {
         Ok(if is_faster(&of_other, &of_leader) { other } else { leader })
     }
 
-    /// Seconds of the runs of networks in turns.
+    /// Returns the run times of networks, timed interleaved.
     fn secs<const N: usize>(&self, entrants: [&mut Entrant; N], rounds: usize) -> Result<[Vec<f64>; N], RaceError> {
         let mut workspaces = entrants.map(|entrant| &mut entrant.workspace);
         let mut secs = time_in_turns(&mut workspaces, self.inputs, rounds, &|| self.cancel.is_cancelled())?.into_iter();
@@ -300,7 +299,7 @@ impl<'a> Course<'a> {
         Ok(std::array::from_fn(|_| secs.next().unwrap_or_default()))
     }
 
-    /// Other schedules than those that are chosen, for each workload the most promising first.
+    /// Returns alternatives to the chosen schedules for each workload, the most promising first.
     fn rivals(&self, chosen: &Choice) -> Result<HashMap<Workload, Vec<Tuned>>, RaceError> {
         let mut rivals = HashMap::new();
         for (workload, steps) in self.alike.groups() {
@@ -326,8 +325,8 @@ impl<'a> Course<'a> {
         Ok(rivals)
     }
 
-    /// Runs the leader in turns with the network by the rivals of a number, and notes those with
-    /// which steps are faster, and by how much.
+    /// Times the leader's steps interleaved with those of the network that uses each workload's
+    /// rival with this number. Records rivals that are faster, with their gains.
     fn add_gains(
         &self,
         gains: &mut HashMap<Workload, (f64, Tuned)>,
@@ -360,9 +359,9 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    /// Seconds of the steps of each workload in a run.
+    /// Returns the seconds of each workload's steps in a run.
     fn step_secs(&self, entrant: &mut Entrant) -> Result<HashMap<&Workload, f64>, RunError> {
-        // Behind another network nothing of this one is in the caches.
+        // The first run only fills the caches, which another network has used meanwhile.
         entrant.workspace.step_secs(false)?;
         let secs = entrant.workspace.step_secs(false)?;
         let actions = &entrant.workspace.network().plan.actions;
@@ -384,7 +383,7 @@ fn config(tuned: &Option<Tuned>) -> Option<&Config> {
     tuned.as_ref().map(Tuned::config)
 }
 
-/// A choice with the schedules by which one plan differs from another.
+/// Applies the difference between two plans to a choice.
 fn changed(choice: &Choice, from: &Choice, to: &Choice) -> Choice {
     let step = |(own, (from, to)): (&Option<Tuned>, (&Option<Tuned>, &Option<Tuned>))| {
         if config(from) == config(to) { own.clone() } else { to.clone() }
@@ -392,20 +391,19 @@ fn changed(choice: &Choice, from: &Choice, to: &Choice) -> Choice {
     choice.iter().zip(from.iter().zip(to)).map(step).collect()
 }
 
-/// What a step's time is multiplied by with another schedule, if it is faster clearly enough: the
-/// median of the ratios of all rounds.
+/// Returns the median ratio of a step's times with another schedule, if it is clearly faster.
 fn gain(ratios: Vec<f64>) -> Option<f64> {
     let median = quantile(ratios.clone(), 0.5);
     (median < STEP_GAIN && quantile(ratios, STEP_SHARE) < 1.0).then_some(median)
 }
 
-/// True if a network was faster than another, round by round.
+/// True if a network is faster than another in paired rounds.
 fn is_faster(secs: &[f64], than: &[f64]) -> bool {
     median_ratio(secs, than) < GAIN
 }
 
-/// The median of the ratios of all rounds: what disturbs the machine for longer than a round
-/// disturbs both.
+/// Returns the median ratio of paired rounds. A disturbance longer than a round affects both runs
+/// of it.
 fn median_ratio(secs: &[f64], to: &[f64]) -> f64 {
     quantile(secs.iter().zip(to).map(|(secs, to)| secs / to).collect(), 0.5)
 }

@@ -1,29 +1,29 @@
-//! Copies of elements that lie apart.
+//! Strided elements and copies of them.
 
 use std::ops::Range;
 use std::ptr;
 
 use autotune_runtime::HostMemory;
 
-/// Elements of a tensor that are copied row by row: element `i, j, ..` of `extents` from
-/// `from + i * read[0] + j * read[1] ..` to the same with `write` behind the first of the output.
+/// A strided copy: element `i, j, ..` within `extents` is read at `from + i * read[0] + j * read[1]
+/// ..` and written at the same position with the strides `write`, from the output's first element
+/// on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Strided {
-    /// How many there are along each axis, outermost first.
+    /// Number of elements along each axis, outermost first.
     pub extents: Vec<usize>,
-    /// The first that is read.
+    /// First element that is read.
     pub from: usize,
-    /// Distances of neighbours that are read; backwards they are negative.
+    /// Read strides, in elements; negative to go backwards.
     pub read: Vec<isize>,
-    /// Distances of neighbours that are written.
+    /// Write strides, in elements.
     pub write: Vec<usize>,
 }
 
-/// Elements of a copy for which one thread is enough.
+/// Number of elements that a single thread copies without dividing the work.
 const OF_ONE_THREAD: usize = 1 << 14;
 
-/// Iterations, and the distance of neighbouring ones in elements, of what is read and of what is
-/// written.
+/// A loop of a copy: number of iterations, and the read and write strides in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loop {
     pub(crate) count: usize,
@@ -32,8 +32,8 @@ pub(crate) struct Loop {
 }
 
 impl Strided {
-    /// The loops of the copy, outermost first, as few as there can be, and at least one; `None` if
-    /// nothing is copied.
+    /// Returns the loops of the copy, outermost first, with adjacent loops merged where possible;
+    /// at least one. Returns none if nothing is copied.
     pub(crate) fn loops(&self) -> Option<Vec<Loop>> {
         if self.extents.contains(&0) {
             return None;
@@ -42,7 +42,7 @@ impl Strided {
         let mut loops: Vec<Loop> = Vec::new();
         for (&count, (&read, &write)) in axes.filter(|(extent, _)| **extent != 1) {
             match loops.last_mut() {
-                // The one is as far from the next as all of the inner ones are long.
+                // An outer stride equal to the whole inner loop: both are one loop.
                 Some(last) if last.read == read * count as isize && last.write == write * count => {
                     *last = Loop { count: last.count * count, read, write };
                 }
@@ -55,33 +55,33 @@ impl Strided {
         Some(loops)
     }
 
-    /// True if neighbours are read and written side by side, forwards.
+    /// True if the copy is contiguous and forwards.
     pub(crate) fn is_one_piece(&self) -> bool {
         matches!(self.loops().as_deref(), Some([Loop { read: 1, write: 1, .. }]))
     }
 }
 
-/// A copy from one memory to another, in tasks of which any may be done at once with any other.
+/// A copy between two memories, divided into tasks that may run concurrently.
 pub(crate) struct Copying {
     first: Loop,
     rest: Vec<Loop>,
     elements: usize,
-    /// The first element that is read.
+    /// First element that is read.
     begin: usize,
     from: HostMemory,
     to: HostMemory,
-    /// [`Copying::run_as`] for elements of their size.
+    /// [`Copying::run_as`] for the element size.
     run: unsafe fn(&Self, Range<usize>),
 }
 
 impl Copying {
-    /// A copy of elements of some bytes, of which no two go to one; `None` if something is beyond
-    /// the memories, or nothing is copied.
+    /// Creates a copy of elements of `bytes` bytes, no two of which have the same destination.
+    /// Returns none if an access is out of bounds, or nothing is copied.
     ///
     /// # Safety
     ///
-    /// Whenever a [task](Copying::run) is done, nobody else uses what is written, or writes what is
-    /// read.
+    /// Whenever a [task](Copying::run) runs, no other code uses the destination or writes the
+    /// source.
     pub(crate) unsafe fn new(strided: &Strided, bytes: usize, from: HostMemory, to: HostMemory) -> Option<Self> {
         let run: unsafe fn(&Self, Range<usize>) = match bytes {
             1 => Self::run_as::<u8>,
@@ -109,27 +109,27 @@ impl Copying {
         Some(Self { first, rest: rest.to_vec(), elements, begin: strided.from, from, to, run })
     }
 
-    /// How many tasks it has.
+    /// Returns the number of tasks.
     pub(crate) fn tasks(&self) -> usize {
         if self.elements > OF_ONE_THREAD { self.first.count } else { 1 }
     }
 
-    /// Does some tasks.
+    /// Runs a range of tasks.
     pub(crate) fn run(&self, tasks: Range<usize>) {
         let part = if self.tasks() == 1 { 0..self.first.count } else { tasks };
-        // SAFETY: `new` chose the function by the size of the elements.
+        // SAFETY: `new` selected the function for the element size.
         unsafe { (self.run)(self, part) };
     }
 
-    /// Copies a part of the iterations of the outermost loop.
+    /// Copies some iterations of the outermost loop.
     ///
     /// # Safety
     ///
-    /// Elements are as large as `T`.
+    /// Elements have the size of `T`.
     unsafe fn run_as<T: Copy>(&self, part: Range<usize>) {
         let outer = Loop { count: part.len(), ..self.first };
-        // SAFETY: all elements are inside, as was checked; of the memories the promise is that of
-        // `new`, and other tasks write other elements.
+        // SAFETY: `new` checked that all elements are in bounds. Exclusive use is guaranteed by the
+        // caller of `new`, and other tasks write other elements.
         unsafe {
             let from = self.from.start().cast::<T>().add(self.begin).offset(outer.read * part.start as isize);
             let to = self.to.start().cast::<T>().add(outer.write * part.start);
@@ -140,9 +140,9 @@ impl Copying {
 
 /// # Safety
 ///
-/// All elements are there, and nobody else uses those that are written.
+/// All elements are in bounds, and no other code uses the written ones.
 unsafe fn copy<T: Copy>(Loop { count, read, write }: Loop, inner: &[Loop], from: *const T, to: *mut T) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match inner {
             [] if (read, write) == (1, 1) => ptr::copy_nonoverlapping(from, to, count),
@@ -164,8 +164,8 @@ mod tests {
     use crate::testing::cases::for_cases;
     use autotune_graph::strides;
 
-    /// Slices, forwards and backwards, and transpositions of small and large tensors, done in
-    /// parts, against element by element.
+    /// Slices, forwards and backwards, and transpositions of small and large tensors, copied in
+    /// parts, compared with elementwise copies.
     #[test]
     fn copies_are_what_they_say_and_stay_inside() {
         for_cases(300, |seed, rng| {
@@ -184,14 +184,14 @@ mod tests {
             let extents: Vec<usize> = axes.iter().map(|&axis| shape[axis]).collect();
             let strided = Strided { from, read, write: strides(&extents), extents };
 
-            // The number of an element, as far as its bytes hold it, wherever it is.
+            // Each element's bytes encode its position.
             let bytes = [1, 2, 4, 8][seed as usize % 4];
             let number = |place: usize| place.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[..bytes].to_vec();
             let mut source = HostMemory::new(size * bytes).unwrap();
             let elements = source.elements_mut::<u8>().chunks_exact_mut(bytes).take(size).enumerate();
             elements.for_each(|(place, element)| element.copy_from_slice(&number(place)));
             let target = HostMemory::new(size * bytes).unwrap();
-            // SAFETY: the target is read behind the copy.
+            // SAFETY: the target is only read after the copy.
             let whole = |memory: &HostMemory| unsafe { Cpu::new(1).part(memory, 0..size * bytes) }.unwrap();
             // SAFETY: as above.
             let copying = unsafe { Copying::new(&strided, bytes, whole(&source), whole(&target)) }.unwrap();

@@ -1,4 +1,4 @@
-//! What a user names to be tuned or run.
+//! Names of things to tune or run.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -14,60 +14,60 @@ use autotune_graph::onnx::{self, ImportError, ImportOptions};
 use autotune_graph::rewrite::rewrite;
 use autotune_graph::zoo::{self, UnknownNetwork, ZooError};
 
-/// A network that comes with the library, by its name, one in an ONNX file, or a workload.
+/// A built-in network by name, a network in an ONNX file, or a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Subject {
-    /// One operator.
+    /// A single operator.
     Workload(Workload),
     /// One of [`zoo::NAMES`].
     Network(String),
-    /// An ONNX file.
+    /// Path of an ONNX file.
     Model(PathBuf),
 }
 
-/// Why there is no graph.
+/// Reason that a subject has no graph.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// None of the library.
+    /// A built-in network cannot be created.
     #[error(transparent)]
     Zoo(#[from] ZooError),
-    /// The file does not become one.
+    /// The file cannot be imported.
     #[error("{}: {source}", path.display())]
     Import {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause of the failure.
         source: ImportError,
     },
-    /// It cannot be rewritten.
+    /// The graph cannot be rewritten.
     #[error(transparent)]
     Rewrite(#[from] GraphError),
-    /// Shapes or values of inputs were given for what has its own.
+    /// Shapes or values of inputs were given for a subject whose shapes are fixed.
     #[error("{name} has its shapes: they cannot be given")]
     Fixed {
-        /// The network.
+        /// Name of the subject.
         name: String,
     },
 }
 
-/// Neither a network nor a workload.
+/// Error: a text names neither a network nor a valid workload.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SubjectError {
-    /// A word that names no network.
+    /// The word names no network.
     #[error("{0}, a file such as model.onnx, or a workload such as conv2d:c=64,h=56,w=56,o=64,k=3,p=1")]
     Network(#[from] UnknownNetwork),
-    /// A workload that makes no sense.
+    /// The workload is malformed.
     #[error("malformed workload '{text}': {source}")]
     Workload {
         /// The text as given.
         text: String,
-        /// The field at fault.
+        /// Cause, including the field at fault.
         source: WorkloadError,
     },
 }
 
 impl Subject {
-    /// What a text names.
+    /// Parses a subject.
     ///
     /// ```
     /// use autotune_network::Subject;
@@ -91,14 +91,14 @@ impl Subject {
         }
     }
 
-    /// The graph of a network, [rewritten](crate::rewrite()); `None` of a workload. The options are
-    /// for files.
+    /// Loads the [rewritten](crate::rewrite()) graph of a network; none for a workload. The options
+    /// apply to ONNX files.
     pub fn graph(&self, options: &ImportOptions) -> Result<Option<Graph>, LoadError> {
         let imported = self.imported(options)?;
         Ok(imported.map(|graph| rewrite(&graph)).transpose()?)
     }
 
-    /// The same before it is rewritten.
+    /// Loads the graph of a network before rewriting; none for a workload.
     pub fn imported(&self, options: &ImportOptions) -> Result<Option<Graph>, LoadError> {
         let is_open = options.shapes.is_empty() && options.values.is_empty();
         Ok(Some(match self {
@@ -112,7 +112,7 @@ impl Subject {
         }))
     }
 
-    /// What is to be tuned, given its [graph](Subject::graph).
+    /// Returns the tasks to tune, given the subject's [graph](Subject::graph).
     pub fn tasks(&self, graph: Option<&Graph>) -> Network {
         match self {
             Self::Workload(workload) => {
@@ -126,8 +126,8 @@ impl Subject {
     }
 }
 
-/// The distinct workloads of a graph, in the order in which they first run, each with the name of
-/// the first node that it computes.
+/// Returns the distinct workloads of a graph in the order of their first run, each named after the
+/// first node that it computes.
 pub fn tasks(graph: &Graph) -> Vec<Task> {
     let mut tasks: Vec<Task> = Vec::new();
     let mut known: HashMap<Workload, usize> = HashMap::new();
@@ -145,16 +145,16 @@ pub fn tasks(graph: &Graph) -> Vec<Task> {
     tasks
 }
 
-/// Names that are given to one task each.
+/// Generator of unique task names.
 #[derive(Default)]
 struct Names {
     taken: HashSet<String>,
-    /// For each name that several want the number behind it that was given last.
+    /// Last number appended to each name that occurs repeatedly.
     numbers: HashMap<String, usize>,
 }
 
 impl Names {
-    /// A name, with the first free number behind it where it is taken.
+    /// Returns a name, with the first free number appended if it is taken.
     fn of(&mut self, wanted: &str) -> String {
         let mut name = wanted.to_string();
         while !self.taken.insert(name.clone()) {

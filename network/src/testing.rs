@@ -1,4 +1,4 @@
-//! Networks and databases that are made up, for tests.
+//! Random networks and databases for tests.
 #![allow(clippy::expect_used)]
 
 #[path = "../../workloads/tests/common/cases.rs"]
@@ -21,8 +21,8 @@ use autotune_graph::operators::{Concat, Expand, Range, Slice, Sliding};
 use autotune_graph::{Builder, Conv, Seeded};
 use autotune_graph::{Graph, NodeId};
 
-/// A few layers on images of 16 channels or 32: convolutions of which some compute the same,
-/// products of two tensors, parts side by side. Some are outputs.
+/// Creates a random network on images of 16 or 32 channels: convolutions, some of them equal,
+/// products of two tensors, and concatenations. Some tensors are outputs.
 pub(crate) fn random_graph(rng: &mut impl Rng, layers: usize) -> Graph {
     let net = Builder::new("random", Seeded { seed: 1 });
     let mut values = vec![net.input("x", &[1, 16, 4, 4])];
@@ -43,12 +43,12 @@ pub(crate) fn random_graph(rng: &mut impl Rng, layers: usize) -> Graph {
     net.finish().expect("a graph that makes sense")
 }
 
-/// Seconds of something small.
+/// Returns a small random time.
 pub(crate) fn any_secs(rng: &mut impl Rng) -> f64 {
     1e-6 * rng.random_range(1.0..10.0)
 }
 
-/// A database with a few schedules of every workload of a graph, of whatever kinds and times.
+/// Creates a database with a few random schedules and times for every workload of a graph.
 pub(crate) fn known(graph: &Graph, target: &Target, rng: &mut impl Rng, schedules: usize) -> TuningDb {
     let db = TuningDb::temporary().expect("a folder for temporary files");
     for step in &Cut::of(graph).steps {
@@ -65,8 +65,8 @@ pub(crate) fn known(graph: &Graph, target: &Target, rng: &mut impl Rng, schedule
     db
 }
 
-/// Copies of an input and of a constant: several times, every other element from the last on, and
-/// as parts of another tensor.
+/// Creates a graph that only copies an input and a constant: repeated, sliced backwards with a step
+/// of 2, and concatenated.
 pub(crate) fn moves() -> Graph {
     let numbers = (0..30 * 7).map(|i| (i * 37 % 101) as f32 / 4.0 - 9.0).collect();
     let fixed = Tensor::f32(&[30, 1, 7], numbers).expect("as many numbers as the shape has");
@@ -89,12 +89,12 @@ pub(crate) fn moves() -> Graph {
     graph
 }
 
-/// Random numbers for the input of [`moves`], more and larger ones than small types have.
+/// Returns numbers for the input of [`moves`]; their range and count exceed those of small types.
 pub(crate) fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|i| (i * 7919 % 4001) as f32 / 10.0 - 200.0).collect()
 }
 
-/// A graph as its own network on one thread, whose tensors lie in memory as elements of a type.
+/// Compiles a graph without rewriting, for one thread, with all tensors stored in one type.
 pub(crate) fn compiled_as(graph: &Graph, dtype: DType) -> Result<Arc<Compiled>, CompileError> {
     let mut cut = Cut::of(graph);
     for value in &mut cut.values {

@@ -1,4 +1,4 @@
-//! Timing networks beside each other.
+//! Interleaved timing of networks.
 
 use std::borrow::BorrowMut;
 use std::time::Instant;
@@ -8,12 +8,12 @@ use crate::device::NetworkDevice;
 use crate::error::RunError;
 use autotune_graph::Tensor;
 
-/// Runs of each network before those that count; not more than count.
+/// Maximum number of warm-up runs of each network; never more than the timed runs.
 pub(crate) const WARM_UP: usize = 3;
 
-/// Seconds of each run of some networks on the same tensors, in turns: what disturbs the machine
-/// disturbs all of them. Between rounds it is asked whether it `is_over`: then there are fewer
-/// runs.
+/// Returns the seconds of each run of some networks on the same inputs. Runs are interleaved, so
+/// that disturbances affect all networks alike. `is_over` is checked between rounds; once it
+/// returns true, timing stops with fewer runs.
 pub fn time_in_turns<D: NetworkDevice, W: BorrowMut<Workspace<D>>>(
     workspaces: &mut [W],
     inputs: &[Tensor],

@@ -1,11 +1,11 @@
-//! Plain chains of convolutions and products.
+//! Sequential networks of convolutions and matrix products.
 
 use autotune_workloads::{Activation, PoolKind};
 
 use crate::builder::{Builder, Conv, Fill};
 use crate::operators::Sliding;
 
-/// Convolutions of each stage and their channels; a pooling is behind each stage.
+/// Number of convolutions and channels of each stage; a pooling follows each stage.
 const VGG16: [(usize, usize); 5] = [(2, 64), (2, 128), (3, 256), (3, 512), (3, 512)];
 
 pub(super) fn vgg16(net: &Builder) {
@@ -21,7 +21,7 @@ pub(super) fn vgg16(net: &Builder) {
     net.output("logits", x.linear("fc8", 1000));
 }
 
-/// Four grey frames; the value of each action.
+/// Q-network on four grey frames; the output is the value of each action.
 pub(super) fn dqn(net: &Builder) {
     let frames = net.input("frames", &[1, 4, 84, 84]);
     let x = frames.conv("conv1", Conv::new(32, Sliding::new(8).stride(4)).bias()).relu();
@@ -30,8 +30,8 @@ pub(super) fn dqn(net: &Builder) {
     net.output("values", x.flatten().linear("fc1", 512).relu().linear("fc2", 18));
 }
 
-/// From a code to an RGB image in -1..1: figure 1 of the paper, normalised as in TVM's
-/// `relay.testing.dcgan`.
+/// Generator of an RGB image in -1..1 from a code: figure 1 of the paper, with the normalisation of
+/// TVM's `relay.testing.dcgan`.
 pub(super) fn dcgan(net: &Builder) {
     let code = net.input("code", &[1, 100]);
     let project = net.weight("project.weight", &[100, 1024 * 4 * 4], Fill::of_sums(100, 2.0));

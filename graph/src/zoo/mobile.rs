@@ -5,12 +5,12 @@ use autotune_workloads::PoolKind;
 use crate::builder::{Builder, Conv, Value};
 use crate::operators::{Pool, Sliding};
 
-/// MobileNetV2: how many times wider a block is inside, its channels, how often it is repeated, the
-/// stride of the first.
+/// MobileNetV2: expansion factor of a block, its channels, its repetitions, and the stride of the
+/// first.
 const INVERTED_RESIDUALS: [[usize; 4]; 7] =
     [[1, 16, 1, 1], [6, 24, 2, 2], [6, 32, 3, 2], [6, 64, 4, 2], [6, 96, 3, 1], [6, 160, 3, 2], [6, 320, 1, 1]];
 
-/// Table 2 of the paper.
+/// Adds MobileNetV2, as in table 2 of the paper.
 pub(super) fn mobilenet_v2(net: &Builder) {
     let image = net.input("input", &[1, 3, 224, 224]);
     let mut x = norm_relu6(image, "features.0", Conv::new(32, Sliding::new(3).stride(2).pad(1)));
@@ -28,8 +28,8 @@ pub(super) fn mobilenet_v2(net: &Builder) {
     net.output("logits", x.global_average_pool().linear("classifier", 1000));
 }
 
-/// A 1x1 convolution to more channels, a depthwise one, and a 1x1 convolution back, without an
-/// activation.
+/// Adds a block: a 1x1 convolution to more channels, a depthwise convolution, and a 1x1 convolution
+/// back without an activation.
 fn inverted_residual<'b>(x: Value<'b>, name: &str, widening: usize, channels: usize, stride: usize) -> Value<'b> {
     let given = x.shape().get(1).copied().unwrap_or(1);
     let (wide, is_residual) = (given * widening, stride == 1 && given == channels);
@@ -46,16 +46,17 @@ fn inverted_residual<'b>(x: Value<'b>, name: &str, widening: usize, channels: us
     if is_residual { y + x } else { y }
 }
 
-/// A convolution, the batch normalisation and the ReLU6 behind it.
+/// Adds a convolution, a batch normalisation and a ReLU6.
 fn norm_relu6<'b>(x: Value<'b>, name: &str, conv: Conv) -> Value<'b> {
     x.conv(name, conv).batch_norm(&format!("{name}.bn")).clip(0.0, 6.0)
 }
 
-/// SqueezeNet 1.1: the channels of a fire module, squeezed and expanded twice. Poolings stand
-/// before the first, third and fifth.
+/// SqueezeNet 1.1: channels of a fire module, squeezed and (twice) expanded. A pooling precedes the
+/// first, third and fifth.
 const FIRES: [[usize; 2]; 8] = [[16, 64], [16, 64], [32, 128], [32, 128], [48, 192], [48, 192], [64, 256], [64, 256]];
 
-/// The version of the authors' repository with 2.4 times fewer operations than the paper's.
+/// Adds SqueezeNet 1.1 of the authors' repository, with 2.4 times fewer operations than the paper's
+/// version.
 pub(super) fn squeezenet(net: &Builder) {
     let image = net.input("input", &[1, 3, 224, 224]);
     let mut x = biased_relu(image, "conv1", Conv::new(64, Sliding::new(3).stride(2)));

@@ -1,4 +1,4 @@
-//! Recurrent networks, of plain operations.
+//! Recurrent networks from elementary operations.
 
 use autotune_ir::DType;
 use autotune_workloads::Activation;
@@ -8,7 +8,7 @@ use crate::builder::{Builder, Fill, Value};
 const VOCABULARY: usize = 10_000;
 const WIDTH: usize = 650;
 
-/// A language model of the Penn Treebank with two layers: one step, whose states come and go as
+/// Adds a language model for the Penn Treebank with two layers: one time step, whose states are
 /// inputs and outputs.
 pub(super) fn lstm(net: &Builder) {
     let token = net.input_of("token", DType::I64, &[1]);
@@ -24,7 +24,7 @@ pub(super) fn lstm(net: &Builder) {
     net.output("logits", x.linear("fc", VOCABULARY));
 }
 
-/// The next state: what is output, and the cell.
+/// Returns the next output and the next cell state.
 fn lstm_cell<'b>(x: Value<'b>, hidden: Value<'b>, cell: Value<'b>, name: &str) -> (Value<'b>, Value<'b>) {
     let of_hidden = hidden.linear(&format!("{name}.hidden"), 4 * WIDTH);
     let gates = x.linear(&format!("{name}.input"), 4 * WIDTH) + of_hidden;

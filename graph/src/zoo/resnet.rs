@@ -1,14 +1,16 @@
-//! Residual networks, version 1.5: where a bottleneck halves the image, its 3x3 convolution does.
+//! Residual networks, version 1.5: in a bottleneck with stride 2, the 3x3 convolution has the
+//! stride.
 
 use autotune_workloads::PoolKind;
 
 use crate::builder::{Builder, Conv, Value};
 use crate::operators::Sliding;
 
-/// Gain of the last convolution of a block, so that sums do not grow by much from block to block.
+/// Gain of the last convolution of a block; small, so that sums hardly grow from block to block.
 const BRANCH_GAIN: f32 = 0.25;
 
-/// ResNet of blocks of two 3x3 convolutions, their number given for each of four stages.
+/// Adds a ResNet with blocks of two 3x3 convolutions; `blocks` gives their number in each of four
+/// stages.
 pub(super) fn basic(net: &Builder, blocks: [usize; 4]) {
     resnet(net, blocks, 1, |x, name, width, stride| {
         let x = norm_conv(x, name, 1, Conv::new(width, Sliding::new(3).stride(stride).pad(1))).relu();
@@ -16,8 +18,8 @@ pub(super) fn basic(net: &Builder, blocks: [usize; 4]) {
     });
 }
 
-/// ResNet of blocks of a 3x3 convolution between two 1x1, of which the last makes four times as
-/// many channels.
+/// Adds a ResNet with bottleneck blocks: a 3x3 convolution between two 1x1 convolutions, the last
+/// of which quadruples the channels.
 pub(super) fn bottleneck(net: &Builder, blocks: [usize; 4]) {
     resnet(net, blocks, 4, |x, name, width, stride| {
         let x = norm_conv(x, name, 1, Conv::new(width, Sliding::new(1))).relu();
@@ -26,7 +28,7 @@ pub(super) fn bottleneck(net: &Builder, blocks: [usize; 4]) {
     });
 }
 
-/// What both have in common; `branch` makes of a tensor what is added to it, of a width and at a
+/// Adds a ResNet. `branch` adds the residual branch of a block, given its input, name, width and
 /// stride.
 fn resnet(
     net: &Builder,
@@ -58,7 +60,7 @@ fn resnet(
     net.output("logits", x.global_average_pool().linear("fc", 1000));
 }
 
-/// A convolution of a block, by its number, and the batch normalisation behind it.
+/// Adds a numbered convolution of a block and its batch normalisation.
 fn norm_conv<'b>(x: Value<'b>, block: &str, number: usize, conv: Conv) -> Value<'b> {
     x.conv(&format!("{block}.conv{number}"), conv).batch_norm(&format!("{block}.bn{number}"))
 }

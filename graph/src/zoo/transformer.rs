@@ -1,4 +1,4 @@
-//! Transformers: twelve layers of width 768 with twelve heads and a perceptron four times as wide.
+//! Transformers with twelve layers of width 768, twelve heads, and a perceptron four times as wide.
 
 use autotune_ir::DType;
 use autotune_workloads::Activation;
@@ -10,7 +10,7 @@ const LAYERS: usize = 12;
 const HEADS: usize = 12;
 const WIDTH: usize = 768;
 
-/// BERT, uncased: a normalisation is behind each sum. All tokens are of the first segment.
+/// Adds BERT (uncased) with post-normalisation. All tokens belong to the first segment.
 pub(super) fn bert_base(net: &Builder) {
     const TOKENS: usize = 128;
     let eps = 1e-12;
@@ -34,7 +34,7 @@ pub(super) fn bert_base(net: &Builder) {
     net.output("pooler_output", first.linear("pooler", WIDTH).activation(Activation::Tanh));
 }
 
-/// The vision transformer of patches of 16x16: a normalisation is before each branch.
+/// Adds a vision transformer with patches of 16x16 and pre-normalisation.
 pub(super) fn vit_b16(net: &Builder) {
     const PATCHES: usize = 14 * 14;
     let eps = 1e-6;

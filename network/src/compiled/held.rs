@@ -1,4 +1,5 @@
-//! What the kernels of a network have of its constants, each constant once for each way to pack it.
+//! Constants of a network as its kernels use them. Each constant is in memory once for each way to
+//! pack it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,43 +17,43 @@ use crate::error::CompileError;
 use crate::plan::{Action, Content, Doing, Operand, Plan, Slot, given};
 use autotune_graph::{Graph, NodeId};
 
-/// How a kernel has a constant that it reads in runs, packed or not.
+/// Binding of a constant that a kernel reads in every run, not only while packing.
 const READ_IN_RUNS: Binding = Binding::Constant { read_in_runs: true };
 
-/// What a kernel has of its constants: all who run it on the same ones can share it.
+/// Constants of a kernel, shared by all that run it on the same constants.
 pub(crate) struct Held<D: Runs = Cpu> {
     pub(crate) packed: Arc<Packed<D>>,
-    /// Constants that it reads in runs beside what was packed of them, by operand.
+    /// Constants that the kernel reads unpacked in every run, by operand.
     pub(crate) unpacked: Vec<Option<Arc<D::Memory>>>,
 }
 
-/// A network's constants in memory.
+/// Constants of a network in memory.
 pub(crate) struct Constants<D: Runs = Cpu> {
-    /// For each action of the plan what its kernel has, if it runs one.
+    /// Constants of each action's kernel.
     pub(crate) held: Vec<Option<Arc<Held<D>>>>,
-    /// For each slot of the plan its memory, if it holds a constant.
+    /// Memory of each slot that holds a constant.
     pub(crate) slots: Vec<Option<Arc<D::Memory>>>,
-    /// What is not packed.
+    /// Unpacked constants.
     copies: HashMap<Copied, Arc<D::Memory>>,
 }
 
-/// A constant that is not packed, in a layout, of a type.
+/// Identity of an unpacked constant: node, layout and element type.
 type Copied = (NodeId, Layout, DType);
 
-/// A network on the same graph: what both have is there once.
+/// Another network on the same graph, from which common kernels and constants are taken.
 pub(super) struct Beside<'a, D: Runs = Cpu> {
     pub(super) plan: &'a Plan,
     pub(super) kernels: &'a [Arc<Kernel<D>>],
     pub(super) constants: &'a Constants<D>,
 }
 
-/// A kernel, by its number in the plan, and the constants among its operands.
+/// Number of a kernel in the plan, and the constants among its operands.
 type Use = (usize, Vec<Option<NodeId>>);
 
 /// Packed and unpacked constants by kernel and constant operands.
 type HeldByKernels<D> = HashMap<(*const Kernel<D>, Vec<Option<NodeId>>), Arc<Held<D>>>;
 
-/// What is packed: the stages as text, and the constants that they read.
+/// Identity of packed constants: the text of the packing stages, and the constants that they read.
 type Packing = (String, Vec<Option<NodeId>>);
 
 struct Maker<'a, D: Runs> {
@@ -61,18 +62,18 @@ struct Maker<'a, D: Runs> {
     kernels: &'a [Arc<Kernel<D>>],
     device: &'a D,
     beside: Option<&'a Beside<'a, D>>,
-    /// For what is still to be packed.
+    /// Memory for constants still to be packed.
     memory: D::Memory,
-    /// Constants that more than one kernel has.
+    /// Constants that more than one kernel uses.
     shared: HashSet<NodeId>,
-    /// [`autotune_ir::Program::packing`] of kernels.
+    /// [`autotune_ir::Program::packing`] of each kernel.
     texts: HashMap<usize, (String, Vec<BufferId>)>,
     packed: HashMap<Packing, Arc<Packed<D>>>,
     copies: HashMap<Copied, Arc<D::Memory>>,
 }
 
 impl<D: Runs> Constants<D> {
-    /// The constants of a plan; those of another network on the same graph where it has them.
+    /// Packs the constants of a plan, and takes over those of another network on the same graph.
     pub(super) fn of(
         graph: &Graph,
         plan: &Plan,
@@ -119,7 +120,7 @@ impl<D: Runs> Constants<D> {
 }
 
 impl Constants {
-    /// Bytes of all memory that they are in.
+    /// Returns the size of all constants in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let held = || self.held.iter().flatten();
         let packed = held().flat_map(|held| held.packed.memory());
@@ -132,12 +133,13 @@ impl Constants {
 }
 
 impl<D: Runs> Maker<'_, D> {
-    /// What a kernel has of the constants among some operands.
+    /// Returns a kernel's constants, packed and unpacked.
     fn held(&mut self, of: &Use, operands: &[Operand]) -> Result<Held<D>, CompileError> {
         let kernel = &self.kernels[of.0];
         let packing = self.packing(of)?;
         let known = packing.as_ref().and_then(|packing| self.packed.get(packing));
-        // SAFETY: of constants that are the same the stages of both make the same.
+        // SAFETY: both kernels have the same packing stages on the same constants, so the results
+        // are equal.
         let shared = known.map(|known| unsafe { kernel.share(self.device, known) }).transpose()?;
 
         let constants = constants(self.graph, kernel, operands)?;
@@ -161,18 +163,17 @@ impl<D: Runs> Maker<'_, D> {
         Ok(Held { packed, unpacked })
     }
 
-    /// Takes the first bytes of the memory for packed constants, of which the rest is left.
+    /// Splits `bytes` off the memory for packed constants.
     fn take(&mut self, bytes: usize) -> Result<D::Memory, CompileError> {
         let all = self.device.extent(&self.memory).bytes;
-        // SAFETY: the two parts do not overlap, and nobody has the memory in another way from here
-        // on.
+        // SAFETY: the two parts do not overlap, and the whole is not used any more from here on.
         let (own, rest) =
             unsafe { (self.device.part(&self.memory, 0..bytes)?, self.device.part(&self.memory, bytes..all)?) };
         self.memory = rest;
         Ok(own)
     }
 
-    /// What a kernel packs of its constants, if another one may pack the same.
+    /// Returns the identity of a kernel's packed constants, if another kernel may share them.
     fn packing(&mut self, (kernel, constants): &Use) -> Result<Option<Packing>, CompileError> {
         let is_packed = self.kernels[*kernel].packed_bytes(self.device)? > 0;
         if !is_packed || !constants.iter().flatten().any(|id| self.shared.contains(id)) {
@@ -189,7 +190,7 @@ impl<D: Runs> Maker<'_, D> {
         Ok(Some((text.clone(), read.map(|(_, constant)| *constant).collect())))
     }
 
-    /// A constant as it lies: where it is not there yet, what `make` copies.
+    /// Returns an unpacked constant; `make` copies it if it is not in memory yet.
     fn copy(
         &mut self,
         of: Copied,
@@ -204,7 +205,7 @@ impl<D: Runs> Maker<'_, D> {
     }
 }
 
-/// The use of constants by an action, if it runs a kernel.
+/// Returns an action's kernel and constants, if it runs a kernel.
 fn use_of(action: &Action) -> Option<Use> {
     match action.work {
         Doing::Kernel(kernel) => Some((kernel, action.operands.iter().map(Operand::constant).collect())),
@@ -212,7 +213,7 @@ fn use_of(action: &Action) -> Option<Use> {
     }
 }
 
-/// Constants that more than one kernel has.
+/// Returns the constants that more than one kernel uses.
 fn shared(uses: &HashSet<&Use>) -> HashSet<NodeId> {
     let mut kernels: HashMap<NodeId, HashSet<usize>> = HashMap::new();
     for (kernel, constants) in uses {
@@ -221,7 +222,7 @@ fn shared(uses: &HashSet<&Use>) -> HashSet<NodeId> {
     kernels.into_iter().filter(|(_, kernels)| kernels.len() > 1).map(|(id, _)| id).collect()
 }
 
-/// Returns one memory for what kernels pack: each in one of its own would begin a huge page.
+/// Allocates one block for all packed constants. Separate blocks would each start a huge page.
 fn packed_memory<'k, D: Runs + 'k>(
     mut kernels: impl Iterator<Item = &'k Arc<Kernel<D>>>,
     device: &D,
@@ -232,7 +233,7 @@ fn packed_memory<'k, D: Runs + 'k>(
     Ok(device.untouched(bytes)?)
 }
 
-/// The kernels of a plan; those of another network where it has them.
+/// Loads the kernels of a plan, and takes over those of another network.
 pub(super) fn kernels<D: Runs>(
     plan: &Plan,
     origin: &D::Origin,
@@ -246,13 +247,13 @@ pub(super) fn kernels<D: Runs>(
 }
 
 impl<D: Runs> Beside<'_, D> {
-    /// The kernel of a schedule, if there is one.
+    /// Returns the kernel of a schedule, if the other network has it.
     fn kernel_of(&self, tuned: &Tuned) -> Option<Arc<Kernel<D>>> {
         let place = self.plan.kernels.iter().position(|own| own.candidate() == tuned.candidate())?;
         Some(Arc::clone(&self.kernels[place]))
     }
 
-    /// What each kernel has of the constants that it runs on.
+    /// Returns the constants of every kernel in the other network.
     fn held_by_kernels(&self) -> HeldByKernels<D> {
         let held = |(action, held): (&Action, &Option<Arc<Held<D>>>)| {
             let (kernel, constants) = use_of(action)?;
@@ -278,7 +279,7 @@ mod tests {
 
     const SIZE: usize = 128;
 
-    /// Returns a chain of products with one weight, all but the first with an epilogue.
+    /// A chain of products with a common weight, all but the first with an epilogue.
     fn products(uses: usize, epilogue: &str) -> Graph {
         let net = Builder::new("products", Seeded { seed: 1 });
         let weight = net.weight("w", &[SIZE, SIZE], Fill::deviation(0.1));
@@ -299,7 +300,7 @@ mod tests {
         Target::detect("cpu", Some(1)).unwrap()
     }
 
-    /// Returns a database with the first step's default schedule for every workload.
+    /// A database with the first step's default schedule for every workload.
     fn alike(graph: &Graph) -> TuningDb {
         let db = TuningDb::temporary().unwrap();
         let mut config = None;
@@ -326,8 +327,8 @@ mod tests {
         }
     }
 
-    /// Schedules that nobody measured follow the largest step, for which 64 rows are as good as
-    /// any.
+    /// Predicted schedules follow that of the largest step, for which blocks of 64 rows are near
+    /// the optimum.
     #[test]
     fn predicted_schedules_agree_on_what_is_packed_of_a_constant() {
         let net = Builder::new("levels", Seeded { seed: 1 });
@@ -343,7 +344,7 @@ mod tests {
         assert!((once..once + once / 4).contains(&network.constant_bytes()), "{}", network.constant_bytes());
     }
 
-    /// Results are right where one kernel reads what another one packed.
+    /// Results are right if one kernel reads what another packed.
     #[test]
     fn kernels_that_share_what_is_packed_compute_what_they_mean() {
         for epilogue in ["relu", "sum"] {
@@ -358,7 +359,7 @@ mod tests {
         }
     }
 
-    /// A network that is made beside another one holds no constant of its own.
+    /// A network compiled from another shares all of its constants.
     #[test]
     fn networks_beside_each_other_share_constants() {
         let graph = products(3, "relu");

@@ -1,4 +1,4 @@
-//! Inputs that kernels read where the caller has them.
+//! Inputs that kernels read in the caller's memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,12 +9,11 @@ use autotune_runtime::{CpuCall, Device, Kernel};
 use super::border::is_as_callers_have_it;
 use crate::plan::{Content, Doing, Operand, Plan, Span, given_at};
 
-/// Bytes of the smallest input that is not copied: a copy of less takes no time, and its vectors
-/// begin at cache lines.
+/// Minimum size in bytes of an input that is read in place. Copying less takes hardly any time, and
+/// aligns it to cache lines.
 const LEAST_BYTES: usize = 1 << 10;
 
-/// By slot of a plan, the number of the input that kernels alone read there. Nothing else is ever
-/// in such a slot.
+/// Returns the inputs that only kernels read, by slot. Such slots hold nothing else at any time.
 pub(crate) fn slots_in_place(plan: &Plan) -> HashMap<usize, usize> {
     let is_input = |(number, span): (usize, &Span)| {
         let slot = &plan.slots[span.slot];
@@ -38,19 +37,19 @@ pub(crate) fn slots_in_place(plan: &Plan) -> HashMap<usize, usize> {
     slots
 }
 
-/// A kernel's buffer that holds an input, or a part of one.
+/// A buffer of a kernel that refers to an input or a part of it.
 struct Read {
-    /// Number of the action.
+    /// Number of the action in the plan.
     action: usize,
     /// Position among the buffers of the kernel's plan.
     buffer: usize,
-    /// The first element in the input.
+    /// Offset in the input, in elements.
     first: usize,
-    /// Its place in the workspace while it is bound to the caller's memory, else null.
+    /// Buffer's address in the workspace while it is bound to the caller's memory, else null.
     own: AtomicPtr<f32>,
 }
 
-/// For each input the buffers of kernels that hold it; `None` for one that is copied.
+/// Buffers of kernels for each input that is read in place; none for inputs that are copied.
 pub(crate) struct InputReads(Vec<Option<Vec<Read>>>);
 
 impl InputReads {
@@ -75,7 +74,7 @@ impl InputReads {
     }
 }
 
-/// Calls some of whose buffers are in the caller's memory, until this is dropped.
+/// Calls with buffers in the caller's memory, until this is dropped.
 pub(crate) struct Bound<'a> {
     calls: &'a mut [CpuCall],
     reads: &'a mut InputReads,
@@ -90,17 +89,18 @@ impl<'a> Bound<'a> {
         self.calls
     }
 
-    /// Has kernels read the inputs that are not copied in the caller's memory.
+    /// Binds the inputs that are not copied to the caller's memory.
     ///
     /// # Safety
     ///
-    /// They have as many elements as the graph's inputs, and outlive all that is started meanwhile.
+    /// The inputs have the sizes of the graph's inputs, and outlive all calls that are started
+    /// meanwhile.
     pub(crate) unsafe fn bind(&mut self, inputs: &[&[f32]]) {
         for (content, reads) in inputs.iter().zip(&mut self.reads.0) {
             for Read { action, buffer, first, own } in reads.iter_mut().flatten() {
                 let start = content[*first..].as_ptr().cast_mut();
-                // SAFETY: kernels do not write to what they are given to read; the rest is the
-                // caller's promise.
+                // SAFETY: kernels do not write to their inputs; the caller guarantees size and
+                // lifetime.
                 let before = unsafe { self.calls[*action].exchange(*buffer, start) };
                 *own.get_mut() = before.unwrap_or_default();
             }
@@ -113,7 +113,7 @@ impl Drop for Bound<'_> {
         for Read { action, buffer, own, .. } in self.reads.0.iter_mut().flatten().flatten() {
             let own = std::mem::take(own.get_mut());
             if !own.is_null() {
-                // SAFETY: the call was bound to that memory when it was made.
+                // SAFETY: the call was created with this buffer, which lives in the workspace.
                 unsafe { self.calls[*action].exchange(*buffer, own) };
             }
         }
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(network.in_place.values().collect::<Vec<_>>(), [&0]);
     }
 
-    /// Slices that begin at no vector, whose memory is gone when steps are timed.
+    /// Inputs with unaligned start, whose memory is freed before the steps are timed.
     #[test]
     fn inputs_may_begin_anywhere_and_are_read_in_one_run() {
         let net = Builder::new("anywhere", Seeded { seed: 1 });

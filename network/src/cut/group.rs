@@ -1,4 +1,4 @@
-//! Which nodes are one step.
+//! Fusion: grouping of nodes that become one step.
 
 use autotune_ir::DType;
 use autotune_workloads::{Activation, Channels, Epilogue, Function, Pointwise, Types, Workload};
@@ -11,38 +11,38 @@ use autotune_graph::operators::Prelu;
 use autotune_graph::operators::{Cast, Rescale, Saturate};
 use autotune_graph::{Graph, Node, NodeId};
 
-/// A node with a workload, and those behind it that are its epilogue.
+/// A node with a workload, and the following nodes that become its epilogue.
 pub(super) struct Group {
-    /// The workload without what is fused behind it.
+    /// Workload without the fused epilogue.
     anchor: Workload,
-    /// Its operands, in the order of its spec, a bias included.
+    /// Operands in the order of its spec, including a bias.
     read: Vec<NodeId>,
-    /// The axis of the tensor along which an epilogue has scale and bias, if there is one.
+    /// Axis along which the epilogue has scale and bias, if any.
     channel: Option<usize>,
     first: NodeId,
     tail: NodeId,
-    /// True if what scales the tensor and is added to it can be fused.
+    /// True if scales and additions can be fused.
     takes_sums: bool,
     scale: Option<NodeId>,
     bias: Option<NodeId>,
-    /// What is added, of a type.
+    /// Added tensor and its element type.
     residual: Option<(NodeId, DType)>,
     slope: Option<NodeId>,
     activation: Activation,
     post_scale: Option<NodeId>,
     post_bias: Option<NodeId>,
-    /// Type of 8 bits to which the tensor is rounded last.
+    /// 8-bit type that the result is rounded to.
     stored: Option<DType>,
 }
 
 /// All groups of a graph.
 pub(super) struct Groups {
     groups: Vec<Group>,
-    /// For each node its group.
+    /// Group of each node.
     of_nodes: Vec<Option<usize>>,
 }
 
-/// What a node does to what is computed in front of it.
+/// Role of a node in the epilogue of a group.
 enum Part {
     Scale(NodeId),
     Bias(NodeId),
@@ -51,14 +51,14 @@ enum Part {
     Activation(Activation),
     PostScale(NodeId),
     PostBias(NodeId),
-    /// Scale, bias and the type of 8 bits that the tensor is rounded to, if it is.
+    /// Scale, bias, and the 8-bit type for rounding, if any.
     Rescale(NodeId, NodeId, Option<DType>),
     Stored(DType),
 }
 
 impl Groups {
-    /// The groups of a graph. A node that could be fused behind several takes that with the most
-    /// work.
+    /// Groups the nodes of a graph. A node that could be fused into several groups joins the one
+    /// with the most work.
     pub(super) fn of(graph: &Graph) -> Self {
         let uses = graph.uses();
         let mut groups = Self { groups: Vec::new(), of_nodes: vec![None; uses.len()] };
@@ -74,12 +74,12 @@ impl Groups {
         groups
     }
 
-    /// The group whose tensor is that of a node.
+    /// Returns the group whose last node is `id`.
     pub(super) fn ending_at(&self, id: NodeId) -> Option<&Group> {
         self.of_nodes[id.0 as usize].map(|group| &self.groups[group]).filter(|group| group.tail == id)
     }
 
-    /// What must be computed before a node.
+    /// Returns the nodes that must be computed before a node.
     pub(super) fn read_by(&self, graph: &Graph, id: NodeId) -> Vec<NodeId> {
         match self.ending_at(id) {
             Some(group) => group.operands(),
@@ -87,7 +87,7 @@ impl Groups {
         }
     }
 
-    /// The group that a node can be fused behind.
+    /// Returns the group that a node can be fused into, and its role there.
     fn host(&self, graph: &Graph, uses: &[usize], node: &Node) -> Option<(usize, Part)> {
         let hosts = (0..node.operands.len()).filter_map(|place| {
             let operand = node.operands[place];
@@ -105,15 +105,15 @@ impl Group {
     fn of(graph: &Graph, id: NodeId) -> Option<Self> {
         let (anchor, read) = graph.anchor(id)?;
         let Anchor { workload, channel, takes_sums, .. } = anchor;
-        // What the workload has of an epilogue is behind its own operands.
+        // The workload's own epilogue operands follow the others.
         let Epilogue { scale, bias, .. } = workload.epilogue();
         let mut parts = read[read.len() - usize::from(scale) - usize::from(bias)..].iter().copied();
         let [scale, bias] = [scale, bias].map(|is_there| if is_there { parts.next() } else { None });
         Some(Self { channel, takes_sums, scale, bias, ..Self::bare(workload, read, id) })
     }
 
-    /// A product with a value for each channel of an image, or the sum with it, as the epilogue of
-    /// a copy: what else is done to channels can be fused behind it.
+    /// Treats a product or sum with a value for each channel of an image as the epilogue of a copy,
+    /// so that further per-channel operations can be fused.
     fn of_channels(graph: &Graph, id: NodeId) -> Option<Self> {
         let node = graph.node(id);
         let Some(&binary @ (Binary::Mul | Binary::Add)) = node.op.of() else { return None };
@@ -127,7 +127,7 @@ impl Group {
         Some(Self { channel: Some(1), takes_sums: true, scale, bias, ..bare })
     }
 
-    /// Without an epilogue.
+    /// Creates a group without an epilogue.
     fn bare(anchor: Workload, read: Vec<NodeId>, id: NodeId) -> Self {
         Self {
             anchor,
@@ -151,8 +151,8 @@ impl Group {
         self.anchor.flops()
     }
 
-    /// What a node does to this group's tensor, which is its operand at `place`, if an epilogue has
-    /// that and has it last.
+    /// Returns the role of a node whose operand at `place` is this group's tensor, if the epilogue
+    /// supports it in last position.
     fn part(&self, graph: &Graph, node: &Node, place: usize) -> Option<Part> {
         if self.result_dtype() != DType::F32 {
             return None;
@@ -170,6 +170,7 @@ impl Group {
         };
 
         let binary = node.op.of();
+        // After the activation an epilogue supports only one more scale and one more bias.
         if self.activation != Activation::None {
             let is_open = self.post_bias.is_none();
             return match binary {
@@ -200,7 +201,8 @@ impl Group {
         }
     }
 
-    /// A tensor that is added: integers as they are, where kernels read such.
+    /// Returns the role of an added tensor. 8-bit integers are added without conversion where
+    /// kernels support it.
     fn residual(&self, graph: &Graph, id: NodeId) -> Part {
         let node = graph.node(id);
         let source = node.operands.first().copied().filter(|_| node.op == Cast(DType::F32));
@@ -211,19 +213,19 @@ impl Group {
         }
     }
 
-    /// Returns the type of its tensor.
+    /// Returns the element type of the group's tensor.
     fn result_dtype(&self) -> DType {
         self.stored.unwrap_or_else(|| self.anchor.result_dtype())
     }
 
-    /// True if its kernels may round what they store to a type of 8 bits: those on integers, and
-    /// those that move elements. Others have schedules that do not.
+    /// True if the kernels can round results to an 8-bit type: those on integers, and those that
+    /// only move elements. Schedules of others lack it.
     fn rounds(&self, dtype: DType) -> bool {
         let of_integers = self.anchor.types().data.is_integer();
         (of_integers || self.anchor.operator().moves_bytes()) && self.typed_as(dtype).is_some()
     }
 
-    /// What follows as scale and bias, where the epilogue has no others yet.
+    /// Returns the role of a [`Rescale`] as scale and bias, if the epilogue has none there yet.
     fn rescaled(&self, rescale: &Rescale, node: &Node) -> Option<Part> {
         let stored = (rescale.dtype != DType::F32).then_some(rescale.dtype);
         let is_open = self.takes_sums && self.channel == Some(rescale.axis);
@@ -232,7 +234,7 @@ impl Group {
         (is_open && is_bare && is_rounded).then(|| Part::Rescale(node.operands[1], node.operands[2], stored))
     }
 
-    /// True if nothing is done behind the anchor yet.
+    /// True if nothing is fused to the anchor yet.
     fn is_bare(&self) -> bool {
         let parts = [self.scale, self.bias, self.post_scale, self.post_bias];
         parts.iter().all(Option::is_none) && self.residual.is_none() && self.activation == Activation::None
@@ -260,12 +262,12 @@ impl Group {
         }
     }
 
-    /// The node whose workload it is.
+    /// Returns the node whose workload anchors the group.
     pub(super) fn first(&self) -> NodeId {
         self.first
     }
 
-    /// What the step computes.
+    /// Returns the workload with the fused epilogue.
     pub(super) fn workload(&self) -> Workload {
         let parts = [self.scale, self.bias, self.post_scale, self.post_bias];
         let [scale, bias, post_scale, post_bias] = parts.map(|part| part.is_some());
@@ -279,19 +281,19 @@ impl Group {
         }
     }
 
-    /// Types of the workload, given that of the result: what is not the anchor's own is f32.
+    /// Returns the element types of the workload with result type `out`; epilogue operands are f32.
     fn types(&self, out: DType) -> Types {
         let Types { data, weights, .. } = self.anchor.types();
         let residual = self.residual.map_or(DType::F32, |(_, dtype)| dtype);
         Types { data, weights, out, scale: DType::F32, bias: DType::F32, residual }
     }
 
-    /// The anchor with a result of another type, if there is such a workload.
+    /// Returns the anchor's workload with another result type, if that exists.
     fn typed_as(&self, out: DType) -> Option<Workload> {
         self.anchor.with_types(self.types(out)).ok()
     }
 
-    /// What the step reads, in the order of its workload's spec.
+    /// Returns the step's operands, in the order of its workload's spec.
     pub(super) fn operands(&self) -> Vec<NodeId> {
         let Epilogue { scale, bias, .. } = self.anchor.epilogue();
         let own = self.read.len() - usize::from(scale) - usize::from(bias);
@@ -301,15 +303,15 @@ impl Group {
     }
 }
 
-/// A copy of `[n, c, ..]` whose epilogue has a scale and a bias for each channel.
+/// Returns a copy of `[n, c, ..]` whose epilogue has a scale and a bias for each channel.
 fn channels(shape: &[usize]) -> Option<Workload> {
     let &[n, c, ref spatial @ ..] = shape else { return None };
     let copy = Pointwise::copy(vec![n, c, spatial.iter().product()]);
     Workload::new(Pointwise { channels: Channels::Column, ..copy }).ok()
 }
 
-/// True if a tensor of `own` shape has an element for each step along one axis of a `whole` shape,
-/// to which it is broadcast.
+/// True if a tensor of shape `own` varies only along `axis` of the shape `whole` that it broadcasts
+/// to, with one element for each step.
 fn is_along(own: &[usize], whole: &[usize], axis: usize) -> bool {
     let Some(missing) = whole.len().checked_sub(own.len()) else { return false };
     (0..whole.len()).all(|at| {

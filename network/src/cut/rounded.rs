@@ -1,8 +1,8 @@
-//! Tensors and workloads of a cut in another element type than f32.
+//! Tensors and workloads in a reduced precision.
 //!
-//! Tensors that kernels give to each other are rounded, and what is multiplied; what callers bring
-//! and get, whole numbers, biases and scales stay as they are. Where a tensor lies in another type
-//! than a step reads it in, the plan converts it.
+//! Tensors between kernels are rounded, and so are factors of products. Inputs and outputs of the
+//! network, integers, biases and scales keep their type. Where a tensor's type differs from the one
+//! that a step reads, the plan inserts a conversion.
 
 use autotune_ir::DType;
 use autotune_schedules::winograd::conv::Conv;
@@ -11,31 +11,33 @@ use autotune_workloads::{Epilogue, Types, Workload};
 use super::{Cut, Step, ValueId, Work};
 use autotune_graph::Graph;
 
-/// Share of its products that minimal filtering may leave of a convolution to be faster in f32 than
-/// all of them two at a time.
+/// Largest fraction of multiplications that Winograd's algorithm may leave for a convolution to be
+/// faster in f32 than direct convolution in bf16, with two products for each instruction lane.
 ///
-/// One thread of an AMD EPYC (family 25, model 17), untuned: of 3x3 convolutions of ResNet-18 those
-/// with a share of 0.23 take 0.56 times the time of `vdpbf16ps`, of 0.33 0.85 times where tiles are
-/// many, and 1.7 times where weights are read more often than the caches have them.
+/// Measured on one thread of an AMD EPYC (family 25, model 17), untuned: 3x3 convolutions of
+/// ResNet-18 with a fraction of 0.23 take 0.56 times the time of `vdpbf16ps`; with 0.33 they take
+/// 0.85 times with many tiles, and 1.7 times where weights are read more often than caches hold
+/// them.
 const MOST_SHARE: f64 = 0.3;
 
-/// Operations for each element of data from which on it is worth converting for products of bf16: a
-/// core converts some elements in a nanosecond, in which it saves half of some hundred operations.
+/// Minimum number of operations for each data element that makes a conversion to bf16 worthwhile. A
+/// core converts some elements in a nanosecond, and saves half of some hundred operations in that
+/// time.
 const FLOPS_OF_CONVERSION: f64 = 256.0;
 
-/// True if a convolution, given in f32, is faster by minimal filtering with factors in f32.
+/// True if a convolution is faster by Winograd's algorithm in f32.
 fn saves_products(workload: &Workload) -> bool {
     Conv::of(workload).is_some_and(|conv| conv.least_work_share() < MOST_SHARE)
 }
 
-/// True if a tensor of a workload is of integers.
+/// True if a tensor of a workload holds integers.
 fn has_integers(workload: &Workload) -> bool {
     workload.spec().tensors.iter().any(|tensor| tensor.dtype.is_integer())
 }
 
 impl Cut {
-    /// Has tensors of a run that may be rounded lie in a type, and steps compute on them as they
-    /// lie.
+    /// Stores intermediate tensors in a type where rounding is permitted, and makes steps compute
+    /// on them as stored.
     pub(super) fn round_to(&mut self, graph: &Graph, dtype: DType) {
         let is_exact = |step: &Step| graph.exact().contains(&self.value(step.output).node);
         let rounded = |step: &Step| if is_exact(step) { None } else { step.rounded_to(dtype) };
@@ -60,8 +62,8 @@ impl Cut {
         }
     }
 
-    /// Returns for each value whether it lies in memory whose elements are not rounded, given the
-    /// steps' workloads with all that can be in a type.
+    /// Returns for each value whether its memory must not be rounded. `rounded` has each step's
+    /// workload with all possible tensors in the type.
     fn kept(&self, graph: &Graph, rounded: &[Option<Workload>], dtype: DType) -> Vec<bool> {
         let mut is_kept = vec![false; self.values.len()];
         let mut keep = |value: ValueId| is_kept[self.root(value).0.0 as usize] = true;
@@ -89,14 +91,14 @@ impl Cut {
         is_kept
     }
 
-    /// Returns the type in which each operand of a step lies; `None` of constants, which may lie in
-    /// any.
+    /// Returns the element type in memory of each operand of a step; none for constants, which may
+    /// be stored in any type.
     fn lying(&self, graph: &Graph, step: &Step) -> Vec<Option<DType>> {
         let values = step.operands.iter().map(|&operand| self.value(operand));
         values.map(|value| graph.constant_of(value.node).is_none().then_some(value.dtype)).collect()
     }
 
-    /// Has the constants of a step lie as its workload reads them.
+    /// Stores a step's constants in the types that its workload reads.
     fn lay_constants(&mut self, graph: &Graph, step: usize, workload: &Workload) {
         let dtypes: Vec<DType> = workload.spec().operands().map(|tensor| tensor.dtype).collect();
         for (&operand, dtype) in self.steps[step].operands.iter().zip(dtypes) {
@@ -109,10 +111,10 @@ impl Cut {
 }
 
 impl Step {
-    /// Returns its workload with all that can be in a type, if it has one.
+    /// Returns the step's workload with all possible tensors in a type, if it has one.
     fn rounded_to(&self, dtype: DType) -> Option<Workload> {
         match &self.work {
-            // Integers stay what they are.
+            // Integers are never rounded.
             Work::Kernel(workload) if has_integers(workload) => None,
             Work::Kernel(workload) => workload.with_dtype(dtype).ok(),
             Work::Copy(_) | Work::Interpret(_) => None,
@@ -120,32 +122,32 @@ impl Step {
     }
 }
 
-/// The operands of a workload that may be rounded.
+/// Operands of a workload that may be rounded.
 struct Operands<'a> {
     workload: &'a Workload,
-    /// Type in which each lies; `None` of constants.
+    /// Element type of each operand in memory; none for constants.
     lying: Vec<Option<DType>>,
     /// Positions of the weights.
     weights: Vec<usize>,
-    /// The workload with all that can be in a type.
+    /// The workload with all possible tensors in the type.
     rounded: &'a Workload,
     dtype: DType,
 }
 
 impl Operands<'_> {
-    /// Returns for scale, bias, residual, slopes, scale and bias behind the activation, which
-    /// follow the operator's own operands in this order, whether they are there.
+    /// Returns which epilogue operands exist: scale, bias, residual, slopes, scale and bias after
+    /// the activation. They follow the operator's own operands in this order.
     fn parts(&self) -> [bool; 6] {
         let Epilogue { scale, bias, residual, activation, post_scale, post_bias } = self.workload.epilogue();
         [scale, bias, residual, activation.has_slopes(), post_scale, post_bias]
     }
 
-    /// Number of the operator's own operands, which come first.
+    /// Returns the number of the operator's own operands, which come first.
     fn own(&self) -> usize {
         self.lying.len().saturating_sub(self.parts().into_iter().filter(|is_there| *is_there).count())
     }
 
-    /// Returns the types of the workload, given that of its output.
+    /// Returns the types of the workload with output type `out`.
     fn types(&self, out: DType) -> Types {
         let data = self.data();
         let mut lying = self.lying[self.own()..].iter().copied();
@@ -162,8 +164,8 @@ impl Operands<'_> {
         }
     }
 
-    /// Returns the type of data. Tables of constants stay as they are, of which a run reads few
-    /// rows; and so do positions in other tensors, which are whole numbers.
+    /// Returns the type of data operands. Constant tables are not converted, since a run reads few
+    /// of their rows; neither are indices, which are integers.
     fn data(&self) -> DType {
         let tensors = self.rounded.spec().operands().enumerate().take(self.own());
         let data = tensors.filter(|(place, tensor)| !self.weights.contains(place) && tensor.dtype == self.dtype);
@@ -189,7 +191,8 @@ impl Operands<'_> {
         }
     }
 
-    /// True if weights are the same in all runs, and more than vectors such as the scales of norms.
+    /// True if all weights are constant, and at least one is a matrix rather than a vector such as
+    /// a normalisation's scale.
     fn has_constant_matrix(&self) -> bool {
         let mut tensors = self.rounded.spec().operands().enumerate();
         let is_constant = |place: &usize| self.lying.get(*place) == Some(&None);

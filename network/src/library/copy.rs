@@ -1,4 +1,4 @@
-//! Code that copies elements which lie apart.
+//! Code generation for strided copies.
 
 use autotune_codegen::asm::x86::Integer::{Rax, Rcx, Rdi, Rsi, Rsp};
 use autotune_codegen::asm::x86::{Condition, Routine};
@@ -6,25 +6,25 @@ use autotune_codegen::asm::x86::{Condition, Routine};
 use crate::cut::Strided;
 use crate::strided::Loop;
 
-/// Bytes of the longest rows that are copied by moves which are written out.
+/// Maximum length in bytes of rows that are copied by unrolled moves.
 const WRITTEN_OUT: i64 = 128;
 
-/// Slots of eight bytes that copies count in.
+/// Returns the number of 8-byte stack slots that a copy's loop counters need.
 pub(super) fn slots(strided: &Strided) -> usize {
     strided.loops().map_or(0, |loops| loops.len())
 }
 
-/// Copies elements of some bytes from where rsi points to, the first that is read, to where rdi
-/// does, counting in slots from `[rsp + counters]` on. Changes rax, rcx, rsi and rdi.
+/// Emits a copy of elements from rsi, at the first element that is read, to rdi. Loop counters are
+/// in 8-byte slots from `[rsp + counters]` on. Clobbers rax, rcx, rsi and rdi.
 ///
-/// Distances must be numbers of 32 bits.
+/// Offsets must fit 32 bits.
 pub(super) fn emit(routine: &mut Routine, strided: &Strided, element: usize, counters: i32) {
     if let Some(loops) = strided.loops() {
         emit_loops(routine, &loops, element as i64, counters);
     }
 }
 
-/// Returns by how many bytes rsi and rdi have moved.
+/// Emits nested loops; returns by how many bytes rsi and rdi advance.
 fn emit_loops(routine: &mut Routine, loops: &[Loop], element: i64, counter: i32) -> (i64, i64) {
     let (outer, inner) = match loops {
         [] => return emit_row(routine, element),
@@ -50,7 +50,7 @@ fn emit_loops(routine: &mut Routine, loops: &[Loop], element: i64, counter: i32)
     (count * read_bytes, count * write_bytes)
 }
 
-/// Moves rsi and rdi.
+/// Emits the advance of rsi and rdi.
 fn advance(routine: &mut Routine, read: i64, write: i64) {
     for (register, bytes) in [(Rsi, read), (Rdi, write)] {
         if bytes != 0 {
@@ -59,8 +59,8 @@ fn advance(routine: &mut Routine, read: i64, write: i64) {
     }
 }
 
-/// Copies bytes that lie in one piece; returns by how much rsi and rdi have moved. Changes rcx only
-/// if they are more than an element.
+/// Emits the copy of contiguous bytes; returns by how many bytes rsi and rdi advance. Clobbers rcx
+/// only for more than one element.
 fn emit_row(routine: &mut Routine, bytes: i64) -> (i64, i64) {
     if bytes > WRITTEN_OUT {
         routine.set(Rcx, bytes);

@@ -1,20 +1,19 @@
-//! What a library says of its inputs and outputs: texts and numbers, and the functions that find
-//! them.
+//! Descriptions of inputs and outputs in a library, and the functions that return them.
 //!
-//! A record of a tensor is five numbers. What is no number itself, is its distance from the record:
-//! nothing has to be relocated.
+//! A record of a tensor consists of five numbers. Pointers are stored as distances from the record,
+//! so no relocation is needed.
 
 use autotune_codegen::asm::x86::Integer::{Rax, Rdi};
 use autotune_codegen::asm::x86::{Condition, Routine};
 use autotune_ir::DType;
 
-/// An input or an output.
+/// Description of an input or output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Described {
     pub(super) name: String,
-    /// Type of its elements: what they mean.
+    /// Element type, as the meaning of the elements.
     pub(super) dtype: DType,
-    /// Type in which callers have them.
+    /// Element type in the caller's memory.
     pub(super) memory: DType,
     pub(super) shape: Vec<usize>,
 }
@@ -29,7 +28,7 @@ impl Described {
     }
 }
 
-/// What is asked of a tensor, by its place in a record.
+/// Property of a tensor, in the order of a record's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Name,
@@ -42,7 +41,7 @@ pub(super) enum Field {
 impl Field {
     pub(super) const ALL: [Self; 5] = [Self::Name, Self::DType, Self::Rank, Self::Shape, Self::Elements];
 
-    /// What the names of functions end with.
+    /// Returns the suffix of the function's name.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Name => "name",
@@ -53,7 +52,7 @@ impl Field {
         }
     }
 
-    /// What functions return, in C.
+    /// Returns the C type of the function's result.
     pub(super) fn c_type(self) -> &'static str {
         match self {
             Self::Name | Self::DType => "const char *",
@@ -69,23 +68,23 @@ impl Field {
 
 const RECORD_BYTES: usize = 40;
 
-/// Records, numbers and texts, by where they are.
+/// Read-only data: records, numbers and texts.
 #[derive(Default)]
 pub(super) struct Data {
     pub(super) bytes: Vec<u8>,
 }
 
 impl Data {
-    /// A text, with a zero behind it.
+    /// Appends a zero-terminated text, and returns its offset.
     pub(super) fn text(&mut self, text: &str) -> usize {
         let first = self.bytes.len();
-        // Nothing of a name is behind a zero within it.
+        // A zero byte within a name would end the C string.
         self.bytes.extend(text.bytes().take_while(|&byte| byte != 0));
         self.bytes.push(0);
         first
     }
 
-    /// Numbers of eight bytes.
+    /// Appends 8-byte numbers, and returns their offset.
     fn numbers(&mut self, numbers: impl IntoIterator<Item = i64>) -> usize {
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
         let first = self.bytes.len();
@@ -93,7 +92,7 @@ impl Data {
         first
     }
 
-    /// Records, one behind the other.
+    /// Appends the records of tensors, and returns the offset of the first.
     pub(super) fn records(&mut self, tensors: &[Described]) -> usize {
         let parts: Vec<[usize; 3]> = tensors.iter().map(|tensor| self.parts(tensor)).collect();
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
@@ -106,15 +105,15 @@ impl Data {
         first
     }
 
-    /// Name, type and shape.
+    /// Appends name, type and shape, and returns their offsets.
     fn parts(&mut self, tensor: &Described) -> [usize; 3] {
         let (name, dtype) = (self.text(&tensor.name), self.text(&tensor.dtype.to_string()));
         [name, dtype, self.numbers(tensor.shape.iter().map(|&extent| extent as i64))]
     }
 }
 
-/// A function of the number of a tensor: a field of its record, of which there are `count` at a
-/// distance; null or zero where there is no such tensor.
+/// Emits a function that maps a tensor's number to a field of its record; it returns null or zero
+/// for a number out of range. There are `count` records, at distance `records` from the code.
 pub(super) fn emit(routine: &mut Routine, field: Field, count: usize, records: i64) {
     let none = routine.label();
     routine.compare_value(Rdi, count as i32);

@@ -1,11 +1,11 @@
-//! The functions that programs call, in machine code: they check what they are given, and do the
+//! Code generation for the library's exported functions, which check their arguments and run the
 //! steps one after the other.
 //!
-//! While a network runs, rbx is the workspace, r12 and r13 are the caller's threads and their
-//! context, r14 the inputs and r15 the outputs. On the stack are what the threads share of a stage,
-//! the buffers of a kernel, and counters of copies. The workspace begins with a word that says who
-//! initialised it, the address of the library, and one with the address of the weights, the
-//! library's own or a copy.
+//! During a run, rbx is the workspace, r12 and r13 are the caller's `parallel_for` and its context,
+//! r14 the inputs and r15 the outputs. The stack holds the record of a stage that threads share,
+//! the buffer table of a kernel, and loop counters of copies. The workspace starts with the address
+//! of the library, which marks it as initialised, and the address of the weights, the library's own
+//! or a copy.
 
 use autotune_codegen::asm::AssembleError;
 use autotune_codegen::asm::x86::Integer::{R8, R9, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
@@ -18,29 +18,29 @@ use super::format::Function;
 use super::processor::{self, Features};
 use super::steps::{KernelStep, Place, Step};
 
-/// Bytes of a workspace before its tensors.
+/// Size in bytes of a workspace's header, before its tensors.
 pub(super) const HEADER_BYTES: usize = ALIGNMENT;
 
-/// Where a workspace has the address of the weights.
+/// Offset of the weights' address in a workspace.
 const WEIGHTS: i32 = 8;
 
-/// Registers that a function must preserve.
+/// Registers that a function must preserve (System V ABI).
 const PRESERVED: [Integer; 6] = [Rbx, Rbp, R12, R13, R14, R15];
 
-/// What threads share of a stage, by its place on the stack.
+/// Offsets of a stage's shared record on the stack.
 const FUNCTION: i32 = 0;
 const BUFFERS: i32 = 8;
 const PRIVATE: i32 = 16;
 const PRIVATE_STRIDE: i32 = 24;
 const TASKS: i32 = 32;
 const PARTS: i32 = 40;
-/// Behind them the buffers of a kernel.
+/// Offset of the kernel's buffer table, after the record.
 const TABLE: i32 = 48;
 
-/// What a driver is made for.
+/// Input of the code generation.
 pub(super) struct Job<'a> {
     pub(super) steps: &'a [Step],
-    /// Of inputs and outputs.
+    /// Memory of inputs and outputs.
     pub(super) places: [&'a [Place]; 2],
     pub(super) tensors: [&'a [Described]; 2],
     pub(super) features: Features,
@@ -50,15 +50,15 @@ pub(super) struct Job<'a> {
     pub(super) at: Distances,
 }
 
-/// Distances from the first byte of the driver.
+/// Distances from the first byte of the driver's code.
 pub(super) struct Distances {
-    /// Of the first byte of the library, of the weights, of the kernels.
+    /// Distances of the first byte of the library, of the weights, and of the kernels.
     pub(super) library: i64,
     pub(super) weights: i64,
     pub(super) text: i64,
-    /// Of what inputs and outputs are.
+    /// Distances of the records of inputs and outputs.
     pub(super) records: [i64; 2],
-    /// Of texts.
+    /// Distances of texts.
     pub(super) instruction_set: i64,
     pub(super) faults: [i64; Fault::ALL.len()],
 }
@@ -66,13 +66,13 @@ pub(super) struct Distances {
 struct Driver<'a> {
     job: &'a Job<'a>,
     routine: Routine,
-    /// The function that has threads do a stage.
+    /// Function that distributes a stage over threads.
     share: Label,
-    /// Where on the stack copies count.
+    /// Stack offset of the loop counters of copies.
     counters: i32,
 }
 
-/// The functions of [`Export::all`], in this order, and their code.
+/// Generates the functions of [`Export::all`], in this order, and returns their code.
 pub(super) fn driver(job: &Job) -> Result<(Vec<u8>, Vec<Function>), AssembleError> {
     let buffers = job.steps.iter().map(|step| match step {
         Step::Kernel(kernel) => kernel.buffers.len(),
@@ -120,7 +120,7 @@ impl Driver<'_> {
         self.routine.ret();
     }
 
-    /// `(int fault) -> const char *`.
+    /// Emits `(int fault) -> const char *`.
     fn error(&mut self) {
         for (fault, at) in Fault::ALL.into_iter().zip(self.job.at.faults) {
             let next = self.routine.label();
@@ -138,7 +138,8 @@ impl Driver<'_> {
         self.constant(fault as usize);
     }
 
-    /// `(void *workspace) -> int`.
+    /// Emits `(void *workspace) -> int`, which checks the CPU's features and initialises the
+    /// workspace.
     fn init(&mut self) {
         let (bad, lacking) = (self.routine.label(), self.routine.label());
         self.check_block(Rdi, bad);
@@ -157,7 +158,8 @@ impl Driver<'_> {
         self.fail(bad, Fault::Workspace);
     }
 
-    /// `(void *workspace, const void *weights) -> int`: runs in the workspace read them there.
+    /// Emits `(void *workspace, const void *weights) -> int`, which makes runs in the workspace
+    /// read weights at another address.
     fn use_weights(&mut self) {
         let [bad, not_initialised, no_weights] = [(); 3].map(|()| self.routine.label());
         self.check_workspace(bad, not_initialised);
@@ -170,7 +172,7 @@ impl Driver<'_> {
         self.fail(no_weights, Fault::Weights);
     }
 
-    /// Goes on at a label unless rdi is the address of a workspace that was initialised.
+    /// Jumps to a label unless rdi is the address of an initialised workspace.
     fn check_workspace(&mut self, bad: Label, not_initialised: Label) {
         self.check_block(Rdi, bad);
         self.routine.point_outside(Rax, self.job.at.library);
@@ -178,7 +180,7 @@ impl Driver<'_> {
         self.routine.jump_if(Condition::NotEqual, not_initialised);
     }
 
-    /// Goes on at a label if a register is null, or not aligned.
+    /// Jumps to a label if a register is null or unaligned.
     fn check_block(&mut self, block: Integer, bad: Label) {
         self.routine.compare_value(block, 0);
         self.routine.jump_if(Condition::Equal, bad);
@@ -187,7 +189,8 @@ impl Driver<'_> {
         self.routine.jump_if(Condition::NotEqual, bad);
     }
 
-    /// `(void *workspace, const float *const *inputs, float *const *outputs, parallel_for, void *context) -> int`.
+    /// Emits `(void *workspace, const float *const *inputs, float *const *outputs, parallel_for,
+    /// void *context) -> int`.
     fn run(&mut self) {
         let [bad, not_initialised, no_tensor] = [(); 3].map(|()| self.routine.label());
         self.check_workspace(bad, not_initialised);
@@ -216,7 +219,7 @@ impl Driver<'_> {
         self.fail(no_tensor, Fault::Tensor);
     }
 
-    /// Goes on at a label if a pointer to a tensor that has elements is null.
+    /// Jumps to a label if the pointer to a nonempty tensor is null.
     fn check_tensors(&mut self, side: Side, pointers: Integer, missing: Label) {
         for number in self.with_elements(side) {
             self.routine.compare_value(pointers, 0);
@@ -227,13 +230,13 @@ impl Driver<'_> {
         }
     }
 
-    /// The numbers of tensors that have elements.
+    /// Returns the numbers of nonempty tensors.
     fn with_elements(&self, side: Side) -> Vec<usize> {
         let tensors = self.job.tensors[side as usize].iter().enumerate();
         tensors.filter(|(_, tensor)| tensor.elements() > 0).map(|(number, _)| number).collect()
     }
 
-    /// Saves registers, and makes room on the stack; returns how much.
+    /// Saves registers and allocates the stack frame; returns the frame's size in bytes.
     fn enter(&mut self) -> i32 {
         PRESERVED.iter().for_each(|&register| self.routine.push(register));
         for (to, from) in [(Rbx, Rdi), (R14, Rsi), (R15, Rdx), (R12, Rcx), (R13, R8)] {
@@ -243,7 +246,8 @@ impl Driver<'_> {
             Step::Copy { strided, .. } => copy::slots(strided),
             _ => 0,
         });
-        // With the return address and what was saved, calls find the stack aligned to 16 bytes.
+        // The return address and six saved registers leave the stack misaligned by 8; calls need
+        // 16-byte alignment.
         let slots = slots.max().unwrap_or(0);
         let frame = (self.counters as usize + 8 * slots).next_multiple_of(16) as i32 + 8;
         self.routine.add_value(Rsp, -frame);
@@ -255,7 +259,7 @@ impl Driver<'_> {
         PRESERVED.iter().rev().for_each(|&register| self.routine.pop(register));
     }
 
-    /// Copies what the caller brings and kernels do not read where it is, or what the caller takes.
+    /// Copies inputs that kernels do not read in place, or all outputs.
     fn move_tensors(&mut self, side: Side) {
         for number in self.with_elements(side) {
             let (place, disp) = (self.job.places[side as usize][number], 8 * number as i32);
@@ -277,7 +281,7 @@ impl Driver<'_> {
         }
     }
 
-    /// `to` = the address at an offset in bytes from a place.
+    /// Loads the address `bytes` bytes after a place into `to`.
     fn point(&mut self, to: Integer, place: Place, bytes: usize) {
         match place {
             Place::Workspace(first) => self.routine.point(to, Rbx, (HEADER_BYTES + first + bytes) as i32),
@@ -326,9 +330,9 @@ impl Driver<'_> {
         }
     }
 
-    /// What a stage goes through that several threads can do: `share(stage)`, which calls
-    /// `parallel_for(context, parts, part, stage)` if there is one, and `part(stage, number)`,
-    /// which does the tasks from `tasks * number / parts` to `tasks * (number + 1) / parts`.
+    /// Emits the code that runs a stage on several threads. `share(stage)` calls the caller's
+    /// `parallel_for(context, parts, part, stage)`, if there is one. `part(stage, number)` runs the
+    /// tasks from `tasks * number / parts` to `tasks * (number + 1) / parts`.
     fn threads(&mut self) {
         let routine = &mut self.routine;
         let (part, alone, nothing) = (routine.label(), routine.label(), routine.label());
@@ -339,17 +343,20 @@ impl Driver<'_> {
         routine.load(Rax, Rdi, TASKS);
         routine.multiply(Rax, R8);
         routine.divide(Rdi, PARTS);
+
         routine.copy(R9, Rax);
         routine.load(Rax, Rdi, TASKS);
         routine.add_value(R8, 1);
         routine.multiply(Rax, R8);
         routine.divide(Rdi, PARTS);
         routine.copy(Rcx, Rax);
+
         routine.load(Rax, Rdi, PRIVATE_STRIDE);
         routine.multiply(Rsi, Rax);
         routine.copy(Rdx, R9);
         routine.load(Rax, Rdi, PRIVATE);
         routine.add(Rsi, Rax);
+
         routine.load(Rax, Rdi, FUNCTION);
         routine.load(Rdi, Rdi, BUFFERS);
         routine.jump_register(Rax);
@@ -370,6 +377,7 @@ impl Driver<'_> {
         routine.ret();
         routine.bind(alone);
         routine.set(Rdx, 0);
+        // Without `parallel_for`, the calling thread runs all tasks.
         routine.load(Rcx, Rdi, TASKS);
         routine.load(Rsi, Rdi, PRIVATE);
         routine.load(Rax, Rdi, FUNCTION);

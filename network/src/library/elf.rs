@@ -1,4 +1,4 @@
-//! Shared libraries of ELF, 64 bits, x86-64 (System V ABI; Tool Interface Standard, "Executable and
+//! ELF shared libraries for 64-bit x86-64 (System V ABI; Tool Interface Standard, "Executable and
 //! Linking Format", version 1.2).
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //! .shstrtab, section headers                                                  not in memory
 //! ```
 //!
-//! Addresses are offsets in the file. There is nothing to relocate and nothing to import.
+//! Addresses equal file offsets. There are no relocations and no imports.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -23,14 +23,14 @@ use super::format::{Contents, Format, Parts, Places};
 
 type Writer<'a> = object::write::elf::Writer<'a, TwoPhase>;
 
-/// Segments begin at multiples of this.
+/// Alignment of segments.
 const PAGE: u64 = 4096;
-/// Alignment of data and of code.
+/// Alignment of data and code.
 const LINE: u64 = 64;
 const SEGMENTS: u32 = 6;
 const DYNAMIC_ENTRIES: usize = 7;
 
-/// The format.
+/// The ELF file format.
 pub(super) struct Elf;
 
 impl Format for Elf {
@@ -57,7 +57,7 @@ struct Reserved {
     hash: u64,
     symbols: u64,
     strings: u64,
-    /// The names of the library and of its functions.
+    /// Names of the library and of its functions.
     soname: StringId,
     names: Vec<StringId>,
 }
@@ -83,7 +83,7 @@ impl Reserved {
         Ok(Self { places, weights_end, hash, symbols, strings, soname, names })
     }
 
-    /// Ranges of the data, the weights and the code, with their names and alignment.
+    /// Returns the ranges of data, weights and code, with section names and alignment.
     fn sections(&self, contents: &Contents, text: &Range<u64>) -> [(&'static [u8], Range<u64>, u64); 3] {
         let Places { rodata, weights, .. } = self.places;
         [
@@ -94,12 +94,14 @@ impl Reserved {
     }
 }
 
+// All ranges are reserved first, since headers at the start refer to ranges after them.
 fn write<'c>(writer: &mut Writer<'c>, contents: &'c Contents, parts: Parts<'_>) -> Result<(), object::write::Error> {
     let reserved = Reserved::of(writer, contents)?;
     let text = writer.reserve(parts.text.len() as u64, 1)..writer.reserved_len();
     let dynamic = writer.reserve(0, PAGE);
     let dynamic = writer.reserve_dynamic(DYNAMIC_ENTRIES).max(dynamic)..writer.reserved_len();
     let sections = reserved.sections(contents, &text);
+
     writer.reserve_hash_section_index();
     writer.reserve_dynsym_section_index();
     writer.reserve_dynstr_section_index();
@@ -158,17 +160,17 @@ fn program_headers(reserved: &Reserved, text: &Range<u64>, dynamic: &Range<u64>)
         segment(elf::PT_LOAD, read | elf::PF_X, text, PAGE),
         segment(elf::PT_LOAD, data, dynamic, PAGE),
         segment(elf::PT_DYNAMIC, data, dynamic, 8),
-        // No stack is executable.
+        // The stack need not be executable.
         segment(elf::PT_GNU_STACK, data, &(0..0), 16),
-        // Read only once it is loaded: all of the page, behind which there is nothing.
+        // The dynamic section becomes read-only after loading. It fills its page alone.
         segment(elf::PT_GNU_RELRO, read, dynamic, 1),
     ]
 }
 
-/// Hash table, symbols and their names; the functions are in a section of this number.
+/// Writes hash table, symbols and names; `section` is the index of the functions' section.
 fn write_symbols(writer: &mut Writer, reserved: &Reserved, contents: &Contents, parts: &Parts<'_>, section: u32) {
     let count = contents.functions.len() as u32;
-    // The first symbol has no name.
+    // Symbol 0 is the null symbol without a name.
     let name = |symbol: u32| contents.functions.get(symbol.checked_sub(1)? as usize);
     writer.write_hash(count, count + 1, |symbol| name(symbol).map(|name| elf::hash(name.as_bytes())));
     writer.write_null_dynamic_symbol();
@@ -186,7 +188,7 @@ fn write_symbols(writer: &mut Writer, reserved: &Reserved, contents: &Contents, 
     writer.write_dynstr();
 }
 
-/// What the loader reads.
+/// Writes the dynamic section, which the loader reads.
 fn write_dynamic(writer: &mut Writer, reserved: &Reserved) -> Result<(), object::write::Error> {
     let (strings, symbol) = (writer.dynstr_len().into(), size_of::<elf::Sym64<Endianness>>() as u64);
     writer.write_align_dynamic();

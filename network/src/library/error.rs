@@ -1,42 +1,42 @@
-//! Why a network does not become a library.
+//! Errors of the export of libraries.
 
 use autotune::LookupError;
 use autotune_codegen::asm::AssembleError;
 use autotune_runtime::KernelError;
 use thiserror::Error;
 
-/// Why a network does not become a library.
+/// Reason that a network cannot be exported as a library.
 #[derive(Debug, Error)]
 pub enum LibraryError {
-    /// Nothing but the interpreter computes a node.
+    /// A node has no kernel, only the interpreter.
     #[error("node '{node}' ({op}): there is no kernel for it, and a library has no interpreter")]
     Interpreted {
-        /// Its name.
+        /// Name of the node.
         node: String,
-        /// What it computes, by its [name](crate::Operator::name).
+        /// [Name](crate::Operator::name) of its operator.
         op: &'static str,
     },
-    /// A kernel's schedule is not right.
+    /// A kernel's schedule is invalid.
     #[error(transparent)]
     Lookup(#[from] LookupError),
     /// A step's kernel cannot be assembled.
     #[error("node '{step}': {source}")]
     Assemble {
-        /// The name of the first node that it computes.
+        /// Name of the first node that the step computes.
         step: String,
-        /// Why.
+        /// Cause of the failure.
         source: AssembleError,
     },
-    /// What is around the kernels cannot be assembled.
+    /// The driver code around the kernels cannot be assembled.
     #[error(transparent)]
     Driver(#[from] AssembleError),
-    /// A kernel's memory is too large a number of bytes.
+    /// The size of a kernel's memory overflows.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// The file cannot be laid out.
+    /// The object file is invalid.
     #[error("the file of the library: {0}")]
     File(#[from] object::write::Error),
-    /// Code, weights or the tensors of a run are more than addresses of 32 bits reach.
+    /// Code, weights or workspace exceed the range of 32-bit offsets.
     #[error("weights or tensors of 2 GiB or more: a library has less")]
     TooLarge,
 }

@@ -1,18 +1,18 @@
-//! The functions of a library, and what they return.
+//! Exported functions of a library, and their return codes.
 
 use super::description::Field;
 
-/// Bytes that a workspace is aligned to.
+/// Alignment of a workspace in bytes.
 pub(super) const ALIGNMENT: usize = 64;
 
-/// Which tensors.
+/// Inputs or outputs of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Input,
     Output,
 }
 
-/// A function that programs call.
+/// An exported function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Export {
     WorkspaceBytes,
@@ -28,7 +28,7 @@ pub(super) enum Export {
     Of(Side, Field),
 }
 
-/// What functions that may fail return.
+/// Return code of a function that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     None,
@@ -42,7 +42,7 @@ pub(super) enum Fault {
 impl Side {
     pub(super) const ALL: [Self; 2] = [Self::Input, Self::Output];
 
-    /// In names.
+    /// Returns the word in function names.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Input => "input",
@@ -61,7 +61,7 @@ impl Export {
         [&rest[..], &weights[..], &counts[..], &inputs[..], &outputs[..]].concat()
     }
 
-    /// What its name ends with.
+    /// Returns the suffix of the function's name.
     pub(super) fn word(self) -> String {
         match self {
             Self::WorkspaceBytes => "workspace_bytes".into(),
@@ -83,7 +83,7 @@ impl Fault {
     pub(super) const ALL: [Self; 6] =
         [Self::None, Self::Workspace, Self::Processor, Self::NotInitialised, Self::Tensor, Self::Weights];
 
-    /// What its name ends with, and what it means.
+    /// Returns the suffix of the code's name, and its message.
     pub(super) fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::None => ("OK", "done"),

@@ -1,4 +1,4 @@
-//! What a file format of shared libraries has to hold, and to tell.
+//! Interface of file formats for shared libraries.
 
 use std::io::{self, Write};
 
@@ -6,33 +6,33 @@ use super::error::LibraryError;
 
 /// A file format of shared libraries.
 ///
-/// A library refers to nothing outside itself and needs no relocation: its code finds data by
-/// distances. So a format only says where the parts lie, and writes them there.
+/// A library refers to nothing outside itself and needs no relocation: its code addresses data
+/// relative to itself. A format only decides the offsets of the parts, and writes them.
 pub(super) trait Format {
-    /// Returns where the parts of a library lie, as offsets from its first byte in memory. They do
-    /// not depend on how long the code is.
+    /// Returns the offsets of a library's parts from its first byte in memory; they do not depend
+    /// on the length of the code.
     ///
     /// # Errors
-    /// If the format cannot hold the names.
+    /// If the format cannot represent the names.
     fn places(&self, contents: &Contents) -> Result<Places, LibraryError>;
 
-    /// Writes the file, from its first byte to its last.
+    /// Writes the file sequentially.
     fn write(&self, contents: &Contents, parts: Parts<'_>, out: &mut dyn Write) -> io::Result<()>;
 }
 
-/// What a library is to hold.
+/// Sizes and names of a library's contents.
 pub(super) struct Contents<'a> {
-    /// The name by which programs that are linked with it look for it.
+    /// File name that programs linked with the library look for.
     pub(super) soname: &'a str,
-    /// The names of its functions.
+    /// Names of the functions.
     pub(super) functions: &'a [String],
-    /// Bytes of read-only data.
+    /// Size of the read-only data in bytes.
     pub(super) rodata: usize,
-    /// Bytes of weights.
+    /// Size of the weights in bytes.
     pub(super) weights: usize,
 }
 
-/// Where the parts begin of which the code must know.
+/// Offsets of the parts that the code refers to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     pub(super) rodata: u64,
@@ -40,17 +40,17 @@ pub(super) struct Places {
     pub(super) text: u64,
 }
 
-/// The parts themselves.
+/// Contents of the parts.
 pub(super) struct Parts<'a> {
     pub(super) rodata: &'a [u8],
-    /// Pieces, one behind the other.
+    /// Consecutive pieces.
     pub(super) weights: Box<dyn Iterator<Item = &'a [u8]> + 'a>,
     pub(super) text: &'a [u8],
-    /// In the order of their names.
+    /// Functions in the order of their names.
     pub(super) functions: &'a [Function],
 }
 
-/// A function: where it is behind the first byte of the text, and how long.
+/// A function's offset in the code, and its size in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Function {
     pub(super) first: usize,

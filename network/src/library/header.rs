@@ -1,4 +1,4 @@
-//! The header of a library.
+//! C header of a library.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::Library;
 use super::description::{Described, Field};
 use super::export::{ALIGNMENT, Fault, Side};
 
-/// `NAME` and `PREFIX` are the library's name as it is and in capitals.
+/// Template of the header. `NAME` is the library's name and `PREFIX` the name in capitals.
 const TEXT: &str = r#"/* @NAME@: a network as a library, by autotune @VERSION@.
  *
  * It is for @INSTRUCTIONS@. It imports nothing, allocates nothing and calls no
@@ -80,16 +80,16 @@ const char *@NAME@_instruction_set(void);
 #endif
 "#;
 
-/// How elements lie where all tensors are of float.
+/// Description of elements if all tensors are float.
 const ALL_FLOAT: &str = "\
 All tensors are row-major and of float, those of integers and truth values, too: an element is the
  * number, exact up to 2^24, or 1 for true and 0 for false.";
 
-/// The same where some are not.
+/// Description of elements if some tensors are not float.
 const TYPED: &str = "All tensors are row-major; what the elements of each are in C, stands beside it.";
 
 impl Library<'_> {
-    /// True of the beginning of a header, of whatever network and version.
+    /// True if a file starts like a header, for any network and version.
     pub fn is_header(start: &[u8]) -> bool {
         let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default();
         let (before, rest) = TEXT.split_once("@NAME@").unwrap_or_default();
@@ -97,7 +97,7 @@ impl Library<'_> {
         String::from_utf8_lossy(line).strip_prefix(before).is_some_and(|named| named.contains(between))
     }
 
-    /// The header for C and C++.
+    /// Returns the header for C and C++.
     pub fn header(&self) -> String {
         let is_float = Side::ALL.iter().flat_map(|&side| self.tensors(side)).all(|tensor| tensor.memory.is_word());
         let [elements, element, tensor] = match is_float {
@@ -115,7 +115,7 @@ impl Library<'_> {
             ("@VERSION@", env!("CARGO_PKG_VERSION").into()),
             ("@PREFIX@", self.name.to_uppercase()),
             ("@NAME@", self.name.clone()),
-            // Last, as names of tensors may be anything.
+            // Replaced last, as names of tensors may contain any text.
             ("@TENSORS@", tensors(self)),
         ];
         values.iter().fold(TEXT.into(), |text: String, (word, value)| text.replace(word, value))
@@ -141,7 +141,7 @@ fn description() -> String {
     text
 }
 
-/// Every tensor, line by line.
+/// Returns one line for each tensor.
 fn tensors(library: &Library) -> String {
     let mut text = String::new();
     for side in Side::ALL {
@@ -156,7 +156,7 @@ fn tensors(library: &Library) -> String {
     text
 }
 
-/// Returns the type of C of elements, of 16-bit floating-point numbers that of their bits.
+/// Returns the C type of elements; 16-bit floats are passed as their bits.
 fn c_type(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 | DType::Tf32 => "float",
@@ -169,7 +169,7 @@ fn c_type(dtype: DType) -> &'static str {
     }
 }
 
-/// A name that ends no comment, and has no trigraphs.
+/// Replaces characters that could end a comment or form trigraphs.
 fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_control() || matches!(c, '*' | '?') { '_' } else { c }).collect()
 }

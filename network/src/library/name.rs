@@ -1,8 +1,8 @@
-//! Names of C.
+//! C identifiers.
 
-/// What the names of a library's functions begin with: a text as an identifier. What may not be in
-/// one becomes `_`, and what does not begin with a letter is behind `network_`, as identifiers that
-/// begin with `_` are not a program's own.
+/// Converts a text to a C identifier, the prefix of a library's function names. Invalid characters
+/// become `_`. A text that does not start with a letter is prefixed with `network_`, since
+/// identifiers that start with `_` are reserved.
 ///
 /// ```
 /// # use autotune_network::identifier;

@@ -1,13 +1,13 @@
-//! Which instructions a library is made of, and whether a processor has them (Intel 64 and IA-32
-//! Architectures Software Developer's Manual, volume 1, section 14.3, "Detection of Intel AVX
-//! instructions", and 15.2 for AVX-512).
+//! Required instruction sets of a library, and their detection (Intel 64 and IA-32 Architectures
+//! Software Developer's Manual, volume 1, section 14.3, "Detection of Intel AVX instructions", and
+//! 15.2 for AVX-512).
 
 use autotune_codegen::asm::x86::Integer::{R9, R10, Rax, Rbx, Rcx};
 use autotune_codegen::asm::x86::{Condition, Integer, Label, Routine};
 use autotune_ir::Isa;
 
-/// Bits that a processor must have: of `cpuid` leaf 1 in ecx, of the registers that the system
-/// keeps, of `cpuid` leaf 7 in ebx.
+/// Required feature bits: ecx of `cpuid` leaf 1, register state saved by the operating system
+/// (XCR0), and ebx of `cpuid` leaf 7.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Features {
     pub(super) basic: u32,
@@ -25,7 +25,8 @@ const AVX512F: u32 = 1 << 16;
 const AVX512VL: u32 = 1 << 31;
 
 impl Features {
-    /// Those that the code for an instruction set is made of; `None` for one that is not of x86-64.
+    /// Returns the features that code for an instruction set needs; none for other architectures
+    /// than x86-64.
     pub(super) fn of(isa: Isa) -> Option<Self> {
         let avx2 = Self { basic: FMA | OSXSAVE | AVX, kept: XMM_YMM, extended: AVX2 };
         match isa {
@@ -36,12 +37,13 @@ impl Features {
     }
 }
 
-/// Goes on at a label if the processor lacks a feature. Changes rax, rbx, rcx, rdx, r9, r10.
+/// Emits a check that jumps to a label if the CPU lacks a feature. Clobbers rax, rbx, rcx, rdx, r9
+/// and r10.
 pub(super) fn emit_check(routine: &mut Routine, features: Features, lacking: Label) {
     if features == Features::default() {
         return;
     }
-    // The highest leaf.
+    // Leaf 0 returns the highest supported leaf.
     routine.set(Rax, 0);
     routine.cpuid();
     routine.compare_value(Rax, 7);
@@ -50,7 +52,7 @@ pub(super) fn emit_check(routine: &mut Routine, features: Features, lacking: Lab
     routine.set(Rax, 1);
     routine.cpuid();
     check(routine, Rcx, features.basic, lacking);
-    // Behind the check of OSXSAVE, without which there is no such instruction.
+    // `xgetbv` exists only if OSXSAVE is set, which was just checked.
     routine.set(Rcx, 0);
     routine.xgetbv();
     check(routine, Rax, features.kept, lacking);
@@ -60,7 +62,7 @@ pub(super) fn emit_check(routine: &mut Routine, features: Features, lacking: Lab
     check(routine, Rbx, features.extended, lacking);
 }
 
-/// Goes on at a label unless a register has all of some bits.
+/// Emits a jump to a label unless all of `bits` are set in a register.
 fn check(routine: &mut Routine, register: Integer, bits: u32, lacking: Label) {
     routine.copy(R9, register);
     routine.and(R9, bits);

@@ -1,4 +1,4 @@
-//! A network's actions as machine code sees them: code and places.
+//! A network's actions as code addresses and memory places.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,28 +15,27 @@ use crate::compiled::Compiled;
 use crate::cut::Strided;
 use crate::plan::{Doing, Operand, Span};
 
-/// Kernels begin at multiples of this, as their constants want.
+/// Alignment of kernels in bytes, required by their constants.
 const CODE_ALIGNMENT: usize = 64;
 
-/// Where bytes are while the network runs.
+/// Place of data at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the workspace, at an offset in bytes from its first tensor.
+    /// Offset in bytes from the workspace's first tensor.
     Workspace(usize),
-    /// At an offset in bytes from the first weight.
+    /// Offset in bytes from the first weight.
     Weights(usize),
-    /// At an offset in bytes from the first element of the input of this number, where the caller
-    /// has it.
+    /// Number of an input, and the offset in bytes in the caller's memory.
     Input(usize, usize),
-    /// Nowhere: nobody looks.
+    /// No memory, for buffers that are never accessed.
     Absent,
 }
 
-/// What is done, one after the other.
+/// A step of the network.
 #[derive(Debug)]
 pub(super) enum Step {
     Kernel(KernelStep),
-    /// Copies elements of some bytes.
+    /// Copies elements of `element` bytes.
     Copy {
         strided: Strided,
         element: usize,
@@ -47,14 +46,14 @@ pub(super) enum Step {
 
 #[derive(Debug)]
 pub(super) struct KernelStep {
-    /// The functions in the text, with their numbers of tasks.
+    /// Offsets of the stages' functions in the code, with their numbers of tasks.
     pub(super) stages: Vec<(usize, usize)>,
     pub(super) buffers: Vec<Place>,
-    /// Memory of the first thread, and how far that of the next is from it.
+    /// Private memory of the first thread, and the distance to the next thread's in bytes.
     pub(super) private: (Place, usize),
 }
 
-/// All steps of a network, the code of its kernels, and what they read in every run.
+/// Steps of a network, the code of its kernels, and the constants that they read in every run.
 pub(super) struct Steps<'a> {
     pub(super) steps: Vec<Step>,
     pub(super) text: Vec<u8>,
@@ -67,7 +66,7 @@ struct Maker<'a> {
     network: &'a Compiled,
     text: Vec<u8>,
     weights: Weights<'a>,
-    /// The stages of the plan's kernels in the text, with their numbers of tasks.
+    /// Offsets and task counts of assembled kernels' stages, by kernel.
     code: HashMap<usize, Vec<(usize, usize)>>,
 }
 
@@ -101,7 +100,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// The place of an operand that is not packed.
+    /// Returns the place of an operand that is not packed.
     fn operand(&mut self, operand: &Operand) -> Result<Place, LibraryError> {
         match operand {
             Operand::Span(span) => self.span(*span),
@@ -157,7 +156,8 @@ impl<'a> Maker<'a> {
         Place::Weights(self.weights.place(&memory.elements()[..bytes]))
     }
 
-    /// The stages of a kernel that run in every run, assembled when they are first asked for.
+    /// Assembles the stages of a kernel that run in every run, unless that was done before. Returns
+    /// their offsets and task counts.
     fn code(&mut self, step: &str, kernel: usize) -> Result<Vec<(usize, usize)>, LibraryError> {
         if let Some(known) = self.code.get(&kernel) {
             return Ok(known.clone());

@@ -1,4 +1,4 @@
-//! Libraries of networks whose tensors are of other types than f32.
+//! Libraries of networks with other element types than f32.
 
 use std::ffi::{c_int, c_void};
 
@@ -12,7 +12,7 @@ use crate::testing::{compiled_as, moves, numbers};
 type Run =
     unsafe extern "C" fn(*mut c_void, *const *const c_void, *const *mut c_void, *const c_void, *const c_void) -> c_int;
 
-/// Runs of libraries and of workspaces copy the same elements of every size.
+/// Libraries and workspaces copy the same elements of every size.
 #[test]
 fn elements_of_every_type_are_moved_by_libraries() {
     let graph = moves();
@@ -27,7 +27,7 @@ fn elements_of_every_type_are_moved_by_libraries() {
         let file = dir.path().join("moves.so");
         library.write(&mut std::fs::File::create(&file).unwrap()).unwrap();
         let mut workspace = HostMemory::new(library.workspace_bytes()).unwrap();
-        // SAFETY: it has no initialisers.
+        // SAFETY: the library has no initialisers.
         let loaded = unsafe { libloading::Library::new(&file) }.unwrap();
         let numbers = numbers(30 * 11 * 7);
         let mut x = vec![0; numbers.len() * dtype.bytes()];
@@ -37,7 +37,7 @@ fn elements_of_every_type_are_moved_by_libraries() {
         let mut found: Vec<Vec<u8>> = wanted.iter().map(|output| vec![0; output.len() * dtype.bytes()]).collect();
         let to: Vec<*mut c_void> = found.iter_mut().map(|output| output.as_mut_ptr().cast()).collect();
         let start: *mut c_void = workspace.elements_mut::<u8>().as_mut_ptr().cast();
-        // SAFETY: types are those of the header, tensors as large as it says.
+        // SAFETY: the types are those of the header, and tensors have the sizes that it states.
         unsafe {
             let init = loaded.get::<unsafe extern "C" fn(*mut c_void) -> c_int>(b"moves_init").unwrap();
             let run = loaded.get::<Run>(b"moves_run").unwrap();

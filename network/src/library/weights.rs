@@ -1,23 +1,24 @@
-//! Weights, one behind the other, each once.
+//! Deduplicated weights in the order of their placement.
 
 use std::collections::HashMap;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Each begins at a multiple of this, as kernels are fastest.
+/// Alignment in bytes, for the speed of kernels.
 const ALIGNMENT: usize = 64;
 
-/// What is to be in a library, by where it is.
+/// Weights of a library.
 #[derive(Default)]
 pub(super) struct Weights<'a> {
     pieces: Vec<&'a [u8]>,
-    /// Where they are, by their hash.
+    /// Offsets of known pieces by hash.
     known: HashMap<u64, Vec<(usize, &'a [u8])>>,
     bytes: usize,
 }
 
 impl<'a> Weights<'a> {
-    /// Where some bytes are, behind the first weight.
+    /// Returns the offset of a piece from the first weight; adds the piece unless an equal one
+    /// exists.
     pub(super) fn place(&mut self, piece: &'a [u8]) -> usize {
         let known = self.known.entry(xxh3_64(piece)).or_default();
         if let Some(&(first, _)) = known.iter().find(|(_, other)| *other == piece) {
@@ -30,12 +31,12 @@ impl<'a> Weights<'a> {
         first
     }
 
-    /// Bytes of all.
+    /// Returns the total size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// All, and zeros between them.
+    /// Returns all pieces, with zero padding between them.
     pub(super) fn pieces(&self) -> impl Iterator<Item = &'a [u8]> {
         static ZEROS: [u8; ALIGNMENT] = [0; ALIGNMENT];
         self.pieces.iter().flat_map(|piece| [*piece, &ZEROS[..piece.len().next_multiple_of(ALIGNMENT) - piece.len()]])

@@ -1,4 +1,4 @@
-//! Plans against all that there are.
+//! Comparison of plans with all possible plans.
 #![allow(clippy::unwrap_used)]
 
 use autotune::Query;
@@ -18,7 +18,7 @@ fn target() -> Target {
     Target::Cpu(CpuTarget::generic_avx2(1))
 }
 
-/// Gives some of the conversions that a graph could need a time.
+/// Gives some of the possible conversions of a graph a time.
 fn time_some(db: &TuningDb, cut: &Cut, rng: &mut ChaCha8Rng) {
     for value in cut.values.iter().filter(|value| fits(value, Layout::ChannelBlocked(8))) {
         for (from, to) in [(Layout::Plain, Layout::ChannelBlocked(8)), (Layout::ChannelBlocked(8), Layout::Plain)] {
@@ -32,7 +32,7 @@ fn time_some(db: &TuningDb, cut: &Cut, rng: &mut ChaCha8Rng) {
     }
 }
 
-/// Seconds of what a plan runs, one conversion after the other.
+/// Returns the time of a plan's steps and conversions.
 fn secs_of(options: &Options<'_>, layouts: &Layouts, plan: &Plan) -> f64 {
     let steps: f64 = (0..layouts.picks.len()).map(|step| options.run_secs(layouts, step)).sum();
     let conversion = |tuned: &Tuned| {
@@ -42,7 +42,7 @@ fn secs_of(options: &Options<'_>, layouts: &Layouts, plan: &Plan) -> f64 {
     steps + plan.conversions().map(conversion).sum::<f64>()
 }
 
-/// Every choice of layouts and schedules; `None` if there are too many.
+/// Returns every choice of layouts and schedules; none if there are too many.
 fn all(options: &Options<'_>) -> Option<Vec<Layouts>> {
     let roots = (0..options.cut.values.len()).filter(|&value| options.cut.values[value].within.is_none());
     let roots: Vec<ValueId> = roots.map(|value| ValueId(value as u32)).collect();
@@ -64,9 +64,8 @@ fn all(options: &Options<'_>) -> Option<Vec<Layouts>> {
     (count <= 4000).then(|| (0..count).map(layouts).collect())
 }
 
-/// The least sum is what the fastest of all plans takes, where everything takes as long as is said:
-/// each conversion is done once, whoever reads what it makes. With one tensor in another layout,
-/// too. Half of the conversions were measured.
+/// The minimum equals the time of the fastest of all plans, where each conversion runs once for all
+/// readers; also with one tensor in another layout. Half of the conversions have measured times.
 #[test]
 fn the_fastest_of_all_plans_is_found() {
     let mut rng = ChaCha8Rng::seed_from_u64(4);
@@ -108,8 +107,7 @@ fn the_fastest_of_all_plans_is_found() {
     assert!(checked > 20 && converting > 5, "{checked} {converting}");
 }
 
-/// What changes the most for the least loss comes first, each has schedules of its own, and there
-/// are no more than are asked for.
+/// Alternatives are ordered by promise, differ in schedules, and are limited in number.
 #[test]
 fn alternatives_differ_and_lose_little() {
     let mut rng = ChaCha8Rng::seed_from_u64(6);
@@ -131,8 +129,8 @@ fn alternatives_differ_and_lose_little() {
     assert!(found > 10, "{found}");
 }
 
-/// Those of the plan are to be measured, until they are; what was measured decides, and another
-/// machine's time is no measurement of this one.
+/// A plan's conversions are to be measured until they are. Measured times then decide, and another
+/// machine's times do not count.
 #[test]
 fn conversions_are_measured_that_plans_need() {
     let mut rng = ChaCha8Rng::seed_from_u64(9);
@@ -150,8 +148,8 @@ fn conversions_are_measured_that_plans_need() {
         assert!((0.0..=1.0).contains(&first.share) && (first.share > 0.0) != first.needed.is_empty(), "{first:?}");
         assert!(first.unmeasured.starts_with(&first.needed), "{first:?}");
 
-        // They turn out to take long; then others are wanted, and in the end all of those are
-        // known.
+        // The measured conversions turn out to be slow, so others are needed; in the end all of
+        // those are known.
         let mut rounds = 0;
         loop {
             let planned = conversions(&graph, &db, &target()).unwrap();

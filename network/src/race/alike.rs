@@ -1,4 +1,4 @@
-//! Steps of a network that compute the same.
+//! Grouping of a network's steps by workload.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,11 @@ use autotune_workloads::Workload;
 
 use crate::cut::{Cut, Work};
 
-/// The steps of a network by their workloads.
+/// Steps of a network by workload.
 pub(super) struct Alike {
-    /// The workloads, each once, in the order in which they first run, with their steps.
+    /// Distinct workloads in the order of their first run, with their steps.
     groups: Vec<(Workload, Vec<usize>)>,
-    /// For each step its group; `None` of one without a kernel.
+    /// Group of each step; none for steps without a kernel.
     of_steps: Vec<Option<usize>>,
 }
 
@@ -33,17 +33,17 @@ impl Alike {
         alike
     }
 
-    /// The workloads, each once, and their steps.
+    /// Returns the distinct workloads and their steps.
     pub(super) fn groups(&self) -> impl Iterator<Item = (&Workload, &[usize])> {
         self.groups.iter().map(|(workload, steps)| (workload, &steps[..]))
     }
 
-    /// The workload of each step; `None` of one without a kernel.
+    /// Returns the workload of each step; none for steps without a kernel.
     pub(super) fn workloads(&self) -> impl Iterator<Item = Option<&Workload>> {
         (0..self.of_steps.len()).map(|step| self.workload(step))
     }
 
-    /// The workload of a step, if it has a kernel.
+    /// Returns the workload of a step, if it has a kernel.
     pub(super) fn workload(&self, step: usize) -> Option<&Workload> {
         self.of_steps.get(step).copied().flatten().map(|group| &self.groups[group].0)
     }

@@ -1,4 +1,4 @@
-//! What a race leaves in the database.
+//! Storage of a race's results.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,18 +15,18 @@ use crate::cut::step_number;
 use crate::error::CompileError;
 use crate::quantile::{QUIET, quantile};
 
-/// What the records of a race have in common.
+/// Common data of a race's records.
 struct Raced {
     rounds: usize,
     now: Duration,
     harness: String,
-    /// The records of schedules by themselves that were looked up so far.
+    /// Records of separately measured schedules, looked up so far.
     alone: HashMap<(Workload, Config), Option<TuningRecord>>,
 }
 
 impl Course<'_> {
-    /// Keeps the schedules of a network if it is faster than the network as it was before, else
-    /// those of that. True if something new is kept.
+    /// Stores the schedules of the best network if it is faster than the one before, else those of
+    /// the latter unless they are stored already. Returns true if there are new records.
     pub(super) fn keep(&self, mut before: Entrant, best: &mut Entrant, rounds: usize) -> Result<bool, RaceError> {
         let network = self.cut.fingerprint(self.graph);
         let mut was_raced = false;
@@ -55,8 +55,8 @@ impl Course<'_> {
         }
     }
 
-    /// Appends the records of a choice, and of the one that it was faster than, with the seconds of
-    /// the whole network. True if there are any.
+    /// Appends the records of a choice, and of the slower one before it, with the seconds of the
+    /// whole network. Returns true if there are any.
     pub(super) fn append(
         &self,
         (kept, kept_secs): (&Choice, f64),
@@ -76,14 +76,16 @@ impl Course<'_> {
                 records.extend(self.record(previous, number, secs, &mut raced)?);
             }
         }
-        // All of them or none: schedules that were not raced together are no choice.
+        // Records are stored together or not at all, since only schedules that ran together are a
+        // valid choice.
         let appended = self.db.append_all(&records)?;
         self.db.flush()?;
         Ok(appended > 0)
     }
 
-    /// Whose schedules are kept, by number, each with a step that has them: those of the network,
-    /// one for each workload; and of single steps, where those of a workload differ or did before.
+    /// Returns the numbers that records are stored for, each with a representative step: the
+    /// network's number for each workload, and the number of each step whose workload has, or had,
+    /// differing schedules.
     fn parts(&self, network: u64, kept: &Choice) -> Result<Vec<(u64, usize)>, RaceError> {
         let mut parts = Vec::new();
         for (workload, steps) in self.alike.groups() {
@@ -106,7 +108,7 @@ impl Course<'_> {
         Ok(self.db.knows(&workload.within(Some(number)), &self.target.key())?)
     }
 
-    /// The record of a schedule by itself, if it was measured on this machine.
+    /// Returns the record of a schedule by itself, if it was measured on this machine.
     pub(super) fn measured(&self, tuned: &Tuned) -> Result<Option<TuningRecord>, RaceError> {
         let own = |config: &_| config == tuned.config();
         let query = Query::new(tuned.workload(), self.target).source(self.db).fitting(&own);
@@ -115,8 +117,8 @@ impl Course<'_> {
         Ok(best.map(|best| best.record.clone()))
     }
 
-    /// The record of a schedule with the seconds of a whole network; `None` of one that was not
-    /// measured by itself on this machine.
+    /// Returns the record of a schedule with the seconds of a whole network; none if the schedule
+    /// was not measured by itself on this machine.
     fn record(
         &self,
         tuned: &Tuned,

@@ -1,4 +1,4 @@
-//! What is compared how, and what a race leaves behind.
+//! Comparison of times, and the records that a race stores.
 #![allow(clippy::unwrap_used)]
 
 use autotune_db::{Snapshot, SnapshotWriter, Source, TuningRecord};
@@ -26,7 +26,7 @@ fn networks_are_compared_round_by_round() {
     assert!(!is_faster(&disturbed, &disturbed));
 }
 
-/// A schedule of every step, of those that a database has.
+/// Returns a random known schedule for every step.
 fn any_choice(course: &Course<'_>, rng: &mut impl Rng) -> Choice {
     let any = |workload: &Workload| {
         let kinds = Query::new(workload, course.target).source(course.db).kinds().unwrap();
@@ -36,15 +36,15 @@ fn any_choice(course: &Course<'_>, rng: &mut impl Rng) -> Choice {
     course.alike.workloads().map(|workload| workload.map(&mut any)).collect()
 }
 
-/// What a network is made of by a source.
+/// Returns the choice that a network gets from a source.
 fn loaded(course: &Course<'_>, source: &dyn Source) -> Choice {
     let network = course.cut.fingerprint(course.graph);
     let mut choose = Schedules::of_network(source, course.target, network);
     Plan::of(course.graph, &course.cut, &mut choose).unwrap().choice()
 }
 
-/// Step by step, steps of one workload included that differ, whatever was chosen before; and so it
-/// is in a snapshot.
+/// A winning choice is loaded step by step, including differing schedules of one workload, whatever
+/// was chosen before; also from a snapshot.
 #[test]
 fn what_wins_is_what_is_loaded() {
     let (target, cancel) = (Target::Cpu(CpuTarget::generic_avx2(1)), Cancel::default());
@@ -59,7 +59,7 @@ fn what_wins_is_what_is_loaded() {
 
         for race in 0..5 {
             let (before, choice) = (loaded(&course, &db), any_choice(&course, &mut rng));
-            // Slower than in the race before, and yet the faster of this one.
+            // Slower than in the previous race, but faster within this one.
             let secs = 1.0 + race as f64;
             assert!(course.append((&choice, secs), Some((&before, 1.1 * secs)), 7).unwrap());
             assert!(is_same(&loaded(&course, &db), &choice), "{race}");
@@ -75,7 +75,7 @@ fn what_wins_is_what_is_loaded() {
             differing += usize::from(steps.iter().any(differs));
             winners += 1;
         }
-        // Who looks workloads up goes by their own records.
+        // Look-ups of single workloads use their own records.
         assert!(is_same(&course.plans().unwrap()[0], &alone));
     }
     assert!(differing > winners / 3, "{differing} of {winners}");
@@ -97,8 +97,7 @@ fn a_plan_is_raced_by_what_it_changes() {
     assert!(is_same(&changed(&from, &from, &to), &to) && is_same(&changed(&leader, &to, &to), &leader));
 }
 
-/// Steps that differ are taken over by a machine that is alike, until it has measured something
-/// itself.
+/// A similar machine uses the differing schedules of steps until it has measurements of its own.
 #[test]
 fn what_another_machine_chose_for_steps_holds_until_more_is_known() {
     let (target, cancel) = (Target::Cpu(CpuTarget::generic_avx2(1)), Cancel::default());

@@ -1,4 +1,4 @@
-//! Networks that are compared with the reference, whole ones and such in which something is wrong.
+//! Comparison of networks with the reference, for correct networks and ones with planted faults.
 
 use autotune_ir::layout::to_layout;
 use autotune_ir::program::Layout;
@@ -31,7 +31,7 @@ fn inputs(graph: &Graph) -> Vec<Tensor> {
     graph.inputs().iter().map(tensor).collect()
 }
 
-/// What a graph computes that is not rewritten, beside the reference.
+/// Compares a network with the reference, for a graph that was not rewritten.
 fn checked(network: &Arc<Compiled>) -> Checked {
     let (graph, inputs) = (&network.graph, inputs(&network.graph));
     network.workspace().unwrap().check(&inputs, graph, &Trace::of_itself(graph)).unwrap()
@@ -45,7 +45,7 @@ fn wrong_steps(network: Arc<Compiled>) -> Vec<String> {
     wrong(&checked(&network).steps)
 }
 
-/// Layers one behind the other, of which one has the weights that its name has it have.
+/// A chain of layers; the weights of the second depend on its name.
 fn chain(second: &str) -> Graph {
     let net = Builder::new("chain", Seeded { seed: 1 });
     let mut x = net.input("x", &[1, 16, 8, 8]);
@@ -80,7 +80,7 @@ fn every_step_and_conversion_is_compared() {
     assert!(conversions > 10 && parts > 5, "{conversions} conversions, {parts} parts");
 }
 
-/// What follows a wrong step is right on what that gives it.
+/// Steps after a wrong one are right for the operands that they receive.
 #[test]
 fn a_step_with_other_weights_is_told_alone() {
     assert_eq!(wrong_steps(Compiled::new(&chain("second"), None, &target()).unwrap()), [""; 0]);
@@ -133,11 +133,10 @@ fn numbers_that_are_none_differ() {
     assert_eq!(difference(&[0.0], &[0.0], 0.0), 0.0);
 }
 
-/// What is put in the place of the tensor of a step, from the inputs and the right one.
+/// Replacement of a step's result, computed from the inputs and the right result.
 type Fault = dyn Fn(&[Tensor], ArrayD<f32>) -> ArrayD<f32>;
 
-/// What the two walks find wrong in a network one of whose actions, the one of a name, puts
-/// something else in the place of its tensor.
+/// Returns what the two walks report as wrong if the action with a name stores a replaced result.
 fn planted(
     network: &Arc<Compiled>,
     name: &str,
@@ -152,7 +151,7 @@ fn planted(
     }
     workspace.start(0..number + 1).unwrap();
 
-    // In its layout, as the kernel would have written it.
+    // The replacement is written in the layout of the kernel's output.
     let (value, layout) = action.value;
     let shape = &network.cut.value(value).shape;
     let found = workspace.result(action.output, shape.iter().product()).unwrap();
@@ -170,7 +169,7 @@ fn planted(
     [wrong(&steps), wrong(&imported)]
 }
 
-/// Of quantised tensors one quantum is allowed, however small the largest element is.
+/// Quantised tensors may be off by one quantum, however small their largest element is.
 #[test]
 fn errors_of_bytes_are_relative_to_their_range() {
     let mut graph = Graph::new("bytes");
@@ -194,7 +193,7 @@ fn errors_of_bytes_are_relative_to_their_range() {
     }
 }
 
-/// Both walks tell the step alone in which something is wrong; nothing else is.
+/// Both walks report exactly the faulty step.
 #[test]
 fn planted_faults_are_found() {
     let graph = chain("second");
@@ -205,7 +204,7 @@ fn planted_faults_are_found() {
     };
     assert_eq!(found(&|_, right| right), [const { Vec::<String>::new() }; 2]);
 
-    // The last column of a tile, as the one before it; one element.
+    // Faults: the last column of a tile repeats its neighbour; two channels are exchanged.
     let edge = |_: &[Tensor], mut right: ArrayD<f32>| {
         for at in ndarray::indices(&right.shape()[..3]) {
             right[[at[0], at[1], at[2], 7]] = right[[at[0], at[1], at[2], 6]];
@@ -241,13 +240,13 @@ fn planted_padding_and_weights_are_found() {
             whole => panic!("{whole:?}"),
         };
         let [steps, mut imported] = planted(&right, "conv", wrong);
-        // As a tensor, and as an output.
+        // The fault shows in the tensor and in the output.
         imported.dedup();
         assert_eq!([steps, imported], [["conv"]; 2]);
     }
 }
 
-/// Rewriting that changes more than rounding shows in the second walk, and there alone.
+/// A rewriting that changes more than rounding shows in the second walk only.
 #[test]
 fn wrong_rules_are_found() {
     let number = |graph: &mut Graph, value: f32| graph.constant("number", Tensor::scalar(value));

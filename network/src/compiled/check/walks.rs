@@ -1,4 +1,4 @@
-//! Both walks: over the steps of a network, and over the graph that it was rewritten from.
+//! Entry point of both walks: over the steps of a network, and over the graph before rewriting.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use autotune_graph::rewrite::Trace;
 use autotune_graph::{Graph, Output};
 
 impl<D: Runs> Workspace<D> {
-    /// Runs the network on tensors and compares what every step computes with the reference, then
-    /// with what the reference makes of the graph that it was
-    /// [rewritten](autotune_graph::rewrite::rewrite_traced) from; all tensors are in memory meanwhile.
+    /// Runs the network on tensors, and compares every step with the reference; then compares with
+    /// the reference on the graph that it was [rewritten](crate::rewrite::rewrite_traced) from. All
+    /// tensors are in memory meanwhile.
     pub fn check(&mut self, inputs: &[Tensor], imported: &Graph, trace: &Trace) -> Result<Checked, CheckError> {
         let network = Arc::clone(&self.network);
         let (graph, plan) = (&network.graph, &network.plan);
@@ -23,7 +23,7 @@ impl<D: Runs> Workspace<D> {
         for ((tensor, &id), &span) in inputs.iter().zip(graph.inputs()).zip(&plan.inputs) {
             let numbers = tensor.to_numbers();
             self.write(span, &numbers)?;
-            // As the network has them.
+            // The inputs are compared as the network stores them, in its precision.
             computed.put(id, &self.result(span, numbers.len())?, Allowed::NOTHING)?;
         }
 
