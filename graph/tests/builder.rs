@@ -1,4 +1,4 @@
-//! Networks that are built layer by layer, and what is said of those that make no sense.
+//! Networks built layer by layer, and the errors of invalid ones.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Operations beside their definitions and values made by hand; graphs.
+//! Operators compared with their definitions and hand-computed values; evaluation of graphs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -99,7 +99,7 @@ fn attention() {
 fn broadcast_operations() {
     let mut rng = rng(3);
     for _ in 0..60 {
-        // Two shapes with some extents of 1, and some missing in front.
+        // Two shapes, with some extents of 1 and some missing leading axes.
         let whole: Vec<usize> = (0..any(&mut rng, 0..=4)).map(|_| any(&mut rng, 1..=4)).collect();
         let mut part = || -> Vec<usize> {
             let first = any(&mut rng, 0..=whole.len());
@@ -183,7 +183,7 @@ fn integers() {
 
 #[test]
 fn functions() {
-    // Values by tables and identities, not by the formulas of the code.
+    // Values are from tables and identities, not from the code's formulas.
     let gelu_of_one = 0.841_344_8;
     let cases = [
         ("relu", &[][..], &[(-1.0, 0.0), (2.0, 2.0)][..]),
@@ -291,7 +291,7 @@ fn moved_elements() {
         assert!(matches!(refused, Err(OpError::Unfit(_))), "{wrong}");
     }
 
-    // Of other types, the same.
+    // Other element types.
     let pick = Slice(vec![range(2, -1, 2)]);
     assert_eq!(pick.evaluate(&[&i64s(&[5, 6, 7])]), Ok(i64s(&[7, 6])));
     assert_eq!(pick.evaluate(&[&bools(&[true, false, true])]), Ok(bools(&[true, false])));

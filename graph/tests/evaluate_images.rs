@@ -1,4 +1,4 @@
-//! Operations on images beside their definitions, one output at a time.
+//! Image operators compared with their definitions, one output at a time.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn sliding(rng: &mut impl Rng, extent: usize) -> Sliding {
     }
 }
 
-/// Where a tap of a window is in the image.
+/// Returns the position in the image of a window's tap.
 fn tap(window: &Sliding, output: i64, tap: i64) -> i64 {
     output * window.stride as i64 + tap * window.dilation as i64 - window.pad[0] as i64
 }
@@ -91,7 +91,7 @@ fn transposed_convolutions() {
         let Ok((shape, _)) = op.infer(&known) else { continue };
         seen += 1;
 
-        // An output is the sum over all inputs and taps that land on it.
+        // An output is the sum over all inputs and taps that map to it.
         let wanted = made(&shape, |out| {
             let (group, own) = (out[1] / o as i64, out[1] % o as i64);
             let mut sum = operands.get(2).map_or(0.0, |b| at(b, &[out[1]]).unwrap());
@@ -165,8 +165,8 @@ fn resized_images() {
     };
     let (x, nearest) = (row(&[1.0, 2.0, 3.0, 4.0]), Sampling::Nearest);
 
-    // Places of twice as many: -1/4, 1/4, 3/4, 5/4, ..; of as many between the corners: 0, 3/7,
-    // 6/7, ..
+    // Positions for twice as many elements: -1/4, 1/4, 3/4, 5/4, ..; with aligned corners: 0, 3/4,
+    // 6/4, ..
     let linear = |width, coordinates| resized(&x, width, coordinates, Sampling::Linear);
     let half = row(&[1.0, 1.25, 1.75, 2.25, 2.75, 3.25, 3.75, 4.0]);
     assert_near(&linear(8, Coordinates::HalfPixel), &half, "half pixels");
@@ -176,17 +176,17 @@ fn resized_images() {
     let asymmetric = row(&[1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.0]);
     assert_near(&linear(8, Coordinates::Asymmetric), &asymmetric, "asymmetric");
 
-    // Places of two: 1/2 and 5/2, in the middle.
+    // Positions for two elements, 1/2 and 5/2: halfway cases.
     let two = |rounding| resized(&x, 2, Coordinates::HalfPixel, nearest(rounding));
     assert_eq!(two(Rounding::PreferFloor), row(&[1.0, 3.0]));
     assert_eq!(two(Rounding::PreferCeil), row(&[2.0, 4.0]));
-    // Places of three: 0, 4/3 and 8/3.
+    // Positions for three elements: 0, 4/3 and 8/3.
     let three = |rounding| resized(&x, 3, Coordinates::Asymmetric, nearest(rounding));
     assert_eq!(three(Rounding::Floor), row(&[1.0, 2.0, 3.0]));
     assert_eq!(three(Rounding::Ceil), row(&[1.0, 3.0, 4.0]));
     assert_eq!(three(Rounding::PreferFloor), row(&[1.0, 2.0, 4.0]));
 
-    // Both axes: a corner between four.
+    // Both axes: an element between four others.
     let x = Tensor::f32(&[1, 1, 2, 2], vec![0.0, 1.0, 2.0, 5.0]).unwrap();
     let op = Resize { size: [3, 3], coordinates: Coordinates::AlignCorners, sampling: Sampling::Linear };
     let wanted = Tensor::f32(&[1, 1, 3, 3], vec![0.0, 0.5, 1.0, 1.0, 2.0, 3.0, 2.0, 3.5, 5.0]).unwrap();
@@ -230,7 +230,7 @@ fn normalised_channels() {
             let first = i[1] / size * size;
             let all: Vec<f64> = (0..size * 3).map(|k| at(&x, &[i[0], first + k / 3, k % 3]).unwrap()).collect();
             let mean = all.iter().sum::<f64>() / all.len() as f64;
-            // The mean of squares less the square of the mean.
+            // The variance as the mean of squares minus the square of the mean.
             let variance = all.iter().map(|x| x * x).sum::<f64>() / all.len() as f64 - mean * mean;
             let normal = (at(&x, i).unwrap() - mean) / (variance + 0.01).sqrt();
             normal * at(&scale, &i[1..2]).unwrap() + at(&bias, &i[1..2]).unwrap()
@@ -255,7 +255,7 @@ fn images_without_elements() {
     let empty = |shape: &[usize]| Tensor::f32(shape, vec![]).unwrap();
     let op = |groups| Conv { window: vec![Sliding::new(1); 2], groups };
     let bias = Tensor::f32(&[2], vec![1.0, 2.0]).unwrap();
-    // No channels to sum over: the bias is left.
+    // Without input channels only the bias remains.
     let wanted = Tensor::f32(&[1, 2, 1, 2], vec![1.0, 1.0, 2.0, 2.0]).unwrap();
     assert_eq!(op(1).evaluate(&[&empty(&[1, 0, 1, 2]), &empty(&[2, 0, 1, 1]), &bias]), Ok(wanted.clone()));
     let transposed = ConvTranspose { window: vec![Sliding::new(1); 2], output_pad: vec![0, 0], groups: 1 };

@@ -1,4 +1,4 @@
-//! Graphs, written and read again, compute the same.
+//! Exported and imported graphs compute the same.
 
 use autotune_graph::Operator;
 use autotune_graph::onnx::{self, ImportOptions};
@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::build::{difference, i64s};
 
-/// Random numbers from -2 to 2, or from 0 to 3, or truth values.
+/// Returns random numbers from -2 to 2, integers from 0 to 3, or booleans.
 fn random(dtype: DType, shape: &[usize], rng: &mut ChaCha8Rng) -> Tensor {
     let count = shape.iter().product();
     let integers: Vec<i64> = (0..count).map(|_| rng.random_range(0..4)).collect();
@@ -28,12 +28,12 @@ fn random(dtype: DType, shape: &[usize], rng: &mut ChaCha8Rng) -> Tensor {
     }
 }
 
-/// The graph that a file of a graph holds.
+/// Exports and imports a graph.
 pub fn again(graph: &Graph) -> Graph {
     onnx::read_bytes(&onnx::write(graph).unwrap(), &ImportOptions::default()).unwrap()
 }
 
-/// Asserts that a graph and its file compute the same of random inputs.
+/// Asserts that a graph and its file compute the same on random inputs.
 pub fn check(graph: &Graph, what: &str) {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let inputs: Vec<Tensor> =
@@ -46,7 +46,7 @@ pub fn check(graph: &Graph, what: &str) {
     }
 }
 
-/// A graph of one operation.
+/// Creates a graph with one operator.
 fn single(op: impl Into<Op>, operands: &[(DType, &[usize])]) -> Graph {
     let mut graph = Graph::new("single");
     let operands: Vec<NodeId> = operands
@@ -90,9 +90,11 @@ fn functions() {
         with("elu", &[0.3]),
         with("hard_sigmoid", &[0.25, 0.4]),
     ]);
+
     for activation in activations {
         check(&single(Map(Function::Activation(activation)), &[X]), &activation.to_string());
     }
+
     for op in UnaryOp::ALL {
         let graph = single(Map(Function::Op(op)), &[X]);
         match op {
@@ -100,8 +102,7 @@ fn functions() {
                 let message = "node 'y' (Map): there is no type that rounds so";
                 assert_eq!(onnx::write(&graph).unwrap_err().to_string(), message);
             }
-            // Types of half the size are f32 when they are read again: what they round is not
-            // rounded.
+            // Half-precision types become f32 at import, so their rounding is lost.
             UnaryOp::Cast(DType::F16 | DType::Bf16) => drop(again(&graph)),
             op => check(&graph, op.word()),
         }
@@ -207,8 +208,7 @@ fn parts() {
 
 #[test]
 fn names() {
-    // An output that is an input, one tensor that is given twice, a constant, and names that are in
-    // each other's way.
+    // An output that is an input, one tensor as two outputs, a constant, and conflicting names.
     let mut graph = Graph::new("names");
     let x = graph.input("t2", DType::F32, &[2]).unwrap();
     let constant = graph.constant("t2", i64s(&[1, 2]));

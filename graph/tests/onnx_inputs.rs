@@ -1,4 +1,4 @@
-//! Inputs whose shapes or values the caller says, and the types of outputs.
+//! Inputs whose shapes or values the caller specifies, and the types of outputs.
 
 use autotune_graph::onnx::{self, DeclaredInput, ImportError, ImportOptions};
 use autotune_graph::{DType, Graph, Stored, Tensor, rewrite};
@@ -15,8 +15,7 @@ fn open(name: Option<&str>) -> Dimension {
     Dimension { dim_value: None, dim_param: name.map(Into::into) }
 }
 
-/// Twice `x` if `sr` is 16000, else `x` by an operator that nothing is known of, as voice detectors
-/// have it.
+/// Returns `2 x` if `sr` is 16000, else `x` by an unknown operator, as in voice detectors.
 fn by_rate() -> Model {
     let branch = |operator: &str| {
         let output = vec![ValueInfoProto { name: Some("inner".into()), r#type: None }];
@@ -76,8 +75,7 @@ fn inputs_are_declared() {
     assert_eq!(onnx::inputs(&path).unwrap(), wanted);
 }
 
-/// An output has the type of the file, whatever rewriting makes of it; `None` where that is its
-/// element's.
+/// Outputs have the file's type, whatever rewriting does; none where the element type is the same.
 #[test]
 fn outputs_have_the_types_of_the_file() {
     let types = [

@@ -1,4 +1,4 @@
-//! Constants that go into the weights and biases next to them.
+//! Folding of constants into adjacent weights and biases.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,8 +10,7 @@ use autotune_ir::program::UnaryOp;
 
 use crate::common::graphs::{Net, assert_same, ops};
 
-/// A convolution with random weights, of images of 4 channels in groups to 6; with a bias if that
-/// is said.
+/// Adds a grouped convolution from 4 to 6 channels with random weights and an optional bias.
 fn conv(net: &mut Net, x: NodeId, pad: usize, groups: usize, bias: bool) -> NodeId {
     let window = vec![Sliding::new(3).pad(pad), Sliding::new(2).stride(2).pad(pad)];
     let weights = net.random(&[6, 4 / groups, 3, 2]);
@@ -20,7 +19,7 @@ fn conv(net: &mut Net, x: NodeId, pad: usize, groups: usize, bias: bool) -> Node
     net.add(Conv { window, groups }, &operands)
 }
 
-/// A batch normalisation as a product and a sum.
+/// Adds a batch normalisation as a product and a sum.
 fn batch_norm(net: &mut Net, x: NodeId, channels: usize, axes: usize) -> NodeId {
     let shape: Vec<usize> = [channels].into_iter().chain(std::iter::repeat_n(1, axes)).collect();
     let (scale, shift) = (net.random(&shape), net.random(&shape));
@@ -64,8 +63,8 @@ fn what_others_read_stays() {
 
 #[test]
 fn normalisations_before_convolutions() {
-    // With padding, what is added makes less of the outermost outputs; with several images it stays
-    // where it is.
+    // With padding, the shift reaches the outermost outputs only in part; with several images it
+    // stays in place.
     for (images, pad, wanted) in [(2, 0, &["Conv"][..]), (1, 1, &["Conv", "Add"]), (2, 1, &["Mul", "Add", "Conv"])] {
         for groups in [1, 2] {
             let mut net = Net::new(2);
@@ -95,7 +94,7 @@ fn normalisations_behind_each_other() {
     let mut x = net.input(&[1, 4, 3, 3]);
     for _ in 0..5 {
         let [scale, shift] = [(); 2].map(|()| net.random(&[4, 1, 1]));
-        // None of the sums takes off what another adds.
+        // The shifts must not cancel.
         let [scale, shift] = [scale, shift].map(|constant| net.unary(UnaryOp::Exp, constant));
         let scaled = net.binary(Binary::Mul, x, scale);
         x = net.binary(Binary::Add, scaled, shift);
@@ -150,15 +149,15 @@ fn constants_next_to_each_other() {
         for step in 0..40 {
             let shape: &[usize] = [&[][..], &[4], &[3, 1], &[1, 1, 4]][step % 4];
             let constant = net.random(shape);
-            // Not near zero.
+            // Keep constants away from zero.
             let constant = net.unary(UnaryOp::Exp, constant);
             x = net.binary(if step % 2 == 0 { op } else { other }, x, constant);
         }
         net.output(x);
         let rewritten = rewrite(&net.graph).unwrap();
         assert_same(&net.graph, &rewritten, 4);
-        // What varies along different axes is not merged into something larger than both: of four
-        // there are two, and one to begin with.
+        // Constants along different axes are not merged into a larger one: of four, two remain, and
+        // one at the start.
         assert_eq!(ops(&rewritten).len(), 40 / 2 + 1);
     }
 
@@ -186,7 +185,7 @@ fn scales_behind_normalisations() {
     assert_same(&net.graph, &rewritten, 5);
     assert_eq!(ops(&rewritten), ["LayerNorm", "GroupNorm"]);
 
-    // Along an axis that the scale has not.
+    // Along an axis that the scale lacks.
     let mut net = Net::new(5);
     let x = net.input(&[2, 3, 4]);
     let one = net.random(&[4]);
@@ -218,7 +217,7 @@ fn constants_are_folded_and_shared() {
     net.output(minus_zero);
     let rewritten = rewrite(&net.graph).unwrap();
     assert_same(&net.graph, &rewritten, 6);
-    // Zeros with different signs are different.
+    // Zeros of different sign differ.
     assert_eq!(ops(&rewritten), ["MatMul", "Add", "Mul", "Mul"]);
     assert_eq!(rewritten.nodes().len(), 1 + 3 + 4);
 }
@@ -237,7 +236,7 @@ fn a_constant_that_cannot_be_computed_stays_a_node() {
 
 #[test]
 fn deep_and_wide_graphs_end() {
-    // Thousands of nodes, each with something to do.
+    // Thousands of nodes, each of which a rule applies to.
     let mut net = Net::new(8);
     let mut x = net.input(&[1, 4, 3, 3]);
     for step in 0..1000 {

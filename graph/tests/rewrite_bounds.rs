@@ -1,4 +1,4 @@
-//! Constants are merged only where nothing but rounding changes.
+//! Constants are merged only where results change by rounding only.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,22 +8,22 @@ use autotune_graph::{NodeId, Tensor, rewrite};
 use crate::common::graphs::{Net, assert_same_on, brought, ops};
 use crate::common::rng;
 
-/// Adding it and taking it off rounds to whole numbers.
+/// Adding and subtracting this number rounds to integers.
 const ROUNDING: f32 = 12_582_912.0;
 
-/// The operations of a rewritten graph, which computes the same of these inputs as before.
+/// Returns the operators of the rewritten graph, which computes the same on these inputs.
 fn rewritten(net: &Net, inputs: &[Tensor], what: &str) -> Vec<&'static str> {
     let rewritten = rewrite(&net.graph).unwrap();
     assert_same_on(&net.graph, &rewritten, inputs, what);
     ops(&rewritten)
 }
 
-/// The same on random inputs.
+/// Returns the operators of the rewritten graph, checked on random inputs.
 fn rewritten_on_any(net: &Net, what: &str) -> Vec<&'static str> {
     rewritten(net, &brought(&net.graph, &mut rng(3)), what)
 }
 
-/// What constants are merged with: how they are called, and what makes them of an input.
+/// An operand of merged constants: its name, and the function that adds it.
 type Merged = (&'static str, fn(&mut Net) -> NodeId);
 
 const SUMS: [Merged; 6] = [
@@ -47,7 +47,7 @@ const SUMS: [Merged; 6] = [
     }),
 ];
 
-/// A padded convolution with 6 outputs.
+/// Adds a padded convolution with 6 outputs.
 fn conv(net: &mut Net, shape: &[usize], bias: bool) -> NodeId {
     let (x, weights) = (net.input(shape), net.random(&[6, shape[1], 3, 3]));
     let bias = bias.then(|| net.random(&[6]));
@@ -55,7 +55,7 @@ fn conv(net: &mut Net, shape: &[usize], bias: bool) -> NodeId {
     net.add(Conv { window: vec![Sliding::new(3).pad(1); 2], groups: 1 }, &operands)
 }
 
-/// Sums with constants, one behind the other.
+/// Adds a chain of sums with constants.
 fn sums(net: &mut Net, x: NodeId, constants: &[f32]) -> NodeId {
     constants.iter().fold(x, |x, &constant| net.with(Binary::Add, x, constant))
 }
@@ -97,7 +97,7 @@ fn sums_that_round_stay() {
     }
 }
 
-/// Whole multiples of a step, as networks that imitate 8-bit numbers have them.
+/// Multiples of a step, as in networks that simulate 8-bit numbers.
 #[test]
 fn imitated_quantisation_stays() {
     for step in [0.1f32, 1.0 / 128.0, 0.037] {
@@ -132,7 +132,7 @@ fn rounding_in_front_of_products_stays() {
         net.output(back);
         rewritten_on_any(&net, "a convolution");
     }
-    // Differences of neighbours: what was added is gone behind them.
+    // Differences of neighbours cancel what was added before.
     let mut net = Net::new(3);
     let x = net.input(&[3, 4]);
     let rounded = sums(&mut net, x, &[ROUNDING]);
@@ -143,7 +143,7 @@ fn rounding_in_front_of_products_stays() {
     assert_eq!(rewritten_on_any(&net, "a product"), ["Add", "MatMul"]);
 }
 
-/// Weights and biases by what multiplies them: neither infinite, nor denormal, nor zero times
+/// Folding factors into weights and biases must not produce infinities, denormals or zero times
 /// infinity.
 #[test]
 fn constants_do_not_become_too_large_or_too_small() {
@@ -172,7 +172,7 @@ fn constants_do_not_become_too_large_or_too_small() {
             let found = rewritten_on_any(&net, &format!("{name} times {factor}"));
             assert!(found.contains(&"Mul"), "{name} times {factor}: {found:?}");
         }
-        // Each is finite with what is computed, not so both together.
+        // Each is finite with the data, but both together are not.
         for constants in
             [[3e38, 3e38], [3e38, -3e38], [-2e38, -2e38], [f32::INFINITY, 1.0], [f32::INFINITY, f32::NEG_INFINITY]]
         {
@@ -216,8 +216,8 @@ fn products_of_constants_stay_within_bounds() {
     }
 }
 
-/// A product that is shifted by a large number is exact where that number takes another off; one
-/// that is scaled first is not.
+/// A product shifted by a large number is exact if another large number cancels the shift; a
+/// product that is scaled first is not.
 #[test]
 fn differences_of_large_numbers_stay() {
     let mut net = Net::new(6);
@@ -232,7 +232,8 @@ fn differences_of_large_numbers_stay() {
     assert_eq!(found[0].to_numbers(), [0.0, 0.3, 0.8, 1.0].map(|x: f32| (x * 10.0).round() * 0.1));
 }
 
-/// What networks have is merged: biases and normalisations of all sizes, dead channels among them.
+/// Typical constants of networks are merged: biases and normalisations of all sizes, including dead
+/// channels.
 #[test]
 fn normalisations_go_into_weights() {
     for (seed, (name, of)) in SUMS.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Elements that are moved for nothing, and padding.
+//! Redundant movement of elements, and padding.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ fn rewritten(net: &Net) -> Graph {
     rewritten
 }
 
-/// Fails unless operations on an input become others.
+/// Fails unless a chain of operators on an input is rewritten to another.
 fn assert_ops(shape: &[usize], all: &[Op], wanted: &[Op]) {
     let mut net = Net::new(1);
     let mut x = net.input(shape);
@@ -84,7 +84,7 @@ fn concatenations() {
     net.output(outer);
     let once = rewritten(&net);
     assert_eq!(ops(&once), ["Concat"]);
-    // Both are wanted: what is in the inner one is not moved again.
+    // Both are outputs: the inner one's elements are not moved again.
     net.output(inner);
     assert_eq!(ops(&rewritten(&net)), ["Concat", "Concat"]);
     // Along another axis.
@@ -136,7 +136,7 @@ fn operations_that_do_nothing() {
         net.output(y);
         assert_eq!(ops(&rewritten(&net)), [""; 0], "{op:?}");
 
-        // What makes the tensor larger does something.
+        // An operand that broadcasts the tensor is not redundant.
         let mut net = Net::new(1);
         let x = net.input(&[1, 3]);
         let all = net.graph.constant("all", Tensor::f32(&[2, 1], vec![value; 2]).unwrap());
@@ -199,7 +199,7 @@ fn padding_goes_into_windows() {
     assert_eq!(conv([[1, 0], [0, 0]], [[0, 1], [1, 1]]), (None, [[1, 1], [1, 1]]));
     assert_eq!(conv([[0, 1], [1, 1]], [[0, 0], [0, 0]]), (Some([[0, 1], [0, 0]]), [[0, 0], [1, 1]]));
     assert_eq!(conv([[0, 0], [0, 0]], [[0, 1], [1, 2]]), (Some([[0, 1], [1, 2]]), [[0, 0], [0, 0]]));
-    // More than a window reaches.
+    // More than a window's extent.
     assert_eq!(conv([[0, 0], [0, 0]], [[4, 4], [3, 3]]), (Some([[4, 4], [0, 0]]), [[0, 0], [3, 3]]));
 }
 
@@ -209,7 +209,7 @@ fn padding_of_other_values_stays() {
         (0.0, PoolKind::Average, &["Pool"][..]),
         (0.0, PoolKind::Max, &["Pad", "Pool"]),
         (f32::NEG_INFINITY, PoolKind::Max, &["Pool"]),
-        // Of the padded image all elements are inner ones.
+        // In the padded image all elements count as inner ones.
         (0.0, PoolKind::InnerAverage, &["Pool"]),
         (1.0, PoolKind::Average, &["Pad", "Pool"]),
     ] {
@@ -259,7 +259,7 @@ fn transposed_convolutions_of_any_padding() {
         let extents: Vec<usize> = (0..2).map(|_| any(&mut net.rng, 1..=5)).collect();
         let window: Vec<Sliding> = extents.iter().map(|_| random_window(&mut net)).collect();
         let kernels: Vec<usize> = window.iter().map(|window| window.kernel).collect();
-        // What is added behind is part of what is cut off there.
+        // Output padding cancels padding at the end.
         let output_pad = window.iter().map(|window| any(&mut net.rng, 0..=window.pad[1])).collect();
         let x = net.input(&[&[1, 2][..], &extents].concat());
         let weights = net.random(&[&[2, 3][..], &kernels].concat());
@@ -267,7 +267,7 @@ fn transposed_convolutions_of_any_padding() {
         let Ok(y) = net.graph.add("conv", op, &[x, weights]) else { continue };
         net.output(y);
         let rewritten = rewritten(&net);
-        // What is neither cut off nor overlaps is a convolution.
+        // Without padding and overlap it becomes a convolution.
         let Some((_, node)) = rewritten.nodes().find(|(_, node)| node.op.name() == "ConvTranspose") else { continue };
         left += 1;
         let Some(ConvTranspose { window, output_pad, .. }) = node.op.of() else { panic!("no convolution") };

@@ -20,7 +20,7 @@ fn rewritten(net: &Net) -> Graph {
     rewritten
 }
 
-/// Fails unless what is made of an input becomes one function.
+/// Fails unless the operations on an input become a single function.
 fn assert_function(shape: &[usize], wanted: Activation, of: impl Fn(&mut Net, NodeId) -> NodeId) {
     let mut net = Net::new(1);
     let x = net.input(shape);
@@ -31,7 +31,7 @@ fn assert_function(shape: &[usize], wanted: Activation, of: impl Fn(&mut Net, No
     assert_eq!(*only(&rewritten, "Map"), Map(Function::Activation(wanted)));
 }
 
-/// The operands in an order.
+/// Adds a binary operation with its operands in either order.
 fn either(net: &mut Net, op: Binary, a: NodeId, b: NodeId, turned: bool) -> NodeId {
     if turned { net.binary(op, b, a) } else { net.binary(op, a, b) }
 }
@@ -178,7 +178,7 @@ fn bounds() {
 
 #[test]
 fn functions_that_are_others() {
-    // 0.6 for 0.5; a product with something else; a constant that makes the result larger.
+    // 0.6 in place of 0.5; a product with another tensor; a constant that broadcasts the result.
     let mut net = Net::new(1);
     let (x, y) = (net.input(&[3]), net.input(&[3]));
     let scaled = net.with(Binary::Mul, x, std::f32::consts::FRAC_1_SQRT_2);
@@ -211,7 +211,7 @@ fn functions_that_are_others() {
     assert_eq!(rewritten(&net).node(rewritten(&net).outputs()[0].node).shape, [1, 3]);
 }
 
-/// `(x - mean) / sqrt(variance + eps)` over axes.
+/// Adds `(x - mean) / sqrt(variance + eps)` over axes.
 fn normal(net: &mut Net, x: NodeId, axes: &[usize], case: usize) -> NodeId {
     let mean = |net: &mut Net, x| net.add(Reduce { op: ReduceOp::Mean, axes: axes.to_vec(), keep_axes: true }, &[x]);
     let average = mean(net, x);
@@ -294,7 +294,7 @@ fn groups_of_channels() {
     assert_eq!(ops(&found), ["GroupNorm"]);
     assert_eq!(*only(&found, "GroupNorm"), GroupNorm { groups: 3, eps: 0.01 });
 
-    // Groups of rows, not of channels.
+    // Groups of rows instead of channels.
     let mut net = Net::new(2);
     let x = net.input(&[2, 6, 3, 5]);
     let split = net.add(Reshape(vec![4, 3, 15]), &[x]);
@@ -320,7 +320,7 @@ fn softmax() {
         let sum = reduced(&mut net, ReduceOp::Sum, exp);
         let softmax = net.binary(Binary::Div, exp, sum);
         let log = net.unary(UnaryOp::Log, softmax);
-        // A row with an infinity is no number throughout only if the largest is taken off.
+        // Only with the maximum subtracted does an infinity make the whole row NaN.
         let rewritten = |net: &Net| match with_largest {
             true => rewritten(net),
             false => {
@@ -358,7 +358,6 @@ fn whole_images() {
     }
 }
 
-/// What a test of attention varies.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     /// Scale on the scores, on the queries, or on both sides.
@@ -367,7 +366,7 @@ struct Case {
     mask: usize,
 }
 
-/// Attention over `[b, t, h*d]` with heads split off and merged again, as exporters write it.
+/// Adds attention over `[b, t, h*d]` with heads split and merged, as exporters write it.
 fn heads(net: &mut Net, case: Case) -> (NodeId, NodeId) {
     let (b, t, h, d) = (2, 5, 3, 4);
     let split = |net: &mut Net, perm: &[usize]| {
@@ -396,7 +395,7 @@ fn heads(net: &mut Net, case: Case) -> (NodeId, NodeId) {
             either(net, Binary::Add, scores, mask, case.mask == 2)
         }
         3 | 4 => {
-            // One key at least counts.
+            // At least one key is visible.
             let mask = Tensor::i64(&[1, 1, t, t], (0..t * t).map(|i| i64::from(i % t <= i / t)).collect()).unwrap();
             let mut mask = Cast(DType::Bool).evaluate(&[&mask]).unwrap();
             let below = net.graph.constant("below", Tensor::scalar(f32::NEG_INFINITY));
@@ -431,7 +430,7 @@ fn attention() {
                 all.sort_unstable();
                 all
             };
-            // Another scale than that of kernels is a product with the queries.
+            // A scale other than the kernels' becomes a product with the queries.
             let scaled = if scale > 1 { vec!["Mul"] } else { vec![] };
             let wanted = [wanted, vec!["Transpose", "Reshape"], scaled].concat();
             assert_eq!(sorted(found), sorted(wanted), "{case:?}");
@@ -467,7 +466,7 @@ fn attention_whose_weights_others_read() {
 
 #[test]
 fn attention_with_one_batch_for_all() {
-    // Values are broadcast over the batch: that is no attention as one operation.
+    // Values broadcast over the batch, which the attention operator does not support.
     let mut net = Net::new(7);
     let (q, k, v) = (net.input(&[2, 3, 4]), net.input(&[2, 4, 5]), net.input(&[5, 6]));
     let scores = net.add(MatMul, &[q, k]);
@@ -477,7 +476,7 @@ fn attention_with_one_batch_for_all() {
     assert_eq!(ops(&rewritten(&net)), ["MatMul", "Softmax", "MatMul"]);
 }
 
-/// Powers of integers are products, as few as squaring needs for the usual ones.
+/// Integer powers become products by repeated squaring.
 #[test]
 fn powers_of_integers() {
     for (exponent, products) in [(2, 1), (3, 2), (5, 3), (13, 5), (63, 10), (64, 0), (0, 0), (-1, 0)] {
@@ -492,7 +491,7 @@ fn powers_of_integers() {
             0 => assert!(!ops(&rewritten).contains(&"Pow"), "{exponent}"),
             _ => assert_eq!(ops(&rewritten), vec!["Mul"; products], "{exponent}"),
         }
-        // Powers beyond 64 bits are no numbers in either form.
+        // Powers beyond 64 bits overflow in either form.
         let most = if exponent == 64 { 1 } else { 3 };
         let input = [Tensor::i64(&[2, 3], [-2, -1, 0, 1, 2, 3].map(|x: i64| x.clamp(-most, most)).to_vec()).unwrap()];
         assert_eq!(rewritten.evaluate(&input).unwrap(), graph.evaluate(&input).unwrap(), "{exponent}");

@@ -1,4 +1,4 @@
-//! Products whose shape no kernel is fast for, as products of another.
+//! Products whose shape is slow in kernels are rewritten to other shapes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,8 +8,8 @@ use autotune_graph::rewrite;
 use crate::common::graphs::{Net, assert_same_on, brought};
 use crate::common::rng;
 
-/// What is multiplied by few columns is read as it lies, not transposed; of the columns as many
-/// elements are moved as there are results.
+/// A matrix multiplied by few columns is read in memory order, without a transposition; only the
+/// columns and the result are transposed.
 #[test]
 fn few_columns_of_transposed_matrices() {
     for (rows, columns, is_turned) in [(30, 1, true), (30, 8, true), (30, 9, false), (8, 3, false)] {
@@ -27,7 +27,7 @@ fn few_columns_of_transposed_matrices() {
     }
 }
 
-/// Long products of two vectors are sums of parts, where a small number divides them.
+/// Dot products of long vectors become sums of parts, if a small number divides the length.
 #[test]
 fn long_products_of_vectors() {
     for (k, parts) in [(1 << 15, 16), (40004, 4), (40001, 0), (1 << 14, 0)] {

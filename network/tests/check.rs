@@ -1,5 +1,5 @@
-//! Networks in which nothing is wrong are compared with the reference without an alarm, whatever
-//! their numbers.
+//! The comparison with the reference raises no false alarm on correct networks, whatever their
+//! numbers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use autotune_workloads::{PoolKind, ReduceOp};
 use crate::common::graphs::{Net, brought, ops};
 use crate::common::rng;
 
-/// Fails unless a graph, rewritten, is right by both walks; gives what it computes.
+/// Fails unless the rewritten graph passes both comparisons; returns its outputs.
 fn assert_right(graph: &Graph, inputs: &[Tensor], what: &str) -> Vec<Tensor> {
     let target = Target::detect("cpu", Some(1)).unwrap();
     let (rewritten, trace) = rewrite_traced(graph).unwrap();
@@ -28,7 +28,7 @@ fn assert_right(graph: &Graph, inputs: &[Tensor], what: &str) -> Vec<Tensor> {
     workspace.run_tensors(inputs).unwrap()
 }
 
-/// The same of a graph that is finished, on random numbers.
+/// Checks a finished graph on random inputs.
 fn assert_right_on_any(net: &Net, what: &str) {
     assert_right(&net.graph, &brought(&net.graph, &mut rng(7)), what);
 }
@@ -68,7 +68,7 @@ fn sums_that_are_zero_by_construction() {
         assert_right_on_any(&net, "means of rows");
     }
 
-    // Differences of what is the same everywhere.
+    // A filter that computes differences, on a constant image.
     let mut net = Net::new(3);
     let x = net.input(&[1, 3, 20, 20]);
     let window = vec![Sliding::new(3); 2];
@@ -80,7 +80,7 @@ fn sums_that_are_zero_by_construction() {
     assert_right(&net.graph, &[Tensor::f32(&[1, 3, 20, 20], vec![0.77; 1200]).unwrap()], "differences");
 }
 
-/// `(x - mean) / sqrt(mean((x - mean)^2) + eps)` as exporters write it.
+/// `(x - mean) / sqrt(mean((x - mean)^2) + eps)`, as exporters write it.
 fn normalisation(net: &mut Net, x: NodeId) -> NodeId {
     let mean = Reduce { op: ReduceOp::Mean, axes: vec![1], keep_axes: true };
     let average = net.add(mean.clone(), &[x]);
@@ -165,16 +165,15 @@ fn infinities_and_what_is_no_number() {
     for output in [whole, truth, sum] {
         net.output(output);
     }
-    // No whole number stands for an infinity.
+    // No integer represents an infinity.
     let finite = Tensor::f32(&[2, 8], [f32::NAN, 0.0, -0.0, 1.5, -20.7, 1e9, f32::NAN, 0.4].repeat(2)).unwrap();
     assert_right(&net.graph, &[finite], "casts");
 }
 
-/// What makes a node of inputs that it adds.
+/// Adds inputs and a node that reads them.
 type Maker = fn(&mut Net) -> NodeId;
 
-/// Numbers that are rounded by adding a large constant and taking it off are rounded by the
-/// network, too.
+/// Rounding by adding and subtracting a large constant also happens in the compiled network.
 #[test]
 fn rounding_by_large_constants_stays() {
     let rounded = |of: &dyn Fn(&mut Net) -> NodeId| {

@@ -1,4 +1,4 @@
-//! Networks that run, against the reference.
+//! Compiled networks compared with the reference.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,8 +14,8 @@ use crate::common::graphs::{Net, brought};
 use crate::common::random_graphs::random_graph;
 use crate::common::rng;
 
-/// Largest difference from the reference, by the largest element: what Winograd's transforms and
-/// sums in another order may leave.
+/// Largest difference from the reference, relative to the largest element: the error of Winograd's
+/// transforms and of other summation orders.
 const TOLERANCE: f32 = 3e-4;
 
 /// Runs a network twice in one workspace, on different inputs, and compares every output with the
@@ -48,7 +48,7 @@ fn small_networks_of_the_zoo_compute_what_they_mean() {
     }
 }
 
-/// In graphs as they are built, of numbers that come with the data and of constants.
+/// Graphs before rewriting, with indices from inputs and from constants.
 #[test]
 fn negative_numbers_of_rows_count_from_the_end() {
     let table = Tensor::f32(&[5, 3], (0..15).map(|x| x as f32).collect()).unwrap();
@@ -67,8 +67,7 @@ fn negative_numbers_of_rows_count_from_the_end() {
     assert_eq!(found.iter().map(Tensor::to_numbers).collect::<Vec<_>>(), [rows.clone(), rows]);
 }
 
-/// Masks that are repeated for queries, for heads, or for all of the batch, and one that no kernel
-/// has.
+/// Masks that are repeated for queries, heads or the whole batch, and one without a kernel.
 #[test]
 fn attention_with_masks_is_what_it_means() {
     let kernels = [(&[5][..], 1), (&[1, 1, 1, 5], 1), (&[5, 5], 1), (&[2, 1, 1, 5], 1), (&[2, 1, 5, 5], 1)];
@@ -84,8 +83,8 @@ fn attention_with_masks_is_what_it_means() {
     }
 }
 
-/// A scale and a shift of channels behind an activation are part of what is in front, and a gate of
-/// channels is one pass.
+/// A scale and a shift for each channel after an activation are fused into the preceding step; a
+/// gate for each channel is a single pass.
 #[test]
 fn what_is_done_to_channels_behind_an_activation_is_fused() {
     let net = Builder::new("affine", Seeded { seed: 1 });
@@ -103,8 +102,8 @@ fn what_is_done_to_channels_behind_an_activation_is_fused() {
     assert_eq!(steps, [conv, "pointwise:m=16,n=81,op=copy,channels=column,scale"]);
 }
 
-/// Channels that no block divides, between plain images and such in blocks, some by Winograd's
-/// algorithm without having been tuned.
+/// Channel counts that no block size divides, in plain and blocked layouts, partly with untuned
+/// Winograd schedules.
 #[test]
 fn weights_may_come_with_every_run() {
     fn steps(op: impl Into<Op>, weights: &[usize]) -> Vec<Work> {
@@ -126,7 +125,7 @@ fn weights_may_come_with_every_run() {
     assert!(matches!(&transposed[..], [work] if is_kernel(work)), "{transposed:?}");
 }
 
-/// Nothing is repeated in memory for them, and nothing computed in steps.
+/// Operands are not expanded in memory, and the operation is not split into steps.
 #[test]
 fn broadcast_products_and_sums_over_axes_that_lie_apart_are_one_kernel() {
     let steps = |graph: &Graph| {
@@ -188,7 +187,7 @@ fn odd_numbers_of_channels_compute_what_they_mean() {
     }
 }
 
-/// They lie as images of one row do, along which schedules have tiles.
+/// Such images have the memory of images with one row, along which schedules have tiles.
 #[test]
 fn images_of_one_column_compute_what_they_mean() {
     let mut net = Net::new(1);
@@ -210,7 +209,7 @@ fn images_of_one_column_compute_what_they_mean() {
     assert!(workloads.any(|text| text.contains("h=1,w=70,o=32,kh=1,kw=5")));
 }
 
-/// What stays in the caches from run to run is not cold, nor is what has no constants.
+/// Kernels are not cold if their constants stay cached, or if they have none.
 #[test]
 fn kernels_are_cold_whose_constants_the_caches_do_not_hold() {
     let colds = |hidden: usize| {
@@ -229,7 +228,8 @@ fn kernels_are_cold_whose_constants_the_caches_do_not_hold() {
 fn random_graphs_compute_what_they_mean() {
     for_cases(30, |seed, choices| {
         let graph = random_graph(seed, 30, choices);
-        // The inputs that the graph was made for: with others, numbers may grow beyond all bounds.
+        // The graph must run on the inputs of its construction; with others, numbers could grow
+        // without bound.
         check(&graph, 1 + seed as usize % 2, [seed, seed], &format!("seed {seed}:"));
         check(&rewrite(&graph).unwrap(), 1, [seed, seed], &format!("seed {seed}, rewritten:"));
     });
@@ -243,7 +243,7 @@ fn parts_of_one_tensor_and_outputs_that_are_read_keep_their_elements() {
         graph.add("node", op, operands).unwrap()
     }
     let twice = add(&mut graph, Binary::Add, &[x, x]);
-    // A part twice, an input, and what is an output itself.
+    // One part twice, an input, and a tensor that is an output itself.
     let whole = add(&mut graph, Concat { axis: 1 }, &[twice, x, twice]);
     let square = add(&mut graph, Binary::Mul, &[whole, whole]);
     graph.output("x", x);

@@ -1,4 +1,4 @@
-//! Kernels whose output lies where an operand does.
+//! Kernels whose output shares memory with an operand.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 
 const THREADS: usize = 2;
 
-/// What a kernel makes of random numbers, in a memory of its own or in that of an operand.
+/// Runs a kernel on random numbers, with the output in memory of its own or in that of an operand.
 fn output(kernel: &Kernel, cpu: &Cpu, within: Option<usize>) -> Vec<f32> {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let plan = kernel.plan();
@@ -32,7 +32,7 @@ fn output(kernel: &Kernel, cpu: &Cpu, within: Option<usize>) -> Vec<f32> {
     let own = memory(elements);
     let holder = given.iter().find(|(buffer, _)| within.map(Role::Operand) == Some(buffer.role));
     let holder = holder.map_or(&own, |(_, memory)| memory);
-    // SAFETY: that kernels may overwrite what they read is what is tested.
+    // SAFETY: the test examines exactly this: kernels that may overwrite an operand.
     let mut result = unsafe { cpu.part(holder, 0..elements * 4) }.unwrap();
 
     let view = |(buffer, memory): &'_ (&autotune_ir::plan::PlanBuffer, HostMemory)| {
@@ -54,11 +54,12 @@ fn output(kernel: &Kernel, cpu: &Cpu, within: Option<usize>) -> Vec<f32> {
 fn kernel(program: &Program, target: &Target, cpu: &Cpu) -> Option<Kernel> {
     let code = Code::Machine(assemble(program, target).ok()?);
     let artifact = Artifact { target: target.clone(), plan: autotune_ir::KernelPlan::of(program), code };
-    // SAFETY: the program was proven, and assembled for this processor.
+    // SAFETY: the program was proven, and assembled for this CPU.
     Some(unsafe { Kernel::load(cpu, &artifact) }.unwrap())
 }
 
-/// Random schedules compute the same there, bit for bit, where they may.
+/// Random schedules compute bitwise the same when they overwrite an operand that they may
+/// overwrite.
 #[test]
 fn what_may_be_overwritten_is_read_before() {
     let (target, cpu) = (Target::detect("cpu", Some(THREADS)).unwrap(), Cpu::new(THREADS));
@@ -76,6 +77,7 @@ fn what_may_be_overwritten_is_read_before() {
         let workload: Workload = text.parse().unwrap();
         let space = ScheduleSpace::new(&workload, &target);
         let mut found = Vec::new();
+
         for candidate in (0..40).map(|_| space.sample(&mut rng)).chain([space.default_candidate().clone()]) {
             let Ok(program) = candidate.lower() else { continue };
             if autotune_ir::verify(&program, &target).is_err() {
@@ -88,13 +90,14 @@ fn what_may_be_overwritten_is_read_before() {
                 found.push(operand);
             }
         }
+
         found.sort_unstable();
         found.dedup();
         assert_eq!(found, wanted, "{text}");
     }
 }
 
-/// Layers of images of one size, of which each is added to what goes into it.
+/// Layers on images of one size; each is added to its own input.
 fn residual(layers: usize) -> Graph {
     let net = Builder::new("residual", Seeded { seed: 1 });
     let mut x = net.input("x", &[1, 32, 40, 40]).conv("first", Conv::new(32, Sliding::new(1)));
@@ -106,14 +109,14 @@ fn residual(layers: usize) -> Graph {
     net.finish().unwrap()
 }
 
-/// Two large tensors are in memory at once otherwise: what is added, and the sum.
+/// Without sharing, two large tensors would be in memory at once: the operand and the sum.
 #[test]
 fn sums_lie_where_what_is_added_did() {
     let graph = residual(3);
     let network = Compiled::new(&graph, None, &Target::detect("cpu", Some(1)).unwrap()).unwrap();
     let large = 32 * 40 * 40 * 4;
-    // The input and what the first layer makes of it; later a large one, and a narrow one of half
-    // its size.
+    // The input and the first layer's output; later a large tensor, and a narrow one of half its
+    // size.
     let bytes = network.workspace_bytes();
     assert!(bytes < 2 * large + large / 4, "{bytes} bytes for tensors of {large}");
 

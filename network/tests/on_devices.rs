@@ -1,6 +1,6 @@
-//! Networks on GPUs' interfaces, beside the reference: on the first OpenCL device that there is
-//! (PoCL is one). Where there is none the tests say so and pass; `AUTOTUNE_REQUIRE=opencl` makes
-//! that a failure.
+//! Networks on an OpenCL device (the first one, PoCL for example), compared with the reference. The
+//! tests are skipped with a message if there is none; `AUTOTUNE_REQUIRE=opencl` makes that a
+//! failure.
 #![allow(clippy::unwrap_used)]
 
 use autotune_ir::Target;
@@ -12,7 +12,7 @@ use autotune_workloads::PoolKind;
 
 use crate::common::{numbers, rng};
 
-/// This machine's OpenCL device.
+/// Returns this machine's OpenCL device.
 fn target() -> Option<Target> {
     match opencl::devices() {
         Ok(devices) => Some(Target::Gpu(devices[0].target.clone())),
@@ -39,7 +39,7 @@ fn check(imported: &Graph, target: &Target) {
         let wrong: Vec<_> = steps.filter(|step| !step.is_right()).collect();
         assert!(wrong.is_empty() && !checked.steps.is_empty(), "{}: {wrong:?}", graph.name());
 
-        // What the steps leave one by one is what a whole run gives.
+        // Running the steps one by one gives the same as a whole run.
         assert_eq!(workspace.run_tensors(&inputs).unwrap(), found, "{}", graph.name());
     }
     assert!(workspace.run_secs(3).unwrap() > 0.0);
@@ -55,7 +55,7 @@ fn images() -> Graph {
     let z = x.conv("each", Conv::new(16, window(3)).groups(16)).batch_norm("bn2").relu();
     let both = y.concat(&[z], 1).conv("both", Conv::new(16, window(3)));
     let sum = (both + x).relu().pool(PoolKind::Max, Sliding::new(2).stride(2));
-    // Two parts of one tensor that are copied there: the caller has them, too.
+    // Two parts are copied into one tensor, since the caller also reads them.
     let (given, row) = (net.input("given", &[1, 4, 8, 8]), net.weight("row", &[1, 16, 8, 8], Fill::deviation(1.0)));
     net.output("joined", given.concat(&[sum, row], 1).relu());
     net.output("sum", sum);
@@ -80,7 +80,7 @@ fn networks_compute_what_the_reference_does() {
     }
 }
 
-/// Two callers of one network, and one beside it, have memory of their own.
+/// Two workspaces of a network, and of one compiled from it, have separate memory.
 #[test]
 fn workspaces_share_a_network() {
     let Some(target) = target() else { return };
@@ -99,7 +99,7 @@ fn workspaces_share_a_network() {
     }
 }
 
-/// A copy of elements that lie apart, and a part of a tensor that begins at 12 bytes.
+/// A strided copy, and a part of a tensor at an offset of 12 bytes.
 #[test]
 fn a_step_without_a_kernel_is_named() {
     let Some(target) = target() else { return };

@@ -1,5 +1,4 @@
-//! An operator that is defined here, outside the library: read from an ONNX file, compiled, run and
-//! written again.
+//! An operator defined outside the library: imported from an ONNX file, compiled, run and exported.
 
 #![allow(unreachable_pub, clippy::unwrap_used)]
 
@@ -14,9 +13,9 @@ use autotune_network::{Compiled, Constant, DType, Graph, OpError, Operator, Tens
 use autotune_workloads::{Activation, Function, Pointwise, PointwiseOp, Workload};
 use rten_onnx::onnx::OperatorSetIdProto;
 
+/// `x` clamped from 0 to a number.
 use crate::build::{Model, f32s};
 
-/// `x` from 0 to a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ramp {
     most: f32,
@@ -48,7 +47,7 @@ impl Operator for Ramp {
     }
 }
 
-/// `exp(x) + 1`, of which there is neither a workload nor an operator of ONNX.
+/// `exp(x) + 1`, which has neither a workload nor an ONNX operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct AboveOne;
 
@@ -98,7 +97,7 @@ fn an_operator_from_outside_is_read_run_and_written() {
         matches!(read(domain, options), Err(ImportError::Node { source: NodeError::Operator, .. }))
     };
     assert!(is_unknown("com.example", &ImportOptions::default()));
-    // The name in another set of operators is another operator.
+    // The same name in another domain is another operator.
     assert!(is_unknown("", &options));
 
     let graph = read("com.example", &options).unwrap();

@@ -1,4 +1,4 @@
-//! Networks in bf16 beside the reference, and which of their tensors and products are rounded.
+//! Networks in bf16 compared with the reference, and the choice of rounded tensors and products.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use crate::common::graphs::{Net, brought};
 use crate::common::random_graphs::random_graph;
 use crate::common::rng;
 
-/// The workloads of a graph's steps.
+/// Returns the workloads of a graph's steps.
 fn workloads(graph: &Graph) -> Vec<Workload> {
     let steps = Cut::of(graph).steps.into_iter();
     let workload = |work| if let Work::Kernel(workload) = work { Some(workload) } else { None };
@@ -30,8 +30,7 @@ fn is_rounded(workload: &Workload) -> bool {
     [data, weights, out].contains(&DType::Bf16)
 }
 
-/// Every step computes what the reference makes of its operands, as far as bf16 has it; and many
-/// steps of these graphs are rounded.
+/// Every step is right within bf16's accuracy, and many steps of these graphs are rounded.
 #[test]
 fn random_networks_in_bf16_are_right() {
     let target = Target::detect("cpu", Some(2)).unwrap();
@@ -40,7 +39,7 @@ fn random_networks_in_bf16_are_right() {
         let graph = random_graph(seed, 8 + seed as usize % 24, choices).with_precision(Precision::Bf16);
         let (rewritten, trace) = rewrite_traced(&graph).unwrap();
         assert_eq!(rewritten.precision(), Precision::Bf16);
-        // Of every third network every second step is in f32.
+        // In every third network, every second step computes in f32.
         let cut = Cut::of(&rewritten);
         let exact = cut.steps.iter().step_by(2).map(|step| cut.value(step.output).node);
         let exact: BTreeSet<NodeId> = if seed % 3 == 0 { exact.collect() } else { BTreeSet::new() };
@@ -58,7 +57,7 @@ fn random_networks_in_bf16_are_right() {
     assert!(2 * rounded.get() > all.get(), "{} of {} steps in bf16", rounded.get(), all.get());
 }
 
-/// With all steps in f32 nothing is rounded; nothing is where no error is allowed.
+/// With all steps in f32 nothing is rounded; nor is anything if no error is permitted.
 #[test]
 fn exact_steps_and_errors_are_kept_to() {
     let target = Target::detect("cpu", Some(1)).unwrap();
@@ -70,7 +69,7 @@ fn exact_steps_and_errors_are_kept_to() {
 
     let inputs = brought(&graph, &mut rng(1));
     let Decided { network, contenders, chosen } = decide(&graph, None, &target, &inputs, 0.0).unwrap();
-    // Which steps are slower in bf16 is measured: it may be all that round.
+    // Measurement decides which steps are slower in bf16; it may be all that round.
     assert_eq!(contenders[chosen].max_rel_error, 0.0, "{contenders:?}");
     assert_eq!(network.graph().precision(), contenders[chosen].precision);
     assert!(contenders.len() >= 2 && chosen != 1 && contenders[1].max_rel_error > 1e-4, "{contenders:?}");
@@ -82,7 +81,7 @@ fn exact_steps_and_errors_are_kept_to() {
     assert_eq!(network.graph().exact().len(), contenders[chosen].exact_steps);
 }
 
-/// Callers' tensors and whole numbers are not rounded, everything between kernels is.
+/// Inputs, outputs and integers are not rounded; all other tensors between kernels are.
 #[test]
 fn tensors_between_kernels_lie_in_bf16() {
     for name in ["resnet18", "mobilenet_v2", "bert_base", "lstm"] {
@@ -101,7 +100,7 @@ fn tensors_between_kernels_lie_in_bf16() {
         }
 
         let workloads = workloads(&graph);
-        // But for what computes on outputs.
+        // Except for steps that read outputs of the network.
         let exact = workloads.iter().filter(|workload| !is_rounded(workload)).count();
         assert!(exact <= 1 && workloads.len() > 20, "{name}: {workloads:?}");
         let known = tasks(&graph);
@@ -113,7 +112,7 @@ fn tensors_between_kernels_lie_in_bf16() {
     }
 }
 
-/// Convolutions that minimal filtering leaves few products of multiply in f32.
+/// Convolutions with few products under Winograd's algorithm multiply in f32.
 #[test]
 fn factors_are_rounded_where_that_saves_time() {
     let weights = |size: usize, extent: usize, channels: usize| {

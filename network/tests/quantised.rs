@@ -1,4 +1,4 @@
-//! Quantised networks: as integers, as numbers and by the reference.
+//! Quantised networks: in integers, in floating point, and by the reference.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,12 +15,11 @@ use crate::common::cases::for_cases;
 
 const BYTES: [DType; 2] = [DType::U8, DType::I8];
 
-/// A layer between quantised tensors, and the step of its result.
+/// A layer between quantised tensors, and the scale of its result.
 struct Layer {
     graph: Graph,
     step: f32,
-    /// How much its sums of products may change where each element of its data moves by half a
-    /// step.
+    /// Largest change of its sums if each data element moves by half a quantisation step.
     slack: f32,
 }
 
@@ -35,13 +34,13 @@ fn vector(rng: &mut impl Rng, count: usize, range: std::ops::Range<f32>) -> Tens
     Tensor::f32(&[count], (0..count).map(|_| rng.random_range(range.clone())).collect()).unwrap()
 }
 
-/// A zero point in the middle or at an end of a type's range, or anywhere.
+/// Returns a zero point in the middle or at an end of a type's range, or a random one.
 fn zero_point(rng: &mut impl Rng, dtype: DType) -> f32 {
     let [least, most] = dtype.range().map(|end| end as f32);
     [least, most, ((least + most) / 2.0).ceil(), rng.random_range(least..=most).round()].choose(rng).copied().unwrap()
 }
 
-/// `Dequantize(Quantize(x))`.
+/// Adds `Dequantize(Quantize(x))`.
 fn rounded(graph: &mut Graph, name: &str, x: NodeId, dtype: DType, scale: f32, zero: f32) -> NodeId {
     let scale = graph.constant(format!("{name}_scale"), Tensor::scalar(scale));
     let zero = graph.constant(format!("{name}_zero"), Tensor::of_numbers(&[], dtype, &[zero]).unwrap());
@@ -49,7 +48,7 @@ fn rounded(graph: &mut Graph, name: &str, x: NodeId, dtype: DType, scale: f32, z
     graph.add(name, Dequantize { axis: 0 }, &[q, scale, zero]).unwrap()
 }
 
-/// Weights of a type along an axis: with zero points that i8 holds together with them, or not.
+/// Adds weights of a type with scales along an axis; their zero points may or may not permit i8.
 fn weights(graph: &mut Graph, rng: &mut impl Rng, shape: &[usize], axis: usize) -> (NodeId, f32) {
     let dtype = *BYTES.choose(rng).unwrap();
     let count = if rng.random_bool(0.5) { shape[axis] } else { 1 };
@@ -68,7 +67,7 @@ fn weights(graph: &mut Graph, rng: &mut impl Rng, shape: &[usize], axis: usize) 
     (graph.add("weights", Dequantize { axis }, &[numbers, scale, zero]).unwrap(), largest * 255.0)
 }
 
-/// A convolution or a product between quantised tensors, with what may follow one.
+/// Creates a convolution or a product between quantised tensors, with optional operators after it.
 fn layer(rng: &mut impl Rng) -> Layer {
     let mut graph = Graph::new("layer");
     let (x_type, y_type) = (*BYTES.choose(rng).unwrap(), *BYTES.choose(rng).unwrap());
@@ -156,8 +155,8 @@ fn workloads(graph: &Graph) -> Vec<Workload> {
     steps.filter_map(|step| if let Work::Kernel(workload) = step.work { Some(workload) } else { None }).collect()
 }
 
-/// Results are those of the reference but for values in the middle between two steps, which
-/// rounding on the way may move to either. Where data are clipped by their range, numbers are, too.
+/// Results equal the reference's except for values halfway between two steps, which intermediate
+/// rounding may move either way. Where quantised data saturate, float data are clamped.
 #[test]
 fn layers_compute_what_the_reference_does() {
     let target = Target::detect("cpu", Some(1)).unwrap();

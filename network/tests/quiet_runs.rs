@@ -1,4 +1,4 @@
-//! A run allocates nothing and calls no system.
+//! A run makes no allocations and no system calls.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,21 +12,21 @@ use autotune_network::operators::{Binary, Range, Reduce, Slice, Sliding, Transpo
 use autotune_network::{Builder, Compiled, Conv, DType, Graph, NodeId, Op, Seeded, Tensor, Workspace, rewrite, zoo};
 use autotune_workloads::ReduceOp;
 
-/// Counts allocations, by whichever thread.
+/// Allocator that counts the allocations of all threads.
 struct Counting;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is the system's, with the same arguments.
+// SAFETY: every call is forwarded to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -34,11 +34,10 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Tests of this file come one after the other: the counter is everybody's.
+/// Serialises the tests in this file, since the counter is global.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Convolutions with a residual, and everything that moves elements: parts side by side, backwards,
-/// every other one, turned and repeated.
+/// Creates a network with convolutions, a residual, and all operators that move elements.
 fn moving() -> Graph {
     let net = Builder::new("moving", Seeded { seed: 1 });
     let x = net.input("x", &[2, 16, 12, 12]);
@@ -64,7 +63,7 @@ fn moving() -> Graph {
     graph
 }
 
-/// Means and powers of integers, which no kernel has as such.
+/// Creates a network with means and powers of integers, which no kernel computes directly.
 fn integers() -> Graph {
     let mut graph = Graph::new("integers");
     let x = graph.input("x", DType::I64, &[4, 6, 5]).unwrap();
@@ -84,7 +83,7 @@ fn networks() -> Vec<Graph> {
     zoo.into_iter().chain([moving(), integers()]).map(|graph| rewrite(&graph).unwrap()).collect()
 }
 
-/// A network with memory for what it is given and gives.
+/// Creates a workspace, with inputs and outputs.
 fn workspace(graph: &Graph, threads: usize) -> (Workspace, Vec<Vec<f32>>, Vec<Vec<f32>>) {
     let steps = Cut::of(graph).steps;
     assert!(steps.iter().all(|step| !matches!(step.work, Work::Interpret(_))), "{}: {steps:?}", graph.name());
@@ -103,7 +102,7 @@ fn a_run_allocates_nothing() {
             let (mut workspace, inputs, mut outputs) = workspace(&graph, threads);
             let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
             let mut outputs: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
-            // A thread that is new allocates what it begins with.
+            // A new thread makes allocations at its start.
             workspace.run(&inputs, &mut outputs).unwrap();
             let before = COUNT.load(Ordering::Relaxed);
             for _ in 0..10 {
@@ -115,7 +114,8 @@ fn a_run_allocates_nothing() {
     }
 }
 
-/// In a process that the system ends if it calls for anything but its end.
+/// Runs in a child process that the kernel kills on any system call except exit (seccomp strict
+/// mode).
 #[cfg(target_os = "linux")]
 #[test]
 fn a_run_on_one_thread_calls_no_system() {
@@ -125,8 +125,8 @@ fn a_run_on_one_thread_calls_no_system() {
         let (mut workspace, inputs, mut outputs) = workspace(&graph, 1);
         let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
         let mut outputs: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
-        // SAFETY: the child has this thread alone, which neither allocates nor locks anything, and
-        // ends without unwinding.
+        // SAFETY: the child has only this thread, which neither allocates nor locks, and exits
+        // without unwinding.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: as above.
@@ -141,7 +141,7 @@ fn a_run_on_one_thread_calls_no_system() {
         }
 
         let mut status = 0;
-        // SAFETY: the child is ours, and nobody else waits for it.
+        // SAFETY: the child is ours, and no other code waits for it.
         let ended = unsafe { libc::waitpid(child, &mut status, 0) };
         assert_eq!(ended, child);
         let has_ended = libc::WIFEXITED(status);

@@ -1,4 +1,4 @@
-//! What a race of whole networks leaves in a database.
+//! Records that a race of whole networks leaves in a database.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,13 +15,13 @@ use autotune_schedules::{Config, ScheduleSpace};
 use autotune_workloads::{Activation, Workload};
 use rand::seq::IndexedRandom;
 
+/// Enough time for every comparison.
 use crate::common::graphs::brought;
 use crate::common::rng;
 
-/// Time enough for every comparison.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Convolutions in a row, of which two compute the same.
+/// Creates a sequence of convolutions, two of which are equal.
 fn graph(name: &str, layers: usize) -> Graph {
     let net = Builder::new(name, Seeded { seed: name.len() as u64 });
     let mut x = net.input("x", &[1, 16, 12, 12]);
@@ -32,7 +32,7 @@ fn graph(name: &str, layers: usize) -> Graph {
     net.finish().unwrap()
 }
 
-/// A database with several schedules of every workload of a graph, all said to take about as long.
+/// Creates a database with several schedules of every workload, all with similar times.
 fn known(graph: &Graph, target: &Target) -> TuningDb {
     let db = TuningDb::temporary().unwrap();
     let mut rng = rng(5);
@@ -50,7 +50,7 @@ fn known(graph: &Graph, target: &Target) -> TuningDb {
     db
 }
 
-/// The configs of a network, and how many of them are from a record of a network.
+/// Returns the configs of a network, and how many of them come from a record of the network.
 fn configs(graph: &Graph, source: &dyn Source, target: &Target) -> (HashMap<Workload, Config>, usize) {
     let network = Compiled::new(graph, Some(source), target).unwrap();
     let is_within = |found: &autotune_db::Best| found.record.workload.network().is_some();
@@ -75,8 +75,8 @@ fn what_wins_within_a_network_is_chosen_there_and_nowhere_else() {
     let (chosen, within) = configs(&graph, &db, &target);
     assert!(within >= 1, "no schedule of {chosen:?} is kept");
 
-    // Each is kept with the seconds of the whole network, the same for all; and a snapshot answers
-    // as the database does.
+    // Records have the same time, that of the whole network, and a snapshot gives the same answers
+    // as the database.
     let network = Compiled::new(&graph, Some(&db), &target).unwrap();
     let secs = network
         .schedules()
@@ -89,17 +89,16 @@ fn what_wins_within_a_network_is_chosen_there_and_nowhere_else() {
     let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();
     assert_eq!(configs(&graph, &snapshot, &target), (chosen.clone(), within));
 
-    // A network of the same steps is the same, whatever it is called and weighs.
+    // A network with the same steps is the same network, whatever its name and weights.
     assert_eq!(configs(&self::graph("of other weights", 3), &db, &target), (chosen.clone(), within));
 
-    // Other networks and look-ups go by their own records.
+    // Other networks and look-ups use their own records.
     assert_eq!(configs(&other, &db, &target), (of_other, 0));
     let after =
         tasks(&graph).iter().map(|task| db.best(&task.workload, &target.key(), &|_| true).unwrap()).collect::<Vec<_>>();
     assert_eq!(before, after);
 
-    // Whatever a second race finds, something is chosen; it is what was before unless the race says
-    // so.
+    // A second race keeps a valid choice; it is unchanged unless the race reports a new one.
     let raced = race(&graph, &db, &target, &inputs, LIMIT, &Cancel::default()).unwrap();
     assert!(raced.is_new || configs(&graph, &db, &target) == (chosen, within));
 }
@@ -128,8 +127,8 @@ fn a_race_that_is_interrupted_or_has_no_time_is_left_out() {
     assert_eq!(db.query_target(&target.key()).unwrap(), known);
 }
 
-/// Where a network and another one beside it have the same, they share it, and each computes what
-/// it would by itself.
+/// Networks compiled from each other share what they have in common, and each computes the same as
+/// alone.
 #[test]
 fn networks_side_by_side_compute_what_they_do_alone() {
     let target = Target::detect("cpu", Some(1)).unwrap();
@@ -145,8 +144,7 @@ fn networks_side_by_side_compute_what_they_do_alone() {
     }
 }
 
-/// Steps by the ten thousand, many of which compute the same: what grows faster than with their
-/// number takes minutes here.
+/// Tens of thousands of steps, many of them equal; superlinear time would take minutes here.
 #[test]
 fn a_long_chain_is_planned_and_raced_in_proportion_to_its_length() {
     let target = Target::detect("cpu", Some(1)).unwrap();

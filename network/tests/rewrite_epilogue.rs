@@ -1,4 +1,4 @@
-//! What is brought to where the product in front of it does it, and images that are made of blocks.
+//! Rules that bring operations into epilogues, and images composed of blocks.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ fn rewritten(net: &Net, seed: u64) -> Graph {
     rewritten
 }
 
-/// Workloads of the steps of a graph.
+/// Returns the workloads of a graph's steps.
 fn steps(graph: &Graph) -> Vec<String> {
     let text = |work: &Work| match work {
         Work::Kernel(workload) => workload.to_string(),
@@ -25,8 +25,7 @@ fn steps(graph: &Graph) -> Vec<String> {
     Cut::of(graph).steps.iter().map(|step| text(&step.work)).collect()
 }
 
-/// A convolution of images of `c` channels to `o`, with windows of `kernel` and as much padding as
-/// keeps the images' size.
+/// Adds a convolution from `c` to `o` channels that keeps the size of the images.
 fn conv(net: &mut Net, x: NodeId, [c, o, kernel]: [usize; 3]) -> NodeId {
     let weights = net.random(&[o, c, kernel, kernel]);
     let window = vec![Sliding::new(kernel).pad(kernel / 2); 2];
@@ -45,7 +44,7 @@ fn one_number_behind_an_activation_is_one_for_each_channel() {
         let act = net.act("hard_swish", &[], sums);
         let scaled = net.with(Binary::Mul, act, 0.5);
         let shifted = net.with(Binary::Add, scaled, -0.25);
-        // Two read it, so that it goes into the weights of neither.
+        // Two readers, so the scale is folded into the weights of neither.
         let (a, b) = (conv(&mut net, shifted, [channels, 4, 3]), conv(&mut net, shifted, [channels, 2, 1]));
         net.output(a);
         net.output(b);
@@ -66,7 +65,7 @@ fn one_number_behind_a_product_of_matrices() {
     net.output(scaled);
     assert_eq!(steps(&rewritten(&net, 2)), ["matmul:m=5,n=4,k=3,act=sigmoid,post_scale"]);
 
-    // What is no tensor of a product stays as it is.
+    // A tensor that is not a product stays as it is.
     let mut net = Net::new(2);
     let x = net.input(&[5, 3]);
     let act = net.act("sigmoid", &[], x);
@@ -76,7 +75,7 @@ fn one_number_behind_a_product_of_matrices() {
     assert_eq!(steps(&rewritten(&net, 2))[1], "pointwise:m=5,n=3,op=mul,rhs=scalar");
 }
 
-/// A shift behind an activation costs nothing; as a tensor of the size of the image it would.
+/// A shift after an activation costs nothing; as a tensor of the image's size it would.
 #[test]
 fn a_shift_behind_an_activation_stays_in_front_of_padding() {
     let mut net = Net::new(3);
@@ -105,7 +104,7 @@ fn activations_go_before_what_only_moves() {
     net.output(act);
     assert_eq!(ops(&rewritten(&net, 4)), ["Conv", "Add", "Map", "Reshape", "Transpose"]);
 
-    // Not where another reads the product itself, and not of what is none.
+    // Not if another node reads the product, and not for other tensors.
     net.output(rows);
     assert_eq!(ops(&rewritten(&net, 4)), ["Conv", "Add", "Reshape", "Transpose", "Map"]);
     let mut net = Net::new(4);
@@ -116,8 +115,7 @@ fn activations_go_before_what_only_moves() {
     assert_eq!(ops(&rewritten(&net, 4)), ["Transpose", "Map"]);
 }
 
-/// A transposed convolution of images of 4 channels to 3, and a batch normalisation and an
-/// activation behind it.
+/// Adds a transposed convolution from 4 to 3 channels, with batch normalisation and activation.
 fn transposed(net: &mut Net, x: NodeId, window: &[Sliding], groups: usize, bias: bool) -> NodeId {
     let kernel: Vec<usize> = window.iter().map(|window| window.kernel).collect();
     let weights = net.random(&[&[4, 3][..], &kernel].concat());
@@ -155,7 +153,7 @@ fn transposed_convolutions_whose_windows_do_not_overlap() {
         }
     }
 
-    // What overlaps, is cut off or has groups stays.
+    // Overlapping windows, padding and groups prevent the rewriting.
     let others = [(Sliding::new(3).stride(2), 1), (Sliding::new(2).stride(2).pad(1), 1), (apart(2), 2)];
     for (window, groups) in others {
         let mut net = Net::new(9);
@@ -166,8 +164,8 @@ fn transposed_convolutions_whose_windows_do_not_overlap() {
     }
 }
 
-/// Of two behind each other the second is of the blocks of the first: nothing is moved but what
-/// comes out.
+/// Of two in a row, the second works on the blocks of the first; only the final output is
+/// rearranged.
 #[test]
 fn transposed_convolutions_behind_each_other() {
     for images in [1, 2] {
@@ -188,7 +186,7 @@ fn transposed_convolutions_behind_each_other() {
     }
 }
 
-/// To no more channels than the blocks have, a convolution of single elements comes before them.
+/// If it has no more channels than the blocks, a pointwise convolution moves before them.
 #[test]
 fn convolutions_of_blocks() {
     for (outputs, wanted) in [(5, &["Conv", "Map", "Transpose"][..]), (6, &["Transpose", "Conv", "Map"])] {

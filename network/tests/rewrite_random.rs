@@ -1,5 +1,5 @@
-//! Random graphs compute the same before and after, by all rules and by each alone. One that does
-//! not is made simpler before it is told. `AUTOTUNE_CASES` sets their number.
+//! Random graphs compute the same before and after rewriting, by all rules and by each alone. A
+//! failing graph is shrunk. `AUTOTUNE_CASES` sets the number of cases.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn by_all_rules() {
         assert_same(&graph, &rewritten, seed);
         assert_normal(&rewritten, seed);
         smaller.fetch_add((ops(&rewritten).len() < ops(&graph).len()).into(), Ordering::Relaxed);
-        // Nothing is left to do.
+        // A second rewriting changes nothing.
         let again = rewrite(&rewritten).unwrap();
         assert_eq!(ops(&again), ops(&rewritten), "{seed}");
     });
@@ -32,7 +32,7 @@ fn by_all_rules() {
     assert!(2 * smaller > cases(600), "{smaller}");
 }
 
-/// What is left has kernels: nothing of all operations is left to the interpreter.
+/// Rewriting leaves no node to the interpreter.
 #[test]
 fn every_node_has_a_kernel() {
     for_cases_in_parallel(cases(600), |seed, choices| {
@@ -48,7 +48,7 @@ fn every_node_has_a_kernel() {
     });
 }
 
-/// What kernels do not have is gone.
+/// Fails if forms without kernels remain.
 fn assert_normal(graph: &Graph, seed: u64) {
     for (_, node) in graph.nodes() {
         let windows = node.op.of().map(|Conv { window, .. }| window);
@@ -80,8 +80,8 @@ fn by_each_rule_alone() {
         }
     });
     let applied = applied.into_inner().unwrap();
-    // Rules that need what others make first, or what is rare by chance, have tests of their own,
-    // as those of quantised tensors have, which these graphs lack.
+    // Rules for the results of other rules, rare patterns and quantised tensors have tests of their
+    // own.
     let all = rewrite::rules().count() - rewrite::rules_of_quantised().count();
     assert!(5 * applied.len() >= 2 * all, "{applied:?}");
 }

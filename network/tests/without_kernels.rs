@@ -1,5 +1,4 @@
-//! Whatever runs can be compiled: of all operations, in every form, nothing is left to the
-//! interpreter.
+//! All operators in every form get kernels: nothing that runs is left to the interpreter.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,16 +12,16 @@ use autotune_network::{Compiled, DType, Graph, Library, NodeId, Op, Tensor, rewr
 use autotune_workloads::{Coordinates, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
 use rand_chacha::ChaCha8Rng;
 
+/// Fails unless a graph compiles to kernels only, computes the same, and becomes a library if
+/// possible.
 use crate::common::graphs::{Net, assert_same, assert_same_on, brought};
 use crate::common::{any, assert_near, rng};
 
-/// Fails unless a graph has kernels only, which compute what it does, and becomes a library where
-/// that can be.
 fn assert_compiles(graph: &Graph, seed: u64) {
     let rewritten = rewrite(graph).unwrap();
     match graph.inputs() {
         [_] => assert_same(graph, &rewritten, seed),
-        // Zeros between the elements of an image make no numbers of infinite weights.
+        // With explicit zeros between the elements of an image, infinite weights would yield NaN.
         _ => assert_same_on(graph, &rewritten, &brought(graph, &mut rng(seed)), &format!("seed {seed}")),
     }
     for step in Cut::of(&rewritten).steps {
@@ -49,14 +48,14 @@ fn assert_compiles(graph: &Graph, seed: u64) {
     }
 }
 
-/// A graph of one node, some of whose operands are constants.
+/// Adds a single output node with the given operands.
 fn single(net: &mut Net, op: impl Into<Op>, operands: &[NodeId]) -> Option<NodeId> {
     let node = net.graph.add("node", op, operands).ok()?;
     net.output(node);
     Some(node)
 }
 
-/// Weights: a constant, or what comes with every run.
+/// Adds weights: a constant, or an input.
 fn weights(net: &mut Net, shape: &[usize]) -> NodeId {
     if any(&mut net.rng, 0..=2) == 0 { net.input(shape) } else { net.random(shape) }
 }
@@ -70,7 +69,7 @@ fn window(rng: &mut ChaCha8Rng) -> Sliding {
     }
 }
 
-/// As many graphs as there are to be, of seeds that make one.
+/// Checks `count` graphs, from the first seeds that yield a valid one.
 fn of_seeds(count: usize, graph: impl Fn(&mut Net) -> Option<NodeId>) {
     let made = (0..).filter_map(|seed| {
         let mut net = Net::new(seed);
@@ -87,8 +86,8 @@ fn transposed_convolutions() {
         let extents: Vec<usize> = (0..axes).map(|_| any(&mut net.rng, 1..=4)).collect();
         let window: Vec<Sliding> = extents.iter().map(|_| window(&mut net.rng)).collect();
         let kernels: Vec<usize> = window.iter().map(|window| window.kernel).collect();
-        // As output_padding, which strides or gaps bound, or as output_shape says it, which nothing
-        // does.
+        // As `output_padding`, which strides or dilations limit, or as `output_shape` implies it,
+        // without a limit.
         let output_pad = extents.iter().map(|_| any(&mut net.rng, 0..=4)).collect();
 
         let x = net.input(&[&[2, groups * inner][..], &extents].concat());
@@ -124,7 +123,7 @@ fn convolutions_and_poolings_of_many_axes() {
     });
 }
 
-/// Windows with gaps, some of which have no element of the image.
+/// Dilated windows, some of which contain no element of the image.
 #[test]
 fn poolings_with_gaps() {
     of_seeds(150, |net| {
@@ -162,7 +161,7 @@ fn paddings_of_several_and_of_long_axes() {
             0 => (0..any(&mut net.rng, 1..=5)).map(|_| any(&mut net.rng, 0..=4)).collect(),
             1 => vec![1, 2, any(&mut net.rng, 16_380..=20_000)],
             2 => vec![any(&mut net.rng, 16_380..=20_000), 2],
-            // More columns behind an axis than a table has.
+            // More columns after an axis than a table can have.
             _ => vec![1, any(&mut net.rng, 1..=3), 130, 130],
         };
         let most = |extent: usize| if mode == PadMode::Reflect { extent.saturating_sub(1).min(3) } else { 3 };
@@ -173,7 +172,7 @@ fn paddings_of_several_and_of_long_axes() {
     });
 }
 
-/// An extent beyond the tables of kernels, or one within them.
+/// Returns an extent that exceeds the kernels' tables, or a small one.
 fn long_or_short(net: &mut Net) -> usize {
     if any(&mut net.rng, 0..=1) == 0 { any(&mut net.rng, 16_380..=20_000) } else { any(&mut net.rng, 1..=5) }
 }
@@ -198,7 +197,7 @@ fn images_resized_along_long_axes() {
     });
 }
 
-/// Windows that begin in the padding or end behind it, and volumes whose slices are long.
+/// Windows that start in the padding or end after it, and volumes with long slices.
 #[test]
 fn means_over_long_axes() {
     of_seeds(40, |net| {
@@ -220,7 +219,7 @@ fn means_over_long_axes() {
     });
 }
 
-/// Beside operations that have tests of their own.
+/// All operators without tests of their own.
 #[test]
 fn long_and_empty_axes_of_everything_else() {
     of_seeds(80, |net| {
@@ -228,6 +227,7 @@ fn long_and_empty_axes_of_everything_else() {
         let axis = any(&mut net.rng, 0..=shape.len() - 1);
         shape[axis] = [0, any(&mut net.rng, 16_380..=40_000)][any(&mut net.rng, 0..=3).min(1)];
         let (rank, x) = (shape.len(), net.input(&shape));
+
         let op: Op = match any(&mut net.rng, 0..=6) {
             0 => Softmax { axis: any(&mut net.rng, 0..=rank - 1), log: any(&mut net.rng, 0..=1) == 0 }.into(),
             1 => GroupNorm { groups: 1, eps: 1e-5 }.into(),
@@ -245,6 +245,7 @@ fn long_and_empty_axes_of_everything_else() {
                 return single(net, Gather { axis }, &[x, numbers]);
             }
         };
+
         let operands = if op.is::<Concat>() { vec![x, x] } else { vec![x] };
         single(net, op, &operands)
     });
@@ -291,7 +292,7 @@ fn many_axes_that_lie_apart() {
     });
 }
 
-/// Queries are multiplied by what a kernel's scale lacks, which must not make infinities of them.
+/// Queries absorb the rest of the scale, which must not make them infinite.
 #[test]
 fn scores_times_a_large_number() {
     let mut net = Net::new(1);
@@ -315,8 +316,8 @@ fn products_of_nothing() {
     }
 }
 
-/// By every exponent from below zero to beyond the digits of 63, of which only powers of 0, 1 and
-/// -1 are numbers that can be had.
+/// Exponents from negative ones to beyond 63, from where on only powers of 0, 1 and -1 are
+/// representable.
 #[test]
 fn powers_of_integers() {
     let mut graph = Graph::new("powers");

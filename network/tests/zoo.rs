@@ -1,4 +1,4 @@
-//! The built-in networks against what is published of them.
+//! Built-in networks compared with published figures.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use autotune_network::cut::{Cut, Work};
 use autotune_network::operators::{Attention, Binary, Conv, ConvTranspose, LayerNorm, MatMul};
 use autotune_network::{Constant, DType, Fill, Graph, Node, Op, OpError, Tensor, Weights, rewrite, zoo};
 
-/// Weights that take no time: pages of zeros that nobody touches.
+/// Weights that take no time: zero pages that are never touched.
 struct Zeros;
 
 impl Weights for Zeros {
@@ -34,7 +34,7 @@ fn is_constant(graph: &Graph, node: &Node, operand: usize) -> bool {
     graph.constant_of(node.operands[operand]).is_some()
 }
 
-/// Multiply-adds of convolutions and products, padding taps included.
+/// Counts the multiply-adds of convolutions and products, including padding taps.
 fn multiply_adds(graph: &Graph, node: &Node) -> usize {
     match &node.op {
         op if op.is::<Conv>() => count(&node.shape) * count(&shape(graph, node, 1)[1..]),
@@ -56,15 +56,16 @@ fn nodes(graph: &Graph, wanted: fn(&Op) -> bool) -> usize {
     graph.nodes().filter(|(_, node)| wanted(&node.op)).count()
 }
 
-/// Name, parameters, millions of multiply-adds, convolutions, products, shapes of the outputs.
+/// Name, parameters, millions of multiply-adds, convolutions, matrix products, shapes of the
+/// outputs.
 type Published = (&'static str, usize, f64, usize, usize, &'static [&'static [usize]]);
 
 const LSTM_OUTPUTS: [&[usize]; 5] = [&[1, 650], &[1, 650], &[1, 650], &[1, 650], &[1, 10_000]];
 
-/// The first six and `vit_b16` as torchvision's documentation has them (a scale and a shift for
-/// each channel that is normalised, as there); parameters of `bert_base` as Hugging Face's, its
-/// operations as in Sun et al., "MobileBERT" (2020), table 1: 22.5 billion, of which those of the
-/// tables are none. The others are counted by hand from their papers' layers.
+/// The first six and `vit_b16` are from torchvision's documentation (with a scale and a shift for
+/// each normalised channel). The parameters of `bert_base` are from Hugging Face; its operations
+/// are from Sun et al., "MobileBERT" (2020), table 1: 22.5 billion, without look-ups in tables. The
+/// others are counted by hand from the layers in their papers.
 const PUBLISHED: [Published; 11] = [
     ("resnet18", 11_689_512, 1814.0, 20, 1, &[&[1, 1000]]),
     ("resnet34", 21_797_672, 3664.0, 36, 1, &[&[1, 1000]]),
@@ -147,8 +148,8 @@ fn the_convolutions_of_the_papers_table_are_those_of_resnet18() {
         }
         _ => None,
     });
-    // C3, the projection in front of the first stage, is in the table only: the published network
-    // keeps its width there.
+    // C3, the projection before the first stage, is only in the table: the published network keeps
+    // its width there.
     let wanted = TABLE_1.iter().filter(|conv| **conv != TABLE_1[2]).copied().collect();
     assert_eq!(found.collect::<HashSet<_>>(), wanted);
 }
@@ -192,7 +193,7 @@ fn weights_of_built_in_networks_are_the_same_every_time() {
     assert!(-0.3 < least && least < -0.1 && 0.1 < largest && largest < 0.3, "{least} {largest}");
 }
 
-/// Numbers that no rule takes for something simpler.
+/// Weights that no rule simplifies.
 struct Ramps;
 
 impl Weights for Ramps {

@@ -1,4 +1,4 @@
-//! Models made of the messages of files.
+//! Construction of ONNX models.
 #![allow(dead_code)]
 
 use std::cell::RefCell;
@@ -10,7 +10,7 @@ use rten_onnx::onnx::{
     TensorProto, TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
 };
 
-/// A model of some version of the operators.
+/// A model of an opset version.
 pub struct Model(pub ModelProto);
 
 impl Model {
@@ -35,8 +35,8 @@ impl Model {
         self
     }
 
-    /// A node called like its operator; `inputs` and `outputs` are names between spaces, `_` for
-    /// one that is left out.
+    /// Adds a node named after its operator. `inputs` and `outputs` are names separated by spaces;
+    /// `_` is an absent one.
     pub fn node(mut self, operator: &str, inputs: &str, outputs: &str, attributes: Vec<AttributeProto>) -> Self {
         self.graph().node.push(node(operator, inputs, outputs, attributes));
         self
@@ -55,7 +55,7 @@ impl Model {
         onnx::read_bytes(&self.bytes(), &ImportOptions::default())
     }
 
-    /// What the model computes of some inputs.
+    /// Evaluates the model on inputs.
     pub fn run(&self, inputs: &[Tensor]) -> Vec<Tensor> {
         self.import().unwrap().evaluate(inputs).unwrap()
     }
@@ -73,8 +73,8 @@ pub fn node(operator: &str, inputs: &str, outputs: &str, attribute: Vec<Attribut
     }
 }
 
-/// What a single node of version `version` makes of inputs that the caller brings, of constants
-/// behind them, and of attributes.
+/// Evaluates a single node of opset `version` on inputs from the caller, followed by constants,
+/// with attributes.
 pub fn one(
     version: i64,
     operator: &str,
@@ -101,7 +101,7 @@ pub fn info(name: &str, data_type: DataType, dim: Vec<Dimension>) -> ValueInfoPr
     ValueInfoProto { name: Some(name.into()), r#type: Some(TypeProto { tensor_type: Some(tensor), sequence: None }) }
 }
 
-/// A tensor of a file with raw bytes.
+/// Creates a tensor message with raw bytes.
 pub fn initializer(name: &str, tensor: &Tensor) -> TensorProto {
     let (data_type, bytes) = match tensor {
         Tensor::F32(array) => (DataType::FLOAT, array.iter().flat_map(|x| x.to_le_bytes()).collect()),
@@ -155,7 +155,7 @@ pub fn subgraph(name: &str, g: GraphProto) -> AttributeProto {
     AttributeProto { g: Some(g), ..attribute(name, AttributeType::GRAPH) }
 }
 
-/// What a message of a tensor holds, as the import reads it.
+/// Imports a tensor message.
 pub fn tensor_of(mut proto: TensorProto) -> Result<Tensor, ImportError> {
     proto.name = Some("tensor".into());
     let mut model = Model::new(13).output("tensor");
@@ -171,13 +171,13 @@ pub fn i64s(elements: &[i64]) -> Tensor {
     Tensor::i64(&[elements.len()], elements.to_vec()).unwrap()
 }
 
-/// 0, 1, 2 and so on.
+/// Returns a tensor of 0, 1, 2 and so on.
 pub fn counted(shape: &[usize]) -> Tensor {
     let count = shape.iter().product::<usize>();
     Tensor::f32(shape, (0..count).map(|index| index as f32).collect()).unwrap()
 }
 
-/// The first element at which two tensors are not the same within a tolerance, in words.
+/// Describes the first element that differs by more than the tolerances, if any.
 pub fn difference(found: &Tensor, expected: &Tensor, relative: f32, absolute: f32) -> Option<String> {
     if (found.shape(), found.dtype()) != (expected.shape(), expected.dtype()) {
         let text = |tensor: &Tensor| format!("{} {:?}", tensor.dtype(), tensor.shape());

@@ -1,4 +1,4 @@
-//! Graphs that are made and compared.
+//! Construction and comparison of graphs.
 
 use autotune_graph::Operator;
 use autotune_graph::operators::{Binary, Map};
@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{numbers, rng};
 
-/// A graph in the making, with random constants.
+/// A graph under construction, with random constants.
 pub(crate) struct Net<R = ChaCha8Rng> {
     pub(crate) graph: Graph,
     pub(crate) rng: R,
@@ -50,7 +50,7 @@ impl<R: Rng> Net<R> {
         self.add(op, &[a, b])
     }
 
-    /// An operation on a node and a number.
+    /// Adds an operation on a node and a number.
     pub(crate) fn with(&mut self, op: Binary, x: NodeId, value: f32) -> NodeId {
         let scalar = self.scalar(value);
         self.binary(op, x, scalar)
@@ -70,7 +70,7 @@ impl<R: Rng> Net<R> {
     }
 }
 
-/// Random tensors for the inputs of a graph.
+/// Returns random tensors for the inputs of a graph.
 pub(crate) fn brought(graph: &Graph, rng: &mut impl Rng) -> Vec<Tensor> {
     let of = |&id: &NodeId| {
         let node = graph.node(id);
@@ -88,25 +88,25 @@ pub(crate) fn brought(graph: &Graph, rng: &mut impl Rng) -> Vec<Tensor> {
     graph.inputs().iter().map(of).collect()
 }
 
-/// Fails unless two graphs have the same inputs and outputs, and compute nearly the same of random
+/// Fails unless two graphs have the same inputs and outputs and compute nearly the same on random
 /// tensors, moderate ones and those of [`brought_any`].
 pub(crate) fn assert_same(before: &Graph, after: &Graph, seed: u64) {
     assert_same_by("all rules", before, after, seed);
 }
 
-/// The same of a graph that some rules made.
+/// Like [`assert_same`], for a graph that some rules have rewritten.
 pub(crate) fn assert_same_by(rules: &str, before: &Graph, after: &Graph, seed: u64) {
     assert_same_on(before, after, &brought(before, &mut rng(seed)), &format!("seed {seed}, {rules}"));
     let inputs = brought_any(before, &mut rng(seed));
     if let Some(largest) = largest_if_moderate(before, &inputs) {
-        // Functions that were written as several operations are defined where one of these made
-        // them infinite or no number. What cancels has the rounding of what is largest on the way.
+        // Merged functions may be finite where an intermediate result was infinite or NaN. After
+        // cancellation, the error is that of the largest intermediate number.
         assert_near(before, after, &inputs, [0.0, 1e-6 * largest], &format!("seed {seed}, {rules}, all magnitudes"));
     }
 }
 
-/// Random tensors of magnitudes that are far apart, among them zeros of either sign, infinities and
-/// what is not a number.
+/// Returns random tensors of very different magnitudes, with zeros of either sign, infinities and
+/// NaN.
 pub(crate) fn brought_any(graph: &Graph, rng: &mut impl Rng) -> Vec<Tensor> {
     let special = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
     let mut tensors = brought(graph, rng);
@@ -123,8 +123,8 @@ pub(crate) fn brought_any(graph: &Graph, rng: &mut impl Rng) -> Vec<Tensor> {
     tensors
 }
 
-/// The largest number on the way if nothing is beyond what rewriting keeps: magnitudes from 2^-64
-/// to 2^64, infinities where an operand has some.
+/// Returns the largest intermediate number, if all are within the range that rewriting preserves:
+/// magnitudes from 2^-64 to 2^64, and infinities only where an operand has some.
 fn largest_if_moderate(graph: &Graph, inputs: &[Tensor]) -> Option<f32> {
     let range = f32::powi(2.0, -64)..=f32::powi(2.0, 64);
     let (mut infinite, mut is_moderate, mut largest) = (Vec::new(), true, f32::MIN_POSITIVE);
@@ -142,15 +142,15 @@ fn largest_if_moderate(graph: &Graph, inputs: &[Tensor]) -> Option<f32> {
     is_moderate.then_some(largest)
 }
 
-/// Fails unless two graphs have the same inputs and outputs, and compute nearly the same of some
+/// Fails unless two graphs have the same inputs and outputs and compute nearly the same on given
 /// tensors.
 pub(crate) fn assert_same_on(before: &Graph, after: &Graph, brought: &[Tensor], what: &str) {
     let least = if brought.iter().all(is_usual) { 1.0 } else { 0.0 };
     assert_near(before, after, brought, [least, 0.0], what);
 }
 
-/// The same where outputs may be off by 1e-4 of their largest number, or of one that is given, and
-/// by another number; with that, what is infinite or not a number may become one.
+/// Compares two graphs with a tolerance of 1e-4 of the largest output or of `least`, plus `off`. If
+/// `off` is not 0, infinite and NaN outputs may become finite.
 fn assert_near(before: &Graph, after: &Graph, brought: &[Tensor], [least, off]: [f32; 2], what: &str) {
     let inputs = |graph: &Graph| -> Vec<_> { graph.inputs().iter().map(|&id| graph.node(id).clone()).collect() };
     let names = |graph: &Graph| -> Vec<_> { graph.outputs().iter().map(|output| output.name.clone()).collect() };
@@ -173,18 +173,18 @@ fn assert_near(before: &Graph, after: &Graph, brought: &[Tensor], [least, off]: 
     }
 }
 
-/// True for numbers from -2 to 2, as [`numbers`] are.
+/// True for numbers from -2 to 2, like those of [`numbers`].
 fn is_usual(tensor: &Tensor) -> bool {
     tensor.to_numbers().iter().all(|x| x.abs() <= 2.0)
 }
 
-/// Operations in order, without inputs and constants.
+/// Returns the operators in order, without inputs and constants.
 pub(crate) fn ops(graph: &Graph) -> Vec<&'static str> {
     let all = graph.nodes().map(|(_, node)| node.op.name());
     all.filter(|name| !["Input", "Constant"].contains(name)).collect()
 }
 
-/// The only node of an operation.
+/// Returns the only node with an operator of this name.
 pub(crate) fn only<'a>(graph: &'a Graph, name: &str) -> &'a Op {
     let mut all = graph.nodes().filter(|(_, node)| node.op.name() == name);
     let found = all.next().unwrap_or_else(|| panic!("no {name} in {:?}", ops(graph)));

@@ -1,4 +1,4 @@
-//! Random tensors, and walks through shapes.
+//! Random tensors, and iteration over shapes.
 #![allow(dead_code, clippy::unwrap_used)]
 
 #[path = "../../../workloads/tests/common/cases.rs"]
@@ -15,18 +15,18 @@ pub(crate) fn rng(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
 }
 
-/// Numbers from -2 to 2.
+/// Returns random numbers from -2 to 2.
 pub(crate) fn numbers(rng: &mut impl Rng, shape: &[usize]) -> Tensor {
     let count = shape.iter().product();
     Tensor::f32(shape, (0..count).map(|_| rng.random_range(-2.0..2.0)).collect()).unwrap()
 }
 
-/// A number of a range.
+/// Returns a random number from a range.
 pub(crate) fn any(rng: &mut impl Rng, range: std::ops::RangeInclusive<usize>) -> usize {
     rng.random_range(range)
 }
 
-/// Every index of a shape, in order.
+/// Returns every index of a shape, in order.
 pub(crate) fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     for &extent in shape {
@@ -35,13 +35,13 @@ pub(crate) fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
     all
 }
 
-/// The element at an index, none if that is outside.
+/// Returns the element at an index; none if that is out of range.
 pub(crate) fn at(tensor: &Tensor, index: &[i64]) -> Option<f64> {
     let index: Option<Vec<usize>> = index.iter().map(|&i| usize::try_from(i).ok()).collect();
     tensor.as_f32().unwrap().get(&index?[..]).map(|&x| x.into())
 }
 
-/// A tensor by a function of every index.
+/// Creates a tensor from a function of the index.
 pub(crate) fn made(shape: &[usize], of: impl Fn(&[i64]) -> f64) -> Tensor {
     let index = |index: Vec<usize>| index.into_iter().map(|i| i as i64).collect::<Vec<_>>();
     Tensor::f32(shape, indices(shape).into_iter().map(|i| of(&index(i)) as f32).collect()).unwrap()

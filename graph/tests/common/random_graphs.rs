@@ -1,4 +1,4 @@
-//! Random graphs of all operations, small and of moderate numbers.
+//! Small random graphs with all operators and moderate numbers.
 
 use autotune_graph::operators::{
     Binary, Cast, Concat, Conv, ConvTranspose, Expand, Gather, GroupNorm, LayerNorm, LocalResponseNorm, Map, MatMul,
@@ -13,20 +13,20 @@ use rand::seq::IndexedRandom;
 use super::any;
 use super::graphs::{Net, brought};
 
-/// Most elements of a tensor, and the largest number in it.
+/// Maximum number of elements of a tensor, and the largest permitted number.
 const MOST_ELEMENTS: usize = 2000;
 const LARGEST: f32 = 1e3;
 
 struct Maker<R> {
     net: Net<R>,
-    /// The tensor of every node for the inputs of the seed.
+    /// Value of every node for the inputs of the seed.
     tensors: Vec<Tensor>,
-    /// Nodes of floating-point numbers that are no constants.
+    /// Float nodes that are not constants.
     values: Vec<NodeId>,
 }
 
-/// A graph of up to so many nodes; [`super::graphs::assert_same`] runs it by the inputs of the
-/// seed, which it was made with.
+/// Creates a graph of up to `most` nodes. [`super::graphs::assert_same`] runs it on the inputs of
+/// the same seed, with which the graph was created.
 pub(crate) fn random_graph(seed: u64, most: usize, rng: &mut impl Rng) -> Graph {
     let mut net = Net::drawn(rng);
     for shape in [&[2, 4, 5, 6][..], &[1, 6, 4, 4], &[2, 3, 8], &[3, 6]] {
@@ -42,7 +42,7 @@ pub(crate) fn random_graph(seed: u64, most: usize, rng: &mut impl Rng) -> Graph 
 
     let uses = maker.net.graph.uses();
     for id in maker.values.clone() {
-        // What nothing reads, and some others.
+        // Unread nodes become outputs, and a few others.
         if uses[id.0 as usize] == 0 || any(&mut maker.net.rng, 0..=15) == 0 {
             maker.net.output(id);
         }
@@ -55,7 +55,7 @@ impl<R: Rng> Maker<R> {
         any(&mut self.net.rng, 0..=range - 1)
     }
 
-    /// A node, mostly one of the last.
+    /// Returns a random node, mostly a recent one.
     fn value(&mut self) -> NodeId {
         let last = if self.one_of(4) > 0 { self.values.len().min(4) } else { self.values.len() };
         let back = self.one_of(last);
@@ -76,7 +76,7 @@ impl<R: Rng> Maker<R> {
         id
     }
 
-    /// A node of an operation, if it makes sense and its numbers are moderate.
+    /// Adds a node, if it is valid and its numbers are moderate.
     fn add(&mut self, op: impl Into<Op>, operands: &[NodeId]) -> Option<NodeId> {
         let op = op.into();
         operands.iter().for_each(|&id| {
@@ -113,7 +113,8 @@ impl<R: Rng> Maker<R> {
         self.known(id)
     }
 
-    /// A constant for each channel, for each element of a row, for each element, or one for all.
+    /// Adds a constant: one number for each channel, for each element of a row, for each element,
+    /// or a single one.
     fn constant(&mut self, x: NodeId) -> NodeId {
         let shape = self.shape(x);
         match self.one_of(5) {
@@ -154,7 +155,7 @@ impl<R: Rng> Maker<R> {
             .choose(&mut self.net.rng)
             .unwrap();
         let constant = self.constant(x);
-        // Divisors away from zero, powers of what is not negative.
+        // Divisors must not be near zero, and bases of powers must not be negative.
         let (x, constant) = match op {
             Binary::Div => {
                 let apart = self.net.unary(UnaryOp::Exp, constant);
@@ -223,9 +224,11 @@ impl<R: Rng> Maker<R> {
         let lead = if transposed { [shape[1], 2] } else { [4, shape[1] / groups] };
         let weights = self.random(&[&lead[..], &kernels].concat());
         let mut operands = vec![x, weights];
+
         if self.one_of(2) == 0 {
             operands.push(self.random(&[if transposed { 2 * groups } else { 4 }]));
         }
+
         let op: Op = match transposed {
             true => {
                 let output_pad = window.iter().map(|_| self.one_of(2)).collect();
@@ -233,6 +236,7 @@ impl<R: Rng> Maker<R> {
             }
             false => Conv { window, groups }.into(),
         };
+
         let conv = self.add(op, &operands)?;
         if self.one_of(2) == 0 {
             let constant = self.constant(conv);
@@ -245,7 +249,7 @@ impl<R: Rng> Maker<R> {
     fn pool(&mut self, x: NodeId) -> Option<NodeId> {
         let axes = self.shape(x).len().saturating_sub(2);
         let window: Vec<Sliding> = (0..axes).map(|_| self.window(3)).collect();
-        // Every window has an element inside.
+        // Every window must contain an element of the image.
         let window = window.into_iter().map(|window| Sliding {
             dilation: 1,
             pad: window.pad.map(|pad| pad.min(window.kernel - 1)),
@@ -275,6 +279,7 @@ impl<R: Rng> Maker<R> {
                 perm.swap(*[a, 0].get(usize::from(rank == 0))?, b.min(rank.checked_sub(1)?));
                 Transpose(perm).into()
             }
+
             1 => {
                 let at = self.one_of(rank.max(1));
                 let merged = [&shape[..at], &[shape[at..].iter().product()]].concat();
@@ -335,7 +340,7 @@ impl<R: Rng> Maker<R> {
         }
     }
 
-    /// By what is exact only: rounding does not change what is chosen.
+    /// Adds a choice by an exact condition, so that rounding cannot change it.
     fn choice(&mut self, x: NodeId) -> Option<NodeId> {
         let number = self.one_of(4);
         let input = self.net.graph.inputs()[number];
@@ -369,6 +374,7 @@ impl<R: Rng> Maker<R> {
         };
         let activation =
             |word, parameters: &[f32]| Map(Function::Activation(Activation::new(word, parameters).unwrap()));
+
         match self.one_of(3) {
             0 => {
                 let sigmoid = self.add(activation("sigmoid", &[]), &[x])?;

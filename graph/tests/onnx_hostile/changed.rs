@@ -1,5 +1,5 @@
-//! Valid models of which something is changed, bytes or messages. A change that fails is made
-//! simpler. `AUTOTUNE_CASES` sets how many.
+//! Valid models with random changes of bytes or messages. A failing change is shrunk.
+//! `AUTOTUNE_CASES` sets the number of cases.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -13,11 +13,10 @@ use crate::build::{Model, counted, f32s, float, floats, i64s, initializer, int, 
 use crate::cases::{cases, for_cases};
 use crate::import;
 
-/// Models that each test changes in an ordinary run.
+/// Default number of changed models in each test.
 const USUAL_CASES: u64 = 20_000;
 
-/// Models that are changed: all kinds of messages, and operators that look closely at what they are
-/// given.
+/// Returns models with all kinds of messages, and with operators that inspect their operands.
 fn models() -> Vec<Vec<u8>> {
     let image = Model::new(13)
         .input("x", &[1, 2, 6, 6])
@@ -35,6 +34,7 @@ fn models() -> Vec<Vec<u8>> {
         .node("Softmax", "c", "d", vec![int("axis", 1)])
         .node("ReduceSum", "d axes", "y", vec![int("keepdims", 0)])
         .output("y");
+
     let shapes = Model::new(13)
         .input("x", &[1, 3, 4])
         .constant("one", &i64s(&[1]))
@@ -53,6 +53,7 @@ fn models() -> Vec<Vec<u8>> {
         .node("Split", "c", "f g", vec![int("axis", 3)])
         .output("f")
         .output("e");
+
     let old = Model::new(7)
         .input("x", &[1, 3, 4, 4])
         .constant("c", &f32s(&[3], &[1.0, 2.0, 3.0]))
@@ -73,7 +74,7 @@ fn changed_files() {
     for bytes in &models {
         assert_eq!(import(bytes), None);
     }
-    // Where there are real models, small ones of them, too.
+    // Include small real models, if there are any.
     if let Some(folder) = env::var_os("AUTOTUNE_ONNX_DATA") {
         for entry in fs::read_dir(Path::new(&folder).join("pytorch-converted")).unwrap() {
             models.extend(fs::read(entry.unwrap().path().join("model.onnx")).ok().filter(|bytes| bytes.len() < 4096));
@@ -92,7 +93,7 @@ fn changed_files() {
     }
 }
 
-/// A byte, a few bytes or a part of another model in place of what was there.
+/// Replaces a byte, some bytes, or a range by a part of another model.
 fn change(bytes: &mut Vec<u8>, models: &[Vec<u8>], rng: &mut impl Rng) {
     if bytes.is_empty() {
         return;
@@ -113,7 +114,7 @@ fn change(bytes: &mut Vec<u8>, models: &[Vec<u8>], rng: &mut impl Rng) {
     }
 }
 
-/// Operators and numbers that are put in place of others.
+/// Operators and numbers that replace others.
 const OPERATORS: &[&str] = &[
     "Add",
     "AveragePool",
@@ -162,7 +163,7 @@ const OPERATORS: &[&str] = &[
 const NUMBERS: &[i64] =
     &[0, 1, 2, 3, -1, -2, -7, 1 << 15, 1 << 31, 1 << 40, (1 << 62) + 1, i64::MAX, i64::MIN, i64::MIN + 1];
 
-/// Models that parse, of which something is changed that operators look at.
+/// Models that parse, with changes that operators see.
 #[test]
 fn changed_messages() {
     let models = models();
@@ -175,7 +176,7 @@ fn changed_messages() {
         read.set(read.get() + u64::from(import(&model.write_buf().unwrap()).is_none()));
     });
     let read = read.get();
-    // Enough changes are ones that a model may have.
+    // Enough of the changed models must be valid.
     assert!(read > cases(USUAL_CASES) / 40, "{read}");
     println!("{read} of {} models were read", cases(USUAL_CASES));
 }
@@ -186,6 +187,7 @@ fn change_message(model: &mut ModelProto, rng: &mut impl Rng) {
     let nodes = graph.node.len();
     let name = graph.node[rng.random_range(0..nodes)].output[0].clone();
     let changed = &mut graph.node[rng.random_range(0..nodes)];
+
     match rng.random_range(0..7) {
         0 => model.opset_import[0].version = Some(rng.random_range(6..25)),
         1 => changed.op_type = Some(OPERATORS[rng.random_range(0..OPERATORS.len())].into()),

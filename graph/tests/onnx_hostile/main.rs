@@ -1,5 +1,5 @@
-//! Files that are no models, or ask for what nobody has: each is refused in one line, with little
-//! memory.
+//! Invalid files, and files that demand excessive resources, are rejected with a one-line message
+//! and little memory.
 #![allow(unreachable_pub, clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -19,24 +19,24 @@ mod changed;
 
 use build::{Model, counted, f32s, floats, i64s, info, int, ints, node, raw, subgraph, word};
 
-/// Counts what is allocated.
+/// Allocator that counts the allocated bytes.
 struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is the system's, with the same arguments.
+// SAFETY: every call is forwarded to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         MOST.fetch_max(live, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -44,13 +44,13 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Bytes that a small file may cost.
+/// Maximum number of bytes that a small file may cost.
 const MOST_BYTES: usize = 256 << 20;
 
-/// Characters of a message, some names and lists included.
+/// Maximum number of characters of a message, including some names and lists.
 const MOST_CHARACTERS: usize = 800;
 
-/// Imports bytes, with little that may be computed; the error, in one line, if there is one.
+/// Imports bytes with a small budget of evaluation; returns the one-line error, if any.
 fn import(bytes: &[u8]) -> Option<String> {
     let options = ImportOptions { most_folded: 1 << 16, ..ImportOptions::default() };
     let message = onnx::read_bytes(bytes, &options).err().map(|e| e.to_string());
@@ -67,7 +67,7 @@ fn refused(model: Model) -> String {
     import(&model.bytes()).unwrap()
 }
 
-/// Bytes of a field with a length.
+/// Encodes a length-delimited field.
 fn field(number: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![number << 3 | 2];
     let mut length = content.len();
@@ -97,7 +97,7 @@ fn bytes_that_are_no_model() {
         assert_eq!(import(bytes).as_deref(), Some(message));
     }
 
-    // A graph in an attribute of a node of a graph, and so on.
+    // Graphs in attributes of nodes of graphs, and so on.
     let mut nested = Vec::new();
     for _ in 0..10_000 {
         nested = field(1, &field(5, &field(6, &nested)));
@@ -118,7 +118,7 @@ fn tensors_that_are_too_large() {
     let message = "node 'constantofshape' (ConstantOfShape): a tensor of shape [32768, 32768] is too large";
     assert_eq!(refused(large().node("ConstantOfShape", "shape", "y", vec![])), message);
 
-    // What is not computed while the file is read is still bounded.
+    // Tensors that are not evaluated at import are still limited in size.
     let tiled =
         Model::new(13).input("x", &[1 << 10]).constant("times", &i64s(&[1 << 40])).node("Tile", "x times", "y", vec![]);
     let message = "node 'tile' (Tile): a tensor of shape [1099511627776, 1024] is too large";
@@ -163,7 +163,7 @@ fn graphs_that_make_no_sense() {
                 .output("z"),
             "tensor 'c': there are two of the name",
         ),
-        // In a circle.
+        // A cycle.
         (
             Model::new(13).node("Relu", "b", "a", vec![]).node("Abs", "a", "b", vec![]).output("b"),
             "node 'relu' (Relu): input 0: nothing before it computes 'b'",
@@ -182,6 +182,7 @@ fn graphs_that_make_no_sense() {
     for (model, message) in cases {
         assert_eq!(refused(model), message);
     }
+
     let mut other = relu("x", "y").output("y");
     other.graph().node[0].domain = Some("com.example".into());
     assert_eq!(refused(other), "node 'relu' (com.example.Relu): the operator is not supported");
@@ -193,6 +194,7 @@ fn attributes_that_make_no_sense() {
         let model = Model::new(13).input("x", &[1, 2, 5, 5]).constant("w", &counted(&[2, 2, 3, 3]));
         refused(model.node("Conv", "x w", "y", attributes).output("y"))
     };
+
     assert_eq!(conv(vec![ints("pads", &[1, 1])]), "node 'conv' (Conv): attribute 'pads': it has not 4 numbers");
     assert_eq!(conv(vec![ints("pads", &[-1, 0, 0, 0])]), "node 'conv' (Conv): attribute 'pads': a number is negative");
     assert_eq!(conv(vec![ints("strides", &[0, 1])]), "node 'conv' (Conv): attribute 'strides': a number is 0");
@@ -220,7 +222,7 @@ fn attributes_that_make_no_sense() {
     );
 }
 
-/// Names and lists of thousands of characters or numbers are cut to a line, whatever they are of.
+/// Names and lists of thousands of characters or numbers are truncated to a line.
 #[test]
 fn names_and_lists_that_are_too_long() {
     let name = "n".repeat(1 << 14);
@@ -314,7 +316,7 @@ fn inputs_that_are_open() {
     assert_eq!(shapes(&[&["N", "3"]], &[]), Ok(vec![vec![1, 3]]));
     assert_eq!(shapes(&[&["-1", "3"]], &[]), Ok(vec![vec![1, 3]]));
     assert_eq!(shapes(&[&["N", "3"]], &[("x0", &[8, 3])]), Ok(vec![vec![8, 3]]));
-    // An extent of the same name is the same.
+    // Extents of the same name are equal.
     assert_eq!(
         shapes(&[&["N", "3"], &["N", "H"]], &[("x0", &[8, 3]), ("x1", &[8, 5])]),
         Ok(vec![vec![8, 3], vec![8, 5]])
@@ -325,8 +327,8 @@ fn inputs_that_are_open() {
     assert_eq!(shapes(&[&["N", "H", "4"]], &[]), Err(message.into()));
     let message = "input 'x0': shape 2x5 does not fit the model's Nx3";
     assert_eq!(shapes(&[&["N", "3"]], &[("x0", &[2, 5])]), Err(message.into()));
-    // Names are not checked when a model runs: inputs may disagree, unless another's shape hangs on
-    // them.
+    // Runtimes do not check names: inputs may disagree, unless another input's shape depends on the
+    // name.
     let given: [(&str, &[usize]); 2] = [("x0", &[8, 3]), ("x1", &[9, 3])];
     assert_eq!(shapes(&[&["N", "3"], &["N", "3"]], &given), Ok(vec![vec![8, 3], vec![9, 3]]));
     assert_eq!(shapes(&[&["N", "N"]], &[("x0", &[2, 5])]), Ok(vec![vec![2, 5]]));

@@ -1,6 +1,6 @@
-//! The file as linkers, loaders and C programs see it.
+//! The exported file as seen by linkers, loaders and C programs.
 //!
-//! Where there is no C compiler or no Python, tests that need one say so and pass;
+//! Tests that need a C compiler or Python are skipped with a message if it is missing;
 //! `AUTOTUNE_REQUIRE=cc,python3` makes that a failure.
 
 use std::fs;
@@ -16,14 +16,14 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, Sym};
 use super::compiled;
 use super::loaded::Loaded;
 
-/// Says that a test cannot run here; a failure if `AUTOTUNE_REQUIRE` lists the tool.
+/// Reports a missing tool; fails if `AUTOTUNE_REQUIRE` lists it.
 fn missing(tool: &str) {
     let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
     assert!(required.split(',').all(|name| name != tool), "{tool} is required");
     eprintln!("skipped, {tool} is missing");
 }
 
-/// Nothing is imported or relocated, no page is writable and executable, and what is exported is
+/// The file has no imports or relocations, no page is writable and executable, and all exports are
 /// code.
 #[test]
 fn a_library_imports_nothing_and_exports_its_functions() {
@@ -70,7 +70,7 @@ fn a_library_imports_nothing_and_exports_its_functions() {
     assert!(names.iter().all(|name| name.starts_with("a_network_")) && names.len() == 21, "{names:?}");
 }
 
-/// Compiles a program with a library; `None` where there is no compiler.
+/// Compiles a program with a library; none if there is no compiler.
 fn built(library: &Loaded, source: &str, words: &[&str]) -> Option<Command> {
     let dir = library.dir.path();
     fs::write(dir.join("program.c"), source).unwrap();
@@ -86,7 +86,7 @@ fn built(library: &Loaded, source: &str, words: &[&str]) -> Option<Command> {
     Some(Command::new(dir.join("program")))
 }
 
-/// The numbers that a program prints, `name = number` line by line.
+/// Returns the numbers that a program prints, one `name = number` in each line.
 fn printed(program: &mut Command) -> Vec<f32> {
     let ended = program.output().unwrap();
     let [out, errors] = [ended.stdout, ended.stderr].map(|text| String::from_utf8(text).unwrap());
@@ -94,7 +94,7 @@ fn printed(program: &mut Command) -> Vec<f32> {
     out.lines().map(|line| line.split_once(" = ").unwrap().1.parse().unwrap()).collect()
 }
 
-/// The programs in C and in Python that are examples print what the library computes.
+/// The example programs in C and Python print the library's results.
 #[test]
 fn programs_run_a_library() {
     let graph = rewrite(&zoo::graph("dqn").unwrap()).unwrap();
@@ -114,7 +114,7 @@ fn programs_run_a_library() {
     assert_eq!(printed(Command::new("python3").arg(folder.join("loaded.py")).arg(&library.file)), wanted);
 }
 
-/// Whatever inputs are called, the header is one, for C and C++.
+/// The header is valid C and C++ for any names of inputs.
 #[test]
 fn headers_are_c_and_cpp() {
     let mut graph = Graph::new("names");

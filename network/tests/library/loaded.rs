@@ -1,4 +1,4 @@
-//! A library of a network, written to a file, loaded and called as C does.
+//! A network's library, written to a file, loaded, and called like from C.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -31,7 +31,7 @@ impl Loaded {
         Self::changed(network, name, |_| {})
     }
 
-    /// One whose bytes are changed before it is loaded.
+    /// Writes a library, changes its bytes, and loads it.
     pub(crate) fn changed(
         network: &Compiled,
         name: &str,
@@ -45,13 +45,13 @@ impl Loaded {
         change(&mut bytes);
         std::fs::write(&file, bytes).unwrap();
         std::fs::write(dir.path().join(format!("{name}.h")), library.header()).unwrap();
-        // SAFETY: it has no initialisers.
+        // SAFETY: the library has no initialisers.
         let library = unsafe { libloading::Library::new(&file) }.unwrap();
         Ok(Self { library, name: name.into(), file, dir })
     }
 
     fn function<F: Copy>(&self, word: &str) -> F {
-        // SAFETY: types are those of the header.
+        // SAFETY: the types are those of the header.
         *unsafe { self.library.get::<F>(format!("{}_{word}", self.name).as_bytes()) }.unwrap()
     }
 
@@ -68,24 +68,24 @@ impl Loaded {
     pub(crate) fn text_of(&self, word: &str, tensor: usize) -> Option<String> {
         // SAFETY: as in `function`.
         let text = unsafe { self.function::<unsafe extern "C" fn(usize) -> *const c_char>(word)(tensor) };
-        // SAFETY: a text of the library, which is loaded.
+        // SAFETY: a text in the library, which stays loaded.
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_string())
     }
 
-    /// What an error means.
+    /// Returns the message of an error code.
     pub(crate) fn error(&self, error: c_int) -> Option<String> {
         // SAFETY: as in `function`.
         let text = unsafe { self.function::<unsafe extern "C" fn(c_int) -> *const c_char>("error")(error) };
-        // SAFETY: a text of the library, which is loaded.
+        // SAFETY: a text in the library, which stays loaded.
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_string())
     }
 
-    /// The shapes of all inputs, or of all outputs.
+    /// Returns the shapes of all inputs or all outputs.
     pub(crate) fn shapes(&self, side: &str) -> Vec<Vec<usize>> {
         let shape = self.function::<unsafe extern "C" fn(usize) -> *const usize>(&format!("{side}_shape"));
         let shape = |tensor| {
             let rank = self.number_of(&format!("{side}_rank"), tensor);
-            // SAFETY: `rank` extents are there.
+            // SAFETY: the shape has `rank` extents.
             let shape = unsafe { std::slice::from_raw_parts(shape(tensor), rank) };
             assert_eq!(self.number_of(&format!("{side}_elements"), tensor), shape.iter().product::<usize>());
             shape.to_vec()
@@ -94,7 +94,7 @@ impl Loaded {
     }
 
     pub(crate) fn init(&self, workspace: *mut c_void) -> c_int {
-        // SAFETY: the workspace is null, misaligned, or as large as it must be.
+        // SAFETY: the workspace is null, misaligned, or large enough.
         unsafe { self.function::<Init>("init")(workspace) }
     }
 
@@ -105,7 +105,7 @@ impl Loaded {
         outputs: &[*mut f32],
         threads: Option<ParallelFor>,
     ) -> c_int {
-        // SAFETY: as above; tensors are null or as large as they must be.
+        // SAFETY: as above; tensors are null or large enough.
         unsafe {
             self.function::<Run>("run")(
                 workspace,
@@ -117,10 +117,10 @@ impl Loaded {
         }
     }
 
-    /// A copy of the weights.
+    /// Returns a copy of the weights.
     pub(crate) fn copied_weights(&self) -> Memory {
         let memory = Memory::new(self.number("weights_bytes"));
-        // SAFETY: as in `function`; these bytes are there, and in the memory.
+        // SAFETY: as in `function`; source and destination have this many bytes.
         unsafe {
             let weights = self.function::<unsafe extern "C" fn() -> *const u8>("weights")();
             memory.start.copy_from_nonoverlapping(weights, memory.bytes);
@@ -129,16 +129,16 @@ impl Loaded {
     }
 
     pub(crate) fn use_weights(&self, workspace: *mut c_void, weights: *const c_void) -> c_int {
-        // SAFETY: both are null, misaligned, or as large as they must be.
+        // SAFETY: both are null, misaligned, or large enough.
         unsafe { self.function::<UseWeights>("use_weights")(workspace, weights) }
     }
 
-    /// Memory for one run at a time, full of what is no number.
+    /// Allocates a workspace filled with NaN.
     pub(crate) fn workspace(&self) -> Memory {
         Memory::new(self.number("workspace_bytes"))
     }
 
-    /// Initialises a workspace and runs on tensors.
+    /// Initialises a workspace, and runs the network on tensors.
     pub(crate) fn results(&self, inputs: &[Vec<f32>], threads: Option<ParallelFor>) -> Vec<Vec<f32>> {
         let workspace = self.workspace();
         assert_eq!(self.init(workspace.start()), 0);
@@ -153,7 +153,7 @@ impl Loaded {
     ) -> Vec<Vec<f32>> {
         let from: Vec<*const f32> = inputs.iter().map(|input| input.as_ptr()).collect();
         let sizes = self.shapes("output").into_iter().map(|shape| shape.iter().product::<usize>());
-        // One element before and behind each tensor shows whether it is left.
+        // Guard elements before and after each tensor detect writes out of bounds.
         let mut outputs: Vec<Vec<f32>> = sizes.map(|size| vec![GUARD; size + 2]).collect();
         let to: Vec<*mut f32> = outputs.iter_mut().map(|output| output[1..].as_mut_ptr()).collect();
         assert_eq!(self.run(workspace.start(), &from, &to, threads), 0);
@@ -167,23 +167,23 @@ impl Loaded {
 
 const GUARD: f32 = 4711.0;
 
-/// What callbacks get.
+/// Context that callbacks must receive.
 pub(crate) const CONTEXT: usize = 0x7e57;
 
-/// Aligned memory, and some behind it that nobody may write to.
+/// Aligned memory, followed by guard bytes.
 pub(crate) struct Memory {
     start: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: whoever has it uses it alone.
+// SAFETY: the memory has a single owner.
 unsafe impl Send for Memory {}
 
 impl Memory {
     const BEHIND: usize = 256;
 
     fn new(bytes: usize) -> Self {
-        // SAFETY: not empty; every byte is in it.
+        // SAFETY: the size is not 0, and all bytes written are allocated.
         unsafe {
             let start = alloc(Self::layout(bytes));
             start.write_bytes(0xff, bytes + Self::BEHIND);
@@ -191,7 +191,7 @@ impl Memory {
         }
     }
 
-    /// Aligned to 64 bytes and no more.
+    /// Aligned to exactly 64 bytes.
     fn layout(bytes: usize) -> Layout {
         Layout::from_size_align(bytes + Self::BEHIND, 64).unwrap()
     }
@@ -200,14 +200,14 @@ impl Memory {
         self.start.cast()
     }
 
-    /// Makes all of it zeros.
+    /// Clears the memory.
     pub(crate) fn clear(&mut self) {
-        // SAFETY: every byte is in it.
+        // SAFETY: all bytes are allocated.
         unsafe { self.start.write_bytes(0, self.bytes) };
     }
 
     pub(crate) fn check(&self) {
-        // SAFETY: in the memory.
+        // SAFETY: the guard bytes are allocated.
         let behind = unsafe { std::slice::from_raw_parts(self.start.add(self.bytes), Self::BEHIND) };
         assert!(behind.iter().all(|&byte| byte == 0xff), "something was written behind the workspace");
     }
@@ -215,12 +215,13 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: as it was allocated.
+        // SAFETY: same layout as in the allocation.
         unsafe { dealloc(self.start, Self::layout(self.bytes)) };
     }
 }
 
-/// A thread for each task, in no order, and then all at once again to no effect.
+/// Runs each task on a thread of its own, in arbitrary order, then calls tasks out of range, which
+/// must have no effect.
 pub(crate) extern "C" fn on_threads(context: *mut c_void, count: usize, task: Task, argument: *mut c_void) {
     assert_eq!(context.addr(), CONTEXT);
     let argument = argument.expose_provenance();
@@ -229,7 +230,7 @@ pub(crate) extern "C" fn on_threads(context: *mut c_void, count: usize, task: Ta
             scope.spawn(move || task(ptr::with_exposed_provenance_mut(argument), i));
         }
     });
-    // What is no task does nothing.
+    // Numbers out of range do nothing.
     task(ptr::with_exposed_provenance_mut(argument), count);
     task(ptr::with_exposed_provenance_mut(argument), usize::MAX);
 }

@@ -1,4 +1,4 @@
-//! Networks as libraries, beside networks that run in the process, and the reference.
+//! Libraries compared with networks that run in the process, and with the reference.
 
 #![allow(clippy::unwrap_used)]
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -18,12 +18,12 @@ use autotune_network::{
 use autotune_workloads::{Activation, PadMode};
 use loaded::{Loaded, ParallelFor, on_threads};
 
+/// Compiles a network for `threads` threads; none if there is no assembler for this machine.
 use crate::common::cases::for_cases;
 use crate::common::graphs::brought;
 use crate::common::random_graphs::random_graph;
 use crate::common::{numbers, rng};
 
-/// A network for `threads` threads; `None` where this machine has no assembler.
 fn compiled(graph: &Graph, threads: usize) -> Option<Arc<Compiled>> {
     let mut target = Target::detect("cpu", None).unwrap();
     if let Target::Cpu(cpu) = &mut target {
@@ -36,8 +36,8 @@ fn compiled(graph: &Graph, threads: usize) -> Option<Arc<Compiled>> {
     Some(Compiled::new(graph, None, &target).unwrap())
 }
 
-/// Runs a library alone and by threads, twice each, and compares every bit with the network in this
-/// process.
+/// Runs a library alone and on threads, twice each, and compares it bitwise with the network in
+/// this process.
 fn check(graph: &Graph, threads: usize, seed: u64, what: &str) -> Result<(), LibraryError> {
     let Some(network) = compiled(graph, threads) else { return Ok(()) };
     let library = Loaded::of(&network)?;
@@ -72,8 +72,8 @@ fn networks_of_the_zoo_compute_the_same_as_libraries() {
     }
 }
 
-/// Patches of an image and tokens that are looked up go through two layers of attention, normalised
-/// before each branch (as vit) or behind each sum (as bert), the latter with a mask.
+/// Image patches and embedded tokens pass through two attention layers, normalised before each
+/// branch (as in ViT) or after each sum (as in BERT, with a mask).
 #[test]
 fn networks_of_attention_compute_the_same_as_libraries() {
     const WIDTH: usize = 24;
@@ -110,7 +110,7 @@ fn networks_of_attention_compute_the_same_as_libraries() {
     }
 }
 
-/// Each workspace reads the weights where it was told to.
+/// Each workspace reads the weights at the address that it was given.
 #[test]
 fn weights_may_be_where_the_program_has_copied_them() {
     let graph = rewrite(&zoo::graph("dqn").unwrap()).unwrap();
@@ -136,8 +136,7 @@ fn weights_may_be_where_the_program_has_copied_them() {
     assert_eq!(library.results_in(&other, &inputs, None), wanted);
 }
 
-/// Graphs with a node that only the interpreter computes are refused, in one line; the others
-/// compute the same.
+/// Graphs with interpreted nodes are rejected with a one-line message; others compute the same.
 #[test]
 fn random_graphs_compute_the_same_as_libraries_or_are_refused() {
     let made = Cell::new(0);
@@ -159,8 +158,7 @@ fn random_graphs_compute_the_same_as_libraries_or_are_refused() {
     assert!(made > 60, "{made} of 180 graphs became libraries");
 }
 
-/// Elements that no kernel moves: backwards, with steps, along all axes, of one element and of
-/// none.
+/// Copies without kernels: backwards, strided, along all axes, of one element and of none.
 #[test]
 fn copies_of_elements_that_lie_apart_are_the_same() {
     let mut graph = Graph::new("copies");
@@ -172,6 +170,7 @@ fn copies_of_elements_that_lie_apart_are_the_same() {
         [range(0, 2, 1), range(2, 1, 1), range(0, 40, 1), range(1, 3, 1)],
         [range(0, 2, 1), range(0, 2, 2), range(5, 7, 1), range(0, 1, 1)],
     ];
+
     for (number, ranges) in slices.into_iter().enumerate() {
         let part = graph.add(format!("slice{number}"), Slice(ranges.to_vec()), &[x]).unwrap();
         graph.output(format!("slice{number}"), part);
@@ -180,6 +179,7 @@ fn copies_of_elements_that_lie_apart_are_the_same() {
         let turned = graph.add(format!("turned{number}"), Transpose(perm.to_vec()), &[x]).unwrap();
         graph.output(format!("turned{number}"), turned);
     }
+
     let row = graph.input("row", DType::F32, &[3, 1, 1]).unwrap();
     let wide = graph.add("wide", Expand(vec![4, 3, 9, 2]), &[row]).unwrap();
     graph.output("wide", wide);
@@ -190,8 +190,7 @@ fn copies_of_elements_that_lie_apart_are_the_same() {
     check(&graph, 2, 1, "copies").unwrap();
 }
 
-/// Numbers of rows that are no whole numbers, count from the end, are beyond the table on either
-/// side, and no numbers.
+/// Indices that are fractional, negative, out of range on either side, and NaN.
 #[test]
 fn rows_are_found_by_any_number() {
     let mut graph = Graph::new("rows");
@@ -207,7 +206,7 @@ fn rows_are_found_by_any_number() {
     assert_eq!(found, table[0].to_numbers());
 }
 
-/// Every way to pad, on each side another number.
+/// Every padding mode, with different amounts on each side.
 #[test]
 fn images_are_padded_the_same() {
     for (number, pad) in [[1, 2, 3, 0], [0, 1, 0, 2], [2, 0, 4, 3]].into_iter().enumerate() {
@@ -246,7 +245,7 @@ fn a_library_says_what_it_is_and_what_is_wrong() {
     assert_eq!(texts("output_name"), [Some("turned".into()), Some("mask */ again".into()), None, None]);
     assert_eq!(library.number_of("input_elements", 2) + library.number_of("output_rank", 7), 0);
 
-    // Errors, in words of their own.
+    // Every error code has a message.
     let memory = library.workspace();
     let words: Vec<Option<String>> = (-1..7).map(|error| library.error(error)).collect();
     assert!(words[0].is_none() && words[7].is_none() && words[1..7].iter().all(Option::is_some), "{words:?}");
@@ -265,19 +264,18 @@ fn a_library_says_what_it_is_and_what_is_wrong() {
     assert_eq!(library.run(memory.start(), &from, &to, None), 0);
     assert_eq!(output, [1.0; 6]);
 
-    // A workspace of another library is none of this one's.
+    // A workspace that another library initialised is rejected.
     let other = Loaded::of(&network).unwrap();
     assert_eq!(other.run(memory.start(), &from, &to, None), 3);
 }
 
-/// The check of the processor is made to want a feature that there is none of, bit 16 of what leaf
-/// 1 says in ecx.
+/// The CPU check is patched to require a feature that does not exist: bit 16 of ecx from leaf 1.
 #[test]
 fn a_processor_that_lacks_instructions_is_refused() {
     let graph = rewrite(&zoo::graph("dqn").unwrap()).unwrap();
     let Some(network) = compiled(&graph, 1) else { return };
     let library = Loaded::changed(&network, "a_network", |bytes| {
-        // and r9d, FMA | OSXSAVE | AVX; mov r10d, the same.
+        // `and r9d, FMA | OSXSAVE | AVX; mov r10d, FMA | OSXSAVE | AVX`.
         let wanted = 0x1800_1000u32.to_le_bytes();
         for opcode in [&[0x41, 0x81, 0xe1][..], &[0x41, 0xba]] {
             let instruction = [opcode, &wanted].concat();

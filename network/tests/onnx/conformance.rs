@@ -1,5 +1,5 @@
-//! The conformance models of ONNX: those of the model zoo without their weights, and small ones
-//! with inputs and outputs.
+//! ONNX's conformance models: those of the model zoo without their weights, and small ones with
+//! inputs and outputs.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -14,19 +14,20 @@ use rten_onnx::protobuf::{DecodeMessage, ValueReader};
 use crate::build::{difference, tensor_of};
 use crate::golden::assert_golden;
 
-/// The folder of the conformance models, if there is one.
+/// Returns the folder of the conformance models, if there is one.
 pub(crate) fn data() -> Option<PathBuf> {
     folder("onnx", "AUTOTUNE_ONNX_DATA")
 }
 
-/// The folder that a variable names, of what may be required by a name.
+/// Returns the folder that a variable names; fails if it is missing and `AUTOTUNE_REQUIRE` lists
+/// `name`.
 pub(crate) fn folder(name: &str, variable: &str) -> Option<PathBuf> {
     if let Some(folder) = env::var_os(variable) {
         return Some(folder.into());
     }
     let required = env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
     assert!(required.split(',').all(|other| other != name), "{name} is required, but {variable} is not set");
-    // Tests that pass are silent unless they write there themselves.
+    // The test harness captures prints of passing tests, so write to stderr directly.
     let _ = writeln!(io::stderr(), "skipped, {name} is missing: {variable} is not set");
     None
 }
@@ -37,11 +38,10 @@ pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     entries
 }
 
-/// A tensor that a model is given, or is to compute.
+/// An input or expected output of a model.
 pub(crate) struct Stored {
     pub(crate) tensor: Tensor,
-    /// By which part of it what is computed may differ: types that are rounded more are computed as
-    /// f32 here.
+    /// Permitted relative error; types with coarser rounding are computed in f32 here.
     pub(crate) tolerance: f32,
 }
 
@@ -55,13 +55,13 @@ fn stored(path: &Path) -> Stored {
     Stored { tensor: tensor_of(proto).unwrap(), tolerance }
 }
 
-/// Tensors of a data set, `input_0.pb` and so on.
+/// Returns the tensors of a data set, `input_0.pb` and so on.
 pub(crate) fn numbered(folder: &Path, stem: &str) -> Vec<Stored> {
     let paths = (0..).map(|index| folder.join(format!("{stem}_{index}.pb"))).take_while(|path| path.exists());
     paths.map(|path| stored(&path)).collect()
 }
 
-/// Asserts that a graph computes what is expected.
+/// Asserts that a graph computes the expected outputs.
 fn check(name: &str, graph: &Graph, inputs: &[Tensor], expected: &[Stored]) {
     let found = graph.evaluate(inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(found.len(), expected.len(), "{name}");
@@ -70,7 +70,7 @@ fn check(name: &str, graph: &Graph, inputs: &[Tensor], expected: &[Stored]) {
     }
 }
 
-/// Why a model is refused; else it computes what is expected.
+/// Returns the reason that a model is rejected; otherwise checks its results.
 fn refusal(model: &Path) -> Option<ImportError> {
     match onnx::read(&model.join("model.onnx"), &ImportOptions::default()) {
         Ok(graph) => {
@@ -83,8 +83,8 @@ fn refusal(model: &Path) -> Option<ImportError> {
     }
 }
 
-/// All small models compute what is expected but for those that are refused; these are in a golden
-/// file, with the reason.
+/// All small models compute the expected outputs, except the rejected ones, which a golden file
+/// lists with the reasons.
 #[test]
 fn conformance_models() {
     let Some(data) = data() else { return };
@@ -124,7 +124,7 @@ fn model_zoo_topologies() {
     }
 }
 
-/// What the models were fed with: numbers from 0 to 1.
+/// Returns the inputs of the models: numbers from 0 to 1.
 fn ramp(shape: &[usize]) -> Tensor {
     let count: usize = shape.iter().product();
     Tensor::f32(shape, (0..count).map(|index| (index as f64 / count as f64) as f32).collect()).unwrap()

@@ -13,13 +13,13 @@ use rten_onnx::onnx::{DataLocation, StringStringEntryProto, TensorProto};
 
 use crate::build::{Model, counted, float, int, ints};
 
-/// Numbers that are not the same in any two places nearby.
+/// Returns numbers that differ from their neighbours.
 fn weights(shape: &[usize]) -> Tensor {
     let count = shape.iter().product::<usize>();
     Tensor::f32(shape, (0..count).map(|at| ((at * 37 % 101) as f32 - 50.0) / 400.0).collect()).unwrap()
 }
 
-/// A convolution whose weights normalisation scales, a product with transposed weights, and one
+/// A convolution whose weights a normalisation scales, a product with transposed weights, and one
 /// with plain ones.
 fn model() -> Model {
     let channels = |values: fn(f32) -> f32| Tensor::f32(&[64], (0..64).map(|c| values(c as f32)).collect()).unwrap();
@@ -46,7 +46,7 @@ fn read(path: &Path) -> Graph {
     onnx::read(path, &options).unwrap()
 }
 
-/// Moves a tensor's bytes to a file beside the model, behind some others.
+/// Moves a tensor's bytes to an external file, at some offset.
 fn move_out(tensor: &mut TensorProto, folder: &Path, before: usize) {
     let mut bytes = vec![0xff; before];
     bytes.extend(tensor.raw_data.take().unwrap().into_inner());
@@ -56,7 +56,7 @@ fn move_out(tensor: &mut TensorProto, folder: &Path, before: usize) {
     tensor.data_location = Some(DataLocation::EXTERNAL);
 }
 
-/// Wherever they begin, in the file or in one beside it, and once both are gone.
+/// Weights at any offset, in the model or in an external file, also after both files are removed.
 #[test]
 fn weights_in_files_are_those_in_memory() {
     let in_memory = model().import().unwrap();
@@ -92,8 +92,7 @@ fn weights_in_files_are_those_in_memory() {
     }
 }
 
-/// What is computed of a weight when it is asked for is not computed once for every way that leads
-/// to it.
+/// Constants computed on demand are not computed once for every path to them.
 #[test]
 fn constants_of_constants_take_no_longer_than_their_number() {
     let mut model = Model::new(17).input("x", &[256, 128]).constant("w0", &weights(&[128, 256]));
@@ -119,7 +118,7 @@ fn constants_of_constants_take_no_longer_than_their_number() {
     assert!(found.into_iter().eq(transposed));
 }
 
-/// Bytes of a tensor that say nothing of the file.
+/// Raw data of a tensor in memory is its own bytes, not a position in the file.
 #[test]
 fn raw_bytes_of_a_message_are_its_own() {
     let mut model = Model::new(17).input("x", &[4]).constant("c", &counted(&[4]));

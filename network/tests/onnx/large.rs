@@ -1,16 +1,14 @@
-//! Files with nodes, inputs and outputs by the ten thousand: what is made of them takes time in
-//! proportion.
+//! Files with tens of thousands of nodes, inputs and outputs take time proportional to their size.
 
 use autotune_ir::Target;
 use autotune_network::{Compiled, Tensor, rewrite, tasks};
 
 use crate::build::{Model, int};
 
-/// How many there are.
+/// Number of nodes, inputs or outputs.
 const MANY: usize = 50_000;
 
-/// What a network makes of inputs of one element each; with time in the square of the file's size
-/// it would be a matter of minutes.
+/// Runs a network on inputs of one element each; quadratic time would take minutes.
 fn run(model: &Model, inputs: usize) -> Vec<Tensor> {
     let graph = rewrite(&model.import().unwrap()).unwrap();
     assert!(tasks(&graph).len() < 10);
@@ -69,7 +67,7 @@ fn many_nodes_and_outputs() {
     let model = outputs.iter().fold(model, |model, name| model.node("Neg", "x", name, vec![]).output(name));
     assert!(run(&model, 1).iter().all(|tensor| tensor.to_numbers() == [3.0]));
 
-    // Each is a part of the one before it.
+    // Each tensor is a part of the previous one.
     let chain = names("t");
     let mut model = Model::new(17).input("x", &[1]).node("Neg", "x", &chain[0], vec![]);
     for (number, pair) in chain.windows(2).enumerate() {

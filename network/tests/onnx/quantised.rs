@@ -1,5 +1,4 @@
-//! Networks that ONNX Runtime has quantised, in every form that it has, beside what it computes of
-//! them.
+//! Networks quantised by ONNX Runtime in all of its forms, compared with its results.
 
 use std::path::Path;
 
@@ -12,11 +11,11 @@ use rten_onnx::onnx::{DataType, TensorProto};
 use super::conformance::{entries, folder, numbered};
 use crate::build::{Model, f32s, i64s, int, node, raw};
 
-/// Part of the largest output by which whole networks may differ from ONNX Runtime: values in the
-/// middle between two steps are rounded to either, and what is behind moves with them.
+/// Largest difference of whole networks from ONNX Runtime, relative to the largest output. Values
+/// halfway between two steps may round either way, and later layers amplify that.
 const BESIDE_ONNX_RUNTIME: f32 = 0.03;
-/// The same of networks that are not rounded, from those that were never quantised: weights and
-/// ranges are those of the quantiser, which knew few inputs.
+/// Largest difference of dequantised networks from the original ones; the quantiser derived weights
+/// and ranges from few inputs.
 const BESIDE_FLOAT: f32 = 0.2;
 
 fn difference(a: &Tensor, b: &Tensor) -> f32 {
@@ -36,7 +35,7 @@ fn run(graph: &Graph, inputs: &[Tensor]) -> Tensor {
     network.workspace().unwrap().run_tensors(inputs).unwrap().remove(0)
 }
 
-/// Steps that multiply integers.
+/// Counts the steps that multiply integers.
 fn of_integers(graph: &Graph) -> usize {
     let steps = Cut::of(&rewrite(graph).unwrap()).steps.into_iter();
     let multiplies = |work: &Work| match work {
@@ -62,7 +61,7 @@ fn quantised_networks_compute_what_onnx_runtime_does() {
             let off = difference(&found, wanted);
             assert!(off <= BESIDE_ONNX_RUNTIME, "{name}, {how}: off by {off}");
         }
-        // Weights of u8 with zero points of any kind do not fit into i8.
+        // Weights of u8 with arbitrary zero points do not fit i8.
         let of_bytes = ["quint8-quint8", "dynamic-quint8"].iter().any(|weights| name.contains(weights));
         assert!(of_integers(&graph) > 0 || of_bytes, "{name}");
 
@@ -77,7 +76,7 @@ fn bytes(name: &str, data_type: DataType, dims: &[i64], bytes: &[u8]) -> TensorP
     raw(name, data_type, dims, bytes.to_vec())
 }
 
-/// A model of one node, of which inputs behind the first are tensors of the file.
+/// Imports a model of one node, whose inputs after the first are constants; returns the error.
 fn refusal(operator: &str, constants: Vec<TensorProto>, attributes: Vec<rten_onnx::onnx::AttributeProto>) -> String {
     let names: Vec<String> = constants.iter().map(|tensor| tensor.name.clone().unwrap()).collect();
     let mut model = Model::new(21).input("x", &[2, 3]).output("y");
@@ -92,7 +91,7 @@ fn scale(numbers: &[f32]) -> TensorProto {
     raw("scale", DataType::FLOAT, &dims, bytes)
 }
 
-/// Each in one line that names node and input.
+/// Each error is one line that names node and input.
 #[test]
 fn scales_and_zero_points_that_make_no_sense_are_refused() {
     let zero = |data_type, count: usize| {
@@ -125,7 +124,7 @@ fn scales_and_zero_points_that_make_no_sense_are_refused() {
     assert!(told.ends_with("input 0: f32, where integers are wanted"), "{told}");
 }
 
-/// Halves are rounded to the even integer, and what is beyond the range to its ends.
+/// Halfway cases round to even, and values out of range saturate.
 #[test]
 fn numbers_are_rounded_to_even_and_saturate() {
     let mut model = Model::new(21).input("x", &[8]).output("y");
@@ -135,7 +134,7 @@ fn numbers_are_rounded_to_even_and_saturate() {
     assert_eq!(model.run(&[x]), [i64s(&[1, 3, 3, 1, -1, 127, -128, 0])]);
 }
 
-/// Weights that are integers in the file and cast there are read as numbers.
+/// Integer weights that the model casts and scales are imported as float constants.
 #[test]
 fn weights_that_are_cast_and_scaled_are_constants() {
     let mut model = Model::new(21).input("x", &[1, 2]).output("y");

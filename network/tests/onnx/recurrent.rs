@@ -1,4 +1,4 @@
-//! Recurrent layers beside the formulas of ONNX, a step at a time in double precision.
+//! Recurrent layers compared with ONNX's formulas, one time step at a time in double precision.
 
 use autotune_network::Tensor;
 use autotune_network::cut::{Cut, Work};
@@ -12,8 +12,8 @@ const INPUTS: usize = 3;
 const IMAGES: usize = 2;
 const STEPS: usize = 5;
 
-/// A direction's weights, as the file has them: `[gates, hidden, inputs]`,
-/// `[gates, hidden, hidden]`, `[2, gates, hidden]`, and `[3, hidden]` of peepholes.
+/// Weights of a direction as in the file: `[gates, hidden, inputs]`, `[gates, hidden, hidden]`,
+/// `[2, gates, hidden]`, and `[3, hidden]` for peepholes.
 struct Weights {
     w: Vec<f64>,
     r: Vec<f64>,
@@ -25,7 +25,7 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// Of an operator's gates the states after a step: the output, and cells of an LSTM.
+/// Returns the states after a time step: the output, and the cell state of an LSTM.
 fn step(operator: &str, weights: &Weights, x: &[f64], [state, cells]: [&[f64]; 2]) -> [Vec<f64>; 2] {
     let gates = weights.w.len() / (HIDDEN * INPUTS);
     let row = |gate: usize, unit: usize| gate * HIDDEN + unit;
@@ -39,6 +39,7 @@ fn step(operator: &str, weights: &Weights, x: &[f64], [state, cells]: [&[f64]; 2
     };
     let sum = |gate, unit| of_input(gate, unit) + of_state(gate, unit, state);
     let units = 0..HIDDEN;
+
     match operator {
         "RNN" => [units.map(|unit| sum(0, unit).tanh()).collect(), Vec::new()],
         "RNN of relu" => [units.map(|unit| sum(0, unit).max(0.0)).collect(), Vec::new()],
@@ -70,7 +71,7 @@ fn step(operator: &str, weights: &Weights, x: &[f64], [state, cells]: [&[f64]; 2
     }
 }
 
-/// Numbers between -1 and 1 that look random.
+/// Returns pseudorandom numbers between -1 and 1.
 fn tensor(shape: &[usize], seed: usize) -> Tensor {
     let number = |at: usize| ((at * 37 + seed * 11) % 23) as f32 / 11.5 - 1.0;
     Tensor::f32(shape, (0..shape.iter().product()).map(number).collect()).unwrap()
@@ -85,7 +86,7 @@ fn words(name: &str, words: &[&str]) -> AttributeProto {
     AttributeProto { strings, name: Some(name.into()), r#type: Some(AttributeType::STRINGS), ..Default::default() }
 }
 
-/// A layer in both directions from states that are given, and all its outputs by the formulas.
+/// Runs a bidirectional layer from given states, and compares all outputs with the formulas.
 fn check(operator: &str, gates: usize, mut attributes: Vec<AttributeProto>, has_peepholes: bool) {
     let (name, has_cells) = (&operator[..operator.find(' ').unwrap_or(operator.len())], operator.starts_with("LSTM"));
     let x = tensor(&[STEPS, IMAGES, INPUTS], 1);

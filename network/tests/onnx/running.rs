@@ -1,4 +1,4 @@
-//! What operators of files become runs on kernels as the reference has it.
+//! Imported operators run on kernels with the reference's results.
 
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
@@ -7,7 +7,7 @@ use rten_onnx::onnx::{AttributeProto, GraphProto, ValueInfoProto};
 
 use crate::build::{Model, f32s, i64s, int, node, subgraph};
 
-/// What kernels compute of inputs, all of it by kernels; the reference computes the same.
+/// Runs a model on kernels only, and compares with the reference.
 fn run(model: &Model, inputs: &[Tensor]) -> Tensor {
     let graph = rewrite(&model.import().unwrap()).unwrap();
     let is_interpreted = |work: &Work| matches!(work, Work::Interpret(_));
@@ -51,8 +51,8 @@ fn places_of_the_largest_and_the_smallest() {
     assert_eq!(place("ArgMin", vec![int("axis", 1), int("keepdims", 0), last()]), (vec![2], vec![3, 2]));
 }
 
-/// Of a condition that is known one branch is computed, and the other not looked at; what is named
-/// in one is not seen outside.
+/// For a known condition one branch is imported and the other ignored; names inside a branch are
+/// not visible outside.
 #[test]
 fn branches_of_known_conditions() {
     let branch = |operator: &str| {

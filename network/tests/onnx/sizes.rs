@@ -1,17 +1,17 @@
-//! Extents and places of operators on images, as the standard and ONNX Runtime have them.
+//! Extents and positions of image operators, as in the standard and in ONNX Runtime.
 
 use autotune_network::Tensor;
 
 use crate::build::{Model, counted, f32s, floats, int, ints, one, word};
 
-/// What a row of ten becomes by a scale before version 11, and the number of elements.
+/// Resizes a row of ten elements by a scale, before opset 11.
 fn resized(scale: f32) -> Vec<f32> {
     let scales = f32s(&[4], &[1.0, 1.0, 1.0, scale]);
     one(10, "Resize", &[counted(&[1, 1, 1, 10])], &[scales], vec![word("mode", "nearest")]).to_numbers()
 }
 
-/// Before version 11 the nearest is the next element where images become smaller, the one before
-/// where they become larger.
+/// Before opset 11 the nearest element is rounded up along axes that shrink, and down along axes
+/// that grow.
 #[test]
 fn old_resizing_takes_the_next_element_where_images_become_smaller() {
     assert_eq!(resized(0.7), [0.0, 2.0, 3.0, 5.0, 6.0, 8.0, 9.0]);
@@ -19,7 +19,7 @@ fn old_resizing_takes_the_next_element_where_images_become_smaller() {
     assert_eq!(resized(0.5), [0.0, 2.0, 4.0, 6.0, 8.0]);
     assert_eq!(resized(1.5), [0.0, 0.0, 1.0, 2.0, 2.0, 3.0, 4.0, 4.0, 5.0, 6.0, 6.0, 7.0, 8.0, 8.0, 9.0]);
 
-    // Each axis by itself: rows become fewer, columns more.
+    // Each axis independently: fewer rows, more columns.
     let scales = f32s(&[4], &[1.0, 1.0, 0.6, 1.5]);
     let found = one(10, "Resize", &[counted(&[1, 1, 5, 2])], &[scales], vec![]);
     assert_eq!(found.shape(), [1, 1, 3, 3]);
@@ -29,8 +29,8 @@ fn old_resizing_takes_the_next_element_where_images_become_smaller() {
     assert_eq!(one(7, "Upsample", &[counted(&[1, 1, 1, 2])], &[], attributes).to_numbers(), [0.0, 0.0, 1.0]);
 }
 
-/// Eleven by the f32 nearest to 13/11 are less than thirteen, which ONNX Runtime rounds down to
-/// twelve, at places of thirteen.
+/// 11 times the f32 nearest to 13/11 is below 13. ONNX Runtime rounds it down to 12, but with the
+/// positions of 13.
 #[test]
 fn scales_that_are_rounded_down_to_other_extents_are_refused() {
     let scales = f32s(&[4], &[1.0, 1.0, 13.0 / 11.0, 1.0]);
@@ -40,7 +40,7 @@ fn scales_that_are_rounded_down_to_other_extents_are_refused() {
     assert!(error.to_string().ends_with(wanted), "{error}");
 }
 
-/// Places that are counted from the middle are the same as half pixels where scales make whole
+/// Coordinates symmetric about the centre equal half-pixel coordinates if scales give whole
 /// extents.
 #[test]
 fn symmetric_half_pixels_are_half_pixels_of_whole_extents() {
@@ -53,8 +53,8 @@ fn symmetric_half_pixels_are_half_pixels_of_whole_extents() {
     assert_eq!(resized("half_pixel_symmetric"), resized("half_pixel"));
 }
 
-/// By the standard's text the output is the input times the stride: what a smaller kernel lacks
-/// lies at either end, the odd element where `auto_pad` says.
+/// By the standard's text the output is the input times the stride. Missing elements go to either
+/// end, the odd one according to `auto_pad`.
 #[test]
 fn transposed_convolutions_have_as_many_outputs_as_strides() {
     let transposed = |auto: &str, kernel: usize, stride: i64, bias: &[f32]| {
@@ -72,8 +72,8 @@ fn transposed_convolutions_have_as_many_outputs_as_strides() {
     assert_eq!(transposed("SAME_LOWER", 3, 2, &[]), [1.0, 3.0, 2.0, 2.0]);
 }
 
-/// By the standard's text, and its inference of shapes, padding of windows with gaps makes as many
-/// outputs as strides fit, too.
+/// By the standard's text and its shape inference, padding for dilated windows also yields as many
+/// outputs as strides fit.
 #[test]
 fn poolings_with_gaps_have_as_many_outputs_as_strides_fit() {
     for auto in ["SAME_UPPER", "SAME_LOWER"] {
@@ -88,7 +88,7 @@ fn poolings_with_gaps_have_as_many_outputs_as_strides_fit() {
     }
 }
 
-/// A transposed convolution of stride 1, of groups, with gaps and uneven padding, beside its
+/// A grouped, dilated transposed convolution with stride 1 and uneven padding, compared with its
 /// definition.
 #[test]
 fn transposed_convolutions_of_stride_1_are_convolutions() {

@@ -1,5 +1,5 @@
-//! Special values through every operator of elements: the reference beside the standard's
-//! definitions in f64, kernels beside both.
+//! Special values in all elementwise operators: the reference is compared with the standard's
+//! definitions in f64, kernels with both.
 
 use autotune_ir::Target;
 use autotune_ir::formula::ulps;
@@ -9,7 +9,7 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::build::{Model, float, word};
 
-/// What a model computes of inputs: by the reference, and by kernels alone.
+/// Computes a model on inputs by the reference, and by kernels only.
 pub(crate) fn both(model: &Model, inputs: &[Tensor], what: &str) -> [Tensor; 2] {
     let graph = rewrite(&model.import().unwrap()).unwrap();
     let is_interpreted = |work: &Work| matches!(work, Work::Interpret(_));
@@ -19,8 +19,8 @@ pub(crate) fn both(model: &Model, inputs: &[Tensor], what: &str) -> [Tensor; 2] 
     [model.run(inputs).remove(0), workspace.run_tensors(inputs).unwrap().remove(0)]
 }
 
-/// Fails where only one of two is a number, or infinite, or where they are further apart than a
-/// number of ulps and than an absolute error.
+/// Fails where only one of two numbers is NaN or infinite, or where they differ by more than a
+/// number of ulps and more than an absolute error.
 pub(crate) fn assert_near(found: &Tensor, wanted: &[f64], most: f64, absolute: f64, what: &str) {
     let found = found.to_numbers();
     assert_eq!(found.len(), wanted.len(), "{what}");
@@ -30,21 +30,21 @@ pub(crate) fn assert_near(found: &Tensor, wanted: &[f64], most: f64, absolute: f
     }
 }
 
-/// Numbers of both signs at which something changes, and what is no number.
+/// Returns numbers of both signs around critical points, and NaN.
 pub(crate) fn values() -> Vec<f32> {
     let above = |x: f32| f32::from_bits(x.to_bits() + 1);
     let below = |x: f32| f32::from_bits(x.to_bits() - 1);
     let least = f32::from_bits(1);
     let sizes = [0.0, least, 3.0 * least, below(f32::MIN_POSITIVE), f32::MIN_POSITIVE, 1e-20, 1e-3, 0.5];
     let sizes = sizes.into_iter().chain([below(1.0), 1.0, above(1.0), 2.5, 3.0, below(3.0), 12.3392, 20.0]);
-    // Where exponentials of f32 end, in numbers and in denormals.
+    // Limits of f32 exponentials, for normal and denormal results.
     let sizes =
         sizes.chain([87.4, 88.722_84, 88.8, 103.5, 104.5, 150.0, 16_777_216.0, 1e20, below(f32::MAX), f32::MAX]);
     sizes.chain([f32::INFINITY]).flat_map(|x| [x, -x]).chain([f32::NAN]).collect()
 }
 
-/// An operator of one tensor, its version and attributes, what it means, and how far kernels may be
-/// off, in ulps and besides.
+/// A unary operator: name, opset, attributes, definition, and permitted error of kernels in ulps
+/// and absolute.
 type Function = (&'static str, i64, Vec<AttributeProto>, Box<dyn Fn(f64) -> f64>, f64, f64);
 
 fn clamp(x: f64, lo: f64, hi: f64) -> f64 {
@@ -63,9 +63,10 @@ fn silu(x: f64) -> f64 {
     x / (1.0 + (-x).exp())
 }
 
-/// Functions that are rounded once, or are small straight formulas.
+/// Functions that are rounded once, or have short formulas.
 fn plain() -> Vec<Function> {
     let none = Vec::new;
+
     vec![
         ("Identity", 13, none(), Box::new(|x| x), 0.0, 0.0),
         ("Abs", 13, none(), Box::new(f64::abs), 0.0, 0.0),
@@ -97,11 +98,12 @@ fn plain() -> Vec<Function> {
     ]
 }
 
-/// Functions with tails, which keep their digits there.
+/// Functions with tails, where relative accuracy matters.
 fn with_tails() -> Vec<Function> {
     let none = Vec::new;
     let selu = |x| f64::from(1.050_701_f32) * elu(f64::from(1.673_263_2_f32))(x);
     let inner = |x: f64| (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+
     vec![
         ("Exp", 13, none(), Box::new(f64::exp), 1.5, 0.0),
         ("Log", 13, none(), Box::new(f64::ln), 1.5, 0.0),
@@ -151,7 +153,7 @@ fn functions_of_special_values_are_those_of_the_standard() {
     }
 }
 
-/// Every special value beside every other.
+/// Every special value paired with every other.
 fn pairs() -> [Vec<f32>; 2] {
     let all = values();
     let first = all.iter().flat_map(|&a| vec![a; all.len()]).collect();
@@ -180,6 +182,7 @@ fn operations_on_special_values_are_those_of_numpy() {
         ("GreaterOrEqual", 16, |a, b| of(a >= b), 0.0),
         ("Sum", 13, |a, b| a + b, 0.5),
     ];
+
     let [a, b] = pairs();
     let inputs = [&a, &b].map(|x| Tensor::f32(&[x.len()], x.clone()).unwrap());
     for (operator, version, meaning, most) in operations {
@@ -192,7 +195,7 @@ fn operations_on_special_values_are_those_of_numpy() {
     }
 }
 
-/// Truth values: what is not a number is not zero, and chooses nothing that was not compared.
+/// Booleans: NaN counts as nonzero, and comparisons with NaN are false.
 #[test]
 fn choices_by_special_values_are_those_of_numpy() {
     let [a, b] = pairs();

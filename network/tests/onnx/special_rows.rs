@@ -1,5 +1,5 @@
-//! Special values in rows, windows and products: the reference beside NumPy's definitions in f64,
-//! kernels beside both.
+//! Special values in reductions, windows and products: the reference is compared with NumPy's
+//! definitions in f64, kernels with both.
 
 use autotune_network::Tensor;
 use rten_onnx::onnx::AttributeProto;
@@ -7,13 +7,13 @@ use rten_onnx::onnx::AttributeProto;
 use super::special::{assert_near, both};
 use crate::build::{Model, f32s, float, int, ints, word};
 
-/// Longer than a vector, and no multiple of one.
+/// Longer than a vector register, and not a multiple of one.
 const LENGTH: usize = 37;
 
 const INF: f32 = f32::INFINITY;
 const NAN: f32 = f32::NAN;
 
-/// Rows of usual numbers in which special ones stand at two places.
+/// Returns rows of ordinary numbers with special ones at two positions.
 fn rows() -> Vec<Vec<f32>> {
     let usual = |at: usize| ((at * 7) % 11) as f32 * 0.25 - 1.0;
     let specials = [
@@ -33,6 +33,7 @@ fn rows() -> Vec<Vec<f32>> {
         [40.0, 0.0],
         [f32::MIN_POSITIVE / 8.0, f32::from_bits(1)],
     ];
+
     let row = |[a, b]: [f32; 2]| -> Vec<f32> {
         let special = |at| match at {
             5 => a,
@@ -53,7 +54,7 @@ fn doubles(row: &[f32]) -> Vec<f64> {
     row.iter().map(|&x| x.into()).collect()
 }
 
-/// Fails unless the reference makes what is wanted of rows, rounded once, and kernels come near it.
+/// Fails unless the reference computes the wanted results, rounded once, and kernels come close.
 fn assert_both(model: &Model, rows: &[Vec<f32>], wanted: &[f64], [ulps, absolute]: [f64; 2], operator: &str) {
     let [reference, kernels] = both(model, &[tensor(rows)], operator);
     assert_near(&reference, wanted, 1.0, 0.0, &format!("reference of {operator}"));
@@ -70,7 +71,7 @@ fn log_sum_exp(row: &[f64]) -> f64 {
     row.iter().map(|x| (x - shift).exp()).sum::<f64>().ln() + shift
 }
 
-/// The first that is not a number, else the first of the largest.
+/// Returns the index of the first NaN, else of the first maximum.
 fn place_of_largest(row: &[f64]) -> f64 {
     let most = largest(row);
     row.iter().position(|&x| x.is_nan() || x == most).unwrap() as f64
@@ -80,8 +81,8 @@ fn negated(row: &[f64]) -> Vec<f64> {
     row.iter().map(|x| -x).collect()
 }
 
-/// By an operator along rows, what it makes of one, and how far kernels may be off, in ulps and
-/// besides.
+/// A reduction along rows: operator, definition for a row, and permitted error of kernels in ulps
+/// and absolute.
 type Reduction = (&'static str, fn(&[f64]) -> f64, f64, f64);
 
 const REDUCTIONS: [Reduction; 12] = [
@@ -101,8 +102,7 @@ const REDUCTIONS: [Reduction; 12] = [
 
 #[test]
 fn reductions_of_special_values_are_those_of_numpy() {
-    // 1e20 and its opposite leave nothing of the others in f32, and squares that are infinite
-    // there.
+    // Rows with 1e20 are excluded: it absorbs all other numbers in f32, and its square is infinite.
     let rows: Vec<Vec<f32>> = rows().into_iter().filter(|row| !row.contains(&1e20)).collect();
     for (operator, meaning, ulps, absolute) in REDUCTIONS {
         let name = if operator.starts_with("Arg") { int("axis", 1) } else { ints("axes", &[1]) };
@@ -114,7 +114,7 @@ fn reductions_of_special_values_are_those_of_numpy() {
     }
 }
 
-/// Where the last of several is chosen, what is not a number is chosen before all others, too.
+/// If the last index is selected, NaN also takes precedence over all numbers.
 #[test]
 fn the_last_place_is_that_of_the_last_that_is_not_a_number() {
     let rows = [vec![1.0, 3.0, 3.0, 2.0], vec![NAN, 3.0, NAN, INF], vec![-INF, -INF, -INF, -INF]];
@@ -127,8 +127,8 @@ fn the_last_place_is_that_of_the_last_that_is_not_a_number() {
     }
 }
 
-/// By an operator that makes rows of rows, with its attributes and constants behind the first
-/// input.
+/// A normalisation of rows: operator, opset, attributes, definition, and permitted error in ulps
+/// and absolute.
 type Normalisation = (&'static str, i64, Vec<AttributeProto>, fn(&[f64]) -> Vec<f64>, f64, f64);
 
 fn normal(row: &[f64]) -> Vec<f64> {
@@ -143,7 +143,7 @@ fn softmax(row: &[f64]) -> Vec<f64> {
     row.iter().map(|x| (x - most).exp() / total).collect()
 }
 
-/// With the logarithm of 1 and what is beside it, where one element is all but everything.
+/// Computes the logarithm with `ln_1p`, which is accurate where one element dominates.
 fn log_softmax(row: &[f64]) -> Vec<f64> {
     let most = largest(row);
     let is_largest = |x: &&f64| *x - most == 0.0;
@@ -167,7 +167,7 @@ fn normalisations_of_special_values_are_those_of_numpy() {
     ];
     let all = rows();
     for (operator, version, attributes, meaning, ulps, absolute) in normalisations {
-        // Squares of 1e20 are infinite in f32, where NumPy's are.
+        // The square of 1e20 is infinite in f32, unlike in NumPy.
         let is_used = |row: &&Vec<f32>| operator != "LayerNormalization" || !row.contains(&1e20);
         let rows: Vec<Vec<f32>> = all.iter().filter(is_used).cloned().collect();
         let mut model = Model::new(version).input("x", &[rows.len(), LENGTH]);
@@ -182,7 +182,7 @@ fn normalisations_of_special_values_are_those_of_numpy() {
     }
 }
 
-/// Sums that are as small as no f32 when they are squared have no size, and do not become large.
+/// Sums whose squares underflow in f32 count as norm 0, and do not become large.
 #[test]
 fn sizes_that_vanish_make_zeros() {
     let rows = [vec![1e-25, -1e-25], vec![0.0, 0.0], vec![3e-19, 4e-19]];
@@ -192,7 +192,7 @@ fn sizes_that_vanish_make_zeros() {
     }
 }
 
-/// An image of two channels with special values, seven by nine.
+/// An image of two channels, 7x9, with special values.
 fn image() -> Tensor {
     let special = |at: usize| match at {
         10 => NAN,
@@ -210,7 +210,7 @@ fn pixel(image: &Tensor, channel: usize, [y, x]: [i64; 2]) -> Option<f64> {
     image.as_f32().unwrap().get([0, channel, y, x]).map(|&x| x.into())
 }
 
-/// Every output of two channels of an extent, in order.
+/// Returns every output position of two channels, in order.
 fn outputs([height, width]: [i64; 2]) -> impl Iterator<Item = (usize, [i64; 2])> {
     (0..2).flat_map(move |c| (0..height).flat_map(move |y| (0..width).map(move |x| (c, [y, x]))))
 }
@@ -236,7 +236,7 @@ fn poolings_of_special_values_are_those_of_their_windows() {
     }
 }
 
-/// Weights of two channels of each for windows of some extent, none of them zero.
+/// Weights between two input and two output channels, none of them zero.
 fn weights(kernel: usize) -> Tensor {
     let count = 4 * kernel * kernel;
     f32s(&[2, 2, kernel, kernel], &(0..count).map(|at| ((at * 3) % 7) as f32 * 0.5 - 1.25).collect::<Vec<f32>>())
@@ -262,8 +262,8 @@ fn convolutions_of_special_values_are_sums_of_what_windows_read() {
     }
 }
 
-/// What is between the elements of windows with gaps multiplies nothing: infinities stay where
-/// windows bring them.
+/// Gaps of dilated windows multiply nothing: infinities only reach the outputs that their windows
+/// cover.
 #[test]
 fn transposed_convolutions_of_special_values_have_no_zeros_in_gaps() {
     let image = image();
@@ -283,6 +283,7 @@ fn transposed_convolutions_of_special_values_have_no_zeros_in_gaps() {
             });
             products.sum()
         };
+
         let what = format!("ConvTranspose {kernel} {stride} {dilation} {pad}");
         let wanted: Vec<f64> = outputs([extent(7), extent(9)]).map(|(o, at)| sum(o, at)).collect();
         let attributes =
@@ -304,7 +305,7 @@ fn products_of_special_values_are_sums_of_products() {
     let product = |row: &Vec<f32>, j: usize| -> f64 {
         row.iter().enumerate().map(|(k, &x)| f64::from(x) * f64::from(factor(k, j))).sum()
     };
-    // Beside 1e20 nothing else is left in f32.
+    // Next to 1e20 no other number survives in f32.
     let rows: Vec<Vec<f32>> = rows.into_iter().filter(|row| !row.contains(&1e20)).collect();
     let wanted: Vec<f64> =
         rows.iter().flat_map(|row| (0..columns).map(|j| product(row, j)).collect::<Vec<_>>()).collect();
@@ -315,11 +316,11 @@ fn products_of_special_values_are_sums_of_products() {
     }
 }
 
-/// An operator that moves elements, its version, attributes and constants, the extents that it
-/// makes, and what an element of those is from.
+/// An operator that moves elements: name, opset, attributes, constants, output extents, and the
+/// source position of an output element.
 type Movement = (&'static str, i64, Vec<AttributeProto>, &'static [&'static str], [i64; 2], fn([i64; 2]) -> [i64; 2]);
 
-/// Whatever only moves elements, moves special ones as they are.
+/// Operators that only move elements leave special values unchanged.
 #[test]
 fn special_values_are_moved_as_they_are() {
     let image = image();

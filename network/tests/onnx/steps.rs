@@ -1,4 +1,4 @@
-//! Which nodes of networks have no kernel, so that the interpreter computes them.
+//! Nodes of networks without kernels, which the interpreter computes.
 
 use autotune_network::cut::{Cut, Work};
 use autotune_network::onnx::{self, ImportOptions};
@@ -7,7 +7,7 @@ use autotune_network::rewrite;
 use super::conformance::{data, entries};
 use crate::golden::assert_golden;
 
-/// Operations of a model that the interpreter computes; `None` if it is refused.
+/// Returns the operators of a model that the interpreter computes; none if the model is rejected.
 fn interpreted(path: &std::path::Path) -> Option<Vec<&'static str>> {
     let graph = rewrite(&onnx::read(path, &ImportOptions::default()).ok()?).unwrap();
     let steps = Cut::of(&graph).steps.into_iter();
@@ -26,7 +26,7 @@ fn every_node_of_the_model_zoo_has_a_kernel() {
     }
 }
 
-/// The small models with such nodes are in a golden file.
+/// Small models with such nodes are listed in a golden file.
 #[test]
 fn the_nodes_of_small_models_that_have_no_kernel_are_known() {
     let Some(data) = data() else { return };

@@ -1,5 +1,5 @@
-//! Models that users bring, with outputs of another runtime; these and the conformance models
-//! compared with the reference, step by step.
+//! Users' models with expected outputs of another runtime. These and the conformance models are
+//! also compared with the reference, step by step.
 
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
@@ -10,8 +10,8 @@ use autotune_network::{CheckError, Compiled, Graph, StepError, Tensor, rewrite};
 use super::conformance::{data, entries, folder, numbered};
 use crate::build::difference;
 
-/// Steps of a graph that are not what the reference computes, and tensors that are not what it
-/// computes of the graph before rewriting, in words; nothing if there are none.
+/// Describes the steps and tensors of a graph that differ from the reference; empty if there are
+/// none.
 fn alarms(graph: &Graph, inputs: &[Tensor], target: &Target) -> Result<String, CheckError> {
     let (rewritten, trace) = rewrite_traced(graph).map_err(autotune_network::CompileError::from)?;
     let mut workspace = Compiled::new(&rewritten, None, target)?.workspace()?;
@@ -21,7 +21,7 @@ fn alarms(graph: &Graph, inputs: &[Tensor], target: &Target) -> Result<String, C
     Ok(if wrong.iter().all(Vec::is_empty) { String::new() } else { format!("{wrong:?}\n") })
 }
 
-/// No step of them is an alarm.
+/// Users' models raise no alarm in either comparison.
 #[test]
 fn models_of_users_are_right_by_both_walks() {
     let Some(models) = folder("onnx_models", "AUTOTUNE_ONNX_MODELS") else { return };
@@ -39,7 +39,7 @@ fn models_of_users_are_right_by_both_walks() {
     assert_eq!(all, "");
 }
 
-/// Nor of ONNX's own models; all that are read.
+/// All importable conformance models raise no alarm in either comparison.
 #[test]
 fn conformance_models_are_right_by_both_walks() {
     let Some(data) = data() else { return };
@@ -65,7 +65,7 @@ fn conformance_models_are_right_by_both_walks() {
     assert!(compared > 800, "{compared}");
 }
 
-/// They run without the interpreter, and compute what is expected.
+/// Users' models run without the interpreter, and compute the expected outputs.
 #[test]
 fn models_of_users() {
     let Some(models) = folder("onnx_models", "AUTOTUNE_ONNX_MODELS") else { return };
