@@ -98,6 +98,7 @@ impl Builder {
     fn add(&self, make: impl FnOnce(&mut State) -> Result<NodeId, GraphError>) -> Value<'_> {
         let mut state = self.state.borrow_mut();
         let id = match state.failed {
+            // After an error all values are placeholders.
             Some(_) => NodeId(0),
             None => make(&mut state).unwrap_or_else(|error| {
                 state.failed = Some(error);

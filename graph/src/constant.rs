@@ -62,6 +62,7 @@ impl Constant {
     pub(crate) fn computed(op: &Op, operands: &[&Constant]) -> Result<Self, OpError> {
         let known: Vec<Facts> = operands.iter().map(|operand| (operand.shape(), operand.dtype())).collect();
         let (shape, dtype) = op.infer(&known)?;
+        // A part of a file needs no memory at all.
         if let Some(part) = operands.first().and_then(|operand| operand.part_of_file(op, (&shape, dtype))) {
             return Ok(part);
         }
@@ -149,6 +150,7 @@ impl Constant {
                 Ok(Cow::Owned(Tensor::F32(array(&self.0.shape, numbers.collect())?)))
             }
             (None, Origin::Computed(op, operands)) => {
+                // Strided movements read the file directly.
                 if let Some(numbers) = operands[0].moved_file(op, (self.shape(), self.dtype())) {
                     operands[0].release();
                     return Ok(Cow::Owned(Tensor::F32(array(&self.0.shape, numbers)?)));

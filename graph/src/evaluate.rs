@@ -42,6 +42,7 @@ impl Graph {
                 None => Some(Cow::Owned(evaluate_node(node, &tensors)?)),
             };
             tensor.iter().for_each(|tensor| visit(id, tensor));
+            // A tensor that nothing reads is dropped at once.
             tensors.push(tensor.filter(|_| uses[id.0 as usize] > 0));
 
             for operand in &node.operands {

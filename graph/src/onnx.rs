@@ -34,6 +34,7 @@ pub use writer::Writer;
 /// graph exists, the files may be removed or replaced, but must not be modified in place.
 pub fn read(path: &Path, options: &ImportOptions) -> Result<Graph, ImportError> {
     let file = ModelFile::open(path)?;
+    // The default name of the graph is that of the file.
     let named = options.name.is_none().then(|| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
     let options = match named.flatten() {
         Some(name) => &ImportOptions { name: Some(name), ..options.clone() },

@@ -204,6 +204,7 @@ impl Operator for Input {
 /// Evaluates the spec of an operator's workload.
 fn by_spec(operator: &(impl Operator + ?Sized), operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
     let known: Vec<Facts> = operands.iter().map(|tensor| (tensor.shape(), tensor.dtype())).collect();
+    // Without a graph, operands count as inputs.
     let (input, dtype) = (Op::from(Input), operator.output(&known)?.1);
     let given = known.iter().map(|&facts| OperandView { facts, op: &input }).collect();
     let anchor = operator.workload(&NodeView { operands: given, output: (shape, dtype) });

@@ -7,7 +7,7 @@
 //! needs. Inputs remain, and outputs keep their names. Rules match the old graph only, so other
 //! rules see a rule's result in the next pass; passes end when no rule applies.
 //!
-//! Rules change results by rounding errors only, such as when a scale moves from behind a sum of
+//! Rules change results by rounding errors only, such as when a scale moves from a sum of
 //! products into the weights. Constants are merged only where that holds (see `bounds`). A value
 //! that was infinite or NaN only because an intermediate result over- or underflowed may become
 //! finite.
@@ -152,6 +152,7 @@ fn pass(
 
     for (id, node) in from.nodes() {
         let replacement = match from.constant_of(id) {
+            // Unread inputs stay, so that the network's interface does not change.
             _ if node.op.is::<Input>() => new.input(node)?,
             _ if uses[id.0 as usize] == 0 => Made::NOTHING,
             Some(constant) => new.constant(&node.name, constant),

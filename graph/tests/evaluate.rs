@@ -72,6 +72,7 @@ fn attention() {
         let (v, added) = (numbers(&mut rng, &[2, 3, n, e]), numbers(&mut rng, &[3, 1, n]));
         let chosen = bools(&(0..m * n).map(|i| i % n == 0 || i % 3 > 0).collect::<Vec<_>>());
         let chosen = Reshape(vec![m, n]).evaluate(&[&chosen]).unwrap();
+
         for mask in [None, Some(&added), Some(&chosen)] {
             let wanted = made(&[2, 3, m, e], |out| {
                 let score = |key: i64| {

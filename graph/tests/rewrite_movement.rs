@@ -195,6 +195,7 @@ fn padding_goes_into_windows() {
         let Some(Conv { window, .. }) = only(&rewritten, "Conv").of() else { panic!("no convolution") };
         (pad, [window[0].pad, window[1].pad])
     };
+
     assert_eq!(conv([[1, 1], [2, 2]], [[0, 0], [0, 0]]), (None, [[1, 1], [2, 2]]));
     assert_eq!(conv([[1, 0], [0, 0]], [[0, 1], [1, 1]]), (None, [[1, 1], [1, 1]]));
     assert_eq!(conv([[0, 1], [1, 1]], [[0, 0], [0, 0]]), (Some([[0, 1], [0, 0]]), [[0, 0], [1, 1]]));

@@ -40,6 +40,7 @@ fn by_size(needs: &[Need], alignment: usize) -> Option<(Vec<usize>, usize)> {
         let need = &needs[number];
         let bytes = need.bytes.checked_next_multiple_of(alignment)?;
         let mut first = 0;
+        // Placed tensors are sorted by offset, so the first sufficient gap is the lowest.
         for &other in placed.iter().filter(|&&other| overlap(&needs[other].steps, &need.steps)) {
             if firsts[other] >= first + bytes {
                 break;
@@ -65,6 +66,7 @@ fn in_order(needs: &[Need], alignment: usize) -> Option<(Vec<usize>, usize)> {
     let mut needed: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
     for number in order {
         let need = &needs[number];
+        // Tensors that are no longer live return their blocks.
         while let Some(&Reverse((last, other))) = needed.peek()
             && last < *need.steps.start()
         {
@@ -100,6 +102,7 @@ impl Free {
             return Some(first);
         }
 
+        // A free block at the end can grow.
         let last = self.by_place.last_key_value().map(|(&first, &found)| (first, found));
         let first = match last.filter(|(first, found)| first + found == self.end) {
             Some((first, found)) => {

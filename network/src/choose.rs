@@ -115,6 +115,7 @@ impl<'a> Schedules<'a> {
 
 impl Choose for Schedules<'_> {
     fn prepare(&mut self, steps: &[(usize, &Workload)]) -> Result<(), CompileError> {
+        // Equal workloads are looked up once, and different ones in parallel.
         let open = steps.iter().filter(|(step, _)| self.chosen_for(*step).is_none()).map(|(_, workload)| *workload);
         let open: HashSet<&Workload> = open.filter(|workload| !self.known.contains_key(*workload)).collect();
         let found = open.into_par_iter().map(|workload| Ok((workload.clone(), self.found(workload)?)));
@@ -158,6 +159,7 @@ impl Choose for Schedules<'_> {
 
         // Steps with the same workload may have different schedules.
         let own = self.query(workload).within(step_number(network, step)).record()?;
+        // A step's own record counts only if it is as trustworthy as the workload's.
         Ok(own.filter(|own| own.is_known_as_well_as(&found[0])).map_or(found, |own| Arc::new([own])))
     }
 

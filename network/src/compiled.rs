@@ -197,6 +197,7 @@ impl<D: Runs> Compiled<D> {
         let action = &self.plan.actions[number];
         let part = |span: Span| self.part(device, memory, span);
         let spans = || action.operands.iter().filter_map(Operand::span);
+
         let call = match &action.work {
             Doing::Kernel(kernel) => match self.kernel(device, memory, number, *kernel) {
                 // A part of a tensor may start at an offset where the device cannot have a buffer.
@@ -331,6 +332,7 @@ impl<D: Runs> Workspace<D> {
         for run in 0..runs + 2 {
             for (place, is_repeated) in [false, true].into_iter().enumerate() {
                 for (secs, elapsed) in secs.iter_mut().zip(self.step_secs(is_repeated)?) {
+                    // The first two runs are warm-up.
                     secs[place].extend((run >= 2).then_some(elapsed));
                 }
             }
@@ -457,6 +459,7 @@ pub(crate) fn interpreting(
     move || {
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = interpret(&network.graph, node, &operands, &mut output) {
+            // Calls cannot fail, so the first error is kept for the end of the run.
             failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
     }

@@ -51,6 +51,7 @@ pub fn conversions(graph: &Graph, source: &dyn Source, target: &Target) -> Resul
                 known.push(Task { name: workload.to_string(), workload: workload.clone(), count });
             }
         }
+        // The first plan is the fastest.
         if number == 0 {
             needed = known.len();
             share = options.conversion_secs(layouts) / layouts.secs.max(f64::MIN_POSITIVE);

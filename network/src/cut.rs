@@ -124,6 +124,7 @@ impl Cut {
             cold.extend((constants.len() > before).then_some(workload));
         }
 
+        // A constant with several readers counts once.
         constants.sort_unstable();
         constants.dedup();
         let bytes = |id: &NodeId| {
@@ -138,6 +139,7 @@ impl Cut {
     /// Returns a number that identifies networks with equal steps and data flow, independent of
     /// names and constant values.
     pub(crate) fn fingerprint(&self, graph: &Graph) -> u64 {
+        // Values are numbered in order of appearance, independent of names.
         let mut numbers: HashMap<ValueId, usize> = HashMap::new();
         let mut place = |id: ValueId| {
             let ((root, first), next) = (self.root(id), numbers.len());
@@ -186,6 +188,7 @@ fn needed(graph: &Graph, groups: &Groups) -> Vec<NodeId> {
     for id in given.chain(graph.inputs().iter().copied()) {
         is_needed[id.0 as usize] = true;
     }
+    // Backwards, so that readers come before what they read.
     for (id, _) in graph.nodes().rev() {
         if is_needed[id.0 as usize] {
             groups.read_by(graph, id).into_iter().for_each(|read| is_needed[read.0 as usize] = true);
@@ -251,7 +254,7 @@ impl Cutter<'_> {
     }
 
     /// True if a movement is valid: elements have the same representation as in the operands, and a
-    /// piece or parts lie within them. Strided positions are checked when the copy is created.
+    /// piece or parts are within them. Strided positions are checked when the copy is created.
     fn is_inside(&self, id: NodeId, movement: &Movement) -> bool {
         let node = self.graph.node(id);
         let count = |id: &NodeId| self.graph.node(*id).shape.iter().product::<usize>();

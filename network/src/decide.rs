@@ -78,6 +78,7 @@ pub fn decide(
     let mut entrants = vec![Entrant::of(&in_precision(Precision::F32), source, target, inputs)?];
     for precision in Precision::ALL.into_iter().filter(|&precision| precision != Precision::F32) {
         let mut entrant = Entrant::of(&in_precision(precision), source, target, inputs)?;
+        // Steps that rounding slows down stay in f32 in a further network.
         let slower = slower_steps(&mut entrants[0].workspace, &mut entrant.workspace)?;
         entrants.push(entrant);
         if !slower.is_empty() {
@@ -133,6 +134,7 @@ fn slower_steps(exact: &mut Workspace, rounded: &mut Workspace) -> Result<BTreeS
         let is_converted = |dtype| dtype == network.graph.precision().dtype();
         let converted =
             tensors.filter(|value| network.graph.constant_of(value.node).is_none() && is_converted(value.dtype));
+        // In f32 the step would need conversions of its rounded tensors.
         let conversions: f64 = converted.map(|value| estimated_secs(&value.shape, value.dtype)).sum();
         if rounded_secs > exact_secs + conversions {
             slower.insert(cut.value(step.output).node);

@@ -125,6 +125,7 @@ impl<'a> Sum<'a> {
     pub(crate) fn least_otherwise<'s>(&'s self, least: &'s Layouts) -> impl Iterator<Item = Layouts> + 's {
         let mut roots: Vec<(ValueId, usize)> =
             values(self.cut).filter_map(|value| Some((value, *self.own.get(&value)?))).collect();
+        // Layouts of large tensors matter most.
         roots.sort_by_key(|(value, _)| Reverse(self.cut.value(*value).shape.iter().product::<usize>()));
         let others = roots.into_iter().flat_map(move |(value, variable)| {
             let is_other = move |at: &usize| least.roots.get(&value) != self.layouts[variable][*at].first();
@@ -184,11 +185,13 @@ impl<'a> Sum<'a> {
                 wanted.entry(value).or_default().push(layouts);
             }
         }
+        // Outputs are required in the plain layout.
         for &output in &self.cut.outputs {
             wanted.entry(output).or_default().push(vec![Layout::Plain]);
         }
 
         for value in values(self.cut) {
+            // With a single use there is no conversion to share.
             let Some(wanted) = wanted.get(&value).filter(|wanted| wanted.len() > 1) else { continue };
             let count = |layout: Layout| wanted.iter().filter(|layouts| layouts.contains(&layout)).count();
             let always = |layout: Layout| self.of_root(value) == [vec![layout]];
@@ -203,6 +206,7 @@ impl<'a> Sum<'a> {
             if shared.is_empty() {
                 continue;
             }
+            // Each subset of the shared layouts is a value of the variable.
             let subset = |bits: usize| (0..shared.len()).filter(move |at| bits >> at & 1 == 1).map(|at| shared[at]);
             let subsets: Vec<Vec<Layout>> = (0..1usize << shared.len()).map(|bits| subset(bits).collect()).collect();
             let variable = self.add(subsets);
@@ -296,6 +300,7 @@ impl<'a> Sum<'a> {
     /// Tabulates a cost over all combinations of the variables' values.
     fn tabulate(&self, variables: Vec<usize>, cost: impl Fn(&dyn Fn(usize) -> usize) -> f64) -> Factor {
         let entries: usize = variables.iter().map(|&variable| self.domains[variable]).product();
+        // An entry's index is a mixed-radix number of the variables' values.
         let of_entry = |entry: usize| {
             let digit = |variable: usize| {
                 let place = variables.iter().position(|&other| other == variable).unwrap_or(variables.len());

@@ -104,6 +104,7 @@ impl<'a> Library<'a> {
             graph.outputs().iter().zip(&plan.outputs).map(output).collect(),
         ];
         let workspace_bytes = HEADER_BYTES + network.workspace_bytes();
+        // Code addresses data by signed 32-bit offsets.
         if workspace_bytes > MOST_BYTES || weights.bytes() > MOST_BYTES {
             return Err(LibraryError::TooLarge);
         }
@@ -129,6 +130,7 @@ impl<'a> Library<'a> {
             at: texts.distances(&places, driver_at),
         };
         let (driver, functions) = driver::driver(&job)?;
+        // Function offsets count from the start of the kernels' code.
         library.functions = functions.into_iter().map(|f| Function { first: kernels.len() + f.first, ..f }).collect();
         kernels.extend(driver);
         library.text = kernels;

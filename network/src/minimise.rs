@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 /// Maximum number of table entries for the elimination of a variable.
 const MOST_ENTRIES: usize = 1 << 18;
-/// The same limit once the tables exceed [`MOST_OF_ALL`] entries in total.
+/// Lower limit for single tables once all tables exceed [`MOST_OF_ALL`] entries in total.
 const FEW_ENTRIES: usize = 1 << 6;
 /// Total number of table entries before the limit is lowered: about a second of work.
 const MOST_OF_ALL: usize = 1 << 23;
@@ -52,6 +52,7 @@ pub(crate) fn minimise(domains: &[usize], factors: Vec<Factor>) -> Minimum {
     let mut values = vec![0; domains.len()];
 
     while let Some((variable, own)) = live.take_smallest() {
+        // The new factor depends on all variables that share a factor with this one.
         let scope: Vec<usize> = std::mem::take(&mut live.beside[variable]).into_iter().collect();
         let entries: Option<usize> = scope.iter().try_fold(1usize, |n, &other| n.checked_mul(domains[other]));
         let most = if made < MOST_OF_ALL { MOST_ENTRIES } else { FEW_ENTRIES };
@@ -108,6 +109,7 @@ impl<'a> Live<'a> {
         let mut live = Self { domains, factors: Vec::new(), of, beside, entries, queue };
         let is_open = |variable: &usize| domains[*variable] > 1;
         for mut factor in factors {
+            // Variables with a single value need no elimination.
             factor.variables.retain(is_open);
             live.push(factor);
         }
@@ -136,6 +138,7 @@ impl<'a> Live<'a> {
 
     /// Removes the variable with the smallest table, and its factors.
     fn take_smallest(&mut self) -> Option<(usize, Vec<Factor>)> {
+        // Skip outdated entries of the queue.
         let variable = loop {
             let Reverse((bits, variable)) = self.queue.pop()?;
             if self.entries[variable].map(f64::to_bits) == Some(bits) {

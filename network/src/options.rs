@@ -48,6 +48,7 @@ fn sharing<'a>(graph: &Graph, cut: &'a Cut) -> Vec<Vec<&'a Workload>> {
     }
 
     let mut groups: Vec<Vec<&Workload>> = of_constants.into_values().filter(|group| group.len() > 1).collect();
+    // Several constants may have the same users.
     let mut met = HashSet::new();
     groups.retain(|group| met.insert(group.clone()));
     groups
@@ -157,6 +158,8 @@ impl<'a> Options<'a> {
     /// Returns the times of conversions to layouts that steps may require.
     fn conversions(&self, choose: &mut dyn Choose) -> Result<Conversions, CompileError> {
         let mut conversions = Conversions::new();
+
+        // Values often share shapes, so each workload is looked up once.
         let mut known: HashMap<Workload, f64> = HashMap::new();
         for layout in blocked(&self.wishes) {
             for (number, value) in self.cut.values.iter().enumerate().filter(|(_, value)| fits(value, layout)) {

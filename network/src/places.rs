@@ -30,6 +30,7 @@ pub(crate) fn places<D: Device>(
     let bytes = |slot: &Slot| slot.bytes()?.checked_add(STAGGER_BYTES);
     let mut needs = Vec::new();
     for (number, (slot, life)) in plan.slots.iter().zip(&lives).enumerate() {
+        // A slot in another's memory, or a constant, needs no bytes.
         let held = life.filter(|_| slot.content == Content::Run && holders[number] == number);
         let (first, last) = held.unwrap_or((0, 0));
         let bytes = if held.is_some() { bytes(slot).ok_or(CompileError::TooLarge)? } else { 0 };
@@ -56,6 +57,7 @@ fn lives(plan: &Plan) -> Vec<Option<Life>> {
         let life = lives[span.slot].get_or_insert((step, step));
         *life = (life.0.min(step), life.1.max(step));
     };
+    // Inputs are written before the first step, and outputs are read after the last.
     plan.inputs.iter().for_each(|&span| live(span, 0));
     for (number, action) in plan.actions.iter().enumerate() {
         action.operands.iter().filter_map(Operand::span).for_each(|span| live(span, number));

@@ -143,6 +143,7 @@ impl Plan {
         let (numbers, roots, converted) = (HashMap::new(), HashMap::new(), HashMap::new());
         let mut planner = Planner { graph, cut, options, layouts, choose, plan, numbers, roots, converted };
 
+        // The caller sees plain layouts.
         for &input in &cut.inputs {
             let span = planner.in_form(input, planner.plain(input))?;
             planner.plan.inputs.push(span);
@@ -204,6 +205,7 @@ impl Planner<'_, '_> {
     fn on_plain(&mut self, step: &Step, work: Doing) -> Result<(), CompileError> {
         let written = self.plain(step.output);
         let read = |planner: &mut Self, operand| match work {
+            // A copy does not convert element types, so its operand is converted first.
             Doing::Copy(_) => planner.in_form(operand, written),
             _ => planner.in_form(operand, planner.plain(operand)),
         };
@@ -299,6 +301,7 @@ impl Planner<'_, '_> {
 
         let node = self.cut.value(root).node;
         let is_constant = self.graph.constant_of(node).is_some();
+        // A whole constant is laid out ahead of time in each form.
         if is_constant && root == value {
             let slot = self.slot(value, form.dtype, Content::Constant(node, form.layout));
             let span = Span { slot, first: 0 };

@@ -154,6 +154,7 @@ pub fn race(
     let network = Compiled::of_cut(graph, course.cut.clone(), Some(db), target)?;
     let mut best = course.entrant(Arc::clone(&network))?;
     let before = best.choice.clone();
+    // A comparison includes compilation.
     let making_secs = making.elapsed().as_secs_f64();
     let run = Instant::now();
     best.workspace.step_secs(false)?;
@@ -179,6 +180,7 @@ pub fn race(
     let before = Entrant { choice: before, workspace: network.workspace()? };
     let is_new = course.keep(before, &mut best, rounds)?;
 
+    // Loaded from the stored records, as in later uses.
     let mut choose = Schedules::of_network(db, target, course.cut.fingerprint(graph));
     let network = best.workspace.network().beside(target, &mut choose)?;
     Ok(Raced { network, is_new })
@@ -310,6 +312,7 @@ impl<'a> Course<'a> {
 
             let mut others: Vec<Tuned> = Vec::new();
             let mut known: Vec<&Tuned> = kinds.iter().filter(promising).collect();
+            // The untuned schedule is tried second.
             let place = known.len().min(1);
             known.splice(place..place, self.untuned.get(workload));
             for tuned in known {

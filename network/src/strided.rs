@@ -91,6 +91,7 @@ impl Copying {
             _ => return None,
         };
         let loops = strided.loops()?;
+        // In 128 bits, so that no offset overflows.
         let (mut least, mut most, mut last) = (strided.from as i128, strided.from as i128, 0u128);
         for &Loop { count, read, write } in &loops {
             let reach = read as i128 * (count as i128 - 1);

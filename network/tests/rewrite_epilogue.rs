@@ -164,7 +164,7 @@ fn transposed_convolutions_whose_windows_do_not_overlap() {
     }
 }
 
-/// Of two in a row, the second works on the blocks of the first; only the final output is
+/// In a sequence of two, the second works on the blocks of the first; only the final output is
 /// rearranged.
 #[test]
 fn transposed_convolutions_behind_each_other() {

@@ -56,7 +56,7 @@ impl Draft {
         self.value(Known::Constant { name: name.into(), constant: constant.into(), node: None })
     }
 
-    /// Adds the result of an operation on a constant, whatever its number of steps.
+    /// Adds the result of an operation on a constant, even if it takes many steps.
     pub(crate) fn computed(&mut self, name: &str, op: impl Into<Op>, constant: &Constant) -> Result<Value, OpError> {
         let op = op.into();
         let (shape, _) = op.infer(&[(constant.shape(), constant.dtype())])?;
@@ -73,9 +73,11 @@ impl Draft {
             return Err(OpError::Unfit(format!("{} axes, where {MOST_AXES} at most are supported", shape.len())));
         }
 
+        // Some operators stay unfolded until rewrite rules have seen them.
         let constants = if op.keeps_constants() { None } else { Some(operands) };
         let constants: Option<Vec<Constant>> =
             constants.and_then(|operands| operands.iter().map(|&value| self.constant_of(value).cloned()).collect());
+        // Beyond the budget the operation stays in the graph.
         let steps = op.steps(&known, &shape);
         if let (Some(constants), Some(steps)) = (constants, steps)
             && self.spend(steps, &shape).is_ok()

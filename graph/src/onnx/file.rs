@@ -86,15 +86,18 @@ impl<'a> ModelFile<'a> {
 
     fn part_in(&self, folder: &Path, location: &str, offset: u64, size: u64) -> io::Result<Part<'a>> {
         let outside = || io::Error::other("not in the folder of the model");
+        // Reject absolute paths and `..` before the file system is touched.
         if !Path::new(location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
             return Err(outside());
         }
         let folder = folder.canonicalize()?;
         let path = folder.join(location).canonicalize()?;
+        // Symbolic links must not lead outside either.
         if !path.starts_with(&folder) {
             return Err(outside());
         }
 
+        // Tensors usually share external files.
         let mut beside = self.beside.borrow_mut();
         let mapped = match beside.get(&path) {
             Some(mapped) => Arc::clone(mapped),
@@ -159,6 +162,7 @@ impl ReadValue for InPlace<'_> {
     }
 
     fn read_bytes(&mut self, len: usize) -> Result<Vec<u8>, ProtobufError> {
+        // The encoding that `ModelFile::raw` expects.
         let place = [self.position(), len as u64];
         self.0.skip(len)?;
         Ok(place.iter().flat_map(|number| number.to_le_bytes()).collect())

@@ -85,6 +85,7 @@ fn outputs_of(proto: &GraphProto) -> impl Iterator<Item = &str> {
 fn needed(proto: &GraphProto) -> (Vec<&NodeProto>, HashSet<&str>) {
     let mut wanted: HashSet<&str> = outputs_of(proto).collect();
     let mut needed = Vec::new();
+    // Backwards, since readers follow the nodes that they read.
     for node in proto.node.iter().rev() {
         if node.output.iter().any(|name| wanted.contains(&**name)) {
             wanted.extend(inputs_of(node));
@@ -193,12 +194,14 @@ impl<'a> Import<'a> {
     /// names; its own names are removed afterwards.
     fn inlined(&mut self, graph: &'a GraphProto) -> Result<NodeResult<Vec<Value>>, ImportError> {
         let (nodes, wanted) = needed(graph);
+        // While the nested graph is imported, only its own needs count.
         let outer = std::mem::replace(&mut self.wanted, wanted);
         self.initializers(graph)?;
         nodes.iter().try_for_each(|node| self.node(node))?;
         let value = |(output, name): (usize, &str)| self.values.get(name).copied().ok_or(NodeError::Output { output });
         let values = outputs_of(graph).enumerate().map(value).collect();
 
+        // Names of the nested graph are not visible outside.
         let constants = graph.initializer.iter().filter_map(|initializer| initializer.name.as_deref());
         let own = constants.chain(nodes.iter().flat_map(|node| node.output.iter().map(String::as_str)));
         for name in own.filter(|name| self.wanted.contains(name)) {

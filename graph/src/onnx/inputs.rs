@@ -80,6 +80,7 @@ pub(super) fn resolve<'a>(
         return Err(ImportError::Shape { input: printable(unknown), reason });
     }
 
+    // All given shapes come first, since an earlier input may use a name of a later one.
     let mut parameters = Parameters::default();
     for input in &declared {
         if let Some(shape) = input.given(options)? {
@@ -197,6 +198,7 @@ impl<'a> Declared<'a> {
             Some(shape) => shape.to_vec(),
             None => self.without_shape(parameters)?,
         };
+        // Also rejects tensors that are too large.
         let signed: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
         tensor::extents(&signed).map_err(|reason| self.wrong(reason))?;
         let value = options.values.get(self.name).cloned();

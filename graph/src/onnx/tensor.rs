@@ -133,6 +133,7 @@ fn of_bytes(data_type: DataType, shape: &[usize], count: usize, bytes: &[u8]) ->
         DataType::INT32 => integers(shape, numbers(bytes, |number| i32::from_le_bytes(number).into())),
         DataType::UINT32 => integers(shape, numbers(bytes, |number| u32::from_le_bytes(number).into())),
         DataType::INT64 => integers(shape, numbers(bytes, i64::from_le_bytes)),
+        // i64 cannot represent it.
         DataType::UINT64 if bytes.chunks_exact(8).any(|number| number[7] >= 0x80) => {
             Err("an integer beyond 63 bits".into())
         }
@@ -209,6 +210,7 @@ fn external<'a>(
     let location = entry("location").ok_or("its data is in another file, which is not named")?;
     let offset = number("offset")?.unwrap_or(0);
     let size = count.checked_mul(size_of(data_type)).ok_or("its data is too large")? as u64;
+    // The length is redundant, so a mismatch means a corrupt file.
     if number("length")?.is_some_and(|length| length != size) {
         return Err(format!("its data has not the {size} bytes of its shape"));
     }

@@ -71,6 +71,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), ImportError> {
     let (mut messages, mut names) = (1, 0);
 
     while let Some(&(message, end)) = open.last() {
+        // The innermost message ends here.
         if reader.at == end {
             open.pop();
             continue;

@@ -24,6 +24,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
 
 fn ceil(call: &mut Call) -> Result<Value> {
     let x = call.only()?;
+    // Kernels have a floor only: ceil(x) = -floor(-x).
     let opposite = call.unary(UnaryOp::Neg, x)?;
     let floor = call.unary(UnaryOp::Floor, opposite)?;
     call.unary(UnaryOp::Neg, floor)

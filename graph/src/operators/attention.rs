@@ -36,6 +36,7 @@ impl Operator for Attention {
         for number in 0..batch {
             let of = |x: &[f32], size: usize| x[number * size..(number + 1) * size].to_vec();
             let (q, k, v) = (of(&q, m * d), of(&k, n * d), of(&v, n * e));
+            // The keys are read transposed: the reduction axis is `i`.
             let mut scores = contract(&q, [m, d, n], |first, columns| {
                 for (i, column) in columns.iter_mut().enumerate() {
                     column.iter_mut().zip(first..n).for_each(|(column, key)| *column = k[key * d + i].into());
@@ -156,10 +157,12 @@ fn masked(whole: workload::Attention, batch: &[usize], shape: &[usize]) -> Optio
     let mut own = vec![1; (batch.len() + 2).checked_sub(shape.len())?];
     own.extend(shape);
     let (of_batch, of_scores) = own.split_at(batch.len());
+    // Kernels require the mask to have one entry for each key.
     let of_rows = match of_scores {
         &[queries, keys] if keys == whole.n => queries != 1,
         _ => return None,
     };
+    // A mask that the whole batch shares has no batch axis in the workload.
     if of_batch.iter().all(|&extent| extent == 1) {
         return Some(workload::Attention { mask: if of_rows { Mask::Matrix } else { Mask::Row }, ..whole });
     }

@@ -37,6 +37,7 @@ pub(super) fn contract<T: Copy + Into<f64> + Sync>(
         }
         sums
     };
+    // Threads share the panels; the result is interleaved to row-major order.
     let panels: Vec<_> = (0..n.div_ceil(COLUMNS)).into_par_iter().map(panel).collect();
 
     let mut all = Vec::with_capacity(m * n);

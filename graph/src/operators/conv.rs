@@ -82,6 +82,7 @@ impl Conv {
 
         let size = o * taps.len();
         let mut sums = Vec::with_capacity(elements(shape)?);
+        // Each image and group is a product of the group's weights and the image's windows.
         for (image_number, group) in (0..n).flat_map(|image| (0..groups).map(move |group| (image, group))) {
             let start = image_number * steps[0] + group * of_group * steps[1];
             let fill = |first: usize, columns: &mut [[f64; COLUMNS]]| {

@@ -39,6 +39,7 @@ impl Operator for ConvTranspose {
         let (x_shape, w_shape) = (operands[0].shape(), operands[1].shape());
         let [n, of_group, o] = [x_shape[0], x_shape[1] / groups, w_shape[1]];
 
+        // Shape of the output before the padding is cropped.
         let uncut = |(axis, window): (usize, &Sliding)| {
             (x_shape[axis + 2] - 1) * window.stride + (window.kernel - 1) * window.dilation + 1 + output_pad[axis]
         };
@@ -62,6 +63,7 @@ impl Operator for ConvTranspose {
                 columns_of(x, pixels, first, columns);
             });
 
+            // Scatter: each product is added at its tap's position in the output.
             for (tap, products) in products.chunks_exact(pixels).enumerate() {
                 let channel = group * o + tap / of_channel.len();
                 let start = image * steps[0] + channel * steps[1] + of_channel[tap % of_channel.len()];
@@ -69,6 +71,7 @@ impl Operator for ConvTranspose {
             }
         }
 
+        // Crop the padding.
         let kept = |(axis, &extent): (usize, &usize)| {
             let cut = axis.checked_sub(2).map_or(0, |axis| window[axis].pad[0]);
             (cut..cut + extent).map(Some).collect()
@@ -119,6 +122,7 @@ fn output(window: &[Sliding], output_pad: &[usize], groups: usize, shapes: &[&[u
 }
 
 fn workload(window: &[Sliding], output_pad: &[usize], groups: usize, shapes: [&[usize]; 2]) -> Option<Workload> {
+    // With one spatial axis, the image has a single row.
     let whole = [Sliding::new(1)];
     let ([n, c, h, w], [a, b], output_pad) = match (shapes[0], window, output_pad) {
         (&[n, c, w], [a], &[pad]) => ([n, c, 1, w], [&whole[0], a], [0, pad]),
@@ -188,6 +192,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     }
 
     let op = ConvTranspose { window, output_pad, groups: groups(call)? };
+    // The operator pads only at the end; leading elements need a separate Pad.
     if before.iter().all(|&before| before == 0) { call.add(op, &operands) } else { moved(call, op, &operands, &before) }
 }
 

@@ -99,6 +99,7 @@ impl CumSum {
         let x = values::<T>(operands, 0)?;
         let (extent, stride) = (shape[self.axis], shape[self.axis + 1..].iter().product::<usize>());
         let mut sums = x.to_vec();
+        // First element of each line along the axis.
         for first in (0..x.len()).filter(|at| at / stride % extent == 0) {
             let mut sum = zero;
             for step in 0..extent {

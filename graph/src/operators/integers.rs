@@ -103,6 +103,7 @@ impl Operator for ConvInteger {
 /// most one axis.
 fn exported_as(to: &mut Writer, operator: &str, attributes: Vec<Attribute>) -> Result<(), ExportError> {
     let mut inputs = to.inputs();
+    // Single numbers and vectors are valid zero points in ONNX already.
     for (operand, input) in inputs.iter_mut().enumerate().skip(2) {
         let count = to.operand(operand).0.iter().product::<usize>();
         let is_row = to.operand(operand).0.len() == 1;
@@ -129,6 +130,7 @@ impl Call<'_> {
         }
         let (shape, rank) = (self.shape(zero), self.rank(x));
         match shape[..] {
+            // A vector has one zero point for each element along the axis.
             [count] if count > 1 => {
                 let mut along = vec![1; rank];
                 along.get_mut(axis).into_iter().for_each(|extent| *extent = count);

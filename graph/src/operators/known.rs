@@ -72,6 +72,7 @@ fn range(call: &mut Call) -> Result<Value> {
         .map(|part| part.as_i64().filter(|part| part.len() == 1).and_then(|part| part.first().copied()))
         .collect();
     if let Some(&[start, limit, step]) = integers.as_deref() {
+        // In i128, since the difference of two i64 may overflow.
         let way = i128::from(limit) - i128::from(start);
         let count = count_of(way as f64 / step as f64)?;
         let numbers = (0..count as i64).map(|index| start.wrapping_add(index.wrapping_mul(step))).collect();

@@ -60,6 +60,7 @@ pub(super) fn sums(
     let [m, k] = if let [k] = *a_shape { [1, k] } else { last_two(a_shape) };
     let n = if b_shape.len() == 1 { 1 } else { last_two(b_shape)[1] };
 
+    // Leading axes are the batch; a broadcast operand repeats its matrices.
     let outer = |shape: &[usize]| shape[..shape.len().saturating_sub(2)].to_vec();
     let own = usize::from(a_shape.len() > 1) + usize::from(b_shape.len() > 1);
     let batch = &shape[..shape.len() - own];
@@ -149,6 +150,7 @@ fn gemm(call: &mut Call) -> call::Result<Value> {
     let a = transposed(call, "transA", 0)?;
     let mut b = transposed(call, "transB", 1)?;
 
+    // A constant `b` absorbs alpha at import, which saves a pass over the product.
     let scales_b = alpha != 1.0 && call.constant_of(b).is_some();
     if scales_b {
         b = call.with(Binary::Mul, b, alpha)?;
@@ -164,6 +166,7 @@ fn gemm(call: &mut Call) -> call::Result<Value> {
     }
     let shape = call.shape(product);
     let sum = call.binary(Binary::Add, product, c)?;
+    // `c` must broadcast to the product, not the other way round.
     match call.shape(sum) == shape {
         true => Ok(sum),
         false => error::unfit(format!("what is added is not broadcast to {shape:?}")),

@@ -96,10 +96,12 @@ fn workload_of(pad: &[[usize; 2]], mode: PadMode, value: f32, shape: &[usize]) -
     let padded: Vec<usize> = (0..pad.len()).filter(|&axis| pad[axis] != [0, 0]).collect();
     let (image, [rows, columns]) = match (shape, pad, &padded[..]) {
         (&[n, c, h, w], &[[0, 0], [0, 0], rows, columns], _) => ([n, c, h, w], [rows, columns]),
+        // Along a single axis, the axes before it merge, and so do those after it.
         (_, _, &[axis]) => {
             let [before, behind] = [&shape[..axis], &shape[axis + 1..]].map(|part| part.iter().product());
             ([1, before, shape[axis], behind], [pad[axis], [0, 0]])
         }
+        // Along the last two axes, all axes before them merge.
         (_, _, &[row, column]) if column + 1 == shape.len() && row + 1 == column => {
             ([1, shape[..row].iter().product(), shape[row], shape[column]], [pad[row], pad[column]])
         }
@@ -137,6 +139,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     let mut ranges = Range::all(&shape);
     let mut pad = vec![[0, 0]; shape.len()];
     for (index, &axis) in axes.iter().enumerate() {
+        // Negative amounts crop: the slice applies them, the padding the positive ones.
         let ends = [amounts[index], amounts[index + axes.len()]];
         let cut = ends.map(|amount| amount.min(0).unsigned_abs() as usize);
         let left = cut.iter().try_fold(ranges[axis].count, |left, &cut| left.checked_sub(cut));

@@ -46,7 +46,7 @@ impl Operator for Pool {
         let (x, x_shape) = (operands[0].to_numbers(), operands[0].shape());
         let outside = if kind == PoolKind::Max { f32::NEG_INFINITY } else { 0.0 };
 
-        // The image is padded until all windows lie inside.
+        // The image is padded until all windows are inside.
         let around = |(axis, window): (usize, &Sliding)| {
             let reach = (window.kernel - 1) * window.dilation + 1;
             let end = (shape[axis + 2] - 1) * window.stride + reach;
@@ -118,6 +118,7 @@ fn counts(window: &[Sliding], kind: PoolKind, extents: &[usize], outputs: &[usiz
             let taps = (0..window.kernel).map(|tap| y * window.stride + tap * window.dilation);
             taps.filter(|at| counted.contains(at)).count() as f64
         };
+        // A window's count is the product of its counts along the axes.
         counts = counts
             .iter()
             .flat_map(|others| (0..outputs).map(move |y| (others, y)))
@@ -156,6 +157,7 @@ fn covered(window: &Sliding, extent: usize) -> call::Result<(usize, bool)> {
     let reach = reach(window)?;
     let padded = window.pad.iter().fold(extent, |sum, &pad| sum.saturating_add(pad));
     let Some(room) = padded.checked_sub(reach) else { return error::unfit("a window is larger than the image") };
+    // Start of the first window that does not fit completely.
     let next = (room / window.stride + 1).saturating_mul(window.stride);
     Ok((room - room % window.stride + reach, room % window.stride > 0 && next < extent + window.pad[0]))
 }
@@ -191,6 +193,7 @@ fn average_pool(call: &mut Call) -> call::Result<Value> {
         }
         x = call.add(Pad { pad, mode: PadMode::Constant, value: 0.0 }, &[x])?;
     }
+    // Without padding both kinds of mean agree.
     let is_padded = window.iter().any(|window| window.pad != [0, 0]);
     let counts_all = !ceil && (with_padding || !is_padded);
     let kind = if counts_all { PoolKind::Average } else { PoolKind::InnerAverage };

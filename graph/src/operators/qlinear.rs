@@ -113,6 +113,7 @@ fn gemm(call: &mut Call) -> call::Result<Value> {
 }
 
 fn concatenation(call: &mut Call) -> call::Result<Value> {
+    // Inputs are the output's scale and zero point, then tensor, scale and zero point of each part.
     let parts = call.count().saturating_sub(2) / 3;
     let part = |number: usize| 2 + 3 * number;
     if parts == 0 || part(parts) != call.count() {

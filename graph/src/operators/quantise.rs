@@ -178,6 +178,7 @@ impl Call<'_> {
         let shape = self.shape(scale);
         match self.optional(input) {
             Some(zero) if self.dtype(zero) == dtype => {
+                // A single zero point for several scales is repeated.
                 let is_one = elements(&self.shape(zero))? == 1 && elements(&shape)? > 1;
                 if !is_one {
                     return Ok(zero);
@@ -255,6 +256,7 @@ impl Call<'_> {
         axis: usize,
     ) -> call::Result<Value> {
         let rank = self.rank(x);
+        // Several scales extend along the axis; a single one broadcasts anyway.
         let along = |call: &mut Self, of: Value| {
             let count = elements(&call.shape(of))?;
             let mut shape = vec![1; if count == 1 { 0 } else { rank }];
@@ -317,14 +319,17 @@ fn dynamic(call: &mut Call, _: usize) -> call::Result<Vec<Value>> {
     let x = call.only()?;
     let row = call.reshape(&[elements(&call.shape(x))?], x)?;
     let [least, most] = [ReduceOp::Min, ReduceOp::Max].map(|op| call.reduce(op, &[0], false, row));
+    // The range includes 0, so that 0 is represented exactly.
     let (least, most) = (call.with(Binary::Min, least?, 0.0)?, call.with(Binary::Max, most?, 0.0)?);
 
     let range = call.binary(Binary::Sub, most, least)?;
     let [none, one] = [0.0, 1.0].map(Tensor::scalar).map(|number| call.constant(number));
+    // A scale of 0 would divide by zero.
     let is_none = call.binary(Binary::Equal, range, none)?;
     let step = call.with(Binary::Div, range, STEPS)?;
     let scale = call.add(Where, &[is_none, one, step])?;
 
+    // The zero point is -least / scale, quantised like a number with zero point 0.
     let below = call.unary(UnaryOp::Neg, least)?;
     let zero_of_zero = call.constant(Tensor::of_numbers(&[], DType::U8, &[0.0])?);
     let to_bytes = Quantize { dtype: DType::U8, axis: 0 };

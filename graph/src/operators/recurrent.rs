@@ -99,6 +99,7 @@ fn activations(call: &Call, kind: Kind, directions: usize) -> Result<Vec<Activat
 fn layer(call: &mut Call, kind: Kind) -> Result<Vec<Value>> {
     call.check_most(kind.inputs())?;
     let (mut x, images_first) = (call.operand(0)?, call.flag("layout", false)?);
+    // With `layout` = 1 the batch is the first axis.
     if images_first && call.rank(x) == 3 {
         x = call.transpose(&[1, 0, 2], x)?;
     }

@@ -169,6 +169,7 @@ impl Reduction {
         call.check_most(if call.version < since { 1 } else { 2 })?;
         let x = call.operand(0)?;
         let rank = call.rank(x);
+        // An empty list of axes counts as absent.
         let said = call.integers("axes", 1, since)?.filter(|said| !said.is_empty());
         let none_if_empty = call.flag("noop_with_empty_axes", false)?;
         let axes = match said {
@@ -219,8 +220,10 @@ fn log_sum(call: &mut Call) -> call::Result<Value> {
 /// the exponentials do not overflow.
 fn log_sum_exp(call: &mut Call) -> call::Result<Value> {
     let mut reduction = Reduction::of(call)?;
+    // The maximum must broadcast against the operand.
     let keep_axes = std::mem::replace(&mut reduction.keep_axes, true);
     let largest = reduction.reduced(call, ReduceOp::Max, reduction.x)?;
+    // An infinite maximum would yield inf - inf = NaN.
     let largest = call.with(Binary::Max, largest, f32::MIN)?;
     let largest = call.with(Binary::Min, largest, f32::MAX)?;
     let shifted = call.binary(Binary::Sub, reduction.x, largest)?;
@@ -229,6 +232,7 @@ fn log_sum_exp(call: &mut Call) -> call::Result<Value> {
     let log = call.unary(UnaryOp::Log, sum)?;
     let whole = call.binary(Binary::Add, log, largest)?;
 
+    // The reduced axes are dropped at the end, if requested.
     let shape = call.shape(whole).into_iter().enumerate();
     let shape: Vec<usize> =
         shape.filter(|(axis, _)| keep_axes || !reduction.axes.contains(axis)).map(|axis| axis.1).collect();

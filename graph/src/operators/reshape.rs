@@ -74,6 +74,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
         return unfit(format!("shape {:?} has a 0 where {from:?} has no axis", listed(&wanted)));
     };
 
+    // An extent of -1 takes the elements that are left.
     let open: Vec<usize> = (0..filled.len()).filter(|&axis| filled[axis] == -1).collect();
     if let &[axis] = &open[..] {
         filled[axis] = 1;

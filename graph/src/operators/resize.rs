@@ -32,6 +32,7 @@ impl Operator for Resize {
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let (from, resample) = (operands[0].shape(), self.resample(operands[0].shape()));
         let places = [0, 1].map(|axis| resample.places(axis));
+        // Nearest interpolation only selects elements.
         if let Sampling::Nearest(_) = self.sampling {
             let all = |extent: usize| (0..extent).map(Some).collect();
             let nearest = places.map(|places| places.into_iter().map(|place| Some(place as usize)).collect());
@@ -57,6 +58,7 @@ impl Operator for Resize {
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         let resample = self.resample(node.shape(0));
         let Resample { n, c, input: [h, w], .. } = resample;
+        // An integer scale has a workload of its own.
         let workload = match resample.scale() {
             Some(scale) => Workload::new(workload::Resize { n, c, h, w, scale, mode: ResizeMode::Nearest }),
             None => Workload::new(resample),
@@ -127,6 +129,7 @@ fn resized_before_11(call: &mut Call, x: Value, size: &[usize], mode: &str) -> c
     if mode != "nearest" {
         return resized(call, x, size, mode, ["asymmetric", "floor"]);
     }
+    // Shrink with rounding up first, then grow with rounding down.
     let shorter: Vec<usize> = call.shape(x).iter().zip(size).map(|(&from, &to)| from.min(to)).collect();
     let x = resized(call, x, &shorter, mode, ["asymmetric", "ceil"])?;
     resized(call, x, size, mode, ["asymmetric", "floor"])
@@ -228,6 +231,7 @@ fn resized(
         return unfit(format!("shape {shape:?} to {size:?}, where only height and width may change"));
     }
 
+    // Only extents that change constrain the coordinates.
     let lengths: Vec<usize> = (2..4).filter(|&axis| from[axis] != to[axis]).map(|axis| to[axis]).collect();
     let (coordinates, rounding) = places(coordinates, nearest, &lengths)?;
     let sampling = match mode {
@@ -235,6 +239,7 @@ fn resized(
         "linear" => Sampling::Linear,
         _ => return Err(attribute("mode", "it is neither nearest nor linear")),
     };
+    // With one spatial axis, the image has a single row.
     let images = call.reshape(&from, x)?;
     let images = call.add(Resize { size: [to[2], to[3]], coordinates, sampling }, &[images])?;
     call.reshape(size, images)

@@ -165,6 +165,7 @@ impl Operator for Rescale {
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         let shape = node.output().0;
         let last = shape.len() - 1;
+        // Kernels take the channels as the columns of a matrix, or as the middle axis of three.
         let copy = match self.axis {
             axis if axis == last => Pointwise::copy(vec![shape[..last].iter().product(), shape[last]]),
             axis => {
@@ -179,6 +180,7 @@ impl Operator for Rescale {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        // ONNX multiplies numbers of equal types only.
         let x = match to.operand(0).1 {
             DType::F32 => to.input(0),
             _ => to.between("Cast", &[&to.input(0)], vec![float_type()]),

@@ -84,7 +84,7 @@ fn is_one_piece(ranges: &[Range], shape: &[usize]) -> bool {
     is_dense && ranges.iter().zip(shape).skip(ones + 1).all(is_whole)
 }
 
-/// Returns the ONNX end of a slice, exclusive. Backwards to the first element it lies before the
+/// Returns the ONNX end of a slice, exclusive. Backwards to the first element it is before the
 /// start of the axis, which only a number below `-extent` denotes.
 fn end(range: &Range, extent: usize) -> i64 {
     match range.start as i64 + range.step as i64 * range.count as i64 {
@@ -139,6 +139,7 @@ fn range(extent: usize, start: i64, end: i64, step: i64) -> call::Result<Range> 
     let place = |number: i64| if number < 0 { number.saturating_add(extent) } else { number };
     // Backwards, the exclusive end may be the position before the first element.
     let (lowest, highest) = if step < 0 { (-1, extent - 1) } else { (0, extent) };
+    // `start` is inclusive and `end` exclusive, so their limits differ.
     let (start, end) = (place(start).clamp(lowest.max(0), highest.max(0)), place(end).clamp(lowest, highest));
     let steps = match step {
         0 => return unfit("a step is 0"),
@@ -171,6 +172,7 @@ fn split(call: &mut Call, outputs: usize) -> call::Result<Vec<Value>> {
             if count != Some(outputs) || outputs == 0 {
                 return Err(attribute("num_outputs", format!("there are {outputs} outputs")));
             }
+            // All parts are equal except the last, which may be smaller.
             let size = extent.div_ceil(outputs);
             (0..outputs).map(|part| extent.saturating_sub(part * size).min(size)).collect()
         }
@@ -182,6 +184,7 @@ fn split(call: &mut Call, outputs: usize) -> call::Result<Vec<Value>> {
 
     let mut start = 0;
     let part = |size: usize| {
+        // The start of an empty part could be out of range.
         let first = if size == 0 { 0 } else { start };
         start += size;
         call.part(x, axis, [first, size])

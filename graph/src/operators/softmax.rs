@@ -64,6 +64,7 @@ fn import(call: &mut Call, log: bool) -> call::Result<Value> {
     if shape[axis + 1..].iter().all(|&extent| extent == 1) {
         return call.add(Softmax { axis, log }, &[x]);
     }
+    // All axes from `axis` on form a row.
     let rows = call.reshape(&[elements(&shape[..axis])?, elements(&shape[axis..])?], x)?;
     let rows = call.add(Softmax { axis: 1, log }, &[rows])?;
     call.reshape(&shape, rows)

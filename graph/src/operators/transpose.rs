@@ -91,6 +91,7 @@ fn blocks(call: &Call) -> call::Result<(Value, [usize; 4], usize)> {
 fn depth_to_space(call: &mut Call) -> call::Result<Value> {
     let (x, [n, c, h, w], size) = blocks(call)?;
     let inner = c / (size * size);
+    // The modes differ in the order of the block and channel axes.
     let (split, perm) = match call.word_or("mode", "DCR")? {
         "DCR" => ([n, size, size, inner, h, w], [0, 3, 4, 1, 5, 2]),
         "CRD" => ([n, inner, size, size, h, w], [0, 1, 4, 2, 5, 3]),

@@ -192,6 +192,7 @@ pub(super) fn padded(call: &Call, mut windows: Vec<Sliding>, extents: &[usize]) 
             AutoPad::None => said,
             AutoPad::Valid => [0, 0],
             AutoPad::Upper | AutoPad::Lower => {
+                // Start of the last window; the image is padded to its end.
                 let last = (extent.div_ceil(window.stride).saturating_sub(1)).saturating_mul(window.stride);
                 halves(last.saturating_add(reach(window)?).saturating_sub(extent), auto)
             }

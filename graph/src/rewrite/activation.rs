@@ -73,9 +73,11 @@ fn hard_sigmoid(site: &mut Site) -> Rewritten {
     if !bounds_of(clip).is_some_and(is_unit) {
         return Ok(None);
     }
+    // A missing summand or factor is neutral.
     let (product, beta) = site.with_scalar(inside, Binary::Add).unwrap_or((inside, 0.0));
     let (x, alpha) = site.with_scalar(product, Binary::Mul).unwrap_or((product, 1.0));
     let [alpha, beta] = [alpha * scale, beta * scale];
+    // A large offset loses accuracy, and extreme factors overflow.
     let is_near = (-LARGEST_OFFSET..=LARGEST_OFFSET).contains(&beta);
     if !is_near || !is_moderate(alpha) || !is_moderate(scale) {
         return Ok(None);
@@ -137,6 +139,7 @@ fn is_inner(site: &Site, inner: NodeId, x: NodeId) -> bool {
     };
     match factors[..] {
         [sum] => site.either_way(sum, Binary::Add).iter().any(|&[a, b]| a == x && is_power(b, 3)),
+        // The same with `x` factored out of the sum.
         [a, b] => [[a, b], [b, a]]
             .iter()
             .any(|&[other, sum]| other == x && beside_one(site, sum).is_some_and(|square| is_power(square, 2))),

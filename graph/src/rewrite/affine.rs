@@ -115,6 +115,7 @@ fn in_a_row(site: &Site, op: Binary) -> Option<(NodeId, [NodeId; 2])> {
     let count = |shape: &[usize]| shape.iter().product::<usize>();
     let shape = crate::op::broadcast(shape_of_a, shape_of_b).ok()?;
     let is_small = count(&shape) <= count(shape_of_a).max(count(shape_of_b));
+    // Constant subexpressions are folded by the pass itself.
     let are_constant = site.is_constant(a) && site.is_constant(b) && !site.is_constant(x);
     (is_small && are_constant).then_some((x, [a, b]))
 }
@@ -191,6 +192,7 @@ fn scale_behind_conv(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
 
+    // Weights and bias are scaled alike.
     let mut operands = site.operands_of(conv);
     for (operand, factors) in operands[1..].iter_mut().zip([factors, of_bias]) {
         let factors = site.constant(Tensor::F32(factors));
@@ -296,12 +298,14 @@ fn shift_before_padded_conv(site: &mut Site) -> Rewritten {
     let count = |shape: &[usize]| shape.iter().product::<usize>();
     let is_padded = window.iter().any(|window| window.pad != [0, 0]);
     let is_pass = axis_behind_activation(site, x).is_none();
+    // Beneficial only for a single image, and if the summand is no larger than the image.
     if !is_padded || !is_pass || from[0] != 1 || count(to) > count(from) || before_conv(site, Binary::Add)?.is_none() {
         return Ok(None);
     }
     let mut operands = site.operands_of(site.id);
     operands[0] = site.made(x);
     let shift = site.made(c);
+    // The convolution of the expanded shift is constant.
     let shift = site.add(Expand(from.clone()), &[shift])?;
     let op = site.node().op.clone();
     let Some(shift) = bounds::added_up(site, op.clone(), &[shift, operands[1]], None)? else { return Ok(None) };
@@ -356,6 +360,7 @@ fn scale_before_matmul(site: &mut Site) -> Rewritten {
 
 fn shift_before_matmul(site: &mut Site) -> Rewritten {
     let Some((x, values)) = before_matmul(site, Binary::Add) else { return Ok(None) };
+    // The shift must be the same for all rows of the product.
     if site.of(site.operand(1)).shape.len() != 2 {
         return Ok(None);
     }
@@ -388,6 +393,7 @@ fn behind_norm(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, Gr
     if others.into_iter().any(|(_, &extent)| extent != 1) {
         return Ok(None);
     }
+    // Extents of the constant along the scale's axes.
     let own: Vec<usize> =
         axes.clone().map(|axis| axis.checked_sub(first).map_or(1, |own| constant.shape()[own])).collect();
     let whole = node.shape[axes].to_vec();

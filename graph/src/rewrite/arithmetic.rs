@@ -71,6 +71,7 @@ fn constant_last(site: &mut Site) -> Rewritten {
 fn neutral(site: &mut Site) -> Rewritten {
     let Some(&op) = site.node().op.of::<Binary>() else { return Ok(None) };
     let (x, constant) = (site.operand(0), site.tensor(site.operand(1)));
+    // A constant that broadcasts `x` to a larger shape is not neutral.
     let Some(value) = constant.and_then(uniform).filter(|_| site.fits(x)) else { return Ok(None) };
     let does_nothing = match op {
         Binary::Add | Binary::Sub => value == 0.0,
@@ -237,9 +238,11 @@ fn bounds(site: &mut Site) -> Rewritten {
     let Some([lo, hi]) = bounds_of(outer).filter(|_| site.node().dtype == DType::F32) else { return Ok(None) };
     let inner = site.activation(x).and_then(|(inner, x)| Some((bounds_of(inner)?, x)));
     let (op, x) = match inner {
+        // The outer clamp applies to the inner bounds.
         Some(([inner_lo, inner_hi], x)) => (clip(inner_lo.clamp(lo, hi), inner_hi.clamp(lo, hi)), x),
         None => (clip(lo, hi), x),
     };
+    // A single clamp is replaced only by a simpler form.
     let Some(op) = op.filter(|op| inner.is_some() || site.node().op != *op) else { return Ok(None) };
     let x = site.made(x);
     site.add(op, &[x]).map(Some)
@@ -286,6 +289,7 @@ fn expanded_operand(site: &mut Site) -> Rewritten {
         let mut operands = node.operands.clone();
         operands[number] = site.of(operands[number]).operands[0];
         let known: Vec<_> = operands.iter().map(|&id| (&*site.of(id).shape, site.of(id).dtype)).collect();
+        // Broadcasting must still yield the output's shape.
         if node.op.infer(&known).is_ok_and(|(shape, _)| shape == node.shape) {
             let operands: Vec<_> = operands.into_iter().map(|id| site.made(id)).collect();
             return site.add(node.op.clone(), &operands).map(Some);

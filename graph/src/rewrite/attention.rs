@@ -66,6 +66,7 @@ fn attention(site: &mut Site) -> Rewritten {
     }
     let mask = made_mask(site, scores.mask)?;
     let (queries, keys, v) = (site.made(scores.queries), site.made(scores.keys), site.made(v));
+    // The operator takes keys that are not transposed.
     let mut perm: Vec<usize> = (0..shape.len()).collect();
     perm.swap(shape.len() - 2, shape.len() - 1);
     let keys = site.add(Transpose(perm), &[keys])?;

@@ -66,6 +66,7 @@ fn of_blocks(site: &Site, id: NodeId) -> Option<(NodeId, Vec<usize>)> {
 
 fn conv_transpose_by_blocks(site: &mut Site) -> Rewritten {
     let Some(ConvTranspose { window, output_pad, groups: 1 }) = site.node().op.of() else { return Ok(None) };
+    // Windows do not overlap if the stride equals the kernel.
     let is_apart = |window: &Sliding| *window == Sliding::new(window.kernel).stride(window.kernel);
     let weights = site.operand(1);
     if !window.iter().all(is_apart) || output_pad.iter().any(|pad| *pad != 0) || !site.is_constant(weights) {
@@ -95,6 +96,7 @@ fn conv_before_blocks(site: &mut Site) -> Rewritten {
     let Some(Conv { window, groups: 1 }) = site.node().op.of() else { return Ok(None) };
     let Some((x, extents)) = of_blocks(site, site.operand(0)) else { return Ok(None) };
     let weights = &site.of(site.operand(1)).shape;
+    // With more output channels, more elements would have to be arranged.
     if window.iter().any(|window| *window != Sliding::new(1)) || weights[0] > weights[1] {
         return Ok(None);
     }

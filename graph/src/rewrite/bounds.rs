@@ -86,6 +86,7 @@ pub(super) fn sum(site: &mut Site, a: Made, b: Made, added: Added) -> Result<Opt
     let Some([of_a, of_b]) = site.new.constants([a, b]) else { return Ok(None) };
     let most = match (of_a.as_f32(), of_b.as_f32()) {
         (Some(of_a), Some(of_b)) => {
+            // Earlier merges count with their largest partial sum.
             let reach = |made: Made, own: f32| site.new.reach(made).unwrap_or(own);
             let [own_a, own_b] = [largest(of_a), largest(of_b)];
             let most = reach(a, own_a).max(reach(b, own_b));
@@ -149,6 +150,7 @@ pub(super) fn added_up(
     let sum = site.add(op, operands)?;
     site.new.reached(sum, terms);
     let left = site.new.constants([sum]).and_then(|[tensor]| tensor.as_f32().map(largest));
+    // With another summand, the caller checks the total for cancellation.
     let is_kept = beside.is_some() || left.is_some_and(|left| terms <= MOST_CANCELLED * left);
     Ok(is_kept.then_some(sum))
 }
@@ -194,6 +196,7 @@ fn largest_product(weights: &Constant, factors: &ArrayD<f32>) -> Option<f64> {
     let factors = factors.broadcast(IxDyn(&shape[..outer]))?;
     let inner = shape[outer..].iter().product::<usize>().max(1);
 
+    // Weights in a file are scanned there, without loading them.
     let [most, product] = match weights.file_bytes() {
         Some(bytes) => {
             let rows = bytes.as_chunks().0.chunks(inner);
@@ -206,6 +209,7 @@ fn largest_product(weights: &Constant, factors: &ArrayD<f32>) -> Option<f64> {
             largest_of(rows.map(|row| row.iter().fold(0, |most, &x| magnitude(x).max(most))), &factors)
         }
     };
+    // The scanned pages are no longer needed.
     weights.release();
     most.is_finite().then_some(product)
 }

@@ -60,6 +60,7 @@ fn number_by_channel(site: &mut Site) -> Rewritten {
     let Some(axis) = axis_behind_activation(site, x).filter(|_| site.fits(x)) else { return Ok(None) };
     let mut shape = vec![1; site.node().shape.len()];
     shape[axis] = site.node().shape[axis];
+    // With one channel the number is already in this form.
     if shape[axis] == 1 {
         return Ok(None);
     }
@@ -71,6 +72,7 @@ fn number_by_channel(site: &mut Site) -> Rewritten {
 fn activation_before_movement(site: &mut Site) -> Rewritten {
     let Some(mut at) = activation_of(site, site.id) else { return Ok(None) };
     let mut moves = Vec::new();
+    // Skip movements that nothing else reads.
     while (site.of(at).op.is::<Reshape>() || site.of(at).op.is::<Transpose>()) && site.is_single(at) {
         moves.push(&site.of(at).op);
         at = site.of(at).operands[0];

@@ -215,6 +215,7 @@ fn transposed_constant(site: &mut Site) -> Rewritten {
     if !site.is_constant(x) {
         return Ok(None);
     }
+    // The axis of the scales moves with the transposition; a single scale has none.
     let axis = perm.iter().position(|&from| from == axis).unwrap_or(0);
     let [x, scale, zero] = [x, scale, zero].map(|id| site.made(id));
     let x = site.add(Transpose(perm.clone()), &[x])?;
@@ -234,6 +235,7 @@ fn dequantised_behind(site: &mut Site) -> Rewritten {
     else {
         return Ok(None);
     };
+    // All parts need the same scale, zero point and type.
     let is_alike = |(_, [x, own_scale, own_zero]): &(Dequantize, [NodeId; 3])| {
         let is_of_type = site.of(*x).dtype == site.of(first).dtype && !site.is_constant(*x);
         [*own_scale, *own_zero] == [scale, zero] && is_of_type
@@ -278,6 +280,7 @@ fn conv_of_integers(site: &mut Site) -> Rewritten {
 
     let (mut window, groups) = (window.clone(), *groups);
     let mut x = site.made(data.x);
+    // Kernels pad with 0, which is not the zero point.
     if data.zero != 0.0 {
         x = padded(site, x, &mut window, data.zero)?;
     }
@@ -313,6 +316,7 @@ fn product_of_integers(site: &mut Site) -> Rewritten {
     }
     let [x, weights] = [0, 1].map(|operand| site.operand(operand));
     let columns = site.of(weights).shape.len().wrapping_sub(1);
+    // Kernels need a single matrix of weights, without a batch.
     let (Some(data), true) = (Data::of(site, x), columns == 1) else { return Ok(None) };
     let Some(weights) = Weights::dequantised(site, weights, columns) else { return Ok(None) };
     if site.of(data.x).shape.len() < 2 {
@@ -371,6 +375,7 @@ fn by_channel(site: &mut Site, values: NodeId, sums: NodeId) -> Result<Option<Ma
     let count = own.iter().product::<usize>();
     let axis = site.of(sums).op.channel_of_sums(whole.len()).unwrap_or(0);
     let behind = whole.len() - 1 - axis;
+    // The only axis with several elements must be the channel axis.
     let along = own.len().checked_sub(1 + behind).is_some_and(|at| own[at] == count) && count == whole[axis];
     if (count != 1 && !along) || own.len() > whole.len() || site.of(values).dtype != DType::F32 {
         return Ok(None);
@@ -428,6 +433,7 @@ fn sum_of_quantised(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
 
+    // In f64, so that each constant is rounded to f32 once only.
     let [by, own] = [x.scale, step].map(|scale| f64::from(scale) / f64::from(y.scale));
     let shift = -(f64::from(x.zero) * by + f64::from(y.zero));
     let extent = shape[axis];
@@ -443,6 +449,7 @@ fn sum_of_quantised(site: &mut Site) -> Rewritten {
     let activation = match bounds {
         [f32::NEG_INFINITY, f32::INFINITY] => None,
         [0.0, f32::INFINITY] => Some(Activation::Relu),
+        // The sum is in units of the second scale.
         bounds => match Activation::new("clip", &bounds.map(|bound| bound / y.scale)) {
             Ok(clip) => Some(clip),
             Err(_) => return Ok(None),
@@ -465,12 +472,14 @@ fn rounded_sums(site: &mut Site) -> Rewritten {
     let [Some(scales), Some(biases)] = [operands[2], operands[3]].map(|id| site.tensor(id)) else { return Ok(None) };
 
     let [scales, biases] = [scales, biases].map(Tensor::to_numbers);
+    // In f64, so that each constant is rounded to f32 once only.
     let scales = scales.into_iter().map(|own| (f64::from(own) / f64::from(step)) as f32).collect();
     let biases = biases.into_iter().map(|own| (f64::from(own) / f64::from(step) + f64::from(zero)) as f32).collect();
     let [x, weights] = [operands[0], operands[1]].map(|id| site.made(id));
     let operands = [x, weights, vector(site, scales)?, vector(site, biases)?];
     let mut rounded = site.add(site.of(found).op.clone(), &operands)?;
 
+    // Saturation clamps to the type's range; only tighter bounds need an activation.
     let [least, most] = quantize.dtype.range().map(|end| end as f32);
     let [lo, hi] = bounds.map(|bound| bound / step + zero);
     if (lo > least || hi < most)

@@ -78,6 +78,7 @@ fn unshifted_norm(site: &mut Site) -> Rewritten {
     let (Some(LayerNorm { .. }), &[_, scale]) = (site.node().op.of(), &site.node().operands[..]) else {
         return Ok(None);
     };
+    // Kernels always add a bias.
     let zeros = Expand(site.of(scale).shape.clone()).evaluate(&[&Tensor::scalar(0.0)]);
     let zeros = zeros.map_err(|source| site.wrong(source))?;
     let mut operands = site.operands_of(site.id);
@@ -88,6 +89,7 @@ fn unshifted_norm(site: &mut Site) -> Rewritten {
 fn scaled_queries(site: &mut Site) -> Rewritten {
     let Some(&Attention { scale }) = site.node().op.of() else { return Ok(None) };
     let Some(&d) = site.of(site.operand(0)).shape.last() else { return Ok(None) };
+    // Kernels scale by 1/sqrt(d) only.
     let usual = 1.0 / (d as f32).sqrt();
     if (scale - usual).abs() <= 1e-6 * usual || !is_moderate(scale / usual) {
         return Ok(None);
@@ -152,6 +154,7 @@ fn product_of_vectors(site: &mut Site) -> Rewritten {
     if left.len() > 1 && right.len() > 1 {
         return Ok(None);
     }
+    // A vector is a row on the left and a column on the right.
     let [row, column] = [[vec![1], left.clone()].concat(), [right.clone(), vec![1]].concat()];
     let [a, b] = [0, 1].map(|number| site.made(site.operand(number)));
     let a = in_shape(site, a, if left.len() == 1 { row } else { left })?;
@@ -217,6 +220,7 @@ pub(super) fn pads_at_once(pad: &[[usize; 2]]) -> bool {
 fn pad_in_steps(site: &mut Site) -> Rewritten {
     let Some(&Pad { ref pad, mode, value }) = site.node().op.of() else { return Ok(None) };
     let Some(first) = pad.iter().position(|pad| *pad != [0, 0]).filter(|_| !pads_at_once(pad)) else { return Ok(None) };
+    // The first padded axis, then all others.
     let part = |is_first: bool| {
         let of = |(axis, pad): (usize, &[usize; 2])| if (axis == first) == is_first { *pad } else { [0, 0] };
         Pad { pad: pad.iter().enumerate().map(of).collect(), mode, value }

@@ -88,6 +88,7 @@ fn transpose_of_transpose(site: &mut Site) -> Rewritten {
 fn transpose_of_ones(site: &mut Site) -> Rewritten {
     let Some(Transpose(perm)) = site.node().op.of() else { return Ok(None) };
     let from = &site.of(site.operand(0)).shape;
+    // Axes of extent 1 can be moved freely.
     let long = perm.iter().filter(|&&axis| from[axis] != 1);
     if !long.is_sorted() {
         return Ok(None);
@@ -98,6 +99,7 @@ fn transpose_of_ones(site: &mut Site) -> Rewritten {
 
 fn slice_of_slice(site: &mut Site) -> Rewritten {
     let Some((Slice(outer), Slice(inner), x)) = twice(site) else { return Ok(None) };
+    // Composed positions are `inner.start + inner.step * (outer.start + outer.step * i)`.
     let merged = |(outer, inner): (&Range, &Range)| {
         let by = inner.step.checked_mul(isize::try_from(outer.start).ok()?)?;
         let step = if outer.count > 1 { inner.step.checked_mul(outer.step)? } else { 1 };
@@ -179,6 +181,7 @@ fn gather_in_steps(site: &mut Site) -> Rewritten {
     };
     let Some(places) = numbers.iter().map(place).collect::<Option<Vec<_>>>() else { return Ok(None) };
     let Some(&start) = places.first() else { return Ok(None) };
+    // Equally spaced indices form a slice.
     let step = places.get(1).map_or(1, |&second| second as isize - start as isize);
     if step == 0 || places.windows(2).any(|pair| pair[1] as isize - pair[0] as isize != step) {
         return Ok(None);

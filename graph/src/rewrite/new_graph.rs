@@ -117,6 +117,7 @@ impl<'a> NewGraph<'a> {
 
         let made = match self.folded(&op, &operands) {
             Some(constant) => {
+                // The bound on partial sums survives operations that only move or scale elements.
                 let most = self.passed_on(&op, made_of);
                 let made = self.constant(name, &constant);
                 most.into_iter().for_each(|most| self.reached(made, most));
@@ -161,6 +162,7 @@ impl<'a> NewGraph<'a> {
         Some(match *op == Binary::Mul {
             true => operands.iter().map(own).product(),
             false if is_moved => own(&operands[added_up]),
+            // For other operations the bound is unknown.
             false => f32::INFINITY,
         })
     }
@@ -171,6 +173,7 @@ impl<'a> NewGraph<'a> {
         let constants: Vec<&Constant> = operands.iter().map(|&id| self.graph.constant_of(id)).collect::<Option<_>>()?;
         let known: Vec<_> = constants.iter().map(|constant| (constant.shape(), constant.dtype())).collect();
         let count = elements(&op.infer(&known).ok()?.0).ok()?;
+        // An operator without operands is a source, not a computation on constants.
         if constants.is_empty() || op.keeps_constants() || count > self.constants.left {
             return None;
         }
@@ -184,6 +187,7 @@ impl<'a> NewGraph<'a> {
 fn hash_of(tensor: &Tensor) -> u64 {
     let mut hasher = DefaultHasher::new();
     tensor.shape().hash(&mut hasher);
+    // A sample keeps hashing cheap; equality is checked bit by bit.
     let every = tensor.shape().iter().product::<usize>().div_ceil(HASHED).max(1);
     match tensor {
         Tensor::F32(x) => x.iter().step_by(every).for_each(|x| x.to_bits().hash(&mut hasher)),

@@ -189,6 +189,7 @@ fn uneven_pool(site: &mut Site) -> Rewritten {
     };
     let pads: Vec<_> = window.iter().enumerate().map(whole).collect();
     let (windows, rest) = split(window, &pads, &pooled);
+    // The neutral element of the reduction.
     let outside = if *kind == PoolKind::Max { f32::NEG_INFINITY } else { 0.0 };
     let x = site.made(site.operand(0));
     let padded = with_pad(site, x, rest, outside)?;
@@ -229,6 +230,7 @@ fn uneven_conv_transpose(site: &mut Site) -> Rewritten {
     let mut ranges = Range::all(to);
     for (axis, window) in window.iter().enumerate() {
         let extents = [from[axis + 2], to[axis + 2]];
+        // The kernel may compute more outputs than wanted, which the slice removes.
         let Some((pad, output_pad)) = cut(window, output_pad[axis], extents) else { return Ok(None) };
         windows.push(Sliding { pad: [pad, pad], ..*window });
         output_pads.push(output_pad);
@@ -251,9 +253,11 @@ fn uneven_conv_transpose(site: &mut Site) -> Rewritten {
 /// extends further than that. `from` and `to` are the input's and output's extents.
 fn cut(window: &Sliding, output_pad: usize, [from, to]: [usize; 2]) -> Option<(usize, usize)> {
     let Sliding { kernel, stride, dilation, pad } = *window;
+    // Number of outputs before cropping.
     let whole = (from - 1) * stride + (kernel - 1) * dilation + 1;
     let with = |cut: usize| {
         let outputs = whole.checked_sub(2 * cut)?;
+        // Kernels produce multiples of the stride.
         let more = (stride - outputs % stride) % stride;
         // The first output follows those that the padding crops.
         (outputs + more >= to + pad[0] - cut).then_some((cut, more))
@@ -262,5 +266,6 @@ fn cut(window: &Sliding, output_pad: usize, [from, to]: [usize; 2]) -> Option<(u
     if is_kept {
         return Some((pad[0], output_pad));
     }
+    // The largest possible crop leaves the fewest superfluous outputs.
     (0..=pad[0].min(pad[1])).rev().find_map(with)
 }

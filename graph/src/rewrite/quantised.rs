@@ -207,6 +207,7 @@ fn scale_and_back(site: &mut Site) -> Rewritten {
 fn channels(site: &Site, mut id: NodeId) -> usize {
     let shape = &site.node().shape;
     let by_shape = if shape.len() > 3 { 1 } else { shape.len().saturating_sub(1) };
+    // Elementwise operations keep the channel axis of the sums before them.
     while site.of(id).op.is::<Map>() || site.of(id).op == Binary::Add {
         id = site.of(id).operands[0];
     }
@@ -247,6 +248,7 @@ fn quantised_by_channel(site: &mut Site) -> Rewritten {
     let Some((Quantize { dtype, axis }, operands)) = quantised(site, site.id) else { return Ok(None) };
     let axis = axis_of(site, axis, operands);
     let [x, scale, zero] = operands.map(|id| site.made(id));
+    // Kernels multiply, so the reciprocal is needed.
     let one = site.constant(Tensor::scalar(1.0));
     let steps = site.add(Binary::Div, &[one, scale])?;
     let zero = site.add(Cast(DType::F32), &[zero])?;
@@ -260,6 +262,7 @@ fn dequantised_by_channel(site: &mut Site) -> Rewritten {
     }
     let axis = axis_of(site, axis, operands);
     let [x, scale, zero] = operands.map(|id| site.made(id));
+    // (x - zero) * scale = x * scale + (-zero * scale)
     let zero = site.add(Cast(DType::F32), &[zero])?;
     let below = site.add(Binary::Mul, &[zero, scale])?;
     let minus_one = site.constant(Tensor::scalar(-1.0));

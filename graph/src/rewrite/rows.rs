@@ -69,6 +69,7 @@ fn normalisation(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
 
+    // Over the spatial axes of images it is an instance normalisation, else a layer normalisation.
     let (axis, of_images) = (axes[0], axes[0] == 2 && shape.len() > 3);
     let scale = if of_images { vec![shape[1]] } else { shape[axis..].to_vec() };
     let all = |value: f32| Expand(scale.clone()).evaluate(&[&Tensor::scalar(value)]);
@@ -124,6 +125,7 @@ fn softmax(site: &mut Site) -> Rewritten {
     let Some([exp, sum]) = site.binary(site.id, Binary::Div) else { return Ok(None) };
     let Some((summed, &[axis])) = reduced(site, sum, ReduceOp::Sum) else { return Ok(None) };
     let Some(x) = site.unary(exp, UnaryOp::Exp).filter(|&x| summed == exp && site.fits(x)) else { return Ok(None) };
+    // A maximum subtracted from all elements does not change the result.
     let largest = |&[x, most]: &[NodeId; 2]| reduced(site, most, ReduceOp::Max) == Some((x, &[axis]));
     let x = site.binary(x, Binary::Sub).filter(largest).map_or(x, |[x, _]| x);
     let x = site.made(x);
@@ -163,6 +165,7 @@ fn pool_of_row(site: &mut Site) -> Rewritten {
     let is_whole =
         |(window, &extent): (&Sliding, &usize)| [window.kernel, window.dilation] == [extent, 1] && window.pad == [0, 0];
     let is_one = site.node().shape[2..].iter().all(|&extent| extent == 1);
+    // Pooling kernels have two spatial axes.
     if from.len() == 4 || !is_one || !window.iter().zip(&from[2..]).all(is_whole) {
         return Ok(None);
     }

@@ -156,6 +156,7 @@ impl<'a> Site<'a, '_> {
     pub(super) fn factors(&self, id: NodeId) -> (f64, Vec<NodeId>) {
         let (mut scale, mut open, mut factors) = (1.0, vec![id], Vec::new());
         while let Some(id) = open.pop() {
+            // Powers multiply the number of factors, so it is limited.
             let left = MOST_FACTORS.saturating_sub(open.len() + factors.len());
             if let Some(scalar) = self.scalar(id) {
                 scale *= f64::from(scalar);

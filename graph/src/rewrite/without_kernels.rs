@@ -112,6 +112,7 @@ fn sum_of_nothing(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
 
+    // Without products only the bias remains.
     let sums = match node.operands.get(2) {
         None => site.constant(Tensor::scalar(0.0)),
         Some(&biases) => {
@@ -134,6 +135,7 @@ fn conv_transpose_as_conv(site: &mut Site) -> Rewritten {
     }
 
     let mut operands = site.operands_of(site.id);
+    // Zeros between the elements replace the stride.
     for (axis, window) in window.iter().enumerate() {
         operands[0] = spread(site, operands[0], axis + 2, window.stride)?;
     }
@@ -151,6 +153,7 @@ fn spread(site: &mut Site, x: Made, axis: usize, stride: usize) -> Result<Made, 
         return Ok(x);
     }
 
+    // A new axis of extent `stride`, zero except for its first element, is merged into the axis.
     shape.insert(axis + 1, 1);
     let split = site.add(Reshape(shape.clone()), &[x])?;
     let mut pad = vec![[0, 0]; shape.len()];
@@ -159,6 +162,7 @@ fn spread(site: &mut Site, x: Made, axis: usize, stride: usize) -> Result<Made, 
     shape.remove(axis + 1);
     shape[axis] = extent * stride;
     let joined = site.add(Reshape(shape), &[padded])?;
+    // No zeros after the last element.
     part(site, joined, axis, Range { start: 0, step: 1, count: (extent - 1) * stride + 1 })
 }
 
@@ -211,6 +215,7 @@ fn conv_of_many_axes(site: &mut Site) -> Rewritten {
     let front: Vec<usize> = [0, 2, 1].into_iter().chain(3..rank).collect();
     let weights = operands[1];
 
+    // Each tap along the first axis is a convolution over the other axes.
     let mut sum: Option<Made> = None;
     for tap in 0..first.kernel {
         let range = Range { start: tap * first.dilation, step: first.stride as isize, count: outputs };
@@ -367,6 +372,7 @@ fn whole_operands(site: &mut Site) -> Rewritten {
     for operand in &mut operands {
         let own = site.shape_of(*operand);
         let whole = match (op.is::<MatMul>(), &own[..]) {
+            // Matrix products broadcast their leading axes only.
             (true, [.., rows, columns]) => [&node.shape[..node.shape.len() - 2], &[*rows, *columns]].concat(),
             (true, _) => return Ok(None),
             _ => node.shape.clone(),
@@ -387,6 +393,7 @@ fn reduce_in_steps(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
 
+    // The inner reduction keeps its axes, so that the others keep their numbers.
     let (first, last) = axes.split_at(axes.len() / 2);
     let x = site.made(site.operand(0));
     let part = site.add(Reduce { op: *op, axes: last.to_vec(), keep_axes: true }, &[x])?;
@@ -400,6 +407,7 @@ fn parts(site: &mut Site) -> Rewritten {
     if site.from.has_kernel(site.id) {
         return Ok(None);
     }
+    // Operands of a part are numbered over the node's operands and the earlier parts.
     let mut made = site.operands_of(site.id);
     for Part { op, operands } in parts {
         let part = match op.of() {
@@ -422,6 +430,7 @@ fn power_of_integers(site: &mut Site) -> Rewritten {
     let [zero, one] = [0, 1].map(|number| integer(site, number));
     let power = power_of_size(site, x, n)?;
 
+    // For negative n, powers of 1 and -1 are exact, 0 saturates, and all others truncate to 0.
     let size = site.add(Map(Function::Op(UnaryOp::Abs)), &[x])?;
     let (is_one, is_zero) = (binary(site, Binary::Equal, size, one)?, binary(site, Binary::Equal, size, zero)?);
     let largest = integer(site, i64::MAX);
@@ -442,6 +451,7 @@ fn power_of_size(site: &mut Site, x: Made, n: Made) -> Result<Made, GraphError> 
     let most = binary(site, Binary::Add, odd, most)?;
     left = binary(site, Binary::Min, left, most)?;
 
+    // Binary exponentiation; six digits suffice for exponents up to 63.
     let (mut power, mut square) = (one, x);
     for digit in 0..6 {
         if digit > 0 {

@@ -74,6 +74,7 @@ impl<D: Runs> Workspace<D> {
         let graph = &network.graph;
         let Value { node, shape, .. } = network.cut.value(action.value.0);
         let is_whole = *shape == graph.node(*node).shape;
+        // A conversion only moves elements, so it must be exact.
         let wanted = match action.is_conversion {
             true => Wanted::exactly(computed.tensor(*node)?.to_numbers()),
             false => computed.wanted(*node)?,
@@ -88,11 +89,13 @@ impl<D: Runs> Workspace<D> {
         };
         let (name, is_conversion, tolerance) = (action.name.clone(), action.is_conversion, allowed.tolerance);
         let mut max_rel_error = difference(&found, &wanted, most);
+        // Perturbation is expensive, so it is only tried if the simple bound fails.
         if max_rel_error > tolerance && tolerance > 0.0 {
             let known = |id| computed.known(id);
             let segment = Segment { graph, node: *node, known: &known, changes_constants: true };
             max_rel_error = tolerance * segment.share(&found, &wanted, most, allowed)?;
         }
+        // Later steps are evaluated on what this one computed.
         if is_whole && !is_conversion {
             let stored = network.plan.dtype(action.output);
             let rounded = if stored.is_word() { 0.0 } else { stored.unit_roundoff() };

@@ -84,12 +84,14 @@ impl<D: Runs> Constants<D> {
         let uses: Vec<Option<Use>> = plan.actions.iter().map(use_of).collect();
         let there = beside.map(Beside::held_by_kernels).unwrap_or_default();
         let mut known: HashMap<&Use, Arc<Held<D>>> = HashMap::new();
+        // Constants that the other network has for the same kernel are shared.
         for of in uses.iter().flatten() {
             let held = there.get(&(Arc::as_ptr(&kernels[of.0]), of.1.clone()));
             known.extend(held.map(|held| (of, Arc::clone(held))));
         }
 
         let open: HashSet<&Use> = uses.iter().flatten().filter(|of| !known.contains_key(of)).collect();
+        // One allocation for all that is left to pack.
         let memory = packed_memory(open.iter().map(|(kernel, _)| &kernels[*kernel]), device)?;
         let (texts, packed, copies) = (HashMap::new(), HashMap::new(), HashMap::new());
         let shared = shared(&open);
@@ -127,6 +129,7 @@ impl Constants {
         let unpacked = held().flat_map(|held| held.unpacked.iter().flatten()).map(|copy| &**copy);
         let slots = self.slots.iter().flatten().map(|copy| &**copy);
         let all = packed.chain(unpacked).chain(slots);
+        // Shared memory counts once.
         let parts: HashMap<*mut u8, usize> = all.map(|part| (part.start(), part.elements::<u8>().len())).collect();
         parts.values().sum()
     }
@@ -176,6 +179,7 @@ impl<D: Runs> Maker<'_, D> {
     /// Returns the identity of a kernel's packed constants, if another kernel may share them.
     fn packing(&mut self, (kernel, constants): &Use) -> Result<Option<Packing>, CompileError> {
         let is_packed = self.kernels[*kernel].packed_bytes(self.device)? > 0;
+        // Only a constant with several users can be shared.
         if !is_packed || !constants.iter().flatten().any(|id| self.shared.contains(id)) {
             return Ok(None);
         }

@@ -23,6 +23,7 @@ pub(crate) fn slots_in_place(plan: &Plan) -> HashMap<usize, usize> {
     };
     let mut slots: HashMap<usize, usize> = plan.inputs.iter().enumerate().filter_map(is_input).collect();
 
+    // A slot that anything but a kernel uses cannot be redirected.
     for output in &plan.outputs {
         slots.remove(&output.slot);
     }

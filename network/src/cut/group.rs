@@ -93,6 +93,7 @@ impl Groups {
             let operand = node.operands[place];
             let host = self.of_nodes[operand.0 as usize]?;
             let group = &self.groups[host];
+            // Only the sole reader of the group's last tensor can be fused.
             let is_last = group.tail == operand && uses[operand.0 as usize] == 1;
             let has_shape = graph.node(operand).shape == node.shape;
             Some((host, group.part(graph, node, place).filter(|_| is_last && has_shape)?))
@@ -154,6 +155,7 @@ impl Group {
     /// Returns the role of a node whose operand at `place` is this group's tensor, if the epilogue
     /// supports it in last position.
     fn part(&self, graph: &Graph, node: &Node, place: usize) -> Option<Part> {
+        // Epilogues compute in f32; a rounded result ends the group.
         if self.result_dtype() != DType::F32 {
             return None;
         }
@@ -189,6 +191,7 @@ impl Group {
         if node.op.is::<Prelu>() && place == 0 {
             return of_channels(other?).map(Part::Slope);
         }
+        // The scale precedes bias and residual in an epilogue.
         let is_scaled_only = self.bias.is_none() && self.residual.is_none();
         match binary {
             Some(Binary::Mul) if is_scaled_only && self.scale.is_none() => of_channels(other?).map(Part::Scale),
@@ -244,6 +247,7 @@ impl Group {
         self.tail = id;
         match part {
             Part::Rescale(scale, bias, stored) => {
+                // Before the activation if nothing is fused yet, else after it.
                 let to = match self.is_bare() {
                     true => [&mut self.scale, &mut self.bias],
                     false => [&mut self.post_scale, &mut self.post_bias],

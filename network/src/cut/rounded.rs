@@ -43,6 +43,7 @@ impl Cut {
         let rounded = |step: &Step| if is_exact(step) { None } else { step.rounded_to(dtype) };
         let rounded: Vec<Option<Workload>> = self.steps.iter().map(rounded).collect();
         let is_kept = self.kept(graph, &rounded, dtype);
+        // Parts share the memory of their root, and so its type.
         for number in 0..self.values.len() {
             let root = self.root(ValueId(number as u32)).0;
             if !is_kept[root.0 as usize] {
@@ -68,6 +69,7 @@ impl Cut {
         let mut is_kept = vec![false; self.values.len()];
         let mut keep = |value: ValueId| is_kept[self.root(value).0.0 as usize] = true;
 
+        // Inputs, constants and integers are never rounded.
         for (number, value) in self.values.iter().enumerate() {
             if graph.is_given(value.node) || graph.node(value.node).dtype != DType::F32 {
                 keep(ValueId(number as u32));
@@ -177,6 +179,7 @@ impl Operands<'_> {
             }
         }
 
+        // A conversion must save more multiplications than it costs.
         let multiplies = self.workload.spec().is_contraction() && self.has_constant_matrix();
         let is_worth_it = self.workload.flops() >= FLOPS_OF_CONVERSION * elements as f64;
         if multiplies && is_worth_it && !saves_products(self.workload) { self.dtype } else { lying }

@@ -33,6 +33,7 @@ fn emit_loops(routine: &mut Routine, loops: &[Loop], element: i64, counter: i32)
     };
     let (count, is_innermost) = (outer.count as i64, inner.is_empty());
     let [read_bytes, write_bytes] = [outer.read as i64, outer.write as i64].map(|elements| element * elements);
+    // The innermost loop counts in rcx, outer ones on the stack.
     routine.set(Rcx, count);
     if !is_innermost {
         routine.store(Rsp, counter, Rcx);

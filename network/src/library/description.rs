@@ -94,6 +94,7 @@ impl Data {
 
     /// Appends the records of tensors, and returns the offset of the first.
     pub(super) fn records(&mut self, tensors: &[Described]) -> usize {
+        // Texts come first, so that the records are contiguous.
         let parts: Vec<[usize; 3]> = tensors.iter().map(|tensor| self.parts(tensor)).collect();
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
         let first = self.bytes.len();

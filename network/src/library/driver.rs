@@ -303,6 +303,7 @@ impl Driver<'_> {
             self.routine.store(Rsp, TABLE + 8 * number as i32, Rax);
         }
         let (private, stride) = kernel.private;
+        // A stage with a single part is called directly, others go through `parallel_for`.
         for &(first, tasks) in &kernel.stages {
             let function = self.job.at.text + first as i64;
             let parts = tasks.min(self.job.threads);

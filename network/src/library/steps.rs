@@ -133,6 +133,7 @@ impl<'a> Maker<'a> {
 
         let held = network.constants.held[number].as_deref();
         let (packed, unpacked) = held.map_or((&[][..], &[][..]), |held| (held.packed.memory(), &held.unpacked));
+        // Operands and packed constants are in the order of the plan's buffers.
         let (mut operands, mut packed) = (action.operands.iter().zip(unpacked), packed.iter());
         let mut buffers = Vec::new();
         for buffer in &plan.buffers {
@@ -164,11 +165,13 @@ impl<'a> Maker<'a> {
         }
         let tuned = &self.network.plan.kernels[kernel];
         let program = tuned.program()?;
+        // Ahead-of-time stages have run; the library contains only their results.
         let stages = program.stages.iter().filter(|stage| stage.when == When::EveryRun);
         let program = Program { stages: stages.cloned().collect(), ..program.clone() };
         let assembled = assemble(&program, tuned.target());
         let code = assembled.map_err(|source| LibraryError::Assemble { step: step.into(), source })?;
 
+        // The gap is filled with int3, so that stray jumps trap.
         self.text.resize(self.text.len().next_multiple_of(CODE_ALIGNMENT), 0xcc);
         let first = self.text.len();
         let stages = code.entries.iter().zip(&program.stages).map(|(entry, stage)| (first + entry, stage.tasks()));

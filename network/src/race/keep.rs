@@ -47,6 +47,7 @@ impl Course<'_> {
         let (gain, before_secs) = (median_ratio(&best_secs, &before_secs), quantile(before_secs, QUIET));
         match (wins, was_raced) {
             (true, _) => {
+                // The ratio is more reliable than separate times.
                 let kept = (&best.choice, gain * before_secs);
                 self.append(kept, Some((&before.choice, before_secs)), rounds)
             }
@@ -133,6 +134,7 @@ impl Course<'_> {
         let Some(mut record) = alone.clone() else { return Ok(None) };
         let Ok(times) = &mut record.measurement.outcome else { return Ok(None) };
 
+        // The whole network's time replaces the single kernel's.
         (times.run_secs, times.median_secs, times.spread) = (secs, secs, 0.0);
         (times.repeats, times.slowdown, times.kernel_secs) = (raced.rounds, 1.0, 0.0);
         (record.measurement.build_secs, record.measurement.measure_secs) = (0.0, 0.0);

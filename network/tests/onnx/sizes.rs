@@ -53,8 +53,8 @@ fn symmetric_half_pixels_are_half_pixels_of_whole_extents() {
     assert_eq!(resized("half_pixel_symmetric"), resized("half_pixel"));
 }
 
-/// By the standard's text the output is the input times the stride. Missing elements go to either
-/// end, the odd one according to `auto_pad`.
+/// According to the standard, the output is the input times the stride. Missing elements go to
+/// either end, the odd one according to `auto_pad`.
 #[test]
 fn transposed_convolutions_have_as_many_outputs_as_strides() {
     let transposed = |auto: &str, kernel: usize, stride: i64, bias: &[f32]| {
@@ -72,8 +72,8 @@ fn transposed_convolutions_have_as_many_outputs_as_strides() {
     assert_eq!(transposed("SAME_LOWER", 3, 2, &[]), [1.0, 3.0, 2.0, 2.0]);
 }
 
-/// By the standard's text and its shape inference, padding for dilated windows also yields as many
-/// outputs as strides fit.
+/// According to the standard and its shape inference, padding for dilated windows also yields as
+/// many outputs as strides fit.
 #[test]
 fn poolings_with_gaps_have_as_many_outputs_as_strides_fit() {
     for auto in ["SAME_UPPER", "SAME_LOWER"] {

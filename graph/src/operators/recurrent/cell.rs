@@ -97,6 +97,7 @@ impl Cell {
         direction: usize,
         activations: &[Activation],
     ) -> Result<Self> {
+        // ONNX stores the weights as `[gates * hidden, inputs]`.
         let mut turned = [call.operand(1)?, call.operand(2)?];
         for weights in &mut turned {
             let own = one(call, *weights, direction)?;
@@ -155,6 +156,7 @@ impl Cell {
 
     /// Returns the next GRU state, `candidate + update * (state - candidate)`.
     fn gated(&self, call: &mut Call, of_input: Value, state: Value, resets_product: bool) -> Result<Value> {
+        // If the reset scales the state, the candidate cannot share the gates' matrix product.
         let count = if resets_product { 3 } else { 2 };
         let weights = self.gates(call, self.of_state, 0, count)?;
         let of_state = call.add(MatMul, &[state, weights])?;
@@ -195,6 +197,7 @@ impl Cell {
         let added = call.binary(Binary::Mul, input, candidate)?;
         let cells = call.binary(Binary::Add, kept, added)?;
 
+        // The output gate's peephole reads the new cell state.
         let output = self.gate(call, sums, 1, cells)?;
         let bounded = call.activation(self.activations[2], cells)?;
         Ok((call.binary(Binary::Mul, output, bounded)?, cells))

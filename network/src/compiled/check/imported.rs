@@ -27,6 +27,7 @@ pub(super) fn errors(
     outputs: &[Tensor],
 ) -> Result<Vec<StepError>, EvaluateError> {
     let walk = Walk::new(graph, trace, computed, outputs);
+    // Tensors are dropped after their last use.
     let mut uses = walk.uses();
     let (mut tensors, mut errors): (Vec<Option<Cow<Tensor>>>, _) = (vec![None; uses.len()], Vec::new());
 
@@ -76,6 +77,7 @@ impl<'a> Walk<'a> {
 
         let mut is_needed = vec![false; graph.nodes().len()];
         outputs.keys().for_each(|id| is_needed[id.0 as usize] = true);
+        // Backwards from the outputs.
         for (id, node) in graph.nodes().rev().filter(|(_, node)| !node.op.is::<Input>()) {
             if is_needed[id.0 as usize] {
                 node.operands.iter().for_each(|operand| is_needed[operand.0 as usize] = true);

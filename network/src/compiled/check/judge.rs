@@ -87,6 +87,7 @@ impl<'k> Segment<'k, '_> {
         mut constant: impl FnMut(NodeId, Cow<'k, Tensor>) -> Cow<'k, Tensor>,
     ) -> Result<Made<'k>, EvaluateError> {
         let mut made: Made = BTreeMap::new();
+        // Ids are in topological order.
         for &id in inner {
             let node = self.graph.node(id);
             let tensor = match self.graph.constant_of(id) {
@@ -131,6 +132,7 @@ impl<'k> Segment<'k, '_> {
         let [inner, known] = self.parts();
         let is_steep = inner.iter().any(|&id| is_steep(self.graph, id));
         let roundings = ROUNDINGS * (allowed.terms as f64).sqrt() * DType::F32.unit_roundoff();
+        // Steep operations amplify any change, so they are only perturbed by rounding errors.
         let amplitude = if is_steep { roundings } else { allowed.tolerance };
 
         let mut moves = vec![0f64; wanted.len()];
