@@ -16,7 +16,8 @@ impl Graph {
     /// let x = graph.input("x", DType::F32, &[2])?;
     /// let y = graph.add("y", Binary::Add, &[x, x])?;
     /// graph.output("y", y);
-    /// assert_eq!(graph.evaluate(&[Tensor::f32(&[2], vec![1.0, 2.0])?])?, [Tensor::f32(&[2], vec![2.0, 4.0])?]);
+    /// let outputs = graph.evaluate(&[Tensor::f32(&[2], vec![1.0, 2.0])?])?;
+    /// assert_eq!(outputs, [Tensor::f32(&[2], vec![2.0, 4.0])?]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn evaluate(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EvaluateError> {

@@ -40,15 +40,15 @@ const NETWORKS: [(&str, Layers); 11] = [
 ///
 /// | name | network | input |
 /// |---|---|---|
-/// | `resnet18`, `resnet34`, `resnet50` | He et al., "Deep Residual Learning for Image Recognition" (2016) | 3x224x224 |
+/// | `resnet18`, `resnet34`, `resnet50` | He et al., "Deep Residual Learning" (2016) | 3x224x224 |
 /// | `mobilenet_v2` | Sandler et al., "MobileNetV2" (2018), width 1 | 3x224x224 |
 /// | `squeezenet` | Iandola et al., "SqueezeNet" (2016), version 1.1 | 3x224x224 |
-/// | `vgg16` | Simonyan and Zisserman, "Very Deep Convolutional Networks" (2015), configuration D | 3x224x224 |
+/// | `vgg16` | Simonyan, Zisserman, "Very Deep Convolutional Networks" (2015), D | 3x224x224 |
 /// | `bert_base` | Devlin et al., "BERT" (2019), uncased, with its pooler | 128 tokens |
 /// | `vit_b16` | Dosovitskiy et al., "An Image is Worth 16x16 Words" (2021) | 3x224x224 |
-/// | `dqn` | Mnih et al., "Human-level control through deep reinforcement learning" (2015), 18 actions | 4x84x84 |
-/// | `dcgan` | Radford et al., "Unsupervised Representation Learning with DCGANs" (2016): the generator | 100 numbers |
-/// | `lstm` | Zaremba et al., "Recurrent Neural Network Regularization" (2014): the medium model, one step | 1 token |
+/// | `dqn` | Mnih et al., "Human-level control through deep RL" (2015), 18 actions | 4x84x84 |
+/// | `dcgan` | Radford et al., "Representation Learning with DCGANs" (2016), generator | 100 numbers |
+/// | `lstm` | Zaremba et al., "RNN Regularization" (2014), medium, one step | 1 token |
 pub const NAMES: [&str; NETWORKS.len()] = {
     let mut names = [""; NETWORKS.len()];
     let mut i = 0;

@@ -2,10 +2,10 @@
 //! Linking Format", version 1.2).
 //!
 //! ```text
-//! file header, program headers, .hash, .dynsym, .dynstr, .rodata, .weights    read only
-//! .text                                                                       executable
-//! .dynamic                                                                    writable while it is loaded
-//! .shstrtab, section headers                                                  not in memory
+//! file header, program headers, .hash, .dynsym, .dynstr, .rodata, .weights  read only
+//! .text                                                                     executable
+//! .dynamic                                                                  writable during loading
+//! .shstrtab, section headers                                                not in memory
 //! ```
 //!
 //! Addresses equal file offsets. There are no relocations and no imports.
