@@ -1,4 +1,4 @@
-//! The subcommands.
+//! The subcommands, with one module each.
 
 mod bench;
 mod best;
@@ -27,8 +27,8 @@ use autotune_measure::scratch;
 use crate::args::{Cli, Command};
 use crate::interrupt;
 
-/// Runs what the command line asks for. What a killed run left in the folder for temporary files is
-/// removed first.
+/// Runs the command of the command line. First removes the temporary files that killed runs left
+/// behind.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     if !matches!(cli.command, Some(Command::Worker)) {
         interrupt::watch()?;

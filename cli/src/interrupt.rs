@@ -1,5 +1,5 @@
-//! What Ctrl-C does: a command ends with one line that says what it wrote, and leaves no unfinished
-//! file.
+//! Handling of Ctrl-C: a command ends with one line about the files it wrote, and leaves no
+//! unfinished file.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -18,18 +18,19 @@ use tempfile::TempPath;
 use crate::args::Failure;
 use crate::output::say;
 
-/// Time that a command has to end by itself after the first Ctrl-C: making a network of hundreds
-/// of thousands of steps, or running it, is not given up on the way.
+/// Time that a command has to stop by itself after the first Ctrl-C; then the process ends.
+/// Compiling or running a network of hundreds of thousands of steps does not check for
+/// cancellation.
 const GRACE: Duration = Duration::from_millis(1700);
 
-/// What the command has under way. Whoever holds it cannot be interrupted.
+/// State of the running command. A thread that holds the lock cannot be interrupted.
 static WORK: Mutex<Work> = Mutex::new(Work { cancel: None, note: None, unfinished: Vec::new(), written: Vec::new() });
 
 struct Work {
-    /// Turned by the first Ctrl-C, upon which the command ends by itself; the second ends it here,
-    /// and so does the end of [`GRACE`].
+    /// Set by the first Ctrl-C, after which the command ends by itself. The process ends at the
+    /// second Ctrl-C or after [`GRACE`]. Without a switch, it ends at the first.
     cancel: Option<Cancel>,
-    /// What there is to say beyond files.
+    /// Message about the state of the work, in place of the list of files.
     note: Option<&'static str>,
     unfinished: Vec<PathBuf>,
     written: Vec<PathBuf>,
@@ -40,7 +41,7 @@ impl Work {
         WORK.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was done when the command was interrupted.
+    /// Describes the work done before the interruption.
     fn told(&self) -> String {
         let names: Vec<String> = self.written.iter().map(|file| file.display().to_string()).collect();
         match (self.note, names.is_empty()) {
@@ -52,17 +53,18 @@ impl Work {
     }
 }
 
-/// Has Ctrl-C, like a signal to terminate or a terminal that is gone, end the process with exit
-/// code 130. A hangup that was ignored, as `nohup` has it, stays ignored at every moment.
+/// Makes Ctrl-C, a termination signal and a closed terminal end the process with exit code 130. If
+/// hangups were ignored before, as under `nohup`, they stay ignored throughout.
 pub(crate) fn watch() -> Result<()> {
-    // SAFETY: a set of signals that holds nothing but zeros is a valid one, and every pointer is to
-    // a local.
+    // SAFETY: an all-zero signal set and an all-zero `sigaction` are valid values, and every
+    // pointer points to a local variable or is null.
     unsafe {
         let mut before: libc::sigaction = mem::zeroed();
         libc::sigaction(libc::SIGHUP, ptr::null(), &raw mut before);
         let is_ignored = before.sa_sigaction == libc::SIG_IGN;
 
-        // What arrives meanwhile waits, and is forgotten when hangups are ignored again.
+        // The handler library installs its own handler for hangups. Blocked meanwhile, a hangup
+        // stays pending, and is discarded once hangups are ignored again.
         let (mut hangup, mut unblocked): (libc::sigset_t, libc::sigset_t) = (mem::zeroed(), mem::zeroed());
         libc::sigemptyset(&raw mut hangup);
         libc::sigaddset(&raw mut hangup, libc::SIGHUP);
@@ -77,7 +79,7 @@ pub(crate) fn watch() -> Result<()> {
     }
 }
 
-/// Ends the process, unless it is to end by itself.
+/// Handles a signal: asks the command to stop if it can, else ends the process.
 fn interrupted() {
     let work = Work::lock();
     if work.cancel.as_ref().is_some_and(|cancel| !cancel.cancel()) {
@@ -91,25 +93,26 @@ fn interrupted() {
     end(&work);
 }
 
-/// Ends the process now. What was measured is in the database already.
+/// Ends the process now. All measurements are in the database already.
 fn end(work: &Work) -> ! {
-    // A file that has its place or was given up has lost this name.
+    // Files that were completed or abandoned no longer have their temporary names, so removing
+    // those fails harmlessly.
     work.unfinished.iter().for_each(|file| drop(fs::remove_file(file)));
     say(format_args!("autotune: {}", work.told()));
     process::exit(i32::from(Failure::Interrupted.exit_code()));
 }
 
-/// The switch that the first Ctrl-C turns from now on.
+/// Returns the switch that Ctrl-C sets; from now on the first Ctrl-C asks the command to stop.
 pub(crate) fn cancel() -> Cancel {
     Work::lock().cancel.get_or_insert_default().clone()
 }
 
-/// Says this, should the command be interrupted, in place of what files it wrote.
+/// Sets the message for an interruption, in place of the list of written files.
 pub(crate) fn note(text: &'static str) {
     Work::lock().note = Some(text);
 }
 
-/// Writes a file in a way that leaves nothing unfinished, without being interrupted.
+/// Writes a file while holding off interruptions, with a function that leaves no unfinished file.
 pub(crate) fn uninterrupted<T, E>(file: &Path, write: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     let mut work = Work::lock();
     let written = write()?;
@@ -117,17 +120,17 @@ pub(crate) fn uninterrupted<T, E>(file: &Path, write: impl FnOnce() -> Result<T,
     Ok(written)
 }
 
-/// A file under a temporary name, which goes if nothing comes of it.
+/// A file under a temporary name, which is deleted unless the file is kept.
 pub(crate) struct Unfinished {
     path: TempPath,
-    /// What the user calls it.
+    /// Path as the user gave it.
     name: PathBuf,
-    /// Whose place it takes.
+    /// Final path of the file.
     place: PathBuf,
 }
 
 impl Unfinished {
-    /// A new file in the folder of its place.
+    /// Creates a file under a temporary name in the folder of its final path.
     pub(crate) fn create(
         folder: &Path,
         name: &Path,
@@ -141,7 +144,8 @@ impl Unfinished {
         Ok((file, Self { path, name: name.to_path_buf(), place: place.to_path_buf() }))
     }
 
-    /// Gives files their places. They are all there before an interruption, or none.
+    /// Moves files to their final paths; an interruption happens before all moves or after all of
+    /// them.
     pub(crate) fn keep_all(files: impl IntoIterator<Item = Self>) -> io::Result<()> {
         let mut work = Work::lock();
         for Self { path, name, place } in files {

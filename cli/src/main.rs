@@ -1,4 +1,4 @@
-//! The `autotune` command.
+//! The `autotune` command: parses the command line, runs the subcommand and reports errors.
 
 mod args;
 mod commands;
@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use args::Failure;
 use output::{print, say};
 
-/// Loop nests are trees of small nodes, thousands of them a second: the system's allocator takes
-/// almost half of the time of lowering.
+/// Lowering builds trees of small nodes, thousands of them per second. The system's allocator would
+/// take almost half of that time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -32,7 +32,8 @@ fn main() -> ExitCode {
     commands::run(cli).unwrap_or_else(|error| failed(&error))
 }
 
-/// Tells an error in one line: what it says itself, and causes that it does not.
+/// Prints an error with its causes in one line, without the causes that its message already ends
+/// with.
 fn failed(error: &anyhow::Error) -> ExitCode {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {

@@ -1,7 +1,7 @@
-//! Tensors in files, as NumPy writes them.
+//! Tensors in NumPy's `.npy` files.
 //!
-//! Numbers keep their values from type to type, or are refused by value; floating-point numbers
-//! become the nearest of a smaller type.
+//! Conversions between element types keep the value or fail. Only floating-point numbers are
+//! rounded, to the nearest number of a smaller type.
 
 use std::fmt::{self, Display};
 use std::fs::File;
@@ -17,7 +17,7 @@ use py_literal::Value;
 
 use crate::args::Failure;
 
-/// Returns the tensor of a file as one of the element type, from any type of numbers.
+/// Reads the tensor of a file, converted from any numeric type to `dtype`.
 pub(crate) fn read(path: &Path, dtype: DType) -> Result<Tensor, Failure> {
     let wrong = |why: String| Failure::Usage(format!("--input {}: {why}", path.display()));
     let tensor = match dtype {
@@ -29,7 +29,7 @@ pub(crate) fn read(path: &Path, dtype: DType) -> Result<Tensor, Failure> {
     tensor.map_err(wrong)
 }
 
-/// Returns the numbers of a file, or why a type does not have them.
+/// Reads the numbers of a file as one type, or says why that is impossible.
 fn read_as<T: Kept + Copy>(path: &Path) -> Result<ArrayD<T>, String> {
     let file = File::open(path).map(BufReader::new).map_err(|error| error.to_string())?;
     let array = ArrayD::<Exact<T>>::read_npy(file).map_err(|error| match error {
@@ -40,7 +40,8 @@ fn read_as<T: Kept + Copy>(path: &Path) -> Result<ArrayD<T>, String> {
     Ok(array.map(|Exact(number)| *number))
 }
 
-/// Writes a tensor as NumPy does, in its own type or the one that callers get.
+/// Writes a tensor in NumPy's format: as `stored`, the type that the network's file states, or
+/// without one in its own type.
 pub(crate) fn write(to: impl Write, tensor: &Tensor, stored: Option<Stored>) -> Result<(), WriteNpyError> {
     match stored {
         None => match tensor {
@@ -60,7 +61,7 @@ pub(crate) fn write(to: impl Write, tensor: &Tensor, stored: Option<Stored>) -> 
         Some(Stored::U32) => write_as::<u32>(to, tensor),
         Some(Stored::U64) => write_as::<u64>(to, tensor),
         Some(Stored::Of(DType::F16)) => write_as::<Half>(to, tensor),
-        // NumPy has no bf16.
+        // NumPy has no bf16, and f32 contains all its values.
         Some(Stored::Of(DType::F32 | DType::Tf32 | DType::Bf16)) => write_as::<f32>(to, tensor),
         Some(Stored::F64) => write_as::<f64>(to, tensor),
     }
@@ -80,14 +81,14 @@ fn write_as<T: Kept + WritableElement>(to: impl Write, tensor: &Tensor) -> Resul
     array.write_npy(to)
 }
 
-/// A number of a file.
+/// A number read from or written to a file.
 #[derive(Clone, Copy)]
 enum Number {
     Whole(i128),
     Real(f64),
 }
 
-/// A number that a type does not have.
+/// Error for a number that a type cannot represent.
 #[derive(Debug, thiserror::Error)]
 #[error("{number} is no {wanted}")]
 struct Inexact {
@@ -104,7 +105,7 @@ impl Display for Number {
     }
 }
 
-/// Types that keep the value of a number, where they have it.
+/// Types to which numbers convert if the value is representable.
 trait Kept: Sized {
     const NAME: &'static str;
 
@@ -121,9 +122,9 @@ trait Kept: Sized {
     }
 }
 
-/// The integer that a floating-point number is.
+/// Returns a floating-point number as an integer, if it is one.
 fn whole(number: f64) -> Option<i128> {
-    // Beyond it, no type has it.
+    // The bound makes the cast exact; no integer type of a file is larger.
     const MOST: f64 = (1u128 << 100) as f64;
     (number.fract() == 0.0 && number.abs() < MOST).then_some(number as i128)
 }
@@ -166,7 +167,7 @@ impl Kept for f32 {
         Some(number as f32).filter(|&nearest| nearest as i128 == number)
     }
 
-    /// The nearest, which is finite if the number is.
+    /// Rounds to the nearest number; a finite number that overflows is refused.
     fn of_real(number: f64) -> Option<Self> {
         Some(number as f32).filter(|nearest| nearest.is_finite() || !number.is_finite())
     }
@@ -184,7 +185,7 @@ impl Kept for f64 {
     }
 }
 
-/// A half-precision number as files have it.
+/// A half-precision number as an element of a file.
 struct Half(f16);
 
 impl Kept for Half {
@@ -194,7 +195,8 @@ impl Kept for Half {
         Self::of_real(number as f64).filter(|nearest| whole(nearest.0.to_f64()) == Some(number))
     }
 
-    /// The nearest, infinite beyond the largest: so does arithmetic of this type.
+    /// Rounds to the nearest number; numbers beyond the largest become infinite, as in
+    /// half-precision arithmetic.
     fn of_real(number: f64) -> Option<Self> {
         Some(Self(f16::from_f64(number)))
     }
@@ -214,7 +216,7 @@ impl WritableElement for Half {
     }
 }
 
-/// An element of a file of whatever type, as one that keeps its value.
+/// An element of a file of any numeric type, converted to a type that keeps its value.
 struct Exact<T>(T);
 
 impl<T: Kept> ReadableElement for Exact<T> {
@@ -224,6 +226,8 @@ impl<T: Kept> ReadableElement for Exact<T> {
         let unknown = || ReadDataError::WrongDescriptor(kind.clone());
         let Value::String(word) = kind else { return Err(unknown()) };
         let (order, word) = word.split_at_checked(1).ok_or_else(unknown)?;
+        // `<` is little-endian, `|` marks single bytes and `=` the native order, little-endian
+        // here.
         let order = if order == ">" { Order::Big } else { Order::Little };
 
         let (whole, real) = (Number::Whole, Number::Real);
@@ -244,14 +248,14 @@ impl<T: Kept> ReadableElement for Exact<T> {
     }
 }
 
-/// Order of the bytes of a number.
+/// Byte order of a number.
 #[derive(Clone, Copy, PartialEq)]
 enum Order {
     Little,
     Big,
 }
 
-/// Numbers of `SIZE` bytes each, as many as there are to be.
+/// Converts bytes to `len` numbers of `SIZE` bytes each. Fails if there are more or fewer bytes.
 fn elements<T: Kept, const SIZE: usize>(
     bytes: &[u8],
     len: usize,

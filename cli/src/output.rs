@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 
 use anyhow::{Context, Result};
 
-/// Writes to standard output. A reader that has gone away (`| head`) is no failure.
+/// Writes to standard output. A reader that closed it (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush()) {
@@ -14,7 +14,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Writes a line to standard error. Where that cannot be written to, nobody is there to be told.
+/// Writes a line to standard error. A failure is ignored: there is no other place to report it.
 pub(crate) fn say(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

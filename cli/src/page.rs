@@ -1,8 +1,7 @@
-//! The HTML page of `autotune report`: one file without anything from elsewhere, made from what a
-//! database knows.
+//! HTML page of `autotune report`: one self-contained file made from the records of a database.
 //!
-//! Each section is a file that computes what it shows and draws it. Texts of records are others'
-//! words: they get onto the page by [`Element`] only, which escapes them.
+//! Each section has a file, which computes the figures and draws them. The texts of records are
+//! untrusted: they enter the page only through [`Element`], which escapes them.
 
 mod curve;
 mod failures;
@@ -26,11 +25,11 @@ use autotune_charts::{Element, STYLE};
 pub(crate) use history::History;
 pub(crate) use parts::Page;
 
-/// The style sheet of the page; that of its charts is [`STYLE`].
+/// Style sheet of the page; the charts have their own, [`STYLE`].
 const PAGE_STYLE: &str = include_str!("page/style.css");
 
 impl Page<'_> {
-    /// The page's text.
+    /// Returns the page as HTML.
     pub(crate) fn write(&self) -> Result<String> {
         let title = format!("autotune report: {}", self.subject);
         let meta = |name, content| Element::new("meta").set("name", name).set("content", content);
@@ -57,7 +56,7 @@ impl Page<'_> {
         Ok(format!("<!DOCTYPE html>\n{html}\n"))
     }
 
-    /// What the page shows, and how times were measured.
+    /// Returns the introduction: the subject of the page, and the method of measurement.
     fn introduction(&self) -> [String; 2] {
         let tasks = number::many(self.histories.len(), "task");
         [
@@ -69,7 +68,7 @@ impl Page<'_> {
     }
 }
 
-/// Links to the sections.
+/// Returns the links to the sections.
 fn contents() -> Element {
     const SECTIONS: [(&str, &str); 8] = [
         ("#provenance", "Provenance"),

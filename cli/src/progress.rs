@@ -10,7 +10,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::output::say;
 
-/// The observer that suits standard error.
+/// Returns the display for standard error: bars on a terminal, else lines.
 pub(crate) fn observer(time_budget: Option<Duration>) -> Box<dyn Observer> {
     let board = Board { tasks: Vec::new(), done: 0, trials: None, time_budget, start: Instant::now() };
     if std::io::stderr().is_terminal() {
@@ -20,7 +20,7 @@ pub(crate) fn observer(time_budget: Option<Duration>) -> Box<dyn Observer> {
     }
 }
 
-/// One task as the display knows it.
+/// State of one task in the display.
 struct Row {
     name: String,
     workload: Workload,
@@ -29,7 +29,7 @@ struct Row {
 }
 
 impl Row {
-    /// `85.3 GFLOP/s (2.71 ms)`.
+    /// Formats the best rate and time: `85.3 GFLOP/s (2.71 ms)`.
     fn best(&self) -> String {
         if self.best_secs.is_finite() {
             format!("{} ({:.4} ms)", self.workload.rate(self.best_secs), self.best_secs * 1e3)
@@ -39,10 +39,10 @@ impl Row {
     }
 }
 
-/// What both displays show.
+/// State that both displays show.
 struct Board {
     tasks: Vec<Row>,
-    /// Trials so far, those of earlier runs included.
+    /// Number of trials so far, including earlier runs.
     done: usize,
     trials: Option<usize>,
     time_budget: Option<Duration>,
@@ -62,12 +62,12 @@ impl Board {
         self.trials = trials;
     }
 
-    /// `12/256`, or `12` without a limit.
+    /// Formats the number of trials: `12/256`, or `12` without a limit.
     fn counter(&self) -> String {
         self.trials.map_or(self.done.to_string(), |trials| format!("{}/{trials}", self.done))
     }
 
-    /// Takes a result in; says whether it was the task's best.
+    /// Records a result and returns true if it is the task's best.
     fn measured(&mut self, task: usize, best_secs: f64) -> bool {
         self.done += 1;
         let Some(row) = self.tasks.get_mut(task) else {
@@ -99,7 +99,7 @@ fn race_failed(row: &Row, why: &MeasureError) -> String {
     format!("{}: the race came to nothing: {why}", row.name)
 }
 
-/// A line whenever a task's best improves.
+/// Display that prints a line whenever a task's best time improves.
 struct Lines {
     board: Board,
 }
@@ -132,7 +132,8 @@ impl Observer for Lines {
     }
 }
 
-/// A bar for the whole and one per task; they leave the terminal when this is dropped.
+/// Display with one bar for all trials and one per task. Dropping it removes the bars from the
+/// terminal.
 struct Bars {
     board: Board,
     group: MultiProgress,
@@ -174,7 +175,7 @@ impl Bars {
 
 impl Drop for Bars {
     fn drop(&mut self) {
-        // Nothing can be done for a terminal that is gone.
+        // A closed terminal cannot be cleared, and there is nothing else to do about it.
         let _ = self.group.clear();
     }
 }
@@ -198,7 +199,7 @@ impl Observer for Bars {
                 self.show(*task, self.board.tasks[*task].best());
             }
 
-            // Lines above the bars.
+            // Suspending the bars prints the line above them.
             Event::Retired { task, why } => {
                 let text = retired(&self.board.tasks[*task], why);
                 self.overall.suspend(|| say(text));

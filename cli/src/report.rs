@@ -1,11 +1,11 @@
-//! Reports for people: the table of tasks, and the lines below it.
+//! Text reports: the table of tasks, and the lines below it.
 
 use autotune::{Disturbance, Report, Stop, TaskReport, Timing};
 use autotune_measure::Load;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
-/// The table of task reports, and the total over the network below it where there are several.
+/// Formats the table of tasks and, for several tasks, the total of the network below it.
 pub(crate) fn table(tasks: &[TaskReport]) -> String {
     let headers = ["task", "times", "default ms", "best ms", "speed-up", "rate", "of roofline", "trials", "failed"];
     let mut table = Table::new();
@@ -30,8 +30,8 @@ pub(crate) fn table(tasks: &[TaskReport]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
 
-    // A task that the network lists but never runs adds nothing; one without a time leaves no
-    // total.
+    // A task that the network never runs adds nothing. A task without a time makes the total
+    // unknown.
     let counted = || tasks.iter().filter(|task| task.count > 0);
     let total = |secs: fn(&TaskReport) -> Option<f64>| {
         counted().map(|task| Some(secs(task)? * task.count as f64)).sum::<Option<f64>>()
@@ -43,26 +43,26 @@ pub(crate) fn table(tasks: &[TaskReport]) -> String {
     }
 }
 
-/// Two times and how many times faster the second is.
+/// Formats two times and the speed-up of the second.
 pub(crate) fn compared(default_secs: f64, best_secs: f64, timing: Timing) -> String {
     let [default, best] = [default_secs, best_secs].map(|secs| marked(format!("{:.3} ms", secs * 1e3), timing));
     let speed_up = marked(format!("{:.2}x", default_secs / best_secs), timing);
     format!("default {default}, best {best}, speed-up {speed_up}")
 }
 
-/// The time of a network in f32 by what is known of it, and how many times faster the network is.
+/// Formats a network's time in f32 with the best known schedules, and the speed-up over it.
 pub(crate) fn beside_f32(f32_secs: f64, secs: f64, timing: Timing) -> String {
     let [time, speed_up] = [format!("{:.3} ms", f32_secs * 1e3), format!("{:.2}x", f32_secs / secs)];
     let [time, speed_up] = [time, speed_up].map(|figure| marked(figure, timing));
     format!("in f32, by what is known of it: {time}, speed-up {speed_up}")
 }
 
-/// A figure, with a mark if it is not to be believed to a tenth.
+/// Marks a figure whose error may exceed a tenth.
 pub(crate) fn marked(figure: String, timing: Timing) -> String {
     if timing.is_reliable() { figure } else { format!("≈ {figure}") }
 }
 
-/// What is to be known of the marks, and of a machine that others use, and what to do: a line each.
+/// Returns lines that explain the marks and the load by other programs, with a remedy each.
 pub(crate) fn caveats(tasks: &[TaskReport], disturbance: &Disturbance) -> Vec<String> {
     let timed = |timing: Timing| tasks.iter().filter(|task| task.best_secs.is_some() && task.timing == timing).count();
     let mut lines = Vec::new();
@@ -81,14 +81,13 @@ pub(crate) fn caveats(tasks: &[TaskReport], disturbance: &Disturbance) -> Vec<St
     lines
 }
 
-/// What is to be known of a machine that others used while something was timed: a line, if they had
-/// much of it.
+/// Returns a line about the load by other programs during a measurement, if it was notable.
 pub(crate) fn caveat(load: Option<Load>) -> Option<String> {
     let disturbance = Disturbance { load, slowdown: None };
     disturbance.is_notable().then(|| disturbed(&disturbance))
 }
 
-/// Who had the machine, and what to do.
+/// Describes the disturbance of the machine, and the remedy.
 fn disturbed(disturbance: &Disturbance) -> String {
     let mut found = Vec::new();
     if let Some(load) = disturbance.load {
@@ -107,15 +106,15 @@ fn disturbed(disturbance: &Disturbance) -> String {
     )
 }
 
-/// The share of the roofline, and beside it what that were by the operations of the direct
-/// algorithm where another one runs.
+/// Formats the share of the roofline. Where another algorithm than the direct one runs, the share
+/// by the direct algorithm's operations follows.
 fn of_roofline(task: &TaskReport) -> Option<String> {
     let percent = |fraction: f64| format!("{:.0} %", fraction * 100.0);
     let (own, direct) = (task.roofline_fraction?, task.direct_roofline_fraction?);
     Some(if own == direct { percent(own) } else { format!("{} ({} direct)", percent(own), percent(direct)) })
 }
 
-/// What is said below the table of a tuning run.
+/// Returns the lines below the table of a tuning run.
 pub(crate) fn summary(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(ranking) = report.ranking {
@@ -140,7 +139,7 @@ pub(crate) fn summary(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Trials per second, and where the time went, in one line.
+/// Formats the trials per second and the shares of the tuning time.
 fn time_line(report: &Report) -> String {
     let total = report.tuning_secs.max(f64::MIN_POSITIVE);
     let shares = &report.shares;

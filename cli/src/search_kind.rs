@@ -1,4 +1,4 @@
-//! The words of `--tuner`.
+//! Search methods by their names on the command line, the values of `--tuner`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use autotune::search::{Annealing, Genetic, Grid, Random, Searcher};
 use thiserror::Error;
 
-/// How configs are proposed.
+/// Method of proposing configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum SearchKind {
     /// Simulated annealing over the learned cost model (`xgb`).
@@ -14,14 +14,14 @@ pub(crate) enum SearchKind {
     Model,
     /// Genetic algorithm over measured times (`ga`).
     Genetic,
-    /// Uniform sampling (`random`).
+    /// Uniform sampling of the space (`random`).
     Random,
-    /// The space in its own order (`grid`).
+    /// Enumeration of the space in its order (`grid`).
     Grid,
 }
 
 impl SearchKind {
-    /// A fresh searcher.
+    /// Returns a new searcher.
     pub(crate) fn searcher(self) -> Box<dyn Searcher> {
         match self {
             SearchKind::Model => Box::<Annealing>::default(),
@@ -43,7 +43,7 @@ impl fmt::Display for SearchKind {
     }
 }
 
-/// No searcher of that name.
+/// Error for an unknown value of `--tuner`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unknown tuner '{0}': expected xgb, ga, random or grid")]
 pub(crate) struct UnknownTuner(String);

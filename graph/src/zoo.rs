@@ -47,7 +47,7 @@ const NETWORKS: [(&str, Layers); 11] = [
 /// | `bert_base` | Devlin et al., "BERT" (2019), uncased, with its pooler | 128 tokens |
 /// | `vit_b16` | Dosovitskiy et al., "An Image is Worth 16x16 Words" (2021) | 3x224x224 |
 /// | `dqn` | Mnih et al., "Human-level control through deep RL" (2015), 18 actions | 4x84x84 |
-/// | `dcgan` | Radford et al., "Representation Learning with DCGANs" (2016), generator | 100 numbers |
+/// | `dcgan` | Radford et al., "DCGAN" (2016), generator | 100 numbers |
 /// | `lstm` | Zaremba et al., "RNN Regularization" (2014), medium, one step | 1 token |
 pub const NAMES: [&str; NETWORKS.len()] = {
     let mut names = [""; NETWORKS.len()];

@@ -1,4 +1,4 @@
-//! `autotune best WORKLOAD`.
+//! The command `autotune best WORKLOAD`: prints the best record of a workload as JSON.
 
 use anyhow::{Result, bail};
 use autotune::Origin;

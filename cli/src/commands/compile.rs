@@ -1,4 +1,5 @@
-//! `autotune compile NETWORK -o FILE.so`.
+//! The command `autotune compile NETWORK -o FILE.so`: writes a network as a shared library with its
+//! C header.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ pub(super) fn run(args: CompileArgs) -> Result<()> {
     ))
 }
 
-/// Writes a library and its header, which are of no use without each other.
+/// Writes a library and its header; neither gets its final name before both are complete.
 fn write(library: &Library, file: &Path, header: &Path) -> io::Result<()> {
     let mut files = [NewFile::create(file)?, NewFile::create(header)?];
     library.write(&mut files[0])?;
@@ -51,17 +52,18 @@ fn write(library: &Library, file: &Path, header: &Path) -> io::Result<()> {
     NewFile::keep_all(files)
 }
 
-/// What the name of a library says.
+/// Names derived from the path of a library.
 struct Names {
-    /// What programs that are linked with it look for.
+    /// Name by which the dynamic linker finds the library (`DT_SONAME`).
     soname: String,
-    /// What its functions begin with.
+    /// Prefix of the exported functions, a C identifier.
     name: String,
     header: PathBuf,
 }
 
 impl Names {
-    /// `libmodel.so.1` is a library `model`.
+    /// Derives the names from the file name: `libmodel.so.1` is the library `model`. Fails for
+    /// standard output, and for a file name that the header would have.
     fn of(file: &Path) -> Result<Self, Failure> {
         if file == Path::new("-") {
             return Err(Failure::Usage("-o -: a library and its header are files; name one, such as model.so".into()));
@@ -80,7 +82,7 @@ impl Names {
     }
 }
 
-/// A number of bytes in a unit that leaves at most four digits.
+/// Formats a number of bytes in a unit that leaves at most four digits before the point.
 fn bytes(count: usize) -> String {
     match count {
         0..10_000 => format!("{count} B"),

@@ -1,4 +1,4 @@
-//! Measuring the conversions of layouts that plans of a network need.
+//! Measurement and tuning of the layout conversions in the execution plans of a network.
 
 use std::time::{Duration, Instant};
 
@@ -13,23 +13,23 @@ use autotune_network::{Graph, PlannedConversions, conversions};
 use crate::output::say;
 use crate::search_kind::SearchKind;
 
-/// How often plans are made anew: what is measured may make others the fastest, with other
-/// conversions.
+/// Maximum number of times that the plan is recomputed: each measurement can make another plan the
+/// fastest, which needs other conversions.
 const PLANS: usize = 3;
 
-/// Part of the time behind the search that measuring may take, and the seconds from which on a
-/// search among the schedules of conversions begins.
+/// Share of the time left after the search that conversions may use, and the seconds of it from
+/// which on their schedules are searched.
 const SHARE: f64 = 0.25;
 const SEARCH_SECS: f64 = 0.5;
 
-/// Seconds of the race of a conversion's schedules, at least and at most.
+/// Shortest and longest race between the schedules of a conversion, in seconds.
 const RACE_SECS: [f64; 2] = [0.02, 0.2];
 
-/// Time after the end of the budget within which conversions that the fastest plan needs are still
-/// measured for the first time; the others are estimated.
+/// Time after the end of the budget in which conversions of the fastest plan still get their first
+/// measurement. After that, conversions are estimated.
 const OVERRUN: Duration = Duration::from_secs(2);
 
-/// What conversions are measured with.
+/// Measurer, database and search options used for conversions.
 pub(super) struct Bench<'a> {
     pub(super) target: &'a Target,
     pub(super) measurer: &'a mut dyn Measurer,
@@ -42,23 +42,25 @@ pub(super) struct Bench<'a> {
     pub(super) seed: u64,
 }
 
-/// How much the search measured, and the time left behind it.
+/// Trials of the preceding search, and the time left after it.
 pub(super) struct Budget {
     pub(super) trials: Option<usize>,
     pub(super) left: Option<Duration>,
 }
 
 impl Bench<'_> {
-    /// Measures conversions of a network: the default schedule of each that the fastest plan needs,
-    /// be it a little late or not, and of those that a plan needs which takes little longer. Then
-    /// those of the fastest plan are tuned, with as large a part of the trials and of the time as
-    /// they have of the network's time.
+    /// Measures conversions of a network, then tunes the important ones. First it measures the
+    /// default schedule of each unmeasured conversion of the fastest plan, and of plans that are
+    /// hardly slower. Then it tunes the conversions of the fastest plan, with the same share of the
+    /// trials and of the time as they have of the network's run time.
     pub(super) fn measure(mut self, graph: &Graph, budget: &Budget) -> Result<()> {
         let start = Instant::now();
         let most = budget.left.map(|left| left.mul_f64(SHARE));
         let left = || most.map(|most| most.saturating_sub(start.elapsed()));
         let mut planned = conversions(graph, self.db, self.target)?;
         for _ in 0..PLANS {
+            // Late, only conversions of the fastest plan are measured: the estimates of others
+            // decide nothing.
             let is_late = left() == Some(Duration::ZERO);
             let tasks = planned.unmeasured.iter().filter(|task| !is_late || planned.needed.contains(task));
             let tasks: Vec<Task> = tasks.cloned().collect();
@@ -78,6 +80,7 @@ impl Bench<'_> {
         ));
         let trials = budget.trials.map(|trials| (share * trials as f64) as usize);
         let time = left().map(|left| left.mul_f64(share.min(1.0)));
+        // One trial of each conversion is its default schedule, so a search needs more.
         let is_worth = trials.is_none_or(|trials| trials > needed.len())
             && time.is_none_or(|time| time.as_secs_f64() >= SEARCH_SECS);
         if is_worth && !self.cancel.is_cancelled() && !needed.is_empty() {

@@ -1,4 +1,4 @@
-//! Files that are written as a whole.
+//! Output files that replace old ones only when they are complete.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Read, Write};
@@ -8,8 +8,8 @@ use std::path::Path;
 use crate::args::Failure;
 use crate::interrupt::Unfinished;
 
-/// Fails unless an option names a file in a folder that is there and can be written to, which is
-/// ours to replace ([`check_ours`]).
+/// Checks the path of an output file: its folder exists and can be written to, and an existing file
+/// there may be replaced ([`check_ours`]).
 pub(super) fn check_output(
     option: &str,
     file: &Path,
@@ -23,7 +23,7 @@ pub(super) fn check_output(
     if !folder(file).is_dir() {
         return Err(unusable("there is no such folder"));
     }
-    // What is no file, such as a pipe, is written to where it is.
+    // A pipe or device is opened in place, so nothing is created in its folder.
     let is_special = file.exists() && !file.is_file();
     let there = fs::canonicalize(file).unwrap_or_else(|_| file.to_path_buf());
     if !is_special {
@@ -32,11 +32,11 @@ pub(super) fn check_output(
     check_ours(option, file, what, is_one)
 }
 
-/// Bytes at the beginning of a file that tell what it is.
+/// Number of bytes at the start of a file that identify its format.
 const TELLING_BYTES: u64 = 512;
 
-/// Fails if there is a file that is neither empty nor, by its beginning, what is to be written
-/// there: it is not ours to replace.
+/// Checks that an existing file may be replaced: it is empty, or `is_one` recognises its first
+/// bytes as the format to be written. A missing file passes.
 pub(super) fn check_ours(option: &str, file: &Path, what: &str, is_one: impl Fn(&[u8]) -> bool) -> Result<(), Failure> {
     if !file.is_file() {
         return Ok(());
@@ -51,22 +51,24 @@ pub(super) fn check_ours(option: &str, file: &Path, what: &str, is_one: impl Fn(
     Err(refused(&format!("is there and is no {what}; remove it or name another file")))
 }
 
-/// Fails unless files can be made in a folder, or in the one that it is to be made in.
+/// Checks that files can be created in a folder, or in its nearest existing parent if the folder is
+/// still to be created.
 pub(super) fn check_folder(folder: &Path) -> io::Result<()> {
     let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
     tempfile::tempfile_in(there).map(drop)
 }
 
-/// The folder that a file is in.
+/// Returns the folder of a file: its parent, or `.`.
 fn folder(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Files that are written before they are in their places: who reads there finds the old content or
-/// the new. A link stays one, and what is no file, such as a pipe, is written to.
+/// An output file under a temporary name, so that readers of the final path find either the old
+/// content or the complete new one. A symbolic link stays a link; a pipe or device is written
+/// directly.
 pub(super) struct NewFile {
     out: BufWriter<File>,
-    /// `None` of what is no file.
+    /// `None` for a pipe or device, which needs no rename.
     unfinished: Option<Unfinished>,
 }
 
@@ -78,13 +80,13 @@ impl NewFile {
         }
         let place = if old.is_some() { fs::canonicalize(file)? } else { file.to_path_buf() };
 
-        // Readable by whom the user lets read new files, or by whom the old one was.
+        // A new file has the permissions of the user's umask; a replaced one keeps its own.
         let permissions = old.map_or_else(|| Permissions::from_mode(0o666), |old| old.permissions());
         let (new, unfinished) = Unfinished::create(folder(&place), file, &place, permissions)?;
         Ok(Self { out: BufWriter::new(new), unfinished: Some(unfinished) })
     }
 
-    /// Brings files into their places, none before all are written.
+    /// Moves files to their final paths once all of them are completely written.
     pub(super) fn keep_all(files: impl IntoIterator<Item = Self>) -> io::Result<()> {
         let written = |mut file: Self| file.out.flush().map(|()| file.unfinished);
         let written = files.into_iter().map(written).collect::<io::Result<Vec<_>>>()?;
@@ -102,7 +104,7 @@ impl Write for NewFile {
     }
 }
 
-/// Writes a file as a whole.
+/// Writes a file and moves it to its final path when it is complete.
 pub(super) fn replace(file: &Path, write: impl FnOnce(&mut NewFile) -> io::Result<()>) -> io::Result<()> {
     let mut new = NewFile::create(file)?;
     write(&mut new)?;

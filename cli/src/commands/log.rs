@@ -1,4 +1,4 @@
-//! `autotune log export|import FILE`.
+//! The command `autotune log export|import FILE`.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, ErrorKind, StdoutLock, Write, stdin, stdout};
@@ -62,7 +62,7 @@ fn salvage(file: &Path, db: &RecordsArgs) -> Result<()> {
     Ok(())
 }
 
-/// Where records are written: a file, or standard output for `-`.
+/// Destination of exported records: a file, or standard output for `-`.
 enum Output {
     Stdout(BufWriter<StdoutLock<'static>>),
     File(NewFile),
@@ -102,7 +102,7 @@ impl Write for Output {
     }
 }
 
-/// `None` if the reader of standard output has gone away (`| head`), which is no failure.
+/// Returns `None` if the reader of standard output closed it (`| head`), which is not an error.
 fn unless_unread<T>(written: Result<T, DbError>) -> Result<Option<T>> {
     match written {
         Err(DbError::Io { cause, .. }) if cause.kind() == ErrorKind::BrokenPipe => Ok(None),

@@ -1,4 +1,4 @@
-//! Looking schedules up.
+//! Lookup of the best known schedules in databases and snapshots.
 
 use std::collections::HashSet;
 
@@ -13,20 +13,22 @@ use super::shared::{refusal, warn};
 use crate::args::{Failure, Place};
 use crate::output::say;
 
-/// Opens the database or the snapshot for looking something up, be it in use or not; `None` where
-/// there is none and none was given.
+/// Opens a database or a snapshot for lookups, even while another process uses it. Returns `None`
+/// if the default path does not exist.
 pub(super) fn look_up_source(place: Place) -> Result<Option<Box<dyn Source>>> {
     if_there(open_source(place.path), place.is_given)
 }
 
-/// The same for a network, where who has nothing gets what is predicted on a miss, which takes
-/// milliseconds, not what a search begins with: `run`, `compile` and `bench --profile` agree on it.
+/// Opens the source of schedules for a network; an empty source if the default path does not exist.
+/// With an empty source, each kernel gets the schedule predicted for a missing record, within
+/// milliseconds. `run`, `compile` and `bench --profile` all use this, so that they run the same
+/// kernels.
 pub(super) fn network_source(place: Place) -> Result<Box<dyn Source>> {
     Ok(look_up_source(place)?.unwrap_or_else(|| Box::new(Empty)))
 }
 
-/// Opens the database for reading its records, be it in use or not; `None` where there is none and
-/// none was given.
+/// Opens the database for reading its records, even while another process uses it. Returns `None`
+/// if the default path does not exist.
 pub(super) fn look_up_db(Place { path, is_given }: Place) -> Result<Option<TuningDb>> {
     if path.is_file() && Snapshot::open(&path).is_ok() {
         let why = "is a snapshot, which has the best schedules and no trials: give the database it was written from";
@@ -42,8 +44,8 @@ fn if_there<T>(opened: Result<T, DbError>, is_given: bool) -> Result<Option<T>> 
     }
 }
 
-/// The schedule to deploy for a workload, and what there is to say of damage. A workload that the
-/// target has no kernels for was badly chosen.
+/// Returns the schedule to deploy for a workload, and prints warnings about damaged records. A
+/// workload without kernels on the target is a usage error.
 pub(super) fn look_up(source: Option<&dyn Source>, workload: &Workload, target: &Target) -> Result<Tuned> {
     let query = Query::new(workload, target);
     let tuned = source.map_or(query, |source| query.source(source)).best();
@@ -55,7 +57,7 @@ pub(super) fn look_up(source: Option<&dyn Source>, workload: &Workload, target: 
     })
 }
 
-/// Where a schedule is from, in a word.
+/// Names the origin of a schedule in one word.
 pub(super) fn origin_word(tuned: &Tuned) -> &'static str {
     match tuned.origin() {
         Origin::Tuned(_) => "tuned",
@@ -64,7 +66,7 @@ pub(super) fn origin_word(tuned: &Tuned) -> &'static str {
     }
 }
 
-/// Why a claim's time is not one that was measured here.
+/// Explains why the time of an untrusted record was not measured by this version on this machine.
 pub(super) fn claim(found: &Found, target: &Target) -> String {
     let record = &found.best.record;
     let wider = |what: &str| format!("of another machine with the same {what}, {}", record.target);
@@ -81,8 +83,8 @@ pub(super) fn claim(found: &Found, target: &Target) -> String {
     }
 }
 
-/// Takes what is kept under the key that earlier versions gave the target as claims, where nothing
-/// is kept under its present one.
+/// Copies the records under the key that earlier versions gave the target to its present key, as
+/// untrusted records. Does nothing if the present key has records.
 pub(super) fn adopt_legacy(db: &TuningDb, target: &Target) -> Result<()> {
     let Some(legacy_key) = target.legacy_key() else { return Ok(()) };
     let key = target.key();

@@ -1,4 +1,5 @@
-//! `autotune NETWORK --target cuda` where there is no such device: the kernels that it would have.
+//! The command `autotune NETWORK --target cuda` on a machine without such a device: prints the
+//! kernels that a network would run.
 
 use std::cell::OnceCell;
 
@@ -13,12 +14,13 @@ use super::lookup::{look_up_db, origin_word};
 use crate::args::{DbArgs, Place, VariantArgs};
 use crate::output::{print, say};
 
-/// Prints the plan of a network's variant; `absent` says why nothing can be measured.
+/// Prints the execution plan of a network's variant; `absent` says why nothing can be measured.
 pub(super) fn run(graph: &Graph, target: &Target, variant: &VariantArgs, db: &DbArgs, absent: &str) -> Result<()> {
     say(format_args!("autotune: {absent}: nothing is measured, this is what would run on {target}"));
-    // Tuning would make it.
+    // Tuning would create a missing database, so its absence is not an error here either.
     let db = look_up_db(Place { is_given: false, ..db.place()? })?;
     let source = db.as_ref().map(|db| db as &dyn Source);
+    // The callback of `planned` cannot fail, so the first error is kept and returned afterwards.
     let unfit = OnceCell::new();
     let steps = planned(graph, source, target, |workload| {
         variant.of_workload(workload).unwrap_or_else(|error| {

@@ -1,4 +1,4 @@
-//! `autotune bench NETWORK --profile`.
+//! The command `autotune bench NETWORK --profile`: times each step of a network.
 
 use std::path::PathBuf;
 
@@ -20,50 +20,50 @@ use super::shared::{JsonSink, on_device, or_without, warn};
 use crate::args::{DbArgs, Loaded, SubjectArgs, TargetArgs};
 use crate::report::{caveat, marked};
 
-/// Runs of the network, and of each step.
+/// Number of timed runs of the network, and of each step.
 const RUNS: usize = 30;
 
-/// The share of runs that are faster than what is told of a step; of the network's runs, in
-/// comparison with the sum, the same.
+/// Quantile of the run times reported for a step. Compared with the sum of the steps, the network's
+/// time is the same quantile.
 const LOW: f64 = 0.25;
 
-/// A step of a network.
+/// Figures of one step of a network.
 #[derive(Serialize)]
 struct StepFigures {
     step: String,
     run_secs: f64,
-    /// Right behind itself.
+    /// Time in seconds when the step is repeated immediately, with its data in the caches.
     repeat_secs: f64,
-    /// Of the sum of all steps.
+    /// Share of the sum of all steps.
     share: f64,
     workload: Option<String>,
     rate: Option<String>,
-    /// The least time that the machine's ceilings leave the algorithm, over the step's.
+    /// Minimum time by the machine's ceilings for the work of the algorithm, divided by the step's
+    /// time.
     roofline_fraction: Option<f64>,
-    /// Of the first operand and the output.
+    /// Layouts of the first operand and the output.
     layouts: Option<String>,
     schedule: Option<String>,
-    /// Why this schedule.
+    /// Reason for this schedule.
     chosen: String,
-    /// Of a conversion between layouts: by which of its times it was planned, measured or
-    /// estimated.
+    /// For a layout conversion: `measured` or `estimated`, the kind of time that the plan was made
+    /// from.
     #[serde(skip_serializing_if = "Option::is_none")]
     conversion: Option<&'static str>,
 }
 
-/// A network step by step.
+/// Figures of a network and of its steps.
 #[derive(Serialize)]
 struct Profile {
     network: String,
     latency_secs: f64,
     /// Reliability of all times.
     timing: Timing,
-    /// Of the steps, each timed by itself.
+    /// Sum of `run_secs` of the steps.
     sum_secs: f64,
-    /// The same right behind themselves.
+    /// Sum of `repeat_secs` of the steps.
     repeat_sum_secs: f64,
-    /// How many times the sum of its steps the network takes, both by the low quartiles of their
-    /// runs.
+    /// Network time divided by the sum of its steps, both from the quantile [`LOW`] of the runs.
     over_sum: f64,
     steps: Vec<StepFigures>,
 }
@@ -85,7 +85,7 @@ fn profile<D: NetworkDevice>(json: &JsonSink, loaded: &Loaded, target: &Target, 
     let watch = LoadWatch::start(target.threads());
     let mut run_secs = time_in_turns(&mut workspaces, &inputs, RUNS, &|| false)?.swap_remove(0);
     if target.gpu().is_some() {
-        // By the clock that times the steps.
+        // The device's clock also times the steps, so the two are comparable.
         run_secs = (0..RUNS).map(|_| workspaces[0].run_secs(RUNS_IN_A_ROW)).collect::<Result<_, _>>()?;
     }
     let times = workspaces[0].profile(RUNS)?;
@@ -126,12 +126,12 @@ fn figures(time: &StepTime, sum_secs: f64, schedules: &[Tuned], ceilings: Option
     })
 }
 
-/// By which time a plan has a conversion.
+/// Says whether the plan was made from the conversion's measured or estimated time.
 fn planned_time(tuned: &Tuned) -> &'static str {
     if tuned.is_tuned() { "measured" } else { "estimated" }
 }
 
-/// Why a step has its schedule.
+/// Explains the choice of a step's schedule.
 fn chosen(tuned: &Tuned) -> String {
     match tuned.origin() {
         Origin::Tuned(found) if found.best.record.workload.network().is_some() => "fastest whole network".into(),
@@ -145,7 +145,7 @@ fn chosen(tuned: &Tuned) -> String {
     }
 }
 
-/// The layouts of a kernel's first operand and of its output.
+/// Returns the layouts of a kernel's first operand and output, such as `c8 > plain`.
 fn layouts(tuned: &Tuned) -> Result<String> {
     let plan = tuned.plan()?;
     let layout = |role: Role| match plan.buffers.iter().find(|buffer| buffer.role == role).map(|buffer| buffer.layout) {

@@ -1,4 +1,5 @@
-//! `autotune report NETWORK|WORKLOAD... -o FILE`.
+//! The command `autotune report NETWORK|WORKLOAD... -o FILE`: writes an HTML page about the
+//! records.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -42,7 +43,7 @@ pub(super) fn run(args: ReportArgs) -> Result<()> {
         bail!(nothing());
     }
 
-    // Where there is nothing to report, nothing is measured.
+    // Measured only now: a report that fails for want of records should fail fast.
     let ceilings = ceilings(&target);
     let target = ceilings.as_ref().map_or(target.clone(), |ceilings| ceilings.rated(&target));
     let history = |(task, known)| History::of(task, known, &db, &target, &key);
@@ -58,8 +59,8 @@ pub(super) fn run(args: ReportArgs) -> Result<()> {
     Ok(())
 }
 
-/// The distinct tasks of all networks, each as often as it occurs in any, under names that tell
-/// them apart.
+/// Merges the tasks of all networks: equal workloads become one task with the sum of the counts,
+/// and equal names get a number.
 fn tasks(networks: &[Network]) -> Vec<Task> {
     let mut tasks: Vec<Task> = Vec::new();
     for task in networks.iter().flat_map(|network| &network.tasks) {
@@ -80,8 +81,8 @@ fn tasks(networks: &[Network]) -> Vec<Task> {
     tasks
 }
 
-/// The key under which records are kept: the target's own; for a stated GPU that of the device of
-/// its kind that has most records.
+/// Returns the key of the records to report: the key of the target. For a GPU named by its kind
+/// only, it is the key of the device of that kind with the most records.
 fn key(db: &TuningDb, target: &Target, workloads: &[Workload]) -> Result<String> {
     let Some(gpu) = target.gpu().filter(|gpu| gpu.is_stated()) else {
         return Ok(target.key());
@@ -104,7 +105,8 @@ fn key(db: &TuningDb, target: &Target, workloads: &[Workload]) -> Result<String>
     Ok(most.unwrap_or_else(|| target.key()))
 }
 
-/// What the target can do at most, if it is this machine's device.
+/// Measures the peak rates of the target, or says why that is impossible: the target is a device
+/// that this machine lacks.
 fn ceilings(target: &Target) -> Result<Ceilings, String> {
     if target.gpu().is_some_and(|gpu| gpu.is_stated()) {
         return Err("the device is not this machine's".into());
@@ -113,14 +115,14 @@ fn ceilings(target: &Target) -> Result<Ceilings, String> {
     measured.map_err(|error| error.to_string())
 }
 
-/// Where the page goes.
+/// Destination of the page.
 enum Output {
     Stdout,
     File(PathBuf),
 }
 
 impl Output {
-    /// A file in a folder that is there, or standard output for `-`.
+    /// Accepts a file in an existing folder, or `-` for standard output.
     fn new(path: PathBuf) -> Result<Self, Failure> {
         if path == Path::new("-") {
             return Ok(Self::Stdout);

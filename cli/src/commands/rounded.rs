@@ -1,4 +1,4 @@
-//! Networks that round, beside the same in f32.
+//! Networks in reduced precision, compared with the same networks in f32.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use serde::Serialize;
 use crate::args::Failure;
 use crate::output::say;
 
-/// The network in f32, by the best schedules that a source has; `None` of one that is in f32
-/// itself.
+/// Compiles the network in f32 with the best schedules of a source. Returns `None` for a network
+/// that is in f32 already.
 pub(super) fn in_f32<D: NetworkDevice>(
     graph: &Graph,
     source: &dyn Source,
@@ -25,8 +25,8 @@ pub(super) fn in_f32<D: NetworkDevice>(
     Ok(Some(Compiled::on_device(&graph.clone().with_precision(Precision::F32), Some(source), target)?))
 }
 
-/// Returns a network in the precision that is to be decided, the fastest on some inputs, and tells
-/// what was compared; as it is where nothing is to be decided.
+/// Returns the network in the fastest precision whose error on some inputs is at most `max_error`,
+/// and prints the comparison. Without `max_error` the network keeps its precision.
 pub(super) fn decided(
     graph: Graph,
     max_error: Option<f64>,
@@ -55,7 +55,7 @@ pub(super) fn decided(
     Ok(network.graph().clone())
 }
 
-/// Warns where products in the precision of a network take as long as in f32.
+/// Warns if the processor has no dot-product instruction for the network's precision.
 pub(super) fn warn_if_slow(graph: &Graph, target: &Target) {
     let dtype = graph.precision().dtype();
     let is_slow = target.cpu().is_some_and(|cpu| dot_of(cpu, [dtype; 2]).is_none());
@@ -70,18 +70,18 @@ pub(super) fn warn_if_slow(graph: &Graph, target: &Target) {
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct Rounding {
     precision: &'static str,
-    /// Largest difference of an element of an output from the same in f32, by the largest element
-    /// of that output.
+    /// Largest absolute difference between an output element and the same element in f32, divided
+    /// by the largest absolute element of that output.
     max_rel_error: f64,
 }
 
 impl Rounding {
-    /// Returns the effect on some outputs, beside those in f32 of the same inputs.
+    /// Compares some outputs with the outputs in f32 for the same inputs.
     pub(super) fn of(graph: &Graph, found: &[Tensor], in_f32: &[Tensor]) -> Self {
         Self { precision: graph.precision().word(), max_rel_error: output_error(found, in_f32) }
     }
 
-    /// Returns it in words.
+    /// Formats the effect for people.
     pub(super) fn told(&self) -> String {
         let Self { precision, max_rel_error } = self;
         format!("{precision}: outputs are off by at most {max_rel_error:.1e} of their largest element in f32")

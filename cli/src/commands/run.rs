@@ -1,4 +1,4 @@
-//! `autotune run NETWORK`.
+//! The command `autotune run NETWORK`.
 
 use std::collections::HashSet;
 use std::fs;
@@ -27,11 +27,11 @@ use crate::npy;
 use crate::output::say;
 use crate::report::{caveat, marked};
 
-/// What `--json` has of a run.
+/// Figures of a run in the output of `--json`.
 #[derive(Serialize)]
 struct Figures {
     latency_secs: Latency,
-    /// Time by the clock of a GPU, without the transfer of inputs and outputs.
+    /// Time by the clock of the GPU, without the transfer of inputs and outputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     device_secs: Option<Latency>,
     /// Reliability of the latency.
@@ -47,7 +47,7 @@ struct Figures {
     rounding: Option<Rounding>,
 }
 
-/// Seconds of a run of the network.
+/// Quantiles of the run time of a network, in seconds.
 #[derive(Serialize)]
 pub(super) struct Latency {
     pub(super) median: f64,
@@ -61,7 +61,7 @@ impl Latency {
         Self { median: at(0.5), p10: at(0.1), p90: at(0.9) }
     }
 
-    /// The latency in words, with a mark where it is not to be believed to a tenth.
+    /// Formats the latency, marked if its error may exceed a tenth.
     fn told(&self, timing: Timing) -> String {
         let [median, p10, p90] = [self.median, self.p10, self.p90].map(|secs| secs * 1e3);
         marked(format!("{median:.3} ms (p10 {p10:.3}, p90 {p90:.3})"), timing)
@@ -78,7 +78,7 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     on_device!(target, run_on(&args, &json, loaded, &target, start))
 }
 
-/// Runs a network on the device that a target is; `start` is when the command began.
+/// Runs a network on the target's device; `start` is the time at which the command began.
 fn run_on<D: NetworkDevice>(
     args: &RunArgs,
     json: &JsonSink,
@@ -89,8 +89,9 @@ fn run_on<D: NetworkDevice>(
     let command = LoadWatch::start(target.threads());
     let inputs = inputs(&loaded)?;
     let (graph, trace) = rewrite_traced(&loaded.graph)?;
-    // What it was is in memory only as long as it is compared with.
+    // The imported network is dropped here to free its memory, unless `--check` compares with it.
     let imported = args.check.then_some(loaded.graph);
+    // Checked before anything runs, so that a bad output name costs no time.
     let files = output_files(&graph)?;
 
     let source = network_source(args.db.place()?)?;
@@ -106,6 +107,7 @@ fn run_on<D: NetworkDevice>(
     if let Some(folder) = &args.output {
         write(folder, &files, graph.outputs(), &outputs).with_context(|| format!("--output {}", folder.display()))?;
     }
+
     let runs = LoadWatch::start(target.threads());
     let mut latencies = latencies(std::slice::from_mut(&mut workspace), &inputs, args.repeat as usize, &|| false)?;
     let latency_secs = latencies.swap_remove(0);
@@ -121,6 +123,8 @@ fn run_on<D: NetworkDevice>(
     let latency = latency_secs.told(timing) + &on_device.unwrap_or_default();
     json.say(&format!("{}: {latency}, loaded in {load_secs:.2} s", graph.name()))?;
     json.say_all(caveat(load))?;
+
+    // Read before the network in f32 is made, which needs memory of its own.
     let peak_bytes = peak_bytes();
     let rounding = match in_f32::<D>(&graph, &*source, target)? {
         Some(network) => Some(Rounding::of(&graph, &outputs, &network.workspace()?.run_tensors(&inputs)?)),
@@ -144,7 +148,7 @@ fn run_on<D: NetworkDevice>(
     }
 }
 
-/// Tells how many kernels were not tuned.
+/// Prints the number of kernels without a tuned schedule.
 pub(super) fn say_untuned(schedules: &[Tuned], target: &Target) {
     let untuned = schedules.iter().filter(|tuned| !tuned.is_tuned()).count();
     if untuned > 0 {
@@ -155,12 +159,12 @@ pub(super) fn say_untuned(schedules: &[Tuned], target: &Target) {
     }
 }
 
-/// A network, and this machine's device that it runs on.
+/// Loads a network and detects this machine's device for it.
 pub(super) fn network(subject: &SubjectArgs, target: &TargetArgs) -> Result<(Loaded, Target)> {
     on_target(subject.load()?, target)
 }
 
-/// A network, if it is one, with this machine's device that it runs on.
+/// Returns a network with this machine's device for it. A workload is a usage error.
 fn on_target(loaded: Option<Loaded>, target: &TargetArgs) -> Result<(Loaded, Target)> {
     let Some(loaded) = loaded else {
         return Err(Failure::Usage("a workload is no network: autotune bench times it".into()).into());
@@ -171,16 +175,17 @@ fn on_target(loaded: Option<Loaded>, target: &TargetArgs) -> Result<(Loaded, Tar
     Ok((loaded, target))
 }
 
-/// Runs of a network on a GPU that are timed together: launching them goes on beside them.
+/// Number of GPU runs that are timed together, so that launches overlap with execution.
 pub(super) const RUNS_IN_A_ROW: usize = 10;
 
-/// Times runs by the clock of the device.
+/// Times runs with the clock of the device.
 fn device_latency<D: NetworkDevice>(workspace: &mut Workspace<D>, runs: usize) -> Result<Latency> {
     let secs = (0..runs).map(|_| workspace.run_secs(RUNS_IN_A_ROW));
     Ok(Latency::of(secs.collect::<Result<_, _>>()?))
 }
 
-/// How long networks take on the same tensors, in turns; by fewer runs once it `is_over`.
+/// Measures the latencies of networks on the same inputs with interleaved runs; stops early once
+/// `is_over` returns true.
 pub(super) fn latencies<D: NetworkDevice>(
     workspaces: &mut [Workspace<D>],
     inputs: &[Tensor],
@@ -190,10 +195,11 @@ pub(super) fn latencies<D: NetworkDevice>(
     Ok(time_in_turns(workspaces, inputs, runs, is_over)?.into_iter().map(Latency::of).collect())
 }
 
-/// Integers up to here are exact in a running network, which has them as f32 numbers.
+/// Largest magnitude up to which every integer is exact as f32, the type in which networks compute
+/// integers.
 const MOST_EXACT: i64 = 1 << 24;
 
-/// The tensors of a network's inputs: those that are given, and random ones.
+/// Returns the input tensors of a network: the given ones, and random ones for the rest.
 pub(super) fn inputs(loaded: &Loaded) -> Result<Vec<Tensor>> {
     let graph = &loaded.graph;
     let tensor = |(number, &id): (usize, &NodeId)| match loaded.given.get(&graph.node(id).name) {
@@ -203,7 +209,8 @@ pub(super) fn inputs(loaded: &Loaded) -> Result<Vec<Tensor>> {
     graph.inputs().iter().enumerate().map(tensor).collect()
 }
 
-/// A tensor that is given, if it is one that a running network has.
+/// Returns the tensor of a file if it has the shape of the input, and only integers that are exact
+/// as f32.
 fn checked(node: &Node, file: &GivenFile) -> Result<Tensor> {
     let path = file.path.display();
     let (found, wanted) = (file.tensor.shape(), &node.shape);
@@ -236,9 +243,9 @@ fn random(node: &Node, seed: u64) -> Result<Tensor> {
     Ok(Tensor::of_numbers(&node.shape, node.dtype, &numbers.collect::<Vec<f32>>())?)
 }
 
-/// The names of the files that outputs are written to, each another.
+/// Returns the names of the files for the outputs. Fails if two of them are equal.
 fn output_files(graph: &Graph) -> Result<Vec<String>, Failure> {
-    // A name that is no file's name may not lead elsewhere.
+    // A slash in an output's name must not lead to another folder.
     let names = graph.outputs().iter().map(|output| output.name.replace('/', "_"));
     let files: Vec<String> = names.map(|name| format!("{name}.npy")).collect();
     let mut known = HashSet::new();
@@ -248,8 +255,8 @@ fn output_files(graph: &Graph) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// Writes tensors to files in a folder, which is made where there is none, in the types that
-/// outputs have in the network's file.
+/// Writes tensors to files in a folder, which is created if missing. The element types are those of
+/// the outputs in the network's file.
 fn write(folder: &Path, files: &[String], outputs: &[Output], tensors: &[Tensor]) -> Result<()> {
     fs::create_dir_all(folder)?;
     let mut written = Vec::new();
@@ -261,7 +268,8 @@ fn write(folder: &Path, files: &[String], outputs: &[Output], tensors: &[Tensor]
     Ok(NewFile::keep_all(written)?)
 }
 
-/// Tells what comparing a network with the reference found.
+/// Prints the results of comparing a network with the reference. Fails if an error exceeds its
+/// tolerance.
 fn report(checked: &Checked) -> Result<()> {
     let conversions = checked.steps.iter().filter(|step| step.is_conversion).count();
     say(format_args!(
@@ -286,7 +294,7 @@ fn report(checked: &Checked) -> Result<()> {
     Ok(())
 }
 
-/// The one of some errors that is the nearest to its tolerance, in words.
+/// Describes the error with the largest ratio to its tolerance.
 fn nearest(errors: &[StepError]) -> String {
     let of_tolerance =
         |step: &StepError| if step.is_right() { step.max_rel_error / step.tolerance } else { f64::INFINITY };
@@ -297,7 +305,8 @@ fn nearest(errors: &[StepError]) -> String {
     })
 }
 
-/// The most memory that this process had at any time; `None` where the system does not tell.
+/// Returns the peak resident memory of this process in bytes; `None` where the system does not
+/// report it.
 fn peak_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

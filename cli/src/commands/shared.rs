@@ -1,4 +1,4 @@
-//! What several subcommands need.
+//! Functions that several subcommands use.
 
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -16,22 +16,22 @@ use super::file;
 use crate::args::{DbArgs, Failure};
 use crate::output::{print, say};
 
-/// Opens the database for tuning; makes it where there is none.
+/// Opens the database for tuning, and creates a missing one.
 pub(super) fn open_db(db: &DbArgs) -> Result<TuningDb> {
     let db = TuningDb::open(db.place()?.path).map_err(refusal)?;
     warn(&db);
     Ok(db)
 }
 
-/// Tells what there is to say of damage, and of records that were passed over.
+/// Prints the warnings of a source, about damage and skipped records.
 pub(super) fn warn(db: &dyn Source) {
     for warning in db.warnings() {
         say(format_args!("autotune: warning: {warning}"));
     }
 }
 
-/// A database or a snapshot that is not there, or is something else, was badly chosen; one that is
-/// damaged, busy or of another version was not.
+/// Classifies a database error. A missing file or a file of another kind is a usage error; a
+/// damaged, busy or incompatible database is not.
 pub(super) fn refusal(error: DbError) -> anyhow::Error {
     match &error {
         DbError::NotFound { .. } => {
@@ -50,13 +50,13 @@ pub(super) fn refusal(error: DbError) -> anyhow::Error {
     }
 }
 
-/// True if a path does not lead to where something can be.
+/// True if the path itself is wrong: missing, through a file, or without permission.
 fn is_bad_place(cause: &io::Error) -> bool {
     [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied].contains(&cause.kind())
 }
 
-/// This machine's device for a target, or why there is none. Without ceilings it goes on, and says
-/// so.
+/// Opens this machine's device for a target. Ceilings that cannot be measured are reported and left
+/// out.
 pub(super) fn open_device(
     target: &Target,
     workloads: &[Workload],
@@ -67,7 +67,7 @@ pub(super) fn open_device(
     Ok((measurer, or_without(ceilings), setup))
 }
 
-/// Calls a function of the kind of device that networks for a target run on.
+/// Calls a function with the device type of the target as its type argument.
 macro_rules! on_device {
     ($target:expr, $function:ident($($argument:expr),* $(,)?)) => {
         match $target.gpu().map(|gpu| gpu.api) {
@@ -79,12 +79,13 @@ macro_rules! on_device {
 }
 pub(super) use on_device;
 
-/// Ceilings, if they could be measured; else it is told why not.
+/// Returns the ceilings; if they could not be measured, prints the reason.
 pub(super) fn or_without(ceilings: Result<Ceilings, MeasureError>) -> Option<Ceilings> {
     ceilings.map_err(|error| say(format_args!("{error}; going on without them"))).ok()
 }
 
-/// Where `--json` goes: a file, known to be writable before the work begins, or standard output.
+/// Destination of `--json`: standard output, or a file that was found writable before the work
+/// began.
 pub(super) struct JsonSink(Option<PathBuf>);
 
 impl JsonSink {
@@ -95,7 +96,7 @@ impl JsonSink {
         Ok(Self(path))
     }
 
-    /// True if standard output is for the JSON, so that other text must go elsewhere.
+    /// True if the JSON goes to standard output, so that other text must go to standard error.
     pub(super) fn is_stdout(&self) -> bool {
         self.0.as_deref() == Some(Path::new("-"))
     }
@@ -111,7 +112,8 @@ impl JsonSink {
         written.with_context(|| format!("--json {}", file.display()))
     }
 
-    /// Prints text for people.
+    /// Prints text for people: to standard output, or to standard error if the JSON goes to
+    /// standard output.
     pub(super) fn say(&self, text: &str) -> Result<()> {
         if self.is_stdout() {
             say(text);
@@ -121,7 +123,7 @@ impl JsonSink {
         }
     }
 
-    /// Prints lines for people.
+    /// Prints lines for people, each as [`JsonSink::say`] does.
     pub(super) fn say_all(&self, lines: impl IntoIterator<Item = String>) -> Result<()> {
         lines.into_iter().try_for_each(|line| self.say(&line))
     }

@@ -1,4 +1,4 @@
-//! `autotune show WORKLOAD`.
+//! The command `autotune show WORKLOAD`: prints the code of a schedule.
 
 use anyhow::Result;
 use autotune::{Origin, Tuned};
@@ -52,8 +52,8 @@ pub(super) fn run(
     ))
 }
 
-/// A line about what NVRTC says that a kernel for CUDA takes, or why it says nothing; nothing for
-/// others.
+/// Returns a comment line with the registers and memory of a CUDA kernel as NVRTC reports them, or
+/// with the reason for their absence. Empty for other targets.
 fn resources(candidate: &Candidate) -> String {
     if !is_cuda(candidate.target()) {
         return String::new();
@@ -79,7 +79,7 @@ fn is_cuda(target: &Target) -> bool {
     target.gpu().is_some_and(|gpu| matches!(gpu.api, GpuApi::Cuda { .. }))
 }
 
-/// Where a schedule comes from, and what its time is worth.
+/// Describes the origin of a schedule and the trust in its time.
 fn origin(tuned: &Tuned) -> String {
     let found = match tuned.origin() {
         Origin::Tuned(found) => found,

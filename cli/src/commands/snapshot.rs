@@ -1,4 +1,4 @@
-//! `autotune snapshot write|check FILE`.
+//! The command `autotune snapshot write|check FILE`.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::args::{Failure, RecordsArgs, SnapshotAction};
 use crate::interrupt;
 use crate::output::{print, say};
 
-/// Tasks without a schedule, or schedules that are bad, that are named.
+/// Maximum number of tasks without a schedule, or of invalid schedules, that are listed by name.
 const NAMED: usize = 10;
 
 pub(super) fn run(action: SnapshotAction) -> Result<()> {
@@ -66,13 +66,13 @@ fn check(file: &Path) -> Result<()> {
     print(&format!("{}: {} schedule(s) are sound{claims}\n{}", file.display(), report.schedules, targets.join("\n")))
 }
 
-/// Which targets' schedules are written.
+/// Targets whose schedules are written.
 enum Selection {
-    /// This machine's CPU, whatever the threads.
+    /// This machine's CPU with any number of threads.
     Cpu(String),
-    /// A device.
+    /// One device, by its key.
     Device(String),
-    /// Every device of a kind.
+    /// All devices of a kind.
     Kind(Target),
 }
 

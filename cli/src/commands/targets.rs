@@ -1,4 +1,4 @@
-//! `autotune targets`.
+//! The command `autotune targets`: describes the CPU and the GPUs of this machine.
 
 use anyhow::Result;
 use autotune::device_name;
@@ -51,7 +51,7 @@ fn cpu() -> Result<String> {
     ))
 }
 
-/// A GPU; one that cannot be measured says why.
+/// Describes a GPU; without measured ceilings, with the reason for their absence.
 fn gpu(word: &str, info: &GpuInfo, measurer: &mut WorkerMeasurer) -> String {
     let target = &info.target;
     let code = match target.api {
@@ -86,7 +86,7 @@ fn gpu(word: &str, info: &GpuInfo, measurer: &mut WorkerMeasurer) -> String {
     )
 }
 
-/// How fast multiply-adds of each type are that the target has kernels for.
+/// Formats the multiply-add rate for each type that the target has kernels for.
 fn speeds(target: &Target, ceilings: &Ceilings) -> String {
     let dtypes = DType::ALL.into_iter().filter(|&dtype| target.multiplies(dtype));
     let speed = |dtype: DType| format!("{:.1} GFLOP/s {}", ceilings.dtype_flops_per_sec(dtype) / 1e9, dtype.word());

@@ -1,4 +1,4 @@
-//! `autotune tasks NETWORK`.
+//! The command `autotune tasks NETWORK`: lists the tasks of a network.
 
 use anyhow::Result;
 use autotune::Network;

@@ -1,4 +1,5 @@
-//! `autotune NETWORK|WORKLOAD`.
+//! The command `autotune NETWORK|WORKLOAD`: tunes the tasks, then races schedules in the whole
+//! network.
 
 use std::time::{Duration, Instant};
 
@@ -23,16 +24,18 @@ use crate::output::say;
 use crate::report::{beside_f32, caveat, compared, summary, table};
 use crate::{interrupt, progress};
 
-/// Fewest and most rounds of a network by its untuned schedules and by the best, and the seconds
-/// that they take together in between. Of a network that takes seconds there are fewer.
+/// Fewest and most rounds of the final comparison between a network's untuned and best schedules,
+/// and the seconds of it that decide the number in between. A network that takes seconds gets fewer
+/// rounds than the fewest.
 const NETWORK_ROUNDS: [usize; 2] = [7, 60];
 const NETWORK_SECS: f64 = 2.0;
 
-/// Part of the runs of a network that are faster than what is told of it.
+/// Quantile of the run times that is reported on a GPU: this share of the runs is faster.
 const LOW: f64 = 0.1;
 
-/// Share of the time budget after which a network's schedules race within it, where they do, the
-/// race's share of what is left then, and its seconds where there is no budget.
+/// Time budgets of the whole network's race. `SEARCH_SHARE` is the share of the budget for the
+/// tasks if such a race follows, `RACE_SHARE` the race's share of the time left then, and
+/// `RACE_SECS` its length without a budget.
 const SEARCH_SHARE: f64 = 0.82;
 const RACE_SHARE: f64 = 0.85;
 const RACE_SECS: f64 = 10.0;
@@ -49,6 +52,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     if let Some(graph) = graph
         && let Some((target, absent)) = args.target.absent(&network.workloads())?
     {
+        // Without the device nothing can be measured, so only the plan is printed.
         return planned::run(graph, &target, &args.variant, &args.db, &absent);
     }
     let json = JsonSink::new(args.json.clone())?;
@@ -66,10 +70,11 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         (None, None) => Some(params.trials_per_task * network.tasks.len()),
         (trials, _) => trials,
     };
-    // Everything since the command began counts.
+    // The budget counts from the start of the command, including import and detection.
     let is_timed = |_: &Loaded| target.cpu().is_some() || args.variant.is_none();
     let timed = loaded.filter(is_timed);
     let time_budget = args.time_budget.map(|budget| search_budget(budget, timed.is_some(), start.elapsed()));
+    // Records of earlier versions become untrusted; tuning measures the fastest of them again.
     adopt_legacy(&db, &target)?;
     say(format_args!("tuning {} for {target}; database {}", network.name, db.path().display()));
     let limits = limits(trials, time_budget);
@@ -114,14 +119,14 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     verdict(&report, &cancel, &db)
 }
 
-/// The time that the tasks have, their races included, of a budget of which some is spent: whole
-/// networks have theirs only where they race.
+/// Returns the time left for the tasks, including their own races, from a budget of which `spent`
+/// is used. If the whole network races afterwards, its share is kept back.
 fn search_budget(budget: Duration, networks_race: bool, spent: Duration) -> Duration {
     let share = if networks_race { SEARCH_SHARE } else { 1.0 };
     budget.mul_f64(share).saturating_sub(spent)
 }
 
-/// What `--json` has: the report, and of a network how long it takes as a whole.
+/// Output of `--json`: the report and, for a network, its latency as a whole.
 #[derive(Serialize)]
 struct Tuned<'a> {
     #[serde(flatten)]
@@ -130,24 +135,23 @@ struct Tuned<'a> {
     network: Option<&'a NetworkLatency>,
 }
 
-/// Seconds of a run of the whole network: low quantiles of runs in turns.
+/// Run times of the whole network in seconds: low quantiles of interleaved runs.
 #[derive(Serialize)]
 struct NetworkLatency {
     default_secs: f64,
     best_secs: f64,
-    /// Seconds in f32, by the schedules known for that, where a network is not in f32.
+    /// Seconds in f32 with the best known schedules, for a network in another precision.
     #[serde(skip_serializing_if = "Option::is_none")]
     f32_secs: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rounding: Option<Rounding>,
     timing: Timing,
-    /// What others had of the machine meanwhile.
+    /// Load by other programs during the runs.
     load: Option<Load>,
 }
 
-/// Races schedules of a network within it, and then runs it by its untuned schedules and by the
-/// best that are known; `None` if it is cancelled. `before` is what others had of the machine until
-/// now.
+/// Races schedules within the whole network, then compares its untuned schedules with the best
+/// known ones. Returns `None` if cancelled. `before` is the load by other programs up to now.
 fn raced(
     loaded: &Loaded,
     db: &TuningDb,
@@ -167,6 +171,8 @@ fn raced(
     let exact = in_f32::<Cpu>(graph, db, target)?;
     let networks = [network.untuned_beside(target)?, network].into_iter().chain(exact);
     let mut workspaces = networks.map(|network| network.workspace()).collect::<Result<Vec<_>, _>>()?;
+
+    // These runs give the outputs to compare, and the time of a round.
     let run = Instant::now();
     let outputs = workspaces.iter_mut().map(|workspace| workspace.run_tensors(inputs));
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
@@ -174,6 +180,7 @@ fn raced(
     let most_secs =
         left.map_or(NETWORK_SECS, |left| left.saturating_sub(start.elapsed()).as_secs_f64().min(NETWORK_SECS));
     let latencies = latencies(&mut workspaces, inputs, rounds(run_secs, most_secs), &|| cancel.is_cancelled())?;
+
     let load = watch.load().or(before);
 
     let timing = Timing::beside(load);
@@ -184,8 +191,8 @@ fn raced(
     Ok((!cancel.is_cancelled()).then_some(latency))
 }
 
-/// Runs a network on a GPU by its untuned schedules and by the best that are known, in turns, by
-/// the clock of the device; `None` if it is cancelled, or the device has no kernel for a step.
+/// Times a network on a GPU by the device's clock, with interleaved runs of its untuned and its
+/// best known schedules. Returns `None` if cancelled, or if the device has no kernel for a step.
 fn timed_on<D: NetworkDevice>(
     loaded: &Loaded,
     db: &TuningDb,
@@ -207,6 +214,7 @@ fn timed_on<D: NetworkDevice>(
     }
     let inputs = inputs(loaded)?;
     for workspace in &mut workspaces {
+        // This run uploads the inputs, and keeps one-time setup out of the timing.
         workspace.run_tensors(&inputs)?;
     }
 
@@ -225,14 +233,16 @@ fn timed_on<D: NetworkDevice>(
     Ok(Some(NetworkLatency { default_secs, best_secs, f32_secs: None, rounding: None, timing, load }))
 }
 
-/// How many rounds of networks fit into some seconds, of which one takes `run_secs`.
+/// Returns the number of rounds that fit into `most_secs` if one takes `run_secs`, within the
+/// limits of [`NETWORK_ROUNDS`].
 fn rounds(run_secs: f64, most_secs: f64) -> usize {
     let [least, most] = NETWORK_ROUNDS;
     let fitting = |secs: f64| (secs / run_secs) as usize;
+    // The minimum must itself fit into `NETWORK_SECS`, so slow networks lower it.
     fitting(most_secs).clamp(fitting(NETWORK_SECS).clamp(1, least), most)
 }
 
-/// Trials that the database has of the network already.
+/// Counts the trials of the network's tasks in the database.
 fn known_trials(db: &TuningDb, network: &Network, target: &Target) -> Result<usize> {
     let mut known = 0;
     for task in &network.tasks {
@@ -241,7 +251,7 @@ fn known_trials(db: &TuningDb, network: &Network, target: &Target) -> Result<usi
     Ok(known)
 }
 
-/// When the run ends, in words.
+/// Describes the limits of the run.
 fn limits(trials: Option<usize>, time_budget: Option<Duration>) -> String {
     match (trials, time_budget) {
         (Some(trials), Some(time)) => format!("{trials} trials or {:.1} s", time.as_secs_f64()),
@@ -251,7 +261,7 @@ fn limits(trials: Option<usize>, time_budget: Option<Duration>) -> String {
     }
 }
 
-/// What earlier runs did of it, in words; nothing if that is nothing.
+/// Describes the trials of earlier runs; empty if there are none.
 fn continuing(trials: Option<usize>, known: usize) -> String {
     let of = trials.map_or(String::new(), |trials| format!(" of {trials}"));
     match (known, trials) {
@@ -276,8 +286,8 @@ fn verdict(report: &Report, cancel: &Cancel, db: &TuningDb) -> Result<()> {
     Ok(())
 }
 
-/// What there is to say of tasks all of whose trials failed, those of earlier runs included: why
-/// most of them did, and what to do.
+/// Builds the error message for tasks all of whose trials failed, including those of earlier runs:
+/// the most frequent cause and the remedy.
 fn all_failed(tasks: &[&TaskReport], target: &str, db: &TuningDb) -> Result<String> {
     let mut trials = Vec::new();
     for task in tasks {
@@ -293,7 +303,7 @@ fn all_failed(tasks: &[&TaskReport], target: &str, db: &TuningDb) -> Result<Stri
     ))
 }
 
-/// Trials of a workload that were made here.
+/// Returns the search trials of a workload that this machine measured.
 fn searched(db: &TuningDb, workload: &Workload, target: &str) -> Result<impl Iterator<Item = TuningRecord>> {
     let records = db.query(workload, target)?;
     Ok(records.into_iter().filter(|record| !record.is_claim() && record.phase == Phase::Search))

@@ -1,21 +1,21 @@
-//! The best so far against what it took.
+//! Curves of the best run time so far over the course of a search.
 
 use autotune_db::TuningRecord;
 
-/// A moment of a search.
+/// One point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Point {
-    /// Trials until then.
+    /// Number of trials up to here.
     pub(crate) trials: f64,
-    /// Seconds that building and measuring them took.
+    /// Seconds spent building and measuring those trials.
     pub(crate) spent_secs: f64,
-    /// The best run time so far; of several tasks the sum, each times its weight.
+    /// Best run time so far in seconds; for several tasks the weighted sum.
     pub(crate) best_secs: f64,
 }
 
-/// The moments at which something better was found, and the end, of one task or of several that
-/// were tuned together, each with its weight. It begins when everything has a time, and is empty if
-/// something never had one.
+/// Returns the points at which the best time improved, and the last trial. Several tasks that were
+/// tuned together count with their weights. The curve begins once each task has a time; it is empty
+/// if a task never gets one.
 pub(crate) fn best_so_far(tasks: &[(f64, &[&TuningRecord])]) -> Vec<Point> {
     let mut best_secs = vec![f64::INFINITY; tasks.len()];
     let mut now = Point { trials: 0.0, spent_secs: 0.0, best_secs: f64::INFINITY };
@@ -33,13 +33,15 @@ pub(crate) fn best_so_far(tasks: &[(f64, &[&TuningRecord])]) -> Vec<Point> {
             points.push(now);
         }
     }
+
     if points.last().is_some_and(|last| *last != now) {
         points.push(now);
     }
     points
 }
 
-/// The trials of all tasks in the order of time, whole seconds; those of one task stay in theirs.
+/// Merges the trials of all tasks by their time stamps in whole seconds. The trials of one task
+/// keep their order, even if the clock went back.
 fn in_order<'r>(tasks: &[(f64, &[&'r TuningRecord])]) -> Vec<(usize, &'r TuningRecord)> {
     let mut all: Vec<(u64, usize, &TuningRecord)> = Vec::new();
     for (task, (_, trials)) in tasks.iter().enumerate() {
@@ -53,7 +55,7 @@ fn in_order<'r>(tasks: &[(f64, &[&'r TuningRecord])]) -> Vec<(usize, &'r TuningR
     all.into_iter().map(|(_, task, trial)| (task, trial)).collect()
 }
 
-/// Where several curves are at one place.
+/// Minimum, median and maximum of several curves at one `x`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) x: f64,
@@ -62,8 +64,8 @@ pub(crate) struct Spread {
     pub(crate) high: f64,
 }
 
-/// The spread of several curves, each an `x` and what holds from there on, from where all have
-/// begun. One that ended keeps its last value.
+/// Returns the spread of several step curves, given as points `[x, value]`, from the place where
+/// all have begun. A curve that ended keeps its last value.
 pub(crate) fn spread(curves: &[Vec<[f64; 2]>]) -> Vec<Spread> {
     let begin = curves.iter().filter_map(|curve| curve.first()).map(|point| point[0]).fold(0.0, f64::max);
     let mut xs: Vec<f64> = curves.iter().flatten().map(|point| point[0]).filter(|x| *x >= begin).collect();
@@ -76,6 +78,7 @@ pub(crate) fn spread(curves: &[Vec<[f64; 2]>]) -> Vec<Spread> {
         values.sort_by(f64::total_cmp);
         let (low, high) = (*values.first()?, *values.last()?);
         let middle = (values.len() - 1) / 2;
+
         Some(Spread { x, low, median: (values[middle] + values[values.len() / 2]) / 2.0, high })
     };
     xs.into_iter().filter_map(at).collect()
@@ -113,7 +116,8 @@ mod tests {
     #[test]
     fn a_network_begins_when_every_task_has_a_time() {
         let a = [trial(Some(4.0), 10), trial(Some(2.0), 30)];
-        // Its clock went back: the order in which it was appended stays.
+        // The clock of this task went back: its trials stay in the order in which they were
+        // appended.
         let b = [trial(None, 20), trial(Some(1.0), 15)];
         let [a, b] = [&a, &b].map(|trials| trials.iter().collect::<Vec<_>>());
         assert_eq!(triples(best_so_far(&[(1.0, &a), (3.0, &b)])), [[3.0, 3.0, 7.0], [4.0, 4.0, 5.0]]);

@@ -1,4 +1,4 @@
-//! What failed, and why.
+//! The section on failed candidates and their causes.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use autotune_measurement::CandidateError;
 use super::history::History;
 use super::html::{cell, code_cell, number_cell, paragraph, section, table};
 
-/// Characters shown of what is said of a failure.
+/// Maximum number of characters shown of an error message.
 const SHOWN: usize = 160;
 
 const NOTE: &str = "Candidates without a run time, by cause. The example is what was said of the first of them.";
 
-/// A cause of failures of a task.
+/// One kind of failure of a task.
 struct Cause<'h> {
     word: &'static str,
     trials: usize,
@@ -22,7 +22,7 @@ struct Cause<'h> {
     example: &'h CandidateError,
 }
 
-/// The causes of a task's failures, the most frequent first.
+/// Returns the causes of a task's failures, the most frequent first.
 fn causes(history: &History) -> Vec<Cause<'_>> {
     let mut causes: BTreeMap<&str, Cause<'_>> = BTreeMap::new();
     for record in &history.records {
@@ -39,7 +39,6 @@ fn causes(history: &History) -> Vec<Cause<'_>> {
     causes
 }
 
-/// The section.
 pub(crate) fn draw(histories: &[History]) -> Element {
     let of_task = |history| causes(history).into_iter().map(move |cause| (history, cause));
     let rows: Vec<Vec<Element>> =

@@ -1,4 +1,4 @@
-//! What a database knows of a task.
+//! Records of a task, with its default and its best schedule.
 
 use anyhow::Result;
 use autotune::{PredictParams, Task, Timing, predicted};
@@ -7,36 +7,36 @@ use autotune_ir::Target;
 use autotune_measure::Ceilings;
 use autotune_schedules::{Config, ScheduleSpace};
 
-/// A task with its records, its default and its best.
+/// A task with its records, default time and best record.
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) task: Task,
-    /// What was measured here, by the present lowering, as it was appended; where there is nothing,
-    /// the claims.
+    /// Records measured on this machine with the present lowering, in the order of the database; if
+    /// there are none, the untrusted ones.
     pub(crate) records: Vec<TuningRecord>,
-    /// Number of claims in the database.
+    /// Number of untrusted records in the database.
     pub(crate) claims: usize,
-    /// What the database would have deployed.
+    /// Record that a lookup in the database would return.
     pub(crate) best: Option<Best>,
     pub(crate) default: Option<DefaultTime>,
 }
 
-/// The run time of the schedule that is chosen without measuring: today's choice if it was
-/// measured, else the one that the search began with, which was chosen then.
+/// Run time of the untuned schedule: the one predicted today if it was measured, else the first one
+/// of the search, which was predicted then.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DefaultTime {
     pub(crate) config: Config,
     pub(crate) run_secs: f64,
-    /// True if it is what is chosen today.
+    /// True if this is the schedule predicted today.
     pub(crate) is_todays: bool,
-    /// What the time is worth.
+    /// Reliability of the time.
     pub(crate) timing: Timing,
-    /// True if it raced against the best: they compare.
+    /// True if it was measured in the same race as the best, so that the two times are comparable.
     pub(crate) raced_with_best: bool,
 }
 
 impl History {
-    /// Of a task of a target, of which the database keeps these records under `key`.
+    /// Builds the history of a task on a target from its records under `key`.
     pub(crate) fn of(
         task: &Task,
         records: Vec<TuningRecord>,
@@ -59,23 +59,23 @@ impl History {
         Ok(Self { task: task.clone(), records, claims: count, best, default })
     }
 
-    /// The trials: what searchers proposed, races not.
+    /// Returns the trials of the searches, without races.
     pub(crate) fn trials(&self) -> impl Iterator<Item = &TuningRecord> {
         self.records.iter().filter(|record| record.phase == Phase::Search)
     }
 
-    /// Run time of the best.
+    /// Returns the run time of the best record in seconds.
     pub(crate) fn best_secs(&self) -> Option<f64> {
         self.best.as_ref()?.record.measurement.run_secs()
     }
 
-    /// What the best's run time is worth.
+    /// Returns the reliability of the best run time.
     pub(crate) fn best_timing(&self) -> Timing {
         let measured = self.best.as_ref().filter(|best| best.standing != Standing::Claimed);
         measured.map_or(Timing::Once, |best| Timing::of(best.record.phase, best.record.measurement.taken))
     }
 
-    /// What the quotient of both run times is worth.
+    /// Returns the reliability of the ratio between default and best time.
     pub(crate) fn speed_up_timing(&self) -> Timing {
         match &self.default {
             Some(default) if default.raced_with_best => default.timing.max(self.best_timing()),
@@ -83,18 +83,18 @@ impl History {
         }
     }
 
-    /// Run time of the default.
+    /// Returns the run time of the default in seconds.
     pub(crate) fn default_secs(&self) -> Option<f64> {
         Some(self.default.as_ref()?.run_secs)
     }
 
-    /// How many times longer the default takes than the best.
+    /// Returns the default time divided by the best time.
     pub(crate) fn speed_up(&self) -> Option<f64> {
         Some(self.default_secs()? / self.best_secs()?)
     }
 
-    /// Shares of the roofline: by the work of the algorithm that the best uses, and by that of the
-    /// direct one.
+    /// Returns two shares of the roofline that the best schedule reaches: by the work of its own
+    /// algorithm, and by the work of the direct algorithm.
     pub(crate) fn roofline_shares(&self, ceilings: &Ceilings) -> Option<[f64; 2]> {
         let (best, workload) = (&self.best.as_ref()?.record, &self.task.workload);
         let secs = self.best_secs()?;
@@ -103,8 +103,8 @@ impl History {
     }
 }
 
-/// The time of a default: that of the best's race if the best raced; else of its last race, else of
-/// its last trial.
+/// Returns the time of a default configuration: from the race of the best if the best raced, else
+/// from the default's last race, else from its last trial.
 fn default_time(
     records: &[TuningRecord],
     default: &Config,

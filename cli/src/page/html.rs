@@ -1,37 +1,37 @@
-//! Pieces that several sections consist of.
+//! HTML elements that several sections use.
 
 use std::fmt::Display;
 
 use autotune_charts::Element;
 
-/// A section with a heading and what is to be known to read it.
+/// Returns a section with a heading and an explanation.
 pub(crate) fn section(id: &'static str, title: &'static str, note: &str) -> Element {
     let heading = Element::new("h2").text(title);
     let section = Element::new("section").set("id", id).child(heading);
     if note.is_empty() { section } else { section.child(Element::new("p").set("class", "note").text(note)) }
 }
 
-/// A paragraph.
+/// Returns a paragraph of text.
 pub(crate) fn paragraph(text: impl Display) -> Element {
     Element::new("p").text(text)
 }
 
-/// A cell of text.
+/// Returns a table cell with text.
 pub(crate) fn cell(text: impl Display) -> Element {
     Element::new("td").text(text)
 }
 
-/// A cell of a number.
+/// Returns a table cell with a number.
 pub(crate) fn number_cell(text: impl Display) -> Element {
     cell(text).set("class", "number")
 }
 
-/// A cell of a text that is what it is to the letter.
+/// Returns a table cell with literal text in a fixed-width font.
 pub(crate) fn code_cell(text: impl Display) -> Element {
     Element::new("td").child(Element::new("code").text(text))
 }
 
-/// A table; columns of numbers are those whose headings are marked so.
+/// Returns a table. Each heading says whether its column holds numbers.
 pub(crate) fn table(headings: &[(&'static str, bool)], rows: impl IntoIterator<Item = Vec<Element>>) -> Element {
     let heading = |&(text, is_number): &(&'static str, bool)| {
         let cell = Element::new("th").set("scope", "col").text(text);
@@ -43,19 +43,19 @@ pub(crate) fn table(headings: &[(&'static str, bool)], rows: impl IntoIterator<I
     Element::new("div").set("class", "wide").child(table)
 }
 
-/// Something with a title among others of its kind.
+/// Returns a figure with a title and a remark.
 pub(crate) fn card(title: impl Display, more: impl Display, content: Element) -> Element {
     let title = Element::new("h3").text(title);
     let more = Element::new("span").set("class", "more").text(more);
     Element::new("figure").child(title.text(" ").child(more)).child(content)
 }
 
-/// Cards side by side, as many as there is room for.
+/// Returns cards in a grid with as many columns as fit.
 pub(crate) fn cards(cards: impl IntoIterator<Item = Element>) -> Element {
     Element::new("div").set("class", "cards").children(cards)
 }
 
-/// Two large pictures side by side, where there is room.
+/// Returns two large figures, next to each other if they fit.
 pub(crate) fn pair(figures: [Element; 2]) -> Element {
     Element::new("div").set("class", "pair").children(figures)
 }

@@ -1,4 +1,4 @@
-//! Which knobs matter.
+//! The section on the effect of each knob on the run time.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use super::history::History;
 use super::html::{card, cards, code_cell, number_cell, paragraph, section, table};
 use super::number::{NONE, many, percent};
 
-/// Trials without which nothing is said.
+/// Minimum number of trials for a statement about a task.
 const FEWEST: usize = 20;
-/// Knobs shown of a task.
+/// Maximum number of knobs shown per task.
 const SHOWN: usize = 6;
 
 const NOTE: &str = "How much of the variance of the logarithm of the run time is explained by one knob alone, over the trials of the \
@@ -19,20 +19,21 @@ const NOTE: &str = "How much of the variance of the logarithm of the run time is
     many groups explain by chance. A search measures more where it is fast, so this is what mattered among what it \
     measured; the shares need not add up to 100 %.";
 
-/// What a knob explains.
+/// Effect of one knob on the run time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Effect {
     pub(crate) knob: String,
-    /// Share of the variance; `None` where every trial had another value, or none had.
+    /// Share of the variance that the knob explains; `None` where it is undefined: one value only,
+    /// or another value in each trial.
     pub(crate) share: Option<f64>,
-    /// Number of values that were tried.
+    /// Number of values tried.
     pub(crate) values: usize,
-    /// That of the winner.
+    /// Value in the best schedule.
     pub(crate) winner: String,
 }
 
-/// The knobs of the winner's sketch, those that explain the most first, and the number of trials
-/// that tell; `None` if these are too few.
+/// Returns the effects of the knobs in the best schedule's sketch, the largest first, and the
+/// number of trials they are computed from. Returns `None` if these are fewer than [`FEWEST`].
 pub(crate) fn effects(history: &History) -> Option<(Vec<Effect>, usize)> {
     let winner = &history.best.as_ref()?.record.config;
     let of_sketch = history.trials().filter(|trial| trial.config.sketch == winner.sketch);
@@ -56,8 +57,9 @@ pub(crate) fn effects(history: &History) -> Option<(Vec<Effect>, usize)> {
     Some((effects, timed.len()))
 }
 
-/// The share of the variance that is between groups, corrected for chance (Kelley, 1935): 0 to 1.
-/// `None` where chance cannot be told: a single group, one value in each, or no variance.
+/// Returns epsilon squared (Kelley, 1935) of grouped values: the share of the variance between
+/// groups, corrected for chance, from 0 to 1. It is `None` for a single group, one value in each
+/// group, or no variance.
 fn epsilon_squared(groups: &[Vec<f64>]) -> Option<f64> {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let squares = |values: &[f64], from: f64| values.iter().map(|value| (value - from).powi(2)).sum::<f64>();
@@ -69,11 +71,11 @@ fn epsilon_squared(groups: &[Vec<f64>]) -> Option<f64> {
     if count < 2 || spare == 0 || total <= 0.0 {
         return None;
     }
+    // Mean square within groups, times the degrees of freedom between them.
     let by_chance = (count - 1) as f64 * within / spare as f64;
     Some(((total - within - by_chance) / total).clamp(0.0, 1.0))
 }
 
-/// The section.
 pub(crate) fn draw(histories: &[History]) -> Element {
     let section = section("knobs", "Knobs that matter", NOTE);
     let known: Vec<_> = histories.iter().filter_map(|history| Some((history, effects(history)?))).collect();
@@ -125,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_knob_that_decides_is_first_and_chance_explains_nothing() {
-        // Only whether the number is odd counts, and a little noise.
+        // The run time depends on whether the number is odd, apart from a little noise.
         let (effects, trials) =
             effects(&history(40, |i| [1.0, 3.0][i % 2] * (1.0 + 0.01 * (i / 2 % 3) as f64))).unwrap();
         assert_eq!(trials, 40);

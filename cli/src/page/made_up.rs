@@ -1,11 +1,11 @@
-//! Made-up records for tests.
+//! Synthetic records for tests.
 #![allow(clippy::unwrap_used)]
 
 use autotune_db::{Phase, Provenance, TuningRecord};
 use autotune_measurement::{CandidateError, Measurement, RunSecs};
 use autotune_schedules::{Config, LOWERING_VERSION, Value};
 
-/// A record of a config that has a number, and a failed one where there is no time.
+/// Returns a record of a configuration with a number; without a run time it is a failed one.
 pub(crate) fn record(workload: &str, number: usize, run_secs: Option<f64>, seed: u64) -> TuningRecord {
     let knobs = [
         ("tile".to_string(), Value::Tile(vec![number + 1, 4])),
@@ -13,6 +13,7 @@ pub(crate) fn record(workload: &str, number: usize, run_secs: Option<f64>, seed:
         ("same".to_string(), Value::Choice("always".into())),
     ];
     let outcome = run_secs.map(RunSecs::made_up).ok_or(CandidateError::Timeout { limit_secs: 1.0 });
+
     TuningRecord {
         workload: workload.parse().unwrap(),
         target: "cpu:test".into(),

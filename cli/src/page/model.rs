@@ -1,4 +1,4 @@
-//! What the model thinks against what was measured.
+//! The section that compares the cost model's predictions with measurements.
 
 use anyhow::Result;
 use autotune::{Predicted, predict_held_out};
@@ -14,9 +14,9 @@ use super::history::History;
 use super::html::{card, cards, paragraph, section};
 use super::number::many;
 
-/// Held-out schedules without which a task has no picture.
+/// Minimum number of held-out schedules for a chart of a task.
 const FEWEST: usize = 4;
-/// One config in this number is held out.
+/// One configuration in this many is held out.
 const HELD_OUT_ONE_IN: u64 = 5;
 
 const NOTE: &str = "The cost model, fitted as a search fits it on four in five of the schedules that were tried, is asked about the \
@@ -32,13 +32,14 @@ fn is_held_out(config: &Config) -> bool {
     config.stable_hash().is_multiple_of(HELD_OUT_ONE_IN)
 }
 
-/// What the model says of the schedules of a task that were held out.
+/// Predictions for the held-out schedules of a task.
 struct Judged {
-    /// Score and run time over the task's best of those that ran.
+    /// Pairs of a score and a run time divided by the best held-out one, for the schedules that
+    /// ran.
     points: Vec<[f64; 2]>,
-    /// How many were held out.
+    /// Number of held-out schedules.
     held_out: usize,
-    /// `None` where no two differ.
+    /// Share of pairs in the right order; `None` if all schedules are equally fast.
     pairwise_accuracy: Option<f64>,
 }
 
@@ -47,6 +48,7 @@ impl Judged {
         let of_task: Vec<_> = predicted.iter().filter(|one| one.record.workload == *workload).collect();
         let secs: Vec<Option<f64>> = of_task.iter().map(|one| one.record.measurement.run_secs()).collect();
         let best_secs = secs.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        // Without a score a schedule cannot be lowered or spills heavily, so it ranks last.
         let scores: Vec<f32> = of_task.iter().map(|one| one.score.unwrap_or(f32::NEG_INFINITY)).collect();
 
         let point = |(score, secs): (&f32, &Option<f64>)| Some([f64::from(*score), (*secs)? / best_secs]);
@@ -58,7 +60,6 @@ impl Judged {
     }
 }
 
-/// The section.
 pub(crate) fn draw(histories: &[History], target: &Target) -> Result<Element> {
     let section = section("model", "What the model thinks", NOTE);
     let trials: Vec<TuningRecord> = histories.iter().flat_map(History::trials).cloned().collect();

@@ -1,11 +1,12 @@
-//! Numbers and moments as the page writes them.
+//! Text form of numbers and times on the page.
 
 use jiff::Timestamp;
 
-/// What stands where nothing is known.
+/// Placeholder for an unknown value.
 pub(crate) const NONE: &str = "–";
 
-/// Milliseconds, as the command's tables have them; very short and very long ones by powers of ten.
+/// Formats milliseconds like the command's tables, and very short or very long times in scientific
+/// notation.
 pub(crate) fn ms(secs: f64) -> String {
     match secs * 1e3 {
         ms @ 0.001..1e6 => format!("{ms:.4}"),
@@ -13,7 +14,7 @@ pub(crate) fn ms(secs: f64) -> String {
     }
 }
 
-/// `3.66x`.
+/// Formats a ratio: `3.66x`.
 pub(crate) fn times(ratio: f64) -> String {
     match ratio {
         0.01..1e5 => format!("{ratio:.2}x"),
@@ -21,7 +22,7 @@ pub(crate) fn times(ratio: f64) -> String {
     }
 }
 
-/// `85 %`.
+/// Formats a share: `85 %`.
 pub(crate) fn percent(share: f64) -> String {
     match share * 100.0 {
         percent @ 0.0..1e5 => format!("{percent:.0} %"),
@@ -29,7 +30,7 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// A rate: `881.2`, `0.093`.
+/// Formats a rate: `881.2`, `0.093`.
 pub(crate) fn rate(value: f64) -> String {
     match value {
         10.0..1e6 => format!("{value:.1}"),
@@ -39,23 +40,24 @@ pub(crate) fn rate(value: f64) -> String {
     }
 }
 
-/// Or what stands for nothing.
+/// Returns a text or the placeholder [`NONE`].
 pub(crate) fn or_none(text: Option<String>) -> String {
     text.unwrap_or_else(|| NONE.into())
 }
 
-/// `2026-11-22 19:43 UTC` of seconds since 1970; the seconds themselves where that is no date.
+/// Formats seconds since 1970: `2026-11-22 19:43 UTC`, or as a number if they exceed the calendar.
 pub(crate) fn moment(unix_secs: u64) -> String {
     let moment = i64::try_from(unix_secs).ok().and_then(|secs| Timestamp::from_second(secs).ok());
     moment.map_or_else(|| format!("{unix_secs} s after 1970"), |at| at.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
 
-/// `1 trial`, `2 trials`.
+/// Formats a count with its noun: `1 trial`, `2 trials`.
 pub(crate) fn many(count: usize, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The exponential of the mean of the logarithms; `None` if there is nothing.
+/// Returns the geometric mean, computed through logarithms so that it cannot overflow; `None` for
+/// no values.
 pub(crate) fn geometric_mean(values: &[f64]) -> Option<f64> {
     let sum: f64 = values.iter().map(|value| value.ln()).sum();
     (!values.is_empty()).then(|| (sum / values.len() as f64).exp())

@@ -1,19 +1,19 @@
-//! The data of a page.
+//! Data from which a page is made.
 
 use autotune_ir::Target;
 use autotune_measure::Ceilings;
 
 use super::history::History;
 
-/// What a page is made of.
+/// Data of a page.
 pub(crate) struct Page<'a> {
-    /// What it is about, as the command line had it.
+    /// Networks and workloads as the command line names them.
     pub(crate) subject: &'a str,
     pub(crate) target: &'a Target,
-    /// The key under which the records are kept.
+    /// Key of the records in the database.
     pub(crate) key: &'a str,
-    /// What the device can do at most, or why that is not known.
+    /// Peak rates of the device, or the reason for their absence.
     pub(crate) ceilings: Result<Ceilings, String>,
-    /// One for each task.
+    /// Histories of the tasks, one each.
     pub(crate) histories: &'a [History],
 }

@@ -1,4 +1,4 @@
-//! Where the records come from.
+//! The section on the origin of the records.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,9 @@ use super::Page;
 use super::html::{cell, section};
 use super::number::{many, moment};
 
-/// Values shown of what differs between records.
+/// Maximum number of distinct values shown in a row.
 const SHOWN: usize = 8;
 
-/// The section.
 pub(crate) fn draw(page: &Page<'_>) -> Element {
     let records: Vec<&TuningRecord> = page.histories.iter().flat_map(|history| &history.records).collect();
     let texts = |text: &dyn Fn(&TuningRecord) -> String| distinct(records.iter().map(|record| text(record)));
@@ -42,7 +41,8 @@ pub(crate) fn draw(page: &Page<'_>) -> Element {
     section("provenance", "Provenance", "").child(Element::new("div").set("class", "wide").child(table))
 }
 
-/// Every text, and how many records it is of if there are several; those of most records first.
+/// Lists the distinct texts, the most frequent first, each with its number of records if there are
+/// several.
 fn distinct(texts: impl Iterator<Item = String>) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for text in texts {
@@ -61,7 +61,7 @@ fn distinct(texts: impl Iterator<Item = String>) -> String {
     shown.chain(more).collect::<Vec<_>>().join("; ")
 }
 
-/// How many there are of which kind, and how many claims stand behind them.
+/// Counts the records by kind, and the untrusted records left out.
 fn records_text(page: &Page<'_>, records: &[&TuningRecord]) -> String {
     let raced = records.iter().filter(|record| record.phase != Phase::Search).count();
     let claims: usize = page.histories.iter().map(|history| history.claims).sum();

@@ -1,4 +1,4 @@
-//! How near the tasks are to what the machine can do.
+//! The section that compares the tasks with the peak rates of the machine.
 
 use autotune_charts::{Anchor, Axis, Chart, Colour, Element, Mark, Named, Scale};
 use autotune_ir::DType;
@@ -16,10 +16,9 @@ const NOTE: &str = "Each task's best schedule by the work of its own algorithm: 
     larger ones. Thin lines begin where the default schedule is.";
 
 const SIZE: [f64; 2] = [900.0, 460.0];
-/// Names of the levels in [`Ceilings::read_bytes_per_sec`].
+/// Names of the memory levels, in the order of [`Ceilings::read_bytes_per_sec`].
 const LEVELS: [&str; 3] = ["second-level caches", "last-level cache", "memory"];
 
-/// The section.
 pub(crate) fn draw(page: &Page<'_>) -> Element {
     let section = section("roofline", "Roofline", NOTE);
     let ceilings = page.ceilings.as_ref();
@@ -38,7 +37,7 @@ pub(crate) fn draw(page: &Page<'_>) -> Element {
     section.child(Element::new("figure").set("class", "full").child(chart(points, ceilings.ok(), &dtypes)))
 }
 
-/// A task's dot, and where its default is.
+/// Returns the dot of a task's best schedule, with a line from its default.
 fn point(history: &History, ceilings: Option<&Ceilings>) -> Option<Named> {
     let best = &history.best.as_ref()?.record;
     let at = |config: &Config, secs: f64| {
@@ -59,13 +58,15 @@ fn point(history: &History, ceilings: Option<&Ceilings>) -> Option<Named> {
 }
 
 fn chart(points: Vec<Named>, ceilings: Option<&Ceilings>, dtypes: &[DType]) -> Element {
-    // Operations for each byte beyond which a level no longer holds back the fastest type.
+    // Operations per byte from which on a memory level no longer limits the fastest type (the ridge
+    // points).
     let peak = |ceilings: &Ceilings| {
         dtypes.iter().map(|dtype| ceilings.dtype_flops_per_sec(*dtype)).fold(f64::MIN_POSITIVE, f64::max)
     };
     let ridges = ceilings.iter().flat_map(|c| c.read_bytes_per_sec.map(|rate| peak(c) / rate));
     let places = || points.iter().flat_map(|point| [Some(point.at), point.from]).flatten();
     let x = Scale::log(places().map(|[x, _]| x).chain(ridges.clone()));
+    // The axis includes the highest roof, and the memory's line at its left end.
     let roofs = ceilings.iter().flat_map(|c| [peak(c) * 1.3 / 1e9, c.read_bytes_per_sec[2] * x.ends()[0] / 1e9]);
     let y = Scale::log(places().map(|[_, y]| y).chain(roofs));
 
@@ -77,7 +78,8 @@ fn chart(points: Vec<Named>, ceilings: Option<&Ceilings>, dtypes: &[DType]) -> E
     chart.mark(Mark::Named { points, colour: Colour::Series(0) }).draw()
 }
 
-/// A flat line for each type, and up to the highest a sloping one for each level.
+/// Returns the lines of the roofline: a horizontal one for each type, and for each memory level a
+/// slope up to the highest of them.
 fn roof(ceilings: &Ceilings, dtypes: &[DType], peak: f64, [left, right]: [f64; 2]) -> Vec<Mark> {
     let colour = Colour::Quiet;
     let line =

@@ -1,4 +1,4 @@
-//! Which trials of a task belong to one search.
+//! Assignment of a task's trials to searches.
 
 use std::collections::HashSet;
 
@@ -6,17 +6,18 @@ use autotune_db::TuningRecord;
 
 use super::history::History;
 
-/// The trials of one search of a task.
+/// Trials of one search of a task.
 pub(crate) struct Run<'h> {
-    /// Its seed, and those with which it was gone on with.
+    /// Seed of the search, followed by the seeds that continued it.
     pub(crate) seeds: Vec<u64>,
-    /// In the order in which they were appended.
+    /// Trials in the order of the database.
     pub(crate) trials: Vec<&'h TuningRecord>,
 }
 
-/// The searches of a task, in the order in which they began: one for each seed, but for seeds that
-/// went on from what was there. No run measures again what is in its database, not even the
-/// default: so one that measured what another had measured began anew, in a database of its own.
+/// Returns the searches of a task in the order in which they began. A seed begins a search of its
+/// own if it measured a configuration that an earlier one had measured. A search never repeats a
+/// measurement of its database, so such a seed had another database. All other seeds continue the
+/// search before them.
 pub(crate) fn runs(history: &History) -> Vec<Run<'_>> {
     let mut by_seed: Vec<Run<'_>> = Vec::new();
     for trial in history.trials() {

@@ -1,4 +1,4 @@
-//! How the searches went.
+//! The section on the progress of the searches.
 
 use autotune_charts::{Anchor, Axis, Chart, Colour, Element, Mark, Scale};
 use autotune_db::TuningRecord;
@@ -19,10 +19,11 @@ const NOTE: &str = "The best time so far, as the search measured it, against tri
 const NETWORK: [f64; 2] = [560.0, 300.0];
 const TASK: [f64; 2] = [360.0, 210.0];
 
-/// The least ratio of the ends of the axis of times: the noise of a measurement is no progress.
+/// Minimum ratio between the ends of the time axis, so that measurement noise does not look like
+/// progress.
 const LEAST_RATIO: f64 = 1.25;
 
-/// What a curve is drawn against.
+/// Quantity on the horizontal axis of a curve.
 #[derive(Clone, Copy)]
 enum Against {
     Trials,
@@ -46,7 +47,6 @@ impl Against {
     }
 }
 
-/// The section.
 pub(crate) fn draw(histories: &[History]) -> Element {
     let section = section("search", "Best so far", NOTE);
     let runs: Vec<Vec<Run<'_>>> = histories.iter().map(runs).collect();
@@ -77,7 +77,7 @@ pub(crate) fn draw(histories: &[History]) -> Element {
     section
 }
 
-/// How many runs and trials a curve is of.
+/// Describes the number of trials and runs behind a curve.
 fn told(history: &History, runs: &[Run<'_>]) -> String {
     let trials = many(history.trials().count(), "trial");
     match runs {
@@ -86,8 +86,8 @@ fn told(history: &History, runs: &[Run<'_>]) -> String {
     }
 }
 
-/// The curves of all tasks together, one for each run that has a time of every task that occurs;
-/// `None` if none has, or there is one task.
+/// Returns the curves of all tasks together, one for each run with a time of every task that
+/// occurs. Returns `None` if there is no such run, or only one task.
 fn network(histories: &[History], runs: &[Vec<Run<'_>>]) -> Option<Vec<Vec<Point>>> {
     let of_tasks: Vec<(f64, &Vec<Run<'_>>)> =
         histories.iter().map(|history| history.task.count as f64).zip(runs).filter(|(count, _)| *count > 0.0).collect();
@@ -108,7 +108,7 @@ fn network(histories: &[History], runs: &[Vec<Run<'_>>]) -> Option<Vec<Vec<Point
     (!curves.is_empty()).then_some(curves)
 }
 
-/// One curve, or the spread of several.
+/// Draws a single curve, or median and range of several.
 fn chart(title: &str, size: [f64; 2], against: Against, curves: &[Vec<Point>], best_secs: Option<f64>) -> Element {
     let curves: Vec<Vec<[f64; 2]>> = curves.iter().map(|points| against.of(points)).filter(|c| !c.is_empty()).collect();
     if curves.is_empty() {

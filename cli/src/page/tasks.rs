@@ -1,4 +1,4 @@
-//! The table of tasks, and what not tuning them would cost.
+//! The table of tasks, and the cost of the untuned schedules.
 
 use autotune::Timing;
 use autotune_charts::{Bars, Element, Row};
@@ -22,7 +22,6 @@ const STANDINGS: &str = "Raced: timed in turns with its rivals. Searched: timed 
     trials, so that their ratio has the noise of both. †: the schedule that the search began with; what \
     would be chosen today was never measured.";
 
-/// The section.
 pub(crate) fn draw(page: &Page<'_>) -> Element {
     let headings = [
         ("task", false),
@@ -38,6 +37,7 @@ pub(crate) fn draw(page: &Page<'_>) -> Element {
         ("sketch", false),
         ("workload", false),
     ];
+
     let ceilings = page.ceilings.as_ref().ok();
     let rows = page.histories.iter().map(|history| row(history, ceilings));
     let mut section = section("tasks", "Tasks", NOTE).child(table(&headings, rows));
@@ -93,13 +93,13 @@ fn word(best: &Best) -> &'static str {
     }
 }
 
-/// Those that a network runs.
+/// Returns the tasks that the network runs.
 fn counted(histories: &[History]) -> impl Iterator<Item = &History> {
     histories.iter().filter(|history| history.task.count > 0)
 }
 
-/// What all tasks take by their defaults and by their best, each as often as it occurs; `None` for
-/// one alone, and where a time is missing.
+/// Returns the total default and best times, each task as often as it occurs. Returns `None` for
+/// fewer than two tasks, or if a time is missing.
 fn network_secs(histories: &[History]) -> Option<[f64; 2]> {
     let total = |secs: fn(&History) -> Option<f64>| {
         counted(histories).map(|history| Some(secs(history)? * history.task.count as f64)).sum::<Option<f64>>()
@@ -114,7 +114,7 @@ fn network_secs(histories: &[History]) -> Option<[f64; 2]> {
 const REGRET: &str = "How many times longer the schedule takes that is chosen without measuring, the zero-trial pick, than the best \
     that is known.";
 
-/// The section on what not tuning costs.
+/// Draws the section on the slowdown of the untuned schedules.
 pub(crate) fn draw_regret(histories: &[History]) -> Element {
     let section = section("regret", "Regret of the untuned pick", REGRET);
     let known = histories.iter().filter_map(|history| Some((history, history.speed_up()?)));

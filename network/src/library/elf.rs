@@ -4,7 +4,7 @@
 //! ```text
 //! file header, program headers, .hash, .dynsym, .dynstr, .rodata, .weights  read only
 //! .text                                                                     executable
-//! .dynamic                                                                  writable during loading
+//! .dynamic                                                                  writable while loading
 //! .shstrtab, section headers                                                not in memory
 //! ```
 //!
