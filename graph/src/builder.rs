@@ -66,6 +66,7 @@ impl Builder {
     pub fn weight(&self, name: &str, shape: &[usize], fill: Fill) -> Value<'_> {
         self.add(|State { graph, weights, .. }| {
             let tensor = weights.tensor(name, shape, fill);
+            // The source of weights is the caller's code, so its tensors are checked.
             let fits = |tensor: &Tensor| tensor.shape() == shape && tensor.dtype() == DType::F32;
             let tensor = tensor.and_then(|tensor| match fits(&tensor) {
                 true => Ok(tensor),
@@ -110,6 +111,7 @@ impl Builder {
 
     /// Returns the value, if it belongs to this builder; else records an error.
     fn own(&self, value: Value<'_>) -> Value<'_> {
+        // The id of another builder's value would name an unrelated node.
         match std::ptr::eq(self, value.builder) {
             true => Value { builder: self, id: value.id },
             false => self.failed(value.name(), "Input", OpError::Unfit("it is of another builder".into())),
@@ -179,6 +181,7 @@ impl<'b> Value<'b> {
 
     /// Pools an image with the same window along all spatial axes.
     pub fn pool(self, kind: PoolKind, window: Sliding) -> Value<'b> {
+        // An invalid rank is left to the operator's own check.
         let window = vec![window; self.shape().len().saturating_sub(2)];
         self.op(Pool { window, ceil: false, kind }, &[])
     }
@@ -208,6 +211,7 @@ impl<'b> Value<'b> {
     /// Merges all axes but the first: `[n, ..]` to `[n, m]`.
     pub fn flatten(self) -> Value<'b> {
         let shape = self.shape();
+        // A scalar becomes a vector of one element.
         let (rows, inner) = shape.split_at(shape.len().min(1));
         self.reshape(&[rows, &[inner.iter().product()]].concat())
     }

@@ -117,6 +117,7 @@ impl Graph {
     /// Adds an input; fails if its name is not unique among inputs.
     pub fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Result<NodeId, GraphError> {
         let wrong = |source| GraphError { node: name.into(), op: Input.name(), source };
+        // Checked before the name is recorded, so that a failure leaves the graph unchanged.
         crate::tensor::elements(shape).map_err(wrong)?;
         check_has_tensors(dtype).map_err(wrong)?;
         if !self.input_names.insert(name.into()) {

@@ -82,6 +82,7 @@ impl Tensor {
         match self {
             Self::F32(array) if array.is_standard_layout() => {
                 let count = array.len();
+                // The array may be a part of its vector: drop the elements before and after it.
                 let (mut numbers, first) = array.into_raw_vec_and_offset();
                 numbers.drain(..first.unwrap_or(0));
                 numbers.truncate(count);

@@ -97,6 +97,7 @@ pub(crate) fn laid(
 
     let node = graph.node(id);
     let tensor = constant.read().map_err(|source| node.wrong(source))?;
+    // The elements are read once, so the file's pages need not stay in memory.
     constant.release();
     let numbers = match (tensor, layout) {
         (Cow::Borrowed(Tensor::F32(array)), Layout::Plain) if array.is_standard_layout() => {

@@ -160,6 +160,7 @@ pub fn race(
     best.workspace.step_secs(false)?;
     let run_secs = run.elapsed().as_secs_f64();
 
+    // All races, with two runs per round, take at most half of the limit.
     let races = MOST_RIVALS + MOST_PLANS + 2;
     let rounds = (limit.as_secs_f64() / (4 * races) as f64 / run_secs) as usize;
     let rounds = rounds.clamp(ROUNDS[0], ROUNDS[1]);
@@ -212,6 +213,7 @@ impl<'a> Course<'a> {
     fn entrant(&self, network: Arc<Compiled>) -> Result<Entrant, RaceError> {
         let choice = network.plan.choice();
         let mut workspace = network.workspace()?;
+        // Timed runs reuse these inputs.
         workspace.run_tensors(self.inputs)?;
         Ok(Entrant { choice, workspace })
     }
@@ -253,6 +255,7 @@ impl<'a> Course<'a> {
     fn gained(&self, best: &mut Entrant, rounds: usize, clock: &Clock) -> Result<HashMap<Workload, Tuned>, RaceError> {
         let rivals = self.rivals(&best.choice)?;
         let mut gains: HashMap<Workload, (f64, Tuned)> = HashMap::new();
+        // One network tries a rival of every workload at once.
         for number in 0..rivals.values().map(Vec::len).max().unwrap_or(0) {
             if !clock.has_time_for(STEPS_DUEL + KEEPING) {
                 break;

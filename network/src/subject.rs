@@ -78,6 +78,8 @@ impl Subject {
     /// ```
     pub fn of(text: &str) -> Result<Self, SubjectError> {
         let is_operator = || operators().iter().any(|kind| kind.name == text);
+        // An operator's name without fields gives an error about the missing field, not an unknown
+        // network.
         if text.contains(':') || is_operator() {
             let wrong = |source| SubjectError::Workload { text: text.into(), source };
             return Ok(Self::Workload(text.parse().map_err(wrong)?));

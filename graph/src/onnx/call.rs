@@ -47,6 +47,7 @@ impl<'a> Call<'a> {
     ) -> Result<Self> {
         let mut names: Vec<&str> = node.attribute.iter().map(|a| a.name.as_deref().unwrap_or_default()).collect();
         names.sort_unstable();
+        // Reading an attribute finds the first of its name, so a second would be ignored.
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(attribute(twice[0], "it is there twice"));
         }

@@ -40,6 +40,7 @@ impl Written {
     }
 
     pub(super) fn constant(&mut self, name: String, tensor: &Tensor) -> String {
+        // ONNX stores raw data little-endian, and a boolean as one byte.
         let (data_type, bytes) = match tensor {
             Tensor::F32(array) => (DataType::FLOAT, array.iter().flat_map(|x| x.to_le_bytes()).collect()),
             Tensor::I64(array) => (DataType::INT64, array.iter().flat_map(|x| x.to_le_bytes()).collect()),

@@ -241,7 +241,9 @@ fn elu(call: &mut Call) -> call::Result<Value> {
 /// Imports inference-time dropout, which is the identity.
 fn dropout(call: &mut Call) -> call::Result<Value> {
     call.check_most(3)?;
+    // These attributes matter in training only.
     call.ignore(&["ratio", "seed", "is_test"]);
+    // Since opset 12, the training mode is an input.
     match call.known_number(2)? {
         Some(training) if training != 0.0 => error::unfit("it is for training"),
         _ => call.operand(0),

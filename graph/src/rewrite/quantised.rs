@@ -162,12 +162,14 @@ pub(super) fn product_of_integers(site: &Site) -> Option<[NodeId; 4]> {
 fn product_not_rounded(site: &mut Site) -> Rewritten {
     let Some([a, b, a_zero, b_zero]) = product_of_integers(site) else { return Ok(None) };
     let Some((_, [x, scale, zero])) = quantised(site, a) else { return Ok(None) };
+    // Only the quantiser's own zero point cancels.
     if zero != a_zero || !site.is_constant(b) || !is_of_one(site, scale) {
         return Ok(None);
     }
     let (x, scale) = (site.made(x), site.made(scale));
     let weights = centred(site, b, b_zero)?;
     let product = site.add(MatMul, &[x, weights])?;
+    // Extra axes of the scale must not broadcast into the product.
     let scale = site.add(Reshape(Vec::new()), &[scale])?;
     site.add(Binary::Div, &[product, scale]).map(Some)
 }
@@ -184,6 +186,7 @@ fn dequantised_before(site: &mut Site) -> Rewritten {
 fn scale_and_back(site: &mut Site) -> Rewritten {
     for [divided, scales] in site.either_way(site.id, Binary::Mul) {
         let Some([y, scale]) = site.binary(divided, Binary::Div) else { continue };
+        // The scale may be reshaped, as `product_not_rounded` does.
         let scale = match site.of(scale).op.is::<Reshape>() {
             true => site.of(scale).operands[0],
             false => scale,
@@ -195,6 +198,7 @@ fn scale_and_back(site: &mut Site) -> Rewritten {
             if found == scale {
                 let (y, rest) = (site.made(y), site.made(rest));
                 let whole = site.add(Binary::Mul, &[y, rest])?;
+                // Without the division the operands may broadcast to another shape.
                 let fits = site.shape_of(whole) == site.node().shape;
                 return Ok(fits.then_some(whole));
             }
@@ -257,6 +261,7 @@ fn quantised_by_channel(site: &mut Site) -> Rewritten {
 
 fn dequantised_by_channel(site: &mut Site) -> Rewritten {
     let Some((Dequantize { axis }, operands)) = dequantised(site, site.id) else { return Ok(None) };
+    // `dequantised_constant` handles this case without a kernel.
     if operands.iter().all(|&id| site.is_constant(id)) {
         return Ok(None);
     }
@@ -306,5 +311,6 @@ fn sums_of_integers(site: &mut Site) -> Rewritten {
         Some(conv) => site.add(conv, &operands)?,
         None => site.add(MatMul, &operands)?,
     };
+    // Readers expect integers; f32 sums are exact up to 2^24.
     site.add(Cast(DType::I64), &[sums]).map(Some)
 }

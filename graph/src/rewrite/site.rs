@@ -107,6 +107,7 @@ impl<'a> Site<'a, '_> {
 
     /// Returns the value of a constant with one element.
     pub(super) fn scalar(&self, id: NodeId) -> Option<f32> {
+        // Checked first, since `tensor` loads the elements from the file.
         let is_one = self.of(id).shape.iter().product::<usize>() == 1;
         is_one.then(|| self.tensor(id))??.as_f32()?.first().copied()
     }
@@ -170,6 +171,7 @@ impl<'a> Site<'a, '_> {
                 factors.push(id);
             }
         }
+        // Rules compare products whatever the order of their factors.
         factors.sort_unstable();
         (scale, factors)
     }
@@ -193,6 +195,7 @@ impl<'a> Site<'a, '_> {
     /// Returns a constant's values along one axis of a shape that it broadcasts to, if it does not
     /// vary along the others.
     pub(super) fn per_axis(&self, id: NodeId, shape: &[usize], axis: usize) -> Option<Vec<f32>> {
+        // Shapes are checked first, since `tensor` loads the elements from the file.
         self.from.constant_of(id)?;
         let own = &self.of(id).shape;
         let first = shape.len().checked_sub(own.len())?;

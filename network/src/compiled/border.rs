@@ -30,6 +30,7 @@ pub(crate) fn decode(dtype: DType, elements: &[u8], numbers: &mut [f32]) {
     }
     let size = dtype.bytes();
     for (number, element) in numbers.iter_mut().zip(elements.chunks_exact(size)) {
+        // Elements are little-endian, so the missing high bytes are zero.
         let mut bits = [0; size_of::<u64>()];
         bits[..size].copy_from_slice(element);
         *number = dtype.decode(u64::from_le_bytes(bits)) as f32;

@@ -130,6 +130,7 @@ impl Driver<'_> {
             self.address(at);
             self.routine.bind(next);
         }
+        // An unknown fault has no text: the result is null.
         self.constant(0);
     }
 
@@ -143,9 +144,11 @@ impl Driver<'_> {
     fn init(&mut self) {
         let (bad, lacking) = (self.routine.label(), self.routine.label());
         self.check_block(Rdi, bad);
+        // `cpuid` overwrites rbx, which belongs to the caller.
         self.routine.push(Rbx);
         processor::emit_check(&mut self.routine, self.job.features, lacking);
         self.routine.pop(Rbx);
+        // The address of the library marks the workspace as initialised.
         self.routine.point_outside(Rax, self.job.at.library);
         self.routine.store(Rdi, 0, Rax);
         self.routine.point_outside(Rax, self.job.at.weights);
@@ -193,6 +196,7 @@ impl Driver<'_> {
     /// void *context) -> int`.
     fn run(&mut self) {
         let [bad, not_initialised, no_tensor] = [(); 3].map(|()| self.routine.label());
+        // Arguments are checked before the frame exists, so that failures can return at once.
         self.check_workspace(bad, not_initialised);
         for (side, register) in Side::ALL.into_iter().zip([Rsi, Rdx]) {
             self.check_tensors(side, register, no_tensor);
@@ -222,6 +226,7 @@ impl Driver<'_> {
     /// Jumps to a label if the pointer to a nonempty tensor is null.
     fn check_tensors(&mut self, side: Side, pointers: Integer, missing: Label) {
         for number in self.with_elements(side) {
+            // The array itself may be null if all of its tensors are empty.
             self.routine.compare_value(pointers, 0);
             self.routine.jump_if(Condition::Equal, missing);
             self.routine.load(Rax, pointers, 8 * number as i32);
@@ -239,6 +244,7 @@ impl Driver<'_> {
     /// Saves registers and allocates the stack frame; returns the frame's size in bytes.
     fn enter(&mut self) -> i32 {
         PRESERVED.iter().for_each(|&register| self.routine.push(register));
+        // Calls preserve these registers, unlike those of the arguments.
         for (to, from) in [(Rbx, Rdi), (R14, Rsi), (R15, Rdx), (R12, Rcx), (R13, R8)] {
             self.routine.copy(to, from);
         }
@@ -263,6 +269,7 @@ impl Driver<'_> {
     fn move_tensors(&mut self, side: Side) {
         for number in self.with_elements(side) {
             let (place, disp) = (self.job.places[side as usize][number], 8 * number as i32);
+            // Kernels read such an input in the caller's memory.
             if matches!(place, Place::Input(..)) {
                 continue;
             }
@@ -338,13 +345,16 @@ impl Driver<'_> {
         let routine = &mut self.routine;
         let (part, alone, nothing) = (routine.label(), routine.label(), routine.label());
         routine.bind(part);
+        // Parts from `parts` on have no tasks.
         routine.compare_with(Rsi, Rdi, PARTS);
         routine.jump_if(Condition::AtLeast, nothing);
+        // The first task of the part: `tasks * number / parts`.
         routine.copy(R8, Rsi);
         routine.load(Rax, Rdi, TASKS);
         routine.multiply(Rax, R8);
         routine.divide(Rdi, PARTS);
 
+        // The part ends where the next one begins.
         routine.copy(R9, Rax);
         routine.load(Rax, Rdi, TASKS);
         routine.add_value(R8, 1);
@@ -352,12 +362,14 @@ impl Driver<'_> {
         routine.divide(Rdi, PARTS);
         routine.copy(Rcx, Rax);
 
+        // Each part has private memory of its own.
         routine.load(Rax, Rdi, PRIVATE_STRIDE);
         routine.multiply(Rsi, Rax);
         routine.copy(Rdx, R9);
         routine.load(Rax, Rdi, PRIVATE);
         routine.add(Rsi, Rax);
 
+        // A tail call: the kernel's function returns to the caller.
         routine.load(Rax, Rdi, FUNCTION);
         routine.load(Rdi, Rdi, BUFFERS);
         routine.jump_register(Rax);
@@ -368,6 +380,7 @@ impl Driver<'_> {
         routine.bind(self.share);
         routine.compare_value(R12, 0);
         routine.jump_if(Condition::Equal, alone);
+        // Aligns the stack to 16 bytes for the call.
         routine.add_value(Rsp, -8);
         routine.copy(Rcx, Rdi);
         routine.load(Rsi, Rdi, PARTS);
