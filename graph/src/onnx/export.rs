@@ -128,6 +128,7 @@ fn names(graph: &Graph) -> Result<(Vec<String>, HashSet<String>), ExportError> {
         own.get_or_insert_with(|| output.name.clone());
     }
 
+    // Other tensors get numbers, since names of nodes need not be unique.
     let numbered = |(id, name): (usize, Option<String>)| name.unwrap_or_else(|| free(&mut taken, format!("t{id}")));
     let names = names.into_iter().enumerate().map(numbered).collect();
     Ok((names, taken))

@@ -153,6 +153,7 @@ impl<'a> Import<'a> {
 
     fn node(&mut self, node: &'a NodeProto) -> Result<(), ImportError> {
         let first = node.output.iter().find(|name| !name.is_empty()).map_or("", String::as_str);
+        // A node without a name is called like its first output.
         let name = node.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(first);
         let operator = node.op_type.as_deref().unwrap_or_default();
         let name = printable(name);
@@ -162,6 +163,7 @@ impl<'a> Import<'a> {
         match operator {
             "If" if is_default(node) => {
                 let branch = self.branch(node).map_err(wrong)?;
+                // Errors inside the branch name their own nodes.
                 let computed = self.inlined(branch)?.map_err(wrong)?;
                 self.outputs_are(node, &computed).map_err(wrong)
             }
@@ -256,6 +258,7 @@ impl<'a> Import<'a> {
             if !names.insert(name) {
                 return Err(wrong("there are two of the name"));
             }
+            // Callers get 8-bit integers as i64.
             let value =
                 self.draft.read_as(&printable(name), value, None, Bytes::Widened).map_err(|e| wrong(&e.to_string()))?;
             let tensor = info.r#type.as_ref().and_then(|r#type| r#type.tensor_type.as_ref());

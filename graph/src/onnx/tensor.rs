@@ -160,6 +160,7 @@ fn of_fields(proto: &TensorProto, data_type: DataType, shape: &[usize], count: u
     match data_type {
         DataType::FLOAT => floats(shape, proto.float_data.clone()),
         DataType::DOUBLE => floats(shape, proto.double_data.iter().map(|&number| number as f32).collect()),
+        // These fields hold 16-bit floats by their bits.
         DataType::FLOAT16 => floats(shape, narrow().map(|bits| f16::from_bits(bits as u16).to_f32()).collect()),
         DataType::BFLOAT16 => floats(shape, narrow().map(|bits| bf16::from_bits(bits as u16).to_f32()).collect()),
         DataType::INT64 => integers(shape, proto.int64_data.clone()),

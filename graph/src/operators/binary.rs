@@ -269,6 +269,7 @@ fn or(call: &mut Call) -> call::Result<Value> {
 
 fn xor(call: &mut Call) -> call::Result<Value> {
     let [a, b] = pair(call)?;
+    // For booleans, exclusive or is inequality.
     let same = call.binary(Binary::Equal, a, b)?;
     call.add(Not, &[same])
 }
@@ -276,6 +277,7 @@ fn xor(call: &mut Call) -> call::Result<Value> {
 /// Imports a power; constant exponents such as 2 and 0.5 become products, roots or reciprocals.
 fn power(call: &mut Call) -> call::Result<Value> {
     let [x, exponent] = pair(call)?;
+    // The exponent must not broadcast `x` to another shape.
     let is_number = call.dtype(x) == DType::F32 && call.rank(exponent) <= call.rank(x);
     let known = if is_number { call.number_of(exponent) } else { None };
     match known {
@@ -292,6 +294,7 @@ fn power(call: &mut Call) -> call::Result<Value> {
             call.binary(Binary::Div, one, x)
         }
         _ => {
+            // ONNX allows an exponent of another type.
             let exponent = call.cast(call.dtype(x), exponent)?;
             call.binary(Binary::Pow, x, exponent)
         }

@@ -85,6 +85,7 @@ impl Call<'_> {
 /// round.
 fn import(call: &mut Call) -> call::Result<Value> {
     let x = call.only()?;
+    // These apply to casts to 8-bit floating point only.
     call.ignore(&["saturate", "round_mode"]);
     let to = call.int("to")?.ok_or_else(|| attribute("to", "it is missing"))?;
     let to = i32::try_from(to).map_err(|_| attribute("to", "it is no type"))?;
@@ -95,6 +96,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
 
 fn cast_like(call: &mut Call) -> call::Result<Value> {
     call.check_most(2)?;
+    // These apply to casts to 8-bit floating point only.
     call.ignore(&["saturate", "round_mode"]);
     let (x, like) = (call.operand(0)?, call.operand(1)?);
     call.cast(call.dtype(like), x)

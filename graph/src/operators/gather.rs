@@ -31,6 +31,7 @@ impl Operator for Gather {
             let (outer, extent) = (from[..axis].iter().product::<usize>(), from[axis]);
             let inner = from[axis + 1..].iter().product::<usize>();
             let place = |&number: &i64| {
+                // `i128` cannot overflow for any index.
                 let counted = if number < 0 { number as i128 + extent as i128 } else { number.into() };
                 let inside = usize::try_from(counted).ok().filter(|&place| place < extent);
                 inside.ok_or_else(|| OpError::Unfit(format!("number {number} of {extent} along axis {axis}")))

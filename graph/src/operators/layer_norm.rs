@@ -61,6 +61,7 @@ impl Operator for LayerNorm {
 pub(super) fn normal(row: &[f32], eps: f32) -> Vec<f64> {
     let mean_of = |sum: f64| sum / row.len() as f64;
     let mean = mean_of(row.iter().map(|&x| f64::from(x)).sum());
+    // A second pass avoids the cancellation of large means.
     let variance = mean_of(row.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum());
     let deviation = (variance + f64::from(eps)).sqrt();
     row.iter().map(|&x| (f64::from(x) - mean) / deviation).collect()
@@ -68,6 +69,7 @@ pub(super) fn normal(row: &[f32], eps: f32) -> Vec<f64> {
 
 fn import(call: &mut Call) -> call::Result<Value> {
     call.check_most(3)?;
+    // The type of the statistics: f32 by default, and here always.
     call.ignore(&["stash_type"]);
     let eps = call.float_or("epsilon", EPS)?;
     let x = call.operand(0)?;
@@ -83,6 +85,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
 /// Imports `x / sqrt(mean of squares + eps) * scale` as elementwise operators and a mean.
 fn rms_norm(call: &mut Call) -> call::Result<Value> {
     call.check_most(2)?;
+    // The type of the statistics: f32 by default, and here always.
     call.ignore(&["stash_type"]);
     let eps = call.float_or("epsilon", EPS)?;
     let (x, scale) = (call.operand(0)?, call.operand(1)?);

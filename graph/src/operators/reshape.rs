@@ -39,6 +39,7 @@ impl Operator for Reshape {
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
         let shape = to.integers(self.0.iter().map(|&extent| extent as i64))?;
+        // With `allowzero`, an extent of 0 does not copy the input's.
         to.node("Reshape", &[&to.input(0), &shape], vec![int("allowzero", 1)])
     }
 
@@ -77,6 +78,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     // An extent of -1 takes the elements that are left.
     let open: Vec<usize> = (0..filled.len()).filter(|&axis| filled[axis] == -1).collect();
     if let &[axis] = &open[..] {
+        // The open extent counts as 1 in the product of the others.
         filled[axis] = 1;
         let rest = elements(&extents(&filled).map_err(NodeError::Unfit)?)?;
         let whole = elements(&from)?;
@@ -95,6 +97,7 @@ fn flatten(call: &mut Call) -> call::Result<Value> {
     let x = call.operand(0)?;
     let shape = call.shape(x);
     let at = match call.int_or("axis", 1)? {
+        // The rank is valid here: then all axes are rows.
         at if at == shape.len() as i64 => shape.len(),
         at => axis(at, shape.len())?,
     };
@@ -122,6 +125,7 @@ fn unsqueeze(call: &mut Call) -> call::Result<Value> {
     let mut shape = call.shape(x);
     let missing = || NodeError::Unfit("it does not say which axes".into());
     let numbers = call.integers("axes", 1, 13)?.ok_or_else(missing)?;
+    // Axes ascend, so each insertion leaves those before it in place.
     for axis in axes(&numbers, shape.len() + numbers.len())? {
         shape.insert(axis, 1);
     }

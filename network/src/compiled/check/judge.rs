@@ -117,6 +117,7 @@ impl<'k> Segment<'k, '_> {
         let of_largest = allowed.tolerance * f64::from(most);
         let share = |((&found, &wanted), &moves): ((&f32, &f32), &f64)| {
             let error = (f64::from(found) - f64::from(wanted)).abs();
+            // An element that changes between finite and not under perturbation may be anything.
             match found == wanted || found.is_nan() && wanted.is_nan() || moves == f64::INFINITY {
                 true => 0.0,
                 false if found.is_finite() && wanted.is_finite() => error / (of_largest + MOST_CHANGES * moves),
@@ -137,6 +138,7 @@ impl<'k> Segment<'k, '_> {
 
         let mut moves = vec![0f64; wanted.len()];
         for seed in 0..CHANGES {
+            // Fixed seeds make the check repeatable.
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let operand = |&id: &NodeId| Some((id, changed((self.known)(id)?, amplitude, &mut rng)));
             let operands: BTreeMap<NodeId, Tensor> = known.iter().filter_map(operand).collect();
