@@ -58,6 +58,7 @@ impl<const N: usize> Rows<N> {
         }
 
         let Some(((extent, steps), outer)) = axes.split_last() else {
+            // All extents are 1, or there are no axes.
             return Self { starts: vec![[0; N]], extent: 1, steps: [0; N] };
         };
         let extents: Vec<usize> = outer.iter().map(|(extent, _)| *extent).collect();

@@ -89,6 +89,7 @@ impl<'a> Library<'a> {
     /// [`identifier`]; `soname` is the file name that programs linked with it look for at run time.
     pub fn of(network: &'a Compiled, name: &str, soname: &str) -> Result<Self, LibraryError> {
         let Steps { steps, text: mut kernels, weights, inputs, outputs } = Steps::of(network)?;
+        // Kernels may be for different instruction sets; the widest includes the others.
         let isas = network.schedules().iter().filter_map(|tuned| Some(tuned.target().cpu()?.isa));
         let isa = isas.max_by_key(|isa| isa.vector_bytes());
         let graph = network.graph();
@@ -116,6 +117,7 @@ impl<'a> Library<'a> {
         let mut library = Self { name, soname, isa, tensors, workspace_bytes, rodata, weights, text, functions };
 
         // The driver follows the kernels and contains their addresses.
+        // `int3` as padding traps if execution runs into it.
         kernels.resize(kernels.len().next_multiple_of(64), 0xcc);
         let places = FORMAT.places(&library.contents(&library.names()))?;
         let driver_at = places.text as i64 + kernels.len() as i64;

@@ -63,6 +63,7 @@ impl<'a> Options<'a> {
             Work::Copy(_) | Work::Interpret(_) => None,
         };
         choose.prepare(&cut.steps.iter().enumerate().filter_map(kernel).collect::<Vec<_>>())?;
+        // A constant that is packed alike for several workloads occupies memory once.
         choose.agree(&sharing(graph, cut))?;
 
         for (number, step) in cut.steps.iter().enumerate() {
@@ -198,6 +199,7 @@ impl<'a> Options<'a> {
             let (first, shape) = (self.cut.root(*part).1, &self.cut.value(*part).shape);
             let is_alike = shape.len() == outer.shape.len() && shape[0] == *n && shape[2..] == *pixels;
             let is_whole = is_alike && shape[1].is_multiple_of(block) && first.is_multiple_of(block * area);
+            // With several images, a part of the channels is not contiguous.
             is_whole && (*n == 1 || shape[1] == *c)
         };
         !is_given && !pixels.is_empty() && self.parts[root.0 as usize].iter().all(fits)

@@ -244,6 +244,7 @@ impl Planner<'_, '_> {
             let value = step.operands[place];
             let node = self.cut.value(value).node;
             let is_packed = matches!(buffer.binding, Binding::Constant { .. });
+            // A packed buffer is filled before all runs, so its operand must be a constant.
             operands.push(match (is_packed, self.graph.constant_of(node)) {
                 (true, Some(_)) => Operand::Constant(node),
                 (true, None) => return Err(CompileError::NotConstant { step: step.name.clone() }),
@@ -357,6 +358,7 @@ impl Planner<'_, '_> {
         let root = self.cut.root(value).0;
         let to = (self.own(value), self.roots[&root].1);
         self.convert(value, (written, form), to)?;
+        // Readers of the written form use it directly.
         self.converted.insert((value, form), written);
         Ok(())
     }

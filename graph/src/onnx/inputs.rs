@@ -152,6 +152,7 @@ impl<'a> Declared<'a> {
     fn new(info: &'a ValueInfoProto) -> Result<Self, ImportError> {
         let name = info.name.as_deref().unwrap_or_default();
         let wrong = |reason: &str| ImportError::Input { input: printable(name), reason: reason.into() };
+        // Names appear in messages and as options of commands.
         if name.is_empty() || name.chars().any(char::is_control) {
             return Err(wrong("a name is at least one character, and none that controls a terminal"));
         }

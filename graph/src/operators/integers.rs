@@ -145,6 +145,7 @@ impl Call<'_> {
 fn import_matmul(call: &mut Call) -> call::Result<Value> {
     call.check_most(4)?;
     let (a, b) = (call.operand(0)?, call.operand(1)?);
+    // A vector has a zero point for each row of `a`, or for each column of `b`.
     let rows = call.rank(a).saturating_sub(2);
     let a_zero = call.zero_along(2, a, rows)?;
     let columns = call.rank(b).saturating_sub(1);

@@ -116,6 +116,7 @@ fn layer(call: &mut Call, kind: Kind) -> Result<Vec<Value>> {
         let starts = kind.states().iter().map(|&input| start(call, input, sizes, direction, images_first));
         let mut states = starts.collect::<Result<Vec<Value>>>()?;
         let outputs = run(call, &cell, x, &mut states, is_backwards)?;
+        // Outputs in ONNX are `[steps, directions, images, hidden]`.
         let rows = outputs.into_iter().map(|output| call.reshape(&[1, 1, images, hidden], output));
         let rows = rows.collect::<Result<Vec<Value>>>()?;
         all.push(joined(call, 0, &rows)?);
@@ -128,6 +129,7 @@ fn layer(call: &mut Call, kind: Kind) -> Result<Vec<Value>> {
     for states in last {
         outputs.push(joined(call, 0, &states)?);
     }
+    // With `layout` = 1 the batch is the first axis of outputs and states, too.
     if images_first {
         outputs[0] = call.transpose(&[2, 0, 1, 3], outputs[0])?;
         for state in &mut outputs[1..] {

@@ -156,6 +156,7 @@ impl Operator for Rescale {
         let numbers = operands[0].to_numbers().into_iter().map(f64::from).collect();
         let mut numbers = scaled(numbers, shape, self.axis, [operands[1], operands[2]])?;
         if self.dtype != DType::F32 {
+            // As in kernels, NaN becomes 0.
             numbers.iter_mut().for_each(|x| *x = if x.is_nan() { 0.0 } else { self.dtype.stored(*x) });
         }
         Tensor::of_numbers(shape, self.dtype, &numbers)
@@ -215,6 +216,7 @@ impl Operator for Unsigned {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        // The sum does not fit i8, so it is computed in f32.
         let x = to.between("Cast", &[&to.input(0)], vec![float_type()]);
         let by = to.number(128.0);
         let sum = to.between("Add", &[&x, &by], Vec::new());

@@ -102,6 +102,7 @@ fn slice_of_slice(site: &mut Site) -> Rewritten {
     // Composed positions are `inner.start + inner.step * (outer.start + outer.step * i)`.
     let merged = |(outer, inner): (&Range, &Range)| {
         let by = inner.step.checked_mul(isize::try_from(outer.start).ok()?)?;
+        // A single position needs no step, whose product could overflow.
         let step = if outer.count > 1 { inner.step.checked_mul(outer.step)? } else { 1 };
         let start = if outer.count > 0 { inner.start.checked_add_signed(by)? } else { 0 };
         Some(Range { start, step, count: outer.count })

@@ -153,6 +153,7 @@ fn reduce_of_image(site: &mut Site) -> Rewritten {
     let window = from.shape[2..].iter().map(|&extent| Sliding::new(extent)).collect();
     let x = site.made(site.operand(0));
     let pooled = site.add(Pool { window, ceil: false, kind }, &[x])?;
+    // The reduction may drop its axes.
     match site.shape_of(pooled) == site.node().shape {
         true => Ok(Some(pooled)),
         false => site.add(Reshape(site.node().shape.clone()), &[pooled]).map(Some),

@@ -41,6 +41,7 @@ fn emit_loops(routine: &mut Routine, loops: &[Loop], element: i64, counter: i32)
 
     let top = routine.here();
     let (read, write) = emit_loops(routine, inner, element, counter + 8);
+    // Inner loops have advanced the pointers by `read` and `write` already.
     advance(routine, read_bytes - read, write_bytes - write);
     if is_innermost {
         routine.add_value(Rcx, -1);
@@ -99,5 +100,6 @@ fn emit_row(routine: &mut Routine, bytes: i64) -> (i64, i64) {
         };
     }
 
+    // The moves above use offsets and leave the pointers in place.
     (0, 0)
 }
