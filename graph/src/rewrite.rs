@@ -1,11 +1,11 @@
 //! Rewriting of graphs to equivalent graphs with fewer nodes.
 //!
-//! A pass walks a graph in topological order and builds a new one. Each node becomes what the first
-//! matching [`Rule`] puts in its place, or a copy of itself on the rewritten operands. Apart from
-//! the rules, a pass merges equal nodes (common subexpressions), folds nodes of constant operands
-//! (up to 1 GiB in total), replaces empty tensors by constants, and drops nodes that no output
-//! needs. Inputs remain, and outputs keep their names. Rules match the old graph only, so other
-//! rules see a rule's result in the next pass; passes end when no rule applies.
+//! A pass walks a graph in topological order and builds a new one. Each node becomes the
+//! replacement by the first matching [`Rule`], or a copy of itself on the rewritten operands. Apart
+//! from the rules, a pass merges equal nodes (common subexpressions), folds nodes of constant
+//! operands (up to 1 GiB in total), replaces empty tensors by constants, and drops nodes that no
+//! output needs. Inputs remain, and outputs keep their names. Rules match the old graph only, so
+//! other rules see a rule's result in the next pass; passes end when no rule applies.
 //!
 //! Rules change results by rounding errors only, such as when a scale moves from a sum of
 //! products into the weights. Constants are merged only where that holds (see `bounds`). A value

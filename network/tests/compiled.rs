@@ -209,7 +209,7 @@ fn images_of_one_column_compute_what_they_mean() {
     assert!(workloads.any(|text| text.contains("h=1,w=70,o=32,kh=1,kw=5")));
 }
 
-/// Kernels are not cold if their constants stay cached, or if they have none.
+/// Kernels are not marked as uncached if their constants stay cached, or if they have none.
 #[test]
 fn kernels_are_cold_whose_constants_the_caches_do_not_hold() {
     let colds = |hidden: usize| {

@@ -127,8 +127,8 @@ fn a_race_that_is_interrupted_or_has_no_time_is_left_out() {
     assert_eq!(db.query_target(&target.key()).unwrap(), known);
 }
 
-/// Networks compiled from each other share what they have in common, and each computes the same as
-/// alone.
+/// Networks compiled from each other share common kernels and constants, and each computes the same
+/// as alone.
 #[test]
 fn networks_side_by_side_compute_what_they_do_alone() {
     let target = Target::detect("cpu", Some(1)).unwrap();

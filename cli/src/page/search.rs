@@ -77,7 +77,7 @@ pub(crate) fn draw(histories: &[History]) -> Element {
     section
 }
 
-/// Describes the number of trials and runs behind a curve.
+/// Describes the number of trials and runs of a curve.
 fn told(history: &History, runs: &[Run<'_>]) -> String {
     let trials = many(history.trials().count(), "trial");
     match runs {

@@ -123,7 +123,7 @@ fn output(shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
     Ok([batch, &[*m, *e]].concat())
 }
 
-/// Returns what is added to the scores of shape `extents`: the mask itself, or -inf where a boolean
+/// Returns the summands of the scores of shape `extents`: the mask itself, or -inf where a boolean
 /// mask is false.
 fn mask(operands: &[&Tensor], extents: &[usize]) -> Result<Option<Vec<f64>>, OpError> {
     let Some(mask) = operands.get(3) else { return Ok(None) };

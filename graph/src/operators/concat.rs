@@ -26,7 +26,7 @@ impl Operator for Concat {
                 (0..operands.len()).map(|part| values::<T>(operands, part)).collect::<Result<_, _>>()?;
             let mut all: Vec<T> = Vec::with_capacity(elements(shape)?);
             let rows = shape[..axis].iter().product::<usize>();
-            // Each row of the output holds that row of all parts.
+            // A row of the output consists of the same row of each part.
             for row in 0..rows {
                 for part in &parts {
                     let size = part.len() / rows;

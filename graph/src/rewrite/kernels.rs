@@ -201,7 +201,7 @@ fn gather_along_axis(site: &mut Site) -> Rewritten {
     let of_numbers = site.of(site.operand(1)).shape.len();
     let [x, numbers] = [0, 1].map(|number| site.made(site.operand(number)));
 
-    // Gather along a leading axis, then move the index axes back behind the axes that preceded it.
+    // Gather along a leading axis, then move the index axes to after the axes that preceded it.
     let front: Vec<usize> = std::iter::once(axis).chain((0..rank).filter(|&other| other != axis)).collect();
     let behind = of_numbers..of_numbers + axis;
     let back: Vec<usize> = behind.clone().chain(0..of_numbers).chain(behind.end..of_numbers + rank - 1).collect();

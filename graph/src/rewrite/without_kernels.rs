@@ -255,13 +255,13 @@ fn norm_of_all_channels(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
 
-    // This many channels reach from any channel to all others.
+    // A window of this size covers all channels, whatever its centre.
     let reach = size.min(2 * channels);
     let mut pad = vec![[0, 0]; node.shape.len()];
     pad[1] = [0, reach - channels];
     let x = site.made(site.operand(0));
     let padded = with_zeros(site, x, pad)?;
-    // The kernel divides by `reach` in place of `size`.
+    // The kernel divides by its window size, `reach`, instead of `size`.
     let alpha = (f64::from(alpha) * reach as f64 / size as f64) as f32;
     let norm = site.add(LocalResponseNorm { size: reach, alpha, beta, bias }, &[padded])?;
     part(site, norm, 1, Range { start: 0, step: 1, count: channels }).map(Some)

@@ -20,9 +20,9 @@ use autotune_graph::Graph;
 /// them.
 const MOST_SHARE: f64 = 0.3;
 
-/// Minimum number of operations for each data element that makes a conversion to bf16 worthwhile. A
-/// core converts some elements in a nanosecond, and saves half of some hundred operations in that
-/// time.
+/// Minimum number of operations for each data element that makes a conversion to bf16 worthwhile.
+/// In a nanosecond a core converts a few elements, or executes some hundred operations, half of
+/// which bf16 saves.
 const FLOPS_OF_CONVERSION: f64 = 256.0;
 
 /// True if a convolution is faster by Winograd's algorithm in f32.
