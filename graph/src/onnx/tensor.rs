@@ -157,6 +157,7 @@ fn of_fields(proto: &TensorProto, data_type: DataType, shape: &[usize], count: u
     if found != count {
         return Err(format!("{found} elements, where the shape has {count}"));
     }
+
     match data_type {
         DataType::FLOAT => floats(shape, proto.float_data.clone()),
         DataType::DOUBLE => floats(shape, proto.double_data.iter().map(|&number| number as f32).collect()),
