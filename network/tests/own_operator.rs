@@ -13,9 +13,9 @@ use autotune_network::{Compiled, Constant, DType, Graph, OpError, Operator, Tens
 use autotune_workloads::{Activation, Function, Pointwise, PointwiseOp, Workload};
 use rten_onnx::onnx::OperatorSetIdProto;
 
-/// `x` clamped from 0 to a number.
 use crate::build::{Model, f32s};
 
+/// `x` clamped from 0 to a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ramp {
     most: f32,

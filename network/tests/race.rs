@@ -15,10 +15,10 @@ use autotune_schedules::{Config, ScheduleSpace};
 use autotune_workloads::{Activation, Workload};
 use rand::seq::IndexedRandom;
 
-/// Enough time for every comparison.
 use crate::common::graphs::brought;
 use crate::common::rng;
 
+/// Enough time for every comparison.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Creates a sequence of convolutions, two of which are equal.

@@ -12,11 +12,11 @@ use autotune_network::{Compiled, DType, Graph, Library, NodeId, Op, Tensor, rewr
 use autotune_workloads::{Coordinates, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
 use rand_chacha::ChaCha8Rng;
 
-/// Fails unless a graph compiles to kernels only, computes the same, and becomes a library if
-/// possible.
 use crate::common::graphs::{Net, assert_same, assert_same_on, brought};
 use crate::common::{any, assert_near, rng};
 
+/// Fails unless a graph compiles to kernels only, computes the same, and becomes a library if
+/// possible.
 fn assert_compiles(graph: &Graph, seed: u64) {
     let rewritten = rewrite(graph).unwrap();
     match graph.inputs() {

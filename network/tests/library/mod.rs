@@ -18,12 +18,12 @@ use autotune_network::{
 use autotune_workloads::{Activation, PadMode};
 use loaded::{Loaded, ParallelFor, on_threads};
 
-/// Compiles a network for `threads` threads; none if there is no assembler for this machine.
 use crate::common::cases::for_cases;
 use crate::common::graphs::brought;
 use crate::common::random_graphs::random_graph;
 use crate::common::{numbers, rng};
 
+/// Compiles a network for `threads` threads; none if there is no assembler for this machine.
 fn compiled(graph: &Graph, threads: usize) -> Option<Arc<Compiled>> {
     let mut target = Target::detect("cpu", None).unwrap();
     if let Target::Cpu(cpu) = &mut target {
