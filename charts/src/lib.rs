@@ -1,5 +1,5 @@
-//! Small SVG charts without dependencies, for the HTML page of `autotune report` and the pictures
-//! of the examples.
+//! Charts as SVG, drawn by few lines and without dependencies: for the HTML page that
+//! `autotune report` writes and for the figures of the lab.
 //!
 //! | file | contents |
 //! |---|---|

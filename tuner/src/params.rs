@@ -1,4 +1,5 @@
-//! Policy parameters of a run. The results in `examples/results` were made with the defaults.
+//! The policy of a run: what it does where nothing else decides. The defaults are what the results
+//! in `lab/results` were made with.
 
 use std::time::Duration;
 

@@ -1,0 +1,112 @@
+//! Figures as files: a table, a chart, and the page that shows them all.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use autotune_lab::test_bed::Recording;
+use autotune_lab::{median, quantile};
+
+use crate::Bench;
+
+/// An experiment's outcome.
+pub(crate) struct Figure {
+    /// Name of its files.
+    pub(crate) name: &'static str,
+    pub(crate) title: String,
+    /// What was done, and how to read it.
+    pub(crate) text: String,
+    /// What the page shows; the first row has the names of the columns.
+    pub(crate) table: Vec<Vec<String>>,
+    /// All the numbers, where they are more than the table.
+    pub(crate) csv: Vec<Vec<String>>,
+    /// Charts, with names that follow the figure's.
+    pub(crate) charts: Vec<(&'static str, String)>,
+}
+
+impl Figure {
+    /// Writes the figure's CSV and SVG files into a folder.
+    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        let save = |name: String, text: &str| {
+            let path = folder.join(name);
+            fs::write(&path, text).with_context(|| path.display().to_string())
+        };
+        let rows = if self.csv.is_empty() { &self.table } else { &self.csv };
+        let lines = rows.iter().map(|row| row.iter().map(|cell| quoted(cell)).collect::<Vec<_>>().join(",") + "\n");
+        save(format!("{}.csv", self.name), &lines.collect::<String>())?;
+        self.charts.iter().try_for_each(|(which, svg)| save(format!("{}{which}.svg", self.name), svg))
+    }
+
+    pub(crate) fn to_markdown(&self) -> String {
+        let mut text = format!("## {}\n\n{}\n\n", self.title, self.text);
+        for (i, row) in self.table.iter().enumerate() {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "| {} |", row.join(" | "));
+            if i == 0 {
+                let _ = writeln!(text, "|{}", "---|".repeat(row.len()));
+            }
+        }
+        for (which, _) in &self.charts {
+            let _ = write!(text, "\n![{}]({}{which}.svg)\n", self.title, self.name);
+        }
+        text
+    }
+}
+
+fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.into() }
+}
+
+/// `0.912 (0.905–0.918)`: the median over the seeds, and the quartiles; nothing where there is no
+/// number.
+pub(crate) fn spread(values: &[f64], digits: usize) -> String {
+    let [low, middle, high] = [0.25, 0.5, 0.75].map(|share| quantile(values.to_vec(), share));
+    if !middle.is_finite() {
+        return String::new();
+    }
+    format!("{middle:.digits$} ({low:.digits$}–{high:.digits$})")
+}
+
+/// Writes the page.
+pub(crate) fn write(bench: &Bench, figures: &[Figure], folder: &Path) -> Result<()> {
+    let all = bench.test_bed.tasks();
+    let recorded: usize = all.iter().map(|task| task.samples.len()).sum();
+    let of_each = median(all.iter().map(|task| task.samples.len() as f64).collect());
+    let near = 100.0 * all.iter().map(near_best).sum::<f64>() / all.len() as f64;
+    let header = &bench.test_bed.header;
+    let mut text = format!(
+        "# The experiments of the AutoTVM paper, on recorded data\n\n\
+         Chen et al., \"Learning to Optimize Tensor Programs\" (NeurIPS 2018), with this project's parts in place of theirs. Made by\n\n\
+         ```\ncargo run --release -p autotune-lab --example paper_figures\n```\n\n\
+         from what `record_test_bed` measured on {} (`{}`): {recorded} configs of {} workloads, {of_each:.0} of each in the middle. \
+         Searches are whole runs of the tuner on {} of the workloads, {} seeds; only the device is replaced by its record. Quality is the \
+         throughput of the best schedule so far over that of the best one recorded, as a geometric mean over the workloads; of seeds, \
+         the median and, in parentheses or shaded, the quartiles. The first trial is always the default schedule. The pretrained model \
+         and the schedules that ship with the library were made from this record: none of the searches here uses them.\n\n\
+         Searches are compared twice. *In the record* they may find all that was measured of a workload, most of which earlier learned \
+         searches proposed: {near:.0} % of it is within 5 % of its best, whoever draws from it draws good ones, and the curves of all \
+         searches meet where it is used up; the first trials of a curve tell the most. *In a sample* there is only what was drawn at random \
+         from the space, about a hundred schedules: nobody's choice, so that chance is what it is on a machine, but coarse, and soon used up. \
+         Steps finer than either cannot be judged, and the fastest times of both are lucky ones: nothing is run again.\n\n",
+        header.device,
+        header.target,
+        all.len(),
+        bench.record.tasks.len(),
+        bench.seeds,
+    );
+    for figure in figures {
+        text += &figure.to_markdown();
+        text += "\n";
+    }
+    let path = folder.join("README.md");
+    fs::write(&path, text).with_context(|| path.display().to_string())
+}
+
+/// The share of a workload's configs that are within 5 % of the best.
+fn near_best(task: &Recording) -> f64 {
+    let secs: Vec<f64> = task.samples.iter().filter_map(|sample| sample.run_secs).collect();
+    let best = secs.iter().copied().fold(f64::INFINITY, f64::min);
+    secs.iter().filter(|secs| **secs <= 1.05 * best).count() as f64 / task.samples.len().max(1) as f64
+}

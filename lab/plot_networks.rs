@@ -1,0 +1,60 @@
+//! How many times faster than the best of other libraries whole networks run, as an SVG, from a
+//! file that `peers/networks.py` wrote.
+//!
+//! `cargo run --release -p autotune-lab --example plot_networks -- OUT.svg FILE.json`
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use autotune_charts::{Bars, Row, standalone};
+use serde::Deserialize;
+
+/// Ours among the contenders, and those that compute in f32, too.
+const OURS: &str = "autotune";
+const PEERS: [&str; 3] = ["ort", "ort_extended", "ov_f32"];
+
+#[derive(Deserialize)]
+struct Comparisons {
+    cpu: String,
+    /// By the number of threads, the network, the contender.
+    threads: BTreeMap<String, BTreeMap<String, BTreeMap<String, Contender>>>,
+}
+
+#[derive(Deserialize)]
+struct Contender {
+    /// Seconds of a run.
+    median: f64,
+    /// Whether its outputs are as exact as f32 allows.
+    right: bool,
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [out, file] = &arguments[..] else { anyhow::bail!("usage: plot_networks OUT.svg FILE.json") };
+    let text = std::fs::read_to_string(file).with_context(|| file.clone())?;
+    let all: Comparisons = serde_json::from_str(&text).with_context(|| file.clone())?;
+    ensure!(!all.threads.is_empty(), "{file}: nothing was compared");
+    std::fs::write(out, svg(&all)).with_context(|| out.clone())
+}
+
+fn svg(all: &Comparisons) -> String {
+    let plural = |threads: &str| if threads == "1" { "" } else { "s" };
+    let series = all.threads.keys().map(|threads| format!("{threads} thread{}", plural(threads)));
+    let mut networks: Vec<&String> = all.threads.values().flat_map(BTreeMap::keys).collect();
+    networks.sort();
+    networks.dedup();
+    let row = |network: &String| Row {
+        name: network.trim_start_matches("light_").into(),
+        values: all.threads.values().map(|networks| ratio(networks.get(network)?)).collect(),
+    };
+
+    let title = format!("run time of the best f32 run of ONNX Runtime and OpenVINO over ours, {}", all.cpu);
+    let rows = networks.into_iter().map(row).collect();
+    standalone(Bars { title: title.clone(), axis: title, series: series.collect(), rows }.draw())
+}
+
+/// Run time of the best peer over ours.
+fn ratio(contenders: &BTreeMap<String, Contender>) -> Option<f64> {
+    let secs = |name: &str| contenders.get(name).filter(|contender| contender.right).map(|contender| contender.median);
+    Some(PEERS.into_iter().filter_map(secs).reduce(f64::min)? / secs(OURS)?)
+}

@@ -1,0 +1,143 @@
+//! Recorded workloads, and models of them.
+
+use std::collections::{BTreeSet, HashMap};
+
+use anyhow::Result;
+use autotune_cost_model::draft::{describe, fill_row};
+use autotune_cost_model::{CostModel, Sample, XgbModel, XgbParams, features, relative_throughputs};
+use autotune_ir::Target;
+use autotune_lab::pretraining;
+use autotune_lab::test_bed::Recording;
+use autotune_schedules::portfolio::{self, Entry};
+use autotune_schedules::{Candidate, Config, ScheduleSpace};
+use autotune_workloads::Workload;
+use ndarray::{Array2, Axis};
+use rayon::prelude::*;
+
+/// What a model knows of schedules.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rows {
+    /// Features of their loop nests.
+    LoopNests,
+    /// What is told without these.
+    Knobs,
+}
+
+impl Rows {
+    fn params(self) -> XgbParams {
+        match self {
+            Rows::LoopNests => XgbParams { rounds: 400, ..pretraining() },
+            Rows::Knobs => XgbParams { rounds: 240, depth: 8, ..pretraining() },
+        }
+    }
+}
+
+/// A recorded workload and what is known of its schedules.
+pub(crate) struct Task {
+    pub(crate) family: String,
+    pub(crate) space: ScheduleSpace,
+    /// The fastest config of each sketch.
+    pub(crate) best: Vec<Config>,
+    pub(crate) configs: Vec<Config>,
+    pub(crate) run_secs: Vec<Option<f64>>,
+    loop_nests: Array2<f32>,
+    knobs: Array2<f32>,
+}
+
+impl Task {
+    pub(crate) fn of(recording: Recording, target: &Target, columns: &[String]) -> Self {
+        let space = ScheduleSpace::new(&recording.workload, target);
+        let best = space.sketches().iter().filter_map(|sketch| recording.best_of(sketch.name()).cloned()).collect();
+        let numbers: HashMap<&str, usize> = columns.iter().map(String::as_str).zip(0..).collect();
+        let (mut configs, mut run_secs, mut loop_nests, mut knobs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for sample in recording.samples {
+            let candidate = Candidate::new(&recording.workload, target, sample.config);
+            let Ok(program) = candidate.lower() else { continue };
+            loop_nests.extend(features::extract(&program, target));
+            let mut row = vec![f32::NAN; columns.len()];
+            fill_row(&mut row, &candidate, |name| numbers.get(name.to_string().as_str()).copied());
+            knobs.extend(row);
+            configs.push(candidate.config().clone());
+            run_secs.push(sample.run_secs);
+        }
+
+        let count = configs.len();
+        let matrix = |values: Vec<f32>, width: usize| {
+            Array2::from_shape_fn((count, width), |(row, column)| values[row * width + column])
+        };
+        let (loop_nests, knobs) = (matrix(loop_nests, features::FEATURE_COUNT), matrix(knobs, columns.len()));
+        Self { family: recording.family, space, best, configs, run_secs, loop_nests, knobs }
+    }
+
+    pub(crate) fn rows(&self, rows: Rows) -> &Array2<f32> {
+        match rows {
+            Rows::LoopNests => &self.loop_nests,
+            Rows::Knobs => &self.knobs,
+        }
+    }
+
+    /// What the analysis makes of each schedule, higher is better.
+    pub(crate) fn analysed(&self) -> Vec<f32> {
+        let estimate = features::estimate_column(self.space.target());
+        self.loop_nests.column(estimate).iter().map(|secs| -secs).collect()
+    }
+
+    pub(crate) fn least_secs(&self) -> f64 {
+        self.run_secs.iter().flatten().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.best.iter().map(|config| Entry { workload: self.space.workload().clone(), config: config.clone() })
+    }
+
+    /// Its workload, but with constants that may be in the caches: what is told apart where shapes
+    /// are held out.
+    pub(crate) fn warm(&self) -> Workload {
+        self.space.workload().with_cold(false)
+    }
+
+    /// What was recorded of what is offered on a miss, by position.
+    pub(crate) fn carried<'a>(
+        &self,
+        known: impl Iterator<Item = &'a Entry>,
+        nearest: usize,
+        tries: usize,
+    ) -> Vec<usize> {
+        let others = known.filter(|entry| entry.workload.with_cold(false) != self.warm());
+        let offered =
+            portfolio::offered(&self.space, portfolio::nearest(others, self.space.workload(), nearest), tries);
+        let recorded = |candidate: &Candidate| self.configs.iter().position(|config| config == candidate.config());
+        offered.iter().filter_map(recorded).collect()
+    }
+}
+
+/// The names of all that is told of recorded schedules before they are lowered.
+pub(crate) fn draft_columns(recordings: &[Recording], target: &Target) -> Vec<String> {
+    let names = recordings.par_iter().map(|recording| {
+        let mut names = BTreeSet::new();
+        for sample in &recording.samples {
+            let candidate = Candidate::new(&recording.workload, target, sample.config.clone());
+            describe(&candidate, &mut |name, _| {
+                names.insert(name.to_string());
+            });
+        }
+        names
+    });
+    names.reduce(BTreeSet::new, |a, b| a.into_iter().chain(b).collect()).into_iter().collect()
+}
+
+pub(crate) fn train<'a>(tasks: impl Iterator<Item = &'a Task>, rows: Rows) -> Result<XgbModel> {
+    let mut samples = Vec::new();
+    for (group, task) in (0..).zip(tasks) {
+        let scores = relative_throughputs(&task.run_secs);
+        let described = task.rows(rows).axis_iter(Axis(0)).zip(scores);
+        samples.extend(described.map(|(row, score)| Sample { features: row.to_vec(), score, group }));
+    }
+    fitted(&samples, rows)
+}
+
+pub(crate) fn fitted(samples: &[Sample], rows: Rows) -> Result<XgbModel> {
+    let mut model = XgbModel::new(rows.params());
+    model.fit(samples)?;
+    Ok(model)
+}

@@ -1,0 +1,156 @@
+//! Records the test bed: what random, searched and carried-over schedules of many workloads take on
+//! this machine.
+//!
+//! `cargo run --release -p autotune-lab --example record_test_bed -- FILE`
+//!
+//! Of each workload in `test_bed/workloads.txt`: some random configs, some proposed by the learned
+//! search with a race of the best, and then the best configs of the other workloads of its family,
+//! carried over to it. About half an hour on a quiet machine. An interrupted recording goes on
+//! where it ended, and one of a longer list records what was added.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Result;
+use autotune::search::{Annealing, Random};
+use autotune::{Task, TuneParams, Tuner};
+use autotune_db::{Phase, TuningDb};
+use autotune_ir::Target;
+use autotune_lab::test_bed::{Header, Recording, Sample, Source, TestBed, workloads};
+use autotune_measure::{Measurer, WorkerMeasurer};
+use autotune_schedules::{Candidate, Config, ScheduleSpace};
+use autotune_workloads::Workload;
+use clap::Parser;
+
+/// Records what schedules of many workloads take on this machine
+#[derive(Parser)]
+#[command(
+    after_help = "Examples:\n  record_test_bed avx512.jsonl\n  record_test_bed avx2.jsonl --isa avx2 --threads 2"
+)]
+struct Arguments {
+    /// JSON Lines; an interrupted recording goes on
+    file: PathBuf,
+    /// Threads of each kernel; all by default
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Instruction set: this machine's, or avx2 on one that has more
+    #[arg(long)]
+    isa: Option<String>,
+}
+
+/// Configs of each workload that are drawn at random, and that the learned search proposes.
+const RANDOM: usize = 100;
+const SEARCHED: usize = 140;
+/// Times that what is carried over is measured.
+const CARRIED_ROUNDS: usize = 2;
+
+fn main() -> Result<()> {
+    autotune::serve_if_worker();
+    let Arguments { file, threads, isa } = Arguments::parse();
+    let target = autotune_lab::cpu_target(threads, isa.as_deref())?;
+    let mut measurer = autotune_lab::measurer(&target)?;
+    let target = measurer.ceilings(&target)?.rated(&target);
+    let mut test_bed = TestBed::open(&file, Header::new(&target))?;
+    let workloads = workloads()?;
+    for (i, (family, workload)) in workloads.iter().enumerate() {
+        if !test_bed.holds(workload, Source::Race) {
+            let start = Instant::now();
+            for recording in search(family, workload, &target, &mut measurer)? {
+                test_bed.append(recording)?;
+            }
+            println!("{}/{} {workload}: {:.1} s", i + 1, workloads.len(), start.elapsed().as_secs_f64());
+        }
+    }
+
+    let origins = best_of_each_sketch(&test_bed, &target);
+    for (i, (family, workload)) in workloads.iter().enumerate() {
+        if !test_bed.holds(workload, Source::Portfolio) {
+            let start = Instant::now();
+            let samples = carry_over(&origins, family, workload, &target, &mut measurer)?;
+            let (family, workload) = (family.clone(), workload.clone());
+            println!("{}/{} {workload}: carried over, {:.1} s", i + 1, workloads.len(), start.elapsed().as_secs_f64());
+            test_bed.append(Recording { family, workload, source: Source::Portfolio, samples })?;
+        }
+    }
+    Ok(())
+}
+
+/// Random configs, then searched ones, and the race of the best.
+fn search(family: &str, workload: &Workload, target: &Target, measurer: &mut WorkerMeasurer) -> Result<Vec<Recording>> {
+    let db = TuningDb::temporary()?;
+    let tasks = [Task::single(workload.clone())];
+    let mut params = TuneParams::default();
+    params.race.racers = 0;
+    params.race.budget_secs = [0.05, 0.05];
+    Tuner::new(target)
+        .params(params.clone())
+        .searcher(|_| Random)
+        .trials(RANDOM)
+        .database(&db)
+        .measurer(measurer)
+        .tune(&tasks)?;
+    let at_random = db.query(workload, &target.key())?.len();
+    params.race.racers = 10;
+    params.race.budget_secs = [0.3, 0.3];
+    let tuner = Tuner::new(target).params(params).searcher(|_| Annealing::default()).trials(RANDOM + SEARCHED);
+    tuner.database(&db).measurer(measurer).tune(&tasks)?;
+
+    let records = db.query(workload, &target.key())?;
+    let of = |source, is: &dyn Fn(usize, Phase) -> bool| {
+        let chosen = records.iter().enumerate().filter(|(i, record)| is(*i, record.phase));
+        let sample = |(_, record): (usize, &autotune_db::TuningRecord)| Sample {
+            config: record.config.clone(),
+            run_secs: record.measurement.run_secs(),
+        };
+        let (family, workload, samples) = (family.to_string(), workload.clone(), chosen.map(sample).collect());
+        Recording { family, workload, source, samples }
+    };
+    let is_search = |phase| phase == Phase::Search;
+    Ok(vec![
+        of(Source::Random, &|i, phase| i < at_random && is_search(phase)),
+        of(Source::Search, &|i, phase| i >= at_random && is_search(phase)),
+        of(Source::Race, &|i, phase| i >= at_random && !is_search(phase)),
+    ])
+}
+
+/// The best config of each sketch for each workload, with the workload's space and its family.
+fn best_of_each_sketch(test_bed: &TestBed, target: &Target) -> Vec<(String, ScheduleSpace, Config)> {
+    let mut origins = Vec::new();
+    for task in test_bed.tasks() {
+        let space = ScheduleSpace::new(&task.workload, target);
+        for best in space.sketches().iter().filter_map(|sketch| task.best_of(sketch.name())) {
+            origins.push((task.family.clone(), space.clone(), best.clone()));
+        }
+    }
+    origins
+}
+
+/// What the best configs of the other workloads of its family take, carried over to a workload.
+fn carry_over(
+    origins: &[(String, ScheduleSpace, Config)],
+    family: &str,
+    workload: &Workload,
+    target: &Target,
+    measurer: &mut WorkerMeasurer,
+) -> Result<Vec<Sample>> {
+    let space = ScheduleSpace::new(workload, target);
+    let mut met = HashSet::new();
+    let is_alike = |of: &Workload| of != workload && workload.distance(of).is_finite();
+    let others = origins.iter().filter(|(of, origin, _)| of == family && is_alike(origin.workload()));
+    let carried = others.filter_map(|(_, origin, config)| space.adapt(config, origin.workload()));
+    let candidates: Vec<Candidate> = carried.filter(|candidate| met.insert(candidate.stable_hash())).collect();
+
+    // Each has its least time: in one of ten rounds, nearly, something else takes a core away.
+    let unmeasured = |candidate: &Candidate| Sample { config: candidate.config().clone(), run_secs: None };
+    let mut samples: Vec<Sample> = candidates.iter().map(unmeasured).collect();
+    for _ in 0..CARRIED_ROUNDS {
+        measurer.measure(&candidates, &mut |i, measurement| {
+            let times = samples[i].run_secs.into_iter().chain(measurement.run_secs());
+            samples[i].run_secs = times.min_by(f64::total_cmp);
+            ControlFlow::Continue(())
+        })?;
+    }
+    Ok(samples)
+}

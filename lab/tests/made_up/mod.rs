@@ -1,0 +1,45 @@
+//! A recorded test bed of times that nobody measured.
+
+use std::path::Path;
+
+use autotune_ir::{CpuTarget, Isa, Target};
+use autotune_lab::test_bed::{Header, Recording, Sample, Source, TestBed};
+use autotune_schedules::config::fnv1a;
+use autotune_schedules::{Candidate, ScheduleSpace};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+/// A machine for which a pretrained model ships.
+pub(crate) fn target() -> Target {
+    Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) })
+}
+
+/// A time that follows from the knobs: each value has its own factor. One in 16 configs fails.
+pub(crate) fn run_secs(candidate: &Candidate) -> Option<f64> {
+    let factor = |text: String| 1.0 + (fnv1a(text.as_bytes()) % 64) as f64 / 64.0;
+    let factors = candidate.knobs().map(|(name, value)| factor(format!("{name}={value}")));
+    (!candidate.stable_hash().is_multiple_of(16)).then(|| 1e-6 * factors.product::<f64>())
+}
+
+/// Of each workload, of the family in front of it: the default and random configs, then more of
+/// them as if a search had proposed them.
+pub(crate) fn write(path: &Path, workloads: &[(&str, &str)], configs: usize) {
+    let target = target();
+    let mut test_bed = TestBed::open(path, Header::new(&target)).unwrap();
+    for (family, text) in workloads {
+        let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        let default = space.default_candidate().clone();
+        let sample =
+            |candidate: Candidate| Sample { config: candidate.config().clone(), run_secs: run_secs(&candidate) };
+        let mut samples: Vec<Sample> = vec![sample(default)];
+        samples.extend((1..configs).map(|_| sample(space.sample(&mut rng))));
+        samples[0].run_secs = Some(1e-3);
+
+        let searched = samples.split_off(configs / 2);
+        for (source, samples) in [(Source::Random, samples), (Source::Search, searched)] {
+            let (family, workload) = (family.to_string(), space.workload().clone());
+            test_bed.append(Recording { family, workload, source, samples }).unwrap();
+        }
+    }
+}
