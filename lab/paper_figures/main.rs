@@ -10,7 +10,6 @@
 mod curves;
 mod data;
 mod features;
-mod neural;
 mod page;
 mod published;
 mod ranking;
@@ -72,8 +71,6 @@ enum Kind {
     Transfer,
     Features,
     Ranking,
-    Neural,
-    NeuralSearch,
     Published,
     Time,
 }
@@ -160,8 +157,6 @@ impl Kind {
             Self::Transfer => transfer::transfer(bench),
             Self::Features => features::features(bench),
             Self::Ranking => ranking::ranking(bench),
-            Self::Neural => neural::ranking(bench),
-            Self::NeuralSearch => neural::searches(bench),
             Self::Published => published::published(bench),
             Self::Time => time::time(report),
         }

@@ -77,13 +77,13 @@ pub(crate) fn ranking(bench: &Bench) -> Result<Figure> {
 }
 
 /// The names of the columns of a table of [`cells`].
-pub(crate) fn head() -> Vec<String> {
+fn head() -> Vec<String> {
     let head = ["learnt from", "model", "pairwise accuracy", "top-1 score", "top-5 score", "mean top-1", "mean top-5"];
     head.map(String::from).into_iter().chain([format!("recall of the best {RECALL}")]).collect()
 }
 
 /// The qualities of a model, spread over the seeds.
-pub(crate) fn cells(of_seeds: &[Quality]) -> [String; 6] {
+fn cells(of_seeds: &[Quality]) -> [String; 6] {
     let values: [fn(&Quality) -> f64; 6] =
         [|it| it.pairwise, |it| it.top[0], |it| it.top[1], |it| it.mean_top[0], |it| it.mean_top[1], |it| it.recall];
     values.map(|value| spread(&of_seeds.iter().map(value).collect::<Vec<_>>(), 3))

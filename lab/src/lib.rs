@@ -22,7 +22,6 @@
 //! `main` is its own.
 
 pub mod ensemble;
-pub mod gru;
 pub mod replay;
 pub mod test_bed;
 

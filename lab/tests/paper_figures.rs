@@ -55,8 +55,6 @@ fn every_figure_is_made_and_the_same_again() {
         "transfer",
         "features",
         "ranking",
-        "neural",
-        "neural_search",
         "published",
         "time",
     ] {
