@@ -1,9 +1,4 @@
 //! The comparison with other libraries, where kernels and peers fail.
-#![cfg(unix)]
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../measure/tests/stub/mod.rs"]
-mod stub;
 
 use std::env;
 use std::fs;
@@ -13,7 +8,8 @@ use std::process::Command;
 use std::thread;
 
 use serde_json::Value;
-use stub::Stub;
+
+use crate::stub::Stub;
 
 /// Speaks server.py's protocol. It has no product of 11 rows, is wrong about 12, dies in the turns
 /// of 13, talks nonsense of 14 and says that its device is lost at 15; a process that had to do
@@ -42,7 +38,7 @@ fn missing(tool: &str, reason: &str) {
 
 /// A quick comparison.
 fn comparison(out: &Path) -> Command {
-    // Cargo puts the example beside the folder of this test.
+    // Cargo puts examples in a folder next to that of this test.
     let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
     let mut command = Command::new(profile.join("examples/compare_peers"));
     command.args(["--trials", "0", "--rounds", "2", "--turn-ms", "1"]).arg("--out").arg(out);

@@ -1,6 +1,5 @@
 //! Searches that know records of other shapes need fewer trials: some workloads of the recorded
 //! test bed, replayed.
-#![allow(clippy::unwrap_used)]
 
 use autotune::TuneParams;
 use autotune::search::Annealing;

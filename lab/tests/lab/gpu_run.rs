@@ -5,11 +5,6 @@
 //! The pack is made of the programs that `cargo test` built: it has to run first. Where those,
 //! Python or a device are missing, the tests say so and pass;
 //! `AUTOTUNE_REQUIRE=programs,python3,opencl,g++` makes that a failure.
-#![cfg(unix)]
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../measure/tests/stub/mod.rs"]
-mod stub;
 
 use std::collections::BTreeSet;
 use std::env;
@@ -23,8 +18,9 @@ use std::time::{Duration, Instant};
 
 use autotune_runtime::opencl;
 use serde_json::Value;
-use stub::Stub;
 use tempfile::TempDir;
+
+use crate::stub::Stub;
 
 const FILES: [&str; 3] = ["gpu_run.json", "gpu_run.md", "gpu_run.tar.gz"];
 

@@ -1,7 +1,4 @@
 //! The paper's figures, from a small record of made-up times.
-#![allow(clippy::unwrap_used)]
-
-mod made_up;
 
 use std::env;
 use std::fs;
@@ -9,6 +6,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use autotune_schedules::LOWERING_VERSION;
+
+use crate::made_up;
 
 const WORKLOADS: [(&str, &str); 4] = [
     ("conv3x3", "conv2d:c=8,h=12,w=12,o=16,k=3,p=1"),
@@ -18,9 +17,9 @@ const WORKLOADS: [(&str, &str); 4] = [
 ];
 
 fn figures(test_bed: &Path, arguments: &[&str]) -> Output {
-    // Cargo puts the example beside the folder of this test.
+    // Cargo puts examples in a folder next to that of this test.
     let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
-    let mut command = Command::new(profile.join("lab/paper_figures"));
+    let mut command = Command::new(profile.join("examples/paper_figures"));
     command.arg("--test-bed").arg(test_bed).args(arguments).output().unwrap()
 }
 
@@ -47,17 +46,9 @@ fn every_figure_is_made_and_the_same_again() {
     assert_eq!(made[0], made[1]);
 
     let files: Vec<&str> = made[0].iter().map(|(name, _)| name.as_str()).collect();
-    for figure in [
-        "searchers",
-        "objectives",
-        "diversity",
-        "uncertainty",
-        "transfer",
-        "features",
-        "ranking",
-        "published",
-        "time",
-    ] {
+    for figure in
+        ["searchers", "objectives", "diversity", "uncertainty", "transfer", "features", "ranking", "published", "time"]
+    {
         assert!(files.contains(&format!("{figure}.csv").as_str()), "{figure}: {files:?}");
     }
     for (name, text) in &made[0] {

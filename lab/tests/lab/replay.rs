@@ -1,8 +1,5 @@
 //! Replayed searches: nothing but the record is proposed and answered, and the same from the same
 //! seed.
-#![allow(clippy::unwrap_used)]
-
-mod made_up;
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -18,6 +15,8 @@ use autotune_measure::{Batches, MeasureError, Measurer, OnResult, RaceResult};
 use autotune_measurement::{CandidateError, Measurement, RunSecs};
 use autotune_schedules::{Candidate, ScheduleSpace};
 use autotune_workloads::Workload;
+
+use crate::made_up;
 
 const WORKLOAD: &str = "conv2d:c=16,h=20,w=20,o=32,k=3,p=1";
 const CONFIGS: usize = 60;
