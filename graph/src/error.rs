@@ -71,9 +71,9 @@ pub enum EvaluateError {
         found: Vec<usize>,
         /// Element type of the tensor.
         found_dtype: DType,
-        /// Declared shape.
+        /// Shape that the graph declares.
         wanted: Vec<usize>,
-        /// Declared element type.
+        /// Element type that the graph declares.
         wanted_dtype: DType,
     },
     /// A node cannot be evaluated.

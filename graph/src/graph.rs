@@ -190,8 +190,8 @@ impl Graph {
     }
 
     /// Returns the workload of a node and the nodes that it reads, in the order of the workload's
-    /// operands; `None` if no workload computes it. Weights are marked constant if the graph has them
-    /// as constants.
+    /// operands; `None` if no workload computes it. Weights are marked constant if the graph has
+    /// them as constants.
     pub fn anchor(&self, id: NodeId) -> Option<(Anchor, Vec<NodeId>)> {
         let node = self.node(id);
         let anchor = node.op.workload(&self.view(id))?;

@@ -83,12 +83,12 @@ pub(crate) fn values<'a, T: Typed>(operands: &[&'a Tensor], operand: usize) -> R
     })
 }
 
-/// NaN-propagating maximum.
+/// Returns the larger number, or NaN if either is NaN.
 pub(crate) fn larger(a: f64, b: f64) -> f64 {
     if a > b || a.is_nan() { a } else { b }
 }
 
-/// NaN-propagating minimum.
+/// Returns the smaller number, or NaN if either is NaN.
 pub(crate) fn smaller(a: f64, b: f64) -> f64 {
     if a < b || a.is_nan() { a } else { b }
 }

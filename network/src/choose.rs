@@ -56,7 +56,7 @@ enum Among<'a> {
     Kinds,
     /// The fastest known schedules of the network with this number, else the best of each kind.
     Network(u64),
-    /// Fixed schedules.
+    /// Exactly these schedules.
     Chosen(&'a Choice),
 }
 

@@ -20,7 +20,7 @@ use autotune_graph::{Graph, NodeId};
 pub(crate) enum Laid<'a> {
     /// f32 numbers in a file, at any alignment.
     File(&'a Constant, &'a [u8]),
-    /// f32 numbers.
+    /// f32 numbers in memory.
     Numbers(Cow<'a, [f32]>),
     /// Elements of another type: memory that starts with them, and their size in bytes.
     Elements(HostMemory, usize),

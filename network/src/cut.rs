@@ -67,7 +67,7 @@ pub struct Step {
     pub work: Work,
     /// Operands, in the order of the workload's spec.
     pub operands: Vec<ValueId>,
-    /// Result.
+    /// Tensor that the step computes.
     pub output: ValueId,
 }
 

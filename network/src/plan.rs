@@ -71,7 +71,7 @@ pub(crate) enum Operand {
 pub(crate) enum Doing {
     /// Runs the kernel with this number in [`Plan::kernels`].
     Kernel(usize),
-    /// Copies elements.
+    /// Copies elements between places in memory.
     Copy(Strided),
     /// Computes a node by the interpreter.
     Interpret(NodeId),

@@ -25,7 +25,7 @@ pub enum PlannedKernel {
     Of(Box<Tuned>),
     /// A kernel that the target does not support, and the reason.
     Refused(Workload, UnfitError),
-    /// A copy.
+    /// A copy of elements, without a kernel.
     Copy,
     /// No kernel: the interpreter would compute the step.
     None,

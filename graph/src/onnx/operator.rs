@@ -22,7 +22,7 @@ pub(crate) enum Bytes {
     Widened,
     /// Quantised tensors unchanged; 8-bit graph inputs have 64 bits.
     Kept,
-    /// All unchanged.
+    /// Every type of the file is unchanged.
     Wanted,
 }
 

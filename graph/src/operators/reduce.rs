@@ -25,7 +25,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
 /// Reduction of a tensor along some axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduce {
-    /// Reduction operator.
+    /// Operator that combines the elements.
     pub op: ReduceOp,
     /// Axes to reduce, in ascending order.
     pub axes: Vec<usize>,

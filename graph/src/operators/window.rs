@@ -114,9 +114,9 @@ pub(super) fn exported(window: &[Sliding]) -> Vec<Attribute> {
 /// ONNX `auto_pad`: how padding is derived.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum AutoPad {
-    /// Padding is explicit.
+    /// Padding is given by `pads`.
     None,
-    /// No padding.
+    /// Padding is 0 on all sides.
     Valid,
     /// Padding for `ceil(extent / stride)` windows, the odd element after the image.
     Upper,

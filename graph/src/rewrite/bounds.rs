@@ -73,7 +73,7 @@ pub(super) const LARGEST_OFFSET: f32 = 64.0;
 /// Kind of tensor that constants are added to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Added {
-    /// Any tensor.
+    /// Any tensor; nothing is known of its error.
     ToAny,
     /// Sums of products or normalised rows, whose errors are relative to the tensor's largest
     /// element.

@@ -33,7 +33,7 @@ pub(crate) struct Constants<D: Runs = Cpu> {
     pub(crate) held: Vec<Option<Arc<Held<D>>>>,
     /// Memory of each slot that holds a constant.
     pub(crate) slots: Vec<Option<Arc<D::Memory>>>,
-    /// Unpacked constants.
+    /// Constants that no kernel packs.
     copies: HashMap<Copied, Arc<D::Memory>>,
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Places {
 /// Contents of the parts.
 pub(super) struct Parts<'a> {
     pub(super) rodata: &'a [u8],
-    /// Consecutive pieces.
+    /// Packed constants as consecutive pieces.
     pub(super) weights: Box<dyn Iterator<Item = &'a [u8]> + 'a>,
     pub(super) text: &'a [u8],
     /// Functions in the order of their names.
