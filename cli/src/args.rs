@@ -1,4 +1,4 @@
-//! The command line: its words, and bad ones told in one line.
+//! Command-line definition. Usage errors are reported in one line.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -227,8 +227,8 @@ pub(crate) struct TuneArgs {
     pub(crate) json: Option<PathBuf>,
 }
 
-/// The command line parsed, or what to print and the exit code: help and version as clap words
-/// them, errors in one line.
+/// Parses the command line. Otherwise returns the text to print and the exit code: clap's own text
+/// for help and version, one line for errors.
 pub(crate) fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, (String, u8)> {
     Cli::try_parse_from(args).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => (styled(&error.render()), 0),
@@ -236,14 +236,14 @@ pub(crate) fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Resul
     })
 }
 
-/// A text for standard output: with styles on a terminal, unless `NO_COLOR` is set
+/// Formats text for standard output: with styles on a terminal, unless `NO_COLOR` is set
 /// (<https://no-color.org>).
 fn styled(text: &StyledStr) -> String {
     let wants_styles = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     if wants_styles { text.ansi().to_string() } else { text.to_string() }
 }
 
-/// The first paragraph of clap's message on one line, without its leading `error:`.
+/// Returns the first paragraph of clap's message as one line, without its leading `error:`.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "a subcommand or an argument is missing (see autotune --help)".into();
@@ -253,7 +253,7 @@ fn one_line(error: &clap::Error) -> String {
     let words: Vec<&str> = paragraph.split_whitespace().collect();
     let line = words.join(" ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    // A reason that quotes what is wrong needs no introduction.
+    // A reason that quotes the bad value needs no introduction.
     let line = match line.split_once("': ") {
         Some((head, reason)) if head.starts_with("invalid value") && reason.contains('\'') => reason,
         _ => line,
@@ -269,7 +269,7 @@ fn parse_config(text: &str) -> Result<Config, String> {
     serde_json::from_str(text).map_err(|e| format!("--config is not a schedule in JSON: {e}"))
 }
 
-/// `90`, `90s`, `10m`, `1h30m`, `500ms`; at least a millisecond.
+/// Parses a duration such as `90`, `90s`, `10m`, `1h30m` or `500ms`; at least a millisecond.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("--time-budget '{text}' is not a time such as 90s, 10m or 1h30m");
     let mut total = Duration::ZERO;

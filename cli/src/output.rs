@@ -1,4 +1,4 @@
-//! Standard output and standard error, which may be closed or full.
+//! Output to standard output and standard error, which may be closed or full.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};

@@ -1,4 +1,4 @@
-//! Progress on standard error: bars on a terminal, plain lines otherwise.
+//! Progress of tuning on standard error: bars on a terminal, plain lines otherwise.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -155,6 +155,7 @@ impl Bars {
         };
         self.overall = self.group.add(overall.with_style(style(template)).with_position(self.board.done as u64));
         self.overall.reset_eta();
+
         self.bars.clear();
         for row in &self.board.tasks {
             let bar = ProgressBar::no_length().with_style(style("  {prefix:8} {pos:>4} trials  {msg}"));

@@ -1,4 +1,4 @@
-//! The words of `autotune compile`.
+//! Arguments of `autotune compile`.
 
 use std::path::PathBuf;
 

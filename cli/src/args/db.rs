@@ -1,4 +1,4 @@
-//! Where records are.
+//! Arguments that locate databases and snapshots.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,11 @@ use clap::Args;
 
 use super::Failure;
 
-/// Where a database, or a snapshot, is looked for.
+/// Path at which a database or a snapshot is opened.
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
-    /// True if the command line says so: whoever names what is not there has mistyped it.
+    /// True if the command line names the path: a missing database is then an error, not an empty
+    /// one.
     pub(crate) is_given: bool,
 }
 
@@ -54,7 +55,7 @@ impl LookupArgs {
     }
 }
 
-/// The place that is given, else `$AUTOTUNE_DB`, `$XDG_DATA_HOME/autotune/db` or
+/// Returns the given path, else `$AUTOTUNE_DB`, `$XDG_DATA_HOME/autotune/db` or
 /// `~/.local/share/autotune/db`.
 fn place(given: Option<&Path>) -> Result<Place, Failure> {
     let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

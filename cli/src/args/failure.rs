@@ -1,18 +1,18 @@
-//! Why the command ends early.
+//! Failures with exit codes of their own.
 
-/// Why the command ends without having done its work.
+/// Failure that determines the exit code of the process.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// Bad usage, such as a path where there is nothing, or something else: exit code 2.
+    /// Bad usage, such as a path to nothing or to a file of another kind: exit code 2.
     #[error("{0}")]
     Usage(String),
-    /// Tuning stopped by Ctrl-C with everything measured kept: exit code 130.
+    /// Tuning stopped by Ctrl-C; all measurements are stored: exit code 130.
     #[error("interrupted: everything measured is kept, rerun the same command to go on")]
     Interrupted,
 }
 
 impl Failure {
-    /// The process's exit code.
+    /// Returns the exit code of the process.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Failure::Usage(_) => 2,

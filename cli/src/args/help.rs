@@ -1,4 +1,4 @@
-//! What stands behind the options in `autotune --help`.
+//! Help texts that follow the options: examples, formats and exit codes.
 
 use autotune_workloads::{OperatorKind, operators};
 
@@ -91,7 +91,8 @@ Examples:
   autotune snapshot check tuned.snapshot
   autotune best matmul:m=512,n=512,k=512 --db tuned.snapshot       what it answers";
 
-/// [`EXAMPLES`] with every operator, by a workload of it and all of its fields.
+/// Returns [`EXAMPLES`] with the names of all networks, and for every operator an example workload
+/// and its fields.
 pub(super) fn examples() -> String {
     let line = |kind: &OperatorKind| format!("  {}\n      {}\n", kind.example, kind.fields);
     let examples = EXAMPLES.replace("{networks}", &autotune_network::zoo::NAMES.join(", "));

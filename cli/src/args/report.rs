@@ -1,4 +1,4 @@
-//! What `autotune report` is given.
+//! Arguments of `autotune report`.
 
 use std::path::PathBuf;
 

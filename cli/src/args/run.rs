@@ -1,4 +1,4 @@
-//! The words of `autotune run`.
+//! Arguments of `autotune run`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What a command is about, its shapes and inputs.
+//! Network or workload that a command works on, with its input shapes, input tensors and precision.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -23,19 +23,19 @@ pub(crate) struct SubjectArgs {
 }
 
 impl SubjectArgs {
-    /// What is to be tuned for a target.
+    /// Returns the tasks to tune for a target. Fails for `--precision auto`.
     pub(crate) fn tasks(&self, target: &TargetArgs) -> Result<Network> {
         let loaded = self.load()?;
         loaded.as_ref().map_or(Ok(()), Loaded::check_precision)?;
         Ok(target.tasks(&self.subject, loaded.as_ref().map(|loaded| &loaded.graph))?)
     }
 
-    /// A network; `None` of a workload.
+    /// Loads and rewrites a network; returns `None` for a workload.
     pub(crate) fn load(&self) -> Result<Option<Loaded>> {
         self.inputs.load(&self.subject)
     }
 
-    /// The same before it is rewritten.
+    /// Loads a network without rewriting it; returns `None` for a workload.
     pub(crate) fn import(&self) -> Result<Option<Loaded>> {
         self.inputs.import(&self.subject)
     }
@@ -76,12 +76,12 @@ enum Quantised {
     Float,
 }
 
-/// Precision of a network, or the wish to have it decided.
+/// Precision of a network, given or to be decided by running it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Precise {
-    /// Every step in this precision, as far as it goes.
+    /// Given precision, used by every step that supports it.
     In(Precision),
-    /// In the fastest that is exact enough.
+    /// Fastest precision whose outputs stay within the allowed error.
     Auto,
 }
 
@@ -92,7 +92,7 @@ impl Precise {
     }
 }
 
-/// Largest error of outputs where nothing else is said: bf16 of deep networks is within it.
+/// Default for the largest relative error of outputs; deep networks in bf16 stay within it.
 const MAX_ERROR: f64 = 0.01;
 
 fn parse_error(text: &str) -> Result<f64, String> {
@@ -100,17 +100,17 @@ fn parse_error(text: &str) -> Result<f64, String> {
     error.ok_or_else(|| format!("--max-error '{text}' is no relative error: expected a number such as 0.01"))
 }
 
-/// A network, and what is given to run it on.
+/// Network with the tensors that are given for its inputs.
 pub(crate) struct Loaded {
     pub(crate) graph: Graph,
-    /// By the names of inputs.
+    /// Given tensors by the names of the inputs.
     pub(crate) given: BTreeMap<String, GivenFile>,
-    /// Largest error of outputs, where the precision is to be decided.
+    /// Largest relative error of outputs if the precision is to be decided by running; else `None`.
     pub(crate) max_error: Option<f64>,
 }
 
 impl Loaded {
-    /// Fails if the precision is to be decided, which only a run can do.
+    /// Fails for `--precision auto`, which is decided by running the network.
     pub(crate) fn check_precision(&self) -> Result<(), Failure> {
         let why = "it is decided by running: tune with --precision f32 and with --precision bf16";
         match self.max_error {
@@ -120,21 +120,22 @@ impl Loaded {
     }
 }
 
-/// A tensor for an input, and where it is from.
+/// Tensor for an input, with the file that it was read from.
 pub(crate) struct GivenFile {
     pub(crate) path: PathBuf,
     pub(crate) tensor: Tensor,
 }
 
 impl InputArgs {
-    /// A network with these shapes, inputs and types, [rewritten](rewrite()); `None` of a workload.
+    /// Loads a network with these shapes, inputs and types, [rewritten](rewrite()); returns `None`
+    /// for a workload.
     pub(crate) fn load(&self, subject: &Subject) -> Result<Option<Loaded>> {
         let Some(loaded) = self.import(subject)? else { return Ok(None) };
         let graph = rewrite(&loaded.graph).map_err(LoadError::from)?;
         Ok(Some(Loaded { graph, ..loaded }))
     }
 
-    /// The same before it is rewritten.
+    /// Loads a network as [`load`](Self::load) does, without rewriting it.
     fn import(&self, subject: &Subject) -> Result<Option<Loaded>> {
         let loaded = self.imported(subject)?;
         let (precision, max_error) = match self.precision {
@@ -157,7 +158,7 @@ impl InputArgs {
         Ok(Some(Loaded { graph: graph.with_precision(precision), max_error, ..loaded }))
     }
 
-    /// Reads a network before it is rewritten, in the types of its file.
+    /// Reads a network in the types of its file, without rewriting it.
     fn imported(&self, subject: &Subject) -> Result<Option<Loaded>> {
         let mut options = ImportOptions { shapes: self.shapes()?, ..ImportOptions::default() };
         let Subject::Model(path) = subject else {
@@ -192,7 +193,8 @@ impl InputArgs {
         Ok(shapes)
     }
 
-    /// Files for the inputs of a network that comes with the library.
+    /// Returns the files for the inputs of a built-in network; constant inputs are a usage error
+    /// there.
     fn of_own_inputs(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, GivenFile>, Failure> {
         match self.numbers(declared)?.first_key_value() {
             Some((name, _)) => {
@@ -203,7 +205,7 @@ impl InputArgs {
         }
     }
 
-    /// Fails if there is any input: a workload has none.
+    /// Fails if an input is given: a workload has none.
     fn check_none(&self) -> Result<()> {
         match self.input.first() {
             Some(word) => Err(Failure::Usage(format!("--input {word}: a workload has no inputs to give")).into()),
@@ -211,14 +213,14 @@ impl InputArgs {
         }
     }
 
-    /// Inputs that are numbers.
+    /// Returns the inputs that are given as numbers, by name.
     fn numbers(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, Tensor>, Failure> {
         let all = self.words(declared)?.into_iter();
         let numbers = all.filter_map(|(input, text)| Some((input.name.clone(), number(input, text)?)));
         numbers.map(|(name, number)| Ok((name, number?))).collect()
     }
 
-    /// Inputs that are in files.
+    /// Reads the inputs that are given as files, by name.
     fn files(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, GivenFile>, Failure> {
         let all = self.words(declared)?.into_iter().filter(|(_, text)| !is_number(text));
         let file = |(input, text): (&DeclaredInput, &str)| {
@@ -229,7 +231,7 @@ impl InputArgs {
         all.map(file).collect()
     }
 
-    /// Every `--input` as an input and what is said to be it. Names may have a `=`.
+    /// Splits every `--input` into the declared input and its value. Names may contain `=`.
     fn words<'a>(&'a self, declared: &'a [DeclaredInput]) -> Result<Vec<(&'a DeclaredInput, &'a str)>, Failure> {
         let mut known = HashSet::new();
         let mut words = Vec::new();
@@ -239,7 +241,7 @@ impl InputArgs {
                 Some((input, &word[at + 1..]))
             };
             let found = word.rmatch_indices('=').find_map(named).or(match declared {
-                // What is behind no input's name is a single input.
+                // Without a known name before `=`, the word is the value of the only input.
                 [only] if !word.contains('=') || Path::new(word).exists() => Some((only, word)),
                 _ => None,
             });
@@ -258,7 +260,7 @@ impl InputArgs {
     }
 }
 
-/// What a network is given, by its graph.
+/// Returns the inputs that a graph declares.
 fn declared(graph: &Graph) -> Vec<DeclaredInput> {
     let of = |&id: &NodeId| {
         let node = graph.node(id);
@@ -268,7 +270,7 @@ fn declared(graph: &Graph) -> Vec<DeclaredInput> {
     graph.inputs().iter().map(of).collect()
 }
 
-/// What is wrong with shapes was badly chosen: by `--shape`, or by a file for the input.
+/// Converts an import error: a bad shape from `--shape` or from an input file is a usage error.
 fn refusal(error: LoadError, given: &BTreeMap<String, GivenFile>) -> anyhow::Error {
     match &error {
         LoadError::Import { source: ImportError::Shape { input, .. }, .. } => {
@@ -284,7 +286,7 @@ fn is_number(text: &str) -> bool {
     matches!(text, "true" | "false") || text.parse::<f64>().is_ok()
 }
 
-/// The number that an input is in all runs, if the text is one.
+/// Parses a constant input; returns `None` if the text is not a number.
 fn number(input: &DeclaredInput, text: &str) -> Option<Result<Tensor, Failure>> {
     if !is_number(text) {
         return None;
@@ -309,7 +311,7 @@ fn number(input: &DeclaredInput, text: &str) -> Option<Result<Tensor, Failure>> 
     Some(tensor.ok_or_else(|| wrong(&format!("it is of {}", input.dtype))))
 }
 
-/// `NAME=1x3x224x224`.
+/// Parses a shape argument such as `NAME=1x3x224x224`.
 fn parse_shape(text: &str) -> Result<(String, Vec<usize>), String> {
     let bad = || format!("--shape '{text}' is not an input and its extents, such as image=1x3x224x224");
     let (name, extents) = text.rsplit_once('=').ok_or_else(bad)?;

@@ -1,4 +1,4 @@
-//! What kernels are made for.
+//! Arguments for the target device and the number of threads.
 
 use anyhow::Result;
 use autotune::{Network, check_supported};
@@ -10,7 +10,7 @@ use clap::Args;
 
 use super::Failure;
 
-/// The CUDA device that kernels are planned for where there is none.
+/// CUDA target for which kernels are planned on machines without a CUDA device.
 const ABSENT_CUDA: &str = "cuda:sm_90";
 
 #[derive(Debug, Args)]
@@ -25,15 +25,17 @@ pub(crate) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// The tasks of a subject as this target can measure them: on GPUs the weights of networks are
-    /// where the last run left them. Fails if the types of a network are some of CPUs alone.
+    /// Returns the tasks of a subject. On GPUs they are timed warm, with the weights of networks in
+    /// the caches after the previous run. Fails if the network uses element types that only CPUs
+    /// support.
     pub(crate) fn tasks(&self, subject: &Subject, graph: Option<&Graph>) -> Result<Network, Failure> {
         graph.map_or(Ok(()), |graph| self.check_types(graph))?;
         let tasks = subject.tasks(graph);
         Ok(if self.is_cpu() || graph.is_none() { tasks } else { tasks.warm() })
     }
 
-    /// Fails if the types of a network are some of CPUs alone.
+    /// Fails if the network uses element types that only CPUs support and the target is another
+    /// device.
     pub(crate) fn check_types(&self, graph: &Graph) -> Result<(), Failure> {
         let precision = graph.precision();
         if !self.is_cpu() && graph.is_quantised() {
@@ -48,9 +50,9 @@ impl TargetArgs {
         Err(Failure::Usage(format!("--precision {precision}: {why}")))
     }
 
-    /// The target to make or look up code for, which must compute with the workloads' element
-    /// types. `cuda` is this machine's device; `opencl` is too, if there is one. A stated compute
-    /// capability needs none.
+    /// Returns the target to generate or look up code for, and checks that it supports the
+    /// workloads' element types. `cuda` is this machine's device; `opencl` is too, if there is one.
+    /// A stated compute capability needs no device.
     pub(crate) fn detect(&self, workloads: &[Workload]) -> Result<Target> {
         match (self.stated(workloads)?, self.target.as_str()) {
             (Some(stated), "opencl") => Ok(self.device(workloads).unwrap_or(stated)),
@@ -59,8 +61,8 @@ impl TargetArgs {
         }
     }
 
-    /// The target to measure on, which this machine must have and which must compute with the
-    /// workloads' element types.
+    /// Returns the target to measure on: a device of this machine that supports the workloads'
+    /// element types.
     pub(crate) fn device(&self, workloads: &[Workload]) -> Result<Target> {
         if let Some(cpu @ Target::Cpu(_)) = self.stated(workloads)? {
             return Ok(cpu);
@@ -70,7 +72,7 @@ impl TargetArgs {
         Ok(target)
     }
 
-    /// Fails unless the target is `cpu`, for what there is nothing else.
+    /// Fails unless the target is a CPU; `why` says why only CPUs are supported.
     pub(crate) fn check_cpu(&self, why: &str) -> Result<(), Failure> {
         match self.is_cpu() {
             true => Ok(()),
@@ -78,13 +80,13 @@ impl TargetArgs {
         }
     }
 
-    /// True for this machine's CPU, with whatever instruction set.
+    /// True for this machine's CPU, with any instruction set.
     fn is_cpu(&self) -> bool {
         self.target == "cpu" || self.target.starts_with("cpu:")
     }
 
-    /// Where this machine lacks the GPU: what stands for it, and why it is absent. `cuda` stands
-    /// for [`ABSENT_CUDA`].
+    /// If this machine lacks the GPU, returns a stated target in its place and the reason for its
+    /// absence. [`ABSENT_CUDA`] stands in for `cuda`.
     pub(crate) fn absent(&self, workloads: &[Workload]) -> Result<Option<(Target, String)>, Failure> {
         let stated = match self.stated(workloads)? {
             Some(Target::Cpu(_)) => return Ok(None),
@@ -94,7 +96,7 @@ impl TargetArgs {
         Ok(gpu::find(&self.target).err().map(|why| (stated, why.to_string())))
     }
 
-    /// What the words alone say; `None` for `cuda`.
+    /// Returns the target that the arguments state without looking for a device; `None` for `cuda`.
     fn stated(&self, workloads: &[Workload]) -> Result<Option<Target>, Failure> {
         let usage = |e: TargetError| Failure::Usage(e.to_string());
         let stated = match (self.target.as_str(), self.threads) {
@@ -107,7 +109,7 @@ impl TargetArgs {
     }
 }
 
-/// A target without kernels for a workload's element type was badly chosen.
+/// Reports a target without kernels for a workload's element type as a usage error.
 fn check(workloads: &[Workload], target: &Target) -> Result<(), Failure> {
     check_supported(workloads, target).map_err(|e| Failure::Usage(e.to_string()))
 }

@@ -1,4 +1,4 @@
-//! Variants of workloads that arguments ask for.
+//! Arguments that select variants of workloads: exact products, element type.
 
 use autotune::Network;
 use autotune_ir::DType;
@@ -18,7 +18,7 @@ pub(crate) struct VariantArgs {
 }
 
 impl VariantArgs {
-    /// Returns the network with each task's workload as these arguments want it.
+    /// Returns the network with these options applied to the workload of each task.
     pub(crate) fn of(&self, mut network: Network) -> Result<Network, WorkloadError> {
         for task in &mut network.tasks {
             task.workload = self.of_workload(&task.workload)?;
@@ -26,12 +26,12 @@ impl VariantArgs {
         Ok(network)
     }
 
-    /// True if workloads stay as they are.
+    /// True if the options leave workloads unchanged.
     pub(crate) fn is_none(&self) -> bool {
         !self.exact && self.dtype.is_none()
     }
 
-    /// Returns the workload with the element type and the exactness that these arguments ask for.
+    /// Returns the workload with these options applied.
     pub(crate) fn of_workload(&self, workload: &Workload) -> Result<Workload, WorkloadError> {
         let workload = if self.exact { workload.with_exact(true) } else { workload.clone() };
         match self.dtype {

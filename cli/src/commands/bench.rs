@@ -36,6 +36,7 @@ pub(super) fn run(
     json.say(&table(&report.tasks))?;
     json.say_all(caveats(&report.tasks, &report.disturbance))?;
 
+    // An interrupted run still writes the tasks that it finished, but exits with an error.
     if cancel.is_cancelled() {
         return Err(Failure::Interrupted.into());
     }

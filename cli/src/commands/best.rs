@@ -14,6 +14,8 @@ pub(super) fn run(workload: &Workload, target: &Target, db: &LookupArgs) -> Resu
     let source = look_up_source(db.place()?)?;
     let tuned = look_up(source.as_deref(), workload, target)?;
     let Origin::Tuned(found) = tuned.origin() else {
+        // Tells a workload that was never tuned from one whose records no longer fit the schedule
+        // space.
         let is_known = source.map_or(Ok(false), |source| source.knows(workload, &target.key()))?;
         bail!(match is_known {
             false => format!("no schedule is known for {workload} on {target}: tune it first"),

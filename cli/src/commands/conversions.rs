@@ -20,6 +20,8 @@ const PLANS: usize = 3;
 /// Share of the time left after the search that conversions may use, and the seconds of it from
 /// which on their schedules are searched.
 const SHARE: f64 = 0.25;
+
+// Least seconds left for which a search among the schedules of conversions is worthwhile.
 const SEARCH_SECS: f64 = 0.5;
 
 /// Shortest and longest race between the schedules of a conversion, in seconds.
@@ -58,6 +60,7 @@ impl Bench<'_> {
         let most = budget.left.map(|left| left.mul_f64(SHARE));
         let left = || most.map(|most| most.saturating_sub(start.elapsed()));
         let mut planned = conversions(graph, self.db, self.target)?;
+        // Planning and measuring alternate until the plan contains no unmeasured conversion.
         for _ in 0..PLANS {
             // Late, only conversions of the fastest plan are measured: the estimates of others
             // decide nothing.

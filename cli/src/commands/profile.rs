@@ -57,7 +57,7 @@ struct StepFigures {
 struct Profile {
     network: String,
     latency_secs: f64,
-    /// Reliability of all times.
+    /// Reliability of all times, by the load of other programs.
     timing: Timing,
     /// Sum of `run_secs` of the steps.
     sum_secs: f64,

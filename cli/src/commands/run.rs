@@ -36,7 +36,7 @@ struct Figures {
     device_secs: Option<Latency>,
     /// Reliability of the latency.
     timing: Timing,
-    /// Share of the machine that other programs had during the runs.
+    /// Share of the machine's cores that other programs used during the runs.
     load: Option<Load>,
     peak_bytes: Option<u64>,
     load_secs: f64,
@@ -103,6 +103,7 @@ fn run_on<D: NetworkDevice>(
     let tuned_tasks = network.schedules().iter().filter(|tuned| tuned.is_tuned()).count();
     let untuned_tasks = network.schedules().len() - tuned_tasks;
 
+    // The first, untimed run warms up caches and yields the outputs.
     let outputs = workspace.run_tensors(&inputs)?;
     if let Some(folder) = &args.output {
         write(folder, &files, graph.outputs(), &outputs).with_context(|| format!("--output {}", folder.display()))?;

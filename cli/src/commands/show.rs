@@ -37,6 +37,7 @@ pub(super) fn run(
     };
     let program = candidate.lower()?;
 
+    // Processors without an assembler back end get C code.
     let code = match (target, backend) {
         (Target::Gpu(device), _) => Some(gpu::generate(&program, device.api)),
         (Target::Cpu(_), Backend::Assembler) => {

@@ -41,6 +41,8 @@ fn write(file: &Path, target: Option<&str>, db: &RecordsArgs) -> Result<()> {
         bail!("{} has no schedule{of} to write: tune first", db.path().display());
     }
 
+    // The database crate renames the file itself; an interrupt meanwhile must not leave the
+    // temporary file.
     let written = interrupt::uninterrupted(file, || writer.write(file)).map_err(|error| refusal(error.into()))?;
     print(&format!(
         "wrote {} schedule(s) of {} target(s) to {}, {} bytes",

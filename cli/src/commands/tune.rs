@@ -177,6 +177,7 @@ fn raced(
     let outputs = workspaces.iter_mut().map(|workspace| workspace.run_tensors(inputs));
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
     let run_secs = run.elapsed().as_secs_f64();
+
     let most_secs =
         left.map_or(NETWORK_SECS, |left| left.saturating_sub(start.elapsed()).as_secs_f64().min(NETWORK_SECS));
     let latencies = latencies(&mut workspaces, inputs, rounds(run_secs, most_secs), &|| cancel.is_cancelled())?;

@@ -50,6 +50,7 @@ impl History {
         let records = if measured.is_empty() { claims } else { measured };
 
         let best = db.best(&task.workload, key, &|config| space.contains(config))?;
+        // Only a time from the best schedule's own race is comparable with its time.
         let best_race = best.as_ref().map(|best| best.record.phase).filter(|phase| *phase != Phase::Search);
         let todays = predicted(&space, 1, PredictParams::default());
         let todays = todays.first().map_or_else(|| space.default_config(), |pick| pick.config().clone());

@@ -95,6 +95,7 @@ fn network(histories: &[History], runs: &[Vec<Run<'_>>]) -> Option<Vec<Vec<Point
 
     let curve = |run: &Run<'_>| {
         let seed = run.seeds[0];
+        // Runs of different tasks belong together if they began with the same seed.
         let same = |(count, runs): &(f64, &'_ Vec<Run<'_>>)| {
             let found = runs.iter().position(|run| run.seeds[0] == seed)?;
             Some((*count, found))
