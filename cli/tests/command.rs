@@ -1,4 +1,4 @@
-//! The `autotune` command, driven as a user drives it.
+//! Tests that run the `autotune` command as a user does.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod sandbox;
@@ -36,9 +36,11 @@ fn help_shows_examples_and_every_subcommand_has_help() {
     ] {
         assert!(help.contains(word), "'{word}' is not in:\n{help}");
     }
+
     assert!(!help.contains("worker"), "the worker is no business of the user:\n{help}");
     assert_fits_pipes("", &help);
     assert!(sandbox.run("targets --help").expect(0).stdout.contains("Usage:"));
+
     for subcommand in [
         "tasks",
         "best",
@@ -59,8 +61,8 @@ fn help_shows_examples_and_every_subcommand_has_help() {
     assert!(sandbox.run("--version").expect(0).stdout.starts_with("autotune "));
 }
 
-/// No styles where there is no terminal; no line that was broken both by hand and for want of
-/// space: a paragraph's lines are full but for its last.
+/// Checks that help has no styles without a terminal, and that paragraphs are filled: every line
+/// but the last is too long for the next word.
 fn assert_fits_pipes(subcommand: &str, help: &str) {
     assert!(!help.contains('\u{1b}'), "{subcommand} --help has styles without a terminal");
     let lines: Vec<&str> = help.lines().collect();
@@ -83,6 +85,7 @@ fn bad_usage_is_one_line_and_code_2() {
     fs::write(sandbox.path("file"), "text").unwrap();
     fs::create_dir(sandbox.path("full")).unwrap();
     fs::write(sandbox.path("full/letter.txt"), "dear").unwrap();
+
     for (line, words) in [
         ("", "NETWORK|WORKLOAD"),
         ("resnet19", "unknown network 'resnet19'"),
@@ -243,7 +246,7 @@ fn a_workload_is_tuned_looked_up_shown_benched_exported_and_imported() {
     sandbox.run("log export model.json").expect_line(2, "is there and is no log of records");
     assert_eq!(fs::read_to_string(sandbox.path("model.json")).unwrap(), "{\"weights\":[]}");
     sandbox.run("log export all.jsonl").expect(0);
-    // A log of before is replaced.
+    // An existing log is replaced.
     let export = sandbox.run("log export all.jsonl").expect(0);
     let exported = fs::read_to_string(sandbox.path("all.jsonl")).unwrap();
     assert!(export.stderr.contains(&format!("exported {} record(s)", exported.lines().count())));
@@ -360,19 +363,19 @@ fn a_time_budget_ends_the_run() {
     assert!(Path::new(&sandbox.path("db")).is_dir());
 }
 
-/// Says that a test cannot run here; a failure if `AUTOTUNE_REQUIRE` lists the tool.
+/// Reports that a test is skipped for want of a tool; fails if `AUTOTUNE_REQUIRE` lists the tool.
 fn missing(tool: &str, reason: &str) {
     let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
     assert!(required.split(',').all(|name| name != tool), "{tool} is required: {reason}");
     eprintln!("skipped, {tool} is missing: {reason}");
 }
 
-/// A sandbox for an OpenCL device, if there is one.
+/// Returns a sandbox if there is an OpenCL device.
 fn opencl_sandbox() -> Option<Sandbox> {
     opencl::devices().map_err(|reason| missing("opencl", &reason.to_string())).ok().map(|_| Sandbox::new())
 }
 
-/// How a command on an OpenCL device ends.
+/// Runs a command on an OpenCL device.
 fn run_on_opencl(sandbox: &Sandbox, line: &str) -> Ended {
     let mut command = sandbox.command(line);
     command.env("POCL_CACHE_DIR", sandbox.path("pocl"));
@@ -389,7 +392,7 @@ fn a_workload_is_tuned_on_an_opencl_device() {
     let report = sandbox.json("out.json");
     let task = &report["tasks"][0];
     assert_eq!((&task["trials"], &task["failed_trials"]), (&12.into(), &0.into()), "{task}");
-    // Two batches, the second proposed before all of the first was measured.
+    // The trials need two batches; the second is proposed before the first is measured completely.
     let searched: Vec<Value> = sandbox.records().into_iter().filter(|r| r["phase"] == "search").collect();
     let configs: std::collections::HashSet<String> = searched.iter().map(|r| r["config"].to_string()).collect();
     assert_eq!((searched.len(), configs.len()), (12, 12), "no config was measured twice");
@@ -459,12 +462,13 @@ fn what_was_tuned_on_a_gpu_elsewhere_is_looked_up_without_one() {
             provenance,
         });
     }
-    // The fastest of all does not fit the schedule space.
+    // The fastest record has a config outside the schedule space.
     config.knobs.insert("tile.k".into(), autotune_schedules::Value::Tile(vec![1 << 20]));
     records.push(TuningRecord { config, target: "cuda:sm_90:NVIDIA_GH200".into(), ..records[2].clone() });
     let db = TuningDb::open(sandbox.path("db")).unwrap();
     db.append_all(&records).unwrap();
     drop(db);
+
     let best = sandbox.run(&format!("best {workload} --target cuda:sm_90")).expect(0).stdout;
     let best: Value = serde_json::from_str(&best).unwrap();
     assert_eq!(
@@ -481,7 +485,7 @@ fn without_a_device_one_line_says_what_to_install() {
     let sandbox = Sandbox::new();
     for word in ["cuda", "cuda:sm_90", "opencl"] {
         let mut tune = sandbox.command(&format!("{TINY} --trials 1 --target {word}"));
-        // No OpenCL driver is found there.
+        // An empty folder of vendors hides every OpenCL driver.
         tune.env("OCL_ICD_VENDORS", sandbox.path("nothing"));
         if word == "opencl" || cuda::devices().is_err() {
             finish(tune).expect_line(1, if word == "opencl" { "install" } else { "CUDA driver" });

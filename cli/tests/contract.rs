@@ -1,5 +1,4 @@
-//! The contract of measurers on the one that measures in worker processes, with the command as its
-//! worker.
+//! Contract suite for measurers, run on `WorkerMeasurer` with the command as its worker process.
 
 use autotune::contract;
 use autotune_ir::Target;

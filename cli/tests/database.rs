@@ -1,5 +1,5 @@
-//! The commands that look something up, export and import: beside a running tuner, on damaged
-//! databases, with hostile logs.
+//! Look-up, export and import: next to a running tuner, on damaged databases, and with malicious
+//! logs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod sandbox;
@@ -15,7 +15,7 @@ use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Value};
 use autotune_workloads::Workload;
 use sandbox::{Sandbox, TINY, finish, signal};
 
-/// A record of a workload's default config on this machine.
+/// Returns a record of a workload's default config on this machine.
 fn record(workload: &str, run_secs: f64) -> TuningRecord {
     let (workload, target): (Workload, _) = (workload.parse().unwrap(), Target::detect("cpu", None).unwrap());
     let config = ScheduleSpace::new(&workload, &target).default_config();
@@ -24,19 +24,19 @@ fn record(workload: &str, run_secs: f64) -> TuningRecord {
     record
 }
 
-/// The record with a knob that today's space does not have.
+/// Adds a knob that the present schedule space lacks.
 fn outside_the_space(mut record: TuningRecord) -> TuningRecord {
     let Config { knobs, .. } = &mut record.config;
     knobs.insert("warp".into(), Value::Choice("9".into()));
     record
 }
 
-/// Writes a log with these lines.
+/// Writes a log file of the given lines.
 fn log(sandbox: &Sandbox, name: &str, lines: &[String]) {
     fs::write(sandbox.path(name), lines.join("\n") + "\n").unwrap();
 }
 
-/// Fills the database with records of many tasks.
+/// Adds synthetic records of several tasks to the database.
 fn fill(sandbox: &Sandbox, records: usize) {
     let db = TuningDb::open(sandbox.path("db")).unwrap();
     let of_task = |i: usize| record(&format!("matmul:m=8,n=16,k={}", 8 + i % 7), 1e-6 * (i + 1) as f64);
@@ -160,7 +160,7 @@ fn trials_that_all_failed_are_told_with_their_cause() {
     let records = [failed("no room", 1), failed("no room", 2), failed("no luck", 3)];
     TuningDb::open(sandbox.path("db")).unwrap().append_all(&records).unwrap();
 
-    // Nothing runs in the race of what is known, either.
+    // Without a compiler, the known schedules fail in their race, too.
     let without_compiler = |line: &str| {
         let mut command = sandbox.command(&format!("{TINY} --backend c {line}"));
         command.env("CC", "/nonexistent/cc");
@@ -171,7 +171,7 @@ fn trials_that_all_failed_are_told_with_their_cause() {
         "no schedule of matmul ran, all 3 trial(s) failed (3 of 3: build failed: no room): when the cause is gone";
     assert!(ended.contains("nothing left to do: 3 of 3") && ended.contains(words), "{ended}");
 
-    // However short the time, what is chosen without measuring is measured.
+    // Even the shortest budget measures the default schedule.
     let ended = without_compiler("--time-budget 1ms --db new");
     assert!(ended.contains("autotune: no C compiler found"), "{ended}");
 }

@@ -1,5 +1,5 @@
-//! Exit codes where what is looked up in is not there, is something else, or is damaged: 2 where it
-//! was badly chosen, 1 where it was not.
+//! Exit codes for missing, mistaken and damaged databases or snapshots: 2 if the user gave a wrong
+//! path, else 1.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod sandbox;
@@ -8,10 +8,10 @@ use std::fs;
 
 use sandbox::{Sandbox, TINY};
 
-/// A network that loads fast.
+/// Small network that loads fast.
 const NETWORK: &str = "dqn --threads 1";
 
-/// Commands that look schedules up in a database or a snapshot.
+/// Returns commands that look up schedules in a database or a snapshot.
 fn looking_up() -> Vec<String> {
     vec![
         format!("best {TINY}"),
@@ -22,7 +22,7 @@ fn looking_up() -> Vec<String> {
     ]
 }
 
-/// Commands that read a database's records.
+/// Returns commands that read the records of a database.
 fn reading() -> Vec<String> {
     vec![
         format!("report {TINY} -o page.html"),
@@ -32,12 +32,12 @@ fn reading() -> Vec<String> {
     ]
 }
 
-/// Commands that add to a database.
+/// Returns commands that write to a database.
 fn writing() -> Vec<String> {
     vec![format!("{TINY} --trials 1"), format!("bench {TINY}"), "log import /dev/null".into()]
 }
 
-/// A database in which a workload was tuned, and a snapshot of it.
+/// Returns a sandbox with the database of a tuned workload, and a snapshot of it.
 fn tuned() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.run(&format!("{TINY} --trials 2")).expect(0);
@@ -45,7 +45,8 @@ fn tuned() -> Sandbox {
     sandbox
 }
 
-/// Each command ends with a code and one line that holds some words, and writes nothing.
+/// Checks that each command exits with `code` and one line that contains `words`, and writes no
+/// page.
 fn check(sandbox: &Sandbox, lines: &[String], db: &str, code: i32, words: &str) {
     for line in lines {
         let line = format!("{line} --db {db}");
@@ -67,7 +68,7 @@ fn a_database_that_was_named_and_is_not_there_is_bad_usage() {
     check(&sandbox, &readers, "typo", 2, words);
     assert!(!sandbox.path("typo").exists());
 
-    // Where none was named, there may be none yet.
+    // A missing database is no error if the path is the default one.
     sandbox.run(&format!("run {NETWORK} --repeat 1")).expect(0);
     sandbox.run(&format!("best {TINY}")).expect_line(1, "tune it first");
     sandbox.run(&format!("report {TINY} -o page.html")).expect_line(1, "tune it first");
@@ -107,7 +108,7 @@ fn a_damaged_database_is_a_failure() {
     );
     fs::write(&format, "autotune-db 2\n").unwrap();
 
-    // A record that is in neither copy: readers go on without it and say so.
+    // A record lost in both copies: readers go on without it and print a warning.
     let journal = fs::read_to_string(sandbox.path("db/journal")).unwrap();
     fs::write(sandbox.path("db/journal"), journal.replacen("matmul", "matmur", 1)).unwrap();
     fs::remove_dir_all(sandbox.path("db/sled")).unwrap();

@@ -1,5 +1,5 @@
-//! Inputs on the command line: files of every type, shapes and numbers that ONNX files leave open,
-//! and outputs in files.
+//! Network inputs on the command line: files of every type, open shapes and constants of ONNX
+//! files, and output files.
 
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
@@ -13,14 +13,14 @@ use build::{Model, i64s, info, int, node, subgraph};
 use rten_onnx::onnx::{DataType, Dimension, GraphProto, ValueInfoProto};
 use sandbox::Sandbox;
 
-/// A file as NumPy writes it: type, shape, bytes.
+/// Encodes a `.npy` file from its type, shape and bytes.
 fn npy(descr: &str, shape: &str, bytes: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
     let padded = format!("{header:<117}\n");
     [&b"\x93NUMPY\x01\x00\x76\x00"[..], padded.as_bytes(), bytes].concat()
 }
 
-/// Type and elements of a file.
+/// Reads the element type and the bytes of the elements of a `.npy` file.
 fn read(sandbox: &Sandbox, name: &str) -> (String, Vec<u8>) {
     let bytes = fs::read(sandbox.path(name)).unwrap();
     let header = String::from_utf8_lossy(&bytes[10..128]).into_owned();
@@ -32,7 +32,7 @@ fn f32s(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// Elements of a file of f32 numbers.
+/// Reads the elements of a `.npy` file of f32 numbers.
 fn floats(sandbox: &Sandbox, name: &str) -> Vec<f32> {
     let (descr, bytes) = read(sandbox, name);
     assert_eq!(descr, "<f4");
@@ -51,7 +51,7 @@ fn extents(all: &[&str]) -> Vec<Dimension> {
     all.iter().map(of).collect()
 }
 
-/// The negative of an input of some type and shape, in another type.
+/// Returns a model that negates its input and casts the result to another type.
 fn negated(input: DataType, shape: &[&str], output: DataType) -> Model {
     let mut model = Model::new(17);
     model.graph().input.push(info("x", input, extents(shape)));
@@ -62,7 +62,8 @@ fn negated(input: DataType, shape: &[&str], output: DataType) -> Model {
     model
 }
 
-/// Every type of numbers is read as one that keeps the value, or refused by the value that is none.
+/// Files of every numeric type are converted exactly, or refused with the number that cannot be
+/// represented.
 #[test]
 fn files_of_every_type() {
     let sandbox = Sandbox::new();
@@ -118,7 +119,8 @@ fn files_of_every_type() {
     refused("float", "<U1", vec![0; 12], "elements of type");
     refused("float", "<f4", vec![0; 11], "no array of numbers");
 
-    // What has a number in f32 is computed with, but what comes of it may not have one.
+    // Input that is exact in f32 but beyond the range in which all integers are: results may be
+    // rounded.
     fs::write(sandbox.path("x.npy"), npy("<i8", "3,", &i64s([0, 1 << 25, 0]))).unwrap();
     let run = sandbox.run("run integer.onnx --input x.npy --repeat 1 --threads 1").expect(0);
     assert!(run.stderr.contains("warning: --input x.npy: 33554432 is beyond 2^24"), "{}", run.stderr);
@@ -170,7 +172,7 @@ fn extents_that_are_open_are_those_of_the_file() {
     sandbox.run("run open.onnx --input x.npy").expect_line(2, message);
 }
 
-/// Inputs whose extents share a name, but differ, run as they do elsewhere.
+/// Inputs may differ in extents that share a name, as in other ONNX runtimes.
 #[test]
 fn extents_of_one_name_may_differ() {
     let sandbox = Sandbox::new();
@@ -207,7 +209,7 @@ fn names_may_have_equals_signs() {
     run("--input a=1.npy --input a=2.npy").expect_line(2, "input a is given twice");
 }
 
-/// What an `If` depends on may be said, of every command.
+/// The condition of an `If` may be given as a constant in every command.
 #[test]
 fn a_number_that_is_the_same_in_all_runs() {
     let sandbox = Sandbox::new();

@@ -1,4 +1,4 @@
-//! Ctrl-C: commands end with one line that says what they wrote, and leave nothing unfinished.
+//! Ctrl-C: commands end with one line that lists the written files, and leave no partial file.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod sandbox;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use sandbox::{Ended, Sandbox, signal};
 
-/// A network that takes long to load, next to what it takes to send a signal.
+/// Network whose loading takes much longer than sending a signal.
 const LARGE: &str = "resnet18";
 
 fn start(sandbox: &Sandbox, line: &str) -> Child {
     sandbox.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Waits until something is so, or the command has ended.
+/// Waits until `is_so` returns true for the process id, or the command has ended.
 fn wait_until(child: &mut Child, is_so: impl Fn(u32) -> bool) {
     let start = Instant::now();
     while !is_so(child.id()) && child.try_wait().unwrap().is_none() {
@@ -26,7 +26,7 @@ fn wait_until(child: &mut Child, is_so: impl Fn(u32) -> bool) {
     }
 }
 
-/// True if a process catches Ctrl-C.
+/// True if the process has a handler for SIGINT.
 fn watches(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -40,7 +40,7 @@ fn interrupted(child: Child) -> Ended {
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Names in the folder, those of databases left out.
+/// Returns the sorted names in the folder, without the database.
 fn files(sandbox: &Sandbox) -> Vec<String> {
     let names = fs::read_dir(sandbox.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
     let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).filter(|name| name != "db").collect();
@@ -81,7 +81,8 @@ fn what_was_written_is_told() {
     assert!(fs::read_dir(&out).unwrap().count() == 1 && fs::read(out.join(name)).unwrap().starts_with(b"\x93NUMPY"));
 }
 
-/// Whenever it is interrupted: a library is there with its header, or neither.
+/// At whatever moment compiling is interrupted, the library exists with its header, or neither
+/// does.
 #[test]
 fn nothing_unfinished_is_left() {
     let sandbox = Sandbox::new();
@@ -121,7 +122,7 @@ fn an_interrupted_bench_tells_what_it_measured() {
     assert_eq!(files(&sandbox), ["bench.json"]);
 }
 
-/// What `nohup` starts goes on when the terminal is gone.
+/// A command under `nohup` goes on when the terminal is closed.
 #[test]
 fn an_ignored_hangup_stays_ignored() {
     let sandbox = Sandbox::new();

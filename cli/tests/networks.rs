@@ -1,5 +1,4 @@
-//! Networks on the command line: running them, their figures, files in and out, what is wrong with
-//! them.
+//! Networks on the command line: runs and their figures, input and output files, and errors.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -11,10 +10,10 @@ use std::{fs, ptr};
 
 use sandbox::{Sandbox, finish};
 
-/// The network of the library that takes least.
+/// Fastest of the built-in networks.
 const NETWORK: &str = "dqn";
 
-/// An array of `1 x 4 x 84 x 84` numbers as NumPy writes it.
+/// Encodes an array of `count` f32 numbers as a `.npy` file.
 fn npy(extents: &str, count: usize) -> Vec<u8> {
     let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({extents}), }}");
     let padded = format!("{header:<117}\n");
@@ -41,7 +40,7 @@ fn a_network_runs_and_tells_its_figures() {
     assert_eq!(figures["tuned_tasks"], 0);
     assert!(figures["untuned_tasks"].as_u64().unwrap() >= 5);
 
-    // Whatever else runs on this machine.
+    // Other programs may run on this machine, so that both results are right.
     let load = &figures["load"];
     assert!(cfg!(not(target_os = "linux")) || load["other_cores"].is_f64(), "{load}");
     let is_disturbed = load["taken"].as_f64().is_some_and(|taken| taken > 0.1);
@@ -50,8 +49,8 @@ fn a_network_runs_and_tells_its_figures() {
     assert_eq!(run.stdout.contains("the machine was disturbed ("), is_disturbed, "{}", run.stdout);
 }
 
-/// A network in bf16 is right step by step, tells how far its outputs are from f32, has tasks of
-/// its own and can be tuned.
+/// A network in bf16 passes the check of every step, reports its error against f32, has its own
+/// tasks and can be tuned.
 #[test]
 fn a_network_rounds_to_bf16() {
     let sandbox = Sandbox::new();
@@ -77,7 +76,7 @@ fn a_network_rounds_to_bf16() {
     };
     let exactly = auto("0");
     assert!(exactly.contains(" within an error of 0: raced in turns, f32 "), "{exactly}");
-    // Not in f32 where all steps that round are, since they are faster so.
+    // Chosen is f32, or bf16 with every step that would round kept in f32, if that is faster.
     let rounding = &json("auto.json")["rounding"];
     assert!(rounding.is_null() || rounding["max_rel_error"] == 0.0, "{rounding}");
     assert!(auto("0.1").contains(" within an error of 0.1: raced in turns, f32 "), "{}", auto("0.1"));
@@ -98,15 +97,15 @@ fn tensors_come_from_files_and_go_to_files() {
     let first = fs::read(sandbox.path(&format!("first/{name}"))).unwrap();
     assert!(first.starts_with(b"\x93NUMPY") && first.len() == 128 + 18 * 4, "{name}: {} bytes", first.len());
 
-    // The same again, and from another file something else.
+    // Equal inputs give equal outputs; a random input gives others.
     sandbox.run(&format!("run {NETWORK} --input image.npy --output second --repeat 1 --threads 1")).expect(0);
     assert_eq!(fs::read(sandbox.path(&format!("second/{name}"))).unwrap(), first);
     sandbox.run(&format!("run {NETWORK} --output third --repeat 1 --threads 1")).expect(0);
     assert_ne!(fs::read(sandbox.path(&format!("third/{name}"))).unwrap(), first);
 }
 
-/// A model of whatever name becomes a library, whose functions compute the same as the network does
-/// in the command.
+/// A network compiles to a library, whatever the name of its file, and the library's functions
+/// compute what `autotune run` does.
 #[test]
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn a_network_becomes_a_library() {
@@ -124,7 +123,7 @@ fn a_network_becomes_a_library() {
     assert!(made.stderr.contains("kernels not tuned on cpu:"), "{}", made.stderr);
     let header = fs::read_to_string(sandbox.path("1-weird name.h")).unwrap();
     assert!(header.contains("int network_1_weird_name_run(void *workspace,"), "{header}");
-    // Nothing is left beside them.
+    // No other file is left in the folder.
     assert_eq!(fs::read_dir(sandbox.dir.path()).unwrap().count(), 4);
 
     let image: Vec<f32> = (0..4 * 84 * 84).map(|i| (i % 7) as f32 / 7.0 - 0.4).collect();
@@ -132,21 +131,21 @@ fn a_network_becomes_a_library() {
     let found: Vec<u8> = found.iter().flat_map(|x| x.to_le_bytes()).collect();
     assert_eq!(found, wanted);
 
-    // In another's place, in a folder.
+    // Replaces an older library in another folder.
     fs::create_dir(sandbox.path("folder")).unwrap();
     fs::write(sandbox.path("folder/dqn.so"), "\x7fELF old").unwrap();
     sandbox.run(&format!("compile {NETWORK} --threads 1 -o folder/dqn.so")).expect(0);
     assert_eq!(called(&sandbox.path("folder/dqn.so"), "dqn", &image, 18).len(), 18);
 }
 
-/// What a library's network computes of one input.
+/// Loads a library and runs its network on one input.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn called(file: &Path, name: &str, input: &[f32], elements: usize) -> Vec<f32> {
     type Init = unsafe extern "C" fn(*mut u8) -> c_int;
     type Run = unsafe extern "C" fn(*mut u8, *const *const f32, *const *mut f32, *const u8, *const u8) -> c_int;
     let mut output = vec![0.0; elements];
-    // SAFETY: the library has no initialisers; types are those of its header, and memory is as
-    // large as they say.
+    // SAFETY: the library was just compiled by this test and has no initialisers. The function
+    // types are those of its header, and all memory has the sizes that its functions return.
     unsafe {
         let library = libloading::Library::new(file).unwrap();
         let symbol = |word: &str| format!("{name}_{word}");
@@ -166,7 +165,7 @@ fn kernels_of_an_absent_gpu_are_planned() {
     let sandbox = Sandbox::new();
     let run = sandbox.run("resnet18 --target cuda --trials 0");
     if run.stdout.contains("whole network") || !run.stderr.contains("nothing is measured") {
-        // There is such a device: it was tuned for.
+        // The machine has a CUDA device, which the command used.
         return;
     }
     let run = run.expect(0);
@@ -179,7 +178,7 @@ fn kernels_of_an_absent_gpu_are_planned() {
     assert!(kernels >= 20 && run.stdout.contains("of them kernels of cuda:sm_90"), "{}", run.stdout);
 }
 
-/// The plan is that of the variant that tuning would be for.
+/// The plan shows the variant of the workloads that tuning would use.
 #[test]
 fn kernels_of_an_absent_gpu_are_planned_for_the_variant() {
     let sandbox = Sandbox::new();
@@ -198,13 +197,14 @@ fn kernels_of_an_absent_gpu_are_planned_for_the_variant() {
     }
 }
 
-/// A field of a protocol buffer: a message or a text of less than 128 bytes.
+/// Encodes a length-delimited field of a protocol buffer: a message or a text of less than 128
+/// bytes.
 fn field(number: u8, body: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, body.len() as u8], body].concat()
 }
 
-/// An ONNX file of one node, `y = OPERATOR(x)`, that leaves the first and the last extent of `x`
-/// open: both are called `?`.
+/// Encodes an ONNX file of one node, `y = OPERATOR(x)`, that leaves the first and the last extent
+/// of `x` open, both under the name `?`.
 fn open_model(operator: &str) -> Vec<u8> {
     let open = field(1, &field(2, b"?"));
     let shape = [&open[..], &field(1, &[8, 3]), &open].concat();
@@ -215,7 +215,7 @@ fn open_model(operator: &str) -> Vec<u8> {
     [&[8, 8][..], &field(8, &[16, 17]), &field(7, &graph)].concat()
 }
 
-/// A file that leaves shapes open wants them, and says so.
+/// A file with open shapes is refused until the command line gives them.
 #[test]
 fn open_shapes_are_given_by_the_user() {
     let sandbox = Sandbox::new();
@@ -227,6 +227,7 @@ fn open_shapes_are_given_by_the_user() {
 
     let not_fixed = "autotune: --shape: open.onnx: input 'x': its shape ?x3x? is not fixed: give it one, as x=?x3x?";
     let refused = "autotune: unknown.onnx: node 'only' (NonMaxSuppression): the operator is not supported";
+
     for (line, code, expected) in [
         ("run open.onnx", 2, not_fixed),
         ("tasks open.onnx", 2, not_fixed),
@@ -242,7 +243,7 @@ fn open_shapes_are_given_by_the_user() {
     }
 }
 
-/// A network of which no kernel is tuned has nothing to measure: that is no failure.
+/// A network without tasks has nothing to tune; that is not an error.
 #[test]
 fn a_network_without_tasks_is_timed_as_a_whole() {
     let sandbox = Sandbox::new();
@@ -256,8 +257,7 @@ fn a_network_without_tasks_is_timed_as_a_whole() {
     sandbox.run("report flat.onnx --shape x=2x3x4 -o page.html").expect_line(1, "has no tasks");
 }
 
-/// Where too little time is left to race, times are those of the search, and marked wherever they
-/// are told.
+/// If the time is too short for a race, the times of the search are shown with a mark everywhere.
 #[test]
 fn times_taken_once_are_marked() {
     let sandbox = Sandbox::new();
@@ -309,7 +309,7 @@ fn what_is_wrong_is_told_in_one_line() {
         (format!("compile {NETWORK} -o x.so --threads 100000"), 2, "--threads 100000"),
         ("compile broken.onnx -o x.so".into(), 1, "no ONNX model"),
         ("run resnet19".into(), 2, "unknown network 'resnet19'"),
-        // Nothing is read before it is known where results go.
+        // Output paths are checked before any input is read.
         ("compile broken.onnx -o /proc/x.so".into(), 2, "-o /proc/x.so: "),
         ("run broken.onnx --output /proc/x".into(), 2, "--output /proc/x: "),
         ("run broken.onnx --output broken.onnx".into(), 2, "--output broken.onnx: "),
@@ -361,7 +361,7 @@ fn only_files_that_are_ours_are_replaced() {
         assert_eq!(std::fs::read_to_string(sandbox.path(name)).unwrap(), "somebody's", "{name}");
     }
 
-    // What this command wrote, and empty files, are.
+    // Empty files, and files that this command wrote, may be replaced.
     std::fs::write(sandbox.path("empty.json"), "").unwrap();
     for _ in 0..2 {
         sandbox.run(&format!("run {NETWORK} --threads 1 --json empty.json")).expect(0);
@@ -369,8 +369,8 @@ fn only_files_that_are_ours_are_replaced() {
     }
 }
 
-/// Conversions between layouts are planned by estimates until tuning has measured them; from then
-/// on they are in the database, and nothing of it is measured again.
+/// Plans use estimated times of layout conversions until tuning has measured them. Measured times
+/// are stored in the database and not measured again.
 #[test]
 fn conversions_between_layouts_are_measured_where_plans_need_them() {
     let sandbox = Sandbox::new();
@@ -396,7 +396,7 @@ fn conversions_between_layouts_are_measured_where_plans_need_them() {
     for (workload, time) in conversions() {
         assert_eq!(time == "measured", known(&workload), "{workload} {measured:?}");
     }
-    // By the untuned schedules the plan is what it was: its conversions are known now.
+    // The plan of the untuned schedules is unchanged, and its conversions are measured now.
     assert!(untuned.iter().all(|(workload, _)| known(workload)), "{untuned:?} {measured:?}");
     sandbox.run(&format!("{NETWORK} --threads 1 --trials 0")).expect(0);
     assert!(untuned.iter().all(|(workload, _)| {

@@ -1,4 +1,4 @@
-//! `autotune report`: the page that is made of a database.
+//! `autotune report`: the HTML page made from a database.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod sandbox;
@@ -25,12 +25,12 @@ const OTHER: &str = "matmul:m=32,n=16,k=24,bias";
 const CONV: &str = "conv2d:n=1,c=8,h=10,w=10,o=16,k=3,s=1,p=1";
 const HOSTILE: &str = "</td><script>alert(1)</script><img src=x onerror='alert(2)'> & \"x\"";
 
-/// The folder in which the ceilings of these tests are kept.
+/// Cache folder of the ceilings of these tests.
 const CEILINGS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/steady-ceilings");
 
-/// This machine with the rates by which every page here is made. What is predicted goes by them, so
-/// they must not change from one command to the next: the peak that is kept is ten times the
-/// measured one, which no later glance beats.
+/// This machine with fixed rates, as predictions depend on them and must not change between
+/// commands. The cached peak is ten times the measured one, so that no later measurement exceeds
+/// it.
 static STEADY: LazyLock<Target> = LazyLock::new(|| {
     let _ = fs::remove_dir_all(CEILINGS);
     finish(with_ceilings(Sandbox::new().command(&format!("{TINY} --trials 0")))).expect(0);
@@ -51,13 +51,14 @@ fn with_ceilings(mut command: Command) -> Command {
     command
 }
 
-/// Runs a command by these ceilings.
+/// Runs a command with the fixed ceilings.
 fn run(sandbox: &Sandbox, line: &str) -> Ended {
     LazyLock::force(&STEADY);
     finish(with_ceilings(sandbox.command(line)))
 }
 
-/// The default and other configs of a workload on this machine, all different, the same each time.
+/// Returns the default and other distinct configs of a workload on this machine; the same in every
+/// call.
 fn configs(workload: &str, count: usize) -> Vec<Config> {
     let space = ScheduleSpace::new(&workload.parse().unwrap(), &STEADY);
     let mut rng = ChaCha8Rng::seed_from_u64(11);
@@ -95,7 +96,8 @@ fn record(workload: &str, config: &Config, outcome: Result<f64, CandidateError>,
     }
 }
 
-/// A search by a seed: times that follow from the trial's number, every eleventh failed.
+/// Returns the records of a search: synthetic times derived from the trial's number, and every
+/// eleventh trial failed.
 fn search(workload: &str, trials: usize, seed: u64) -> Vec<TuningRecord> {
     let outcome = |i: usize| match i % 11 {
         10 => Err(CandidateError::Build { message: HOSTILE.into() }),
@@ -110,10 +112,10 @@ fn fill(sandbox: &Sandbox, records: &[TuningRecord]) -> TuningDb {
     db
 }
 
-/// A page that was there before.
+/// Content of an older page.
 const OLD: &str = "<!DOCTYPE html> old";
 
-/// Reads a page as XML, and checks what holds of every page.
+/// Parses a page as XML, and checks the rules for every page.
 fn parse(page: &str) -> Document<'_> {
     let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
     let read = Document::parse_with_options(page, options).unwrap_or_else(|e| panic!("{e}:\n{page}"));
@@ -146,7 +148,7 @@ fn section<'d>(page: &'d Document<'d>, id: &str) -> Node<'d, 'd> {
     page.descendants().find(|node| node.attribute("id") == Some(id)).expect(id)
 }
 
-/// The cells of a section's rows.
+/// Returns the text of the cells of a section's table, by row.
 fn rows(page: &Document<'_>, id: &str) -> Vec<Vec<String>> {
     let body = section(page, id).descendants().find(|node| node.has_tag_name("tbody")).unwrap();
     let cells = |row: Node<'_, '_>| row.children().filter(Node::is_element).map(text).collect();
@@ -157,7 +159,7 @@ fn rows(page: &Document<'_>, id: &str) -> Vec<Vec<String>> {
 fn the_page_shows_every_task_and_says_what_the_database_says() {
     let sandbox = Sandbox::new();
     let mut records = [search(TINY, 60, 0), search(OTHER, 40, 0), search(CONV, 80, 0)].concat();
-    // A race, in which the lucky winner of the search is slower than it seemed.
+    // A race in which the apparent winner of the search is slower than its single measurement.
     let (target, tiny) = (&*STEADY, configs(TINY, 60));
     let mut race: Vec<TuningRecord> =
         [0, 13, 3].iter().zip([9e-4, 5e-4, 4e-4]).map(|(i, secs)| record(TINY, &tiny[*i], Ok(secs), 0)).collect();
@@ -305,7 +307,7 @@ fn claims_alone_are_shown_as_claims() {
     assert_eq!(rows(&page, "tasks")[0][9], "claimed");
     assert!(text(section(&page, "provenance")).contains("30 claims never measured here"));
 
-    // What was measured here counts instead.
+    // Measurements on this machine replace the untrusted records.
     fill(&sandbox, &search(TINY, 1, 7));
     let page = run(&sandbox, &format!("report {TINY} -o -")).expect(0).stdout;
     let page = parse(&page);
@@ -347,7 +349,7 @@ fn of_a_snapshot_which_has_no_trials_there_is_no_page_and_a_line_says_so() {
         let line = "tuned.snapshot is a snapshot, which has the best schedules and no trials: give the database it was written from";
         refused.expect_line(2, line);
     }
-    // What begins like one and is not whole, and what is neither it nor a database.
+    // A truncated snapshot, and a file that is neither snapshot nor database.
     let whole = fs::read(sandbox.path("tuned.snapshot")).unwrap();
     for (name, content) in [("cut.snapshot", &whole[..20]), ("text", &b"text"[..])] {
         fs::write(sandbox.path(name), content).unwrap();
@@ -381,7 +383,7 @@ fn a_file_is_replaced_as_a_whole_and_a_link_to_it_stays() {
     assert!(names.into_iter().all(|name| !name.starts_with('.')), "something was left");
 }
 
-/// A figure that other programs may have disturbed.
+/// Removes the mark of a figure that other programs may have disturbed.
 fn unmarked(figure: &str) -> &str {
     figure.trim_start_matches("≈ ")
 }

@@ -1,4 +1,4 @@
-//! `autotune snapshot`, and looking up in what it wrote.
+//! `autotune snapshot`, and look-ups in the files that it writes.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod sandbox;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use sandbox::{Sandbox, TINY, finish};
 
-/// A database in which a workload was tuned, and a snapshot of it.
+/// Returns a sandbox with the database of a tuned workload, and a snapshot of it.
 fn tuned() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.run(&format!("{TINY} --trials 4")).expect(0);
@@ -21,7 +21,7 @@ fn tuned() -> Sandbox {
     sandbox
 }
 
-/// The database's records, changed, as the only ones.
+/// Replaces all records of the database by changed ones.
 fn change(sandbox: &Sandbox, change: impl Fn(TuningRecord) -> TuningRecord) {
     let lines = sandbox.run("log export -").expect(0).stdout;
     let records: Vec<TuningRecord> = lines.lines().map(|line| change(TuningRecord::from_line(line).unwrap())).collect();
@@ -151,7 +151,8 @@ fn what_is_in_the_way_is_left_alone_and_bad_usage_is_told() {
     finish(command).expect(0);
 }
 
-/// In this process, whose candidates run in the command that lies beside it.
+/// Tunes within the test's process; the command next to it serves as the worker that runs
+/// candidates.
 #[test]
 fn a_program_tunes_what_it_misses_and_then_looks_it_up() {
     let sandbox = Sandbox::new();

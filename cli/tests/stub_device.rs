@@ -1,8 +1,8 @@
-//! The `autotune` command on the stub of a CUDA device, which is the CPU (`measure/tests/stub`):
-//! that it tunes there, and what it says where something is missing, too old or broken.
+//! The `autotune` command on a stub of the CUDA driver that runs kernels on the CPU
+//! (`measure/tests/stub`): tuning works, and missing, outdated or broken parts are reported.
 //!
-//! Where there is no C++ compiler for the stub, the tests say so and pass; `AUTOTUNE_REQUIRE=g++`
-//! makes that a failure.
+//! Without a C++ compiler for the stub, the tests print that and pass; `AUTOTUNE_REQUIRE=g++` makes
+//! that a failure.
 #![allow(clippy::unwrap_used)]
 
 mod sandbox;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use sandbox::{Ended, Sandbox, TINY, finish};
 use stub::Stub;
 
-/// The stub, unless there is no compiler for it.
+/// Returns the stub; `None` without a compiler for it.
 fn stub() -> Option<&'static Stub> {
     let missing = |reason: String| {
         let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
@@ -27,7 +27,7 @@ fn stub() -> Option<&'static Stub> {
     Stub::find().map_err(missing).ok()
 }
 
-/// How the command ends on the stub, with variables for it.
+/// Runs a command on the stub, with environment variables for it.
 fn run(stub: &Stub, sandbox: &Sandbox, line: &str, variables: &[(&str, PathBuf)]) -> Ended {
     let mut command = sandbox.command(line);
     stub.set(&mut command).envs(variables.iter().map(|(name, value)| (name, value)));
@@ -116,6 +116,7 @@ fn what_is_missing_or_too_old_is_one_line() {
         ),
         ("STUB_NVRTC_SMS", "75,80".into(), &["compiles for sm_75 to sm_80, not for sm_90", "install"]),
     ];
+
     for (name, value, words) in cases {
         let sandbox = Sandbox::new();
         let ended = run(stub, &sandbox, &format!("{TINY} --target cuda --trials 2"), &[(name, value.clone())]);
@@ -127,7 +128,7 @@ fn what_is_missing_or_too_old_is_one_line() {
     }
 }
 
-/// The compiler of what is tuned on the stub with these variables.
+/// Tunes on the stub with these variables, and returns the compiler that its record names.
 fn tuned_by(stub: &Stub, variables: &[(&str, PathBuf)]) -> String {
     let sandbox = Sandbox::new();
     run(stub, &sandbox, &format!("{TINY} --target cuda --trials 1"), variables).expect(0);
@@ -148,7 +149,7 @@ fn of_two_compilers_the_one_that_driver_and_device_take_is_used() {
     };
     assert_eq!(tuned_by("12020", "90"), "NVRTC 12.4");
     assert_eq!(tuned_by("13000", "90"), "NVRTC 13.0");
-    // Which the newer one compiles for no more.
+    // The newer compiler has dropped this architecture.
     assert_eq!(tuned_by("13010", "70"), "NVRTC 12.4");
 }
 
@@ -167,11 +168,11 @@ fn a_compiler_is_found_without_being_named() {
         ended.expect(0);
         sandbox.records()[0]["provenance"]["compiler"].as_str().unwrap().to_string()
     };
-    // By the loader, though it finds a newer one first.
+    // Found by the dynamic loader, although it finds an unsuitable newer version first.
     let (newer, older) = (stub.nvrtc(13), stub.nvrtc(12));
     assert_eq!(compiler(tuned(&[stub.folder(), &newer, &older])), "NVRTC 12.4");
 
-    // In a toolkit, where all that the loader finds is broken.
+    // Found in a toolkit if all libraries that the loader finds are broken.
     for name in ["libnvrtc.so.12", "libnvrtc.so"] {
         fs::write(folder.path().join(name), "no library").unwrap();
     }

@@ -1,4 +1,4 @@
-//! Nothing that the `autotune` command does may harm, mislead or stall its user.
+//! Tests that the `autotune` command never harms, misleads or stalls its user.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod sandbox;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use sandbox::{Sandbox, TINY, finish, signal};
 
-/// Names of what lies in a folder, sorted.
+/// Returns the sorted names in a folder.
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -33,6 +33,7 @@ fn folders_beside_the_scratch_folders_are_left_alone_whatever_their_names() {
         fs::create_dir_all(tmp.join(name)).unwrap();
         fs::write(tmp.join(name).join("thesis.txt"), "three years of work").unwrap();
     }
+
     let db = tmp.join("autotune-2026-db");
     let run = |line: &str| {
         let mut command = sandbox.command(line);
@@ -42,6 +43,7 @@ fn folders_beside_the_scratch_folders_are_left_alone_whatever_their_names() {
     run(&format!("{TINY} --trials 4"));
     run(&format!("bench {TINY}"));
     run(&format!("best {TINY}"));
+
     let expected = [
         "autotune-2026-db",
         "autotune-2026-results",
@@ -56,7 +58,7 @@ fn folders_beside_the_scratch_folders_are_left_alone_whatever_their_names() {
     assert!(tmp.join("autotune-scratch-x/owner/thesis.txt").exists());
 }
 
-/// Processes that have files of a folder open: their numbers and command lines.
+/// Returns the ids and command lines of processes that have files of a folder open.
 fn holders(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -79,7 +81,7 @@ fn any_command_removes_what_a_killed_run_left_behind_and_nothing_of_a_running_on
     let sandbox = Sandbox::new();
     let tmp = sandbox.path("tmp");
     fs::create_dir(&tmp).unwrap();
-    // The libraries of the C compiler are files.
+    // The C back end leaves temporary libraries in the folder.
     let tune = format!("{TINY} --trials 100000 --tuner random --backend c");
     let start = |db: &str| sandbox.start_in(&tmp, &format!("{tune} --db {db}"));
     let mut killed = start("a");
@@ -89,7 +91,7 @@ fn any_command_removes_what_a_killed_run_left_behind_and_nothing_of_a_running_on
     killed.wait().unwrap();
     assert_eq!(names(&tmp), before, "a killed process removes nothing");
 
-    // What a compiler that was being started holds is free a moment after.
+    // A compiler that was starting may hold files for a moment longer.
     let left_by_a_start = |most: usize| {
         for _ in 0..300 {
             let mut tasks = sandbox.command(&format!("tasks {TINY}"));
@@ -110,8 +112,8 @@ fn any_command_removes_what_a_killed_run_left_behind_and_nothing_of_a_running_on
     assert_eq!(left_by_a_start(0), Vec::<String>::new());
 }
 
-/// A record of the database as somebody else might send it: with a config of their own, and a time
-/// that no kernel reaches.
+/// Forges a record as a stranger might send it: with another config, and a time that no kernel
+/// reaches.
 fn forged(record: &Value, config: &Value) -> String {
     let mut forged = record.clone();
     forged["config"] = config.clone();
@@ -122,7 +124,7 @@ fn forged(record: &Value, config: &Value) -> String {
     forged.to_string() + "\n"
 }
 
-/// The best time in a report for people to believe: that of a kernel that ran.
+/// Checks that the best time in a report is that of a kernel that ran.
 fn assert_measured(sandbox: &Sandbox, report: &str) {
     let task = &sandbox.json(report)["tasks"][0];
     let (default, best) = (task["default_secs"].as_f64().unwrap(), task["best_secs"].as_f64().unwrap());
@@ -144,8 +146,7 @@ fn forged_times_win_nothing_and_a_config_outside_the_space_spoils_no_task() {
     fs::write(sandbox.path("valid.jsonl"), forged(ran, &fresh)).unwrap();
     fs::write(sandbox.path("unknown.jsonl"), forged(ran, &unknown)).unwrap();
 
-    // Where something was measured, that is served, and what is forged is measured before it
-    // counts.
+    // Measured schedules are served first; forged ones count only after they are measured.
     sandbox.run("log import valid.jsonl").expect(0);
     sandbox.run("log import unknown.jsonl").expect(0);
     let best = |db: &str| sandbox.run(&format!("best {TINY} --db {db}"));
@@ -159,8 +160,8 @@ fn forged_times_win_nothing_and_a_config_outside_the_space_spoils_no_task() {
     let measured = |record: &&Value| record["config"] == fresh && record["imported"] != json!(true);
     assert!(sandbox.records().iter().any(|record| measured(&record)), "what was claimed to be fast was measured");
 
-    // Where nothing was, a claim is served as one, unless it does not fit; tuning goes on as if
-    // there was none.
+    // Without a measured schedule, an untrusted one is served and marked as such, unless it does
+    // not fit. Tuning ignores it.
     sandbox.run("log import unknown.jsonl --db poisoned").expect(0);
     assert!(best("poisoned").expect(1).stderr.contains("fit"));
     sandbox.run("log import valid.jsonl --db poisoned").expect(0);
@@ -203,7 +204,7 @@ fn closed_and_full_streams_are_no_panic() {
     let status = sandbox.command(&tune).stdout(full()).stderr(Stdio::null()).status().unwrap();
     assert_eq!(status.code(), Some(1));
 
-    // Without any standard error or output at all.
+    // Standard error, or both streams, closed.
     for (redirection, code) in [("2>&-", 0), (">&- 2>&-", 1)] {
         let mut shell = std::process::Command::new("sh");
         let script = format!("{} {TINY} --trials 5 --tuner random {redirection}", env!("CARGO_BIN_EXE_autotune"));
@@ -222,7 +223,7 @@ fn closed_and_full_streams_are_no_panic() {
 fn a_reader_that_goes_away_is_no_failure() {
     let sandbox = Sandbox::new();
     sandbox.run(&format!("{TINY} --trials 4 --tuner random")).expect(0);
-    // More than a pipe holds.
+    // Larger than the buffer of a pipe.
     let log = sandbox.run("log export -").expect(0).stdout;
     let copies = 200_000 / log.len() + 1;
     let renumbered = |copy: usize| log.replace("\"seed\":0", &format!("\"seed\":{}", copy + 1));

@@ -1,5 +1,5 @@
-//! A folder in which the `autotune` command is driven as a user drives it. Each test file uses a
-//! part of it.
+//! Temporary folder in which tests run the `autotune` command as a user does. Each test file uses
+//! only a part of this module.
 #![allow(dead_code)]
 
 use std::fs;
@@ -12,12 +12,12 @@ use tempfile::TempDir;
 
 pub(crate) const TINY: &str = "matmul:m=8,n=16,k=8";
 
-/// A folder of its own for each test.
+/// Temporary folder with a database, one for each test.
 pub(crate) struct Sandbox {
     pub(crate) dir: TempDir,
 }
 
-/// How a command ended.
+/// Exit code and output of a command.
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -30,7 +30,7 @@ impl Ended {
         self
     }
 
-    /// Checks that it failed with one line that holds `words`.
+    /// Checks that the command failed with one line that contains `words`.
     pub(crate) fn expect_line(self, code: i32, words: &str) {
         let ended = self.expect(code);
         assert_eq!(ended.stderr.lines().count(), 1, "more than one line:\n{}", ended.stderr);
@@ -48,11 +48,12 @@ impl Sandbox {
         self.dir.path().join(name)
     }
 
-    /// The command with its database in this folder.
+    /// Returns the command with its database in this folder.
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_autotune"));
         command.args(line.split_whitespace()).current_dir(self.dir.path());
-        // Measured by the first test, kept for the others; the user's own cache is none of theirs.
+        // The first test measures the ceilings and the others share them; the user's own cache
+        // stays out of tests.
         command.env("AUTOTUNE_CACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/ceilings"));
         command.env("AUTOTUNE_DB", self.path("db")).env("RUST_BACKTRACE", "0").stdin(Stdio::null());
         command
@@ -62,12 +63,12 @@ impl Sandbox {
         finish(self.command(line))
     }
 
-    /// Starts a run that goes on for long, and returns once it has measured something.
+    /// Starts a long run, and returns once it has measured a candidate.
     pub(crate) fn start(&self, line: &str) -> Child {
         self.start_in(&std::env::temp_dir(), line)
     }
 
-    /// The same, with its temporary files in a folder.
+    /// Starts a long run as [`start`](Self::start) does, with its temporary files in a folder.
     pub(crate) fn start_in(&self, tmp: &Path, line: &str) -> Child {
         let mut command = self.command(line);
         let mut child = command.env("TMPDIR", tmp).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -79,13 +80,13 @@ impl Sandbox {
         child
     }
 
-    /// The records of the database, as JSON.
+    /// Returns the records of the database as JSON.
     pub(crate) fn records(&self) -> Vec<Value> {
         let lines = self.run("log export -").expect(0).stdout;
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Records of the search, races left out.
+    /// Counts the records of searches, without those of races.
     pub(crate) fn searched(&self) -> usize {
         self.records().iter().filter(|record| record["phase"] == "search").count()
     }
@@ -102,7 +103,7 @@ pub(crate) fn finish(mut command: Command) -> Ended {
 }
 
 pub(crate) fn signal(child: &Child, signal: i32) {
-    // SAFETY: sends a signal to a child that has not been waited for, so its process number is
-    // still its own.
+    // SAFETY: the child has not been waited for, so that its process id cannot belong to another
+    // process.
     assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
 }
