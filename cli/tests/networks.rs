@@ -278,6 +278,7 @@ fn what_is_wrong_is_told_in_one_line() {
     fs::write(sandbox.path("small.npy"), npy("1, 4, 8, 8", 256)).unwrap();
     fs::write(sandbox.path("text.npy"), "no array").unwrap();
     fs::write(sandbox.path("broken.onnx"), "no model").unwrap();
+
     for (line, code, expected) in [
         (format!("run {NETWORK} --input small.npy"), 2, "shape [1, 4, 8, 8], where"),
         (format!("run {NETWORK} --input text.npy"), 2, "no array of numbers"),
