@@ -20,8 +20,6 @@ const PLANS: usize = 3;
 /// Share of the time left after the search that conversions may use, and the seconds of it from
 /// which on their schedules are searched.
 const SHARE: f64 = 0.25;
-
-// Least seconds left for which a search among the schedules of conversions is worthwhile.
 const SEARCH_SECS: f64 = 0.5;
 
 /// Shortest and longest race between the schedules of a conversion, in seconds.

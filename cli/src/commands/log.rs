@@ -111,7 +111,7 @@ fn unless_unread<T>(written: Result<T, DbError>) -> Result<Option<T>> {
 }
 
 fn import(file: &Path, on_invalid: OnInvalid, db: &DbArgs) -> Result<()> {
-    // Records are imported one by one, so that Ctrl-C may leave a part of them in the database.
+    // An import is not one transaction: Ctrl-C may leave a part of the records in the database.
     interrupt::note("a part of the log may be imported: import it again, what is there already is left alone");
     let report = if file == Path::new("-") {
         open_db(db)?.import(stdin().lock(), on_invalid)
