@@ -1,10 +1,10 @@
-//! Operators of one's own: nothing of the autotuner is touched to bring them.
+//! Adds two operators from outside the library, without changing it.
 //!
 //! `cargo run --release -p autotune-examples --example custom_operator [TRIALS]`
 //!
-//! A correlation of signals, which is a contraction, and a masked log-sum-exp, which takes several
-//! passes over its rows, are registered, run through the contracts, tuned by the sketches that are
-//! there, looked up as a compiler would, and run on the caller's memory.
+//! Registers a correlation of signals, which is a contraction, and a masked log-sum-exp, which
+//! takes several passes over its rows. Both pass the operator contract, are tuned with the existing
+//! sketches, looked up as a compiler does, and run on the caller's memory.
 
 use std::fmt;
 
@@ -60,6 +60,7 @@ impl Operator for Correlate {
         let width = w - k + 1;
         let axes = [("o", o, false), ("ow", width, false), ("c", c, true), ("kw", k, true)];
         let [channel, x, from, tap] = axis_vars();
+
         let input = Tensor { name: "input", shape: vec![c, w], is_constant: false };
         let weight = Tensor { name: "weight", shape: vec![o, c, k], is_constant: true };
         Formula::product(
@@ -100,7 +101,8 @@ impl Operator for MaskedLogSumExp {
         check_elements(op, &[("input", &[m, n])], &[m, n])
     }
 
-    /// `largest[m]` and `total[m]` are computed on the way: numbers 2 and 3, behind the operands.
+    /// Defines two intermediate tensors, `largest[m]` and `total[m]`: numbers 2 and 3, after the
+    /// two operands.
     fn formula(&self) -> Formula {
         let Self { m, n } = *self;
         let [row, column] = axis_vars();
@@ -134,7 +136,7 @@ impl Operator for MaskedLogSumExp {
 }
 
 fn main() -> anyhow::Result<()> {
-    // Workers are this program, too: they must know the operators before they serve.
+    // Worker processes run this program, too: they must know the operators before they serve.
     register_operator(&CORRELATE)?;
     register_operator(&MASKED_LOG_SUM_EXP)?;
     autotune::serve_if_worker();
@@ -160,6 +162,7 @@ fn tune_and_run(workload: &Workload, trials: usize) -> anyhow::Result<()> {
     let views: Vec<View> = operands.iter().filter_map(|x| Some(View::new(x.as_slice()?, x.shape()))).collect();
     let mut output = vec![f32::NAN; workload.output_shape().iter().product()];
     tuned.build()?.run(&views, &mut [ViewMut::new(&mut output, workload.output_shape())])?;
+
 
     let output = ArrayD::from_shape_vec(workload.output_shape(), output)?;
     let error = max_rel_error(&output, &reference(workload, &operands));

@@ -1,10 +1,10 @@
-//! A searcher and a cost model of one's own: nothing of the autotuner is touched to bring them.
+//! Adds a searcher and a cost model from outside the library, without changing it.
 //!
 //! `cargo run --release -p autotune-examples --example custom_search [TRIALS]`
 //!
-//! The searcher is a walk by single knobs from the best candidate so far, the cost model the mean
-//! of the nearest neighbours. Both are run through the contracts that the tuner relies on, then
-//! they tune a matrix product.
+//! The searcher is a hill climber: it changes single knobs of the best candidate so far. The cost
+//! model predicts the mean score of the nearest neighbours. Both pass the contracts that the tuner
+//! relies on, then they tune a matrix product.
 
 use autotune::cost_model::{CostModel, ModelError, Sample};
 use autotune::measurement::Measurement;
@@ -12,13 +12,13 @@ use autotune::search::{Ask, Batch, Searcher};
 use autotune::{Candidate, Target, Task, Tuner, contract};
 use ndarray::{ArrayView1, ArrayView2};
 
-/// Neighbours of the best candidate that are scored for each that is wanted.
+/// Number of neighbours that are scored for each wanted candidate.
 const SCORED_PER_CONFIG: usize = 8;
 
-/// Samples whose mean is the score.
+/// Number of nearest samples whose mean is the score.
 const NEAREST: usize = 5;
 
-/// Proposes neighbours of the best candidate, those with the best scores first.
+/// Searcher that proposes neighbours of the best candidate, the highest predicted scores first.
 #[derive(Default)]
 struct HillClimber {
     best: Option<(Candidate, f64)>,
@@ -32,9 +32,11 @@ impl Searcher for HillClimber {
             let neighbors: Vec<Candidate> = neighbors.collect();
             let scores = (ask.score)(&neighbors);
 
-            // One that has no score cannot be lowered.
+            // Candidates without a score cannot be lowered.
             let mut scored: Vec<_> = neighbors.into_iter().zip(scores).filter(|(_, score)| score.is_some()).collect();
             scored.sort_by(|a, b| b.1.unwrap_or(0.0).total_cmp(&a.1.unwrap_or(0.0)));
+            // The share `explore` of the batch stays random, so that the search does not settle in
+            // one basin.
             let explored = (ask.explore * ask.n as f64) as usize;
             for (candidate, _) in scored.into_iter().take(ask.n - explored) {
                 batch.push(candidate);
@@ -54,12 +56,13 @@ impl Searcher for HillClimber {
     }
 }
 
-/// Predicts the mean score of the nearest samples.
+/// Cost model that predicts the mean score of the nearest samples in feature space.
 #[derive(Default)]
 struct Neighbors(Vec<Sample>);
 
 impl Neighbors {
     fn score(&self, row: ArrayView1<f32>) -> f32 {
+        // Missing features (NaN) add nothing to the distance.
         let difference = |(a, b): (&f32, &f32)| if a.is_nan() || b.is_nan() { 0.0 } else { (a - b).powi(2) };
         let distance = |sample: &Sample| sample.features.iter().zip(row).map(difference).sum::<f32>();
         let mut near: Vec<(f32, f32)> = self.0.iter().map(|sample| (distance(sample), sample.score)).collect();

@@ -1,12 +1,12 @@
-//! What a compiler does at deploy time: look up the best schedule, build its kernel, run it on its
-//! own memory, on a CPU or a GPU.
+//! Shows what a compiler does at deploy time, on a CPU or a GPU: looks up the best schedule, builds
+//! its kernel and runs it on the caller's memory.
 //!
 //! `cargo run --release -p autotune-examples --example deploy [DATABASE|SNAPSHOT [cpu|cuda|opencl]]`
 //!
-//! What is deployed looks up in a snapshot (`autotune snapshot write FILE`), a file that any number
-//! of processes read; a database will do. Without either the schedule is the untuned one, which is
-//! also what a compiler falls back to on a miss. In the example `query_database` the schedule
-//! decides on the layouts of the tensors, too.
+//! Deployed programs look up schedules in a snapshot (`autotune snapshot write FILE`), a file that
+//! any number of processes can read; a database works as well. Without either, the untuned schedule
+//! is used, which is also the fallback on a miss. The example `query_database` shows schedules that
+//! determine the layouts of the tensors, too.
 
 use autotune::{
     CudaDevice, DType, Device, OpenClDevice, Operands, Origin, Query, Target, Tuned, View, ViewMut, Workload,
@@ -14,12 +14,12 @@ use autotune::{
 };
 use ndarray::ArrayD;
 
-/// Shapes of the operands and of the result.
+/// Shapes of the operands and of the result, `[batch, rows, columns]`.
 const X: [usize; 3] = [1, 197, 768];
 const W: [usize; 3] = [1, 768, 512];
 const Y: [usize; 3] = [1, 197, 512];
 
-/// On the caller's slices.
+/// Runs the kernel on the caller's slices.
 fn on_cpu(tuned: &Tuned, x: &[f32], w: &[f32], y: &mut [f32]) -> anyhow::Result<()> {
     let mut kernel = tuned.build()?;
     let operands = [View::new(x, &X), View::new(w, &W)];
@@ -28,7 +28,7 @@ fn on_cpu(tuned: &Tuned, x: &[f32], w: &[f32], y: &mut [f32]) -> anyhow::Result<
     Ok(())
 }
 
-/// In the device's memory.
+/// Runs the kernel in the device's memory, with uploads before and a download after.
 fn on_gpu<D: Device>(tuned: &Tuned, device: D, x: &[f32], w: &[f32], y: &mut [f32]) -> anyhow::Result<()> {
     let (x, w, mut result) = (device.upload(x)?, device.upload(w)?, device.allocate(size_of_val(y))?);
     let mut kernel = tuned.build_on(device)?;
@@ -46,6 +46,7 @@ fn main() -> anyhow::Result<()> {
         Some(info) => Target::Gpu(info.target),
         None => Target::detect(word, None)?,
     };
+
     let query = Query::new(&workload, &target);
     let tuned = match words.first() {
         Some(path) => query.source(&*open_source(path)?).best()?,

@@ -1,4 +1,4 @@
-//! Writes a network that comes with the library as an ONNX file, for other runtimes.
+//! Writes a built-in network as an ONNX file for other runtimes.
 //!
 //! ```text
 //! cargo run --release -p autotune-examples --example export_onnx -- resnet18 resnet18.onnx

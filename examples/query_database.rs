@@ -1,10 +1,9 @@
-//! What a compiler does at deploy time where a schedule decides on the layouts of tensors: it asks
-//! the kernel's plan, and brings its tensors in the layouts that are wanted.
+//! Shows what a compiler does at deploy time if a schedule determines the layouts of tensors: asks
+//! the kernel's plan, and converts its tensors to those layouts.
 //!
 //! `cargo run --release -p autotune-examples --example query_database [DATABASE]`
 //!
-//! Without a database the schedule is the untuned one, which is also what a compiler falls back to
-//! on a miss.
+//! Without a database, the untuned schedule is used, which is also the fallback on a miss.
 
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ fn main() -> anyhow::Result<()> {
 
     let mut runner = tuned.build()?;
 
-    // The caller's tensors, in the layouts that the schedule wants them in.
+    // Converts the caller's tensors to the layouts that the schedule requires.
     let operands = Operands::random(workload.spec(), 0);
     let kernel = Arc::clone(runner.kernel());
     let buffers = &kernel.plan().buffers;

@@ -1,4 +1,4 @@
-//! Tunes one convolution and prints what came out.
+//! Tunes one convolution, and prints its times and its best schedule.
 //!
 //! `cargo run --release -p autotune-examples --example tune_conv2d [TRIALS]`
 

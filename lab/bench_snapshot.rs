@@ -1,10 +1,10 @@
-//! What a snapshot of a million schedules takes: its size, opening it, looking up in it; and many
-//! processes that read while one replaces it.
+//! Measures a snapshot of a million schedules: its size, the time to open it and to look up in it,
+//! and look-ups by many processes while another one replaces the file.
 //!
 //! `cargo run --release -p autotune-lab --example bench_snapshot [SCHEDULES [FOLDER]]`
 //!
-//! The schedules are made up; every answer is compared with what was written. It prints a table in
-//! Markdown.
+//! The schedules are synthetic; every answer is compared with the written one. Prints a Markdown
+//! table.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -22,7 +22,7 @@ use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Machines that the schedules are of: they differ by their threads.
+/// Number of machines that the schedules belong to; they differ in their number of threads.
 const TARGETS: usize = 10;
 const LOOK_UPS: usize = 1_000_000;
 const FRESH_LOOK_UPS: usize = 100_000;
@@ -30,7 +30,7 @@ const FRESH_PROCESSES: usize = 5;
 const READERS: usize = 64;
 const REPLACED_SCHEDULES: usize = 2000;
 const REPLACING: Duration = Duration::from_secs(10);
-/// Of each reader between two passes: without it the readers leave the writer no processor.
+/// Pause of each reader between two passes: without it the readers leave no core to the writer.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn main() -> anyhow::Result<()> {
@@ -50,8 +50,8 @@ fn target(number: usize) -> String {
     format!("cpu:AuthenticAMD-25-17:avx512:avx512bf16+avx512vnni:32K+1M+32M:fma4+add3:threads={}", number % TARGETS + 1)
 }
 
-/// What the misses take of the workloads that the test bed knows, each asked for once: neighbours
-/// found, carried over, ranked, and the pick proven.
+/// Times look-ups of the test bed's workloads that miss, each asked for once: finding neighbours,
+/// transferring their schedules, ranking, and proving the pick.
 fn predicted_misses(snapshot: &Snapshot, target: &Target) -> anyhow::Result<String> {
     let (mut times, mut waited) = (Vec::new(), 0);
     for (_, workload) in test_bed::workloads()?.into_iter().chain(test_bed::held_out()?) {
@@ -65,14 +65,15 @@ fn predicted_misses(snapshot: &Snapshot, target: &Target) -> anyhow::Result<Stri
     Ok(format!("{} workloads | {}; {waited} of them waited for the disk |", times.len(), quantiles(times, 1e-3, "µs")))
 }
 
-/// Pages that this process waited for the disk for, so far.
+/// Returns the number of major page faults of this process so far: pages that were read from disk.
 fn major_faults() -> anyhow::Result<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let behind_name = stat.rsplit(") ").next().context("no state of this process")?;
     Ok(behind_name.split(' ').nth(9).context("no count of faults")?.parse()?)
 }
 
-/// A machine of another vendor, which only the instruction set's key answers.
+/// Returns the key of a machine of another vendor, which only shares the scope of the instruction
+/// set.
 fn other_machine(number: usize) -> String {
     format!("cpu:GenuineIntel-6-143:avx512:amx:48K+2M+105M:fma4+add4:threads={}", number % TARGETS + 1)
 }
@@ -86,7 +87,7 @@ fn run_secs(number: usize, generation: u64) -> f64 {
     (number + 1) as f64 * 1e-9 + generation as f64
 }
 
-/// A made-up schedule, with texts as long as real ones.
+/// Returns a synthetic record with texts of realistic length.
 fn record(number: usize, generation: u64, config: &Config) -> anyhow::Result<TuningRecord> {
     Ok(TuningRecord {
         workload: workload(number).parse()?,
@@ -134,14 +135,15 @@ fn bench(schedules: usize, folder: &Path) -> anyhow::Result<()> {
         file_bytes / schedules as u64
     );
 
-    // Since it was written parts may have left the system's cache.
+    // Reading the file brings back pages that have left the system's page cache since it was
+    // written.
     io::copy(&mut File::open(&path)?, &mut io::sink())?;
     let opened = (0..101)
         .map(|_| nanos(|| Snapshot::open(&path)).map(|(nanos, _)| nanos))
         .collect::<anyhow::Result<Vec<_>>>()?;
     println!("| opening | {} |", quantiles(opened, 1e-3, "µs"));
     let snapshot = Snapshot::open(&path)?;
-    // The first pass brings the file into the process.
+    // The first pass maps the file's pages into the process.
     for pass in ["first", "warm"] {
         for (what, ask) in [
             ("hits by a target's own key", &target as &dyn Fn(usize) -> String),
@@ -166,7 +168,7 @@ fn bench(schedules: usize, folder: &Path) -> anyhow::Result<()> {
     crowd(folder)
 }
 
-/// Nanoseconds that something takes.
+/// Runs an action and returns its nanoseconds and its result.
 fn nanos<T, E>(action: impl FnOnce() -> Result<T, E>) -> anyhow::Result<(u64, T)>
 where
     anyhow::Error: From<E>,
@@ -177,8 +179,8 @@ where
     Ok((nanos, done?))
 }
 
-/// Looks up schedules drawn at random; the times in nanoseconds. Making the text of a workload is
-/// no part of them.
+/// Looks up schedules drawn at random and returns the nanoseconds of each. Formatting the
+/// workload's text is not timed.
 fn look_ups(
     snapshot: &Snapshot,
     count: usize,
@@ -200,7 +202,7 @@ fn look_ups(
     Ok(times)
 }
 
-/// Median and 99th percentile.
+/// Formats the median and the 99th percentile.
 fn quantiles(mut values: Vec<u64>, scale: f64, unit: &str) -> String {
     values.sort_unstable();
     let of =
@@ -208,8 +210,8 @@ fn quantiles(mut values: Vec<u64>, scale: f64, unit: &str) -> String {
     format!("median {:.0} {unit}, p99 {:.0} {unit}", of(0.5), of(0.99))
 }
 
-/// A process that opens the file and looks up at once: what no other look-up touched before is
-/// mapped on the way.
+/// Runs as a fresh process: opens the file and looks up at once, so that page mapping is part of
+/// the times.
 fn fresh(path: &Path, schedules: usize) -> anyhow::Result<()> {
     let (opening, snapshot) = nanos(|| Snapshot::open(path))?;
     let times = look_ups(&snapshot, FRESH_LOOK_UPS, schedules, &target, &|number| Some(run_secs(number, 0)))?;
@@ -221,7 +223,7 @@ fn fresh(path: &Path, schedules: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Many processes read while this one replaces the file.
+/// Starts many reader processes, and replaces the file again and again while they read.
 fn crowd(folder: &Path) -> anyhow::Result<()> {
     let path: PathBuf = folder.join("replaced.snapshot");
     written(&path, REPLACED_SCHEDULES, 1)?;
@@ -259,8 +261,8 @@ fn crowd(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens and reads on and on until its input ends: every schedule of a snapshot must be of one
-/// generation.
+/// Opens the file and reads all of it, again and again until standard input ends. Checks that all
+/// schedules of a snapshot are of one generation, and that generations never go back.
 fn reader(path: &Path) -> anyhow::Result<()> {
     let chains: Vec<KeyChain> = (0..TARGETS).map(|number| KeyChain::of(&target(number))).collect();
     println!("reading");
@@ -290,7 +292,7 @@ fn start_self(words: &[&str]) -> anyhow::Result<Child> {
     Ok(command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?)
 }
 
-/// What a process said, which must end well.
+/// Returns the output of a process; fails unless it succeeded.
 fn said(child: Child) -> anyhow::Result<String> {
     let output = child.wait_with_output()?;
     ensure!(output.status.success(), "a process of this example failed");

@@ -1,11 +1,10 @@
-//! What one search found against what others found: the best schedules of several tuning databases,
-//! raced against each other.
+//! Races the best schedules of several tuning databases against each other.
 //!
 //! `cargo run --release -p autotune-lab --example compare_databases -- ROUNDS DATABASE DATABASE [DATABASE ...]`
 //!
-//! Prints a Markdown table: for each task of ResNet-18 the milliseconds of each database's best
-//! schedule, medians over the rounds of an interleaved race on all cores, and in the last lines the
-//! network's sum and its ratio to the first database's, median of the rounds' ratios.
+//! Prints a Markdown table. For each task of ResNet-18 it has the milliseconds of each database's
+//! best schedule: medians over the rounds of an interleaved race on all cores. The last lines have
+//! the network's sum, and the median over the rounds of its ratio to the first database's sum.
 
 use anyhow::{Context, ensure};
 use autotune::Network;
@@ -15,7 +14,7 @@ use autotune_lab::median;
 use autotune_measure::Measurer;
 use autotune_schedules::{Candidate, ScheduleSpace};
 
-/// Seconds that a race takes at most.
+/// Maximum seconds of one race.
 const RACE_SECS: f64 = 10.0;
 
 fn main() -> anyhow::Result<()> {
@@ -25,7 +24,7 @@ fn main() -> anyhow::Result<()> {
     let paths: Vec<String> = arguments.collect();
     ensure!(rounds > 0 && paths.len() > 1, "wants a number of rounds and two databases or more");
 
-    // What each database found for each task.
+    // Collects the best schedule of each database for each task.
     let target = Target::detect("cpu", None)?;
     let network = Network::resnet18();
     let mut racers: Vec<Vec<Candidate>> = vec![Vec::new(); network.tasks.len()];
@@ -40,7 +39,7 @@ fn main() -> anyhow::Result<()> {
         }
     }
 
-    // All of a task in turns, round after round.
+    // Races all candidates of a task, round after round.
     let mut measurer = autotune_lab::measurer(&target)?;
     println!("{target}, {rounds} rounds; ms\n\n| task | {} |\n|---|{}", paths.join(" | "), "---|".repeat(paths.len()));
     let mut sums = vec![vec![0.0; paths.len()]; rounds];

@@ -1,11 +1,11 @@
-//! The learned search against random search at equal trials: geometric mean over ResNet-18's tasks
-//! and some seeds.
+//! Compares the learned search with random search at equal trials: geometric mean over ResNet-18's
+//! tasks, for several seeds.
 //!
 //! `cargo run --release -p autotune-lab --example compare_search [TRIALS [SEEDS [THREADS]]]`
 //!
-//! For each seed both searches start from an empty database. Prints a Markdown table: for each task
-//! and seed the best time found by random search over the best time found by the learned one (above
-//! 1: learned is better).
+//! For each seed, both searches start from an empty database. Prints a Markdown table: for each
+//! task and seed, the best time found by random search over the best time found by the learned
+//! search. Above 1, the learned search is better.
 
 use autotune::search::{Annealing, Random, Searcher};
 use autotune::{Network, Report, Tuner};
@@ -20,6 +20,7 @@ fn main() -> anyhow::Result<()> {
     println!("{target}, {trials} trials over {} tasks\n", network.tasks.len());
     println!("| task | {} |", (0..seeds).map(|s| format!("seed {s}")).collect::<Vec<_>>().join(" | "));
     println!("|---|{}", "---|".repeat(seeds));
+
     let mut measurer = autotune_lab::measurer(&target)?;
     let mut run = |new: fn() -> Box<dyn Searcher>, seed: usize| -> anyhow::Result<Report> {
         let tuner = Tuner::new(&target).searcher(move |_| new()).trials(trials).seed(seed as u64);
@@ -36,6 +37,7 @@ fn main() -> anyhow::Result<()> {
             });
         }
     }
+
     let line = |name: &str, row: &[f64]| {
         println!("| {name} | {} |", row.iter().map(|r| format!("{r:.3}")).collect::<Vec<_>>().join(" | "));
     };

@@ -1,11 +1,11 @@
-//! The analysis' estimates of GPU kernels against what was measured.
+//! Compares the analysis' time estimates of GPU kernels with measured times.
 //!
 //! `cargo run --release -p autotune-lab --example gpu_estimates -- LOG.jsonl[.gz] [--csv]`
 //!
-//! Prints a Markdown table: for each workload and sketch of a tuning log the number of kernels,
-//! Spearman's rank correlation of estimated and measured run times, the median of measured over
-//! estimated run time, and how many times as long as the fastest kernel of the workload the one of
-//! the least estimate takes. `--csv` prints every kernel with its bounds in cycles instead.
+//! Prints a Markdown table with, for each workload and sketch of a tuning log: the number of
+//! kernels; Spearman's rank correlation of estimated and measured run times; the median of measured
+//! over estimated time; and the time of the kernel with the least estimate over that of the
+//! workload's fastest. `--csv` prints every kernel with its bounds in cycles instead.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,7 +21,7 @@ use autotune_lab::median;
 use autotune_schedules::lower;
 use flate2::read::GzDecoder;
 
-/// Cycles a second of an H200 under load, as nvidia-smi shows them.
+/// Clock frequency of an H200 under load in Hz, as shown by nvidia-smi.
 const CLOCK_HZ: f64 = 1.98e9;
 
 fn main() -> Result<()> {
@@ -55,8 +55,7 @@ fn open(path: &str) -> Result<Box<dyn Read>> {
     Ok(if path.ends_with(".gz") { Box::new(GzDecoder::new(file)) } else { Box::new(file) })
 }
 
-/// What the analysis says of a record's kernel; none of a schedule that this version does not
-/// lower.
+/// Analyses the kernel of a record; `None` if this version does not lower the schedule.
 fn kernels(record: &TuningRecord) -> Result<Option<Kernels>> {
     let word: String = record.target.split(':').take(2).collect::<Vec<_>>().join(":");
     let target = Target::detect(&word, None)?;

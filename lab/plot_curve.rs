@@ -1,9 +1,9 @@
-//! The best network time so far against tuning seconds, as an SVG, from files that
+//! Plots the best network time so far against tuning seconds as an SVG, from files that
 //! `autotune NETWORK --json FILE` wrote.
 //!
 //! `cargo run --release -p autotune-lab --example plot_curve -- OUT.svg FILE.json ...`
 //!
-//! Each file is one curve, named like the file.
+//! Each file becomes one curve, named after the file.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ struct Report {
     tuning_secs: f64,
 }
 
-/// From here on the network takes `network_secs`.
+/// Time from which the network takes `network_secs`.
 #[derive(Deserialize)]
 struct Point {
     elapsed_secs: f64,
@@ -32,7 +32,7 @@ fn main() -> Result<()> {
     std::fs::write(&out, svg(&curves)).with_context(|| out.clone())
 }
 
-/// A file's curve and its name.
+/// Reads a report; returns it with the name of its file.
 fn read(file: &Path) -> Result<(String, Report)> {
     let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let report: Report = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
@@ -53,7 +53,7 @@ fn svg(curves: &[(String, Report)]) -> String {
     for (number, (name, report)) in curves.iter().enumerate() {
         let colour = Colour::Series(number);
         let mut points: Vec<[f64; 2]> = report.curve.iter().map(|p| [p.elapsed_secs, p.network_secs * 1e3]).collect();
-        // It goes on to the end of the run.
+        // The last time holds until the end of the run.
         points.extend(points.last().map(|last| [report.tuning_secs, last[1]]));
         chart = chart.mark(Mark::Steps { points, colour }).legend(name, colour);
     }

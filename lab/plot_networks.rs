@@ -1,5 +1,5 @@
-//! How many times faster than the best of other libraries whole networks run, as an SVG, from a
-//! file that `peers/networks.py` wrote.
+//! Plots the speed-up of whole networks over the best other library as an SVG, from a file that
+//! `peers/networks.py` wrote.
 //!
 //! `cargo run --release -p autotune-lab --example plot_networks -- OUT.svg FILE.json`
 
@@ -9,22 +9,24 @@ use anyhow::{Context, Result, ensure};
 use autotune_charts::{Bars, Row, standalone};
 use serde::Deserialize;
 
-/// Ours among the contenders, and those that compute in f32, too.
+/// Name of this library among the contenders.
 const OURS: &str = "autotune";
+
+// Names of the other contenders that compute in f32.
 const PEERS: [&str; 3] = ["ort", "ort_extended", "ov_f32"];
 
 #[derive(Deserialize)]
 struct Comparisons {
     cpu: String,
-    /// By the number of threads, the network, the contender.
+    /// Contenders by number of threads, network and name.
     threads: BTreeMap<String, BTreeMap<String, BTreeMap<String, Contender>>>,
 }
 
 #[derive(Deserialize)]
 struct Contender {
-    /// Seconds of a run.
+    /// Median seconds of a run.
     median: f64,
-    /// Whether its outputs are as exact as f32 allows.
+    /// True if its outputs are as exact as f32 allows.
     right: bool,
 }
 
@@ -53,7 +55,7 @@ fn svg(all: &Comparisons) -> String {
     standalone(Bars { title: title.clone(), axis: title, series: series.collect(), rows }.draw())
 }
 
-/// Run time of the best peer over ours.
+/// Returns the run time of the best peer over this library's.
 fn ratio(contenders: &BTreeMap<String, Contender>) -> Option<f64> {
     let secs = |name: &str| contenders.get(name).filter(|contender| contender.right).map(|contender| contender.median);
     Some(PEERS.into_iter().filter_map(secs).reduce(f64::min)? / secs(OURS)?)

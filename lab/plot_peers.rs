@@ -1,5 +1,5 @@
-//! How many times faster than the best of other libraries each operator of a suite is, as an SVG,
-//! from a file that `compare_peers` wrote.
+//! Plots the speed-up of each operator of a suite over the best other library as an SVG, from a
+//! file that `compare_peers` wrote.
 //!
 //! `cargo run --release -p autotune-lab --example plot_peers -- OUT.svg FILE.json SUITE`
 
@@ -23,18 +23,18 @@ struct Table {
 struct Comparison {
     suite: String,
     name: String,
-    /// Ours first.
+    /// Contenders; the first is this library.
     contenders: Vec<Contender>,
 }
 
 #[derive(Deserialize)]
 struct Contender {
-    /// Its run time over ours.
+    /// Run time over this library's.
     ratio: f64,
 }
 
 impl Comparison {
-    /// Run time of the best peer over ours.
+    /// Returns the run time of the best peer over this library's.
     fn ratio(&self) -> f64 {
         self.contenders.iter().skip(1).map(|peer| peer.ratio).fold(f64::INFINITY, f64::min)
     }

@@ -1,12 +1,12 @@
-//! Records the test bed: what random, searched and carried-over schedules of many workloads take on
-//! this machine.
+//! Records the test bed: run times of random, searched and transferred schedules of many workloads
+//! on this machine.
 //!
 //! `cargo run --release -p autotune-lab --example record_test_bed -- FILE`
 //!
-//! Of each workload in `test_bed/workloads.txt`: some random configs, some proposed by the learned
-//! search with a race of the best, and then the best configs of the other workloads of its family,
-//! carried over to it. About half an hour on a quiet machine. An interrupted recording goes on
-//! where it ended, and one of a longer list records what was added.
+//! For each workload in `test_bed/workloads.txt` it measures random configs, configs proposed by
+//! the learned search with a race of the best, and then the best configs of the family's other
+//! workloads, transferred to it. This takes about half an hour on a quiet machine. An interrupted
+//! recording continues where it ended, and a recording of a longer list adds the new workloads.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -40,10 +40,10 @@ struct Arguments {
     isa: Option<String>,
 }
 
-/// Configs of each workload that are drawn at random, and that the learned search proposes.
+/// Number of random configs of each workload, and of configs that the learned search proposes.
 const RANDOM: usize = 100;
 const SEARCHED: usize = 140;
-/// Times that what is carried over is measured.
+/// Number of measurements of each transferred config.
 const CARRIED_ROUNDS: usize = 2;
 
 fn main() -> Result<()> {
@@ -77,7 +77,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Random configs, then searched ones, and the race of the best.
+/// Measures random configs, then searched ones, and races the best.
 fn search(family: &str, workload: &Workload, target: &Target, measurer: &mut WorkerMeasurer) -> Result<Vec<Recording>> {
     let db = TuningDb::temporary()?;
     let tasks = [Task::single(workload.clone())];
@@ -91,11 +91,13 @@ fn search(family: &str, workload: &Workload, target: &Target, measurer: &mut Wor
         .database(&db)
         .measurer(measurer)
         .tune(&tasks)?;
+
     let at_random = db.query(workload, &target.key())?.len();
     params.race.racers = 10;
     params.race.budget_secs = [0.3, 0.3];
     let tuner = Tuner::new(target).params(params).searcher(|_| Annealing::default()).trials(RANDOM + SEARCHED);
     tuner.database(&db).measurer(measurer).tune(&tasks)?;
+
 
     let records = db.query(workload, &target.key())?;
     let of = |source, is: &dyn Fn(usize, Phase) -> bool| {
@@ -115,7 +117,8 @@ fn search(family: &str, workload: &Workload, target: &Target, measurer: &mut Wor
     ])
 }
 
-/// The best config of each sketch for each workload, with the workload's space and its family.
+/// Returns the best config of each sketch for each workload, with the workload's space and its
+/// family.
 fn best_of_each_sketch(test_bed: &TestBed, target: &Target) -> Vec<(String, ScheduleSpace, Config)> {
     let mut origins = Vec::new();
     for task in test_bed.tasks() {
@@ -127,7 +130,7 @@ fn best_of_each_sketch(test_bed: &TestBed, target: &Target) -> Vec<(String, Sche
     origins
 }
 
-/// What the best configs of the other workloads of its family take, carried over to a workload.
+/// Transfers the best configs of the family's other workloads to a workload, and measures them.
 fn carry_over(
     origins: &[(String, ScheduleSpace, Config)],
     family: &str,
@@ -142,7 +145,8 @@ fn carry_over(
     let carried = others.filter_map(|(_, origin, config)| space.adapt(config, origin.workload()));
     let candidates: Vec<Candidate> = carried.filter(|candidate| met.insert(candidate.stable_hash())).collect();
 
-    // Each has its least time: in one of ten rounds, nearly, something else takes a core away.
+    // Each config keeps its least time: in almost one round of ten, another program takes a core
+    // away.
     let unmeasured = |candidate: &Candidate| Sample { config: candidate.config().clone(), run_secs: None };
     let mut samples: Vec<Sample> = candidates.iter().map(unmeasured).collect();
     for _ in 0..CARRIED_ROUNDS {

@@ -1,14 +1,16 @@
-//! How good a schedule is that was found with no trials, with few, and with more, on workloads that
-//! no test bed holds.
+//! Measures the quality of schedules found with no trials, with few and with more, on workloads
+//! outside every test bed.
 //!
 //! `cargo run --release -p autotune-lab --example search_quality -- KNOWN_DB`
 //!
-//! Of each workload in `test_bed/held_out.txt`, for each seed and number of trials, the learned
-//! search runs from an empty database, or from one that a history is copied to; with what ships of
-//! other workloads, or, for `--cold` trials, with nothing of them. What each run would deploy is
-//! raced, in turns, against the schedule chosen without measuring and the best that any run ever
-//! found, which the database `KNOWN_DB` keeps: it is first filled by long searches. Prints a
-//! Markdown table: times over the fastest of the race.
+//! For each workload in `test_bed/held_out.txt`, seed and number of trials, the learned search runs
+//! from an empty database, or from a copy of a history. It uses the pretrained model and portfolio,
+//! or for `--cold` trials nothing from other workloads.
+//!
+//! The schedule that each run would deploy races, interleaved, against the schedule chosen without
+//! measuring and against the best schedule known from any run. The database `KNOWN_DB` holds the
+//! best-known schedules; long searches fill it first. Prints a Markdown table of times over the
+//! fastest of the race.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +27,7 @@ use autotune_schedules::{Candidate, ScheduleSpace};
 use autotune_workloads::Workload;
 use clap::Parser;
 
-/// Trials of the long searches, and their seeds.
+/// Number of trials of the long searches, and their seeds.
 const LONG_TRIALS: usize = 400;
 const LONG_SEEDS: std::ops::Range<u64> = 100..102;
 const RACE_SECS: f64 = 2.0;
@@ -107,7 +109,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A learned search, with or without what ships of other workloads.
+/// Learned search, with or without the pretrained model and portfolio.
 #[derive(Clone, Copy)]
 struct Search {
     trials: usize,
@@ -120,7 +122,7 @@ impl fmt::Display for Search {
     }
 }
 
-/// Who found a schedule that races; a search by its column.
+/// Origin of a racing schedule; a search is given by its column.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Racer {
     Untuned,
@@ -128,7 +130,7 @@ enum Racer {
     BestKnown,
 }
 
-/// The runs of one workload.
+/// Runs of one workload.
 struct Runs<'a> {
     workload: Workload,
     target: &'a Target,
@@ -138,8 +140,8 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// What races: what each run would deploy, the schedule chosen without measuring, and the two
-    /// best known.
+    /// Returns the racing schedules: the schedule that each run would deploy, the schedule chosen
+    /// without measuring, and the two best known.
     fn racers(&mut self, searches: &[Search], seeds: u64) -> Result<Vec<(Racer, Candidate)>> {
         let space = ScheduleSpace::new(&self.workload, self.target);
         let best = |known: &TuningDb| known.best(&self.workload, &self.target.key(), &|config| space.contains(config));
@@ -162,7 +164,8 @@ impl Runs<'_> {
         Ok(racers)
     }
 
-    /// What a search finds; what its race measured is known from then on.
+    /// Runs a search and returns its best schedule. Its race's measurements are added to the known
+    /// ones.
     fn run(&mut self, Search { trials, transfer }: Search, seed: u64, history: &[TuningRecord]) -> Result<Candidate> {
         let db = TuningDb::temporary()?;
         db.append_all(history)?;
@@ -178,7 +181,7 @@ impl Runs<'_> {
         Ok(ScheduleSpace::new(&self.workload, self.target).candidate(&config))
     }
 
-    /// Seconds of each, from a race; the same schedule races once.
+    /// Races the schedules and returns the seconds of each. Equal schedules race once.
     fn race(&mut self, racers: &[(Racer, Candidate)]) -> Result<Vec<f64>> {
         let mut distinct: Vec<Candidate> = Vec::new();
         for (_, candidate) in racers {

@@ -1,12 +1,15 @@
-//! What each part of timing is worth on this machine: docs/timing.md has the figures of one.
+//! Measures the effect of each part of the timing method on this machine; docs/timing.md has the
+//! figures of one machine.
 //!
 //! `cargo run --release -p autotune-lab --example timing_parts [WORKLOAD] [THREADS]`
 //!
-//! Some schedules of a workload, of which none is much slower than the fastest, are timed in many
-//! rounds, in turns: the median over the rounds of a kernel's time over that of one among them is
-//! what it takes. Then each is timed by itself, as in a search, in one pass after the other, and
-//! each estimator is judged by how many pairs of kernels, at least 2 % apart and timed in two
-//! passes, it puts in the wrong order.
+//! First, the fastest of some schedules of a workload are timed in many interleaved rounds. The
+//! true relative time of a kernel is the median over the rounds of its time over that of one
+//! reference kernel.
+//!
+//! Then each kernel is timed alone, as in a search, in one pass after another. Each estimator is
+//! judged by its share of wrongly ordered pairs, over pairs of kernels that are at least 2 % apart
+//! and timed in two different passes.
 
 use std::time::Instant;
 
@@ -23,16 +26,16 @@ const SAMPLES: usize = 60;
 const KERNELS: usize = 12;
 const ROUNDS: usize = 40;
 const PASSES: usize = 25;
-/// Time floors of a kernel's turn, and of a look at the machine.
+/// Minimum seconds of a kernel's turn, and of a run of the reference kernel before and after it.
 const FLOOR_SECS: f64 = 0.004;
 const LOOK_SECS: f64 = 0.002;
-/// Kernels that are this much apart have an order.
+/// Least ratio of two kernels' times for which their order is judged.
 const APART: f64 = 1.02;
-/// The slowdown beyond which a kernel is timed again, and how often at most.
+/// Slowdown above which a kernel is timed again, and the maximum number of attempts.
 const QUIET: f64 = 1.03;
 const ATTEMPTS: usize = 3;
 
-/// One turn of a kernel between two looks at the reference kernel.
+/// One turn of a kernel, between two runs of the reference kernel.
 struct Turn {
     repeats: Vec<f64>,
     slowdown: f64,
@@ -63,7 +66,7 @@ fn main() -> Result<()> {
     pin_to_core(0);
     let mut kernels = kernels(&workload, &Target::detect("cpu", Some(threads.unwrap_or(1)))?)?;
 
-    // The first is the reference kernel.
+    // The first kernel, the fastest, is the reference kernel.
     let mut ratios = vec![Vec::new(); kernels.len()];
     for _ in 0..ROUNDS {
         let secs = kernels.iter_mut().map(|kernel| low(kernel, FLOOR_SECS)).collect::<Result<Vec<f64>>>()?;
@@ -84,7 +87,7 @@ fn main() -> Result<()> {
         passes.push(turns);
     }
 
-    // A search compares what it timed at different moments.
+    // Pairs are taken across passes, as a search compares times from different moments.
     let mut wrong = [0usize; ESTIMATORS.len()];
     let mut pairs = 0;
     for (first, second) in passes.iter().flat_map(|first| passes.iter().map(move |second| (first, second))) {
@@ -108,7 +111,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The fastest of some schedules, loaded.
+/// Returns the fastest kernels of some schedules, loaded.
 fn kernels(workload: &Workload, target: &Target) -> Result<Vec<Bench>> {
     let space = ScheduleSpace::new(workload, target);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
@@ -118,7 +121,8 @@ fn kernels(workload: &Workload, target: &Target) -> Result<Vec<Bench>> {
     let MeasureOptions { backend, build_limit_secs, .. } = MeasureOptions::default();
     let mut found = Vec::new();
     for build in Builder::new(backend, build_limit_secs).build(&candidates)? {
-        // SAFETY: the kernels are the code generator's, and checked.
+        // SAFETY: the kernels are built by this process's own code generator, from schedules of the
+        // space, and their outputs are checked.
         let mut bench = unsafe { Bench::new(&build.outcome?) }?;
         found.push((low(&mut bench, FLOOR_SECS)?, bench));
     }
@@ -127,7 +131,7 @@ fn kernels(workload: &Workload, target: &Target) -> Result<Vec<Bench>> {
     Ok(found.into_iter().map(|(_, bench)| bench).collect())
 }
 
-/// A kernel's turns: one, or more while the machine is disturbed.
+/// Times a kernel: once, or several times while the machine is disturbed.
 fn turns(kernels: &mut [Bench], kernel: usize, looks: &mut Vec<f64>) -> Result<Vec<Turn>> {
     let mut turns: Vec<Turn> = Vec::new();
     while turns.len() < ATTEMPTS && turns.last().is_none_or(|turn| turn.slowdown > QUIET) {
@@ -142,7 +146,7 @@ fn turns(kernels: &mut [Bench], kernel: usize, looks: &mut Vec<f64>) -> Result<V
     Ok(turns)
 }
 
-/// The low quantile of a kernel's repeats.
+/// Returns the low quantile of a kernel's repeats, in seconds per run.
 fn low(kernel: &mut Bench, floor_secs: f64) -> Result<f64> {
     Ok(quantile(&kernel.turn(floor_secs).context("a kernel failed")?, 0.1))
 }

@@ -1,9 +1,9 @@
-//! What proving a schedule's loop nests costs beside lowering it.
+//! Compares the cost of verifying a schedule's loop nests with that of lowering it.
 //!
 //! `cargo run --release -p autotune-lab --example verify_cost`
 //!
-//! Prints for some workloads medians over random configs, in microseconds, the ninth decile, and
-//! the ratio of the two.
+//! Prints, for some workloads over random configs, the median and the ninth decile in microseconds,
+//! and of the ratio of the two.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -32,7 +32,7 @@ fn main() -> anyhow::Result<()> {
         let configs = std::iter::repeat_with(|| space.sample(&mut rng)).filter(|config| config.sketch == sketch);
         let mut times: Vec<[f64; 2]> = Vec::new();
         for config in configs.take(CONFIGS) {
-            // The best of several, as other processes only add to it.
+            // The least of several times: other processes can only add time.
             let times_of = |run: &dyn Fn()| {
                 let micros = (0..7).map(|_| {
                     let start = Instant::now();

@@ -1,6 +1,6 @@
-//! Files of the crates do not use each other in large circles, and arrows inside a crate go down:
-//! no file uses its parent that is used by it. What a parent declares or re-exports it does not
-//! use.
+//! Checks the dependencies between the files of each crate: cycles are small, and no file uses its
+//! parent module if the parent uses the file. Declarations and re-exports by a parent do not count
+//! as use.
 
 mod files;
 
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use files::{Files, Names};
 
-/// Files of a circle, at most.
+/// Maximum number of files in a cycle.
 const MOST: usize = 4;
 
 type Uses = BTreeMap<Names, BTreeSet<Names>>;
 
-/// The crates of the workspace by their folders, with their sources.
+/// Returns the crates of the workspace: folder name and source folder.
 fn crates() -> Vec<(String, PathBuf)> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let folders = fs::read_dir(workspace).unwrap().map(|entry| entry.unwrap().path());
@@ -23,7 +23,7 @@ fn crates() -> Vec<(String, PathBuf)> {
     crates.map(|folder| (folder.file_name().unwrap().to_string_lossy().into_owned(), folder.join("src"))).collect()
 }
 
-/// Pairs of a file and its parent that use each other.
+/// Returns the files that use their parent module and are used by it.
 fn pairs(uses: &Uses) -> Vec<String> {
     let parent = |module: &Names| module.split_last().map(|(_, parent)| parent.to_vec());
     let is_mutual = |module: &&Names| {
@@ -32,7 +32,7 @@ fn pairs(uses: &Uses) -> Vec<String> {
     uses.keys().filter(is_mutual).map(|module| module.join("::")).collect()
 }
 
-/// The files that a file leads to, by any number of steps.
+/// Returns the files that are reachable from a file in any number of steps.
 fn reached<'u>(uses: &'u Uses, from: &'u Names) -> BTreeSet<&'u Names> {
     let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
     while let Some(module) = open.pop() {
@@ -41,7 +41,7 @@ fn reached<'u>(uses: &'u Uses, from: &'u Names) -> BTreeSet<&'u Names> {
     reached
 }
 
-/// The largest circle: files that all lead to each other.
+/// Returns the largest cycle: files that all reach each other.
 fn largest_circle(uses: &Uses) -> Vec<String> {
     let reached: BTreeMap<&Names, _> = uses.keys().map(|module| (module, reached(uses, module))).collect();
     let circle = |module: &&Names| -> Vec<String> {

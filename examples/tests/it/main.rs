@@ -1,7 +1,7 @@
 //! Tests of the examples, and of the sources of the whole workspace.
 //!
-//! What guards the whole tree is here and not in `lab/tests`, since `cargo test` runs this crate,
-//! which is a default member, and not the lab.
+//! Checks of the whole workspace are here and not in `lab/tests`, as `cargo test` runs this crate,
+//! a default member, but not the lab.
 #![allow(clippy::unwrap_used)]
 
 mod file_circles;

@@ -1,4 +1,4 @@
-//! Runs every example as a user would: small, and with what it needs in a temporary folder.
+//! Runs every example as a user does, on small sizes and with its files in a temporary folder.
 //!
 //! The two programs of `compiled_network` need a library to load: `network/tests/library` runs them.
 
@@ -6,7 +6,7 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs an example in a folder; returns what it printed.
+/// Runs an example in a folder and returns its output.
 fn printed(example: &str, arguments: &[&str], folder: &Path) -> String {
     // Cargo puts examples in a folder next to that of this test.
     let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
@@ -16,7 +16,7 @@ fn printed(example: &str, arguments: &[&str], folder: &Path) -> String {
     String::from_utf8(ended.stdout).unwrap()
 }
 
-/// The same of an example that reads and writes no file.
+/// Runs an example that reads and writes no file, and returns its output.
 fn printed_anywhere(example: &str, arguments: &[&str]) -> String {
     printed(example, arguments, tempfile::tempdir().unwrap().path())
 }

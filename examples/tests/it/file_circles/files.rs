@@ -1,33 +1,34 @@
-//! The files of a crate, and which of them use which.
+//! Files of a crate and the dependencies between them, found by a simple parser of `use` items and
+//! paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// A path of modules below the crate, which an item may follow.
+/// Path of modules from the crate's root; an item's name may follow.
 pub(crate) type Names = Vec<String>;
 
-/// A name that a file declares by `use`.
+/// Name that a file imports with `use`.
 struct Import {
     path: Names,
-    /// `*` for everything.
+    /// Name within the file; `*` for a glob import.
     alias: String,
     is_public: bool,
 }
 
-/// A file without comments, strings and tests.
+/// Imports and names of a file, without its comments, strings and tests.
 struct File {
     imports: Vec<Import>,
-    /// Paths outside of `use` that begin at a module.
+    /// Paths outside `use` items that begin at a module.
     paths: Vec<Names>,
     words: BTreeSet<String>,
 }
 
-/// The files of a crate by their modules, that of `lib.rs` or `main.rs` the empty path.
+/// Files of a crate by module path; the path of `lib.rs` or `main.rs` is empty.
 pub(crate) struct Files(BTreeMap<Names, File>);
 
 impl Files {
-    /// Reads a folder with the sources of a crate.
+    /// Reads the sources of a crate from a folder.
     pub(crate) fn read(source: &Path) -> Self {
         let mut files = BTreeMap::new();
         let root = ["lib.rs", "main.rs"].map(|name| source.join(name)).into_iter().find(|path| path.exists());
@@ -35,8 +36,8 @@ impl Files {
         Self(files)
     }
 
-    /// Returns for every file those that it uses, its own excepted. What a file re-exports and does
-    /// not use itself is not used by it: whoever imports the name uses the file that defines it.
+    /// Returns the files that each file uses, without itself. An unused re-export does not count:
+    /// the file that imports the name uses the file that defines it.
     pub(crate) fn uses(&self) -> BTreeMap<Names, BTreeSet<Names>> {
         self.0.iter().map(|(module, file)| (module.clone(), self.used_by(module, file))).collect()
     }
@@ -47,13 +48,13 @@ impl Files {
         paths.filter_map(|path| self.definer(path, 0)).filter(|used| used != module).collect()
     }
 
-    /// The file that defines what a path leads to.
+    /// Returns the file that defines the target of a path, through re-exports.
     fn definer(&self, path: &[String], depth: usize) -> Option<Names> {
         let known = (0..=path.len()).rev().find(|&known| self.0.contains_key(&path[..known]))?;
         let (module, rest) = path.split_at(known);
         let [name, below @ ..] = rest else { return Some(module.to_vec()) };
         let imports = &self.0[module].imports;
-        // Modules may re-export each other.
+        // Modules may re-export each other: the depth limit ends such cycles.
         let import = imports.iter().find(|import| import.alias == *name && depth < 8);
         match import {
             Some(import) => self.definer(&[&import.path, below].concat(), depth + 1),
@@ -62,7 +63,7 @@ impl Files {
     }
 }
 
-/// Reads a file and the modules that it declares outside of tests.
+/// Reads a file and, recursively, the modules that it declares outside its tests.
 fn read(path: &Path, folder: &Path, module: Names, files: &mut BTreeMap<Names, File>) {
     let text = code(&fs::read_to_string(path).unwrap());
     let children = declared(&text);
@@ -76,7 +77,7 @@ fn read(path: &Path, folder: &Path, module: Names, files: &mut BTreeMap<Names, F
     files.insert(module.clone(), parsed(&text, &module, &children));
 }
 
-/// Takes a file's code apart: what it imports, and which paths and names are in the rest.
+/// Splits the code of a file into imports, and paths and names in the rest.
 fn parsed(text: &str, module: &Names, children: &[String]) -> File {
     let (mut imports, mut rest, mut from) = (Vec::new(), String::new(), 0);
     for (at, _) in text.match_indices("use ").filter(|&(at, _)| starts_item(&text[..at])) {
@@ -128,7 +129,7 @@ fn expanded(prefix: &str, tree: &str) -> Vec<(String, String)> {
     parts.filter(|part| !part.trim().is_empty()).flat_map(|part| expanded(&prefix, part)).collect()
 }
 
-/// A path from the crate; `None` for one of another crate.
+/// Resolves a path from the crate's root; `None` for a path into another crate.
 fn absolute(path: &str, module: &Names, children: &[String]) -> Option<Names> {
     let mut names: Vec<String> = path.split("::").map(String::from).collect();
     let ups = names.iter().take_while(|name| *name == "super").count();
@@ -142,7 +143,7 @@ fn absolute(path: &str, module: &Names, children: &[String]) -> Option<Names> {
     Some([base, &names].concat())
 }
 
-/// Modules in files of their own that are not only for tests.
+/// Returns the modules that the file declares in files of their own, except test modules.
 fn declared(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let is_test = |number: usize| number > 0 && lines[number - 1].starts_with("#[cfg(test)]");
@@ -150,13 +151,14 @@ fn declared(text: &str) -> Vec<String> {
     declared.filter_map(|(_, line)| module_of(line)).collect()
 }
 
-/// The module that a line declares.
+/// Returns the module that a line declares.
 fn module_of(line: &str) -> Option<String> {
     let (before, name) = line.trim().strip_suffix(';')?.rsplit_once("mod ")?;
     (before.is_empty() || before.starts_with("pub")).then(|| name.to_string())
 }
 
-/// The lines of a file that are neither comments nor tests; `pub(in path)` is `pub`.
+/// Returns the code of a file without comments and tests, and with `pub(in path)` simplified to
+/// `pub`.
 fn code(text: &str) -> String {
     let text = text.split("\nmod tests {").next().unwrap_or_default();
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
