@@ -1,4 +1,5 @@
-//! Which schedules come nearest to the best of many workloads.
+//! Selection of the portfolio: few schedules that, transferred, come near the best of many
+//! workloads.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,15 +9,18 @@ use rayon::prelude::*;
 
 use crate::task::Task;
 
-/// Entries of the portfolio, at most, and the least that one must lower the mean logarithm of what
-/// the others leave.
+/// Maximum number of entries of the portfolio.
 const ENTRIES: usize = 112;
+
+// Least reduction of the mean logarithmic loss that a further entry must bring.
 const LEAST_GAIN: f64 = 2e-4;
-/// The logarithm of how many times the best a workload takes that no entry is for.
+/// Logarithmic loss of a workload without a suitable entry: its time is exp(1.5), or 4.5 times, the
+/// best.
 const NOTHING: f64 = 1.5;
 
-/// The best schedules of workloads that together, carried over, come nearest to the best of the
-/// others of their families: greedy cover.
+/// Selects entries among the best schedules of each workload by greedy set cover: each entry
+/// reduces most the mean log(time over best time) that the transferred entries leave for the
+/// workloads of their families.
 pub(crate) fn cover(tasks: &[Task]) -> Portfolio {
     let times: Vec<HashMap<&Config, f64>> = tasks
         .iter()
@@ -27,7 +31,7 @@ pub(crate) fn cover(tasks: &[Task]) -> Portfolio {
     let origins: Vec<(usize, &Config)> =
         (0..tasks.len()).flat_map(|i| tasks[i].best.iter().map(move |config| (i, config))).collect();
 
-    // What each leaves of each: the logarithm of its time over the best.
+    // Loss of each workload by each schedule: log of its transferred time over the best time.
     let left: Vec<BTreeMap<usize, f64>> = origins
         .par_iter()
         .map(|&(origin, config)| {

@@ -1,4 +1,4 @@
-//! How well models rank, and choose of, what they were not trained on.
+//! Evaluation of models on workloads that they were not trained on.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,25 +12,26 @@ use rayon::prelude::*;
 
 use crate::task::{Rows, Task, train};
 
-/// Parts that workloads are held out in.
+/// Number of folds of the cross-validation over workloads.
 pub(crate) const FOLDS: usize = 5;
-/// Workloads whose schedules are carried over, and tries for each schedule: those of a miss, and
-/// those of a search.
+/// Numbers of nearest workloads whose schedules are transferred.
 const NEAREST: [usize; 6] = [0, 1, 2, 4, 8, usize::MAX];
+
+// Knob combinations tried for each transfer: in a look-up miss, and in a search.
 const TRIES: [usize; 2] = [PredictParams::QUICK.tries, PredictParams::THOROUGH.tries];
-/// How many of a draft the model verifies.
+/// Numbers of schedules that the cheap ranking model passes to the main model.
 const VERIFIED: [usize; 3] = [2, 4, 8];
 
-/// How many times the best recorded time what is chosen takes, geometric means over the workloads.
+/// Times of the chosen schedules over the best recorded times: geometric means over the workloads.
 pub(crate) struct Expected {
-    /// Of all that was recorded, by loop nests.
+    /// Choice among all recorded schedules by the loop-nest model.
     pub(crate) first: f64,
-    /// Of what is carried over for a miss, by knobs.
+    /// Choice among transferred schedules, as on a look-up miss, by the cheap ranking model.
     pub(crate) carried: f64,
 }
 
-/// Judges models of every family in turn, and of every workload in one of some parts, and prints
-/// what they do.
+/// Evaluates models by leaving out each family in turn, and then each fold of workloads, and prints
+/// their quality.
 pub(crate) fn judge(tasks: &[Task]) -> Result<Expected> {
     let splits = splits(tasks);
     let train = |rows: Rows| -> Result<Vec<XgbModel>> {
@@ -56,7 +57,7 @@ pub(crate) fn judge(tasks: &[Task]) -> Result<Expected> {
     Ok(Expected { first: (first / tasks.len() as f64).exp(), carried: held_out.judge() })
 }
 
-/// Each family, and then each part of the shapes.
+/// Returns the splits: leave out each family, then each fold of shapes.
 fn splits(tasks: &[Task]) -> Vec<Split> {
     let mut families: Vec<&str> = tasks.iter().map(|task| task.family.as_str()).collect();
     families.sort();
@@ -74,8 +75,8 @@ fn splits(tasks: &[Task]) -> Vec<Split> {
     families.iter().map(of_family).chain((0..FOLDS).map(of_fold)).collect()
 }
 
-/// The shapes of tasks, by turns in one of [`FOLDS`] parts: a workload with cold constants is with
-/// its warm twin.
+/// Assignment of shapes to the [`FOLDS`] folds, round-robin. A workload with uncached constants is
+/// in the same fold as its cached twin.
 pub(crate) struct Shapes(HashMap<Workload, usize>);
 
 impl Shapes {
@@ -88,19 +89,19 @@ impl Shapes {
         Self(numbers)
     }
 
-    /// The part that a task is in.
+    /// Returns the fold of a task.
     pub(crate) fn fold(&self, task: &Task) -> usize {
         self.0.get(&task.warm()).map_or(0, |number| number % FOLDS)
     }
 }
 
-/// Which tasks are held out.
+/// Split of the tasks into training and held-out ones.
 struct Split {
     name: String,
     held_out: Vec<bool>,
 }
 
-/// Means over the tasks that were held out; of the ratios, of their logarithms.
+/// Means over the held-out tasks; of ratios, the mean of their logarithms.
 pub(crate) struct Judged {
     count: f64,
     accuracy: f64,
@@ -124,7 +125,7 @@ impl Split {
     }
 }
 
-/// Judges what was predicted of the schedules of tasks.
+/// Evaluates predicted scores of the tasks' schedules.
 pub(crate) fn judged<'t>(predictions: impl Iterator<Item = (&'t Task, Vec<f32>)>) -> Judged {
     let mut sums = Judged { count: 0.0, accuracy: 0.0, first: 0.0, fifth: 0.0 };
     for (task, predicted) in predictions {
@@ -142,25 +143,25 @@ pub(crate) fn judged<'t>(predictions: impl Iterator<Item = (&'t Task, Vec<f32>)>
     Judged { count: sums.count, accuracy: mean(sums.accuracy), first: mean(sums.first), fifth: mean(sums.fifth) }
 }
 
-/// What chooses among schedules that are carried over.
+/// Method of choosing among transferred schedules.
 #[derive(Clone, Copy)]
 enum By {
     Model,
     Draft,
-    /// The model, of the draft's first.
+    /// The main model, among this number of schedules that the cheap ranking model puts first.
     Verified(usize),
     Analysis,
 }
 
-/// Workloads and what models that were trained without them make of their schedules.
+/// Workloads with the scores of models that were trained without them.
 struct HeldOut<'a> {
     tasks: &'a [Task],
-    /// The best schedules of all.
+    /// Best schedules of all workloads.
     known: Vec<Entry>,
     ratings: Vec<Ratings>,
 }
 
-/// Scores of the schedules of a workload.
+/// Scores of a workload's schedules.
 struct Ratings {
     model: Vec<f32>,
     draft: Vec<f32>,
@@ -181,8 +182,8 @@ impl<'a> HeldOut<'a> {
         Self { tasks, known, ratings: (0..tasks.len()).map(rate).collect() }
     }
 
-    /// What is chosen, of what is carried over from the nearest workloads; and of a miss, by
-    /// family. Returns what a miss takes.
+    /// Prints the loss of each method of choosing among schedules transferred from the nearest
+    /// workloads, and by family the loss of a look-up miss. Returns the mean time ratio of a miss.
     fn judge(&self) -> f64 {
         let verified = VERIFIED.map(By::Verified);
         let columns = [&[By::Model, By::Draft], &verified[..], &[By::Analysis]].concat();
@@ -197,7 +198,8 @@ impl<'a> HeldOut<'a> {
             println!("| {tries} | {from} | {} | {} |", losses.len(), means.join(" | "));
         }
 
-        // The rule's schedule was recorded of some only, so its mean is of fewer.
+        // The fixed rule's schedule was recorded for some workloads only, so that its mean is over
+        // fewer.
         let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
         let mut of_families: BTreeMap<&str, [Vec<f64>; 2]> = BTreeMap::new();
         for (which, nearest) in [0, nearest].into_iter().enumerate() {
@@ -216,8 +218,8 @@ impl<'a> HeldOut<'a> {
         mean_ratio(of_families.values().flat_map(|[_, miss]| miss.iter().copied()))
     }
 
-    /// Of each workload, where it was recorded, the logarithms of how many times the best recorded
-    /// time what is chosen takes.
+    /// Returns for each workload, by method, log(time of the chosen schedule over the best time);
+    /// `None` if a chosen schedule has no recorded time.
     fn losses(&self, columns: &[By], nearest: usize, tries: usize) -> Vec<Option<Vec<f64>>> {
         let of_task = |(task, ratings): (&Task, &Ratings)| {
             let Ratings { model, draft, analysis } = ratings;
@@ -240,7 +242,7 @@ fn best_of(schedules: &[usize], scores: &[f32]) -> Option<usize> {
     schedules.iter().copied().max_by(|&a, &b| scores[a].total_cmp(&scores[b]))
 }
 
-/// The geometric mean of ratios that are given by their logarithms.
+/// Returns the geometric mean of ratios, given their logarithms.
 fn mean_ratio(losses: impl Iterator<Item = f64>) -> f64 {
     let (count, sum) = losses.fold((0, 0.0), |(count, sum), loss| (count + 1, sum + loss));
     (sum / f64::from(count)).exp()

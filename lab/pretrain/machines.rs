@@ -1,4 +1,5 @@
-//! What the rates of a machine are worth to models: within one, and from one to another.
+//! Evaluation of the measured machine rates as model inputs: within one machine, and across
+//! machines.
 
 use anyhow::{Context, Result, ensure};
 use autotune_cost_model::{CostModel, Sample, XgbModel, features, relative_throughputs};
@@ -10,15 +11,15 @@ use rayon::prelude::*;
 use crate::judge::{FOLDS, Judged, Shapes, judged};
 use crate::task::{Rows, Task, fitted};
 
-/// Schedules of each workload that a model of these tables learns from.
+/// Number of schedules of each workload in a model's training data.
 const OF_EACH: usize = 64;
 
-/// Beginnings of the names of the columns that the rates are themselves.
+/// Name prefixes of the feature columns that are the rates themselves.
 const RATE_COLUMNS: [&str; 4] = ["target.l2_reads", "target.l3_reads", "target.memory_reads", "target.fork_join"];
 
-/// Prints how well the estimate and models rank the workloads of each test bed: with the rates of
-/// the machine table and with those of the header, learnt from the same machine, from the other,
-/// and from both. Workloads are held out one in five, five times, of all machines.
+/// Prints how well the analytic estimate and models rank the workloads of each test bed: with
+/// nominal and with measured rates, trained on the same machine, on the other one, and on both.
+/// Cross-validation holds out one workload in five on all machines.
 pub(crate) fn compare(test_beds: &[TestBed; 2]) -> Result<()> {
     let measured = [0, 1].map(|bed| test_beds[bed].header.rates);
     ensure!(measured != [Rates::NOMINAL; 2], "neither test bed has rates in its header");
@@ -47,7 +48,7 @@ pub(crate) fn compare(test_beds: &[TestBed; 2]) -> Result<()> {
     Ok(())
 }
 
-/// Models of what machines have recorded, each without one part of the shapes.
+/// Trains a model for each fold, on the machines' workloads outside the fold.
 fn models(of: &[Machine], shapes: &Shapes, hides_columns: bool) -> Result<Vec<XgbModel>> {
     let without = |fold: usize| {
         let known = of.iter().flat_map(|machine| &machine.tasks).filter(|task| shapes.fold(task) != fold);
@@ -58,7 +59,7 @@ fn models(of: &[Machine], shapes: &Shapes, hides_columns: bool) -> Result<Vec<Xg
     (0..FOLDS).into_par_iter().map(without).collect()
 }
 
-/// A test bed with rates.
+/// Test bed of a machine, analysed with given rates.
 struct Machine {
     name: String,
     tasks: Vec<Task>,
@@ -76,14 +77,14 @@ impl Machine {
         judged(self.tasks.iter().map(|task| (task, task.analysed())))
     }
 
-    /// Each task by the model that does not know its shape.
+    /// Evaluates each task with the model that was trained without its shape.
     fn by_models(&self, models: &[XgbModel], shapes: &Shapes, hides_columns: bool) -> Judged {
         let predicted = |task| models[shapes.fold(task)].predict(seen(task, hides_columns).view());
         judged(self.tasks.iter().map(|task| (task, predicted(task))))
     }
 }
 
-/// Some schedules of a task, evenly of all, as samples.
+/// Returns evenly chosen schedules of a task as samples.
 fn some(task: &Task, group: u32, hides_columns: bool) -> Vec<Sample> {
     let (rows, scores) = (seen(task, hides_columns), relative_throughputs(&task.run_secs));
     let n = OF_EACH.min(scores.len());
@@ -91,7 +92,7 @@ fn some(task: &Task, group: u32, hides_columns: bool) -> Vec<Sample> {
     chosen.map(|i| Sample { features: rows.row(i).to_vec(), score: scores[i], group }).collect()
 }
 
-/// The rows of a task, without the columns of the rates if those are to be hidden.
+/// Returns the feature rows of a task; hidden rate columns are set to zero.
 fn seen(task: &Task, hides_columns: bool) -> Array2<f32> {
     let mut rows = task.rows(Rows::LoopNests).clone();
     let is_hidden = |name: &String| hides_columns && RATE_COLUMNS.iter().any(|column| name.starts_with(column));

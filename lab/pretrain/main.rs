@@ -1,16 +1,16 @@
-//! Makes what ships for schedules that are chosen without measuring: two models and a portfolio,
+//! Trains the files that ship for choosing schedules without measuring, two models and a portfolio,
 //! from a recorded test bed.
 //!
 //! `cargo run --release -p autotune-lab --example pretrain -- TEST_BED ISA`
 //!
-//! With a second test bed in place of the instruction set it writes nothing, and prints what one
-//! machine's models make of the other, with the rates of the machine table and with those that were
-//! measured ([`machines`]).
+//! With a second test bed in place of the instruction set, it writes nothing: it prints how models
+//! of one machine rank the schedules of the other, with nominal and with measured rates
+//! ([`machines`]).
 //!
-//! Writes `cost_model/pretrained/ISA.trees`, `cost_model/pretrained/ISA.drafts` and
-//! `schedules/portfolio/ISA.jsonl` of this repository, and prints how well such models rank
-//! families, and shapes, that they were not trained on, and what is chosen of schedules that are
-//! carried over from other workloads.
+//! Writes `cost_model/pretrained/ISA.trees` (the main model), `cost_model/pretrained/ISA.drafts`
+//! (the cheap ranking model) and `schedules/portfolio/ISA.jsonl` of this repository. Prints how
+//! well such models rank families and shapes that they were not trained on, and how good the
+//! schedules are that are chosen among transferred ones.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Recorded workloads, and models of them.
+//! Recorded workloads as training data, and training of models on them.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,12 +14,12 @@ use autotune_workloads::Workload;
 use ndarray::{Array2, Axis};
 use rayon::prelude::*;
 
-/// What a model knows of schedules.
+/// Inputs of a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rows {
-    /// Features of their loop nests.
+    /// Features of the lowered loop nest.
     LoopNests,
-    /// What is told without these.
+    /// Knob values and shapes, known before lowering.
     Knobs,
 }
 
@@ -32,11 +32,11 @@ impl Rows {
     }
 }
 
-/// A recorded workload and what is known of its schedules.
+/// Recorded workload with the model inputs and times of its schedules.
 pub(crate) struct Task {
     pub(crate) family: String,
     pub(crate) space: ScheduleSpace,
-    /// The fastest config of each sketch.
+    /// Fastest config of each sketch.
     pub(crate) best: Vec<Config>,
     pub(crate) configs: Vec<Config>,
     pub(crate) run_secs: Vec<Option<f64>>,
@@ -76,7 +76,7 @@ impl Task {
         }
     }
 
-    /// What the analysis makes of each schedule, higher is better.
+    /// Returns the analytic score of each schedule, the higher the faster.
     pub(crate) fn analysed(&self) -> Vec<f32> {
         let estimate = features::estimate_column(self.space.target());
         self.loop_nests.column(estimate).iter().map(|secs| -secs).collect()
@@ -90,13 +90,14 @@ impl Task {
         self.best.iter().map(|config| Entry { workload: self.space.workload().clone(), config: config.clone() })
     }
 
-    /// Its workload, but with constants that may be in the caches: what is told apart where shapes
-    /// are held out.
+    /// Returns the workload with constants that may be cached: variants with and without cached
+    /// constants count as one shape.
     pub(crate) fn warm(&self) -> Workload {
         self.space.workload().with_cold(false)
     }
 
-    /// What was recorded of what is offered on a miss, by position.
+    /// Returns the positions of the recorded configs among the schedules that a look-up miss would
+    /// choose from.
     pub(crate) fn carried<'a>(
         &self,
         known: impl Iterator<Item = &'a Entry>,
@@ -111,7 +112,7 @@ impl Task {
     }
 }
 
-/// The names of all that is told of recorded schedules before they are lowered.
+/// Returns the column names of the cheap ranking model over all recorded schedules.
 pub(crate) fn draft_columns(recordings: &[Recording], target: &Target) -> Vec<String> {
     let names = recordings.par_iter().map(|recording| {
         let mut names = BTreeSet::new();

@@ -1,45 +1,45 @@
-//! Gradient-boosted trees that know how sure they are: several, each fitted on samples drawn with
-//! replacement.
+//! Ensembles of gradient-boosted trees that estimate their uncertainty: each member is fitted on a
+//! bootstrap sample (drawn with replacement).
 
 use autotune_cost_model::{CostModel, ModelError, Sample, XgbModel, XgbParams};
 use ndarray::ArrayView2;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// What becomes of what the members say.
+/// Acquisition function: combines the members' predictions into one score.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Acquisition {
-    /// Their mean.
+    /// Mean of the predictions.
     Mean,
-    /// Their mean and this multiple of their standard deviation.
+    /// Mean plus this multiple of the standard deviation (upper confidence bound).
     UpperConfidence(f32),
-    /// By how much the candidate is expected to beat the best sample, if what it may score is a
-    /// logistic distribution with that mean and standard deviation; its logarithm.
+    /// Logarithm of the expected improvement over the best sample. The score is assumed to follow a
+    /// logistic distribution with the members' mean and standard deviation.
     ExpectedImprovement,
 }
 
-/// The members and how they are asked; a single one is fitted on all samples.
+/// Ensemble of models with an acquisition function. A single member is fitted on all samples.
 #[derive(Clone, Debug)]
 pub struct Ensemble {
     members: Vec<XgbModel>,
     acquisition: Acquisition,
-    /// Mean of the best sample.
+    /// Largest mean prediction over the samples of the last fit.
     best: f32,
 }
 
 impl Ensemble {
-    /// One model.
+    /// Returns an ensemble of one model.
     pub fn single(params: XgbParams) -> Self {
         Self::new(1, params, Acquisition::Mean)
     }
 
-    /// Several, of different seeds.
+    /// Returns an ensemble of several models with different seeds.
     pub fn new(members: u32, params: XgbParams, acquisition: Acquisition) -> Self {
         let member = |seed| XgbModel::new(XgbParams { seed, ..params.clone() });
         Self { members: (0..members).map(member).collect(), acquisition, best: 0.0 }
     }
 
-    /// Mean and standard deviation of what the members say.
+    /// Returns the mean and the standard deviation of the members' predictions for each row.
     fn moments(&self, features: ArrayView2<f32>) -> Vec<[f32; 2]> {
         let scores: Vec<Vec<f32>> = self.members.iter().map(|member| member.predict(features)).collect();
         let n = self.members.len() as f32;
@@ -91,6 +91,7 @@ impl CostModel for Ensemble {
     }
 
     fn predict(&self, features: ArrayView2<f32>) -> Vec<f32> {
+        // Before the first fit there is no best sample to improve on.
         let acquisition = if self.feature_count().is_some() { self.acquisition } else { Acquisition::Mean };
         let score = |[mean, deviation]: [f32; 2]| match acquisition {
             Acquisition::Mean => mean,
@@ -105,12 +106,14 @@ impl CostModel for Ensemble {
     }
 }
 
-/// Logarithm of the mean of what is above 0 of a logistic distribution.
+/// Returns the logarithm of E[max(X, 0)] for a logistic distribution X with the given mean and
+/// standard deviation.
 fn log_expected_improvement(mean: f32, deviation: f32) -> f32 {
-    // The scale of the distribution; with none, all but the order among those that are sure would
-    // be lost.
+    // Scale of the distribution. The lower bound keeps the order of candidates on which all members
+    // agree.
     let scale = (deviation * 3f32.sqrt() / std::f32::consts::PI).max(1e-3);
     let t = mean / scale;
+    // ln(softplus(t)) is t itself for very negative t, where the direct formula underflows.
     let log_softplus = if t < -15.0 { t } else { (t.max(0.0) + (-t.abs()).exp().ln_1p()).ln() };
     scale.ln() + log_softplus
 }
@@ -133,7 +136,7 @@ mod tests {
         let rising = [[-100.0, 0.1], [-1.0, 0.0], [-1.0, 0.5], [0.0, 0.5], [0.0, 1.0], [5.0, 1.0]];
         let expected = rising.map(|[mean, deviation]| log_expected_improvement(mean, deviation));
         assert!(expected.is_sorted() && expected.iter().all(|value| value.is_finite()), "{expected:?}");
-        // Half of the distribution is above: its mean is the scale times ln 2.
+        // At mean 0, the expectation is the scale times ln 2.
         let scale = 3f32.sqrt() / std::f32::consts::PI;
         assert!((expected[4].exp() - scale * 2f32.ln()).abs() < 1e-5);
     }

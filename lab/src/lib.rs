@@ -18,8 +18,8 @@
 //! Run one with `cargo run --release -p autotune-lab --example NAME`. The package is not a default
 //! member of the workspace: `cargo test` leaves it out, `cargo test -p autotune-lab` runs its tests.
 //!
-//! Candidates run in a worker process: a program that calls [`autotune::serve_if_worker`] first in
-//! `main` is its own.
+//! Candidates run in a worker process. A program that calls [`autotune::serve_if_worker`] first in
+//! `main` serves as its own worker.
 
 pub mod ensemble;
 pub mod replay;
@@ -30,9 +30,9 @@ use autotune_cost_model::XgbParams;
 use autotune_ir::Target;
 use autotune_measure::{MeasureOptions, TimingOptions, WorkerMeasurer};
 
-/// This machine's processor with `threads` threads, all if nothing is said, and with the
-/// instruction set that is asked for: its own, or `avx2` on a machine that has more than that,
-/// whose kernels then do without the rest.
+/// Returns this machine's CPU with `threads` threads, by default all, and with the requested
+/// instruction set: the machine's own, or `avx2` on a machine that has more. Fails for any other
+/// instruction set.
 pub fn cpu_target(threads: Option<usize>, isa: Option<&str>) -> anyhow::Result<Target> {
     let target = Target::detect("cpu", threads)?;
     match (isa, target.cpu()) {
@@ -42,19 +42,19 @@ pub fn cpu_target(threads: Option<usize>, isa: Option<&str>) -> anyhow::Result<T
     }
 }
 
-/// How a model learns that ships: more than one that learns while measuring.
+/// Returns the training parameters of the shipped models, which are larger than models that learn
+/// during a search.
 pub fn pretraining() -> XgbParams {
     XgbParams { rounds: 300, depth: 6, eta: 0.1, max_bin: 256, ..XgbParams::default() }
 }
 
-/// A measurer for a target with this very program as its worker.
+/// Returns a measurer for a target that runs this program as its worker.
 pub fn measurer(target: &Target) -> anyhow::Result<WorkerMeasurer> {
     let timing = TimingOptions::for_target(target);
     Ok(WorkerMeasurer::with(autotune::worker_command()?, MeasureOptions { timing, ..MeasureOptions::default() })?)
 }
 
-/// The value below which a share of the others lie, from 0 to 1, between two of them as far as it
-/// is; no number if there are none.
+/// Returns the quantile at `share` (0 to 1) with linear interpolation; NaN for no values.
 pub fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = share * values.len().saturating_sub(1) as f64;
@@ -65,13 +65,13 @@ pub fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     }
 }
 
-/// The mean of the logarithms, as a number; none if there are no values.
+/// Returns the geometric mean; NaN for no values.
 pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> f64 {
     let (count, sum) = values.into_iter().fold((0, 0.0), |(count, sum), value| (count + 1, sum + value.ln()));
     (sum / f64::from(count)).exp()
 }
 
-/// The middle value, or the mean of the two in the middle; no number if there are none.
+/// Returns the median; NaN for no values.
 pub fn median(values: Vec<f64>) -> f64 {
     quantile(values, 0.5)
 }

@@ -1,27 +1,32 @@
-//! Searches on the recorded test bed, without the machine: a measurer that answers from it, and
-//! searchers that propose what it holds.
+//! Replays searches on the recorded test bed, without the machine: a measurer that answers from the
+//! record, and searchers that propose recorded configs.
 //!
-//! [`Replay`] answers with what was recorded of the very config it is asked for, and with a failure
-//! for any other. As next to nothing of a space is recorded, a searcher is run inside
-//! [`FromRecorded`]: it walks the whole space as it always does, but whatever it looks at is scored
-//! as the nearest recorded config that was not measured yet, and what it proposes is that config.
-//! So the model sees, the measurer measures and the searcher is told recorded configs with their
-//! true times only, and everything else of a run is the tuner's own: [`ReplayTask::search`] is a
-//! whole run of [`Tuner`], the same from the same seed. What the tuner proposes by itself, the
-//! schedule that a task begins with, is to be one that was recorded: with
-//! [`TuneParams::prediction`] `None` that of the fixed rule, or, where the database knows other
-//! workloads, the best-scored of the recorded ones next to what is carried over. The pretrained
-//! model that [`XgbModel::for_target`] goes on from has seen the record: give a model that has not.
+//! [`Replay`] returns the recorded time of a config, and a failure for a config that was not
+//! recorded. As only a tiny part of a space is recorded, a searcher runs inside [`FromRecorded`]:
+//! it moves through the whole space as usual, but each candidate gets the score of the nearest
+//! recorded config that is not measured yet, and that config is proposed in its place.
 //!
-//! # What a replay cannot tell
+//! The model, the measurer and the searcher therefore see only recorded configs with their true
+//! times; everything else is the tuner itself. [`ReplayTask::search`] is a complete run of
+//! [`Tuner`], deterministic for a seed.
 //!
-//! The recorded configs were chosen: some at random, most by a learned search and from other
-//! workloads' best. They are far better than the space on average, so that drawing from them
-//! flatters random search (draws of those that were [drawn at random](ReplayTask::drawn) do not),
-//! and what was never measured cannot be found: steps finer than the record lies dense, as those of
-//! the last per cent, cannot be judged. A record's time is one measurement or a few: the fastest
-//! are so by luck, too. Searches that go on until a large part of the record is measured end at the
-//! same best, however they search: look at the first third.
+//! The schedule with which the tuner begins must be a recorded one. With [`TuneParams::prediction`]
+//! `None` it is the schedule of the fixed rule, or, if the database knows other workloads, the
+//! best-scored of the recorded configs nearest to the transferred schedules. The pretrained model
+//! from which [`XgbModel::for_target`] starts was trained on this record: give the tuner a model
+//! that was not.
+//!
+//! # Limits of a replay
+//!
+//! The recorded configs are a selection: some random, most from a learned search and from the best
+//! configs of other workloads. They are far better than the average of the space. Random draws from
+//! them therefore flatter random search; draws of the [random configs](ReplayTask::drawn) do not.
+//!
+//! A config that was never measured cannot be found, so that steps finer than the density of the
+//! record cannot be judged, such as the last per cent of a search.
+//!
+//! Recorded times are one measurement or a few, so that the fastest are partly luck. Searches that
+//! measure a large part of the record all end at the same best: compare the first third.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -44,14 +49,14 @@ use rand::seq::SliceRandom;
 
 use crate::test_bed::{Recording, Source, TestBed};
 
-/// A measurer that answers from recorded times.
+/// Measurer that answers with recorded times.
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
     run_secs: Arc<HashMap<(Workload, u64), Option<f64>>>,
 }
 
 impl Replay {
-    /// Of all that was recorded of some workloads, each config once: [`TestBed::tasks`].
+    /// Returns a replay of some recorded workloads, each config once: see [`TestBed::tasks`].
     pub fn new(tasks: &[Recording]) -> Self {
         let known = tasks.iter().flat_map(|task| {
             let key = |sample: &crate::test_bed::Sample| (task.workload.clone(), sample.config.stable_hash());
@@ -60,7 +65,7 @@ impl Replay {
         Self { run_secs: Arc::new(known.collect()) }
     }
 
-    /// What was recorded of a candidate; a failure if nothing was.
+    /// Returns the recorded time of a candidate; a failure if it failed or was not recorded.
     pub fn measurement(&self, candidate: &Candidate) -> Measurement {
         let known = self.run_secs.get(&(candidate.workload().clone(), candidate.stable_hash()));
         let failed = |message: &str| Err(CandidateError::Build { message: message.into() });
@@ -87,8 +92,8 @@ impl Measurer for Replay {
     }
 }
 
-/// Answers for a device that answers at once: each candidate of the batches in order, until there
-/// are no more or `on_result` breaks.
+/// Implements [`Measurer::measure_batches`] for immediate answers: answers each candidate of the
+/// batches in order, until there are no more or `on_result` breaks.
 pub fn answer_each(
     next_batch: &mut Batches<'_>,
     on_result: &mut OnResult<'_>,
@@ -110,42 +115,42 @@ pub fn answer_each(
     }
 }
 
-/// The recorded configs of a workload, and how far others are from them.
+/// Recorded configs of a workload, with a nearest-neighbour search.
 #[derive(Debug)]
 pub struct Pool {
     candidates: Vec<Candidate>,
     sketches: Vec<Members>,
 }
 
-/// The recorded configs of a sketch.
+/// Recorded configs of one sketch.
 #[derive(Debug)]
 struct Members {
     sketch: &'static str,
-    /// Positions in the pool.
+    /// Positions of the sketch's configs in the pool.
     positions: Vec<usize>,
-    /// By knob and value: the distance to each of them.
+    /// Distance from a value of a knob to that knob in each config, by knob and value.
     distances: HashMap<String, HashMap<Value, Vec<f32>>>,
 }
 
 impl Pool {
-    /// Of candidates of a space.
+    /// Returns a pool of candidates of a space.
     pub fn new(space: &ScheduleSpace, candidates: Vec<Candidate>) -> Self {
         let sketches = space.sketches().iter().map(|sketch| Members::of(sketch, &candidates)).collect();
         Self { candidates, sketches }
     }
 
-    /// The recorded candidates.
+    /// Returns the recorded candidates.
     pub fn candidates(&self) -> &[Candidate] {
         &self.candidates
     }
 
-    /// Which of them were not seen.
+    /// Returns for each candidate whether its hash is not in `seen`.
     fn unseen(&self, seen: &HashSet<u64>) -> Vec<bool> {
         self.candidates.iter().map(|candidate| !seen.contains(&candidate.stable_hash())).collect()
     }
 
-    /// Position of the nearest one to a candidate that may be taken: of its sketch, if there is
-    /// one.
+    /// Returns the position of the allowed config that is nearest to a candidate: one of its sketch
+    /// if possible, else the first allowed one.
     fn nearest(&self, candidate: &Candidate, may_take: &[bool]) -> Option<usize> {
         let members = self.sketches.iter().find(|members| members.sketch == candidate.sketch());
         let of_sketch = members.and_then(|members| members.nearest(candidate, may_take));
@@ -159,7 +164,7 @@ impl Members {
         let positions: Vec<usize> = (0..candidates.len()).filter(is_member).collect();
         let mut distances = HashMap::new();
         for knob in &sketch.knobs {
-            // Each distance between two values once: many members have the same.
+            // Distances between two values are cached, as many configs share a value.
             let values: Vec<Option<&Value>> =
                 positions.iter().map(|&position| candidates[position].config().knobs.get(&knob.name)).collect();
             let of_value = |from: &Value| {
@@ -187,14 +192,14 @@ impl Members {
     }
 }
 
-/// A searcher that searches what was recorded: see the [module](self).
+/// Adapter that restricts a searcher to recorded configs: see the [module](self).
 pub struct FromRecorded<S> {
     searcher: S,
     pool: Arc<Pool>,
 }
 
 impl<S> FromRecorded<S> {
-    /// Of a searcher that knows nothing yet.
+    /// Wraps a new searcher.
     pub fn new(searcher: S, pool: &Arc<Pool>) -> Self {
         Self { searcher, pool: Arc::clone(pool) }
     }
@@ -233,6 +238,7 @@ impl<S: Searcher> Searcher for FromRecorded<S> {
                 batch.push(pool.candidates()[position].clone());
             }
         }
+        // Distinct proposals may share a nearest config; random ones fill the batch.
         draw(&pool, &unseen, n, &mut batch, rng);
         batch
     }
@@ -246,13 +252,13 @@ impl<S: Searcher> Searcher for FromRecorded<S> {
     }
 }
 
-/// Draws evenly from what was recorded.
+/// Searcher that draws uniformly from the recorded configs.
 pub struct DrawRecorded {
     pool: Arc<Pool>,
 }
 
 impl DrawRecorded {
-    /// Of a pool.
+    /// Returns a searcher over a pool.
     pub fn new(pool: &Arc<Pool>) -> Self {
         Self { pool: Arc::clone(pool) }
     }
@@ -272,36 +278,36 @@ impl Searcher for DrawRecorded {
     }
 }
 
-/// Fills a batch up to `n` with candidates that may be taken, evenly drawn.
+/// Fills a batch up to `n` with uniformly drawn, allowed candidates.
 fn draw(pool: &Pool, may_take: &[bool], n: usize, batch: &mut Vec<Candidate>, rng: &mut rand_chacha::ChaCha8Rng) {
     let mut left: Vec<usize> = (0..may_take.len()).filter(|&position| may_take[position]).collect();
     let (drawn, _) = left.partial_shuffle(rng, n.saturating_sub(batch.len()));
     batch.extend(drawn.iter().map(|&position| pool.candidates()[position].clone()));
 }
 
-/// A workload of the test bed, ready to be searched.
+/// Workload of the test bed, ready to be searched.
 #[derive(Clone, Debug)]
 pub struct ReplayTask {
-    /// Its family.
+    /// Family of the workload, such as `conv3x3`.
     pub family: String,
-    /// What is computed.
+    /// Workload to be searched.
     pub workload: Workload,
-    /// What it was recorded on.
+    /// Target on which it was recorded.
     pub target: Target,
-    /// All that was recorded of it.
+    /// All recorded configs.
     pub pool: Arc<Pool>,
-    /// Of those, what was drawn at random from its space.
+    /// Recorded configs that were drawn at random from the space.
     pub drawn: Arc<Pool>,
-    /// Run time of each candidate of the pool; `None` if it failed.
+    /// Seconds of a run of each candidate of the pool; `None` if it failed.
     pub run_secs: Vec<Option<f64>>,
-    /// The least of them.
+    /// Least recorded seconds of a run.
     pub best_secs: f64,
     replay: Replay,
 }
 
 impl ReplayTask {
-    /// The workloads of a test bed that pass a filter, in its order; those of which nothing ran are
-    /// left out.
+    /// Returns the workloads of a test bed that pass a filter, in its order. Workloads without a
+    /// successful config are left out.
     pub fn of(test_bed: &TestBed, target: &Target, mut wanted: impl FnMut(&Recording) -> bool) -> Vec<Self> {
         let tasks = test_bed.tasks().into_iter().filter(|task| wanted(task));
         tasks.filter_map(|task| Self::of_recording(&task, test_bed, target)).collect()
@@ -330,9 +336,9 @@ impl ReplayTask {
         })
     }
 
-    /// Runs a tuner, as `with` makes it of one that knows the database, on it: the throughput of
-    /// the best schedule after each trial over that of the best that was recorded; 0 before the
-    /// first that ran. Its searcher is to propose what was recorded.
+    /// Runs a tuner on this task, after `with` has configured it; its searcher must propose
+    /// recorded configs. Returns for each trial the throughput of the best schedule so far over
+    /// that of the best recorded one; 0 before the first success.
     pub fn search(&self, db: &TuningDb, with: impl for<'t> FnOnce(Tuner<'t>) -> Tuner<'t>) -> Result<Vec<f64>> {
         let mut curve = Curve::default();
         let mut replay = self.replay.clone();
@@ -341,7 +347,7 @@ impl ReplayTask {
         Ok(curve.best_after.iter().map(|secs| self.best_secs / secs).collect())
     }
 
-    /// Some of it as records of an earlier run.
+    /// Returns some of the recorded configs as records of an earlier run.
     pub fn records(&self, positions: impl IntoIterator<Item = usize>) -> Vec<TuningRecord> {
         let record = |position: usize| {
             let candidate = &self.pool.candidates()[position];
@@ -369,7 +375,7 @@ impl ReplayTask {
     }
 }
 
-/// The best time after each trial.
+/// Observer that stores the best time after each trial.
 #[derive(Default)]
 struct Curve {
     best_after: Vec<f64>,

@@ -1,10 +1,11 @@
-//! The recorded test bed: what schedules of many workloads took on one machine, so that searches
-//! and models can be tried without it.
+//! The recorded test bed: run times of many schedules on one machine, so that searches and models
+//! can be tested without the machine.
 //!
-//! A file of JSON Lines. The first line is the [`Header`]; each further one holds what one
-//! [`Source`] measured of a workload, by sketch: the names of its knobs once, and a row of values
-//! and the run time for each config. Lines are appended whole, so that a recording that was
-//! interrupted goes on where it ended. Those of this repository are packed by `gzip -9`.
+//! A test bed is a file of JSON Lines. The first line is the [`Header`]; each other line holds the
+//! measurements of a workload by one [`Source`], grouped by sketch: the knob names once, then a row
+//! of values and the run time for each config. Lines are appended as a whole, so that an
+//! interrupted recording continues where it ended. The files of this repository are compressed by
+//! `gzip -9`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -21,12 +22,12 @@ use serde::{Deserialize, Serialize};
 
 const FORMAT: &str = "autotune-test-bed-1";
 
-/// The workloads of the test bed, by family.
+/// Workloads of the test bed, by family.
 const WORKLOADS: &str = include_str!("../test_bed/workloads.txt");
-/// Workloads that none of it is learnt from.
+/// Workloads that are excluded from all training data.
 const HELD_OUT: &str = include_str!("../test_bed/held_out.txt");
 
-/// What a test bed was recorded on, and with.
+/// Target and versions with which a test bed was recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     format: String,
@@ -34,35 +35,35 @@ pub struct Header {
     pub target: String,
     /// Name of the device.
     pub device: String,
-    /// Version of what makes loop nests of configs.
+    /// Version of the lowering from configs to loop nests.
     pub lowering: u32,
-    /// What was measured of the device; nominal where nothing was.
+    /// Measured rates of the device; nominal if none were measured.
     #[serde(default)]
     pub rates: Rates,
 }
 
 impl Header {
-    /// For this machine's device for a target.
+    /// Returns the header for this machine's device of a target.
     pub fn new(target: &Target) -> Self {
         let device = autotune::device_name(target).unwrap_or_else(|| target.device().to_string());
         let rates = target.cpu().map_or(Rates::NOMINAL, |cpu| cpu.rates);
         Self { format: FORMAT.into(), target: target.key(), device, lowering: LOWERING_VERSION, rates }
     }
 
-    /// True if a recording with one header goes on where one with the other ended: rates that are
-    /// measured anew differ a little.
+    /// True if a recording with one header may continue one with the other. Rates may differ, as
+    /// each measurement of them differs slightly.
     fn is_alike(&self, other: &Self) -> bool {
         Self { rates: other.rates, ..self.clone() } == *other
     }
 
-    /// The target, as far as the key tells, with its rates.
+    /// Returns the target as given by its key, with its rates; fails for an unknown key.
     pub fn target(&self) -> Result<Target> {
         let of_key = Target::of_key(&self.target);
         Ok(of_key.with_context(|| format!("'{}' is not the key of a target", self.target))?.with_rates(self.rates))
     }
 }
 
-/// How configs came to be measured.
+/// Origin of measured configs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -70,36 +71,36 @@ pub enum Source {
     Random,
     /// Proposed by the learned search.
     Search,
-    /// Measured in a race, in turns with others.
+    /// Measured in a race, interleaved with others.
     Race,
-    /// Carried over from another workload.
+    /// Transferred from another workload.
     Portfolio,
 }
 
 /// One measured config.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// The schedule.
+    /// Measured schedule.
     pub config: Config,
-    /// Its run time; `None` if it failed.
+    /// Seconds of a run; `None` if it failed.
     pub run_secs: Option<f64>,
 }
 
-/// What a source measured of a workload.
+/// Measurements of a workload by one source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
-    /// Its family.
+    /// Family of the workload, such as `conv3x3`.
     pub family: String,
-    /// What is computed.
+    /// Measured workload.
     pub workload: Workload,
-    /// Where the configs are from.
+    /// Origin of the configs.
     pub source: Source,
-    /// What was measured.
+    /// Measured configs.
     pub samples: Vec<Sample>,
 }
 
 impl Recording {
-    /// The fastest config of a sketch.
+    /// Returns the fastest config of a sketch.
     pub fn best_of(&self, sketch: &str) -> Option<&Config> {
         let ran = self.samples.iter().filter(|sample| sample.config.sketch == sketch);
         let timed = ran.filter_map(|sample| Some((sample.run_secs?, &sample.config)));
@@ -110,24 +111,24 @@ impl Recording {
 /// A test bed on disk.
 #[derive(Clone, Debug)]
 pub struct TestBed {
-    /// What it was recorded on.
+    /// Target and versions of the recording.
     pub header: Header,
-    /// What was recorded, in the order of the file.
+    /// Recordings in the order of the file.
     pub recordings: Vec<Recording>,
     path: PathBuf,
 }
 
-/// The families and workloads that are to be recorded, in the order of the list.
+/// Returns the families and workloads to record, in the order of the list.
 pub fn workloads() -> Result<Vec<(String, Workload)>> {
     listed(WORKLOADS)
 }
 
-/// The families and workloads on which searches and zero-trial picks are judged.
+/// Returns the families and workloads on which searches and zero-trial picks are judged.
 pub fn held_out() -> Result<Vec<(String, Workload)>> {
     listed(HELD_OUT)
 }
 
-/// One workload a line, behind `[family]` lines.
+/// Parses one workload per line, after `[family]` lines.
 fn listed(text: &str) -> Result<Vec<(String, Workload)>> {
     let mut family = String::new();
     let mut workloads = Vec::new();
@@ -141,11 +142,11 @@ fn listed(text: &str) -> Result<Vec<(String, Workload)>> {
 }
 
 impl TestBed {
-    /// Reads a test bed.
+    /// Reads a test bed; fails for an unknown format or a bad line.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let text = text_of(path).with_context(|| path.display().to_string())?;
-        // What a killed recording left of its last line is recorded again.
+        // An incomplete last line, left by a killed recording, is ignored and recorded again.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let mut lines = whole.lines().enumerate();
         let header: Header = match lines.next() {
@@ -161,7 +162,8 @@ impl TestBed {
         Ok(Self { header, recordings, path: path.into() })
     }
 
-    /// Opens a test bed, which is not packed, to add to it; makes it if there is none.
+    /// Opens an uncompressed test bed for appending; creates it if absent. Fails if it was recorded
+    /// on another target or device.
     pub fn open(path: impl AsRef<Path>, header: Header) -> Result<Self> {
         let path = path.as_ref();
         ensure!(!is_packed(path), "{}: it is packed, unpack it by gzip -dk before it is added to", path.display());
@@ -179,13 +181,14 @@ impl TestBed {
             header.device
         );
 
+
         let text = fs::read(path)?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         OpenOptions::new().write(true).open(path)?.set_len(whole as u64)?;
         Ok(test_bed)
     }
 
-    /// Appends a recording.
+    /// Appends a recording to the file.
     pub fn append(&mut self, recording: Recording) -> Result<()> {
         let mut file = OpenOptions::new().append(true).open(&self.path)?;
         let line = serde_json::to_string(&Line::of(&recording))? + "\n";
@@ -194,14 +197,14 @@ impl TestBed {
         Ok(())
     }
 
-    /// True if a source has measured configs of a workload.
+    /// True if the test bed has measurements of a workload by a source.
     pub fn holds(&self, workload: &Workload, source: Source) -> bool {
         self.recordings.iter().any(|recording| recording.workload == *workload && recording.source == source)
     }
 
-    /// What is known of each workload, in the order of the file: each config once, at the time it
-    /// had in its race if it was in one, else at the mean of its times; a config that failed once
-    /// has none.
+    /// Merges the recordings of each workload, in the order of the file. Each config appears once,
+    /// with its time in the race if it raced, else with the mean of its times; a config that ever
+    /// failed has no time.
     pub fn tasks(&self) -> Vec<Recording> {
         let mut tasks: Vec<Recording> = Vec::new();
         let mut places: HashMap<Workload, usize> = HashMap::new();
@@ -214,7 +217,7 @@ impl TestBed {
             });
         }
 
-        // Races come first and are not overwritten.
+        // Races are processed first and win over other times.
         let mut times: Vec<BTreeMap<Config, Times>> = vec![BTreeMap::new(); tasks.len()];
         for recording in sorted {
             let raced = recording.source == Source::Race;
@@ -248,7 +251,7 @@ fn text_of(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// What a config was measured at: in races, or by searches.
+/// Times of a config: either all from races or all from searches.
 #[derive(Clone, Debug)]
 struct Times {
     raced: bool,
@@ -256,14 +259,14 @@ struct Times {
 }
 
 impl Times {
-    /// The mean; `None` if it failed once.
+    /// Returns the mean; `None` if any measurement failed.
     fn mean_secs(&self) -> Option<f64> {
         let run_secs: Option<Vec<f64>> = self.run_secs.iter().copied().collect();
         run_secs.map(|run_secs| run_secs.iter().sum::<f64>() / run_secs.len() as f64)
     }
 }
 
-/// A recording as it is written.
+/// Serialised form of a recording.
 #[derive(Serialize, Deserialize)]
 struct Line {
     family: String,
@@ -272,7 +275,7 @@ struct Line {
     sketches: BTreeMap<String, Table>,
 }
 
-/// Configs of one sketch: the values are in the order of the knobs.
+/// Configs of one sketch: knob names, and rows of values in the order of the names.
 #[derive(Default, Serialize, Deserialize)]
 struct Table {
     knobs: Vec<String>,
@@ -310,7 +313,7 @@ impl Line {
     }
 }
 
-/// Five digits: more than times are good for.
+/// Rounds to five digits, which exceeds the precision of times.
 fn rounded(secs: f64) -> f64 {
     format!("{secs:.4e}").parse().unwrap_or(secs)
 }
@@ -351,7 +354,7 @@ mod tests {
             rates
         );
 
-        // Measured anew they differ; what the recording began with stays.
+        // New rates may differ; the header keeps those of the start.
         let anew = target.clone().with_rates(Rates { fork_join_cycles: 430, ..rates });
         assert_eq!(TestBed::open(&path, Header::new(&anew)).unwrap().header.rates, rates);
         let mut other = Header::new(&target);

@@ -1,4 +1,4 @@
-//! The comparison with other libraries, where kernels and peers fail.
+//! Tests of the comparison with other libraries when kernels and peers fail.
 
 use std::env;
 use std::fs;
@@ -11,9 +11,10 @@ use serde_json::Value;
 
 use crate::stub::Stub;
 
-/// Speaks server.py's protocol. It has no product of 11 rows, is wrong about 12, dies in the turns
-/// of 13, talks nonsense of 14 and says that its device is lost at 15; a process that had to do
-/// with these has no business with 16.
+/// Script of a fake peer that speaks server.py's protocol. By the number of rows it lacks the
+/// product (11), reports a wrong result (12), dies during its turns (13), prints garbage (14) or
+/// reports its device as lost (15). A process that has handled 13, 14 or 15 must not be used again:
+/// it exits on the next request.
 const PEER: &str = r#"#!/bin/sh
 echo '{"name": "Fake", "version": "1"}'
 spoilt=no
@@ -36,16 +37,16 @@ fn missing(tool: &str, reason: &str) {
     eprintln!("skipped, {tool} is missing: {reason}");
 }
 
-/// A quick comparison.
+/// Returns the command for a quick comparison.
 fn comparison(out: &Path) -> Command {
-    // Cargo puts examples in a folder next to that of this test.
+    // Cargo stores examples in a folder next to that of this test.
     let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
     let mut command = Command::new(profile.join("examples/compare_peers"));
     command.args(["--trials", "0", "--rounds", "2", "--turn-ms", "1"]).arg("--out").arg(out);
     command
 }
 
-/// The rows of its only table.
+/// Runs a comparison and returns the rows of its only table.
 fn rows(command: &mut Command, out: &Path) -> Vec<Value> {
     let ended = command.output().unwrap();
     assert!(ended.status.success(), "{ended:?}");
@@ -53,7 +54,7 @@ fn rows(command: &mut Command, out: &Path) -> Vec<Value> {
     run["tables"][0]["comparisons"].as_array().unwrap().clone()
 }
 
-/// Who was measured.
+/// Returns the names of the measured contenders.
 fn names(row: &Value) -> Vec<&str> {
     row["contenders"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect()
 }
@@ -67,7 +68,7 @@ fn a_peer_that_fails_costs_its_figure_and_nothing_else() {
     let listed = serde_json::json!([{"peer": "fake", "python": peer}, {"peer": "other", "python": "/nowhere/python"}]);
     fs::write(folder.path().join("peers.json"), listed.to_string()).unwrap();
 
-    // On several cores ours must find them.
+    // With several threads, this library's process must find all allowed cores.
     let threads = thread::available_parallelism().map_or(1, |cores| cores.get().min(2)).to_string();
     let mut command = comparison(&out);
     command.args(["--threads", &threads, "--suite"]).args((11..=16).map(|m| format!("matmul:m={m},n=8,k=8,bias")));
@@ -97,7 +98,7 @@ fn a_peer_that_fails_costs_its_figure_and_nothing_else() {
 fn operators_that_move_memory_are_measured_beside_a_copy() {
     let folder = tempfile::tempdir().unwrap();
     let (peer, out) = (folder.path().join("peer"), folder.path().join("out"));
-    // Has what it is told the operands of.
+    // The peer prepares only requests with the expected operand and output shapes.
     let script = PEER.replace("*prepare*)", r#"*'"operands":{"input":[40,16]},'*'"output_shape":[40,16]'*)"#);
     fs::write(&peer, script).unwrap();
     fs::set_permissions(&peer, fs::Permissions::from_mode(0o755)).unwrap();
@@ -122,7 +123,7 @@ fn operators_that_move_memory_are_measured_beside_a_copy() {
     let text = fs::read_to_string(out.with_extension("md")).unwrap();
     assert!(text.contains("| softmax:m=40,n=16 | ") && text.contains("| GB/s | of copy | Fake 1 ms |"), "{text}");
 
-    // What no peer knows is told before anything is tuned or measured.
+    // Operators that no peer supports are reported before anything is tuned or measured.
     let ended = compare(&["softmax:m=40,n=16,act=relu"]).output().unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();
     assert!(!ended.status.success() && said.contains("without its epilogue only"), "{said}");
@@ -142,7 +143,7 @@ fn a_kernel_that_breaks_its_device_costs_its_row_and_nothing_else() {
         stub.set(&mut command).env("STUB_CUDA_FAULT", fault).env("AUTOTUNE_CACHE", folder.path().join("cache"));
         rows(command.args(["--target", "cuda", "--suite"]).args(subjects).arg("--peers").arg(folder.path()), &out)
     };
-    // The ceilings are kept: behind this, only our kernels run.
+    // This run stores the ceilings, so that later runs start only this library's kernels.
     assert!(compare("").iter().all(|row| names(row) == ["autotune"]));
     let text = || fs::read_to_string(out.with_extension("md")).unwrap();
     assert!(!text().contains("without a graph"), "{}", text());

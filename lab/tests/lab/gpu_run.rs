@@ -1,9 +1,9 @@
-//! The prepared run on a GPU machine, both calls of it on small workloads: on an OpenCL device
-//! (PoCL), and on the stub of a CUDA device, with programs that look like the toolkit's. What they
-//! measure nobody looks at.
+//! Tests of the prepared measurement on a GPU machine: both of its calls, on small workloads, on an
+//! OpenCL device (PoCL) and on the stub of a CUDA device with imitations of the toolkit's programs.
+//! The measured times are ignored.
 //!
-//! The pack is made of the programs that `cargo test` built: it has to run first. Where those,
-//! Python or a device are missing, the tests say so and pass;
+//! The pack consists of programs that `cargo test` builds, so that it must have run before. If
+//! programs, Python or a device are missing, the tests print that and pass;
 //! `AUTOTUNE_REQUIRE=programs,python3,opencl,g++` makes that a failure.
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use crate::stub::Stub;
 
 const FILES: [&str; 3] = ["gpu_run.json", "gpu_run.md", "gpu_run.tar.gz"];
 
-/// Long enough for every step of a call.
+/// Time budget of a call in seconds, enough for all of its steps.
 const BUDGET_SECS: u64 = 120;
 
 fn missing(tool: &str, reason: &str) {
@@ -33,8 +33,8 @@ fn missing(tool: &str, reason: &str) {
     eprintln!("skipped, {tool} is missing: {reason}");
 }
 
-/// What stands for the toolkit's programs: each starts the program that it is to look at, which
-/// follows its options.
+/// Script in place of the toolkit's programs: runs the program to inspect, which follows the
+/// options, and prints a typical result.
 const TOOL: &str = r#"#!/bin/sh
 tool="$(basename "$0")" report="" all="$*"
 while [ $# -gt 0 ]; do
@@ -52,15 +52,15 @@ done
 echo "========= ERROR SUMMARY: 0 errors"
 "#;
 
-/// A pack, and a folder to run it in.
+/// Pack of programs with a folder to run it in.
 struct Pack {
     dir: TempDir,
-    /// Where the device is the stub.
+    /// Stub device; `None` for a real one.
     stub: Option<&'static Stub>,
 }
 
 impl Pack {
-    /// Made by pack.sh of the programs that are there; `None` where something is missing.
+    /// Builds a pack by pack.sh from the built programs; `None` if something is missing.
     fn make(stub: Option<&'static Stub>) -> Option<Self> {
         if let Err(error) = Command::new("python3").arg("--version").output() {
             missing("python3", &error.to_string());
@@ -80,7 +80,7 @@ impl Pack {
         let mut pack = Command::new(script);
         let packed = pack.arg("--programs").arg(&programs).arg(dir.path().join("pack")).output().unwrap();
         assert!(packed.status.success(), "{packed:?}");
-        // Whether this machine has PyTorch must not matter.
+        // Hides PyTorch, so that results do not depend on its installation.
         fs::create_dir(dir.path().join("python")).unwrap();
         fs::write(dir.path().join("python/torch.py"), "raise ImportError('kept away by the test')\n").unwrap();
         Some(Self { dir, stub })
@@ -95,20 +95,20 @@ impl Pack {
         command.arg(self.path("pack/run.py")).args(line.split_whitespace()).arg("--small");
         match self.stub {
             None => command.args(["--target", "opencl"]),
-            // Other devices would only take time.
+            // Hides other devices, which would only take time.
             Some(stub) => {
                 stub.set(&mut command).env("PATH", self.path_with_tools()).env("OPENCL_DYLIB_PATH", "/nowhere")
             }
         };
         command.current_dir(self.dir.path()).env("PYTHONPATH", self.path("python")).env_remove("AUTOTUNE_REQUIRE");
-        // What a killed call leaves behind goes with the test.
+        // Temporary files of a killed call are removed with the test's folder.
         fs::create_dir_all(self.path("tmp")).unwrap();
         command.env("TMPDIR", self.path("tmp"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
-    /// `PATH` with a folder of programs like the toolkit's.
+    /// Returns `PATH` with a folder of imitated toolkit programs in front.
     fn path_with_tools(&self) -> OsString {
         let tools = self.path("tools");
         if fs::create_dir(&tools).is_ok() {
@@ -121,7 +121,7 @@ impl Pack {
         env::join_paths(std::iter::once(tools).chain(env::split_paths(&others))).unwrap()
     }
 
-    /// Runs a call to its end, and sees at all times that what it has left is whole.
+    /// Runs a call to its end, and checks all the time that its output files are complete.
     fn call(&self, line: &str) -> (Output, Value) {
         let mut child = self.command(line).spawn().unwrap();
         let out = self.path(line.split_whitespace().nth(1).unwrap());
@@ -143,7 +143,7 @@ impl Pack {
         (output, state)
     }
 
-    /// Starts a call and waits until a step of it succeeded.
+    /// Starts a call and waits until one of its steps has succeeded.
     fn start(&self, line: &str, step: &str) -> Child {
         let child = self.command(line).spawn().unwrap();
         let out = self.path(line.split_whitespace().nth(1).unwrap());
@@ -156,8 +156,8 @@ impl Pack {
     }
 }
 
-/// The programs of the pack where cargo puts them, relative to this test; of several of a name the
-/// newest.
+/// Returns the programs of the pack in cargo's folders, relative to this test; the newest of
+/// several.
 fn programs_beside_this() -> [(&'static str, Option<PathBuf>); 3] {
     let deps = env::current_exe().unwrap().parent().unwrap().to_path_buf();
     let profile = deps.parent().unwrap().to_path_buf();
@@ -185,19 +185,19 @@ fn names(out: &Path) -> Vec<String> {
     names
 }
 
-/// The JSON in the folder, if there is one yet: it is whole.
+/// Reads the JSON file in the folder, which must be complete; `None` if there is none yet.
 fn state(out: &Path) -> Option<Value> {
     let text = fs::read_to_string(out.join(FILES[0])).ok()?;
     Some(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
 }
 
-/// A step's status; nothing of one that was not begun.
+/// Returns the status of a step; empty if it has not begun.
 fn status(state: &Value, step: &str) -> String {
     let found = state["steps"].as_array().unwrap().iter().find(|one| one["name"] == step);
     found.map_or(String::new(), |step| step["status"].as_str().unwrap().to_string())
 }
 
-/// The content of a file in the archive, which must be whole.
+/// Returns the content of a file in the archive, which must be complete.
 fn archived(out: &Path, name: &str) -> String {
     let program = "import sys, tarfile\n\
                    archive = tarfile.open(sys.argv[1])\n\
@@ -215,7 +215,7 @@ fn what_is_tuned_and_compared_travels_from_call_to_call() {
     }
     let Some(pack) = Pack::make(None) else { return };
 
-    // Killed when the first of two tasks is tuned.
+    // The call is killed after the first of two tasks is tuned.
     let line = format!("first a --budget {BUDGET_SECS}");
     let mut killed = pack.start(&line, "tune f32 matmul:m=64,n=48,k=32,bias");
     killed.kill().unwrap();
@@ -226,7 +226,7 @@ fn what_is_tuned_and_compared_travels_from_call_to_call() {
     let records = archived(&pack.path("a"), "log.jsonl").lines().count();
     assert!(records > 0 && fs::read_to_string(pack.path("a/gpu_run.md")).unwrap().contains("## Tuning"));
 
-    // What was done is not done again.
+    // The next call does not repeat completed steps.
     let (output, first) = pack.call(&format!("first b --from a/gpu_run.tar.gz --budget {BUDGET_SECS}"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("tune f32 matmul:m=64,n=48,k=32,bias: done before"), "{said}");
@@ -236,7 +236,7 @@ fn what_is_tuned_and_compared_travels_from_call_to_call() {
     let text = fs::read_to_string(pack.path("b/gpu_run.md")).unwrap();
     assert!(text.contains("Not measured: torch: ImportError: kept away by the test"), "{text}");
 
-    // The records of other calls are this machine's own.
+    // Records of earlier calls count as this machine's own, not as untrusted.
     let comparison = &first["results"]["compare f32"]["compare"];
     let tables = comparison["tables"].as_array().unwrap();
     for row in tables.iter().flat_map(|table| table["comparisons"].as_array().unwrap()) {
@@ -246,7 +246,7 @@ fn what_is_tuned_and_compared_travels_from_call_to_call() {
 
     assert!(first["results"]["our networks"]["dqn"]["device_secs"]["median"].as_f64().unwrap() > 0.0);
 
-    // Tools that are missing are named.
+    // Missing tools are reported as left out.
     let (_, second) = pack.call(&format!("second c --from b/gpu_run.tar.gz --budget {BUDGET_SECS}"));
     assert_eq!(archived(&pack.path("c"), "log.jsonl"), log);
     for step in ["memcheck", "racecheck", "ncu", "sass", "compiled networks"] {
@@ -261,7 +261,7 @@ fn a_call_that_is_asked_to_end_says_so() {
     }
     let Some(pack) = Pack::make(None) else { return };
     let mut stopped = pack.start(&format!("first a --budget {BUDGET_SECS}"), "machine");
-    // SAFETY: the process is a child that nobody has waited for.
+    // SAFETY: the process is a child that has not been waited for, so that its id is still its own.
     assert_eq!(unsafe { libc::kill(stopped.id() as libc::pid_t, libc::SIGTERM) }, 0);
     assert_eq!(stopped.wait().unwrap().code(), Some(143));
     let state = state(&pack.path("a")).unwrap();
@@ -295,7 +295,7 @@ fn both_calls_run_on_a_cuda_device_and_the_toolkits_programs_look_at_our_kernels
     for step in first["steps"].as_array().unwrap().iter().filter(|step| step["name"] != "networks") {
         assert_eq!(step["status"], "ok", "{step:#}");
     }
-    // PyTorch is kept away.
+    // PyTorch is hidden, so that this step fails.
     assert_eq!(status(&first, "networks"), "failed");
     let tables = first["results"]["compare f32"]["compare"]["tables"].as_array().unwrap();
     for row in tables.iter().flat_map(|table| table["comparisons"].as_array().unwrap()) {

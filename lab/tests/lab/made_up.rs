@@ -1,4 +1,4 @@
-//! A recorded test bed of times that nobody measured.
+//! Synthetic test bed for tests.
 
 use std::path::Path;
 
@@ -9,20 +9,20 @@ use autotune_schedules::{Candidate, ScheduleSpace};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// A machine for which a pretrained model ships.
+/// Returns a target for which a pretrained model ships.
 pub(crate) fn target() -> Target {
     Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) })
 }
 
-/// A time that follows from the knobs: each value has its own factor. One in 16 configs fails.
+/// Computes a synthetic time: the product of one factor per knob value. One config in 16 fails.
 pub(crate) fn run_secs(candidate: &Candidate) -> Option<f64> {
     let factor = |text: String| 1.0 + (fnv1a(text.as_bytes()) % 64) as f64 / 64.0;
     let factors = candidate.knobs().map(|(name, value)| factor(format!("{name}={value}")));
     (!candidate.stable_hash().is_multiple_of(16)).then(|| 1e-6 * factors.product::<f64>())
 }
 
-/// Of each workload, of the family in front of it: the default and random configs, then more of
-/// them as if a search had proposed them.
+/// Writes a test bed of `configs` configs for each pair of family and workload. The first half,
+/// with the default config, is recorded as random, the second half as searched.
 pub(crate) fn write(path: &Path, workloads: &[(&str, &str)], configs: usize) {
     let target = target();
     let mut test_bed = TestBed::open(path, Header::new(&target)).unwrap();

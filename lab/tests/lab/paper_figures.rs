@@ -1,4 +1,4 @@
-//! The paper's figures, from a small record of made-up times.
+//! Tests of `paper_figures` on a small synthetic test bed.
 
 use std::env;
 use std::fs;
@@ -17,7 +17,7 @@ const WORKLOADS: [(&str, &str); 4] = [
 ];
 
 fn figures(test_bed: &Path, arguments: &[&str]) -> Output {
-    // Cargo puts examples in a folder next to that of this test.
+    // Cargo stores examples in a folder next to that of this test.
     let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
     let mut command = Command::new(profile.join("examples/paper_figures"));
     command.arg("--test-bed").arg(test_bed).args(arguments).output().unwrap()

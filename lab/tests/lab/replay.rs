@@ -1,5 +1,5 @@
-//! Replayed searches: nothing but the record is proposed and answered, and the same from the same
-//! seed.
+//! Tests of replayed searches: only recorded configs are proposed and answered, and a seed
+//! determines the search.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -21,7 +21,7 @@ use crate::made_up;
 const WORKLOAD: &str = "conv2d:c=16,h=20,w=20,o=32,k=3,p=1";
 const CONFIGS: usize = 60;
 
-/// Measures by formula and remembers what it said.
+/// Measurer with times from a formula, which stores its answers as samples.
 #[derive(Default)]
 struct Recorder {
     said: HashMap<Workload, Vec<Sample>>,
@@ -79,7 +79,7 @@ fn task() -> ReplayTask {
     task
 }
 
-/// The configs that a replayed search measures, in order.
+/// Runs a replayed search, checks its records, and returns the measured configs in order.
 fn measured(task: &ReplayTask, new: NewSearcher, seed: u64, trials: usize) -> Vec<String> {
     let db = TuningDb::temporary().unwrap();
     let of_task = task.clone();
@@ -133,8 +133,8 @@ fn a_search_ends_where_the_record_is_used_up() {
     }
 }
 
-/// Keys of databases, and of what was recorded, are texts: none may mean something else than it
-/// did.
+/// Workload texts are keys of databases and recordings: a recorded text must parse to a workload
+/// with the same text and element type.
 #[test]
 fn recorded_workloads_keep_their_texts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("test_bed");
@@ -149,7 +149,7 @@ fn recorded_workloads_keep_their_texts() {
             let workload: Workload = text.parse().unwrap_or_else(|error| panic!("{bed}: {text}: {error}"));
             assert_eq!(workload.as_str(), text, "{bed}");
 
-            // Everything is of the one type that the text says.
+            // All operands and the result have the one type that the text names.
             let said = text.split(',').find_map(|field| field.strip_prefix("dtype=")).unwrap_or("f32");
             let types = workload.spec().operands().map(|tensor| tensor.dtype);
             assert!(types.chain([workload.result_dtype()]).all(|dtype| dtype.word() == said), "{bed}: {text}");

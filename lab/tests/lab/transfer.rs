@@ -1,5 +1,4 @@
-//! Searches that know records of other shapes need fewer trials: some workloads of the recorded
-//! test bed, replayed.
+//! Checks, by replay on the recorded test bed, that records of other shapes save trials.
 
 use autotune::TuneParams;
 use autotune::search::Annealing;
@@ -10,15 +9,16 @@ use autotune_lab::replay::{FromRecorded, ReplayTask};
 use autotune_lab::test_bed::TestBed;
 
 const FAMILIES: [&str; 2] = ["conv1x1", "matmul"];
-/// Of each family's workloads one in this number is searched; records of each of the others that
-/// are known.
+/// One workload of each family in this number is searched; the others are known.
 const SEARCHED_ONE_IN: usize = 9;
+
+// Number of known records of each known workload, approximately.
 const OF_EACH: usize = 24;
 const TRIALS: usize = 32;
 const SEEDS: u64 = 2;
 
-/// The trials until a search is within 2 % of the best recorded, geometric mean over workloads and
-/// seeds.
+/// Returns the number of trials until a search is within 2 % of the best recorded time: geometric
+/// mean over workloads and seeds.
 fn trials(tasks: &[ReplayTask], known: &[TuningRecord], model: &XgbModel) -> f64 {
     let of_run = |task: &ReplayTask, seed| {
         let db = TuningDb::temporary().unwrap();
