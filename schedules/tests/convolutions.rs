@@ -205,14 +205,17 @@ fn errors_name_the_operator_and_the_field() {
         ),
         (
             "conv_transpose2d:c=4,h=4,w=4,o=8,k=3,s=2,p=1",
-            "conv_transpose2d: field 'oph': an output of 7 is no multiple",
+            "conv_transpose2d: field 'oph': the output extent 7 is not a multiple",
         ),
-        ("conv_transpose2d:c=4,h=1,w=4,o=8,k=2,p=1", "conv_transpose2d: field 'ph': padding 1 cuts off all of 2"),
+        (
+            "conv_transpose2d:c=4,h=1,w=4,o=8,k=2,p=1",
+            "conv_transpose2d: field 'ph': padding 1 removes the whole output (2)",
+        ),
         ("conv_transpose2d:c=4,h=4,w=4,o=8,k=4,s=0", "conv_transpose2d: field 'sh': must be at least 1"),
         ("conv_transpose2d:c=4,h=4,w=4,o=8,k=4,d=2", "conv_transpose2d: unknown field 'd'"),
         (
             "conv_transpose2d:c=4,h=99999999999,w=99999999999,o=8,k=4",
-            "conv_transpose2d: field 'w': 99999999999 is too much: input overflows the supported size",
+            "conv_transpose2d: field 'w': 99999999999 is too large: input exceeds the supported size",
         ),
     ] {
         let error = text.parse::<Workload>().unwrap_err().to_string();

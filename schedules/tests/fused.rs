@@ -286,13 +286,16 @@ fn errors_name_the_operator_and_the_field() {
         ("separable_conv2d:c=3,h=8,w=8,o=4,k=3,mid=cosh", "separable_conv2d: field 'mid': 'cosh' is not an activation"),
         (
             "separable_conv2d:c=99999999,h=9999,w=9999,o=4,k=1",
-            "separable_conv2d: field 'c': 99999999 is too much: input overflows the supported size",
+            "separable_conv2d: field 'c': 99999999 is too large: input exceeds the supported size",
         ),
         ("mlp:m=4,n=4,k=4", "mlp: field 'h' is missing"),
-        ("mlp:m=4,n=4,k=4,h=4,mid=prelu", "mlp: field 'mid': slopes of channels are no operand of what is between"),
+        (
+            "mlp:m=4,n=4,k=4,h=4,mid=prelu",
+            "mlp: field 'mid': an activation with slopes, such as prelu, is not supported here",
+        ),
         ("mlp:m=4,n=4,k=4,h=0", "mlp: field 'h': must be at least 1"),
         ("mlp:m=4,n=4,k=4,h=4,mid_bias=2", "mlp: field 'mid_bias': '2' is not a flag"),
-        ("mlp:m=99999999,n=4,k=4,h=99999999", "mlp: field 'm': 99999999 is too much: mid overflows the supported size"),
+        ("mlp:m=99999999,n=4,k=4,h=99999999", "mlp: field 'm': 99999999 is too large: mid exceeds the supported size"),
     ] {
         let error = text.parse::<Workload>().unwrap_err().to_string();
         assert!(error.starts_with(wanted), "{text}: {error}");

@@ -229,10 +229,10 @@ fn the_text_forms_are_read_as_they_are_written_and_errors_name_the_field() {
     for (text, wanted) in [
         ("gather:m=4,n=4", "gather: field 'k' is missing"),
         ("gather:m=0,n=4,k=3", "gather: field 'm': must be at least 1"),
-        ("gather:m=4,n=4,k=16777217", "gather: field 'k': numbers of rows are f32, which count to 16777216"),
+        ("gather:m=4,n=4,k=16777217", "gather: field 'k': row numbers are f32, which is exact up to 16777216"),
         (
             "gather:m=4,n=99999999999,k=16",
-            "gather: field 'n': 99999999999 is too much: table overflows the supported size",
+            "gather: field 'n': 99999999999 is too large: table exceeds the supported size",
         ),
     ] {
         let error = text.parse::<Workload>().unwrap_err().to_string();

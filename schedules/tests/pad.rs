@@ -98,16 +98,16 @@ fn the_text_forms_are_read_as_they_are_written_and_errors_name_the_field() {
         assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
     }
     for (text, wanted) in [
-        ("pad:c=3,h=5,w=6,p=5,mode=reflect", "pad: field 'pt': 5 are not fewer than the 5 that are mirrored"),
+        ("pad:c=3,h=5,w=6,p=5,mode=reflect", "pad: field 'pt': reflected padding 5 is not smaller than the extent (5)"),
         ("pad:c=3,h=5,w=6,p=1,mode=wrap", "pad: field 'mode': 'wrap' is not a padding"),
-        ("pad:c=3,h=5,w=6,p=1,mode=edge,value=1", "pad: field 'value': only a constant padding has a value"),
+        ("pad:c=3,h=5,w=6,p=1,mode=edge,value=1", "pad: field 'value': applies only to mode=constant"),
         ("pad:c=3,h=5,w=6,p=1,value=nan", "pad: field 'value': 'nan' is not a number"),
         ("pad:c=0,h=5,w=6,p=1", "pad: field 'c': must be at least 1"),
         (
             "pad:c=1,h=5,w=6,p=18446744073709551615",
-            "pad: field 'p': 18446744073709551615 is too much: output overflows the supported size",
+            "pad: field 'p': 18446744073709551615 is too large: output exceeds the supported size",
         ),
-        ("pad:c=1,h=5,w=6,pr=20000", "pad: field 'w': an output of 20006 along an axis is more than 16384"),
+        ("pad:c=1,h=5,w=6,pr=20000", "pad: field 'w': the output extent 20006 exceeds the maximum of 16384"),
     ] {
         let error = text.parse::<Workload>().unwrap_err().to_string();
         assert!(error.starts_with(wanted), "{text}: {error}");

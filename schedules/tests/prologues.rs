@@ -93,12 +93,17 @@ fn schedules_make_what_padding_leaves_out() {
 #[test]
 fn what_can_have_no_prologue_says_so() {
     let error = |text: &str| text.parse::<Workload>().unwrap_err().to_string();
-    assert!(error("conv2d:c=3,h=8,w=8,o=4,k=3,pre=prelu").contains("'pre': 'prelu' is not what happens to data"));
-    assert!(error("conv2d:c=3,h=8,w=8,o=4,k=3,pre=relu+scale").contains("'pre': 'relu+scale' is not what happens"));
+    assert!(error("conv2d:c=3,h=8,w=8,o=4,k=3,pre=prelu").contains("'pre': 'prelu' is not a list of operations"));
+    assert!(
+        error("conv2d:c=3,h=8,w=8,o=4,k=3,pre=relu+scale").contains("'pre': 'relu+scale' is not a list of operations")
+    );
     assert!(error("conv2d:c=3,h=8,w=8,o=4,k=3,pre=clip:6:0").contains("'pre': 'clip:6:0' is not clip:LO:HI"));
-    assert!(error("matmul:m=4,n=4,k=2,pre=gate").contains("matmul: field 'pre': only images have a gate"));
-    assert!(error("reduce:m=4,n=4,op=sum,pre=scale").contains("'pre': a reduction has no input channels"));
-    assert!(error("pool2d:c=4,h=4,w=4,k=3,p=1,kind=max,pre=relu").contains("'pre': the operator reads beyond"));
-    assert!(error("softmax:m=4,n=4,pre=relu").contains("'pre': the operator neither multiplies"));
-    assert!(error("transpose:m=4,n=4,pre=relu").contains("'pre': the operator neither multiplies"));
+    assert!(error("matmul:m=4,n=4,k=2,pre=gate").contains("matmul: field 'pre': gate needs images as data"));
+    assert!(error("reduce:m=4,n=4,op=sum,pre=scale").contains("'pre': a reduction has no channels to scale"));
+    assert!(
+        error("pool2d:c=4,h=4,w=4,k=3,p=1,kind=max,pre=relu")
+            .contains("'pre': not supported for an operator that reads padding")
+    );
+    assert!(error("softmax:m=4,n=4,pre=relu").contains("'pre': needs an operator that multiplies"));
+    assert!(error("transpose:m=4,n=4,pre=relu").contains("'pre': needs an operator that multiplies"));
 }

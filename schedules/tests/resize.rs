@@ -161,18 +161,18 @@ fn errors_name_the_operator_and_the_field() {
         ("resize:c=2,h=3,w=4,s=1.5", "resize: field 's': '1.5' is not a whole number in range"),
         (
             "resize:c=2,h=3,w=4,s=2,mode=cubic",
-            "resize: field 'mode': 'cubic' is not a way to resize (nearest or linear)",
+            "resize: field 'mode': 'cubic' is not an interpolation (nearest or linear)",
         ),
         (
             "resize:c=2,h=99999999,w=99999999,s=2",
-            "resize: field 'w': 99999999 is too much: input overflows the supported size",
+            "resize: field 'w': 99999999 is too large: input exceeds the supported size",
         ),
-        ("resize:c=2,h=3,w=4,oh=5", "resize: field 'ow': it is missing beside 'oh'"),
-        ("resize:c=2,h=3,w=4,oh=5,ow=6,sh=2", "resize: field 'sh': the size of the output is given, too"),
+        ("resize:c=2,h=3,w=4,oh=5", "resize: field 'ow': is required with 'oh'"),
+        ("resize:c=2,h=3,w=4,oh=5,ow=6,sh=2", "resize: field 'sh': cannot be combined with 'oh' and 'ow'"),
         ("resize:c=2,h=3,w=4,oh=0,ow=6", "resize: field 'oh': must be at least 1"),
-        ("resize:c=2,h=3,w=4,s=2,mode=linear,round=floor", "resize: field 'round': only the nearest is rounded to"),
-        ("resize:c=2,h=3,w=4,s=2,coord=corners", "resize: field 'coord': 'corners' is not coordinates"),
-        ("resize:c=2,h=3,w=4,oh=20000,ow=6", "resize: field 'oh': 20000 along an axis are more than 16384"),
+        ("resize:c=2,h=3,w=4,s=2,mode=linear,round=floor", "resize: field 'round': applies only to mode=nearest"),
+        ("resize:c=2,h=3,w=4,s=2,coord=corners", "resize: field 'coord': 'corners' is not a coordinate mapping"),
+        ("resize:c=2,h=3,w=4,oh=20000,ow=6", "resize: field 'oh': 20000 exceeds the maximum of 16384"),
     ] {
         let error = text.parse::<Workload>().unwrap_err().to_string();
         assert!(error.starts_with(wanted), "{text}: {error}");

@@ -16,18 +16,18 @@ pub fn operator(name: &str) {
     let parse = |text: &str| text.parse::<Workload>();
     let example = parse(kind.example).unwrap_or_else(|error| panic!("example '{}': {error}", kind.example));
     let text = example.to_string();
-    assert_eq!(example.operator().kind().name, kind.name, "the example is of another operator");
-    assert_eq!(parse(&text).as_ref(), Ok(&example), "'{text}' is not read as it was written");
+    assert_eq!(example.operator().kind().name, kind.name, "the example names another operator");
+    assert_eq!(parse(&text).as_ref(), Ok(&example), "parsing '{text}' gives another workload");
 
     let unknown = parse(&format!("{text},no_such_field=1"));
-    assert!(matches!(unknown, Err(WorkloadError::UnknownField { .. })), "an unknown field is taken: {unknown:?}");
+    assert!(matches!(unknown, Err(WorkloadError::UnknownField { .. })), "an unknown field is accepted: {unknown:?}");
     let (_, fields) = text.split_once(':').unwrap_or_default();
     for field in fields.split(',').filter_map(|field| field.split_once('=')) {
         // Fields such as padding may be zero.
         if let Err(error) = parse(&text.replace(&format!("{}={}", field.0, field.1), &format!("{}=0", field.0))) {
             use WorkloadError::{BadValue, Missing, Unfit};
             let named = matches!(&error, Unfit { .. } | Missing { .. } | BadValue { .. });
-            assert!(named, "'{}=0' is refused without its name: {error}", field.0);
+            assert!(named, "the error for '{}=0' does not name the field: {error}", field.0);
         }
     }
 
@@ -37,7 +37,7 @@ pub fn operator(name: &str) {
 /// Checks that the sizes in the formula are consistent.
 fn formula(workload: &Workload) {
     let spec = workload.spec();
-    assert!(spec.operands().count() > 0, "{workload} has no operand");
+    assert!(spec.operands().count() > 0, "{workload} has no operands");
     for equation in &spec.equations {
         let mut accesses = equation.loads();
         accesses.push(&equation.output);
@@ -47,20 +47,25 @@ fn formula(workload: &Workload) {
             assert_eq!(
                 access.index.len(),
                 tensor.shape.len(),
-                "{place} has another number of dimensions than its index"
+                "{place} and its index differ in their number of dimensions"
             );
             let known = access
                 .index
                 .iter()
                 .flat_map(|index| &index.terms)
                 .all(|term| (term.0.0 as usize) < equation.axes.len());
-            assert!(known, "{place} is indexed by an axis that there is not");
+            assert!(known, "{place} is indexed by an axis that does not exist");
         }
 
         let output = spec.tensor(&equation.output);
         for (index, &extent) in equation.output.index.iter().zip(&output.shape) {
             let (low, high) = equation.range(index);
-            assert_eq!((low, high), (0, extent as i64 - 1), "{workload}: '{}' is not written whole", output.name);
+            assert_eq!(
+                (low, high),
+                (0, extent as i64 - 1),
+                "{workload}: not every element of '{}' is written",
+                output.name
+            );
         }
         let reduced = equation
             .output
@@ -68,6 +73,6 @@ fn formula(workload: &Workload) {
             .iter()
             .flat_map(|index| &index.terms)
             .any(|term| equation.axes[term.0.0 as usize].reduce);
-        assert!(!reduced, "{workload}: an axis of the result is summed over");
+        assert!(!reduced, "{workload}: a reduction axis indexes the result");
     }
 }

@@ -190,7 +190,7 @@ pub(crate) fn sum_size(spec: &Spec) -> f32 {
 
 /// The error that memory is lacking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("no memory for {bytes} bytes")]
+#[error("cannot allocate {bytes} bytes")]
 pub struct OutOfMemory {
     /// Number of bytes requested (`usize::MAX` if it overflows).
     pub bytes: usize,

@@ -134,7 +134,7 @@ impl Workload {
         let unfit =
             |field, reason: String| Err(WorkloadError::Unfit { op: self.operator().kind().name, field, reason });
         if self.operator().result_dtype().is_some() && !types.is_uniform() {
-            return unfit("out", "the operator says the type of its result by another field".into());
+            return unfit("out", "the operator has its own field for the type of its result".into());
         }
         match types::overflow(self.spec()) {
             Some(reason) => unfit(field, reason),

@@ -79,9 +79,9 @@ fn texts_are_printed_so_that_they_mean_the_same() {
 fn what_makes_no_sense_names_its_field() {
     let message = |text: &str| text.parse::<Workload>().unwrap_err().to_string();
     let long = message("matmul:m=1,n=1,k=70000,data=u8,weights=i8");
-    assert!(long.contains("'data'") && long.contains("may exceed i32"), "{long}");
+    assert!(long.contains("'data'") && long.contains("may overflow i32"), "{long}");
     let long = message("reduce:m=1,n=9000000,dtype=u8,op=sum");
-    assert!(long.contains("'dtype'") && long.contains("may exceed i32"), "{long}");
+    assert!(long.contains("'dtype'") && long.contains("may overflow i32"), "{long}");
     assert!("matmul:m=1,n=1,k=65000,data=u8,weights=i8".parse::<Workload>().is_ok());
     assert!(parsed("matmul:m=1,n=1,k=70000").with_dtype(DType::U8).is_err());
 

@@ -126,15 +126,15 @@ impl Activation {
             ("clip", &[lo, hi]) if lo <= hi && lo < f32::INFINITY && hi > f32::NEG_INFINITY => {
                 Ok(Self::Clip { lo: without_sign(lo), hi: without_sign(hi) })
             }
-            ("clip", _) => Err("clip:LO:HI, two bounds of which the first is not larger"),
+            ("clip", _) => Err("clip:LO:HI with LO at most HI"),
             ("leaky_relu", &[alpha]) if alpha.is_finite() => Ok(Self::LeakyRelu { alpha: without_sign(alpha) }),
-            ("leaky_relu", &[_, ..]) => Err("leaky_relu:ALPHA, a slope"),
+            ("leaky_relu", &[_, ..]) => Err("leaky_relu:ALPHA with a finite slope"),
             ("elu", &[alpha]) if alpha.is_finite() => Ok(Self::Elu { alpha: without_sign(alpha) }),
-            ("elu", &[_, ..]) => Err("elu:ALPHA, a number"),
+            ("elu", &[_, ..]) => Err("elu:ALPHA with a finite number"),
             ("hard_sigmoid", &[alpha, beta]) if alpha > 0.0 && alpha <= 1.0 && beta.is_finite() => {
                 Ok(Self::HardSigmoid { alpha, beta: without_sign(beta) })
             }
-            ("hard_sigmoid", &[_, ..]) => Err("hard_sigmoid:ALPHA:BETA, a slope of at most 1 and a value at zero"),
+            ("hard_sigmoid", &[_, ..]) => Err("hard_sigmoid:ALPHA:BETA with 0 < ALPHA <= 1 and a finite BETA"),
             _ => match WORDS.iter().find(|known| known.0 == word) {
                 Some((_, activation)) if parameters.is_empty() => Ok(*activation),
                 Some(_) => Err("a function with parameters (clip, leaky_relu, hard_sigmoid or elu)"),

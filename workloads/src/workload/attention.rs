@@ -136,13 +136,13 @@ impl Operator for Attention {
         check_positive(op, &[("b", b), ("h", h), ("m", m), ("n", n), ("k", k), ("d", d)])?;
         let unfit = |field, reason: &str| Err(WorkloadError::Unfit { op, field, reason: reason.into() });
         if h != 1 && !matches!(mask, Mask::Rows | Mask::Matrices) {
-            return unfit("h", "without a mask of a batch (rows or matrices) heads are part of the batch");
+            return unfit("h", "heads are separate only with mask=rows or mask=matrices: multiply b by h instead");
         }
         if causal && m > n {
-            return unfit("causal", "there are more queries than keys");
+            return unfit("causal", "needs at least as many keys (n) as queries (m)");
         }
         if causal && n > MOST_POSITIONS {
-            return unfit("causal", "positions of so many keys are not known ahead of time");
+            return unfit("causal", "too many keys (n) for a causal mask");
         }
         let tensors: [(_, &[usize]); 3] = [("query", &[b, h, m, k]), ("key", &[b, h, n, k]), ("value", &[b, h, n, d])];
         check_elements(op, &tensors, &[b, h, m, n, k + d])

@@ -34,7 +34,7 @@ impl Between {
 
     /// Fails if the activation has slopes.
     pub(super) fn check(&self, op: &'static str) -> Result<(), WorkloadError> {
-        let reason = || "slopes of channels are no operand of what is between".into();
+        let reason = || "an activation with slopes, such as prelu, is not supported here".into();
         match self.activation.has_slopes() {
             true => Err(WorkloadError::Unfit { op, field: "mid", reason: reason() }),
             false => Ok(()),

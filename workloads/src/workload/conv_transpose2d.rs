@@ -179,13 +179,12 @@ impl ConvTranspose2d {
         let whole = ends.into_iter().try_fold(whole.ok_or_else(overflow)?, |sum, end| sum.checked_add(end));
         let whole = whole.ok_or_else(overflow)?;
         if pad.checked_mul(2).is_none_or(|cut| cut >= whole) {
-            return unfit(names.pad, format!("padding {pad} cuts off all of {whole}"));
+            return unfit(names.pad, format!("padding {pad} removes the whole output ({whole})"));
         }
         let output = whole - 2 * pad;
         if !output.is_multiple_of(stride) {
             let fits = (output_pad + stride - output % stride) % stride;
-            let reason =
-                format!("an output of {output} is no multiple of the stride {stride}, with {fits} it would be");
+            let reason = format!("the output extent {output} is not a multiple of the stride {stride}: use {fits}");
             return unfit(OUTPUT_PAD[axis], reason);
         }
         Ok(())

@@ -64,7 +64,7 @@ pub enum WorkloadError {
         reason: String,
     },
     /// A tensor or the amount of work exceeds the supported size.
-    #[error("{op}: {what} overflows the supported size")]
+    #[error("{op}: {what} exceeds the supported size")]
     Overflow {
         /// Name of the operator.
         op: &'static str,
@@ -72,7 +72,7 @@ pub enum WorkloadError {
         what: &'static str,
     },
     /// A tensor or the amount of work exceeds the supported size, because of a number in a text.
-    #[error("{op}: field '{field}': {value} is too much: {what} overflows the supported size")]
+    #[error("{op}: field '{field}': {value} is too large: {what} exceeds the supported size")]
     TooLarge {
         /// Name of the operator.
         op: &'static str,

@@ -122,7 +122,7 @@ impl Fields {
     pub(super) fn none_beside_shape(&self, fields: &[&'static str]) -> Result<(), WorkloadError> {
         for field in fields {
             if self.number(field)?.is_some() {
-                let reason = "is said by the shape".into();
+                let reason = "cannot be combined with 'shape'".into();
                 return Err(WorkloadError::Unfit { op: self.op, field, reason });
             }
         }

@@ -51,7 +51,7 @@ impl Operator for Gather {
         let (Self { m, n, k, .. }, op) = (*self, KIND.name);
         check_positive(op, &[("m", m), ("n", n), ("k", k)])?;
         if k > MOST_ROWS {
-            let reason = format!("numbers of rows are f32, which count to {MOST_ROWS}");
+            let reason = format!("row numbers are f32, which is exact up to {MOST_ROWS}");
             return Err(WorkloadError::Unfit { op, field: "k", reason });
         }
         check_elements(op, &[("table", &[k, n]), ("output", &[m, n])], &[m, n])

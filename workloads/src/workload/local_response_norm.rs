@@ -73,7 +73,7 @@ impl Operator for LocalResponseNorm {
         let Self { n, c, s, size, .. } = *self;
         check_positive(KIND.name, &[("n", n), ("c", c), ("s", s), ("size", size)])?;
         if size > c {
-            let reason = format!("a sum over {size} channels exceeds all {c}");
+            let reason = format!("{size} exceeds the number of channels ({c})");
             return Err(WorkloadError::Unfit { op: KIND.name, field: "size", reason });
         }
         check_elements(KIND.name, &[("input", &[n, c, s])], &[n, c, s, size])

@@ -61,10 +61,11 @@ fn batch(fields: &Fields) -> Result<Batch, WorkloadError> {
             [true, true] => (extent, Sides::Both),
             [true, false] => (extent, Sides::Left),
             [false, true] => (extent, Sides::Right),
-            [false, false] => return Err(unfit("rhs", format!("axis {axis} of the batch is of neither operand"))),
+            [false, false] => return Err(unfit("rhs", format!("batch axis {axis} belongs to neither operand"))),
         });
     }
-    let most = || unfit("b", format!("more than {} axes that lie apart, or too large", Batch::MOST_AXES));
+    let most =
+        || unfit("b", format!("more than {} axes after merging, or extents that are too large", Batch::MOST_AXES));
     check_positive(KIND.name, &axes.iter().map(|axis| ("b", axis.0)).collect::<Vec<_>>())?;
     Batch::new(axes).ok_or_else(most)
 }

@@ -80,11 +80,11 @@ impl Pad {
 }
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
-    let mode = fields.word("mode", &MODES, "a padding (constant, reflect or edge)")?.unwrap_or_default();
+    let mode = fields.word("mode", &MODES, "a padding mode (constant, reflect or edge)")?.unwrap_or_default();
     let number = |text: &str| text.parse().ok().filter(|value: &f32| !value.is_nan()).ok_or("a number");
     let value = fields.read("value", number)?;
     if value.is_some() && mode != PadMode::Constant {
-        let reason = "only a constant padding has a value".into();
+        let reason = "applies only to mode=constant".into();
         return Err(WorkloadError::Unfit { op: KIND.name, field: "value", reason });
     }
     Ok(Box::new(Pad {
@@ -121,14 +121,14 @@ impl Operator for Pad {
         for (side, field) in SIDES.into_iter().enumerate() {
             let (pad, extent) = (pad[side], [h, w][side / 2]);
             if mode == PadMode::Reflect && pad >= extent {
-                let reason = format!("{pad} are not fewer than the {extent} that are mirrored");
+                let reason = format!("reflected padding {pad} is not smaller than the extent ({extent})");
                 return Err(WorkloadError::Unfit { op, field, reason });
             }
         }
         let [oh, ow] = self.extents().ok_or(WorkloadError::Overflow { op, what: "output" })?;
         for (most, field) in [(oh, "h"), (ow, "w")] {
             if most > MOST_PLACES {
-                let reason = format!("an output of {most} along an axis is more than {MOST_PLACES}");
+                let reason = format!("the output extent {most} exceeds the maximum of {MOST_PLACES}");
                 return Err(WorkloadError::Unfit { op, field, reason });
             }
         }

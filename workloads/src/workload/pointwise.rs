@@ -310,7 +310,7 @@ fn unfit(field: &'static str, reason: impl Into<String>) -> WorkloadError {
 fn without(field: &'static str, op: PointwiseOp) -> WorkloadError {
     unfit(
         field,
-        if op.operands() == 1 { "the operation has one operand only" } else { "the operation has two operands only" },
+        if op.operands() == 1 { "the operation has only one operand" } else { "the operation has only two operands" },
     )
 }
 
@@ -341,20 +341,22 @@ impl Operator for Pointwise {
     fn check(&self) -> Result<(), WorkloadError> {
         let (op, shape) = (KIND.name, &self.shape[..]);
         if !(2..=Self::MOST_AXES).contains(&shape.len()) {
-            return Err(unfit("shape", format!("{} axes, of 2 to {}", shape.len(), Self::MOST_AXES)));
+            return Err(unfit("shape", format!("{} axes, expected 2 to {}", shape.len(), Self::MOST_AXES)));
         }
         let positive: Vec<_> = self.names().iter().zip(shape).map(|(&(_, field), &extent)| (field, extent)).collect();
         check_positive(op, &positive)?;
 
         match (shape, self.channels) {
-            ([1, _, _], Channels::Row) => return Err(unfit("b", "a batch of one has no axis")),
+            ([1, _, _], Channels::Row) => {
+                return Err(unfit("b", "a batch of one matrix has no batch axis: leave it out"));
+            }
             ([_, _, _], _) | (_, Channels::Row) => {}
-            _ => return Err(unfit("channels", "columns are of a batch of matrices")),
+            _ => return Err(unfit("channels", "column needs a batch of matrices")),
         }
 
         for (field, of) in [("pre", PointwiseOp::Unary(self.pre)), ("op", self.op)] {
             if PointwiseOp::parse(&of.text()) != Ok(of) {
-                return Err(unfit(field, format!("'{}' is no {EXPECTED}", of.text())));
+                return Err(unfit(field, format!("'{}' is not {EXPECTED}", of.text())));
             }
         }
         for (number, (broadcast, (_, field))) in self.broadcasts().into_iter().zip(OPERANDS).enumerate() {
@@ -364,7 +366,7 @@ impl Operator for Pointwise {
             broadcast.check(shape.len()).map_err(|reason| unfit(field, reason))?;
         }
         if self.to == Some(DType::Tf32) {
-            return Err(unfit("to", "tf32 is no type in memory"));
+            return Err(unfit("to", "tf32 is not an element type in memory"));
         }
         check_elements(op, &[("input", shape)], shape)
     }

@@ -126,7 +126,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
         true => {
             for field in ["k", "kh", "kw", "s", "sh", "sw", "p", "ph", "pw", "d", "dh", "dw"] {
                 if fields.number(field)?.is_some() {
-                    let reason = "the window is the whole image".into();
+                    let reason = "cannot be combined with 'global'".into();
                     return Err(WorkloadError::Unfit { op: KIND.name, field, reason });
                 }
             }
@@ -138,7 +138,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     let kind = fields.word("kind", &KINDS, "a pooling (max or avg)")?.unwrap_or(PoolKind::Max);
     let kind = match (fields.flag("exclude_pad")?, kind) {
         (true, PoolKind::Max) => {
-            let reason = "the largest element is never one of the padding".into();
+            let reason = "applies only to kind=avg".into();
             return Err(WorkloadError::Unfit { op: KIND.name, field: "exclude_pad", reason });
         }
         (true, _) => PoolKind::InnerAverage,
@@ -204,10 +204,10 @@ impl Operator for Pool2d {
         check_elements(op, &[("input", &input), ("output", &output)], &work)?;
         if let Some(most) = [oh, ow].into_iter().find(|&most| p.counts() && most > MOST_COUNTED) {
             let field = if p.ceil { "ceil" } else { "exclude_pad" };
-            return unfit(field, format!("{most} windows along an axis are more than {MOST_COUNTED}"));
+            return unfit(field, format!("{most} windows along an axis exceed the maximum of {MOST_COUNTED}"));
         }
         match [(0, "ph"), (1, "pw")].into_iter().find(|(axis, _)| p.misses(*axis)) {
-            Some((_, field)) => unfit(field, "some window has no element of the image".into()),
+            Some((_, field)) => unfit(field, "a window contains no element of the image".into()),
             None => Ok(()),
         }
     }

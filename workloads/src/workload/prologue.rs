@@ -44,7 +44,8 @@ impl Prologue {
 
     /// Reads the text form. Fails with a description of valid texts.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
-        const EXPECTED: &str = "what happens to data (scale, bias, an activation without slopes, gate; in this order, with + between them)";
+        const EXPECTED: &str =
+            "a list of operations (scale, bias, an activation without slopes, gate; in this order, joined by +)";
         let mut rest = Some(text);
         let mut take = |word: &str| {
             let (first, behind) = rest.map(|text| text.split_once('+').map_or((text, None), |(a, b)| (a, Some(b))))?;
@@ -81,7 +82,7 @@ impl Prologue {
             return Ok(formula);
         }
         if self.activation.has_slopes() {
-            return Err("slopes of channels are no operand of a prologue");
+            return Err("an activation with slopes, such as prelu, is not supported here");
         }
         let combines = formula.axes.iter().any(|axis| axis.reduce) && formula.computed.is_empty();
         let mut loads = Vec::new();
@@ -89,13 +90,13 @@ impl Prologue {
         match &loads[..] {
             [data, weight] if combines && is_product(&formula, data, weight) => self.of_product(formula, data, weight),
             [data] if combines && formula.operands.len() == 1 => self.of_reduction(formula, data),
-            _ => Err("the operator neither multiplies two tensors nor combines the elements of one"),
+            _ => Err("needs an operator that multiplies two tensors or reduces one"),
         }
     }
 
     fn of_reduction(&self, formula: Formula, data: &Access) -> Result<Formula, &'static str> {
         if self.scale || self.bias || self.gate {
-            return Err("a reduction has no input channels");
+            return Err("a reduction has no channels to scale, bias or gate");
         }
         let extent = |axis: VarId| formula.axes[axis.0 as usize].extent;
         let is_inside = |(index, extent_of): (&Affine, &usize)| {
@@ -103,7 +104,7 @@ impl Prologue {
             low >= 0 && high < *extent_of as i64
         };
         if !data.index.iter().zip(&formula.operands[0].shape).all(is_inside) {
-            return Err("the operator reads beyond what it combines");
+            return Err("not supported for an operator that reads padding");
         }
         let mapped = |access: &Access| self.activation.of(Expr::Load(access.clone()), None);
         Ok(Formula { value: formula.value.replaced(&mut { mapped }), ..formula })
@@ -124,7 +125,7 @@ impl Prologue {
         let has_images =
             channel == 1 && !axes_of(0).any(|axis| is_used(&weight.index, axis) || formula.axes[axis].reduce);
         if self.gate && !has_images {
-            return Err("only images have a gate for each channel");
+            return Err("gate needs images as data");
         }
 
         let Formula { mut operands, value, .. } = formula;

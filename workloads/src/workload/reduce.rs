@@ -72,8 +72,13 @@ impl Reduce {
         for &axis in axes {
             match said.get_mut(axis) {
                 Some(said) if !*said => *said = true,
-                Some(_) => return Err(unfit("axes", format!("has axis {axis} twice"))),
-                None => return Err(unfit("axes", format!("axis {axis}, of {} that are counted from 0", shape.len()))),
+                Some(_) => return Err(unfit("axes", format!("names axis {axis} twice"))),
+                None => {
+                    return Err(unfit(
+                        "axes",
+                        format!("axis {axis} does not exist: the shape has {} axes, numbered from 0", shape.len()),
+                    ));
+                }
             }
         }
 
@@ -94,7 +99,10 @@ impl Reduce {
             extents.push(1);
         }
         match extents.len() > Self::MOST_AXES {
-            true => Err(unfit("shape", format!("{} axes that lie apart, of at most {}", extents.len(), NAMES.len()))),
+            true => Err(unfit(
+                "shape",
+                format!("{} axes after merging, at most {} are supported", extents.len(), NAMES.len()),
+            )),
             false => Ok(Self { extents, op }),
         }
     }
@@ -134,7 +142,7 @@ fn unfit(field: &'static str, reason: impl Into<String>) -> WorkloadError {
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     let op = fields.word("op", &OPS, "a reduction (sum, max, min, prod or mean)")?.unwrap_or(ReduceOp::Sum);
-    let expected = "the axes that are combined, by their numbers, such as 02";
+    let expected = "a list of axis numbers, such as 02";
     let axes = fields.read("axes", |text| axes(text).ok_or(expected))?;
 
     let missing = |field| WorkloadError::Missing { op: KIND.name, field, example: "reduce:shape=8x64x784,axes=02" };

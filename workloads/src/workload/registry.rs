@@ -42,7 +42,7 @@ static OTHERS: RwLock<Vec<&OperatorKind>> = RwLock::new(Vec::new());
 
 /// Error of registering an external part under a name that is taken.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is {kind} '{name}' already: choose another name")]
+#[error("{kind} named '{name}' is already registered: choose another name")]
 pub struct AlreadyRegistered {
     /// Kind of part, with an article, such as "an operator".
     pub kind: &'static str,

@@ -134,21 +134,22 @@ pub(super) fn parse(fields: &Fields) -> Result<(Resample, Option<[usize; 2]>), W
         [Some(oh), Some(ow)] => {
             for field in ["s", "sh", "sw"] {
                 if fields.number(field)?.is_some() {
-                    return unfit(field, "the size of the output is given, too");
+                    return unfit(field, "cannot be combined with 'oh' and 'ow'");
                 }
             }
             [oh, ow]
         }
-        [Some(_), None] => return unfit("ow", "it is missing beside 'oh'"),
-        [None, Some(_)] => return unfit("oh", "it is missing beside 'ow'"),
+        [Some(_), None] => return unfit("ow", "is required with 'oh'"),
+        [None, Some(_)] => return unfit("oh", "is required with 'ow'"),
     };
 
     let is_linear = [("nearest", false), ("linear", true)];
-    let is_linear = fields.word("mode", &is_linear, "a way to resize (nearest or linear)")?.unwrap_or(false);
-    let coordinates = fields.word("coord", &COORDS, "coordinates (half_pixel, align_corners or asymmetric)")?;
+    let is_linear = fields.word("mode", &is_linear, "an interpolation (nearest or linear)")?.unwrap_or(false);
+    let coordinates =
+        fields.word("coord", &COORDS, "a coordinate mapping (half_pixel, align_corners or asymmetric)")?;
     let rounding = fields.word("round", &ROUNDINGS, "a rounding (prefer_floor, prefer_ceil, floor or ceil)")?;
     let sampling = match (is_linear, rounding) {
-        (true, Some(_)) => return unfit("round", "only the nearest is rounded to"),
+        (true, Some(_)) => return unfit("round", "applies only to mode=nearest"),
         (true, None) => Sampling::Linear,
         (false, rounding) => Sampling::Nearest(rounding.unwrap_or_default()),
     };
@@ -184,7 +185,7 @@ impl Operator for Resample {
         check_positive(op, &[("n", n), ("c", c), ("h", h), ("w", w), ("oh", oh), ("ow", ow)])?;
         for (field, extent) in [("h", h), ("w", w), ("oh", oh), ("ow", ow)] {
             if extent > MOST_PLACES {
-                let reason = format!("{extent} along an axis are more than {MOST_PLACES}");
+                let reason = format!("{extent} exceeds the maximum of {MOST_PLACES}");
                 return Err(WorkloadError::Unfit { op, field, reason });
             }
         }

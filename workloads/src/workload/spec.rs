@@ -102,7 +102,7 @@ pub(super) fn is_weight(operand: &super::Tensor) -> bool {
 /// the reason if there are no weights.
 pub(super) fn unusual_weights(formula: &Formula, is_constant: bool) -> Result<Option<bool>, &'static str> {
     if !formula.operands.iter().any(is_weight) {
-        return Err("the operator has none");
+        return Err("the operator has no weights");
     }
     let is_usual = is_constant == formula.operands.iter().any(|operand| operand.is_constant);
     Ok((!is_usual).then_some(is_constant))

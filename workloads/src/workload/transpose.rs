@@ -43,7 +43,7 @@ impl Transpose {
         let mut sorted = perm.to_vec();
         sorted.sort_unstable();
         if !sorted.into_iter().eq(0..shape.len()) || shape.is_empty() {
-            let reason = format!("is no order of the {} axes", shape.len());
+            let reason = format!("is not a permutation of the {} axes", shape.len());
             return Err(WorkloadError::Unfit { op: KIND.name, field: "perm", reason });
         }
 
@@ -88,7 +88,7 @@ impl Transpose {
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     let shape = fields.extents("shape")?;
-    let expected = "the input's axis of each of the output's, such as 102";
+    let expected = "a permutation of axis numbers, such as 102";
     let perm = fields.read("perm", |text| axes(text).ok_or(expected))?;
 
     let (Some(shape), Some(perm)) = (&shape, &perm) else {
@@ -134,7 +134,7 @@ impl Operator for Transpose {
         };
         check_positive(op, &named)?;
         if shape.len() > NAMES.len() {
-            let reason = format!("{} axes that move, of {} at most", shape.len(), NAMES.len());
+            let reason = format!("{} axes after merging, at most {} are supported", shape.len(), NAMES.len());
             return Err(WorkloadError::Unfit { op, field: "perm", reason });
         }
         check_elements(op, &[("input", shape)], shape)

@@ -172,7 +172,7 @@ pub(super) fn overflow(spec: &Spec) -> Option<String> {
         let len = equation.reduction_len();
         let most = largest(spec, &equation.value).filter(|_| is_sum)? * len as f64;
         (most > sums.range()[1])
-            .then(|| format!("{len} values of up to {} may exceed {}", most / len as f64, sums.word()))
+            .then(|| format!("a sum of {len} values of up to {} may overflow {}", most / len as f64, sums.word()))
     })
 }
 

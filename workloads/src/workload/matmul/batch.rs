@@ -4,7 +4,7 @@ use super::super::fields::{joined, some_axes};
 
 /// Names of the axes if there are several.
 const NAMES: [&str; Batch::MOST_AXES] = ["b0", "b1", "b2", "b3"];
-const EXPECTED: &str = "the axes of the batch that the operand has, by their numbers, such as 0 or 02, or shared";
+const EXPECTED: &str = "a list of the operand's batch axes (such as 0 or 02) or shared";
 
 /// Operands that have a batch axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -5,8 +5,7 @@ use super::super::fields::some_axes;
 /// Masks with words, for results of two axes `m, n` or three axes `b, m, n`.
 const WORDS: [(&str, Broadcast); 3] =
     [("row", Broadcast::ROW), ("rows", Broadcast::ROWS), ("column", Broadcast::COLUMN)];
-const EXPECTED: &str =
-    "a shape of an operand (full, row, rows, column, scalar, or its axes by their numbers, such as 02)";
+const EXPECTED: &str = "an operand shape (full, row, rows, column, scalar, or axis numbers such as 02)";
 
 /// The axes of a result that an operand has, as a bit set with the last axis lowest. The operand is
 /// broadcast along the other axes.
@@ -86,6 +85,10 @@ impl Broadcast {
             return Ok(());
         }
         let is_rows = self == Self::ROWS && rank == 2;
-        Err(if is_rows { "without a batch it is 'row'".into() } else { format!("it is no choice of {rank} axes") })
+        Err(if is_rows {
+            "'rows' needs a batch: use 'row'".into()
+        } else {
+            format!("not a proper subset of the {rank} axes")
+        })
     }
 }
