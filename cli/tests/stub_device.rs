@@ -112,7 +112,7 @@ fn what_is_missing_or_too_old_is_one_line() {
         (
             "AUTOTUNE_NVRTC",
             newer,
-            &["NVRTC 13.0", "a driver for CUDA 12.4 does not load", "install another NVRTC, of CUDA 12 "],
+            &["NVRTC 13.0", "too new for the driver, which supports CUDA 12.4", "install NVRTC of CUDA 12 "],
         ),
         ("STUB_NVRTC_SMS", "75,80".into(), &["compiles for sm_75 to sm_80, not for sm_90", "install"]),
     ];
@@ -178,12 +178,13 @@ fn a_compiler_is_found_without_being_named() {
     }
     let folders = [stub.folder(), &newer, folder.path()];
     let (ended, _) = tuned(&folders);
-    for words in
-        ["libnvrtc.so.12: ", "NVRTC 13.0 makes code that a driver for CUDA 12.4 does not load (libnvrtc.so.13)"]
-    {
+    for words in [
+        "libnvrtc.so.12: ",
+        "code from NVRTC 13.0 is too new for the driver, which supports CUDA 12.4 (libnvrtc.so.13)",
+    ] {
         assert!(ended.stderr.contains(words), "'{words}' is not in: {}", ended.stderr);
     }
-    ended.expect_line(1, "install another NVRTC, of CUDA 12 or older");
+    ended.expect_line(1, "install NVRTC of CUDA 12 or older");
     stub::link(&older, &toolkit.path().join("lib64")).unwrap();
     assert_eq!(compiler(tuned(&folders)), "NVRTC 12.4");
 }
@@ -230,14 +231,14 @@ fn where_no_graph_is_captured_runs_are_launched_alone_which_is_said() {
 fn a_device_that_never_works_is_an_error() {
     let Some(stub) = stub() else { return };
     for (fault, words) in [
-        ("cuDevicePrimaryCtxRetain:1:2", "autotune: the measuring worker fails: CUDA device 0: out of memory"),
+        ("cuDevicePrimaryCtxRetain:1:2", "autotune: the measuring worker failed: CUDA device 0: out of memory"),
         (
             "cuModuleLoadData:1:700:sticky",
-            "kernels that check outputs cannot be loaded: build failed: an illegal memory access",
+            "cannot load the kernels that check outputs: build failed: an illegal memory access",
         ),
         ("cuModuleLoadData:2:700:sticky", "2 of 2: build failed: an illegal memory access"),
         ("cuLaunchKernel:1:719:sticky", "2 of 2: crashed: unspecified launch failure"),
-        ("cuMemAllocAsync:1:2:sticky", "kernels that check outputs cannot be loaded: out of memory"),
+        ("cuMemAllocAsync:1:2:sticky", "cannot load the kernels that check outputs: out of memory"),
         ("cuMemAllocAsync:2:2:sticky", "2 of 2: out of memory"),
     ] {
         let sandbox = Sandbox::new();

@@ -142,7 +142,7 @@ impl Builder {
     fn build_library(&mut self, source: &str) -> Result<PathBuf, CandidateError> {
         let source = Source::new(source.to_string());
         let built = self.libraries().map_err(unbuilt)?.compile(&[&source]).pop();
-        let missing = || Err(CandidateError::Build { message: "it was not compiled".into() });
+        let missing = || Err(CandidateError::Build { message: "the source was not compiled".into() });
         built.map_or_else(missing, |(library, _)| library)
     }
 
@@ -251,7 +251,7 @@ fn finish(
         Content::Ready(Ready { code, toolchain, resources }) => (Ok(code), Some(toolchain), resources, 0.0),
         Content::Source(..) => match library() {
             Some(((library, secs), toolchain)) => (library.map(Code::Library), Some(toolchain), None, secs),
-            None => (Err(CandidateError::Build { message: "it was not compiled".into() }), None, None, 0.0),
+            None => (Err(CandidateError::Build { message: "the source was not compiled".into() }), None, None, 0.0),
         },
     };
     let tolerance = tolerance(candidate.workload(), candidate.config());

@@ -40,7 +40,7 @@ impl Ceilings {
 
 /// Returns the CPU of a target, or an error for a GPU.
 fn cpu(target: &Target) -> Result<&CpuTarget, MeasureError> {
-    target.cpu().ok_or_else(|| fault(format!("{target} is no CPU")))
+    target.cpu().ok_or_else(|| fault(format!("{target} is not a CPU")))
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl CompileWorkers {
                     self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
                     return Ok(outcome);
                 }
-                Ok(_) => return Err(MeasureError::Worker { message: "it answered something else".into() }),
+                Ok(_) => return Err(MeasureError::Worker { message: "it sent an unexpected response".into() }),
                 Err(Loss::Kernel(CandidateError::Timeout { limit_secs })) => {
                     return Ok(Err(CandidateError::BuildTimeout { limit_secs }));
                 }

@@ -14,8 +14,9 @@ pub enum MeasureError {
     },
     /// No program was found that can serve as the worker.
     #[error(
-        "no measuring worker found: there is no `autotune` beside {near}; build it (`cargo build -p autotune-cli`), set \
-         AUTOTUNE_WORKER to its path, or let this program serve (`autotune::serve_if_worker`)"
+        "no measuring worker found: {near} and its parent have no program `autotune`; build it \
+         (`cargo build -p autotune-cli`), set AUTOTUNE_WORKER to its path, or call `autotune::serve_if_worker` in this \
+         program"
     )]
     NoWorker {
         /// Folder that was searched first.
@@ -30,14 +31,14 @@ pub enum MeasureError {
         source: std::io::Error,
     },
     /// The worker keeps failing before it runs a candidate.
-    #[error("the measuring worker fails: {message}")]
+    #[error("the measuring worker failed: {message}")]
     Worker {
         /// Last message of the worker.
         message: String,
     },
     /// Candidates of several targets in one race, or CPU candidates after GPU candidates in one
     /// sequence of batches.
-    #[error("candidates of several targets in one race or in one run of batches")]
+    #[error("the candidates of a race or of a run of batches must have the same target")]
     MixedTargets,
     /// No GPU was found, or one that no longer responds.
     #[error("{message}")]
@@ -77,7 +78,7 @@ pub enum MeasureError {
 /// Formats a number of bytes in kB, MB or GB.
 pub(crate) fn human_bytes(bytes: usize) -> String {
     match bytes {
-        usize::MAX => "more memory than can be counted".into(),
+        usize::MAX => "more memory than can be addressed".into(),
         1_000_000_000.. => format!("{:.1} GB", bytes as f64 / 1e9),
         1_000_000.. => format!("{:.0} MB", bytes as f64 / 1e6),
         _ => format!("{:.0} kB", bytes as f64 / 1e3),

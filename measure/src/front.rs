@@ -133,7 +133,7 @@ impl<R: Runner> Front<R> {
     ) -> Result<(), MeasureError> {
         let Self { builder, runs } = self;
         let (builder, is_over) = (&*builder, &AtomicBool::new(false));
-        let io = |e| MeasureError::Io { what: "starting threads".into(), source: std::io::Error::other(e) };
+        let io = |e| MeasureError::Io { what: "cannot start threads".into(), source: std::io::Error::other(e) };
         let pool = ThreadPoolBuilder::new().num_threads(threads).build().map_err(io)?;
 
         thread::scope(|scope| {
@@ -161,7 +161,7 @@ impl<R: Runner> Front<R> {
             });
 
             let run = |(index, build): (usize, mpsc::Receiver<_>)| {
-                let lost = |_| MeasureError::Worker { message: "a build came to nothing".into() };
+                let lost = |_| MeasureError::Worker { message: "a build ended without a result".into() };
                 let measurement = runs.run(build.recv().map_err(lost)??)?;
                 Ok(on_result(index, measurement).is_break())
             };

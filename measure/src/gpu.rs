@@ -35,7 +35,7 @@ pub fn find(word: &str) -> Result<GpuInfo, MeasureError> {
         let names: Vec<String> = devices.iter().map(|info| format!("{} is {}", info.name, info.target.api)).collect();
         return Err(absent(match names.is_empty() {
             true => cuda::NO_DEVICE.into(),
-            false => format!("no CUDA device of this machine is {word}: {}", names.join(", ")),
+            false => format!("no CUDA device of this machine matches {word}: {}", names.join(", ")),
         }));
     };
     if let GpuApi::Cuda { sm } = found.target.api {

@@ -115,7 +115,7 @@ fn is_guard(bytes: &[u8]) -> bool {
 
 /// Returns the error for sizes that overflow.
 pub(crate) fn no_memory() -> CandidateError {
-    CandidateError::OutOfMemory { message: "its buffers need more memory than can be counted".into() }
+    CandidateError::OutOfMemory { message: "its buffers need more memory than can be addressed".into() }
 }
 
 #[cfg(test)]

@@ -99,9 +99,9 @@ impl WorkerProcess {
         let mut worker = Self { child, reaped: false, input, responses, words: Words::listen(errors) };
         let fault = match worker.next(Instant::now() + HELLO_LIMIT, interrupt) {
             Ok(Response::Hello { version }) if version == protocol::version() => return Ok(worker),
-            Ok(Response::Hello { .. }) => "it is of another version".to_string(),
+            Ok(Response::Hello { .. }) => "its version differs from that of this program".to_string(),
             Ok(_) => "its first message is not a greeting".to_string(),
-            Err(Silence::Late) => "it does not report for duty".to_string(),
+            Err(Silence::Late) => "it did not respond after it was started".to_string(),
             Err(Silence::HungUp) => worker.last_words(),
             Err(Silence::Interrupted) => return Err(MeasureError::Interrupted),
         };
@@ -144,12 +144,12 @@ impl WorkerProcess {
                     return Err(Loss::Refused(MeasureError::Memory { workload, needed_bytes, available_bytes }));
                 }
                 Ok(Response::Failed { message }) => return Err(Loss::Refused(MeasureError::Worker { message })),
-                Ok(Response::Hello { .. }) => return Err(Loss::Early("it started anew".into())),
+                Ok(Response::Hello { .. }) => return Err(Loss::Early("it restarted".into())),
                 Err(Silence::Interrupted) => return Err(Loss::Refused(MeasureError::Interrupted)),
                 Err(Silence::Late) if started.is_some() => {
                     return Err(Loss::Kernel(CandidateError::Timeout { limit_secs: limit.as_secs_f64() }));
                 }
-                Err(Silence::Late) => return Err(Loss::Early("it does not answer".into())),
+                Err(Silence::Late) => return Err(Loss::Early("it does not respond".into())),
                 Err(Silence::HungUp) => {
                     return Err(match started {
                         Some(memory) => Loss::Kernel(self.blame(memory)),
@@ -185,7 +185,7 @@ impl WorkerProcess {
         let killed_by_system = !end.killed && end.status.is_some_and(|s| s.signal() == Some(libc::SIGKILL));
         if filled || killed_by_system || message.contains("memory allocation of") {
             let allowed = memory.allowance_bytes >> 20;
-            return CandidateError::OutOfMemory { message: format!("{message}; it might allocate {allowed} MiB") };
+            return CandidateError::OutOfMemory { message: format!("{message}; its limit was {allowed} MiB") };
         }
         CandidateError::Crash { message }
     }
@@ -202,10 +202,10 @@ impl WorkerProcess {
             _ if end.killed => "it closed its connection but kept running".to_string(),
             (Some(signal), _) => format!("signal {signal}{}", signal_name(signal)),
             (None, Some(code)) => format!("it exited with status {code}"),
-            (None, None) => "it ended".to_string(),
+            (None, None) => "it exited".to_string(),
         };
         match self.words.last_line() {
-            Some(line) => format!("{how}; its last words: {line}"),
+            Some(line) => format!("{how}; last line of its error output: {line}"),
             None => how,
         }
     }

@@ -143,7 +143,7 @@ impl Runner for Here {
             problem.map(|problem| unsafe { station.time(problem, built, timing, incumbent_secs) }).into_iter().collect()
         };
         let outcome = self.run(std::slice::from_ref(built), time)?.pop();
-        outcome.ok_or_else(|| MeasureError::Worker { message: "there is no problem".into() })
+        outcome.ok_or_else(|| MeasureError::Worker { message: "the workload was not prepared".into() })
     }
 
     fn race(&mut self, built: &[Built], budget_secs: f64) -> Result<Vec<Outcome>, MeasureError> {

@@ -161,7 +161,7 @@ impl Workers {
                 self.worker = Some(worker);
                 Ok(ceilings)
             }
-            Ok(_) => Err(fault("the worker answered something else".into())),
+            Ok(_) => Err(fault("the worker sent an unexpected response".into())),
             Err(Loss::Refused(MeasureError::Worker { message })) => Err(fault(message)),
             Err(loss) => Err(loss.into_error(fault)),
         }
@@ -198,7 +198,7 @@ impl Workers {
             });
 
             let failed = match answer {
-                Ok(None) => return Err(MeasureError::Worker { message: "it answered something else".into() }),
+                Ok(None) => return Err(MeasureError::Worker { message: "it sent an unexpected response".into() }),
                 Ok(Some((outcomes, false))) => {
                     self.worker = Some(worker);
                     return Ok(Ok(outcomes));
@@ -235,7 +235,7 @@ impl Runner for Workers {
         let outcome = self.ask(task, &raw, 1, limit_secs)?.map(|outcomes| outcomes.into_iter().next());
         match outcome {
             Ok(Some(outcome)) => Ok(outcome),
-            Ok(None) => Err(MeasureError::Worker { message: "it answered nothing".into() }),
+            Ok(None) => Err(MeasureError::Worker { message: "it sent no result".into() }),
             Err(error) => Ok(Err(error)),
         }
     }

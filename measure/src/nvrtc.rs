@@ -229,7 +229,7 @@ impl Nvrtc {
     fn check(&self, sm: u32, driver: Option<Version>) -> Result<(), String> {
         let title = self.title();
         if let Some(driver) = driver.filter(|driver| driver.major < self.version.major) {
-            return Err(format!("{title} makes code that a driver for CUDA {driver} does not load"));
+            return Err(format!("code from {title} is too new for the driver, which supports CUDA {driver}"));
         }
         match (self.architectures.first(), self.architectures.last()) {
             (Some(oldest), Some(newest)) if !self.architectures.contains(&sm) => {
@@ -278,14 +278,13 @@ fn is_not_found(name: &Path, reason: &str) -> bool {
 fn absence(sm: u32, driver: Option<Version>, refused: &[String]) -> String {
     let install = |which: &str| {
         format!(
-            "install {which} (Python's nvidia-cuda-nvrtc-cu12 has one), and name the folder of its libnvrtc.so in {FOLDER}"
+            "install {which} (for example Python's nvidia-cuda-nvrtc-cu12) and set {FOLDER} to the folder of its libnvrtc.so"
         )
     };
     if refused.is_empty() {
         return format!("no CUDA compiler (libnvrtc.so): {}", install("NVRTC"));
     }
-    let which =
-        driver.map_or("another NVRTC".into(), |driver| format!("another NVRTC, of CUDA {} or older", driver.major));
+    let which = driver.map_or("another NVRTC".into(), |driver| format!("NVRTC of CUDA {} or older", driver.major));
     format!("no CUDA compiler for sm_{sm}: {}: {}", refused.join("; "), install(&which))
 }
 
@@ -312,7 +311,7 @@ unsafe fn content(program: Program, bytes_of: BytesOf, content_of: ContentOf) ->
 }
 
 fn success(function: &str, status: Status) -> Result<(), String> {
-    if status == 0 { Ok(()) } else { Err(format!("{function} fails with status {status}")) }
+    if status == 0 { Ok(()) } else { Err(format!("{function} failed with status {status}")) }
 }
 
 #[cfg(test)]
@@ -345,11 +344,13 @@ mod tests {
     fn one_line_says_what_was_refused_and_what_to_install() {
         let driver = Some(Version { major: 12, minor: 4 });
         let refused = ["it is too new (/a/libnvrtc.so.13)".to_string(), "it is too old (libnvrtc.so)".to_string()];
-        let expected = "no CUDA compiler for sm_90: it is too new (/a/libnvrtc.so.13); it is too old (libnvrtc.so): install another \
-            NVRTC, of CUDA 12 or older (Python's nvidia-cuda-nvrtc-cu12 has one), and name the folder of its libnvrtc.so in \
-            AUTOTUNE_NVRTC";
+        let expected = "no CUDA compiler for sm_90: it is too new (/a/libnvrtc.so.13); it is too old (libnvrtc.so): install \
+            NVRTC of CUDA 12 or older (for example Python's nvidia-cuda-nvrtc-cu12) and set AUTOTUNE_NVRTC to the folder \
+            of its libnvrtc.so";
         assert_eq!(absence(90, driver, &refused), expected);
-        assert!(absence(90, None, &[]).starts_with("no CUDA compiler (libnvrtc.so): install NVRTC (Python's"));
+        assert!(
+            absence(90, None, &[]).starts_with("no CUDA compiler (libnvrtc.so): install NVRTC (for example Python's")
+        );
         assert!(is_not_found(
             Path::new("libnvrtc.so"),
             "libnvrtc.so: cannot open shared object file: No such file or directory"

@@ -34,7 +34,7 @@ impl Problem {
         let reference = match Reference::new(workload, &operands, drawing_seed()) {
             Ok(reference) => Arc::new(reference),
             Err(ReferenceError::Memory(error)) => return Err(error),
-            Err(ReferenceError::Operands(error)) => unreachable!("the workload's own operands: {error}"),
+            Err(ReferenceError::Operands(error)) => unreachable!("the workload's own operands are invalid: {error}"),
         };
         Ok(Self { workload: workload.clone(), operands, reference })
     }
@@ -130,7 +130,7 @@ pub(crate) fn needed_bytes(workload: &Workload) -> usize {
 fn zeros(len: usize) -> Result<Vec<f32>, CandidateError> {
     let mut elements = Vec::new();
     let no_memory =
-        |_| CandidateError::OutOfMemory { message: format!("{} bytes cannot be had", len.saturating_mul(4)) };
+        |_| CandidateError::OutOfMemory { message: format!("cannot allocate {} bytes", len.saturating_mul(4)) };
     elements.try_reserve_exact(len).map_err(no_memory)?;
     elements.resize(len, 0.0);
     Ok(elements)

@@ -177,7 +177,7 @@ pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<(
     let [a, b, c, d, e, f, g, h] = lens;
     let [text_len, raw_len] = [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])];
     if text_len.max(raw_len) > MAX_BYTES {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no message"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a message of the worker protocol"));
     }
     let text = read_bytes(from, text_len)?;
     let raw = read_bytes(from, raw_len)?;

@@ -39,7 +39,7 @@ impl Scratch {
     /// Makes a scratch folder, after removing those that dead processes left behind.
     pub(crate) fn new() -> Result<Self, MeasureError> {
         remove_left_behind();
-        let io = |source| MeasureError::Io { what: "making a temporary folder".into(), source };
+        let io = |source| MeasureError::Io { what: "cannot create a temporary folder".into(), source };
         Self::new_in(&std::env::temp_dir()).map_err(io)
     }
 

@@ -99,7 +99,7 @@ impl<D: Device + 'static> Open<D> {
         let absent = |message: String| MeasureError::Device { message };
         let device = device.map_err(|e| absent(e.to_string()))?;
         let checks = KernelChecks::new(&device, gpu)
-            .map_err(|e| absent(format!("the kernels that check outputs cannot be loaded: {e}")))?;
+            .map_err(|e| absent(format!("cannot load the kernels that check outputs: {e}")))?;
         Ok(Self::boxed(device, Box::new(checks), target, GPU_BYTES))
     }
 
@@ -151,7 +151,7 @@ impl<D: Device + 'static> Station for Open<D> {
         budget_secs: f64,
     ) -> Vec<Outcome> {
         let trial = |built: &Built| {
-            let missing = || CandidateError::Lower { message: "its workload has no operands".into() };
+            let missing = || CandidateError::Lower { message: "its workload was not prepared".into() };
             let problem = problems.get(&built.workload).ok_or_else(missing)?;
             // SAFETY: the caller guarantees that the code is fit to run.
             unsafe { Trial::new(&self.resident, problem, built) }

@@ -99,7 +99,8 @@ fn beside<L: Loaded>(
         }
     }
 
-    let (run, mut slowdown) = best.ok_or_else(|| CandidateError::Crash { message: "it was not timed".into() })?;
+    let (run, mut slowdown) =
+        best.ok_or_else(|| CandidateError::Crash { message: "the kernel was not timed".into() })?;
     let mut ratio = None;
     if !run.stopped_early {
         let duel = reference.compare(kernel, run.run_secs, slowdown, options)?;

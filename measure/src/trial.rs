@@ -218,21 +218,21 @@ impl<D: Device> Trial<D> {
         let stray = |message: String| Err(CandidateError::StrayWrite { message });
         let Buffers { own, fixed, .. } = &self.buffers;
         if !own.is_intact(&resident.device)? {
-            return stray("memory beside its buffers changed".into());
+            return stray("memory outside its buffers changed".into());
         }
         for (position, fixed) in fixed {
             if !resident.has_changed(fixed)? {
                 continue;
             }
             if fixed.is_guard_broken(&resident.device)? {
-                return stray("memory beside its buffers changed".into());
+                return stray("memory outside its buffers changed".into());
             }
             return stray(format!("the {} operand changed", self.kernel.plan().buffers[*position].name));
         }
         if let Right::Exact(tensor) = &self.right
             && resident.has_changed(tensor)?
         {
-            return stray("memory that is not its own changed".into());
+            return stray("the expected output changed".into());
         }
         self.trust.is_earned = true;
         Ok(())

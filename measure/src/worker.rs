@@ -168,7 +168,7 @@ impl Worker {
         let outcomes = match (&request.task, &built[..]) {
             (Task::Time { incumbent_secs, .. }, [built]) => {
                 let Some(problem) = self.problems.get(&built.workload) else {
-                    return failed("the problem is missing");
+                    return failed("the workload was not prepared");
                 };
                 // SAFETY: faults of the kernel are confined to this process, which exists for that
                 // purpose.
@@ -243,7 +243,7 @@ impl Worker {
             together_bytes = together_bytes.saturating_add(bytes);
         }
         if together_bytes > available_bytes {
-            let message = format!("the racers' buffers need {} together", human_bytes(together_bytes));
+            let message = format!("the buffers of all candidates of the race need {}", human_bytes(together_bytes));
             return Ok(Some(Response::Failed { message }));
         }
 
@@ -265,7 +265,7 @@ fn made_with_signs_of_life(workload: &Workload, output: &mut File) -> io::Result
             match receiver.recv_timeout(SIGN_OF_LIFE) {
                 Ok(problem) => return Ok(problem.ok()),
                 Err(RecvTimeoutError::Timeout) => protocol::send(output, &Response::Preparing, &[])?,
-                Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("operands could not be made")),
+                Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("cannot make the operands")),
             }
         }
     })

@@ -128,7 +128,7 @@ fn others_measure_what_a_device_leaves_that_fails() {
         assert_eq!(measure(breaking, 1), (Ok(()), Vec::from_iter(0..20)), "{breaking:?}");
     }
     let (failed, seen) = measure(&[2, 3], 0);
-    assert_eq!((failed.unwrap_err().as_str(), seen.len()), ("the measuring worker fails: worn out", 5));
+    assert_eq!((failed.unwrap_err().as_str(), seen.len()), ("the measuring worker failed: worn out", 5));
     assert!(measure(&[], 0).0.unwrap_err().contains("no devices"));
 }
 

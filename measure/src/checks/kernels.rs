@@ -124,8 +124,8 @@ impl<D: Device> KernelChecks<D> {
         bytes: usize,
         count: usize,
     ) -> Result<[u32; 2], CandidateError> {
-        let count =
-            u32::try_from(count).map_err(|_| CandidateError::OutOfMemory { message: "too many to check".into() })?;
+        let count = u32::try_from(count)
+            .map_err(|_| CandidateError::OutOfMemory { message: "too many elements to check".into() })?;
         let mut state = self.state.borrow_mut();
         device.write(&mut state, 0, bytes_of(&[count, 0, 0]))?;
 

@@ -167,7 +167,7 @@ fn job(code: Code) -> Job {
     };
 
     let workload = Workload::new(Matmul::new(1, 2, 3, 4));
-    let workload = workload.unwrap_or_else(|error| unreachable!("its sizes make sense: {error}"));
+    let workload = workload.unwrap_or_else(|error| unreachable!("the sizes are valid: {error}"));
     let target = Target::Cpu(CpuTarget::generic_avx2(2));
     let artifact = Artifact { target, plan, code };
     Job::new(&Built { workload, artifact, tolerance: 0.1 }, &mut Vec::new())

@@ -54,7 +54,7 @@ pub(super) fn packed<D: Device>(
         are_intact &= !fixed.is_guard_broken(&resident.device)?;
     }
     if !are_intact {
-        return Err(CandidateError::StrayWrite { message: "memory beside its buffers changed".into() });
+        return Err(CandidateError::StrayWrite { message: "memory outside its buffers changed".into() });
     }
     resident.cache.borrow_mut().give(own.into_memory());
     for (_, fixed) in &mut packed {

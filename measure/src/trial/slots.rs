@@ -67,9 +67,9 @@ pub(super) fn operands<D: Device>(
     let are_given = slots.iter().filter(|slot| matches!(slot.binding, Binding::Data | Binding::Constant { .. }));
     let operand = |slot: &Slot| {
         let fixed = resident.operand(problem, slot.role, slot.layout, slot.dtype)?;
-        let fixed = fixed.ok_or_else(|| misfit(slot.role, "the workload has none"))?;
+        let fixed = fixed.ok_or_else(|| misfit(slot.role, "the workload does not have it"))?;
         if fixed.words() != slot.words {
-            return Err(misfit(slot.role, "it has not the size of its tensor"));
+            return Err(misfit(slot.role, "its size differs from that of the tensor"));
         }
         Ok((slot.position, fixed))
     };
@@ -81,7 +81,7 @@ pub(super) fn expected_output(problem: &Problem, slots: &[Slot]) -> Result<Expec
     let Slot { layout, len, .. } = slots[output(slots)?];
     let expected = problem.expected(layout)?;
     if expected.len() != len {
-        return Err(misfit(Role::Output, "it has not the size of its tensor"));
+        return Err(misfit(Role::Output, "its size differs from that of the tensor"));
     }
     Ok(expected)
 }
@@ -103,5 +103,5 @@ pub(super) fn output(slots: &[Slot]) -> Result<usize, CandidateError> {
 }
 
 pub(super) fn no_output() -> CandidateError {
-    misfit(Role::Output, "there is none")
+    misfit(Role::Output, "it is missing")
 }
