@@ -231,7 +231,7 @@ fn a_mended_database_is_said_to_be() {
     fs::remove_file(sandbox.path("db/journal")).unwrap();
     let imported = finish(sandbox.command("log import /dev/null")).expect(0).stderr;
     assert!(
-        imported.contains("autotune: warning: ") && imported.contains("the journal lacked 5 record(s)"),
+        imported.contains("autotune: warning: ") && imported.contains("the journal was missing 5 record(s)"),
         "{imported}"
     );
     assert_eq!(sandbox.run("log import /dev/null").expect(0).stderr.lines().count(), 1);

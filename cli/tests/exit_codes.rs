@@ -121,7 +121,7 @@ fn a_damaged_database_is_a_failure() {
 fn a_database_in_use_is_a_failure() {
     let sandbox = tuned();
     let db = autotune_db::TuningDb::open(sandbox.path("db")).unwrap();
-    check(&sandbox, &writing(), "db", 1, "db is held by");
+    check(&sandbox, &writing(), "db", 1, "db is in use by");
     drop(db);
 }
 

@@ -99,7 +99,7 @@ fn bad_snapshots_are_refused_in_one_line() {
     damage("text", &|bytes| *bytes = b"dear reader".to_vec());
     sandbox
         .run("snapshot check old")
-        .expect_line(1, "old has snapshot format 0, this version reads format 3: write it anew");
+        .expect_line(1, "old has snapshot format 0, this version reads format 3: write it again");
     sandbox.run("snapshot check none").expect_line(2, "no snapshot at none");
     sandbox.run("snapshot check tuned.snapshot").expect(0);
 }
@@ -113,7 +113,11 @@ fn schedules_that_would_not_be_served_fail_the_check() {
     });
     let none = sandbox.run("snapshot write none.snapshot").expect(1);
     assert_eq!(none.stderr.lines().count(), 2, "{}", none.stderr);
-    assert!(none.stderr.contains("is left out: no schedule that ran is in today's schedule space"), "{}", none.stderr);
+    assert!(
+        none.stderr.contains("is left out: no measured schedule is in the current schedule space"),
+        "{}",
+        none.stderr
+    );
 
     let db = TuningDb::open_reading(sandbox.path("db")).unwrap();
     let mut writer = autotune_db::SnapshotWriter::default();
@@ -132,8 +136,8 @@ fn what_is_in_the_way_is_left_alone_and_bad_usage_is_told() {
     for (line, words) in [
         ("snapshot", "missing"),
         ("snapshot write", "<FILE>"),
-        ("snapshot write letter.txt", "letter.txt is there and is no snapshot"),
-        ("snapshot write db", "db is there and is no snapshot"),
+        ("snapshot write letter.txt", "letter.txt exists and is not a snapshot"),
+        ("snapshot write db", "db exists and is not a snapshot"),
         ("snapshot write no/folder/x", "no/folder/x"),
         ("snapshot write x --target tpu", "unknown target 'tpu'"),
         ("snapshot write x --db nowhere", "no tuning database at nowhere"),

@@ -43,7 +43,7 @@ pub(crate) fn check_values(record: &TuningRecord) -> Result<(), RecordError> {
 fn check_run(record: &TuningRecord, run: &RunSecs) -> Result<(), RecordError> {
     for (field, value) in [("run_secs", run.run_secs), ("median_secs", run.median_secs), ("slowdown", run.slowdown)] {
         if !(value.is_finite() && value > 0.0) {
-            return invalid(field, format!("{value} is not positive"));
+            return invalid(field, format!("{value} is not a positive number"));
         }
     }
     check_not_negative("spread", run.spread)?;
@@ -55,13 +55,17 @@ fn check_run(record: &TuningRecord, run: &RunSecs) -> Result<(), RecordError> {
 
     let tolerance = tolerance(&record.workload, &record.config);
     if run.max_rel_error > tolerance {
-        return invalid("max_rel_error", format!("{:e} is beyond the tolerance, {tolerance:e}", run.max_rel_error));
+        return invalid("max_rel_error", format!("{:e} exceeds the tolerance {tolerance:e}", run.max_rel_error));
     }
     Ok(())
 }
 
 fn check_not_negative(field: &'static str, value: f64) -> Result<(), RecordError> {
-    if value.is_finite() && value >= 0.0 { Ok(()) } else { invalid(field, format!("{value} is negative or no number")) }
+    if value.is_finite() && value >= 0.0 {
+        Ok(())
+    } else {
+        invalid(field, format!("{value} is negative or not finite"))
+    }
 }
 
 /// Checks the lengths of texts, and that they have no terminal control sequences.
@@ -81,7 +85,7 @@ pub(crate) fn check_texts(record: &TuningRecord) -> Result<(), RecordError> {
     match message(record) {
         Some(text) if text.len() > MAX_MESSAGE_BYTES => too_long("message", text, MAX_MESSAGE_BYTES),
         Some(text) if text.contains(is_command) => {
-            invalid("message", "it has control characters besides line ends and tabs".into())
+            invalid("message", "has control characters other than line ends and tabs".into())
         }
         _ => Ok(()),
     }
@@ -92,13 +96,13 @@ fn check_text(field: &'static str, text: &str, max_bytes: usize) -> Result<(), R
         return too_long(field, text, max_bytes);
     }
     if text.contains(char::is_control) {
-        return invalid(field, "it has control characters".into());
+        return invalid(field, "has control characters".into());
     }
     Ok(())
 }
 
 fn too_long(field: &'static str, text: &str, max_bytes: usize) -> Result<(), RecordError> {
-    invalid(field, format!("{} bytes long, {max_bytes} is the most", text.len()))
+    invalid(field, format!("{} bytes long, at most {max_bytes} are allowed", text.len()))
 }
 
 /// Returns true for characters that a terminal may interpret as a command.

@@ -146,7 +146,7 @@ impl Contents {
         let text = std::str::from_utf8(line).ok().filter(|text| !text.contains('\n'));
         match (keys::parse_record(key), text) {
             (Some((task, place)), Some(text)) => self.records.insert(Entry { task, place, line: text.to_string() }),
-            _ => self.damage = Some(format!("entry '{}' makes no sense", key.escape_ascii())),
+            _ => self.damage = Some(format!("entry '{}' is invalid", key.escape_ascii())),
         }
     }
 }

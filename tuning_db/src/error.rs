@@ -31,7 +31,7 @@ pub enum DbError {
         path: PathBuf,
     },
     /// The directory contains something else; it was not changed.
-    #[error("{path} is not a tuning database: it holds '{found}' but no FORMAT file")]
+    #[error("{path} is not a tuning database: it contains '{found}' but no FORMAT file")]
     NotADatabase {
         /// Path of the directory.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum DbError {
         supported: u32,
     },
     /// Another process, or another handle of this process, has the database open for writing.
-    #[error("{path} is held by {holder}")]
+    #[error("{path} is in use by {holder}")]
     Held {
         /// Path of the database.
         path: PathBuf,
@@ -59,7 +59,7 @@ pub enum DbError {
         holder: Holder,
     },
     /// The files of the database are damaged.
-    #[error("{path} is corrupt: {detail}; restore it from a copy, or save its records (log export --salvage)")]
+    #[error("{path} is corrupt: {detail}; restore a backup, or save its records (log export --salvage)")]
     Corrupt {
         /// Path of the database.
         path: PathBuf,
@@ -68,8 +68,8 @@ pub enum DbError {
     },
     /// Records that had been durable are missing in both copies.
     #[error(
-        "{path} has lost {records}; its files were damaged{detail}: restore it from a copy, or save what is left \
-         (log export --salvage), or delete {path}/flushed to go on with what is left"
+        "{path} has lost {records}: its files were damaged{detail}; restore a backup, save the remaining records \
+         (log export --salvage), or delete {path}/flushed to continue without the lost ones"
     )]
     Lost {
         /// Path of the database.
@@ -81,8 +81,7 @@ pub enum DbError {
     },
     /// A reader needs the journal, but there is none.
     #[error(
-        "{path} has no journal yet that could be read beside a running tuner: open it once for writing, such as by any \
-         tuning run ({reason})"
+        "{path} has no journal, which reading needs: open it once for writing, for example with a tuning run ({reason})"
     )]
     NoJournal {
         /// Path of the database.
@@ -91,19 +90,19 @@ pub enum DbError {
         reason: String,
     },
     /// The handle was opened for reading.
-    #[error("{path} is open for reading: nothing can be appended")]
+    #[error("{path} is open for reading only: cannot append records")]
     ReadOnly {
         /// Path of the database.
         path: PathBuf,
     },
     /// An earlier append failed and could not be undone.
-    #[error("{path} takes no more records since an append failed: open it anew")]
+    #[error("{path} accepts no more records after a failed append: reopen it")]
     Broken {
         /// Path of the database.
         path: PathBuf,
     },
     /// The record is invalid and was not stored.
-    #[error("the record cannot be stored: {0}")]
+    #[error("cannot store the record: {0}")]
     Refused(RecordError),
     /// A line of an imported log is not a valid record; nothing was imported.
     #[error("line {line} of the log: {reason}; nothing was imported")]

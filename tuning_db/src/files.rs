@@ -132,7 +132,7 @@ pub(crate) fn set_aside_name(path: &Path) -> PathBuf {
 
 /// Returns the error for a storage engine that cannot be opened.
 pub(crate) fn unusable(path: &Path, reason: impl Display) -> DbError {
-    DbError::Corrupt { path: path.to_path_buf(), detail: format!("its storage engine cannot be opened: {reason}") }
+    DbError::Corrupt { path: path.to_path_buf(), detail: format!("cannot open its storage engine: {reason}") }
 }
 
 pub(crate) fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> DbError + use<> {

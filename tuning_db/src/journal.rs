@@ -199,7 +199,7 @@ impl Journal {
 
     /// Removes everything appended after `end`.
     pub(crate) fn cut_back_to(&mut self, end: u64) -> Result<(), DbError> {
-        self.file.set_len(end).map_err(io_error("cannot take back an unfinished append in", &self.path))?;
+        self.file.set_len(end).map_err(io_error("cannot undo an unfinished append in", &self.path))?;
         self.end = end;
         Ok(())
     }

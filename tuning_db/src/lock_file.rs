@@ -56,7 +56,7 @@ impl Drop for LockFile {
 
 fn open(path: &Path) -> io::Result<File> {
     if fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no plain file"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
     }
     OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
 }

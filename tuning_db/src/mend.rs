@@ -115,7 +115,7 @@ impl<'a> Copies<'a> {
             self.total = if let Flushed::Total(total) = flushed { total } else { 0 };
             match engine.map(Engine::indexed) {
                 Some(Ok(Some(counts))) => self.durable = counts,
-                Some(Ok(None)) => self.engine_contents.damage = Some("its records are gone".into()),
+                Some(Ok(None)) => self.engine_contents.damage = Some("its records are missing".into()),
                 Some(Err(error)) => self.engine_contents.damage = Some(engine::damage(&error)),
                 None => {}
             }
@@ -154,7 +154,7 @@ impl<'a> Copies<'a> {
         if !lost.is_empty() || missing == 0 {
             return lost;
         }
-        let (target, workload) = ("machines not known".to_string(), "workloads not known".to_string());
+        let (target, workload) = ("unknown machines".to_string(), "unknown workloads".to_string());
         TaskCounts::new([TaskCount { target, workload, records: missing }])
     }
 
@@ -173,7 +173,9 @@ impl<'a> Copies<'a> {
             match self.records.get(task, place) {
                 None => self.to_journal.push(Entry { task: task.clone(), place, line: line.to_string() }),
                 Some(journaled) if journaled != line => {
-                    self.engine_contents.damage.get_or_insert_with(|| format!("record {place} of {task} is another"));
+                    self.engine_contents
+                        .damage
+                        .get_or_insert_with(|| format!("record {place} of {task} differs from the journal"));
                 }
                 Some(_) => {}
             }
@@ -212,7 +214,7 @@ impl<'a> Copies<'a> {
         }
         let gaps = self.durable.gaps(&self.records);
         if !gaps.is_empty() {
-            let reason = "they had not been flushed, or it is not known whether they had been";
+            let reason = "they were not flushed, or it is unknown whether they were";
             self.warnings.push(Warning::Lost { path: self.path.to_path_buf(), records: gaps, reason });
             self.mended = true;
         }
@@ -225,7 +227,7 @@ impl<'a> Copies<'a> {
         let journal_path = files::journal(self.path);
         if !self.journal.damaged_lines.is_empty() {
             let (journal, aside) = Journal::rewrite(&journal_path, &self.records)?;
-            let reason = format!("{} line(s) cannot be read", self.journal.damaged_lines.len());
+            let reason = format!("{} unreadable line(s)", self.journal.damaged_lines.len());
             self.remade(JOURNAL, reason, aside);
             return Ok(journal);
         }
@@ -254,14 +256,14 @@ impl<'a> Copies<'a> {
         let was_durable = missing.iter().any(|(task, place, _)| self.durable.covers(task, place));
         let lacks = was_durable && !self.engine_contents.records.is_empty();
         let damage = self.engine_contents.damage.take();
-        let damage = damage.or(lacks.then(|| format!("it lacked {}", counts(&missing))));
+        let damage = damage.or(lacks.then(|| format!("it was missing {}", counts(&missing))));
 
         let engine = match (self.engine.take(), damage) {
             (Some(engine), None) => engine,
             (engine, damage) => {
                 drop(engine);
                 let (folder, aside) = (Engine::folder(self.path), set_aside_name(&Engine::folder(self.path)));
-                fs::rename(&folder, &aside).map_err(io_error("cannot set aside", &folder))?;
+                fs::rename(&folder, &aside).map_err(io_error("cannot rename", &folder))?;
                 self.remade(ENGINE, damage.unwrap_or_default(), aside);
                 let engine = Engine::open(self.path)?;
                 engine.fill(&self.records)?;

@@ -74,7 +74,7 @@ impl Reading {
         if let Some(&first) = journal.damaged_lines.first() {
             self.warnings.push(Warning::Unreadable { path: path.clone(), lines: journal.damaged_lines.len(), first });
         }
-        let reason = "those that the other copy has will be restored when a tuner opens it";
+        let reason = "a tuner restores those that are in the other copy when it opens the database";
         for records in [durable.lost(&self.records), durable.gaps(&self.records)] {
             if !records.is_empty() {
                 self.warnings.push(Warning::Lost { path: path.clone(), records, reason });

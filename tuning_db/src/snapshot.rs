@@ -128,7 +128,7 @@ impl Snapshot {
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
-            return Err(not_one("it is no plain file"));
+            return Err(not_one("it is not a regular file"));
         }
         if metadata.len() == 0 {
             return Err(not_one("it is empty"));
@@ -149,7 +149,7 @@ impl Snapshot {
         let header = match Header::parse(&bytes) {
             Ok(header) => header,
             Err(HeaderFlaw::Magic) => {
-                return Err(SnapshotError::NotASnapshot { path, reason: "it does not begin like one" });
+                return Err(SnapshotError::NotASnapshot { path, reason: "it does not start with a snapshot header" });
             }
             Err(HeaderFlaw::Format(found)) => {
                 return Err(SnapshotError::OtherFormat { path, found, supported: FORMAT });
@@ -184,7 +184,7 @@ impl Snapshot {
     }
 
     fn corrupt(&self, what: impl fmt::Display) -> SnapshotError {
-        SnapshotError::Corrupt { path: self.path.clone(), detail: format!("{what} is not what was written") }
+        SnapshotError::Corrupt { path: self.path.clone(), detail: format!("{what} is damaged") }
     }
 
     /// Returns the number of schedules.

@@ -14,7 +14,7 @@ const NAMED: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Warning {
     /// One copy of the records lacked some that the other had.
-    #[error("{path} was damaged: {copy} lacked {records}; restored")]
+    #[error("{path} was damaged: {copy} was missing {records}; they were restored")]
     Restored {
         /// Path of the database.
         path: PathBuf,
@@ -24,7 +24,7 @@ pub enum Warning {
         records: TaskCounts,
     },
     /// A damaged copy was rebuilt from the readable records of both.
-    #[error("{copy} of {path} was damaged ({reason}) and has been made anew; the damaged one is kept at {aside}")]
+    #[error("{copy} of {path} was damaged ({reason}) and was rebuilt; the damaged files are at {aside}")]
     Remade {
         /// Path of the database.
         path: PathBuf,
@@ -46,7 +46,7 @@ pub enum Warning {
         reason: &'static str,
     },
     /// A file with information about the database was missing or damaged.
-    #[error("{file} of {path} tells nothing, {reason}: {consequence}")]
+    #[error("cannot use the file {file} of {path} ({reason}): {consequence}")]
     Marker {
         /// Path of the database.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum Warning {
         consequence: &'static str,
     },
     /// Some lines of the journal are unreadable.
-    #[error("{lines} line(s) of {path}/journal, the first of them line {first}, cannot be read; they were passed over")]
+    #[error("skipped {lines} unreadable line(s) of {path}/journal, the first of them line {first}")]
     Unreadable {
         /// Path of the database.
         path: PathBuf,
@@ -68,7 +68,7 @@ pub enum Warning {
         first: u64,
     },
     /// A record is damaged or was written by a newer version.
-    #[error("record {place} of {task} in {path} was passed over: {reason}")]
+    #[error("skipped record {place} of {task} in {path}: {reason}")]
     Skipped {
         /// Path of the database.
         path: PathBuf,
@@ -80,7 +80,7 @@ pub enum Warning {
         reason: String,
     },
     /// A task has an operator that this version does not know.
-    #[error("{records} in {path} was passed over: {reason}")]
+    #[error("skipped record(s): {records} in {path}: {reason}")]
     SkippedTask {
         /// Path of the database.
         path: PathBuf,
@@ -94,14 +94,13 @@ pub enum Warning {
 impl Warning {
     /// Returns the warning that the durable record counts are unknown.
     pub(crate) fn flushed(path: &Path, reason: &str) -> Self {
-        let consequence = "whether records are gone from the end of tasks is not known";
+        let consequence = "cannot detect lost records at the end of tasks";
         Self::Marker { path: path.to_path_buf(), file: "flushed", reason: reason.to_string(), consequence }
     }
 
     /// Returns the warning that the FORMAT file is missing although there are records.
     pub(crate) fn format(path: &Path) -> Self {
-        let (reason, consequence) =
-            ("it is missing".to_string(), "the files are taken for those of the present format");
+        let (reason, consequence) = ("it is missing".to_string(), "the current format is assumed");
         Self::Marker { path: path.to_path_buf(), file: "FORMAT", reason, consequence }
     }
 }

@@ -169,7 +169,7 @@ fn a_log_line_that_no_measurement_yields_is_named_or_passed_over() {
         ("\"kernel_secs\":0.0", "\"kernel_secs\":-1.0", "'kernel_secs'"),
         ("\"build_secs\":0.07", "\"build_secs\":-1.0", "'build_secs'"),
         ("\"measure_secs\":0.01", "\"measure_secs\":-0.5", "'measure_secs'"),
-        ("\"max_rel_error\":1e-7", "\"max_rel_error\":1e30", "'max_rel_error': 1e30 is beyond the tolerance"),
+        ("\"max_rel_error\":1e-7", "\"max_rel_error\":1e30", "'max_rel_error': 1e30 exceeds the tolerance"),
         ("\"max_rel_error\":1e-7", "\"max_rel_error\":2e-4", "'max_rel_error'"),
         ("\"max_rel_error\":1e-7", "\"max_rel_error\":-1e-7", "'max_rel_error'"),
         ("cpu:test", "cpu:\\u001b[2J", "'target'"),

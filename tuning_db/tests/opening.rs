@@ -139,8 +139,8 @@ fn told(db: &TuningDb) -> String {
 #[test]
 fn one_copy_is_restored_from_the_other() {
     for (gone, words) in [
-        ("sled", "the storage engine's copy lacked 1 record(s): 1 of matmul:m=64,n=64,k=64 on cpu:test"),
-        ("journal", "the journal lacked 1 record(s)"),
+        ("sled", "the storage engine's copy was missing 1 record(s): 1 of matmul:m=64,n=64,k=64 on cpu:test"),
+        ("journal", "the journal was missing 1 record(s)"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
@@ -240,7 +240,7 @@ fn a_reader_that_cannot_make_a_journal_says_what_to_do() {
     let error = TuningDb::open_reading(&path).unwrap_err();
     assert!(matches!(error, DbError::NoJournal { .. }), "{error}");
     assert!(
-        error.to_string().contains("open it once for writing") && error.to_string().contains("is held by"),
+        error.to_string().contains("open it once for writing") && error.to_string().contains("is in use by"),
         "{error}"
     );
 }

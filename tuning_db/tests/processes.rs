@@ -71,7 +71,7 @@ fn another_process_is_told_who_holds_it() {
     let error = TuningDb::open(&path).unwrap_err();
     assert!(matches!(&error, DbError::Held { holder, .. } if holder.pid == child.id()), "{error}");
     let text = error.to_string();
-    assert!(text.contains(&format!("is held by pid {}", child.id())), "{text}");
+    assert!(text.contains(&format!("is in use by pid {}", child.id())), "{text}");
     assert!(text.contains(path.to_str().unwrap()) && text.contains("processes"), "{text}");
 
     drop(child.stdin.take());

@@ -181,7 +181,7 @@ fn a_workload_may_be_known_by_many_machines_of_one_instruction_set() {
 fn a_record_that_did_not_run_is_not_taken() {
     let mut writer = SnapshotWriter::default();
     let error = writer.add(&failed(record("matmul:m=64,n=64,k=64", HERE, 1, 1e-3))).unwrap_err();
-    assert!(error.to_string().contains("it did not run"), "{error}");
+    assert!(error.to_string().contains("the candidate did not run"), "{error}");
     assert!(writer.is_empty());
     assert!(Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap().is_empty());
 }
@@ -213,7 +213,7 @@ fn a_databases_best_are_written_and_looked_up_alike() {
     let reasons: Vec<(&str, &str)> = left_out.iter().map(|task| (task.target.as_str(), task.reason)).collect();
     assert_eq!(reasons.len(), 2, "{reasons:?}");
     assert!(reasons.iter().any(|(target, why)| *target == "tpu:v7" && why.contains("does not know")));
-    assert!(reasons.iter().any(|(_, why)| why.contains("today's schedule space")));
+    assert!(reasons.iter().any(|(_, why)| why.contains("the current schedule space")));
     let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();
     let report = snapshot.check().unwrap();
     assert_eq!((report.schedules, report.claims, report.targets.len(), report.flaws), (2, 0, 2, Vec::new()));

@@ -24,7 +24,7 @@ pub enum SnapshotError {
     },
     /// Another version of this library wrote the snapshot.
     #[error(
-        "{path} has snapshot format {found}, this version reads format {supported}: write it anew (autotune snapshot write)"
+        "{path} has snapshot format {found}, this version reads format {supported}: write it again (autotune snapshot write)"
     )]
     OtherFormat {
         /// Path of the snapshot.
@@ -45,7 +45,7 @@ pub enum SnapshotError {
         supported: u32,
     },
     /// A checksum of the snapshot does not match.
-    #[error("{path} is corrupt: {detail}; write it anew (autotune snapshot write)")]
+    #[error("{path} is corrupt: {detail}; write it again (autotune snapshot write)")]
     Corrupt {
         /// Path of the snapshot.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum SnapshotError {
         detail: String,
     },
     /// Something else than a snapshot exists at the target path; it was not changed.
-    #[error("{path} is there and {reason}: it is left alone; choose another name or remove it")]
+    #[error("{path} exists and {reason}: it was not changed; choose another name or remove it")]
     InTheWay {
         /// Path of the existing file.
         path: PathBuf,
@@ -61,9 +61,9 @@ pub enum SnapshotError {
         reason: &'static str,
     },
     /// The snapshot would exceed a limit of its format.
-    #[error("too much for a snapshot: {what} exceeds its limit")]
+    #[error("the snapshot is too large: {what}")]
     TooLarge {
-        /// Part that exceeds its limit.
+        /// Part that exceeds its limit, as a sentence.
         what: &'static str,
     },
     /// A file cannot be read or written.

@@ -77,7 +77,7 @@ impl Snapshot {
     fn check_entry(&self, entry: &Entry<'_>) -> Result<Result<(), String>, SnapshotError> {
         let found = self.get(&KeyChain::of(entry.target()), entry.workload())?;
         if found.is_none_or(|found| found.reach() != Reach::Machine || found.number() != entry.number()) {
-            return Ok(Err("it is not found under its key".into()));
+            return Ok(Err("a look-up of its key does not find it".into()));
         }
         let best = entry.best()?;
 
@@ -86,7 +86,7 @@ impl Snapshot {
             Err(error) => return Ok(Err(format!("{error}"))),
         };
         let Some(target) = target_of(entry.target()) else {
-            return Ok(Err("this version does not know such targets".into()));
+            return Ok(Err("this version does not know the target".into()));
         };
         let checked = ScheduleSpace::new(&workload, &target).checked(&best.record.config);
         Ok(checked.map(|_| ()).map_err(|error| error.to_string()))

@@ -155,7 +155,7 @@ impl<'a> Entry<'a> {
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if its details are not what was written.
     pub fn best(&self) -> Result<Best, SnapshotError> {
-        let senseless = || self.senseless("its details are cut short");
+        let senseless = || self.senseless("its details are truncated");
         let (shared_at, own) =
             self.snapshot.details_block(self.fields.details_at)?.split_first_chunk().ok_or_else(senseless)?;
         let shared = self.snapshot.details_block(u64::from_le_bytes(*shared_at))?;
@@ -186,7 +186,7 @@ impl<'a> Entry<'a> {
         let Self { workload, target, .. } = self;
         SnapshotError::Corrupt {
             path: self.snapshot.path.clone(),
-            detail: format!("its schedule of {workload} on {target} makes no sense ({why})"),
+            detail: format!("its schedule of {workload} on {target} is invalid ({why})"),
         }
     }
 }

@@ -99,7 +99,7 @@ impl Header {
         }
         let bytes = file.get(..HEADER_BYTES).ok_or_else(|| corrupt("it ends within its header"))?;
         if u64_at(bytes, HEADER_CHECKED) != Some(checksum(&bytes[..HEADER_CHECKED], 0)) {
-            return Err(corrupt("its header is not what was written"));
+            return Err(corrupt("its header is damaged"));
         }
 
         let number = |field: usize| u64_at(bytes, 16 + 8 * field).unwrap_or_default();
@@ -117,11 +117,8 @@ impl Header {
         };
         match header.file_bytes() {
             Some(bytes) if bytes == file.len() as u64 && header.buckets > 0 => Ok(header),
-            Some(bytes) => Err(HeaderFlaw::Corrupt(format!(
-                "it has {} bytes instead of the {bytes} that were written",
-                file.len()
-            ))),
-            None => Err(corrupt("its header makes no sense")),
+            Some(bytes) => Err(HeaderFlaw::Corrupt(format!("it has {} bytes, expected {bytes}", file.len()))),
+            None => Err(corrupt("its header is invalid")),
         }
     }
 

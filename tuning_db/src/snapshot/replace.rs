@@ -18,14 +18,14 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), SnapshotError> {
         move |cause| SnapshotError::Io { action: "cannot write", path, cause }
     };
     if !is_ours(path).map_err(failed(path))? {
-        return Err(in_the_way(path, "is no snapshot"));
+        return Err(in_the_way(path, "is not a snapshot"));
     }
 
     // The lock is on the new file and moves with its name, so the next writer that waits creates a
     // file of its own.
     let new_path = new_path(path);
     if !is_ours(&new_path).map_err(failed(&new_path))? {
-        return Err(in_the_way(&new_path, "is no unfinished snapshot"));
+        return Err(in_the_way(&new_path, "is not an unfinished snapshot"));
     }
     let mut new = LockFile::wait_for(&new_path).map_err(failed(&new_path))?;
     let written = write(&mut new.file, bytes).and_then(|()| fs::rename(&new_path, path));

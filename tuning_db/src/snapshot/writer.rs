@@ -109,7 +109,7 @@ impl SnapshotWriter {
     /// Fails for a record that no measurement can produce, or that has no time.
     pub fn add(&mut self, record: &TuningRecord) -> Result<(), RecordError> {
         check_values(record)?;
-        let no_time = || RecordError::Invalid { field: "run_secs", reason: "it did not run".into() };
+        let no_time = || RecordError::Invalid { field: "run_secs", reason: "the candidate did not run".into() };
         let run_secs = record.measurement.run_secs().ok_or_else(no_time)?;
 
         let too_long = || RecordError::Malformed("it is too long for a snapshot".into());
@@ -149,7 +149,7 @@ impl SnapshotWriter {
     /// Adds the best schedule of a task, or returns the reason that there is none.
     fn add_task(&mut self, db: &TuningDb, workload: &Workload, key: &str) -> Result<Result<(), &'static str>, DbError> {
         let Some(target) = target_of(key) else {
-            return Ok(Err("this version does not know such targets"));
+            return Ok(Err("this version does not know the target"));
         };
         let space = ScheduleSpace::new(workload, &target);
         // Schedules that are in the space but fail verification.
@@ -157,7 +157,7 @@ impl SnapshotWriter {
         loop {
             let fits = |config: &Config| space.contains(config) && !wrong.contains(config);
             let Some(best) = db.best(workload, key, &fits)? else {
-                return Ok(Err("no schedule that ran is in today's schedule space"));
+                return Ok(Err("no measured schedule is in the current schedule space"));
             };
             if space.checked(&best.record.config).is_ok() {
                 return Ok(Ok(self.add(&best.record).map_err(DbError::Refused)?));
@@ -283,7 +283,7 @@ impl SnapshotWriter {
     /// Returns the number of a record in the file.
     fn number(&self, added: usize) -> Result<u32, SnapshotError> {
         let number = u32::try_from(self.added[added].at / ALIGNMENT as u64 + 1);
-        number.map_err(|_| SnapshotError::TooLarge { what: "the size of all records, 64 GiB," })
+        number.map_err(|_| SnapshotError::TooLarge { what: "its records exceed 64 GiB" })
     }
 
     /// Builds the tables of shapes of the served records. Also returns the offset of their
@@ -293,7 +293,7 @@ impl SnapshotWriter {
         keys.sort_unstable_by_key(|key| (key.table_hash, key.hash(), key.added));
 
         let (mut section, mut tables) = (Vec::new(), Vec::new());
-        let too_large = || SnapshotError::TooLarge { what: "a table of shapes" };
+        let too_large = || SnapshotError::TooLarge { what: "a table of shapes exceeds its limit" };
         for of_table in keys.chunk_by(|a, b| a.table_hash == b.table_hash) {
             // The keys are sorted by hash, so the first ones are a deterministic sample.
             let mut rows = Vec::new();
