@@ -122,11 +122,11 @@ fn bad_usage_is_one_line_and_code_2() {
         ("matmul:m=8,n=16,k=8 --trials 1 --target cuda:sm_13", "cuda:sm_90"),
         ("show matmul:m=8,n=16,k=8 --target cuda:sm_13", "cuda:sm_90"),
         ("show matmul:m=8,n=16,k=8 --target opencl --threads 2", "--threads"),
-        ("matmul:m=8,n=16,k=8,dtype=f16 --target opencl", "it has f32; f16 is for --target cuda, from cuda:sm_70 on"),
+        ("matmul:m=8,n=16,k=8,dtype=f16 --target opencl", "supports f32; f16 needs --target cuda, cuda:sm_70 or newer"),
         ("matmul:m=8,n=16,k=8,data=u8,weights=i8 --target opencl", "no kernels with data=u8 on opencl:"),
         (
             "matmul:m=8,n=16,k=8,dtype=bf16 --target cuda:sm_70",
-            "it has f32, f16; bf16 is for --target cuda, from cuda:sm_80 on",
+            "supports f32, f16; bf16 needs --target cuda, cuda:sm_80 or newer",
         ),
         ("softmax:m=3,n=3,dtype=f16", "softmax: field 'dtype': no kernels with dtype=f16 on cpu:"),
         (
@@ -135,7 +135,7 @@ fn bad_usage_is_one_line_and_code_2() {
         ),
         ("resnet18 --dtype tf32", "no kernels with dtype=tf32 on cpu:"),
         ("resnet18 --dtype f64", "--dtype 'f64' is not a type of elements"),
-        ("matmul:m=8,n=8,k=8,cold --target cuda:sm_90", "nothing can be timed cold on cuda:sm_90"),
+        ("matmul:m=8,n=8,k=8,cold --target cuda:sm_90", "cannot time cold runs on cuda:sm_90"),
         ("bench resnet18 --dtype f16 --target opencl", "no kernels with dtype=f16 on opencl:"),
         ("bench matmul:m=8,n=16,k=8,dtype=tf32", "no kernels with dtype=tf32 on cpu:"),
         ("best matmul:m=8,n=16,k=8,dtype=tf32 --target cuda:sm_75", "no kernels with dtype=tf32 on cuda:sm_75:"),

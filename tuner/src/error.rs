@@ -26,7 +26,7 @@ pub enum TuneError {
     #[error(transparent)]
     Db(#[from] DbError),
     /// The cost model cannot be fitted.
-    #[error("the cost model cannot be fitted: {0}")]
+    #[error("cannot fit the cost model: {0}")]
     Model(#[from] ModelError),
 }
 

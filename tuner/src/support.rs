@@ -14,7 +14,7 @@ const CUDA: [&str; 2] = ["cuda:sm_70", "cuda:sm_80"];
 pub enum Unsupported {
     /// The target has no kernels for an element type.
     #[error(
-        "{operator}: field '{field}': no kernels with {field}={} on {target}: it has {}{}",
+        "{operator}: field '{field}': no kernels with {field}={} on {target}, which supports {}{}",
         .dtype.word(), words(.supported), elsewhere(*.dtype)
     )]
     DType {
@@ -29,14 +29,14 @@ pub enum Unsupported {
         supported: Vec<DType>,
     },
     /// Uncached constants ([`Workload::is_cold`]) on a target other than a CPU.
-    #[error("{workload}: nothing can be timed cold on {target}, only on CPUs")]
+    #[error("{workload}: cannot time cold runs on {target}, only on CPUs")]
     Cold {
         workload: Box<Workload>,
         /// Key of the target.
         target: String,
     },
     /// Part of a network ([`Workload::network`]), which is not measured on its own.
-    #[error("{workload}: a part of a network is not measured by itself: leave out 'within', or tune the network")]
+    #[error("{workload}: cannot measure a part of a network on its own: remove 'within', or tune the network")]
     Within { workload: Box<Workload> },
 }
 
@@ -90,7 +90,7 @@ fn words(dtypes: &[DType]) -> String {
 fn elsewhere(dtype: DType) -> String {
     let supports = |word: &&str| Target::detect(word, None).is_ok_and(|target| target.supports(dtype));
     let first = CUDA.into_iter().find(supports);
-    first.map_or(String::new(), |word| format!("; {} is for --target cuda, from {word} on", dtype.word()))
+    first.map_or(String::new(), |word| format!("; {} needs --target cuda, {word} or newer", dtype.word()))
 }
 
 #[cfg(test)]
@@ -103,14 +103,14 @@ mod tests {
             let workload: Workload = format!("matmul:m=8,n=8,k=8,dtype={dtype}").parse().unwrap();
             check_supported(&[workload], &Target::detect(word, None).unwrap()).map_err(|error| error.to_string())
         };
-        let expected = "matmul: field 'dtype': no kernels with dtype=bf16 on cuda:sm_70:any: it has f32, f16; bf16 is for \
-                        --target cuda, from cuda:sm_80 on";
+        let expected = "matmul: field 'dtype': no kernels with dtype=bf16 on cuda:sm_70:any, which supports f32, f16; bf16 \
+                        needs --target cuda, cuda:sm_80 or newer";
         assert_eq!(text("cuda:sm_70", "bf16").unwrap_err(), expected);
         assert!(
-            text("opencl", "f16").unwrap_err().ends_with("it has f32; f16 is for --target cuda, from cuda:sm_70 on")
+            text("opencl", "f16").unwrap_err().ends_with("supports f32; f16 needs --target cuda, cuda:sm_70 or newer")
         );
-        assert!(text("cpu", "tf32").unwrap_err().contains("it has f32, bf16, i8, u8, i32; tf32"));
-        assert!(text("opencl", "i8").unwrap_err().ends_with("it has f32"));
+        assert!(text("cpu", "tf32").unwrap_err().contains("supports f32, bf16, i8, u8, i32; tf32"));
+        assert!(text("opencl", "i8").unwrap_err().ends_with("supports f32"));
         for (word, dtype) in [
             ("cpu", "f32"),
             ("cpu", "bf16"),
@@ -129,7 +129,7 @@ mod tests {
         for (word, to) in [("cpu", "to=f16"), ("cpu", "to=bf16"), ("opencl", "to=bf16"), ("cuda:sm_70", "to=f16")] {
             assert_eq!(cast(word, to), Ok(()));
         }
-        let refused = "pointwise: field 'to': no kernels with to=bf16 on cuda:sm_70:any: it has f32, f16; bf16";
+        let refused = "pointwise: field 'to': no kernels with to=bf16 on cuda:sm_70:any, which supports f32, f16; bf16";
         assert!(cast("cuda:sm_70", "to=bf16").unwrap_err().starts_with(refused));
         assert_eq!(cast("cpu", "dtype=f16,to=bf16"), Ok(()));
         let refused = "pointwise: field 'dtype': no kernels with dtype=tf32";
@@ -140,7 +140,7 @@ mod tests {
         let refused = check_supported(&cold, &Target::detect("cuda:sm_80", None).unwrap()).unwrap_err().to_string();
         let within = ["matmul:m=8,n=8,k=8,within=1".parse().unwrap()];
         let refused_within = check_supported(&within, &Target::detect("cpu", None).unwrap()).unwrap_err().to_string();
-        assert!(refused_within.contains("leave out 'within'"), "{refused_within}");
-        assert_eq!(refused, "matmul:m=8,n=8,k=8,cold: nothing can be timed cold on cuda:sm_80:any, only on CPUs");
+        assert!(refused_within.contains("remove 'within'"), "{refused_within}");
+        assert_eq!(refused, "matmul:m=8,n=8,k=8,cold: cannot time cold runs on cuda:sm_80:any, only on CPUs");
     }
 }

@@ -86,11 +86,11 @@ impl Searcher for Faulty {
 fn a_searcher_that_breaks_the_contract_is_told_where() {
     let broken = |fault| breach(|| contract::searcher(|_| Faulty { fault, last: None }));
     assert_eq!(broken("none"), "nothing");
-    assert!(broken("greedy").contains("ask: 10 candidates, 9 are wanted"), "{}", broken("greedy"));
-    assert!(broken("lazy").contains("ask: 8 candidates of a large space, 9 are wanted"));
+    assert!(broken("greedy").contains("ask: 10 candidates, expected at most 9"), "{}", broken("greedy"));
+    assert!(broken("lazy").contains("ask: 8 candidates of a large space, expected 9"));
     assert!(broken("repeats itself").contains("ask: seen before"), "{}", broken("repeats itself"));
     assert!(broken("elsewhere").contains("ask: not in the space"));
-    assert!(broken("by the clock").contains("other candidates from the same calls"));
+    assert!(broken("by the clock").contains("the same calls and random numbers give other candidates"));
 }
 
 #[test]
@@ -195,13 +195,13 @@ fn impossible() -> autotune_measurement::CandidateError {
 fn a_measurer_that_breaks_the_contract_is_told_where() {
     let broken = |fault| breach(|| contract::measurer(&mut FaultyDevice(fault), &target()));
     assert_eq!(broken("none"), "nothing");
-    assert!(broken("skips one").contains("measure: one result for each candidate"), "{}", broken("skips one"));
+    assert!(broken("skips one").contains("measure: expected one result per candidate"), "{}", broken("skips one"));
     assert!(broken("starts at one").contains("a candidate of an unknown sketch ran"));
-    assert!(broken("says it twice").contains("measure: a second result of candidate 1"));
-    assert!(broken("goes on").contains("no result behind a break"), "{}", broken("goes on"));
-    assert!(broken("asks again").contains("asked until a batch is empty"), "{}", broken("asks again"));
+    assert!(broken("says it twice").contains("measure: a second result for candidate 1"));
+    assert!(broken("goes on").contains("expected no result after a break"), "{}", broken("goes on"));
+    assert!(broken("asks again").contains("expected requests until a batch is empty"), "{}", broken("asks again"));
     let swapped = broken("numbers each batch backwards");
     assert!(swapped.contains("candidate 5 failed"), "{swapped}");
     assert!(broken("races backwards").contains("a candidate of an unknown sketch ran"));
-    assert!(broken("loses the last racer").contains("race: one result for each candidate"));
+    assert!(broken("loses the last racer").contains("race: expected one result per candidate"));
 }

@@ -34,7 +34,7 @@ pub fn measurer(measurer: &mut dyn Measurer, target: &Target) {
 fn candidates(target: &Target) -> Vec<Candidate> {
     let workload: Workload = match WORKLOAD.parse() {
         Ok(workload) => workload,
-        Err(error) => panic!("the contract's own workload: {error}"),
+        Err(error) => panic!("the contract's own workload is invalid: {error}"),
     };
     let space = ScheduleSpace::new(&workload, target);
     let mut rng = ChaCha8Rng::seed_from_u64(17);
@@ -70,8 +70,8 @@ struct Seen(Vec<usize>);
 impl Seen {
     /// Records a result for one of the first `candidates` candidates.
     fn see(&mut self, what: &str, index: usize, candidates: usize) {
-        assert!(index < candidates, "{what}: a result of candidate {index}, which was not given");
-        assert!(!self.0.contains(&index), "{what}: a second result of candidate {index}");
+        assert!(index < candidates, "{what}: a result for candidate {index}, which was not passed");
+        assert!(!self.0.contains(&index), "{what}: a second result for candidate {index}");
         self.0.push(index);
     }
 }
@@ -84,8 +84,8 @@ fn all(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
         ControlFlow::Continue(())
     });
     done("measure", measured);
-    assert_eq!(seen.0.len(), candidates.len(), "measure: one result for each candidate");
-    done("measure nothing", measurer.measure(&[], &mut |_, _| panic!("measure: a result of no candidates")));
+    assert_eq!(seen.0.len(), candidates.len(), "measure: expected one result per candidate");
+    done("measure nothing", measurer.measure(&[], &mut |_, _| panic!("measure: a result without candidates")));
 }
 
 /// Checks that positions continue from batch to batch, and that nothing is requested after an empty
@@ -105,9 +105,9 @@ fn batches(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
         ControlFlow::Continue(())
     });
     done("measure_batches", measured);
-    assert_eq!(seen.0.len(), candidates.len(), "measure_batches: one result for each candidate");
+    assert_eq!(seen.0.len(), candidates.len(), "measure_batches: expected one result per candidate");
     let batches = candidates.len().div_ceil(2);
-    assert_eq!(asked.load(Ordering::SeqCst), batches + 1, "measure_batches: asked until a batch is empty");
+    assert_eq!(asked.load(Ordering::SeqCst), batches + 1, "measure_batches: expected requests until a batch is empty");
 }
 
 fn a_break(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
@@ -118,7 +118,7 @@ fn a_break(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
         if seen.0.len() >= 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     done("measure_batches until a break", measured);
-    assert_eq!(seen.0.len(), 3, "measure_batches: no result behind a break");
+    assert_eq!(seen.0.len(), 3, "measure_batches: expected no result after a break");
 }
 
 fn a_race(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
@@ -127,7 +127,7 @@ fn a_race(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
         Err(error) => panic!("race: {error}"),
     };
     let raced = race(measurer, candidates);
-    assert_eq!(raced.len(), candidates.len(), "race: one result for each candidate");
+    assert_eq!(raced.len(), candidates.len(), "race: expected one result per candidate");
     raced.iter().enumerate().for_each(|(index, measurement)| check(index, measurement));
-    assert!(race(measurer, &[]).is_empty(), "race: a result of no candidates");
+    assert!(race(measurer, &[]).is_empty(), "race: a result without candidates");
 }

@@ -32,7 +32,7 @@ pub fn searcher<S: Searcher>(new: impl Fn(&ScheduleSpace) -> S) {
         for scores in [Scores::Any, Scores::Negative, Scores::Equal, Scores::None] {
             let proposed = propose(&space, new(&space), scores);
             let again = propose(&space, new(&space), scores);
-            assert!(proposed == again, "ask: {text}: other candidates from the same calls and the same random numbers");
+            assert!(proposed == again, "ask: {text}: the same calls and random numbers give other candidates");
         }
     }
     uses_up(&space(SMALL, None), &new);
@@ -45,7 +45,7 @@ fn space(text: &str, word: Option<&str>) -> ScheduleSpace {
     };
     match (text.parse(), target) {
         (Ok(workload), Ok(target)) => ScheduleSpace::new(&workload, &target),
-        (workload, target) => panic!("the contract's own space: {workload:?}, {target:?}"),
+        (workload, target) => panic!("the contract's own space is invalid: {workload:?}, {target:?}"),
     }
 }
 
@@ -111,7 +111,7 @@ fn propose(space: &ScheduleSpace, mut searcher: impl Searcher, scores: Scores) -
     for (round, explore) in [0.5, 0.05, 0.0, 1.0, 0.05, 0.05].into_iter().enumerate() {
         let n = if round == 3 { 1 } else { BATCH };
         let batch = ask(&mut searcher, space, scores, explore, &seen, n, &mut rng);
-        assert!(batch.len() == n, "ask: {} candidates of a large space, {n} are wanted", batch.len());
+        assert!(batch.len() == n, "ask: {} candidates of a large space, expected {n}", batch.len());
         seen.extend(batch.iter().map(Candidate::stable_hash));
 
         // On a GPU a batch is requested before the results of the previous one are reported.
@@ -135,7 +135,7 @@ fn ask(
     let mut score = |candidates: &[Candidate]| scores.of(candidates);
     let batch = searcher.ask(Ask { space, score: &mut score, explore, seen, n, rng });
 
-    assert!(batch.len() <= n, "ask: {} candidates, {n} are wanted", batch.len());
+    assert!(batch.len() <= n, "ask: {} candidates, expected at most {n}", batch.len());
     let mut taken = HashSet::new();
     for candidate in &batch {
         let hash = candidate.stable_hash();
@@ -158,5 +158,5 @@ fn uses_up<S: Searcher>(space: &ScheduleSpace, new: &impl Fn(&ScheduleSpace) -> 
         seen.extend(batch.iter().map(Candidate::stable_hash));
         searcher.tell(&batch.iter().map(measured).collect::<Vec<_>>());
     }
-    assert!(seen.len() == size, "ask: none, though only {} of {size} candidates were seen", seen.len());
+    assert!(seen.len() == size, "ask: no candidates, although only {} of {size} were seen", seen.len());
 }
