@@ -56,7 +56,7 @@ pub enum LookupError {
 pub enum BuildError {
     /// The target has another instruction set than this machine.
     #[error(
-        "code for {wanted} does not run on this machine; look the workload up for its own target, Target::detect(\"cpu\", ..)"
+        "code for {wanted} does not run on this machine; look up the workload for this machine, Target::detect(\"cpu\", ..)"
     )]
     Isa {
         /// Instruction set of the target.
@@ -69,7 +69,7 @@ pub enum BuildError {
     #[error(transparent)]
     Target(#[from] TargetError),
     /// The code needs a compiler, and the feature `compilers` is off.
-    #[error("{workload}: {needed}: build with the feature 'compilers' of autotune-deploy")]
+    #[error("{workload}: {needed}: enable the feature 'compilers' of autotune-deploy")]
     CompilerNeeded {
         /// Workload that was to be built.
         workload: Box<Workload>,
@@ -86,7 +86,7 @@ pub enum BuildError {
     Code(#[from] autotune_measurement::CandidateError),
     /// The builder returned no result.
     #[cfg(feature = "compilers")]
-    #[error("nothing was built")]
+    #[error("the builder returned no result")]
     Nothing,
     /// The device cannot load the kernel.
     #[error(transparent)]
