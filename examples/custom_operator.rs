@@ -163,7 +163,6 @@ fn tune_and_run(workload: &Workload, trials: usize) -> anyhow::Result<()> {
     let mut output = vec![f32::NAN; workload.output_shape().iter().product()];
     tuned.build()?.run(&views, &mut [ViewMut::new(&mut output, workload.output_shape())])?;
 
-
     let output = ArrayD::from_shape_vec(workload.output_shape(), output)?;
     let error = max_rel_error(&output, &reference(workload, &operands));
     anyhow::ensure!(error <= tolerance(workload, tuned.config()), "the kernel is wrong by {error:.1e}");

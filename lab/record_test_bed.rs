@@ -98,7 +98,6 @@ fn search(family: &str, workload: &Workload, target: &Target, measurer: &mut Wor
     let tuner = Tuner::new(target).params(params).searcher(|_| Annealing::default()).trials(RANDOM + SEARCHED);
     tuner.database(&db).measurer(measurer).tune(&tasks)?;
 
-
     let records = db.query(workload, &target.key())?;
     let of = |source, is: &dyn Fn(usize, Phase) -> bool| {
         let chosen = records.iter().enumerate().filter(|(i, record)| is(*i, record.phase));

@@ -1,22 +1,23 @@
-//! Qualities against trials, drawn.
+//! Charts of quality against trials.
 
 use autotune_charts::{Axis, Chart, Colour, Mark, Scale, standalone};
 
-/// The quality of a method after each trial: medians over the seeds, with quartiles.
+/// Quality of a method after each trial: medians over the seeds, with quartiles.
 pub(crate) struct Curve {
     pub(crate) name: String,
-    /// Trials and quality.
+    /// Number of trials and median quality.
     pub(crate) points: Vec<[f64; 2]>,
-    /// The quartiles of each point.
+    /// Lower and upper quartile at each point.
     pub(crate) spread: Vec<[f64; 2]>,
 }
 
-/// Qualities that are drawn at least, and what is left above the best for a name: so much of what
-/// is drawn.
+/// Lower bound of the quality axis.
 const LEAST: f64 = 0.5;
+
+// Space above the best quality for each curve's name, as a share of the drawn range.
 const NAME: f64 = 0.06;
 
-/// Curves in one chart, each level from one of its points to the next.
+/// Draws curves as steps in one chart.
 pub(crate) fn draw(curves: &[Curve]) -> String {
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let least = points().map(|point| point[1]).fold(1.0, f64::min).max(LEAST);

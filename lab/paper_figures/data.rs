@@ -1,4 +1,4 @@
-//! What models are judged on: features and times of all that was recorded.
+//! Data on which models are evaluated: features and times of all recorded configs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
-/// The recorded configs of a workload that can be lowered.
+/// Recorded configs of a workload that can be lowered.
 pub(crate) struct Measured {
     pub(crate) family: String,
     pub(crate) run_secs: Vec<Option<f64>>,
-    /// Throughput over that of the best.
+    /// Throughput over the best schedule's.
     pub(crate) scores: Vec<f32>,
-    /// The cost model's features.
+    /// Features of the cost model, one row per config.
     pub(crate) rows: Vec<Vec<f32>>,
-    /// The values of the knobs as numbers.
+    /// Values of the knobs as numbers, one row per config.
     pub(crate) knobs: Vec<Vec<f32>>,
 }
 
-/// Lowers every config and takes its features.
+/// Lowers every config and extracts its features.
 pub(crate) fn measured(tasks: &[ReplayTask]) -> Vec<Measured> {
     let vocabulary = Vocabulary::of(tasks);
     let of_task = |task: &ReplayTask| {
@@ -40,17 +40,17 @@ pub(crate) fn measured(tasks: &[ReplayTask]) -> Vec<Measured> {
     tasks.par_iter().map(of_task).collect()
 }
 
-/// What a model sees of a config.
+/// Part of a config's description that a model sees.
 #[derive(Clone, Debug)]
 pub(crate) enum View {
-    /// These columns of the features.
+    /// Columns of the features.
     Columns(Vec<usize>),
-    /// The values of the knobs, and these columns.
+    /// Values of the knobs, and columns of the features.
     Knobs(Vec<usize>),
 }
 
 impl View {
-    /// Every column.
+    /// Returns a view of all feature columns.
     pub(crate) fn all() -> Self {
         Self::Columns((0..features::FEATURE_COUNT).collect())
     }
@@ -64,7 +64,7 @@ impl View {
     }
 }
 
-/// Positions of up to `n` configs of each of some workloads, drawn.
+/// Draws the positions of up to `n` configs of each workload.
 pub(crate) fn drawn<'d>(from: &[&'d Measured], n: usize, seed: u64) -> Vec<(&'d Measured, Vec<usize>)> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let draw = |of: &&'d Measured| {
@@ -75,15 +75,15 @@ pub(crate) fn drawn<'d>(from: &[&'d Measured], n: usize, seed: u64) -> Vec<(&'d 
     from.iter().map(draw).collect()
 }
 
-/// A model that has learnt nothing yet, from a seed.
+/// Function that makes an untrained model from a seed.
 pub(crate) type New<'m> = dyn Fn(u64) -> Box<dyn CostModel> + Sync + 'm;
 
-/// Trees that learn with some parameters.
+/// Returns a function that makes gradient-boosted trees with the given parameters.
 pub(crate) fn trees(params: XgbParams) -> impl Fn(u64) -> Box<dyn CostModel> + Sync {
     move |seed| Box::new(XgbModel::new(XgbParams { seed: seed as u32, ..params.clone() }))
 }
 
-/// Fits a model on some configs of some workloads.
+/// Fits a model on the given configs of each workload.
 pub(crate) fn fit(model: &mut dyn CostModel, view: &View, on: &[(&Measured, Vec<usize>)]) -> Result<(), ModelError> {
     let of_workload = |(group, (of, positions)): (u32, &(&Measured, Vec<usize>))| {
         let run_secs: Vec<Option<f64>> = positions.iter().map(|&position| of.run_secs[position]).collect();
@@ -95,16 +95,16 @@ pub(crate) fn fit(model: &mut dyn CostModel, view: &View, on: &[(&Measured, Vec<
     model.fit(&samples)
 }
 
-/// What a model predicts of some configs of a workload.
+/// Returns a model's scores of the given configs of a workload.
 pub(crate) fn predict(model: &dyn CostModel, view: &View, of: &Measured, positions: &[usize]) -> Vec<f32> {
     let rows: Vec<Vec<f32>> = positions.iter().map(|&position| view.row(of, position)).collect();
     let width = rows.first().map_or(0, Vec::len);
     model.predict(Array2::from_shape_fn((rows.len(), width), |(row, column)| rows[row][column]).view())
 }
 
-/// The numbers that stand for the values of knobs, the same for all sketches and workloads.
+/// Encoding of sketches and knob values as numbers, common to all sketches and workloads.
 struct Vocabulary {
-    /// Of each knob its number of columns, and its words.
+    /// Number of columns and sorted words of each knob.
     knobs: BTreeMap<String, (usize, Vec<String>)>,
     sketches: Vec<String>,
 }
@@ -130,9 +130,9 @@ impl Vocabulary {
         Self { knobs: knobs.collect(), sketches: sketches.into_iter().collect() }
     }
 
-    /// The number of the sketch, then those of each knob: logarithms of tiles, of words that are
-    /// numbers these, of others their places in the alphabet; missing where the sketch has no such
-    /// knob.
+    /// Encodes a config: the sketch's position, then each knob. Tile sizes become logarithms;
+    /// numeric words their value; other words their position in alphabetical order. Columns of
+    /// knobs that the sketch lacks are NaN.
     fn numbers(&self, config: &Config) -> Vec<f32> {
         let place = |words: &[String], word: &String| words.binary_search(word).map_or(f32::NAN, |place| place as f32);
         let mut row = vec![place(&self.sketches, &config.sketch)];

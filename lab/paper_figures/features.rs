@@ -1,4 +1,4 @@
-//! What models see: knobs, or loops.
+//! Experiment on model inputs: knob values, or features of the loop nest.
 
 use anyhow::Result;
 use autotune_charts::{Bars, Row, standalone};
@@ -12,12 +12,14 @@ use crate::ranking::{Quality, over_seeds};
 use crate::searches::params;
 use crate::split::Split;
 
-/// Configs of the same workload, and of each other workload, that a model learns from.
+/// Number of configs of the same workload that a model learns from.
 const OF_OWN: usize = 64;
+
+// Number of configs of each other workload that a model learns from.
 const OF_OTHERS: usize = 32;
 
-/// Columns by the beginnings of their names. Sizes of the problem and the machine are part of every
-/// representation.
+/// Groups of feature columns by prefixes of their names. Sizes of the problem and the machine are
+/// part of every group.
 const PROBLEM: &[&str] = &["workload.", "target."];
 const LOOPS: &[&str] = &["parallel.", "total.", "vector.", "register.", "iterations.", "loop."];
 const MEMORY: &[&str] = &[
@@ -46,7 +48,7 @@ pub(crate) fn features(bench: &Bench) -> Result<Figure> {
         ("all", View::all()),
     ];
     let splits = [Split::Own(OF_OWN), Split::Shapes(OF_OTHERS), Split::Families(OF_OTHERS)];
-    // Nothing but what is seen may count.
+    // Without a prior, as the prior is an estimate that not every view contains.
     let new = trees(XgbParams { prior: None, ..params(&bench.target) });
 
     let head =
@@ -83,7 +85,8 @@ pub(crate) fn features(bench: &Bench) -> Result<Figure> {
     })
 }
 
-/// The columns that begin with one of some words; those of GPUs are zeros here.
+/// Returns the columns whose names begin with one of the prefixes. GPU columns are zero in this
+/// record.
 fn columns_of(parts: &[&[&str]]) -> Vec<usize> {
     let is_part = |name: &str| parts.concat().iter().any(|part| name.starts_with(part));
     let names = columns::names().iter().enumerate();

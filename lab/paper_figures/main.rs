@@ -1,10 +1,10 @@
-//! The experiments of the AutoTVM paper (Chen et al., "Learning to Optimize Tensor Programs",
-//! NeurIPS 2018) on a recorded test bed, so that they run without the machine: CSV and SVG files
-//! and a page of Markdown, in an hour on one core.
+//! Reproduces the experiments of the AutoTVM paper (Chen et al., "Learning to Optimize Tensor
+//! Programs", NeurIPS 2018) on a recorded test bed, without the machine. Writes CSV and SVG files
+//! and a Markdown page, in an hour on one core.
 //!
 //! `cargo run --release -p autotune-lab --example paper_figures`
 //!
-//! Everything is random by seed only. What a replay cannot tell is in
+//! All random numbers follow from seeds. The limits of replayed searches are listed in
 //! [`autotune_lab::replay`].
 
 mod curves;
@@ -61,7 +61,7 @@ struct Arguments {
     only: Vec<Kind>,
 }
 
-/// The figures, in the order of the page.
+/// Figures in the order of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     Searchers,
@@ -75,21 +75,23 @@ enum Kind {
     Time,
 }
 
-/// What the experiments are made on.
+/// Data and parameters of the experiments.
 struct Bench {
     test_bed: TestBed,
     target: Target,
-    /// What was recorded of the workloads that are searched.
+    /// All recorded configs of the searched workloads.
     record: Arena,
-    /// The part of it that was drawn at random: an even sample of their spaces.
+    /// Random configs among them: a uniform sample of the spaces.
     sample: Arena,
-    /// The same of workloads that no policy was chosen on.
+    /// All recorded configs of workloads that were not used to choose the tuner's policy.
     unseen_record: Arena,
+
+    // Random configs among them.
     unseen_sample: Arena,
     seeds: u64,
 }
 
-/// Workloads to be searched, and the trials of a search.
+/// Workloads to be searched, and the number of trials of a search.
 struct Arena {
     tasks: Vec<ReplayTask>,
     trials: usize,
@@ -98,7 +100,8 @@ struct Arena {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let mut test_bed = TestBed::read(&arguments.test_bed)?;
-    // Who knows a workload knows nearly all of the same one with cold constants.
+    // The variants of a workload with and without cached constants are nearly equal; keeping both
+    // would leak held-out data.
     test_bed.recordings.retain(|recording| !recording.workload.is_cold());
     let header = &test_bed.header;
     let path = arguments.test_bed.display();
@@ -137,7 +140,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Up to `n` workloads of each family of a test bed, evenly from all.
+/// Returns up to `n` workloads of each family of a test bed, evenly spaced.
 fn per_family(test_bed: &TestBed, n: usize) -> Vec<Workload> {
     let tasks = test_bed.tasks();
     let of_family = |tasks: &[Recording]| {

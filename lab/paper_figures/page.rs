@@ -1,4 +1,4 @@
-//! Figures as files: a table, a chart, and the page that shows them all.
+//! Figures as CSV, SVG and Markdown, and the page that contains all of them.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,18 +10,18 @@ use autotune_lab::{median, quantile};
 
 use crate::Bench;
 
-/// An experiment's outcome.
+/// Result of an experiment.
 pub(crate) struct Figure {
-    /// Name of its files.
+    /// Stem of the names of its files.
     pub(crate) name: &'static str,
     pub(crate) title: String,
-    /// What was done, and how to read it.
+    /// Description of the experiment, and how to read its table.
     pub(crate) text: String,
-    /// What the page shows; the first row has the names of the columns.
+    /// Table on the page; the first row has the column names.
     pub(crate) table: Vec<Vec<String>>,
-    /// All the numbers, where they are more than the table.
+    /// Rows of the CSV file; empty if it contains just the table.
     pub(crate) csv: Vec<Vec<String>>,
-    /// Charts, with names that follow the figure's.
+    /// SVG charts, each with a suffix to the figure's name.
     pub(crate) charts: Vec<(&'static str, String)>,
 }
 
@@ -59,8 +59,8 @@ fn quoted(cell: &str) -> String {
     if cell.contains([',', '"']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.into() }
 }
 
-/// `0.912 (0.905–0.918)`: the median over the seeds, and the quartiles; nothing where there is no
-/// number.
+/// Formats the median over the seeds with the quartiles, such as `0.912 (0.905–0.918)`; empty if
+/// the median is not finite.
 pub(crate) fn spread(values: &[f64], digits: usize) -> String {
     let [low, middle, high] = [0.25, 0.5, 0.75].map(|share| quantile(values.to_vec(), share));
     if !middle.is_finite() {
@@ -69,13 +69,14 @@ pub(crate) fn spread(values: &[f64], digits: usize) -> String {
     format!("{middle:.digits$} ({low:.digits$}–{high:.digits$})")
 }
 
-/// Writes the page.
+/// Writes the page with all figures.
 pub(crate) fn write(bench: &Bench, figures: &[Figure], folder: &Path) -> Result<()> {
     let all = bench.test_bed.tasks();
     let recorded: usize = all.iter().map(|task| task.samples.len()).sum();
     let of_each = median(all.iter().map(|task| task.samples.len() as f64).collect());
     let near = 100.0 * all.iter().map(near_best).sum::<f64>() / all.len() as f64;
     let header = &bench.test_bed.header;
+
     let mut text = format!(
         "# The experiments of the AutoTVM paper, on recorded data\n\n\
          Chen et al., \"Learning to Optimize Tensor Programs\" (NeurIPS 2018), with this project's parts in place of theirs. Made by\n\n\
@@ -104,7 +105,7 @@ pub(crate) fn write(bench: &Bench, figures: &[Figure], folder: &Path) -> Result<
     fs::write(&path, text).with_context(|| path.display().to_string())
 }
 
-/// The share of a workload's configs that are within 5 % of the best.
+/// Returns the share of a workload's configs that are within 5 % of the best.
 fn near_best(task: &Recording) -> f64 {
     let secs: Vec<f64> = task.samples.iter().filter_map(|sample| sample.run_secs).collect();
     let best = secs.iter().copied().fold(f64::INFINITY, f64::min);

@@ -1,5 +1,5 @@
-//! How many trials searches take to the same relative quality: what is published of AutoTVM, and
-//! here.
+//! Experiment on the trials to a given relative quality: published results of AutoTVM, and this
+//! tuner.
 
 use std::ptr;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::searches::{Method, Runs, first_at, runs, until};
 use crate::split::Split;
 use crate::{Arena, Bench};
 
-/// Throughput over that of the best known that is to be reached.
+/// Relative qualities to be reached: throughput over the best known.
 const QUALITIES: [f64; 4] = [0.90, 0.95, 0.98, 0.99];
-/// Of those, the one that is spoken of.
+/// Index of the quality that the text discusses.
 const NEAR: usize = 1;
 
 /// Medians over the layers of ResNet-18, from the logs of every trial that come with "The Droplet
@@ -31,13 +31,13 @@ const PUBLISHED: [[&str; 6]; 4] = [
     ["published: RTX 3080", "AutoTVM, trees + annealing", "225", "385", "", "556"],
     ["published: RTX 3080", "AutoTVM, random; genetic", "", "more than 625", "", ""],
 ];
-/// Trials to within 5 % on the CPU, of trees and of chance.
+/// Published trials to within 5 % on the CPU, for trees and for random search.
 pub(crate) const ON_CPU: [f64; 2] = [52.0, 63.0];
 
-/// Configs of each workload that a model of others is trained on, at most.
+/// Maximum number of configs of each other workload in a model's training data.
 const OF_EACH: usize = 48;
 
-/// The runs of a search.
+/// Runs of one search method.
 struct Search {
     place: &'static str,
     name: String,
@@ -64,7 +64,7 @@ pub(crate) fn published(bench: &Bench) -> Result<Figure> {
     Ok(figure(bench, &searches))
 }
 
-/// For each workload that is searched a model that was trained without it.
+/// Trains, for each searched workload, a model without that workload.
 fn models(bench: &Bench, split: Split) -> Result<Vec<Arc<Pretrained>>> {
     let tasks = ReplayTask::of(&bench.test_bed, &bench.target, |_| true);
     let all = measured(&tasks);
@@ -88,7 +88,7 @@ fn models(bench: &Bench, split: Split) -> Result<Vec<Arc<Pretrained>>> {
     Ok(of_tasks.into_iter().filter_map(|fold| of_folds[fold].clone()).collect())
 }
 
-/// Runs whose models go on from those.
+/// Runs searches whose models continue from the given pretrained models.
 fn runs_from(bench: &Bench, arena: &Arena, models: &[Arc<Pretrained>]) -> Result<Runs> {
     let pairs =
         (0..bench.seeds).flat_map(|seed| arena.tasks.iter().zip(models).map(move |(task, model)| (seed, task, model)));
@@ -101,8 +101,8 @@ fn runs_from(bench: &Bench, arena: &Arena, models: &[Arc<Pretrained>]) -> Result
     Ok(curves.chunks(arena.tasks.len()).map(<[_]>::to_vec).collect())
 }
 
-/// The quality after each trial if what is recorded is measured in the order in which the models
-/// rank it, and nothing is learnt from it.
+/// Computes the quality after each trial if the recorded configs are measured in the order of the
+/// models' scores, without further learning.
 fn picks(arena: &Arena, models: &[Arc<Pretrained>]) -> Vec<Vec<f64>> {
     let of_task = |(of, model): (&Measured, &Arc<Pretrained>)| {
         let width = of.rows.first().map_or(0, Vec::len);
@@ -120,7 +120,7 @@ fn picks(arena: &Arena, models: &[Arc<Pretrained>]) -> Vec<Vec<f64>> {
 }
 
 impl Search {
-    /// Of each run, the trial after which it is that good.
+    /// Returns for each run the trial after which it reaches a quality.
     fn firsts(&self, quality: f64) -> Vec<f64> {
         self.curves.iter().flatten().map(|curve| first_at(curve, quality)).collect()
     }
@@ -153,7 +153,7 @@ fn figure(bench: &Bench, searches: &[Search]) -> Figure {
     }
 }
 
-/// How to read the table, and what it says.
+/// Returns the text of the figure: how to read the table, and its result.
 fn text(searches: &[Search]) -> String {
     format!(
         "Medians over all runs (here), over the layers of ResNet-18 (published); in parentheses the share of runs that get there. The \
@@ -176,7 +176,8 @@ fn text(searches: &[Search]) -> String {
     )
 }
 
-/// The trials of trees until they are near the best, over those published and over those of chance.
+/// Describes the trials of trees until they are near the best, relative to the published ones and
+/// to random search.
 fn said(searches: &[Search], place: &str) -> String {
     let of_place = searches.iter().filter(|search| search.place == place);
     let trials: Vec<f64> = of_place.map(|search| median(search.firsts(QUALITIES[NEAR]))).collect();

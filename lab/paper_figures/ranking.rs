@@ -1,4 +1,4 @@
-//! How well models rank what they have not seen.
+//! Experiment on how well models rank schedules that they were not trained on.
 
 use anyhow::Result;
 use autotune_cost_model::metrics::{pairwise_accuracy, top_k_recall};
@@ -12,30 +12,31 @@ use crate::page::{Figure, spread};
 use crate::searches::params;
 use crate::split::{Fold, Split};
 
-/// Of this number of the fastest, how many are predicted to be among as many.
+/// Number k of the top-k recall.
 const RECALL: usize = 10;
 
-/// Configs of each other workload that a model learns from.
+/// Number of configs of each other workload that a model learns from.
 const OF_OTHERS: usize = 48;
 
-/// What is predicted of one workload, judged.
+/// Evaluation of the scores of one workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judged {
     pub(crate) pairwise: f64,
     recall: f64,
     best_secs: f64,
-    /// The best of the first one, and of the first five, that are predicted to be the fastest.
+    /// Best times among the 1 and the 5 configs with the highest scores.
     top_secs: [f64; 2],
 }
 
-/// Means over workloads.
+/// Evaluation over all workloads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quality {
     pub(crate) pairwise: f64,
     recall: f64,
-    /// Sum of the best times over the sum of the times picked, as TenSet has it.
+    /// Top-1 and top-5 scores as TenSet defines them: sum of the best times over the sum of the
+    /// picked times.
     top: [f64; 2],
-    /// The same of each workload, the mean.
+    /// Means over the workloads of the ratio of best to picked time, for top 1 and top 5.
     pub(crate) mean_top: [f64; 2],
 }
 
@@ -43,7 +44,7 @@ pub(crate) fn ranking(bench: &Bench) -> Result<Figure> {
     let all = measured(&ReplayTask::of(&bench.test_bed, &bench.target, |_| true));
     let rank = params(&bench.target);
     let regression = XgbParams { objective: Objective::SquaredError, ..rank.clone() };
-    // What learns nothing is the same wherever it could have learnt.
+    // The estimate alone does not learn, so that it is not fitted.
     let models: [(&str, &New<'_>, bool); 3] = [
         ("analytic estimate alone", &trees(rank.clone()), false),
         ("trees, rank", &trees(rank), true),
@@ -76,21 +77,20 @@ pub(crate) fn ranking(bench: &Bench) -> Result<Figure> {
     })
 }
 
-/// The names of the columns of a table of [`cells`].
+/// Returns the column names of a table of [`cells`].
 fn head() -> Vec<String> {
     let head = ["learnt from", "model", "pairwise accuracy", "top-1 score", "top-5 score", "mean top-1", "mean top-5"];
     head.map(String::from).into_iter().chain([format!("recall of the best {RECALL}")]).collect()
 }
 
-/// The qualities of a model, spread over the seeds.
+/// Formats the qualities of a model with their quartiles over the seeds.
 fn cells(of_seeds: &[Quality]) -> [String; 6] {
     let values: [fn(&Quality) -> f64; 6] =
         [|it| it.pairwise, |it| it.top[0], |it| it.top[1], |it| it.mean_top[0], |it| it.mean_top[1], |it| it.recall];
     values.map(|value| spread(&of_seeds.iter().map(value).collect::<Vec<_>>(), 3))
 }
 
-/// The quality of a model with some view, for each of some seeds; without fitting if it does not
-/// learn.
+/// Evaluates a model with a view for each seed. A model that does not learn is not fitted.
 pub(crate) fn over_seeds(
     seeds: u64,
     all: &[Measured],
@@ -113,6 +113,7 @@ pub(crate) fn over_seeds(
             .filter_map(|(of, positions)| judge(of, positions, &predict(&*model, view, of, positions)));
         Ok(judged.collect())
     };
+
     let of_seed = |seed: u64| {
         let folds = split.folds(all, seed);
         let judged = folds.par_iter().map(|fold| judge_fold(fold, seed)).collect::<Result<Vec<_>>>()?;
@@ -121,8 +122,8 @@ pub(crate) fn over_seeds(
     (0..seeds).map(of_seed).collect()
 }
 
-/// Judges the scores of some configs of a workload; nothing to be said if none ran, or all are
-/// alike.
+/// Evaluates the scores of the given configs of a workload; `None` if none ran, or all times are
+/// equal.
 fn judge(of: &Measured, positions: &[usize], predicted: &[f32]) -> Option<Judged> {
     let actual: Vec<f32> = positions.iter().map(|&position| of.scores[position]).collect();
     let secs = |at: usize| of.run_secs[positions[at]].unwrap_or(f64::INFINITY);
@@ -130,7 +131,7 @@ fn judge(of: &Measured, positions: &[usize], predicted: &[f32]) -> Option<Judged
     let worst_secs = (0..positions.len()).map(secs).filter(|secs| secs.is_finite()).fold(0.0, f64::max);
     let mut order: Vec<usize> = (0..positions.len()).collect();
     order.sort_by(|&a, &b| predicted[b].total_cmp(&predicted[a]));
-    // A pick that fails is as bad as the slowest.
+    // A failing pick counts as the slowest config.
     let top = |k: usize| order.iter().take(k).map(|&at| secs(at)).fold(f64::INFINITY, f64::min).min(worst_secs);
     best_secs.is_finite().then_some(())?;
     Some(Judged {

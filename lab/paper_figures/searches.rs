@@ -1,5 +1,5 @@
-//! Searches at equal trials: how they propose, what the model minimises, how batches are picked,
-//! how sure the model is.
+//! Experiments that compare searches at equal trials: searcher, objective of the model, selection
+//! of batches, and uncertainty of the model.
 
 use std::sync::Arc;
 
@@ -18,29 +18,29 @@ use crate::curves::{Curve, draw};
 use crate::page::{Figure, spread};
 use crate::{Arena, Bench};
 
-/// Members of an ensemble.
+/// Number of members of an ensemble.
 const MEMBERS: u32 = 5;
-/// A run has got there once it is within so much of the best recorded.
+/// Quality from which on a run counts as near the best: share of the best recorded throughput.
 const NEAR: f64 = 0.95;
 
-/// A way to search.
+/// Search method: searcher, model and number of trials.
 #[derive(Clone)]
 pub(crate) struct Method {
     pub(crate) name: String,
-    /// Trials in units of the arena's.
+    /// Number of trials, as a multiple of the arena's.
     times: usize,
-    /// Whether it is another method in a sample than in the record.
+    /// True if the method is also run on the sample; false if it would equal another method there.
     in_sample: bool,
     model: Model,
     new: fn(&ReplayTask, &AnnealingParams) -> Box<dyn Searcher>,
     annealing: AnnealingParams,
 }
 
-/// Gives a tuner a model that has learnt nothing yet.
+/// Function that gives a tuner an untrained model.
 type Model = Arc<dyn for<'t> Fn(Tuner<'t>) -> Tuner<'t> + Send + Sync>;
 
 fn teaching(model: impl CostModel + Clone + Sync + 'static) -> Model {
-    // As an argument, the closure is one for tuners of any lifetime.
+    // Passing the closure as an argument makes the compiler infer it for tuners of any lifetime.
     fn shared(give: impl for<'t> Fn(Tuner<'t>) -> Tuner<'t> + Send + Sync + 'static) -> Model {
         Arc::new(give)
     }
@@ -48,7 +48,7 @@ fn teaching(model: impl CostModel + Clone + Sync + 'static) -> Model {
 }
 
 impl Method {
-    /// Annealing over a model, with the tuner's own policy.
+    /// Returns annealing over a model, with the tuner's own policy.
     pub(crate) fn learned(name: &str, target: &Target) -> Self {
         Self {
             name: name.into(),
@@ -60,12 +60,12 @@ impl Method {
         }
     }
 
-    /// The same with another model.
+    /// Returns the method with another model.
     pub(crate) fn with_model(self, model: impl CostModel + Clone + Sync + 'static) -> Self {
         Self { model: teaching(model), ..self }
     }
 
-    /// One that knows no model, at twice the trials.
+    /// Returns a method without a model, with twice the trials.
     pub(crate) fn plain(
         name: &str,
         target: &Target,
@@ -74,7 +74,7 @@ impl Method {
         Self { times: 2, new, ..Self::learned(name, target) }
     }
 
-    /// The quality after each trial, of a run that knows records of earlier ones.
+    /// Runs a search that knows earlier records, and returns the quality after each trial.
     pub(crate) fn run(&self, task: &ReplayTask, trials: usize, seed: u64, known: &[TuningRecord]) -> Result<Vec<f64>> {
         let db = TuningDb::temporary()?;
         db.append_all(known)?;
@@ -86,21 +86,21 @@ impl Method {
             let tuner = model(tuner.params(params));
             tuner.trials(trials).seed(seed).searcher(move |_| new(&of_task, &annealing))
         })?;
-        // What is used up stays as good as it was.
+        // After the record is used up, the quality stays constant.
         curve.resize(trials, curve.last().copied().unwrap_or(0.0));
         Ok(curve)
     }
 }
 
-/// What the tuner's model learns with where nothing ships.
+/// Returns the tuner's training parameters for targets without a pretrained model.
 pub(crate) fn params(target: &Target) -> XgbParams {
     XgbParams { prior: Some(Prior::estimate(target)), ..XgbParams::default() }
 }
 
-/// The quality after each trial, by seed and workload.
+/// Quality after each trial, by seed and workload.
 pub(crate) type Runs = Vec<Vec<Vec<f64>>>;
 
-/// Runs a method on every task of an arena from every seed.
+/// Runs a method on every task of an arena with every seed.
 pub(crate) fn runs(bench: &Bench, arena: &Arena, method: &Method) -> Result<Runs> {
     let all: Vec<(u64, &ReplayTask)> =
         (0..bench.seeds).flat_map(|seed| arena.tasks.iter().map(move |task| (seed, task))).collect();
@@ -200,7 +200,7 @@ pub(crate) fn uncertainty(bench: &Bench) -> Result<Figure> {
     )
 }
 
-/// The figure of some methods, in the record and in a sample.
+/// Compares methods in the record and in the sample, and returns the figure.
 pub(crate) fn compare(
     bench: &Bench,
     name: &'static str,
@@ -236,7 +236,7 @@ pub(crate) fn compare(
     Ok(Figure { name, title: title.into(), text: text.into(), table, csv, charts })
 }
 
-/// The curve of a method: the median over the seeds, and the quartiles.
+/// Returns the curve of a method: median and quartiles over the seeds.
 pub(crate) fn curve(name: &str, runs: &Runs) -> Curve {
     let means = by_trial(runs);
     let numbered = || means.iter().enumerate();
@@ -247,20 +247,20 @@ pub(crate) fn curve(name: &str, runs: &Runs) -> Curve {
     }
 }
 
-/// For each trial the mean over the workloads, of each seed.
+/// Returns for each trial the geometric mean over the workloads, for each seed.
 fn by_trial(runs: &Runs) -> Vec<Vec<f64>> {
     let trials = runs.iter().flatten().map(Vec::len).min().unwrap_or(0);
     let mean = |of_seed: &Vec<Vec<f64>>, trial: usize| geometric_mean(of_seed.iter().map(|curve| curve[trial]));
     (0..trials).map(|trial| runs.iter().map(|of_seed| mean(of_seed, trial)).collect()).collect()
 }
 
-/// The median over all runs of the trials until they are near the best, and the share of runs that
+/// Formats the median over all runs of the trials until near the best, and the share of runs that
 /// get there.
 fn until_near(runs: &Runs) -> String {
     until(runs.iter().flatten().map(|curve| first_at(curve, NEAR)).collect())
 }
 
-/// The median of trials, and the share of them that is finite.
+/// Formats the median of trials, and the share of runs for which it is finite.
 pub(crate) fn until(firsts: Vec<f64>) -> String {
     let there = firsts.iter().filter(|first| first.is_finite()).count() as f64 / firsts.len() as f64;
     let middle = median(firsts);
@@ -268,7 +268,7 @@ pub(crate) fn until(firsts: Vec<f64>) -> String {
     format!("{trials} ({:.0} % of runs)", 100.0 * there)
 }
 
-/// The trial after which a run is that good; infinite if it never is.
+/// Returns the trial after which a run reaches a quality; infinite if it never does.
 pub(crate) fn first_at(curve: &[f64], quality: f64) -> f64 {
     let at = curve.iter().position(|&reached| reached >= quality * (1.0 - 1e-9));
     at.map_or(f64::INFINITY, |at| at as f64 + 1.0)

@@ -1,23 +1,23 @@
-//! What a model learns from and what it is judged on: whole families, whole workloads, or rows of
-//! the same workload.
+//! Splits into training and held-out data: by family, by workload, or by config of the same
+//! workload.
 
 use crate::data::{Measured, drawn};
 
-/// Parts that workloads are held out in.
+/// Number of folds over workloads.
 const FOLDS: usize = 5;
 
-/// How the record is split.
+/// Method of splitting the record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Split {
-    /// Some configs of a workload, and its others.
+    /// Trains on this number of configs of a workload and holds out its others.
     Own(usize),
-    /// All workloads but one in five, this number of configs of each; and those.
+    /// Holds out one workload in five, and trains on this number of configs of each other workload.
     Shapes(usize),
-    /// All families but one, this number of configs of each workload; and that.
+    /// Holds out one family, and trains on this number of configs of each workload of the others.
     Families(usize),
 }
 
-/// One part of a split: workloads with the positions of their configs.
+/// One fold of a split: training and held-out workloads with the positions of their configs.
 pub(crate) struct Fold<'d> {
     pub(crate) known: Vec<(&'d Measured, Vec<usize>)>,
     pub(crate) held_out: Vec<(&'d Measured, Vec<usize>)>,
@@ -32,7 +32,7 @@ impl Split {
         }
     }
 
-    /// The parts; which configs are known is drawn by the seed.
+    /// Returns the folds; the seed determines which configs are in the training data.
     pub(crate) fn folds(self, all: &[Measured], seed: u64) -> Vec<Fold<'_>> {
         let part = |is_held_out: &dyn Fn(usize) -> bool, n: usize| {
             let of =
@@ -42,7 +42,7 @@ impl Split {
         match self {
             Self::Own(n) => all.iter().map(|of| own(of, n, seed)).collect(),
             Self::Shapes(n) => {
-                // Within a family, so that each part has some of each.
+                // Workloads are distributed within each family, so that each fold has some of each.
                 let turn = |i: usize| all[..i].iter().filter(|other| other.family == all[i].family).count() % FOLDS;
                 (0..FOLDS).map(|fold| part(&|i| turn(i) == fold, n)).collect()
             }

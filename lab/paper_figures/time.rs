@@ -1,4 +1,4 @@
-//! Where the time of a tuning run goes.
+//! Figure on the parts of a tuning run's time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::page::Figure;
 
-/// What the parts are, in the order in which they are shown.
+/// Parts of the time in their order in the table: field of the report, and description.
 const PARTS: [(&str, &str); 8] = [
     ("start_secs", "reading the database"),
     ("propose_secs", "proposing: search, lowering, features, predictions"),
@@ -21,13 +21,13 @@ const PARTS: [(&str, &str); 8] = [
     ("race_secs", "the final race"),
 ];
 
-/// A part of what `autotune NETWORK --json FILE` writes.
+/// Fields of a report that `autotune NETWORK --json FILE` writes.
 #[derive(Deserialize)]
 struct Report {
     target: String,
     tuning_secs: f64,
     new_trials: usize,
-    /// Seconds by part.
+    /// Seconds of each part.
     time: BTreeMap<String, f64>,
 }
 

@@ -1,4 +1,5 @@
-//! What a history of other workloads is worth: trials with it and without it, until as good.
+//! Experiment on transfer: number of trials to a given quality, with and without records of other
+//! workloads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,21 +22,21 @@ use crate::published::ON_CPU;
 use crate::searches::{Method, Runs, curve, first_at, params, runs, until};
 use crate::{Arena, Bench};
 
-/// Records of each workload that is known: what an earlier run of as many trials leaves.
+/// Number of records of each known workload, as an earlier run of as many trials leaves.
 const OF_EACH: usize = 64;
-/// Throughput over that of the best recorded that is to be reached.
+/// Relative qualities to be reached: throughput over the best recorded.
 const QUALITIES: [f64; 2] = [0.95, 0.98];
-/// Workloads that are known, at most, the nearest: more than the tuner learns from.
+/// Maximum number of known workloads, the nearest ones; more than the tuner learns from.
 const KNOWN: usize = 24;
-/// Parts of each family's workloads of which one is unknown at a time.
+/// Number of parts of each family's workloads, of which one is unknown at a time.
 const FOLDS: usize = 5;
 
-/// What is unknown of a workload that is searched, besides itself.
+/// Workloads that are unknown to the search of a workload, besides itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum HeldOut {
-    /// One in five workloads of each family.
+    /// One workload in five of each family.
     Shapes,
-    /// Its family.
+    /// All workloads of its family.
     Family,
 }
 
@@ -47,7 +48,7 @@ impl HeldOut {
         }
     }
 
-    /// The workloads that are known to the search of one.
+    /// Returns the workloads that are known to the search of a task, nearest first.
     fn known<'t>(self, task: &ReplayTask, all: &'t [ReplayTask]) -> Vec<&'t ReplayTask> {
         let part = |i: usize| all[..i].iter().filter(|other| other.family == all[i].family).count() % FOLDS;
         let own = all.iter().position(|other| other.workload == task.workload).map(part);
@@ -63,14 +64,15 @@ impl HeldOut {
     }
 }
 
-/// The runs of a way to search.
+/// Runs of one search method.
 struct Search {
     place: &'static str,
     name: &'static str,
     curves: Runs,
 }
 
-/// Searches without a history, of which each with one is compared with all.
+/// Names of the searches without a history. Each search with a history is compared with all of
+/// them.
 const WITHOUT: [&str; 3] = ["chance, of the space", "nothing known, no prior", "nothing known, the estimate"];
 
 pub(crate) fn transfer(bench: &Bench) -> Result<Figure> {
@@ -96,7 +98,7 @@ pub(crate) fn transfer(bench: &Bench) -> Result<Figure> {
     Ok(figure(bench, &searches))
 }
 
-/// Runs of every task with records of other workloads in the database.
+/// Runs every task with records of other workloads in the database.
 fn with_history(bench: &Bench, arena: &Arena, method: &Method, held_out: HeldOut, all: &[ReplayTask]) -> Result<Runs> {
     let pairs = (0..bench.seeds).flat_map(|seed| arena.tasks.iter().map(move |task| (seed, task)));
     let pairs: Vec<(u64, &ReplayTask)> = pairs.collect();
@@ -106,8 +108,7 @@ fn with_history(bench: &Bench, arena: &Arena, method: &Method, held_out: HeldOut
     Ok(curves.chunks(arena.tasks.len()).map(<[_]>::to_vec).collect())
 }
 
-/// Some records of each of some workloads, drawn: the same in all runs, so that what differs is the
-/// search.
+/// Draws records of each workload: the same in all runs, so that only the search differs.
 fn records(sources: &[&ReplayTask]) -> Vec<TuningRecord> {
     let of_source = |source: &&ReplayTask| {
         let mut positions: Vec<usize> = (0..source.run_secs.len()).collect();
@@ -117,10 +118,10 @@ fn records(sources: &[&ReplayTask]) -> Vec<TuningRecord> {
     sources.iter().flat_map(of_source).collect()
 }
 
-/// Models by the samples that they were pretrained on.
+/// Pretrained models by a hash of their training samples.
 type Pretraining = Arc<Mutex<HashMap<u64, XgbModel>>>;
 
-/// Trees that learn from the same history once, however many runs begin with it.
+/// Model that caches its pretraining, as many runs begin with the same history.
 #[derive(Clone)]
 struct Remembering {
     model: XgbModel,
@@ -161,26 +162,26 @@ impl CostModel for Remembering {
 }
 
 impl Search {
-    /// Of each run the trial after which it is that good.
+    /// Returns for each run the trial after which it reaches a quality.
     fn firsts(&self, quality: f64) -> Vec<f64> {
         self.curves.iter().flatten().map(|curve| first_at(curve, quality)).collect()
     }
 
-    /// Of each workload the trials until it is that good, geometric mean over the seeds. One that
-    /// does not get there takes one more trial than there were at least.
+    /// Returns for each workload the trials until a quality is reached, geometric mean over the
+    /// seeds. A run that does not reach it counts as one trial more than it had.
     fn trials(&self, quality: f64) -> Vec<f64> {
         let trials = |curve: &Vec<f64>| first_at(curve, quality).min(curve.len() as f64 + 1.0);
         let of_task = |task: usize| geometric_mean(self.curves.iter().map(|of_seed| trials(&of_seed[task])));
         (0..self.curves.first().map_or(0, Vec::len)).map(of_task).collect()
     }
 
-    /// How many times fewer trials it takes than another, for each workload.
+    /// Returns for each workload the trials of another search over those of this one.
     fn fewer(&self, than: &Self, quality: f64) -> Vec<f64> {
         than.trials(quality).iter().zip(self.trials(quality)).map(|(theirs, own)| theirs / own).collect()
     }
 }
 
-/// The geometric mean over the workloads, and the quartiles.
+/// Formats the geometric mean over the workloads, and the quartiles.
 fn spread(ratios: &[f64]) -> String {
     let [low, high] = [0.25, 0.75].map(|share| quantile(ratios.to_vec(), share));
     format!("{:.1} ({low:.1}–{high:.1})", geometric_mean(ratios.iter().copied()))
@@ -224,8 +225,7 @@ fn figure(bench: &Bench, searches: &[Search]) -> Figure {
     Figure { name: "transfer", title: "Transfer".into(), text: text(bench, searches), table, csv, charts }
 }
 
-/// By family, how many times fewer trials searches with a history take than those that know
-/// nothing.
+/// Draws, by family, the trials of searches without knowledge over those with a history.
 fn bars(bench: &Bench, place: &str, searches: &[Search]) -> String {
     let mut families: Vec<&str> = bench.unseen_record.tasks.iter().map(|task| task.family.as_str()).collect();
     families.dedup();
@@ -247,7 +247,7 @@ fn bars(bench: &Bench, place: &str, searches: &[Search]) -> String {
     )
 }
 
-/// How to read the table.
+/// Returns the text of the figure: how to read the table.
 fn text(bench: &Bench, searches: &[Search]) -> String {
     let published = |search: &Search| {
         let trials = quantile(search.firsts(QUALITIES[0]), 0.5);

@@ -294,7 +294,7 @@ pub struct ReplayTask {
     pub workload: Workload,
     /// Target on which it was recorded.
     pub target: Target,
-    /// All recorded configs.
+    /// All recorded configs of the workload.
     pub pool: Arc<Pool>,
     /// Recorded configs that were drawn at random from the space.
     pub drawn: Arc<Pool>,

@@ -67,7 +67,7 @@ impl Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Drawn at random.
+    /// Drawn uniformly from the schedule space.
     Random,
     /// Proposed by the learned search.
     Search,
@@ -77,10 +77,10 @@ pub enum Source {
     Portfolio,
 }
 
-/// One measured config.
+/// Measured config with its time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// Measured schedule.
+    /// Config of the measured schedule.
     pub config: Config,
     /// Seconds of a run; `None` if it failed.
     pub run_secs: Option<f64>,
@@ -91,11 +91,11 @@ pub struct Sample {
 pub struct Recording {
     /// Family of the workload, such as `conv3x3`.
     pub family: String,
-    /// Measured workload.
+    /// Workload of all samples.
     pub workload: Workload,
     /// Origin of the configs.
     pub source: Source,
-    /// Measured configs.
+    /// Measured configs with their times.
     pub samples: Vec<Sample>,
 }
 
@@ -180,7 +180,6 @@ impl TestBed {
             header.target,
             header.device
         );
-
 
         let text = fs::read(path)?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);

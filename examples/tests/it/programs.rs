@@ -1,6 +1,7 @@
 //! Runs every example as a user does, on small sizes and with its files in a temporary folder.
 //!
-//! The two programs of `compiled_network` need a library to load: `network/tests/library` runs them.
+//! The two programs of `compiled_network` need a compiled library; `network/tests/library` runs
+//! them.
 
 use std::env;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What takes turns on the machine.
+//! Contenders that run interleaved on the machine, and their race.
 
 use std::time::Instant;
 
@@ -9,13 +9,13 @@ use crate::ours;
 use crate::report::LeftOut;
 use crate::server::{Prepared, Server};
 
-/// Rank of the repeat that stands for a turn: disturbances only ever add time.
+/// Quantile of the repeats that represents a turn. It is low, as disturbances only add time.
 const LOW_QUANTILE: f64 = 0.1;
 
-/// Seconds that a repeat takes at least.
+/// Minimum seconds of a repeat.
 const REPEAT_SECS: f64 = 20e-6;
 
-/// A prepared kernel.
+/// Kernel that is prepared to run.
 pub(crate) enum Contender<'a> {
     Served(&'a mut Server, Prepared),
     Copying(Copying),
@@ -23,20 +23,20 @@ pub(crate) enum Contender<'a> {
     GemmCrate(Box<crate::gemm_crate::GemmCrate>),
 }
 
-/// How contenders take turns.
+/// Parameters of the interleaved runs.
 pub(crate) struct Turns {
     pub(crate) rounds: usize,
     pub(crate) secs: f64,
-    /// The device replays graphs of runs.
+    /// True if the device replays graphs of runs.
     pub(crate) has_graphs: bool,
 }
 
-/// What came of a contender's turns.
+/// Results of a contender's turns.
 pub(crate) struct Lane {
     pub(crate) name: String,
     pub(crate) how: String,
     pub(crate) max_rel_error: f64,
-    /// Seconds a run in each round.
+    /// Seconds per run, for each round.
     pub(crate) round_secs: Vec<f64>,
 }
 
@@ -60,7 +60,7 @@ impl Contender<'_> {
         Lane { name, how, max_rel_error, round_secs: Vec::new() }
     }
 
-    /// Checks one of our kernels again.
+    /// Checks the output of this library's kernel again after its turns.
     fn recheck(&mut self, lane: &mut Lane, has_graphs: bool) -> Result<()> {
         if let Self::Served(server, _) = self
             && server.name == ours::NAME
@@ -75,8 +75,8 @@ impl Contender<'_> {
     }
 }
 
-/// Gives every contender a turn in every round, each round beginning with another. One that fails
-/// is left out, and why.
+/// Runs every contender once in every round; each round begins with another contender. A contender
+/// that fails is left out, with the reason.
 pub(crate) fn race(contenders: &mut [Contender<'_>], turns: &Turns) -> (Vec<Lane>, Vec<LeftOut>) {
     let mut lanes: Vec<Lane> = contenders.iter().map(Contender::lane).collect();
     let mut failures: Vec<Option<String>> = vec![None; lanes.len()];
@@ -92,11 +92,13 @@ pub(crate) fn race(contenders: &mut [Contender<'_>], turns: &Turns) -> (Vec<Lane
             }
         }
     }
+
     for ((contender, lane), failure) in contenders.iter_mut().zip(&mut lanes).zip(&mut failures) {
         if failure.is_none() {
             *failure = contender.recheck(lane, turns.has_graphs).err().map(|why| format!("{why:#}"));
         }
     }
+
     let (mut finished, mut left_out) = (Vec::new(), Vec::new());
     for (lane, failure) in lanes.into_iter().zip(failures) {
         match failure {
@@ -107,8 +109,8 @@ pub(crate) fn race(contenders: &mut [Contender<'_>], turns: &Turns) -> (Vec<Lane
     (finished, left_out)
 }
 
-/// Seconds a run of each repeat, for at least `floor_secs` with warm caches. `run` makes the number
-/// of runs that it is given and returns the seconds that they took.
+/// Returns the seconds per run of each repeat, over at least `floor_secs` with warm caches. `run`
+/// performs the given number of runs and returns their seconds.
 pub(crate) fn repeats(floor_secs: f64, mut run: impl FnMut(usize) -> f64) -> Vec<f64> {
     run(1);
     let runs = (REPEAT_SECS / run(1)).ceil().clamp(1.0, 1e4) as usize;

@@ -1,4 +1,4 @@
-//! Copying, the measure of operators that do little else than move memory.
+//! Memory copy, the reference for operators that mainly move memory.
 
 use std::thread;
 use std::time::Instant;
@@ -9,14 +9,14 @@ use autotune_workloads::Workload;
 
 use crate::contender::repeats;
 
-/// Its name among the contenders.
+/// Name of the copy among the contenders.
 pub(crate) const NAME: &str = "copy";
 
-/// What is copied in one go: a part of a thread begins with a cache line.
+/// Unit of copying, in bytes: each thread's part begins at a cache line.
 const LINE_BYTES: usize = 64;
 
-/// A `memcpy` that moves as many bytes as a workload must, half of them read and half of them
-/// written, by as many threads. The memory is aligned like that of our kernels.
+/// A `memcpy` that moves as many bytes as a workload must, half of them read and half written, with
+/// as many threads. The memory is aligned like that of this library's kernels.
 pub(crate) struct Copying {
     from: HostMemory,
     to: HostMemory,
@@ -25,7 +25,8 @@ pub(crate) struct Copying {
 }
 
 impl Copying {
-    /// `None` for what multiplies tensors with each other, which computes more than it moves.
+    /// Prepares and checks a copy; `None` for workloads that multiply tensors, as their time is not
+    /// determined by memory alone.
     pub(crate) fn new(workload: &Workload, threads: usize) -> Result<Option<Self>> {
         if workload.spec().multiplies_tensors() {
             return Ok(None);
@@ -42,9 +43,9 @@ impl Copying {
         Ok(Some(copying))
     }
 
-    /// Runs for at least `floor_secs`; seconds a run of each repeat.
+    /// Runs for at least `floor_secs` and returns the seconds per run of each repeat.
     pub(crate) fn turn(&mut self, floor_secs: f64) -> Vec<f64> {
-        // The rest of this program stays free to run anywhere.
+        // A thread of its own is pinned, so that the rest of the program may run on any core.
         let pinned = move || {
             pin_to_core(0);
             repeats(floor_secs, |runs| self.repeat(runs))
@@ -60,8 +61,8 @@ impl Copying {
             team.divide(*lines, |part| {
                 let (begin, bytes) = (part.start * LINE_BYTES, part.len() * LINE_BYTES);
                 let (from, to) = ((from + begin) as *const u8, (to + begin) as *mut u8);
-                // SAFETY: both memories have `lines` lines and are apart; the parts are, too, and
-                // this thread waits for all.
+                // SAFETY: both memories have `lines` lines and do not overlap. The threads' parts
+                // are disjoint, and `divide` returns after all of them are copied.
                 unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
             });
         }

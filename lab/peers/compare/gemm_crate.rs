@@ -1,4 +1,4 @@
-//! The f32 kernels of the `gemm` crate, in this process.
+//! Contender with the f32 kernels of the `gemm` crate, run in this process.
 
 use std::time::Instant;
 
@@ -12,19 +12,19 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::contender::repeats;
 
-/// A matrix product in row-major operands.
+/// Matrix product of row-major operands.
 pub(crate) struct GemmCrate {
     matmul: Matmul,
     operands: Operands,
     output: Vec<f32>,
-    /// Threads pinned to the first cores.
+    /// Threads that are pinned to the first cores.
     pool: ThreadPool,
     pub(crate) max_rel_error: f64,
 }
 
 impl GemmCrate {
-    /// `None` for what the crate is not asked for: convolutions, batches, transposed operands,
-    /// epilogues.
+    /// Prepares and checks a product; `None` for workloads that the crate does not compute:
+    /// convolutions, batches, transposed operands and epilogues.
     pub(crate) fn new(workload: &Workload, threads: usize) -> Result<Option<Self>> {
         let is_plain = |m: &&Matmul| m.b.is_one() && !m.ta && !m.tb && workload.epilogue() == Epilogue::default();
         let plain = workload.sizes::<Matmul>().filter(is_plain);
@@ -40,7 +40,7 @@ impl GemmCrate {
         Ok(Some(made))
     }
 
-    /// Runs for at least `floor_secs`; seconds a run of each repeat.
+    /// Runs for at least `floor_secs` and returns the seconds per run of each repeat.
     pub(crate) fn turn(&mut self, floor_secs: f64) -> Vec<f64> {
         repeats(floor_secs, |runs| self.repeat(runs))
     }
@@ -59,9 +59,9 @@ impl GemmCrate {
             for _ in 0..runs {
                 let (c, a, b) = (output.as_mut_ptr(), a as *const f32, b as *const f32);
                 let (row, depth) = (n as isize, k as isize);
-                // The product of the transposed operands, which are column-major: the order that
-                // the kernels are made for. SAFETY: the pointers are of m*n, k*n and m*k elements;
-                // only the first is written.
+                // Computes the transposed product from the operands as column-major matrices, the
+                // order that the kernels are optimised for. SAFETY: the pointers refer to m*n, k*n
+                // and m*k elements, and only the first is written.
                 unsafe {
                     gemm(n, m, k, c, row, 1, false, b, row, 1, a, depth, 1, 0.0, 1.0, false, false, false, parallelism);
                 }

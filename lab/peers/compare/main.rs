@@ -1,12 +1,12 @@
-//! Tuned kernels beside the kernels of other libraries, measured interleaved in one run.
+//! Compares tuned kernels with the kernels of other libraries, measured interleaved in one run.
 //!
 //! `cargo run --release -p autotune-lab --features peers --example compare_peers -- --db tuning.db --suite resnet18 matmul --threads 1,2`
 //!
-//! `--target cuda` (or `opencl`) does so on a GPU, with PyTorch's cuBLAS and cuDNN for peers;
+//! `--target cuda` (or `opencl`) measures on a GPU, with PyTorch's cuBLAS and cuDNN as peers;
 //! `lab/gpu_run` prepares that for a machine without a Rust toolchain.
 //!
-//! Kernels come from the tuning database; what it lacks is tuned into it first. The libraries are
-//! those that `lab/peers/setup.sh` installed, and with the feature `peers` the `gemm` crate.
+//! Kernels come from the tuning database; missing workloads are tuned first. The peers are the
+//! libraries that `lab/peers/setup.sh` installed, and with the feature `peers` the `gemm` crate.
 //! See `lab/peers/README.md`.
 
 mod contender;
@@ -89,13 +89,16 @@ fn main() -> Result<ExitCode> {
     }
     let args = Args::parse();
     let subjects = suites::subjects(&args.suite, args.exact, args.with.as_deref())?;
+    // Fails early for workloads that the peers do not support.
     for subject in &subjects {
         peers::order(&subject.workload)?;
     }
+
     let db = match &args.db {
         Some(path) => TuningDb::open(path)?,
         None => TuningDb::temporary()?,
     };
+
     let devices = devices(&args)?;
     let mut run = Run::new(&devices[0].name, args.rounds, args.turn_ms, args.exact);
     for Device { target, name } in &devices {
@@ -118,13 +121,13 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is measured on.
+/// Device that is measured.
 struct Device {
     target: Target,
     name: String,
 }
 
-/// The CPU with each number of threads, or the GPU.
+/// Returns the CPU with each number of threads, or the GPU.
 fn devices(args: &Args) -> Result<Vec<Device>> {
     if args.target == "cpu" {
         anyhow::ensure!(!args.threads.is_empty(), "no number of threads");
@@ -136,7 +139,7 @@ fn devices(args: &Args) -> Result<Vec<Device>> {
     Ok(vec![Device { name: found.title(), target: Target::Gpu(found.target) }])
 }
 
-/// Tunes those workloads of which the database has no schedule.
+/// Tunes the workloads for which the database has no schedule.
 fn tune_missing(
     subjects: &[Subject],
     target: &Target,
@@ -162,7 +165,7 @@ fn tune_missing(
     Ok(())
 }
 
-/// What every comparison on a device is made with.
+/// Context of all comparisons on a device.
 struct Field<'a> {
     target: &'a Target,
     ceilings: Ceilings,
@@ -170,8 +173,8 @@ struct Field<'a> {
     args: &'a Args,
 }
 
-/// Measures one workload after the other and writes what is there. This thread stays free to run
-/// anywhere: what it starts inherits that.
+/// Measures the workloads one after another, and writes the results so far after each. This thread
+/// is not pinned, as child processes inherit its affinity.
 fn measure(subjects: &[Subject], field: &Field<'_>, mut peers: Vec<Server>, run: &mut Run) -> Result<()> {
     let mut ours = ours::start()?;
     for subject in subjects {
@@ -185,7 +188,7 @@ fn measure(subjects: &[Subject], field: &Field<'_>, mut peers: Vec<Server>, run:
     Ok(())
 }
 
-/// Measures one workload with everything that has it.
+/// Measures one workload with all contenders that support it.
 fn compare(subject: &Subject, field: &Field<'_>, ours: &mut Server, peers: &mut [Server]) -> Result<Comparison> {
     let Field { target, ceilings, db, args } = field;
     let workload = subject.workload.clone();
@@ -203,7 +206,7 @@ fn compare(subject: &Subject, field: &Field<'_>, ours: &mut Server, peers: &mut 
         sample: None,
         code: args.code.as_deref().map(|folder| folder.join(file_stem(subject))),
     };
-    // Whatever the kernel before did to its device.
+    // A new process: the previous kernel may have broken its device.
     ours.renew();
     match ours.prepare(serde_json::to_value(&order)?) {
         Ok(Some(mut prepared)) => {
@@ -236,7 +239,8 @@ fn compare(subject: &Subject, field: &Field<'_>, ours: &mut Server, peers: &mut 
     Ok(Comparison::new(subject, config, ceilings, lanes, left_out))
 }
 
-/// The database's best schedule and what is known of it; the untuned one if it has none.
+/// Returns the best schedule in the database with a word for its provenance; the untuned schedule
+/// if there is none.
 fn schedule(workload: &Workload, target: &Target, db: &TuningDb) -> Result<(Config, &'static str)> {
     let tuned = Query::new(workload, target).source(db).best()?;
     let worth = match tuned.best().map(|best| best.standing) {
@@ -247,7 +251,7 @@ fn schedule(workload: &Workload, target: &Target, db: &TuningDb) -> Result<(Conf
     Ok((tuned.config().clone(), worth))
 }
 
-/// A subject's suite and name as a file's.
+/// Returns a file name from a subject's suite, name and element type.
 fn file_stem(subject: &Subject) -> String {
     let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     format!("{} {} {}", subject.suite, subject.name, subject.workload.dtype().word()).chars().map(word).collect()

@@ -1,13 +1,14 @@
-//! Our kernels, in a process of their own: this program, started with the argument `ours`. It
-//! speaks server.py's protocol, but a workload is its text, with what else an [`Order`] says, and
-//! `"recheck"` has the output checked again and tells how the turns were timed:
+//! Runs this library's kernels in a process of their own: this program, started with the argument
+//! `ours`. It speaks server.py's protocol, with two differences: a request has the fields of an
+//! [`Order`], where the workload is a text, and `"recheck"` checks the output again and tells how
+//! the turns were timed:
 //!
 //! ```sh
 //! echo '{"prepare": {"workload": "matmul:m=64,n=64,k=64", "target": "cuda"}}' | compare_peers ours
 //! ```
 //!
-//! It ends with 1 if anything failed. Tools that look at kernels run it, too: it runs them in
-//! itself, and nothing else.
+//! Its exit code is 1 if anything failed. Profilers and sanitizers run this program as well, as it
+//! executes only the requested kernels.
 
 use std::io::{BufRead, Write, stdin, stdout};
 use std::path::PathBuf;
@@ -26,10 +27,10 @@ use serde_json::{Value, json};
 
 use crate::server::Server;
 
-/// The argument that makes this program serve.
+/// Argument that makes this program serve kernels.
 pub(crate) const ARGUMENT: &str = "ours";
 
-/// Whose kernels they are.
+/// Name of this library among the contenders.
 pub(crate) const NAME: &str = "autotune";
 
 #[derive(Deserialize)]
@@ -40,34 +41,34 @@ enum Request {
     Recheck,
 }
 
-/// A kernel to build, to run once and to check.
+/// Kernel to build, run once and check.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) workload: String,
-    /// The device: cpu, cuda, opencl.
+    /// Device: cpu, cuda or opencl.
     pub(crate) target: String,
-    /// Threads on a CPU.
+    /// Number of threads on a CPU.
     #[serde(default)]
     pub(crate) threads: Option<usize>,
-    /// The schedule; without it the untuned one.
+    /// Schedule; the untuned one if absent.
     #[serde(default)]
     pub(crate) config: Option<Config>,
-    /// Instead of a schedule, the seed that draws one.
+    /// Seed that draws a random schedule, if none is given.
     #[serde(default)]
     pub(crate) sample: Option<u64>,
-    /// Where the code is written to, less the extension that tells what it is.
+    /// Path for the generated code, without its extension.
     #[serde(default)]
     pub(crate) code: Option<PathBuf>,
 }
 
-/// Starts a process for our kernels.
+/// Starts a process that serves this library's kernels.
 pub(crate) fn start() -> Result<Server> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(ARGUMENT);
     Server::start(command)
 }
 
-/// The device that a word means.
+/// Returns the target of a device's name.
 pub(crate) fn target(word: &str, threads: Option<usize>) -> Result<Target> {
     match word {
         "cpu" => Ok(Target::detect("cpu", threads)?),
@@ -75,9 +76,9 @@ pub(crate) fn target(word: &str, threads: Option<usize>) -> Result<Target> {
     }
 }
 
-/// Serves until there are no more requests.
+/// Serves requests until standard input ends.
 pub(crate) fn serve() -> ExitCode {
-    // As long as the thread may run on all of them.
+    // Records the allowed cores before any thread is pinned.
     allowed_cores();
     let mut bench = None;
     let mut code = ExitCode::SUCCESS;
@@ -121,7 +122,7 @@ fn carry_out(line: &str, bench: &mut Option<Bench>) -> Result<Value> {
     })
 }
 
-/// The kernel, checked, and the name of its sketch.
+/// Builds, loads and checks a kernel; returns it with the name of its sketch.
 fn prepare(order: &Order) -> Result<(Bench, String)> {
     let workload: Workload = order.workload.parse()?;
     let target = target(&order.target, order.threads)?;
@@ -141,11 +142,11 @@ fn prepare(order: &Order) -> Result<(Bench, String)> {
         write_code(&built, stem)?;
     }
 
-    // The kernel's own thread takes part in its runs.
+    // This thread takes part in the kernel's runs.
     if target.cpu().is_some() {
         pin_to_core(0);
     }
-    // SAFETY: the loop nests are proven, and this process is there to run them.
+    // SAFETY: `checked` has verified the loop nests, and this process exists only to run them.
     let bench = unsafe { Bench::new(&built) }.map_err(|e| of_config(e.to_string()))?;
     Ok((bench, config.sketch))
 }

@@ -1,4 +1,4 @@
-//! Other libraries, each served by a server.py.
+//! Other libraries, each run by a server.py process.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,35 +17,35 @@ use serde_json::{Value, json};
 use crate::report::LeftOut;
 use crate::server::Server;
 
-/// The peer that runs on a GPU.
+/// Name of the peer that runs on GPUs.
 const GPU_PEER: &str = "torch";
 
-/// One library as `peers.json` of setup.sh lists it.
+/// Library as listed in the `peers.json` of setup.sh.
 #[derive(Deserialize)]
 struct Listed {
-    /// What server.py is asked for.
+    /// Name of the library for server.py.
     peer: String,
-    /// Environment that it needs.
+    /// Environment variables that it needs.
     #[serde(default)]
     env: HashMap<String, String>,
-    /// The Python it runs in, if not the folder's own.
+    /// Python interpreter, if not the one of the folder.
     python: Option<PathBuf>,
 }
 
-/// Where server.py is, and what of it is wanted.
+/// Location of server.py, and the selection of libraries.
 pub(crate) struct Place<'a> {
-    /// The program.
+    /// Path of the program server.py.
     pub(crate) program: &'a Path,
-    /// Folder that setup.sh made: what is installed.
+    /// Folder that setup.sh made, with the installed libraries.
     pub(crate) folder: &'a Path,
-    /// Threads of a library that runs on the CPU.
+    /// Number of threads of a library that runs on the CPU.
     pub(crate) threads: usize,
-    /// True for libraries that run on a GPU.
+    /// True to select libraries that run on a GPU.
     pub(crate) gpu: bool,
 }
 
-/// Starts every library that is installed and runs on the device, and says which do not start and
-/// why.
+/// Starts every installed library that runs on the device; returns the running ones, and the others
+/// with the reason.
 pub(crate) fn start_all(place: &Place<'_>) -> Result<(Vec<Server>, Vec<LeftOut>)> {
     let (mut servers, mut left_out) = (Vec::new(), Vec::new());
     let list = place.folder.join("peers.json");
@@ -66,7 +66,7 @@ pub(crate) fn start_all(place: &Place<'_>) -> Result<(Vec<Server>, Vec<LeftOut>)
 }
 
 fn start(place: &Place<'_>, peer: &Listed, log: &Path) -> Result<Server> {
-    // What drives a GPU may run anywhere.
+    // A process that drives a GPU may use all cores.
     let wanted = if place.gpu { usize::MAX } else { place.threads };
     let cores: Vec<String> = allowed_cores().iter().take(wanted).map(usize::to_string).collect();
     let own = place.folder.join("bin/python");
@@ -77,8 +77,8 @@ fn start(place: &Place<'_>, peer: &Listed, log: &Path) -> Result<Server> {
     Server::start(command)
 }
 
-/// A workload as server.py is asked for it: what its operator is made with, the shapes of its
-/// operands and of its output.
+/// Returns the request for a workload in server.py's protocol: the operator with its parameters,
+/// and the shapes of its operands and output. Fails for workloads that the peers do not support.
 pub(crate) fn order(workload: &Workload) -> Result<Value> {
     let mut fields = operator(workload).with_context(|| format!("the peers know no {workload}"))?;
     let Epilogue { scale, bias, residual, activation, post_scale, post_bias } = workload.epilogue();
@@ -99,7 +99,8 @@ pub(crate) fn order(workload: &Workload) -> Result<Value> {
     Ok(fields)
 }
 
-/// The operator and what it is made with, less what the shapes of its operands say.
+/// Returns the operator with the parameters that the shapes do not determine; `None` if the peers
+/// do not support it.
 fn operator(workload: &Workload) -> Option<Value> {
     if let Some(c) = workload.sizes::<Conv2d>() {
         return Some(json!({

@@ -1,4 +1,4 @@
-//! Figures, as Markdown for people and JSON for programs.
+//! Results, as Markdown for people and JSON for programs.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -17,11 +17,11 @@ use crate::copying;
 use crate::ours;
 use crate::suites::Subject;
 
-/// Words of how a kernel came about or was timed that the tables tell: a schedule that was not
-/// tuned here, and calls that were launched one by one where others are replayed as a graph.
+/// Remarks on a kernel that the tables show: a schedule that was not tuned here, and runs that were
+/// launched one by one where others are replayed as a graph.
 const NOTEWORTHY: [&str; 3] = ["untuned", "claimed", "without a graph"];
 
-/// Everything that one command measured.
+/// Results of one run of the program.
 #[derive(Serialize)]
 pub(crate) struct Run {
     device: String,
@@ -29,12 +29,12 @@ pub(crate) struct Run {
     rounds: usize,
     turn_ms: u64,
     exact: bool,
-    /// What was not measured at all.
+    /// Contenders that were not measured at all.
     left_out: Vec<LeftOut>,
     tables: Vec<Table>,
 }
 
-/// A contender that was not measured, and why.
+/// Contender that was not measured, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct LeftOut {
     pub(crate) name: String,
@@ -42,14 +42,14 @@ pub(crate) struct LeftOut {
 }
 
 impl LeftOut {
-    /// The reason's first line.
+    /// Returns the first line of the reason, escaped for a table.
     fn reason(&self) -> String {
         let line: String = self.why.lines().next().unwrap_or_default().chars().take(200).collect();
         line.replace('|', "\\|")
     }
 }
 
-/// One number of threads.
+/// Results for one device and number of threads.
 #[derive(Serialize)]
 pub(crate) struct Table {
     target: String,
@@ -57,33 +57,33 @@ pub(crate) struct Table {
     comparisons: Vec<Comparison>,
 }
 
-/// One workload.
+/// Results for one workload.
 #[derive(Serialize)]
 pub(crate) struct Comparison {
     suite: String,
     name: String,
     workload: Workload,
     config: Config,
-    /// Multiply-adds of the workload's type that the device was measured to reach, two FLOP each.
+    /// Measured peak rate of multiply-adds of the workload's type, in GFLOP/s.
     peak_gflops: f64,
-    /// Operands read and output written.
+    /// Bytes of operands read and output written.
     bytes: f64,
-    /// Ours first, if it was measured.
+    /// Contenders; the first is this library, if it was measured.
     contenders: Vec<Figures>,
-    /// A copy that moves as many bytes, for operators that multiply no tensors with each other.
+    /// Copy of as many bytes, for operators that do not multiply tensors.
     copy: Option<Figures>,
     left_out: Vec<LeftOut>,
 }
 
-/// One contender on one workload.
+/// Results of one contender for one workload.
 #[derive(Serialize)]
 struct Figures {
     name: String,
     how: String,
-    /// Median over the rounds.
+    /// Seconds of a run, median over the rounds.
     run_secs: f64,
     gflops: f64,
-    /// Its time over ours, median over the rounds of each round's: above 1, ours is faster.
+    /// Time over this library's, median of the rounds' ratios; above 1, this library is faster.
     ratio: Option<f64>,
     max_rel_error: f64,
     round_secs: Vec<f64>,
@@ -95,7 +95,8 @@ impl Run {
         Self { device: device.into(), unix_secs, rounds, turn_ms, exact, left_out: Vec::new(), tables: Vec::new() }
     }
 
-    /// Begins a table; what was left out of those before is not told again.
+    /// Begins a table. Contenders that earlier tables left out for the same reason are not
+    /// repeated.
     pub(crate) fn begin(&mut self, table: Table, left_out: Vec<LeftOut>) {
         self.tables.push(table);
         for one in left_out {
@@ -105,14 +106,14 @@ impl Run {
         }
     }
 
-    /// Adds to the table that was begun last.
+    /// Adds a comparison to the last table.
     pub(crate) fn add(&mut self, comparison: Comparison) {
         if let Some(table) = self.tables.last_mut() {
             table.comparisons.push(comparison);
         }
     }
 
-    /// Writes OUT.md and OUT.json.
+    /// Writes the files OUT.md and OUT.json.
     pub(crate) fn write(&self, out: &Path) -> Result<()> {
         let write = |extension: &str, text: String| {
             let file = format!("{}.{extension}", out.display());
@@ -122,7 +123,7 @@ impl Run {
         write("json", serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// One table for each number of threads and suite.
+    /// Formats one table for each number of threads and suite.
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!(
             "{}, {}. {} rounds of {} ms turns, interleaved; medians. Ratio: the peer's time over ours, median of the \
@@ -190,6 +191,7 @@ impl Table {
             let ratio = row.best_peer().and_then(|best| best.ratio).map_or("–".into(), |ratio| format!("{ratio:.3}"));
             let _ = writeln!(text, "| {} | {ours} |{columns} {best} | {ratio} |", row.name);
         }
+
         let mean = |ratios: Vec<f64>| geomean(&ratios).map_or("–".into(), |mean| format!("{mean:.3}"));
         let of = |peer: &&str| mean(rows.iter().filter_map(|row| row.figures(peer)?.ratio).collect());
         let columns: String = peers.iter().map(|peer| format!(" {} |", of(peer))).collect();
@@ -197,6 +199,7 @@ impl Table {
         let shares: Vec<f64> = rows.iter().filter_map(|row| row.copy.as_ref()?.ratio).collect();
         let share = geomean(&shares).map_or(String::new(), |share| format!("{:.0} % ", 100.0 * share));
         let _ = writeln!(text, "| geometric mean of the ratios | | | {share}|{columns} | {best} |");
+
         for row in rows {
             row.notes(text);
         }
@@ -232,6 +235,7 @@ impl Comparison {
                 round_secs: lane.round_secs,
             }
         };
+
         let (copies, contenders): (Vec<Figures>, _) =
             lanes.into_iter().map(figures).partition(|f| f.name == copying::NAME);
         let Subject { suite, name, workload } = subject;
@@ -249,7 +253,7 @@ impl Comparison {
         }
     }
 
-    /// Our GB/s and share of the copy's, or GFLOP/s and share of the peak.
+    /// Formats this library's GB/s and share of the copy's rate, or GFLOP/s and share of the peak.
     fn measured(&self, ours: &Figures, is_copied: bool) -> String {
         if is_copied {
             let share = self.copy.as_ref().and_then(|copy| copy.ratio);
@@ -271,14 +275,14 @@ impl Comparison {
         self.left_out.iter().find(|one| one.name == name)
     }
 
-    /// The peers that failed.
+    /// Appends the peers that failed.
     fn notes(&self, text: &mut String) {
         for one in self.left_out.iter().filter(|one| one.name != ours::NAME) {
             let _ = writeln!(text, "\n{}: {} is left out: {}", self.name, one.name, one.reason());
         }
     }
 
-    /// The contenders whose way has a word.
+    /// Returns the contenders whose description contains a word.
     fn told<'a>(&'a self, word: &'a str) -> impl Iterator<Item = String> + 'a {
         let those = self.contenders.iter().filter(move |f| f.how.contains(word));
         those.map(|f| format!("{} {}", self.name, f.name))
@@ -288,12 +292,12 @@ impl Comparison {
         self.peers().find(|peer| peer.name == name)
     }
 
-    /// The peer with the least time.
+    /// Returns the fastest peer.
     fn best_peer(&self) -> Option<&Figures> {
         self.peers().min_by(|a, b| a.run_secs.total_cmp(&b.run_secs))
     }
 
-    /// One line on how it went.
+    /// Describes the results in one line.
     pub(crate) fn line(&self) -> String {
         let one = |f: &Figures| format!("{} {} ms {} ({})", f.name, millis(f), self.workload.rate(f.run_secs), f.how);
         let left_out = |one: &LeftOut| format!("{} is left out: {}", one.name, one.why);
@@ -302,7 +306,7 @@ impl Comparison {
     }
 }
 
-/// The words as they come first.
+/// Returns the distinct words in order of first occurrence.
 fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut found = Vec::new();
     for word in words {
@@ -318,7 +322,7 @@ fn millis(figures: &Figures) -> String {
     if millis < 0.01 { format!("{millis:.6}") } else { format!("{millis:.4}") }
 }
 
-/// The processor as Linux names it.
+/// Returns the name of the processor from `/proc/cpuinfo`.
 pub(crate) fn cpu_name() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -329,7 +333,7 @@ fn geomean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| (values.iter().map(|v| v.ln()).sum::<f64>() / values.len() as f64).exp())
 }
 
-/// Day of the proleptic Gregorian calendar, UTC, such as 2026-01-31.
+/// Formats a day of the proleptic Gregorian calendar in UTC, such as 2026-01-31.
 fn date(unix_secs: u64) -> String {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let (mut days, mut year, mut month) = (unix_secs / 86_400, 1970, 0);

@@ -1,6 +1,6 @@
-//! A process that prepares operators and runs them in turns, asked by lines of JSON (server.py
-//! tells the protocol). It sleeps outside its turns, and may crash, hang or lose its device: the
-//! next workload gets another.
+//! Process that prepares operators and runs them in turns, controlled by lines of JSON (the
+//! protocol is in server.py). It is stopped outside its turns. If it crashes, hangs or loses its
+//! device, the next workload gets a new process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
@@ -12,40 +12,40 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// How long a start, and an operator with its reference and its variants, may take.
+/// Time limit for a start, and for preparing an operator with its reference and its variants.
 const PREPARE_LIMIT: Duration = Duration::from_secs(240);
 
-/// How much longer than asked for a turn may take.
+/// Time that a turn may exceed the requested seconds.
 const TURN_LIMIT: Duration = Duration::from_secs(60);
 
-/// What is said of a prepared operator.
+/// Answer about a prepared operator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Prepared {
-    /// The variant.
+    /// Variant of the operator that the library selected.
     pub(crate) how: String,
     /// Largest deviation from the reference over the reference's largest magnitude.
     pub(crate) max_rel_error: f64,
 }
 
-/// What is said of one of our kernels after its turns.
+/// Answer about this library's kernel after its turns.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Rechecked {
-    /// The largest deviation so far.
+    /// Largest error so far, as in [`Prepared`].
     pub(crate) max_rel_error: f64,
-    /// Runs in the graph that was replayed; 0 where each was launched by itself.
+    /// Number of runs in the replayed graph; 0 if each run was launched alone.
     pub(crate) graph_runs: usize,
 }
 
-/// The process, started again where it ended.
+/// Process that is restarted on demand after it ended.
 pub(crate) struct Server {
-    /// Name and version.
+    /// Name and version of the library.
     pub(crate) name: String,
     command: Command,
     running: Option<Running>,
 }
 
 impl Server {
-    /// Starts a process; `command` says nothing of standard input and output.
+    /// Starts a process; `command` must leave standard input and output unset.
     pub(crate) fn start(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut server = Self { name: String::new(), command, running: None };
@@ -63,12 +63,12 @@ impl Server {
         Ok(())
     }
 
-    /// Has the process do without whatever an earlier operator left in it.
+    /// Ends the process, so that the next operator starts in a fresh one.
     pub(crate) fn renew(&mut self) {
         self.running = None;
     }
 
-    /// Has an operator built and its output checked; `None` if there is no such operator.
+    /// Builds an operator and checks its output; returns `None` if the library lacks the operator.
     pub(crate) fn prepare(&mut self, order: Value) -> Result<Option<Prepared>> {
         if self.running.is_none() {
             self.begin()?;
@@ -80,19 +80,19 @@ impl Server {
         Ok(Some(serde_json::from_value(answer)?))
     }
 
-    /// Runs the prepared operator for `secs`: seconds a run of each repeat.
+    /// Runs the prepared operator for `secs` and returns the seconds per run of each repeat.
     pub(crate) fn turn(&mut self, secs: f64) -> Result<Vec<f64>> {
         let answer = self.ask(&json!({ "turn": secs }), TURN_LIMIT + Duration::from_secs_f64(secs))?;
         Ok(serde_json::from_value(answer["run_secs"].clone())?)
     }
 
-    /// Has the prepared operator's output checked again.
+    /// Checks the output of the prepared operator again.
     pub(crate) fn recheck(&mut self) -> Result<Rechecked> {
         Ok(serde_json::from_value(self.ask(&json!("recheck"), PREPARE_LIMIT)?)?)
     }
 
-    /// Asks a process that runs. One that does not answer, not in time, or that its device is lost,
-    /// is ended.
+    /// Sends a request to the running process. Ends the process if it does not answer in time, or
+    /// reports its device as lost.
     fn ask(&mut self, request: &Value, limit: Duration) -> Result<Value> {
         let running = self.running.as_mut().context("the process ended before")?;
         let answer = running.ask(request, limit);
@@ -125,12 +125,12 @@ impl Running {
         Ok(Self { child, requests, answers: BufReader::new(answers) })
     }
 
-    /// Wakes the process, asks, and puts it to sleep again, so that its threads spin in its turns
-    /// only.
+    /// Resumes the process, sends a request, and stops the process after the answer, so that its
+    /// threads spin during its own turns only.
     fn ask(&mut self, request: &Value, limit: Duration) -> Result<Value> {
         self.signal(libc::SIGCONT);
         let sent = writeln!(self.requests, "{request}").and_then(|()| self.requests.flush());
-        // Where it cannot be written to, what its end says is the reason.
+        // If writing fails, the process has ended, and its exit status is the better error.
         let answer = self.answer(limit).and_then(|answer| sent.map(|()| answer).map_err(anyhow::Error::from))?;
         self.stop();
         Ok(answer)
@@ -145,14 +145,14 @@ impl Running {
         serde_json::from_str(&line).with_context(|| format!("no answer: {}", line.trim_end()))
     }
 
-    /// Waits until there is something to read, or the end of it; false if the limit passed.
+    /// Waits until the pipe is readable or closed; returns false after the time limit.
     fn is_readable(&self, limit: Duration) -> Result<bool> {
         let deadline = Instant::now() + limit;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let mut wanted = libc::pollfd { fd: self.answers.get_ref().as_raw_fd(), events: libc::POLLIN, revents: 0 };
             let millis = libc::c_int::try_from(left.as_millis() + 1).unwrap_or(libc::c_int::MAX);
-            // SAFETY: one structure, which outlives the call.
+            // SAFETY: the pointer is to one `pollfd`, as the count says, which outlives the call.
             match unsafe { libc::poll(&mut wanted, 1, millis) } {
                 0 if left.is_zero() => return Ok(false),
                 0 => {}
@@ -167,7 +167,8 @@ impl Running {
         }
     }
 
-    /// How a process that closed its output ended, in brackets.
+    /// Describes how a process that closed its output ended, in brackets; empty if it is still
+    /// running after a second.
     fn end(&mut self) -> String {
         for _ in 0..40 {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -178,25 +179,27 @@ impl Running {
         String::new()
     }
 
-    /// Stops the process and waits until it has stopped (or ended).
+    /// Stops the process and waits until it has stopped or ended.
     fn stop(&self) {
         self.signal(libc::SIGSTOP);
-        // SAFETY: all zeros are a value of the type, which the call overwrites.
+        // SAFETY: all-zero bytes are a valid `siginfo_t`, which the call overwrites.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         let states = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
-        // SAFETY: the process is this one's child, and `info` lives. It is left to be waited for.
+        // SAFETY: the process is a child of this one, and `info` is a live local. `WNOWAIT` leaves
+        // the child to be waited for later.
         unsafe { libc::waitid(libc::P_PID, self.child.id(), &mut info, states) };
     }
 
     fn signal(&self, signal: libc::c_int) {
-        // SAFETY: the process is a child that nobody has waited for, so its number is its own.
+        // SAFETY: the process is a child that has not been waited for, so that its id is still its
+        // own.
         unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended already needs neither.
+        // Errors mean that the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,10 +1,10 @@
-//! The workloads that are compared.
+//! Workloads that are compared, by suite.
 
 use anyhow::{Context, Result};
 use autotune::Network;
 use autotune_workloads::{Conv2d, Epilogue, Matmul, Workload};
 
-/// A workload, and the suite and name it is shown under.
+/// Workload with its suite and its name in the tables.
 pub(crate) struct Subject {
     pub(crate) suite: String,
     pub(crate) name: String,
@@ -22,7 +22,7 @@ const MATMUL: [&str; 6] = [
     "matmul:m=1,n=1000,k=512",
 ];
 
-/// Squares that fill a GPU.
+/// Square products that fill a GPU.
 const SQUARES: [&str; 3] =
     ["matmul:m=1024,n=1024,k=1024", "matmul:m=4096,n=4096,k=4096", "matmul:m=8192,n=8192,k=8192"];
 
@@ -39,7 +39,7 @@ const MOBILENET: [&str; 9] = [
     "conv2d:c=512,h=7,w=7,o=1024,k=1",
 ];
 
-/// The distinct layers of VGG-16 (Simonyan and Zisserman, 2015).
+/// Distinct layers of VGG-16 (Simonyan and Zisserman, 2015).
 const VGG: [&str; 9] = [
     "conv2d:c=3,h=224,w=224,o=64,k=3,p=1",
     "conv2d:c=64,h=224,w=224,o=64,k=3,p=1",
@@ -54,8 +54,8 @@ const VGG: [&str; 9] = [
 
 const EXTRA: [&str; 2] = ["conv2d:c=64,h=28,w=28,o=64,k=5,p=2", "conv2d:c=128,h=28,w=28,o=128,k=3,p=2,d=2"];
 
-/// Operators that are no single contraction, with shapes of known networks, in cache and beyond it:
-/// a suite each.
+/// Operators that are not single contractions, one suite each. The shapes are from known networks,
+/// within the caches and beyond them.
 const OPERATORS: [(&str, [&str; 10]); 9] = [
     ("softmax", SOFTMAX),
     ("log_softmax", LOG_SOFTMAX),
@@ -68,8 +68,8 @@ const OPERATORS: [(&str, [&str; 10]); 9] = [
     ("attention", ATTENTION),
 ];
 
-/// Classifiers, vocabularies, attention scores of BERT, ViT, Swin and GPT-2, and the pixels of a
-/// segmentation.
+/// Shapes of classifiers, vocabularies, attention scores of BERT, ViT, Swin and GPT-2, and the
+/// pixels of a segmentation.
 const SOFTMAX: [&str; 10] = [
     "softmax:m=1,n=1000",
     "softmax:m=64,n=1000",
@@ -83,7 +83,7 @@ const SOFTMAX: [&str; 10] = [
     "softmax:m=1,n=21,k=16641",
 ];
 
-/// Classifiers, characters of speech, words of language models.
+/// Shapes of classifiers, characters of speech, and words of language models.
 const LOG_SOFTMAX: [&str; 10] = [
     "log_softmax:m=128,n=10",
     "log_softmax:m=500,n=29",
@@ -97,7 +97,7 @@ const LOG_SOFTMAX: [&str; 10] = [
     "log_softmax:m=128,n=50257",
 ];
 
-/// BERT, ViT, GPT-2, Swin, OPT; of one token, of a sequence, of a batch.
+/// Shapes of BERT, ViT, GPT-2, Swin and OPT, for one token, a sequence and a batch.
 const LAYER_NORM: [&str; 10] = [
     "layer_norm:m=1,n=768",
     "layer_norm:m=128,n=768",
@@ -111,7 +111,7 @@ const LAYER_NORM: [&str; 10] = [
     "layer_norm:m=8192,n=1024",
 ];
 
-/// T5 and LLaMA; of one token and of a sequence.
+/// Shapes of T5 and LLaMA, for one token and a sequence.
 const RMS_NORM: [&str; 10] = [
     "rms_norm:m=1,n=2048",
     "rms_norm:m=1,n=4096",
@@ -125,7 +125,7 @@ const RMS_NORM: [&str; 10] = [
     "rms_norm:m=64,n=8192",
 ];
 
-/// ResNet, VGG-16, SqueezeNet, GoogLeNet, Inception v3, DenseNet, and a batch.
+/// Shapes of ResNet, VGG-16, SqueezeNet, GoogLeNet, Inception v3 and DenseNet, and of a batch.
 const POOL2D: [&str; 10] = [
     "pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max",
     "pool2d:n=8,c=64,h=112,w=112,k=3,s=2,p=1,kind=max",
@@ -139,7 +139,8 @@ const POOL2D: [&str; 10] = [
     "pool2d:c=2048,h=7,w=7,k=7,kind=avg",
 ];
 
-/// Global pooling, means of norms, largest scores, sums of long rows and of a whole tensor.
+/// Shapes of global pooling, means in normalisations, maxima of scores, and sums of long rows and
+/// of a whole tensor.
 const REDUCE: [&str; 10] = [
     "reduce:m=512,n=49,op=mean",
     "reduce:m=2048,n=49,op=mean",
@@ -153,8 +154,8 @@ const REDUCE: [&str; 10] = [
     "reduce:m=4096,n=4096,op=max",
 ];
 
-/// What is between the two products of BERT's, ViT's, GPT-2's and Swin's layers; of one token, of a
-/// sequence, of a batch.
+/// Shapes between the two products of the feed-forward layers of BERT, ViT, GPT-2 and Swin, for one
+/// token, a sequence and a batch.
 const GELU: [&str; 10] = [
     "pointwise:m=1,n=3072,op=gelu",
     "pointwise:m=1,n=16384,op=gelu",
@@ -168,7 +169,7 @@ const GELU: [&str; 10] = [
     "pointwise:m=4096,n=4096,op=gelu",
 ];
 
-/// Weights, the heads of ViT, images from channels first to last and back.
+/// Shapes of weights, of ViT's heads, and of images between channels first and channels last.
 const TRANSPOSE: [&str; 10] = [
     "transpose:m=512,n=512",
     "transpose:m=128,n=768",
@@ -182,8 +183,8 @@ const TRANSPOSE: [&str; 10] = [
     "transpose:m=50176,n=3",
 ];
 
-/// Heads of BERT, ViT, Swin, T5, GPT-2 (a sequence and one token of it), LLaMA, and across to the
-/// words of an image to be drawn.
+/// Shapes of the heads of BERT, ViT, Swin, T5, GPT-2 (a sequence, and one token of it) and LLaMA,
+/// and of cross-attention from an image to the words of its prompt.
 const ATTENTION: [&str; 10] = [
     "attention:b=12,m=128,n=128,k=64",
     "attention:b=16,m=384,n=384,k=64",
@@ -197,8 +198,8 @@ const ATTENTION: [&str; 10] = [
     "attention:b=8,m=4096,n=77,k=40",
 ];
 
-/// The workloads of suites, and workloads given as text; all of them exact if `exact`, and with
-/// further words `with`.
+/// Returns the workloads of suites, and workloads given as text. `exact` makes all of them exact,
+/// and `with` is appended to the text of each.
 pub(crate) fn subjects(words: &[String], exact: bool, with: Option<&str>) -> Result<Vec<Subject>> {
     let words = words.iter().flat_map(|word| if word == "all" { ALL.to_vec() } else { vec![word.as_str()] });
     let words = words.flat_map(|word| match word {
@@ -231,7 +232,7 @@ fn of_word(word: &str) -> Result<Vec<Subject>> {
     })
 }
 
-/// A workload of one of the operators is told with these.
+/// Returns a workload given as text, in the suite of its operator if there is one.
 fn given(text: &str) -> Result<Vec<Subject>> {
     let operator = text.split(':').next().unwrap_or_default();
     let known = OPERATORS.iter().find(|(known, _)| *known == operator);
@@ -246,7 +247,7 @@ fn of_texts(suite: &str, texts: &[&str]) -> Result<Vec<Subject>> {
     texts.iter().map(subject).collect()
 }
 
-/// ResNet-18's convolutions: C1 to C12.
+/// Returns ResNet-18's convolutions, C1 to C12.
 fn convolutions(suite: &str, epilogue: fn(Epilogue) -> Epilogue) -> Vec<Subject> {
     let tasks = Network::resnet18().tasks.into_iter().filter(|t| t.workload.sizes::<Conv2d>().is_some());
     let subject = |task: autotune::Task| {
@@ -256,7 +257,7 @@ fn convolutions(suite: &str, epilogue: fn(Epilogue) -> Epilogue) -> Vec<Subject>
     tasks.map(subject).collect()
 }
 
-/// Such as `56x56 64>128 3x3` and `128x768x768` (m, n, k).
+/// Returns a short name, such as `56x56 64>128 3x3`, or `128x768x768` (m, n, k).
 fn short_name(workload: &Workload) -> String {
     if let Some(m) = workload.sizes::<Matmul>() {
         return format!("{}x{}x{}", m.m, m.n, m.k);
