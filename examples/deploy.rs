@@ -1,7 +1,10 @@
 //! Shows what a compiler does at deploy time, on a CPU or a GPU: looks up the best schedule, builds
 //! its kernel and runs it on the caller's memory.
 //!
-//! `cargo run --release -p autotune-examples --example deploy [DATABASE|SNAPSHOT [cpu|cuda|opencl]]`
+//! ```sh
+//! cargo run --release -p autotune-examples --example deploy \
+//!     [DATABASE|SNAPSHOT [cpu|cuda|opencl]]
+//! ```
 //!
 //! Deployed programs look up schedules in a snapshot (`autotune snapshot write FILE`), a file that
 //! any number of processes can read; a database works as well. Without either, the untuned schedule

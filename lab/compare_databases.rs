@@ -1,6 +1,9 @@
 //! Races the best schedules of several tuning databases against each other.
 //!
-//! `cargo run --release -p autotune-lab --example compare_databases -- ROUNDS DATABASE DATABASE [DATABASE ...]`
+//! ```sh
+//! cargo run --release -p autotune-lab --example compare_databases -- \
+//!     ROUNDS DATABASE DATABASE [DATABASE ...]
+//! ```
 //!
 //! Prints a Markdown table. For each task of ResNet-18 it has the milliseconds of each database's
 //! best schedule: medians over the rounds of an interleaved race on all cores. The last lines have

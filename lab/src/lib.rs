@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `compare_search` | learned search and random search at equal trials |
 //! | `compare_databases` | winners of several searches, raced against each other |
-//! | `compare_peers` | tuned kernels and those of other libraries, interleaved (`peers/README.md`) |
+//! | `compare_peers` | kernels of this and other libraries, interleaved (`peers/README.md`) |
 //! | `record_test_bed` | recorded times of many schedules, for experiments without the machine |
 //! | `pretrain` | the models that ship, trained on such a record, and their quality |
 //! | `search_quality` | schedules and searches on workloads that no model was trained on |
@@ -16,7 +16,8 @@
 //! | `plot_curve`, `plot_networks`, `plot_peers` | figures in SVG, from the results of the others |
 //!
 //! Run one with `cargo run --release -p autotune-lab --example NAME`. The package is not a default
-//! member of the workspace: `cargo test` leaves it out, `cargo test -p autotune-lab` runs its tests.
+//! member of the workspace: `cargo test` leaves it out, `cargo test -p autotune-lab` runs its
+//! tests.
 //!
 //! Candidates run in a worker process. A program that calls [`autotune::serve_if_worker`] first in
 //! `main` serves as its own worker.

@@ -1,6 +1,9 @@
 //! Compares tuned kernels with the kernels of other libraries, measured interleaved in one run.
 //!
-//! `cargo run --release -p autotune-lab --features peers --example compare_peers -- --db tuning.db --suite resnet18 matmul --threads 1,2`
+//! ```sh
+//! cargo run --release -p autotune-lab --features peers --example compare_peers -- \
+//!     --db tuning.db --suite resnet18 matmul --threads 1,2
+//! ```
 //!
 //! `--target cuda` (or `opencl`) measures on a GPU, with PyTorch's cuBLAS and cuDNN as peers;
 //! `lab/gpu_run` prepares that for a machine without a Rust toolchain.

@@ -103,13 +103,13 @@ fn parsed(text: &str, module: &Names, children: &[String]) -> File {
     File { imports, paths, words }
 }
 
-/// True if what ends here may be followed by an item.
+/// True if an item may begin after the text `before`.
 fn starts_item(before: &str) -> bool {
     let line = before.rsplit('\n').next().unwrap_or_default().trim();
     line.is_empty() || line == "pub"
 }
 
-/// The paths of a tree of `use`, each with the name that it declares.
+/// Expands a tree of `use` into its paths, each with the name that it declares.
 fn expanded(prefix: &str, tree: &str) -> Vec<(String, String)> {
     let tree = tree.trim();
     let Some((before, rest)) = tree.split_once('{') else {
