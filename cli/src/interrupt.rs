@@ -120,7 +120,8 @@ pub(crate) fn uninterrupted<T, E>(file: &Path, write: impl FnOnce() -> Result<T,
     Ok(written)
 }
 
-/// A file under a temporary name, which is deleted unless the file is kept.
+/// File under a temporary name, which is deleted unless [`keep_all`](Self::keep_all) moves it to
+/// its final path.
 pub(crate) struct Unfinished {
     path: TempPath,
     /// Path as the user gave it.

@@ -76,7 +76,7 @@ fn a_network_rounds_to_bf16() {
     };
     let exactly = auto("0");
     assert!(exactly.contains(" within an error of 0: raced in turns, f32 "), "{exactly}");
-    // Chosen is f32, or bf16 with every step that would round kept in f32, if that is faster.
+    // The choice is f32, or bf16 with every rounding step left in f32 if that is faster.
     let rounding = &json("auto.json")["rounding"];
     assert!(rounding.is_null() || rounding["max_rel_error"] == 0.0, "{rounding}");
     assert!(auto("0.1").contains(" within an error of 0.1: raced in turns, f32 "), "{}", auto("0.1"));

@@ -60,8 +60,8 @@ impl Bench<'_> {
         let mut planned = conversions(graph, self.db, self.target)?;
         // Planning and measuring alternate until the plan contains no unmeasured conversion.
         for _ in 0..PLANS {
-            // Late, only conversions of the fastest plan are measured: the estimates of others
-            // decide nothing.
+            // After the deadline only conversions of the fastest plan are measured: the estimates
+            // of others decide nothing.
             let is_late = left() == Some(Duration::ZERO);
             let tasks = planned.unmeasured.iter().filter(|task| !is_late || planned.needed.contains(task));
             let tasks: Vec<Task> = tasks.cloned().collect();

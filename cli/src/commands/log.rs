@@ -1,4 +1,5 @@
-//! The command `autotune log export|import FILE`.
+//! The command `autotune log export|import FILE`: exchanges records with other databases as JSON
+//! Lines.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, ErrorKind, StdoutLock, Write, stdin, stdout};

@@ -1,4 +1,5 @@
-//! The command `autotune run NETWORK`.
+//! The command `autotune run NETWORK`: runs a network in this process, times it, and optionally
+//! writes its outputs and checks every step.
 
 use std::collections::HashSet;
 use std::fs;

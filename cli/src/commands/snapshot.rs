@@ -1,4 +1,5 @@
-//! The command `autotune snapshot write|check FILE`.
+//! The command `autotune snapshot write|check FILE`: writes or checks the file of best schedules
+//! that deployed programs read.
 
 use std::path::Path;
 

@@ -120,7 +120,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
 }
 
 /// Returns the time left for the tasks, including their own races, from a budget of which `spent`
-/// is used. If the whole network races afterwards, its share is kept back.
+/// is used. If the whole network races afterwards, its share is reserved.
 fn search_budget(budget: Duration, networks_race: bool, spent: Duration) -> Duration {
     let share = if networks_race { SEARCH_SHARE } else { 1.0 };
     budget.mul_f64(share).saturating_sub(spent)
