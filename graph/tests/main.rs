@@ -11,6 +11,7 @@ mod onnx_export;
 mod onnx_inputs;
 mod rewrite_affine;
 mod rewrite_bounds;
+mod rewrite_functions;
 mod rewrite_movement;
 mod rewrite_patterns;
 mod rewrite_products;

@@ -36,7 +36,7 @@ use page::Figure;
     after_help = "Examples:\n  paper_figures --only searchers,ranking\n  paper_figures --test-bed my.jsonl --out /tmp/paper --seeds 3"
 )]
 struct Arguments {
-    /// What `record_test_bed` recorded
+    /// Recording of `record_test_bed`
     #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/test_bed/avx512_2threads.jsonl.gz"))]
     test_bed: PathBuf,
     /// Folder that the files are written to
@@ -53,7 +53,7 @@ struct Arguments {
     /// worth; models are judged on all
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     per_family: u64,
-    /// What `autotune NETWORK --json FILE` wrote, to tell where time goes
+    /// Report of `autotune NETWORK --json FILE`, whose parts of the time are told
     #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/results/resnet18_cpu_60s.json"))]
     report: PathBuf,
     /// Make these figures only, and no page

@@ -5,4 +5,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod file_circles;
+mod language;
 mod programs;

@@ -77,7 +77,7 @@ struct Args {
     /// Words added to every workload, such as dtype=f16.
     #[arg(long)]
     with: Option<String>,
-    /// Where to write OUT.md and OUT.json, after every workload.
+    /// Path of the files OUT.md and OUT.json, which are written after every workload.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Folder for the code of our kernels on a GPU.
