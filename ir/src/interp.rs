@@ -43,7 +43,7 @@ pub enum InterpError {
 
 /// Operand that does not match the spec.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("operand '{operand}' has shape {found:?} where {wanted:?} is wanted")]
+#[error("operand '{operand}' has shape {found:?}, expected {wanted:?}")]
 pub struct OperandError {
     /// Name of the operand, or its number if the spec has no such operand.
     pub operand: String,
@@ -86,7 +86,8 @@ pub fn interpret(program: &Program, operands: &[ArrayD<f32>]) -> Result<ArrayD<f
         machine.stage(stage).map_err(|problem| ProgramError { place: place(), problem })?;
     }
 
-    let output = program.find(Role::Output).ok_or_else(|| interface("program".into(), "there is no output"))?;
+    let output =
+        program.find(Role::Output).ok_or_else(|| interface("program".into(), "the program has no output buffer"))?;
     let buffer = program.buffer(output);
     let shape = program.spec.find(Role::Output).map_or(&[][..], |tensor| &tensor.shape);
     let result: Vec<f32> = machine.memory[output.0 as usize].iter().map(|&number| number as f32).collect();
@@ -108,7 +109,7 @@ fn content(spec: &Spec, buffer: &Buffer, operands: &[ArrayD<f32>]) -> Result<Vec
     };
     let data = to_layout(&rounded, buffer.layout).map_err(|e| misfit(buffer, &e))?;
     if data.len() != buffer.len() {
-        let what = format!("{} elements for a tensor of {}", buffer.len(), data.len());
+        let what = format!("the buffer has {} elements, the tensor {}", buffer.len(), data.len());
         return Err(interface(format!("buffer '{}'", buffer.name), what));
     }
     Ok(data.into_iter().map(f64::from).collect())

@@ -20,13 +20,13 @@ use crate::program::Layout;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
     /// The layout is channel-blocked, but the tensor is not `[n, c, ..]`, such as `[n, c, h, w]`.
-    #[error("a channel-blocked layout needs a tensor [n, c, ..] of pixels, not {shape:?}")]
+    #[error("a channel-blocked layout needs a shape [n, c, ..] of at least 3 dimensions, not {shape:?}")]
     Rank {
         /// Logical shape of the tensor.
         shape: Vec<usize>,
     },
     /// The block size does not divide the number of channels.
-    #[error("a block of {block} does not divide {channels} channels")]
+    #[error("the block size {block} does not divide {channels} channels")]
     Block {
         /// Channels of the tensor.
         channels: usize,
@@ -34,7 +34,7 @@ pub enum LayoutError {
         block: usize,
     },
     /// The number of physical elements is not that of the shape.
-    #[error("{found} elements for a tensor of shape {shape:?}")]
+    #[error("{found} elements do not fit a tensor of shape {shape:?}")]
     Len {
         /// Logical shape of the tensor.
         shape: Vec<usize>,

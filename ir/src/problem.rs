@@ -25,7 +25,7 @@ pub enum Problem {
     #[error("{0}")]
     Launch(String),
     /// The program needs too much memory.
-    #[error("{bytes} bytes of {scope:?} memory exceed {limit}")]
+    #[error("{bytes} bytes of {scope:?} memory exceed the limit of {limit}")]
     Memory {
         /// Memory space that is exceeded.
         scope: Scope,
@@ -56,7 +56,7 @@ pub enum Problem {
     },
     /// A register is indexed by a variable that is not constant after the loops within the
     /// allocation are unrolled.
-    #[error("the register of '{buffer}' depends on '{var}'")]
+    #[error("the register index of '{buffer}' depends on '{var}', which is not unrolled")]
     RegisterIndex {
         /// Name of the buffer.
         buffer: String,
@@ -64,7 +64,7 @@ pub enum Problem {
         var: String,
     },
     /// A load or store is not allowed for the buffer's role or in this stage.
-    #[error("'{buffer}' may not be {access} here")]
+    #[error("'{buffer}' must not be {access} here")]
     Forbidden {
         /// Name of the buffer.
         buffer: String,
@@ -83,7 +83,7 @@ pub enum Problem {
     #[error("{0}")]
     Point(String),
     /// An operand is read at another element than the iteration requires.
-    #[error("'{buffer}' is read at another index than the iteration asks for in logical dimension {dim}")]
+    #[error("'{buffer}' is not read at the index that the iteration requires in logical dimension {dim}")]
     WrongElement {
         /// Name of the operand.
         buffer: String,
@@ -91,13 +91,13 @@ pub enum Problem {
         dim: usize,
     },
     /// An iteration is executed twice.
-    #[error("covers an iteration that {other} covers, too")]
+    #[error("executes an iteration that {other} also executes")]
     Overlap {
         /// Place of the other statement that executes the iteration.
         other: String,
     },
     /// An iteration is not executed.
-    #[error("{covered} of {required} iterations are covered")]
+    #[error("{covered} of {required} iterations are executed")]
     Incomplete {
         /// Number of iterations that are executed.
         covered: u128,

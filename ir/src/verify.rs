@@ -62,7 +62,7 @@ pub fn verify(program: &Program, target: &Target) -> Result<(), ProgramError> {
     for (index, stage) in program.stages.iter().enumerate() {
         let place = || format!("stage '{}'", stage.name);
         if stage.body.is_empty() {
-            let problem = Problem::Nesting("a stage without tasks".into());
+            let problem = Problem::Nesting("the stage has no tasks".into());
             return Err(ProgramError { place: place(), problem });
         }
         gpu::check_stage(program, stage, target)?;
@@ -91,7 +91,7 @@ fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), ProgramError> 
         let labels: Vec<usize> = here.iter().map(|w| w.tree).collect();
         let boxes: Vec<&SetBox> = here.iter().map(|w| &w.covered.set_box).collect();
         if let Some((a, b)) = overlap(&boxes, &labels, &program.buffer(id).shape) {
-            let what = format!("an element that {} stores, too", place_name(program, &here[b].covered.place));
+            let what = format!("an element is also stored by {}", place_name(program, &here[b].covered.place));
             return Err(ProgramError {
                 place: place_name(program, &here[a].covered.place),
                 problem: Problem::Conflict { buffer: program.buffer(id).name.clone(), what },
@@ -121,7 +121,7 @@ fn check_iterations(program: &Program, number: usize, found: &[&Iterations]) -> 
     // If every tap is padding, the program has no multiply-accumulate at all.
     let in_place = found.is_empty() || found.iter().any(|it| it.in_place);
     if let Some(mixed) = found.iter().find(|it| it.in_place != in_place) {
-        let problem = Problem::Point("data is read from a copy here, in place elsewhere".into());
+        let problem = Problem::Point("data is read from a copy here and in place elsewhere".into());
         return Err(ProgramError { place: place_name(program, &mixed.covered.place), problem });
     }
 
@@ -136,7 +136,7 @@ fn check_iterations(program: &Program, number: usize, found: &[&Iterations]) -> 
     // Disjoint boxes with the required number of points cover each point exactly once.
     let covered = boxes.iter().map(|set_box| volume(set_box)).sum();
     let Some(required) = interface::required_points(program, number, in_place) else {
-        let problem = Problem::Point("iterations without padding cannot be counted".into());
+        let problem = Problem::Point("cannot count the iterations that read no padding".into());
         return Err(ProgramError { place: "program".into(), problem });
     };
     if covered != required {

@@ -300,19 +300,19 @@ fn nests_that_the_instruction_does_not_do_are_found() {
         };
         steps.kind = LoopKind::Serial;
     });
-    assert!(serial.contains("another number of steps"), "{serial}");
+    assert!(serial.contains("the number of unrolled steps"), "{serial}");
 
     let apart = broken(|program| {
         let packed = program.buffers.iter_mut().find(|buffer| buffer.name == "weight_packed").unwrap();
         packed.dtype = DType::F32;
     });
-    assert!(apart.contains("types that the instruction does not multiply"), "{apart}");
+    assert!(apart.contains("the instruction does not multiply these element types"), "{apart}");
 
     let elsewhere = broken(|program| {
         let sums = program.buffers.iter_mut().find(|buffer| buffer.scope == Scope::Register).unwrap();
         sums.scope = Scope::Local;
     });
-    assert!(elsewhere.contains("sums elsewhere than in registers"), "{elsewhere}");
+    assert!(elsewhere.contains("sums of a dot product must be in registers"), "{elsewhere}");
     assert_eq!(DOT_BF16.steps(DType::Bf16), Some(2));
 }
 

@@ -355,7 +355,7 @@ fn a_diagonal_is_not_the_whole_result() {
             *node = diagonal.clone();
         }
     });
-    assert!(verify(&program, &target).unwrap_err().to_string().contains("element of its own"), "{program}");
+    assert!(verify(&program, &target).unwrap_err().to_string().contains("to a different element"), "{program}");
 }
 
 fn stores_to(node: &Node, buffer: BufferId) -> bool {

@@ -94,10 +94,10 @@ impl<'a> BoxCopy<'a> {
     pub(super) fn check(body: &[Node], site: &Site) -> Result<(), &'static str> {
         match BoxCopy::of(body) {
             Some(copy) if !copy.is_of_block(site) => {
-                Err("a copy of a box that is not the same for all threads, or not of all of it")
+                Err("the box of a box copy differs between threads, or they do not copy all of it")
             }
             Some(copy) => copy.check_indices(site),
-            None => Err("a copy of a box of another form"),
+            None => Err("not a box copy of this instruction"),
         }
     }
 
@@ -121,7 +121,7 @@ impl<'a> BoxCopy<'a> {
             && self.shape()[0].is_multiple_of(8)
             && self.shape()[0] <= 256;
         if self.vector.kind != LoopKind::Vectorized || !last_two(self.to) || !last_two(self.from) || !whole {
-            return Err("a copy of a box that is not all of a slot");
+            return Err("a box copy must fill a whole slot of shared memory");
         }
 
         // Tensor maps describe two-dimensional matrices with rows of whole 16-byte units.
@@ -131,14 +131,14 @@ impl<'a> BoxCopy<'a> {
             outer.iter().all(|&extent| extent == 1) && (columns * bytes).is_multiple_of(16)
         };
         if from.scope != Scope::Global || !matrix(from) || program.dtype(self.from.buffer).bytes() != bytes {
-            return Err("a copy of a box of what is no matrix with rows at multiples of 16 bytes");
+            return Err("a box copy must read a global matrix whose rows begin at multiples of 16 bytes");
         }
 
         // The hardware fills with zeros outside the matrix and nowhere else.
         let dims = || self.from.index.iter().zip(&from.shape);
         let edge = |c: &InBounds| dims().any(|(index, &extent)| c.index == *index && c.extent == extent);
         if !self.when.iter().all(edge) {
-            return Err("a copy of a box with zeros elsewhere than beyond the matrix");
+            return Err("a box copy can fill with zeros only outside the matrix");
         }
         Ok(())
     }

@@ -116,19 +116,19 @@ impl<'a> Dot<'a> {
 
     /// Checks that a body is a dot product that `instruction` computes.
     pub(super) fn check(body: &[Node], site: &Site, instruction: &Instruction) -> Result<(), &'static str> {
-        let Some(dot) = Dot::of(body) else { return Err("a dot product of another form") };
+        let Some(dot) = Dot::of(body) else { return Err("not a dot product of this instruction") };
         let dtypes = dot.factors.map(|factor| site.program.dtype(factor.buffer));
         let Some(&Factors { steps, .. }) = instruction.factors.iter().find(|factors| factors.dtypes == dtypes) else {
-            return Err("a dot product of types that the instruction does not multiply");
+            return Err("the instruction does not multiply these element types");
         };
         if dot.steps.kind != LoopKind::Unrolled || dot.steps.extent != steps {
-            return Err("a dot product of another number of steps");
+            return Err("the number of unrolled steps is not that of the instruction");
         }
         if !dot.has_own_sums(site.program, dtypes[0].accumulator()) {
-            return Err("a dot product with sums elsewhere than in registers");
+            return Err("the sums of a dot product must be in registers");
         }
         if !dot.factors.iter().all(|factor| is_by_words(factor, dot.steps.var, steps, site.program)) {
-            return Err("a dot product whose steps are not side by side");
+            return Err("the steps of a dot product must be adjacent in memory");
         }
         Ok(())
     }

@@ -101,29 +101,29 @@ impl<'a> Fragments<'a> {
     /// Checks that a body is of this form for these threads; the error names the first violation.
     pub(super) fn check(body: &[Node], site: &Site, by: ThreadGroup) -> Result<(), &'static str> {
         let Some(tile) = Fragments::of(body) else {
-            return Err("matrix instructions of another form");
+            return Err("not a matrix product of this instruction");
         };
         let Some(steps) = by.instruction().steps(site.program.dtype(tile.rows.buffer)) else {
-            return Err("matrix instructions of a type that has none");
+            return Err("no matrix instruction multiplies this element type");
         };
         let lanes: Option<[&Loop; 2]> = site.threads().last_chunk().copied();
         let Some(lanes) = lanes.filter(|lanes| lanes.map(|l| l.extent) == LANES) else {
-            return Err("matrix instructions in a block whose threads are not numbered by the lanes of warps");
+            return Err("the innermost thread loops do not number the lanes of a warp");
         };
         let warp = tile.warp(site, by)?;
 
         if !tile.has_loops(steps, by) {
-            return Err("loops that are not those of matrix instructions");
+            return Err("the loops do not match the matrix instruction");
         }
         if !tile.has_own_sums(site.program) {
-            return Err("matrix instructions with sums elsewhere than in the registers of the lanes");
+            return Err("the sums of a matrix instruction must be in the registers of its lanes");
         }
         let team = Lanes { row: lanes[0].var, pair: lanes[1].var, warp };
         if !tile.deals_out(steps, by, &team) {
-            return Err("operands that matrix instructions do not deal out to the lanes like this");
+            return Err("the operands are not distributed over the lanes as the matrix instruction requires");
         }
         if ![tile.rows, tile.columns].into_iter().all(|access| tile.is_aligned(access, site.program, by, &team)) {
-            return Err("operands of matrix instructions that are not rows of shared memory at multiples of 16 bytes");
+            return Err("the operands of a matrix instruction must be rows of shared memory at multiples of 16 bytes");
         }
         Ok(())
     }
@@ -135,7 +135,7 @@ impl<'a> Fragments<'a> {
             (ThreadGroup::Warp, _) => Ok(None),
             (ThreadGroup::WarpGroup, Some(l)) if site.program.dtype(self.rows.buffer).bytes() == 2 => Ok(Some(l.var)),
             (ThreadGroup::WarpGroup, _) => {
-                Err("matrix instructions of warp groups in a block without, or of other types")
+                Err("a warp-group instruction needs a thread loop over 4 warps and 16-bit factors")
             }
         }
     }

@@ -10,7 +10,7 @@ impl Instruction {
         match (self.nest, self.executor) {
             (NestForm::DotProduct, _) => Dot::check(body, site, self),
             (NestForm::MatrixProduct, Executor::Threads(by)) => Fragments::check(body, site, by),
-            (NestForm::MatrixProduct, _) => Err("matrix instructions that no threads execute together"),
+            (NestForm::MatrixProduct, _) => Err("no group of threads executes this matrix instruction"),
             (NestForm::Box, _) => BoxCopy::check(body, site),
         }
     }

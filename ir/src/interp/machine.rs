@@ -113,7 +113,7 @@ impl<'p> Machine<'p> {
         match node {
             Node::Store(store) => self.store(store),
             Node::Loop(l) if matches!(l.kind, LoopKind::Block | LoopKind::Thread) => {
-                Problem::nesting("blocks or threads within a nest")
+                Problem::nesting("a loop over blocks or threads must be at the top")
             }
             Node::Loop(l) => self.looped(l, &mut |machine| machine.nodes(&l.body)),
             Node::Alloc { buffer, body } => self.allocated(*buffer, &mut |machine| {
@@ -131,7 +131,7 @@ impl<'p> Machine<'p> {
             Node::Call { body, .. } => self.nodes(body),
 
             // The remaining nodes exist on GPUs only.
-            _ if self.threads.is_none() => Problem::nesting("a node for GPUs outside of a grid"),
+            _ if self.threads.is_none() => Problem::nesting("this node is allowed only in a GPU stage"),
             Node::Guard { when, body } => match self.holds(when)? {
                 true => self.guarded(body),
                 false => Ok(()),
@@ -152,7 +152,7 @@ impl<'p> Machine<'p> {
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
             | Node::Mbarrier(_)
-            | Node::Specialised { .. } => Problem::nesting("something for all threads that not every one comes by"),
+            | Node::Specialised { .. } => Problem::nesting("every thread must reach an operation of all threads"),
         }
     }
 
@@ -166,7 +166,7 @@ impl<'p> Machine<'p> {
 
     pub(super) fn looped(&mut self, l: &Loop, run: Body<'_, 'p>) -> Result<(), Problem> {
         if l.extent == 0 {
-            return Problem::nesting("a loop without iterations");
+            return Problem::nesting("a loop has no iterations");
         }
         self.check_free(l.var)?;
         for value in 0..l.extent as i64 {
@@ -181,7 +181,7 @@ impl<'p> Machine<'p> {
     pub(super) fn unflatten(&mut self, value: &Affine, digits: &[Digit], run: Body<'_, 'p>) -> Result<(), Problem> {
         let mut rest = self.value_of(value).ok_or_else(|| self.unbound(value))?;
         if rest < 0 || digits.iter().any(|digit| digit.extent == 0) {
-            return Problem::nesting("digits of a negative number, or without a value");
+            return Problem::nesting("digits must split a number that is not negative, with extents of at least 1");
         }
         for digit in digits.iter().rev() {
             self.check_free(digit.var)?;
@@ -198,14 +198,14 @@ impl<'p> Machine<'p> {
     fn check_free(&self, var: VarId) -> Result<(), Problem> {
         match self.vars.get(var.0 as usize) {
             Some(None) => Ok(()),
-            _ => Problem::nesting("two loops over one variable, or one without a name"),
+            _ => Problem::nesting("a loop variable is already in use or has no name"),
         }
     }
 
     pub(super) fn allocated(&mut self, buffer: BufferId, run: Body<'_, 'p>) -> Result<(), Problem> {
         let id = buffer.0 as usize;
         if self.open.get(id) != Some(&false) {
-            return Problem::nesting("an allocation of a buffer that is allocated already or does not exist");
+            return Problem::nesting("cannot allocate a buffer that is already allocated or does not exist");
         }
         self.open[id] = true;
         run(self)?;
@@ -277,7 +277,7 @@ impl<'p> Machine<'p> {
                     let value = self.value(at)?;
                     let extent = self.program.buffers.get(access.buffer.0 as usize).and_then(|b| b.shape.get(dim));
                     let (Some(index), Some(&extent)) = (access.index.get_mut(dim), extent) else {
-                        return Problem::nesting("a gather along a dimension that there is not");
+                        return Problem::nesting("a gather indexes a dimension that does not exist");
                     };
                     *index = Affine::constant(gathered_index(value as f32, extent) as i64);
                 }
@@ -285,7 +285,7 @@ impl<'p> Machine<'p> {
             }
 
             Expr::Guarded { .. } if self.threads.is_none() => {
-                return Problem::nesting("a guarded value outside of a grid");
+                return Problem::nesting("a guarded value is allowed only in a GPU stage");
             }
             Expr::Guarded { when, value } => match self.holds(when)? {
                 true => self.value(value)?,
@@ -343,7 +343,7 @@ impl<'p> Machine<'p> {
     }
 
     fn conflict(&self, buffer: BufferId, offset: usize) -> Problem {
-        let what = format!("two tasks meet in element {offset}");
+        let what = format!("data race between two tasks on element {offset}");
         Problem::Conflict { buffer: self.program.buffer(buffer).name.clone(), what }
     }
 
@@ -364,13 +364,13 @@ impl<'p> Machine<'p> {
     fn offset(&self, access: &Access) -> Result<usize, Problem> {
         let id = access.buffer.0 as usize;
         let Some(buffer) = self.program.buffers.get(id) else {
-            return Problem::nesting("an access to a buffer that does not exist");
+            return Problem::nesting("an access uses a buffer that does not exist");
         };
         if buffer.scope != Scope::Global && !self.open[id] {
             return Err(Problem::OutOfScope(buffer.name.clone()));
         }
         if access.index.len() != buffer.shape.len() {
-            return Problem::nesting("an access with more or fewer indices than dimensions");
+            return Problem::nesting("the number of indices differs from the number of dimensions");
         }
         let mut offset = 0;
         for (dim, (index, &extent)) in access.index.iter().zip(&buffer.shape).enumerate() {

@@ -28,7 +28,7 @@ impl<'p> Machine<'p> {
         };
         let foreign = |role, nodes| preorder(nodes).any(|node| is_foreign(role, node));
         if foreign(WarpRole::Producer, producer) || foreign(WarpRole::Consumers, consumers) {
-            return Problem::nesting("what warps of this role do not do");
+            return Problem::nesting("the warps of this role cannot execute this operation");
         }
 
         let (mut produce, mut consume) = (Vec::new(), Vec::new());

@@ -28,17 +28,20 @@ pub(super) fn check_stage(program: &Program, stage: &Stage, target: &Target) -> 
             check_global(program, grid.body, launch).or_else(fail)?;
             phases::check(program, &grid).or_else(fail)
         }
-        _ => fail(Problem::Nesting(format!("not a stage for {target}"))),
+        _ => fail(Problem::Nesting(format!("the stage cannot run on {target}"))),
     }
 }
 
 fn check_launch(launch: Launch, gpu: &GpuTarget) -> Result<(), Problem> {
     if launch.threads > gpu.threads_per_block {
-        return Err(Problem::Launch(format!("{} threads a block exceed {}", launch.threads, gpu.threads_per_block)));
+        return Err(Problem::Launch(format!(
+            "{} threads per block exceed the limit of {}",
+            launch.threads, gpu.threads_per_block
+        )));
     }
     // CUDA limits the first dimension of the grid to 2^31 - 1.
     if launch.blocks > i32::MAX as usize {
-        return Err(Problem::Launch(format!("{} blocks", launch.blocks)));
+        return Err(Problem::Launch(format!("{} blocks exceed the limit of 2^31 - 1", launch.blocks)));
     }
     let (bytes, limit) = (launch.shared_bytes as u64, gpu.shared_bytes_per_block as u64);
     if bytes > limit {
@@ -66,7 +69,7 @@ fn check_global(program: &Program, body: &[Node], launch: Launch) -> Result<(), 
     let is_global = |id: &BufferId| program.buffers.get(id.0 as usize).is_some_and(|b| b.scope == Scope::Global);
     for (i, id) in stored.iter().enumerate().filter(|(_, id)| is_global(id)) {
         if loaded.contains(id) || !is_alone && stored[..i].contains(id) {
-            let what = "stored in a second place or read where it is stored".into();
+            let what = "stored by a second statement, or read in the stage that stores it".into();
             return Err(Problem::Conflict { buffer: program.buffer(*id).name.clone(), what });
         }
     }

@@ -23,25 +23,31 @@ fn fail(place: impl Into<String>, what: impl Into<String>) -> Result<(), Program
 /// Checks that names, roles, shapes and axes match the spec and the algorithm.
 pub(super) fn check_interface(program: &Program) -> Result<(), ProgramError> {
     if !outside(&program.spec).eq(outside(&program.algorithm)) {
-        return fail("program", "the algorithm has other operands than the spec");
+        return fail("program", "the operands of the algorithm differ from those of the spec");
     }
 
     let mut names = HashSet::new();
     for buffer in &program.buffers {
         let place = format!("buffer '{}'", buffer.name);
         if !is_identifier(&buffer.name) || !names.insert(&buffer.name) {
-            return fail(place, "the name is no C identifier or not unique");
+            return fail(place, "the name is not a C identifier or not unique");
         }
         // Intermediate buffers may have any shape and layout.
         let Some(tensor) = program.spec.find(buffer.role) else { continue };
         if buffer.scope != Scope::Global {
-            return fail(place, "an operand or the output is not global");
+            return fail(place, "operands and output must be in global memory");
         }
         if physical_shape(&tensor.shape, buffer.layout).as_ref() != Ok(&buffer.shape) {
-            return fail(place, format!("shape {:?} is not {:?} in its layout", buffer.shape, tensor.shape));
+            return fail(
+                place,
+                format!("shape {:?} does not match tensor shape {:?} in this layout", buffer.shape, tensor.shape),
+            );
         }
         if buffer.dtype != tensor.dtype {
-            return fail(place, format!("elements of type {}, not {}", buffer.dtype.word(), tensor.dtype.word()));
+            return fail(
+                place,
+                format!("the element type is {}, expected {}", buffer.dtype.word(), tensor.dtype.word()),
+            );
         }
     }
 
@@ -49,17 +55,17 @@ pub(super) fn check_interface(program: &Program) -> Result<(), ProgramError> {
     for role in (0..operands).map(Role::Operand).chain([Role::Output]) {
         let found = program.buffers.iter().filter(|b| b.role == role).count();
         if found != 1 {
-            return fail("program", format!("{found} buffers of role {role}, not 1"));
+            return fail("program", format!("{found} buffers have role {role}, expected 1"));
         }
     }
     let beyond = |buffer: &&Buffer| matches!(buffer.role, Role::Operand(number) if number >= operands);
     if let Some(buffer) = program.buffers.iter().find(beyond) {
-        return fail(format!("buffer '{}'", buffer.name), format!("there is no {}", buffer.role));
+        return fail(format!("buffer '{}'", buffer.name), format!("the spec has no {}", buffer.role));
     }
 
     let mut stages = HashSet::new();
     if let Some(bad) = program.stages.iter().find(|s| !is_identifier(&s.name) || !stages.insert(&s.name)) {
-        return fail(format!("stage '{}'", bad.name), "the name is no C identifier or not unique");
+        return fail(format!("stage '{}'", bad.name), "the name is not a C identifier or not unique");
     }
     check_axes(program)
 }
@@ -86,12 +92,15 @@ fn check_axes(program: &Program) -> Result<(), ProgramError> {
         let parts = parts_of(&axis.of);
         let known = parts.iter().all(|&id| equation.axes.get(id).is_some_and(|own| own.reduce == axis.reduce));
         if !known || !names.insert(axis.name) {
-            return fail("program", format!("'{}' is no axis of the workload", axis.name));
+            return fail("program", format!("'{}' is not an axis of the workload", axis.name));
         }
         if let AxisOf::Fused(of) = &axis.of
             && of.iter().map(|&id| equation.axes[id].extent).product::<usize>() != axis.extent
         {
-            return fail("program", format!("axis '{}' does not have the iterations of all its axes", axis.name));
+            return fail(
+                "program",
+                format!("the extent of axis '{}' is not the product of the axes that it fuses", axis.name),
+            );
         }
     }
 

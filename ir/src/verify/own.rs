@@ -68,7 +68,7 @@ impl Walk<'_, '_> {
         // Two tasks could store to one element if the index did not determine the task.
         let own = self.prefix.iter().all(|&var| self.tells(index, var)) && self.digits_are_free(store);
         let (Some(covered), true) = (self.covered(index, &self.guards), own) else {
-            let what = "not plainly an element of its own for every task".into();
+            let what = "cannot prove that every task stores to a different element".into();
             return self.fail(Problem::Conflict { buffer: dst.name.clone(), what });
         };
         let (buffer, mode) = (store.dst.buffer, store.mode);
@@ -84,7 +84,7 @@ impl Walk<'_, '_> {
         if threads.all(|var| self.tells(index, var)) && self.covered(index, &[]).is_some() {
             return Ok(());
         }
-        let what = "not plainly an element of its own for every thread".into();
+        let what = "cannot prove that every thread stores to a different element".into();
         self.fail(Problem::Conflict { buffer: dst.name.clone(), what })
     }
 }

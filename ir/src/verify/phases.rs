@@ -51,17 +51,19 @@ fn both_roles<'a>(grid: &Grid<'a>) -> Result<Option<[&'a [Node]; 2]>, Problem> {
         None => WarpRole::occurs(body),
     };
     if stray {
-        return Err(Problem::Nesting("specialised warps that are not a producer and consumers".into()));
+        return Err(Problem::Nesting("specialised warps must be a producer and consumers".into()));
     }
     // Otherwise one role could skip an mbarrier that the other waits for.
     if let Some([producer, consumers]) = roles
         && gates(producer) != gates(consumers)
     {
-        return Err(Problem::Nesting("producer and consumers whose mbarriers are not under the same digits".into()));
+        return Err(Problem::Nesting(
+            "the mbarriers of producer and consumers must be under the same digit splits".into(),
+        ));
     }
     // Registers are redistributed per warp group.
     if roles.is_some() && !grid.block_threads().is_multiple_of(PRODUCER_THREADS) {
-        return Err(Problem::Nesting("consumers that are no warp groups".into()));
+        return Err(Problem::Nesting("the consumers must be whole warp groups".into()));
     }
     Ok(roles)
 }
@@ -223,7 +225,7 @@ impl Phases<'_> {
     }
 
     fn under_way(&self, buffer: BufferId) -> Problem {
-        let what = "an element that a copy under way will write".into();
+        let what = "an element is accessed while a copy in progress writes it".into();
         Problem::Conflict { buffer: self.program.buffer(buffer).name.clone(), what }
     }
 
@@ -264,7 +266,7 @@ impl Phases<'_> {
         // Only two iterations of such a loop are executed, so no access may depend on it.
         let sampled = |(var, _): &(VarId, i64)| matches!(self.fixed.get(var), Some(Fixed::Sampled(_)));
         if access.index.iter().any(|index| index.terms.iter().any(sampled)) {
-            let what = "an index that depends on a loop around barriers".into();
+            let what = "an index depends on a loop around barriers".into();
             return Err(Problem::Conflict { buffer: buffer.name.clone(), what });
         }
 
@@ -281,7 +283,7 @@ impl Phases<'_> {
         match &self.pipe {
             // Mbarriers order the accesses of producer and consumers.
             Some(pipe) if pipe.role == WarpRole::Producer => Ok(()),
-            Some(_) if writes => Err(Problem::Nesting("a consumer that stores to shared memory".into())),
+            Some(_) if writes => Err(Problem::Nesting("a consumer must not store to shared memory".into())),
             Some(_) | None => self.meet(touch),
         }
     }
@@ -303,7 +305,7 @@ impl Phases<'_> {
     fn meet(&mut self, touch: Touch) -> Result<(), Problem> {
         let same = |other: &Touch| std::ptr::eq(other.store, touch.store) && other.writes == touch.writes;
         if self.touched.iter().any(|other| touch.meets(other) && !same(other)) {
-            let what = "an element that one thread writes and another one touches without a barrier between".into();
+            let what = "one thread writes an element that another accesses without a barrier between them".into();
             return Err(Problem::Conflict { buffer: self.program.buffer(touch.buffer).name.clone(), what });
         }
         self.touched.push(touch);

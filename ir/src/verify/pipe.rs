@@ -65,7 +65,7 @@ impl Pipe {
 
     pub(super) fn wait_full(&mut self) -> Result<(), Problem> {
         if self.awaited == self.groups.len() {
-            return Err(Problem::Nesting("a group of copies is awaited that does not come".into()));
+            return Err(Problem::Nesting("a consumer awaits a group of copies that never begins".into()));
         }
         self.awaited += 1;
         Ok(())
@@ -90,7 +90,7 @@ impl Pipe {
     /// that every group is awaited.
     pub(super) fn check(&self) -> Result<(), Problem> {
         if self.awaited < self.groups.len() {
-            return Err(Problem::Nesting("a group of copies that no consumer awaits".into()));
+            return Err(Problem::Nesting("no consumer awaits a group of copies".into()));
         }
         let begins = |(number, group): (usize, &Group)| {
             group.after == 0 || self.released.get(group.after - 1).is_some_and(|&awaited| awaited <= number)
@@ -98,6 +98,6 @@ impl Pipe {
         if self.groups.iter().enumerate().all(begins) {
             return Ok(());
         }
-        Err(Problem::Nesting("a group of copies waits for a release that does not come".into()))
+        Err(Problem::Nesting("a group of copies waits for a release that never comes".into()))
     }
 }

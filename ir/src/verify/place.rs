@@ -20,41 +20,41 @@ impl Walk<'_, '_> {
 
         Some(match node {
             Node::Loop(_) | Node::Alloc { .. } | Node::Prefetch { .. } | Node::Unflatten { .. } if in_vector => {
-                "a vectorized loop with something else than stores in it"
+                "a vectorized loop may contain only stores"
             }
             Node::CopyGroup { .. } | Node::AwaitCopies { .. } if in_vector || !self.is_for_all() => {
-                "a group of copies that not every thread begins and awaits"
+                "every thread must begin and await a group of copies"
             }
 
-            node if !self.may_be_on(node) => "what warps of this role, or a CPU, do not do",
-            Node::Mbarrier(_) if in_vector || !self.is_for_all() => {
-                "an mbarrier that not every thread of its role arrives at or waits for"
-            }
-            Node::Call { .. } if in_vector || !self.is_uniform() => "an instruction that not every thread reaches",
+            node if !self.may_be_on(node) => "this target, or the warps of this role, cannot execute this node",
+            Node::Mbarrier(_) if in_vector || !self.is_for_all() => "every thread of its role must reach an mbarrier",
+            Node::Call { .. } if in_vector || !self.is_uniform() => "every thread must reach an instruction call",
             Node::Call { instruction, .. } if instruction.asynchrony == Asynchrony::Copies => {
-                return (!self.in_group).then_some("a copy by an engine that is in no group");
+                return (!self.in_group).then_some("an asynchronous copy must be in a group of copies");
             }
-            Node::Call { .. } if !self.guards.is_empty() => "an instruction that some blocks skip",
+            Node::Call { .. } if !self.guards.is_empty() => "an instruction call must not be under a condition",
 
             Node::Barrier if in_vector || !self.guards.is_empty() || !self.digits.is_empty() => {
-                "a barrier that not every thread reaches"
+                "every thread must reach a barrier"
             }
             Node::Unflatten { value, digits, .. }
                 if digits.iter().any(|d| d.extent == 0 || is_taken(d.var)) || value.range(|v| self.extent(v)).0 < 0 =>
             {
-                "digits of a negative number, or without a value or a name of their own"
+                "digits must split a number that is not negative, with extents of at least 1 and unused variables"
             }
 
-            Node::Loop(l) if l.kind == LoopKind::Parallel && !is_top() => "a parallel loop that is not at the top",
+            Node::Loop(l) if l.kind == LoopKind::Parallel && !is_top() => "a parallel loop must be at the top",
             Node::Loop(l) if matches!(l.kind, LoopKind::Block | LoopKind::Thread) && !self.prefix.contains(&l.var) => {
-                "a loop over blocks or threads that is not at the top"
+                "a loop over blocks or threads must be at the top"
             }
-            Node::Loop(l) if l.extent == 0 || l.extent > i64::MAX as usize => "a loop without iterations",
-            Node::Loop(l) if is_taken(l.var) => "two loops over one variable, or one without a name",
+            Node::Loop(l) if l.extent == 0 || l.extent > i64::MAX as usize => "a loop has no iterations or too many",
+            Node::Loop(l) if is_taken(l.var) => "a loop variable is already in use or has no name",
             Node::Alloc { buffer, .. } if !is_free(*buffer) => {
-                "an allocation of a buffer that is global or allocated already"
+                "cannot allocate a buffer that is global or already allocated"
             }
-            Node::Prefetch { access, .. } if scope(access.buffer) == Some(Scope::Register) => "a prefetch of registers",
+            Node::Prefetch { access, .. } if scope(access.buffer) == Some(Scope::Register) => {
+                "registers cannot be prefetched"
+            }
             _ => return None,
         })
     }
@@ -68,7 +68,7 @@ impl Walk<'_, '_> {
         let is_operand = matches!(buffer.role, Role::Operand(_));
         match is_operand && dims.len() == at.len() && dims.iter().enumerate().all(is_once) {
             true => Ok(()),
-            false => self.nesting("an element found by values that is none of an operand"),
+            false => self.nesting("a gather must read an operand, with each gathered dimension once and at index 0"),
         }
     }
 
@@ -77,7 +77,7 @@ impl Walk<'_, '_> {
         let is_global = |from: &Access| self.program.buffer(from.buffer).scope == Scope::Global;
         let is_copy = dst.scope == Scope::Shared && store.copied().is_some_and(|(from, _)| is_global(from));
         if self.in_group && !is_copy {
-            return self.nesting("a group of copies with something else in it");
+            return self.nesting("a group of copies may contain only copies from global to shared memory");
         }
         Ok(())
     }

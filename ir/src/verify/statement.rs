@@ -21,11 +21,11 @@ type Operands<'a> = SmallVec<[Operand<'a>; 2]>;
 pub(super) fn operands<'a>(program: &Program, number: usize, store: &'a Store) -> Result<Operands<'a>, &'static str> {
     let spec = &program.algorithm;
     let Some(equation) = spec.equations.get(number) else {
-        return Err("an iteration of an equation that does not exist");
+        return Err("the equation of an iteration does not exist");
     };
     if number == spec.main && is_product(equation) {
         let Some(factors) = store.factors() else {
-            return Err("an iteration with something else than a product of two loads that is accumulated");
+            return Err("an iteration must accumulate a product of two loads");
         };
         return Ok(factors.into_iter().map(|access| Operand { access, means: None }).collect());
     }
@@ -34,7 +34,7 @@ pub(super) fn operands<'a>(program: &Program, number: usize, store: &'a Store) -
     let whole = (!equation.reduces()).then(|| composed(spec, number)).flatten();
     let statements = [Some(equation.value.clone()), whole].into_iter().flatten();
     let found = statements.into_iter().find_map(|value| read(program, equation, &value, store));
-    found.ok_or("an iteration with something else than a statement of its equation")
+    found.ok_or("a statement does not compute its equation")
 }
 
 /// Returns true for a sum of products of two loads.

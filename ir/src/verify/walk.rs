@@ -297,21 +297,21 @@ impl<'a, 'f> Walk<'a, 'f> {
         if access.index.iter().any(|i| i.uses(vector.var)) {
             return Ok(());
         }
-        let what = "all lanes of a vector store to one element".into();
+        let what = "all lanes of a vector store to the same element".into();
         self.fail(Problem::Conflict { buffer: dst.name.clone(), what })
     }
 
     /// Checks rank, scope, bounds and register indices of an access.
     fn access(&self, access: &Access, guards: &[&InBounds]) -> Result<&'a Buffer, ProgramError> {
         let Some(buffer) = self.program.buffers.get(access.buffer.0 as usize) else {
-            return self.nesting("an access to a buffer that does not exist");
+            return self.nesting("an access uses a buffer that does not exist");
         };
         let alloc = self.allocs.iter().find(|(open, _)| *open == access.buffer);
         if buffer.scope != Scope::Global && alloc.is_none() {
             return self.fail(Problem::OutOfScope(buffer.name.clone()));
         }
         if access.index.len() != buffer.shape.len() {
-            return self.nesting("an access with more or fewer indices than dimensions");
+            return self.nesting("the number of indices differs from the number of dimensions");
         }
         for (dim, (index, &extent)) in access.index.iter().zip(&buffer.shape).enumerate() {
             // If guards contradict each other, the access never happens.
@@ -377,11 +377,11 @@ impl<'a, 'f> Walk<'a, 'f> {
         };
         let axes = interface::axes_of(self.program, *equation);
         if point.len() != axes.len() {
-            return self.fail(problem("a point with more or fewer values than axes"));
+            return self.fail(problem("the number of values of a point differs from the number of axes"));
         }
         point.iter().try_for_each(|value| self.check_vars(value))?;
         if !self.guards.is_empty() || !self.digits.iter().all(|d| self.is_always_there(d, point)) {
-            return self.fail(problem("points under a condition"));
+            return self.fail(problem("an iteration must not be under a condition"));
         }
 
         // Each iteration of a surrounding loop must compute other points.
@@ -390,12 +390,12 @@ impl<'a, 'f> Walk<'a, 'f> {
         for l in self.loops.iter().filter(|l| l.extent > 1) {
             if !point.iter().chain(numbers.iter().copied()).any(|value| has(value, l.var)) {
                 let name = self.program.affine(&Affine::var(l.var));
-                return self.fail(Problem::Point(format!("the same points again in each iteration of '{name}'")));
+                return self.fail(Problem::Point(format!("every iteration of '{name}' computes the same points")));
             }
         }
 
         let Some(mut covered) = self.covered(point, &self.guards) else {
-            return self.fail(problem("points that are not plainly a box with each point taken once"));
+            return self.fail(problem("cannot prove that the points are a box with each point computed once"));
         };
         if self.on_gpu {
             // On a GPU, points outside of the axes are allowed but do not count.
@@ -405,7 +405,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         for (axis, value) in axes.iter().zip(point) {
             let (low, high) = value.range(|var| self.extent(var));
             if low < 0 || (high >= axis.extent as i64 && !self.on_gpu) {
-                let what = format!("axis '{}' of extent {} goes from {low} to {high}", axis.name, axis.extent);
+                let what = format!("axis '{}' of extent {} runs from {low} to {high}", axis.name, axis.extent);
                 return self.fail(Problem::Point(what));
             }
         }

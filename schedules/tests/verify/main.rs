@@ -496,5 +496,5 @@ fn errors_tell_the_place() {
     change_loop(&mut program, 1, 0, |l| l.extent = 3);
     let error = verify(&program, &target()).unwrap_err();
     assert!(error.place.starts_with("stage 'compute', no > mo > kk > i > v"), "{error}");
-    assert!(error.to_string().contains("axis 'n' of extent 21 goes from 0 to 23"), "{error}");
+    assert!(error.to_string().contains("axis 'n' of extent 21 runs from 0 to 23"), "{error}");
 }
