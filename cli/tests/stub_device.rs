@@ -99,13 +99,13 @@ fn what_is_missing_or_too_old_is_one_line() {
         (
             "STUB_CUDA_VERSION",
             "11080".into(),
-            &["too old: it is for CUDA 11.8, and 12.0 is needed", "install NVIDIA driver 525"],
+            &["too old: it supports CUDA 11.8, 12.0 is required", "install NVIDIA driver 525"],
         ),
         ("STUB_CUDA_DEVICES", "0".into(), &["finds no device", "nvidia-smi must list one"]),
         (
             "STUB_CUDA_FAULT",
             "cuInit:1:803".into(),
-            &["does not start", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "install the driver anew"],
+            &["cannot initialise the CUDA driver", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "reinstall the driver"],
         ),
         ("STUB_CUDA_FAULT", "cuDeviceGetName:1:999".into(), &["CUDA_ERROR_UNKNOWN"]),
         ("AUTOTUNE_NVRTC", empty.path().into(), &["has no libnvrtc.so", "install", "nvidia-cuda-nvrtc-cu12"]),

@@ -63,45 +63,45 @@ pub fn plan(tasks: usize, launch: Option<Launch>) -> KernelPlan {
 pub fn memory<D: Device>(device: &D) {
     let mut first = must("allocate", device.allocate(4 * WORDS));
     let extent = device.extent(&first);
-    assert!(extent.bytes >= 4 * WORDS, "allocate: {extent:?} for {WORDS} words");
-    assert!(extent.alignment >= device.alignment().max(16), "allocate: {extent:?}");
-    assert!(device.holds(&first), "holds: memory of its own");
+    assert!(extent.bytes >= 4 * WORDS, "allocate: got {extent:?} for {WORDS} words");
+    assert!(extent.alignment >= device.alignment().max(16), "allocate: alignment is too small: {extent:?}");
+    assert!(device.holds(&first), "holds: must be true for memory of this device");
 
     let words: Vec<u32> = (0..WORDS as u32).collect();
     must("write", device.write(&mut first, 0, crate::bytes_of(&words)));
     must("fill", device.fill(&mut first, 10..20, 7));
     must("write", device.write(&mut first, 4 * 15, &[1; 4]));
-    must("fill nothing", device.fill(&mut first, 3..3, 9));
-    must("write nothing", device.write(&mut first, 4 * WORDS, &[]));
+    must("fill of no words", device.fill(&mut first, 3..3, 9));
+    must("write of no bytes", device.write(&mut first, 4 * WORDS, &[]));
     let mut expected = words;
     expected[10..20].fill(7);
     expected[15] = 0x0101_0101;
-    assert!(contents(device, &first, WORDS) == expected, "read: not what was written and filled");
+    assert!(contents(device, &first, WORDS) == expected, "read: must return what was written and filled");
 
     let mut second = must("allocate", device.allocate(4 * WORDS));
     must("fill", device.fill(&mut second, 0..WORDS, u32::MAX));
     must("copy", device.copy(&first, &mut second, 4 * 500));
     let half: Vec<u32> = expected[..500].iter().copied().chain([u32::MAX; WORDS - 500]).collect();
-    assert!(contents(device, &second, WORDS) == half, "copy: not the first bytes, or more");
+    assert!(contents(device, &second, WORDS) == half, "copy: must copy the first bytes and no more");
 
     let step = device.alignment().max(64);
     // SAFETY: the memory is used through one of the two at a time.
     let mut part = must("part", unsafe { device.part(&first, step..2 * step) });
-    assert_eq!(device.extent(&part).bytes, step, "part: its size");
-    assert!(device.extent(&part).alignment >= step.min(64), "part: its alignment");
+    assert_eq!(device.extent(&part).bytes, step, "part: wrong size");
+    assert!(device.extent(&part).alignment >= step.min(64), "part: alignment is too small");
     must("fill", device.fill(&mut part, 1..3, 5));
     expected[step / 4 + 1..step / 4 + 3].fill(5);
-    assert!(contents(device, &first, WORDS) == expected, "part: its bytes are those of the whole");
+    assert!(contents(device, &first, WORDS) == expected, "part: must share the bytes of the whole");
     drop(first);
-    assert!(contents(device, &part, step / 4) == expected[step / 4..step / 2], "part: it outlives the whole");
+    assert!(contents(device, &part, step / 4) == expected[step / 4..step / 2], "part: must outlive the whole");
 
     let bytes = device.extent(&second).bytes;
-    assert!(device.write(&mut second, bytes - 3, &[0; 4]).is_err(), "write: out of bounds");
-    assert!(device.read(&second, bytes, &mut [0]).is_err(), "read: out of bounds");
-    assert!(device.fill(&mut second, 0..bytes / 4 + 1, 0).is_err(), "fill: out of bounds");
-    assert!(device.copy(&part, &mut second, step + 1).is_err(), "copy: out of bounds");
+    assert!(device.write(&mut second, bytes - 3, &[0; 4]).is_err(), "write: must fail out of bounds");
+    assert!(device.read(&second, bytes, &mut [0]).is_err(), "read: must fail out of bounds");
+    assert!(device.fill(&mut second, 0..bytes / 4 + 1, 0).is_err(), "fill: must fail out of bounds");
+    assert!(device.copy(&part, &mut second, step + 1).is_err(), "copy: must fail out of bounds");
     // SAFETY: nothing else uses the memory.
-    assert!(unsafe { device.part(&second, 0..bytes + 1) }.is_err(), "part: out of bounds");
+    assert!(unsafe { device.part(&second, 0..bytes + 1) }.is_err(), "part: must fail out of bounds");
 }
 
 /// Checks that the kernel computes what its plan says, directly, in recordings and with packed
@@ -187,7 +187,7 @@ impl<D: Device> Data<D> {
         let mut found = [0.0; LEN];
         must("download", device.download(&self.output, &mut found));
         let expected: Vec<f32> = input(seed).iter().zip(weights()).map(|(x, w)| (x + 2.0 * w).powi(2)).collect();
-        assert!(found[..] == expected[..], "run: {found:?} instead of {expected:?}");
+        assert!(found[..] == expected[..], "run: got {found:?}, expected {expected:?}");
     }
 }
 
@@ -219,22 +219,16 @@ fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
     };
     let shape = [LEN / 4, 4];
     for (operands, words) in [
-        (vec![good()], "1 operands were given, the kernel has 2: input, weight"),
-        (vec![View::packed(), View::packed()], "'input': it is absent, and runs read it"),
-        (
-            vec![View::of(&data.input, DType::F16, &SHAPE), good()],
-            "'input': its elements are f16, the kernel wants f32",
-        ),
-        (
-            vec![View::of(&data.input, DType::I32, &SHAPE), good()],
-            "'input': its elements are i32, the kernel wants f32",
-        ),
+        (vec![good()], "got 1 operands, expected 2: input, weight"),
+        (vec![View::packed(), View::packed()], "'input': it has no memory, but runs read it"),
+        (vec![View::of(&data.input, DType::F16, &SHAPE), good()], "'input': its element type is f16, expected f32"),
+        (vec![View::of(&data.input, DType::I32, &SHAPE), good()], "'input': its element type is i32, expected f32"),
         (vec![good(), View::of(&data.input, DType::F32, &shape)], "'weight': its physical shape is [24, 4]"),
         (vec![good().in_layout(Layout::ChannelBlocked(2)), good()], "'input': its layout is ChannelBlocked(2)"),
-        (vec![View::of(&small, DType::F32, &SHAPE), good()], "'input': its memory has 4 bytes, its shape takes 384"),
+        (vec![View::of(&small, DType::F32, &SHAPE), good()], "'input': its memory has 4 bytes, its shape needs 384"),
     ] {
         let found = refusal(&operands);
-        assert!(found.starts_with(words), "misuse: '{found}' instead of '{words}'");
+        assert!(found.starts_with(words), "misuse: got '{found}', expected '{words}'");
     }
 
     if device.alignment() > 1 {
@@ -242,17 +236,20 @@ fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
         // SAFETY: nothing writes to the memory.
         let odd = must("part", unsafe { device.part(&odd, 4..4 * LEN + 4) });
         let found = refusal(&[View::of(&odd, DType::F32, &SHAPE), View::packed()]);
-        assert!(found.starts_with("'input': its address is a multiple of 4 bytes only"), "misuse: {found}");
+        assert!(found.starts_with("'input': its address is aligned to 4 bytes"), "misuse: {found}");
     }
-    assert!(kernel.pack(device, &[]).is_err(), "pack: without constants");
+    assert!(kernel.pack(device, &[]).is_err(), "pack: must fail without constants");
     assert!(matches!(kernel.pack(device, &[View::packed()]), Err(KernelError::Operand { misfit: Misfit::Absent, .. })));
     let little = must("allocate", device.allocate(8));
     // SAFETY: nothing else uses the memory.
     let little = must("part", unsafe { device.part(&little, 0..4) });
     let found = kernel.pack_in(device, &[View::of(&data.input, DType::F32, &SHAPE)], little);
-    assert!(matches!(found, Err(KernelError::Memory { .. })), "packed constants: too small a memory");
+    assert!(matches!(found, Err(KernelError::Memory { .. })), "pack_in: must reject memory that is too small");
     if must("scratch_bytes", kernel.scratch_bytes(device)) > 4 {
-        assert!(matches!(kernel.scratch_in(device, small), Err(KernelError::Memory { .. })), "scratch: too small");
+        assert!(
+            matches!(kernel.scratch_in(device, small), Err(KernelError::Memory { .. })),
+            "scratch_in: must reject memory that is too small"
+        );
     }
 }
 
@@ -262,20 +259,26 @@ pub fn other_kernels<D: Device>(device: &D, kernels: [&Kernel<D>; 2]) {
     let operands = [View::of(&first.input, DType::F32, &SHAPE), View::packed()];
     let mut outputs = [ViewMut::of(&mut first.output, DType::F32, &SHAPE)];
     let run = kernels[0].run(device, &second.packed, &mut first.scratch, &operands, &mut outputs);
-    assert!(matches!(run, Err(KernelError::OtherKernel { .. })), "run: on what another kernel packed");
+    assert!(
+        matches!(run, Err(KernelError::OtherKernel { .. })),
+        "run: must reject constants that another kernel packed"
+    );
     let run = kernels[0].run(device, &first.packed, &mut second.scratch, &operands, &mut outputs);
-    assert!(matches!(run, Err(KernelError::OtherKernel { .. })), "run: on scratch of another kernel");
+    assert!(matches!(run, Err(KernelError::OtherKernel { .. })), "run: must reject scratch of another kernel");
 }
 
 /// Checks that a device rejects memory of another device that it cannot use.
 pub fn other_devices<D: Device>(device: &D, other: &D, kernel: &Kernel<D>) {
     let elsewhere = must("upload", other.upload(&input(1)));
-    assert!(!device.holds(&elsewhere), "holds: memory of another device");
+    assert!(!device.holds(&elsewhere), "holds: must be false for memory of another device");
     let mut data = Data::new(device, kernel, 1);
     let operands = [View::of(&elsewhere, DType::F32, &SHAPE), View::packed()];
     let mut outputs = [ViewMut::of(&mut data.output, DType::F32, &SHAPE)];
     let run = kernel.run(device, &data.packed, &mut data.scratch, &operands, &mut outputs);
-    assert!(matches!(run, Err(KernelError::Operand { misfit: Misfit::Elsewhere, .. })), "run: on memory elsewhere");
+    assert!(
+        matches!(run, Err(KernelError::Operand { misfit: Misfit::Elsewhere, .. })),
+        "run: must reject memory of another device"
+    );
 }
 
 /// Returns small integers, so that every sum and product is exact.

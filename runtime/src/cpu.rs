@@ -58,7 +58,7 @@ impl Cpu {
         let mut team = self.team.borrow_mut();
         if let Some(call) = calls.iter().find(|call| call.private.len() < team.threads()) {
             let (found, threads) = (call.private.len(), team.threads());
-            return Err(DeviceError::fault(format!("private memory for {found} of {threads} threads")));
+            return Err(DeviceError::fault(format!("private memory exists for {found} of {threads} threads")));
         }
         // SAFETY: the caller of `load` guaranteed the code, and the caller of `bind` the memory.
         unsafe { team.run(calls) };
@@ -316,7 +316,7 @@ impl Device for Cpu {
             true => global.next().map(|memory| memory.start().cast()),
             false => Some(ptr::null_mut()),
         };
-        let too_few = || DeviceError::fault("too few buffers");
+        let too_few = || DeviceError::fault("too few buffers for the kernel");
         let buffers = module.are_global.iter().map(pointer).collect::<Option<_>>().ok_or_else(too_few)?;
 
         let mut private: SmallVec<_> = memory.private.iter().map(|memory| memory.start().cast()).collect();
@@ -326,7 +326,7 @@ impl Device for Cpu {
         }
         let stage = |&number: &usize| module.stages.get(number).copied();
         let stages = stages.iter().map(stage).collect::<Option<_>>();
-        let stages = stages.ok_or_else(|| DeviceError::fault("no such stage"))?;
+        let stages = stages.ok_or_else(|| DeviceError::fault("the kernel has no such stage"))?;
         Ok(CpuCall { stages, buffers, private, _uses: Uses::Memory(memory) })
     }
 
@@ -355,9 +355,7 @@ impl Device for Cpu {
     fn evict(&self, memory: &HostMemory) -> Result<(), DeviceError> {
         match cache::evict(memory.elements()) {
             true => Ok(()),
-            false => {
-                Err(DeviceError::fault(format!("{}: no instruction drives memory out of the caches", self.name())))
-            }
+            false => Err(DeviceError::fault(format!("{}: no instruction evicts memory from the caches", self.name()))),
         }
     }
 

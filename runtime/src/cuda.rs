@@ -46,7 +46,7 @@ fn list() -> Result<Vec<GpuInfo>, String> {
     };
     let devices = guarded(all).map_err(|fault| match fault {
         DriverFault::Call(DriverError(driver_sys::CUresult::CUDA_ERROR_NO_DEVICE)) => NO_DEVICE.into(),
-        _ => format!("the CUDA driver does not start: {fault}: if nvidia-smi fails, too, install the driver anew"),
+        _ => format!("cannot initialise the CUDA driver: {fault}: if nvidia-smi also fails, reinstall the driver"),
     })?;
     if devices.is_empty() {
         return Err(NO_DEVICE.into());
@@ -333,9 +333,12 @@ impl Device for CudaDevice {
             }
         }
         let pointers: Vec<CUdeviceptr> = buffers.iter().map(|buffer| buffer.address).collect();
-        let encode = |plan: &MapPlan| plan.encode(*pointers.get(plan.buffer).ok_or("a box of no buffer")?);
+        let encode = |plan: &MapPlan| {
+            plan.encode(*pointers.get(plan.buffer).ok_or("the buffer of a tensor map does not exist")?)
+        };
         let launch = |&number: &usize| -> Result<_, DeviceError> {
-            let stage = module.0.get(number).ok_or_else(|| DeviceError::fault(format!("no stage {number}")))?;
+            let stage =
+                module.0.get(number).ok_or_else(|| DeviceError::fault(format!("the kernel has no stage {number}")))?;
             let (function, launch, maps) = stage;
             let maps: Result<Vec<TensorMap>, String> = maps.iter().map(encode).collect();
             Ok((function.clone(), *launch, maps.map_err(DeviceError::fault)?))

@@ -120,7 +120,7 @@ pub trait Device: Sized {
     /// error on devices without this ability.
     fn evict(&self, memory: &Self::Memory) -> Result<(), DeviceError> {
         let _ = memory;
-        Err(DeviceError::fault(format!("{}: memory cannot be driven out of the caches", self.name())))
+        Err(DeviceError::fault(format!("{}: this device cannot evict memory from its caches", self.name())))
     }
 
     /// Runs host work on parts of `0..tasks`, concurrently if the device consists of host threads.

@@ -22,7 +22,7 @@ pub enum DeviceError {
         message: String,
     },
     /// A range is not within a memory.
-    #[error("bytes {first_byte}..{end} of a memory of {bytes} bytes")]
+    #[error("bytes {first_byte}..{end} are out of bounds: the memory has {bytes} bytes")]
     OutOfBounds {
         /// First byte of the range.
         first_byte: usize,
@@ -66,7 +66,7 @@ pub enum LoadError {
         symbol: String,
     },
     /// The entry points of machine code do not match the stages of the plan.
-    #[error("machine code with {entries} entries in {code_bytes} bytes does not fit a plan of {stages} stages")]
+    #[error("machine code with {entries} entries in {code_bytes} bytes does not match a plan of {stages} stages")]
     Entries {
         /// Number of entry points.
         entries: usize,
@@ -76,13 +76,13 @@ pub enum LoadError {
         stages: usize,
     },
     /// The code is for another kind of device.
-    #[error("it is not code for {device}")]
+    #[error("the code is not for {device}")]
     Kind {
         /// Name of the device.
         device: String,
     },
     /// No memory for machine code could be mapped.
-    #[error("no executable memory: {0}")]
+    #[error("cannot map executable memory: {0}")]
     NoMemory(std::io::Error),
     /// The driver rejects the code.
     #[error("{0}")]
@@ -93,7 +93,7 @@ pub enum LoadError {
 #[derive(Debug, Error)]
 pub enum KernelError {
     /// The number of operands or outputs is wrong.
-    #[error("{found} {what} were given, the kernel has {wanted}: {names}")]
+    #[error("got {found} {what}, expected {wanted}: {names}")]
     Count {
         /// `operands`, `constants` or `outputs`.
         what: &'static str,
@@ -113,13 +113,15 @@ pub enum KernelError {
         misfit: Misfit,
     },
     /// Packed constants or scratch belong to another kernel.
-    #[error("{what} of another kernel")]
+    #[error("cannot use {what} of another kernel")]
     OtherKernel {
         /// `packed constants` or `scratch`.
         what: &'static str,
     },
     /// Memory is too small or insufficiently aligned, or scratch is for fewer threads.
-    #[error("{found} bytes for {what}: the kernel needs {needed} on this device, aligned to 64")]
+    #[error(
+        "{found} bytes for {what} are too few or misaligned: the kernel needs {needed} on this device, aligned to 64"
+    )]
     Memory {
         /// `packed constants` or `scratch`.
         what: &'static str,
@@ -140,10 +142,10 @@ pub enum KernelError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Misfit {
     /// The operand is [`crate::View::packed`], but runs read it.
-    #[error("it is absent, and runs read it")]
+    #[error("it has no memory, but runs read it")]
     Absent,
     /// The element types differ in size or kind.
-    #[error("its elements are {}, the kernel wants {}", found.word(), wanted.word())]
+    #[error("its element type is {}, expected {}", found.word(), wanted.word())]
     DType {
         /// Type of the view.
         found: DType,
@@ -151,7 +153,7 @@ pub enum Misfit {
         wanted: DType,
     },
     /// The physical shapes differ.
-    #[error("its physical shape is {found:?}, the kernel wants {wanted:?}")]
+    #[error("its physical shape is {found:?}, expected {wanted:?}")]
     Shape {
         /// Shape of the view.
         found: Vec<usize>,
@@ -159,7 +161,7 @@ pub enum Misfit {
         wanted: Vec<usize>,
     },
     /// The layouts of the logical tensor differ.
-    #[error("its layout is {found:?}, the kernel wants {wanted:?}")]
+    #[error("its layout is {found:?}, expected {wanted:?}")]
     Layout {
         /// Layout of the view.
         found: Layout,
@@ -167,7 +169,7 @@ pub enum Misfit {
         wanted: Layout,
     },
     /// The memory is too small for the shape.
-    #[error("its memory has {found} bytes, its shape takes {wanted}")]
+    #[error("its memory has {found} bytes, its shape needs {wanted}")]
     Size {
         /// Bytes of the memory.
         found: usize,
@@ -175,7 +177,7 @@ pub enum Misfit {
         wanted: usize,
     },
     /// The address is insufficiently aligned for kernels.
-    #[error("its address is a multiple of {found} bytes only, the device wants {wanted}")]
+    #[error("its address is aligned to {found} bytes, the device needs {wanted}")]
     Alignment {
         /// Largest power of two that divides the address.
         found: usize,
@@ -183,6 +185,6 @@ pub enum Misfit {
         wanted: usize,
     },
     /// The memory belongs to another device.
-    #[error("it lies in the memory of another device")]
+    #[error("it is in the memory of another device")]
     Elsewhere,
 }

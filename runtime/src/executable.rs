@@ -28,7 +28,8 @@ impl Executable {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("memory at address 0"))?;
+        let base =
+            NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("the memory was mapped at address 0"))?;
         let executable = Self { base, len };
         // SAFETY: the mapping has `len` writable bytes that nothing else uses.
         unsafe { ptr::copy_nonoverlapping(code.bytes.as_ptr(), base.as_ptr(), len) };

@@ -60,7 +60,7 @@ impl HostMemory {
     }
 
     fn of_block(block: Option<Block>, wanted: usize) -> Result<Self, DeviceError> {
-        let message = || format!("{wanted} bytes of memory cannot be had");
+        let message = || format!("cannot allocate {wanted} bytes");
         let block = block.ok_or_else(|| DeviceError::OutOfMemory { message: message() })?;
         Ok(Self { start: block.start, bytes: block.bytes, owner: Some(Arc::new(block)) })
     }
@@ -102,7 +102,7 @@ impl HostMemory {
     /// Panics if the memory is not aligned for the element type; allocations always are.
     pub fn elements<T: Element>(&self) -> &[T] {
         let start = self.start.cast::<T>();
-        assert!(start.is_aligned(), "a part of a memory between two elements");
+        assert!(start.is_aligned(), "the memory is not aligned for the element type");
         // SAFETY: as many elements as fit are initialised, and live as long as the borrow of
         // `self`.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.bytes / size_of::<T>()) }
@@ -115,7 +115,7 @@ impl HostMemory {
     /// Panics if the memory is not aligned for the element type.
     pub fn elements_mut<T: Element>(&mut self) -> &mut [T] {
         let start = self.start.cast::<T>();
-        assert!(start.is_aligned(), "a part of a memory between two elements");
+        assert!(start.is_aligned(), "the memory is not aligned for the element type");
         // SAFETY: as in `elements`; `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.bytes / size_of::<T>()) }
     }

@@ -222,7 +222,7 @@ impl<D: Device> Kernel<D> {
                 _ => None,
             };
             // Buffers that no stage ahead of time uses may have any address.
-            let found = found.or(memory.first()).ok_or_else(|| DeviceError::fault("the plan packs nothing"))?;
+            let found = found.or(memory.first()).ok_or_else(|| DeviceError::fault("the plan has no packed buffers"))?;
             // SAFETY: constants are borrowed until this function returns, when the stages have
             // finished; nothing else uses the packed memory.
             buffers.push(unsafe { whole(device, found) }?);
@@ -318,7 +318,9 @@ impl<D: Device> Kernel<D> {
             };
             // An absent constant has been packed, so packed memory exists. No run reads this
             // buffer.
-            let found = found.or(packed.memory.first()).ok_or_else(|| DeviceError::fault("no memory for a buffer"))?;
+            let found = found
+                .or(packed.memory.first())
+                .ok_or_else(|| DeviceError::fault("a buffer of the plan has no memory"))?;
             // SAFETY: operands and outputs are borrowed by the run, outputs and scratch
             // exclusively; nothing writes to packed constants.
             buffers.push(unsafe { whole(device, found) }?);

@@ -71,7 +71,7 @@ fn list() -> Result<Vec<(ClDevice, GpuInfo)>, DeviceError> {
     let _asking = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = match get_platforms() {
         Err(ClError(NO_LOADER | NO_PLATFORM)) => return Err(absent(NO_DEVICE.into())),
-        Err(error) => return Err(absent(format!("no OpenCL: {error}"))),
+        Err(error) => return Err(absent(format!("cannot list OpenCL platforms: {error}"))),
         Ok(platforms) => platforms,
     };
 
@@ -82,8 +82,7 @@ fn list() -> Result<Vec<(ClDevice, GpuInfo)>, DeviceError> {
 
     let mut all = Vec::new();
     for (platform, device) in devices {
-        let info =
-            info(platform, &device).map_err(|e| absent(format!("an OpenCL device does not describe itself: {e}")))?;
+        let info = info(platform, &device).map_err(|e| absent(format!("cannot query an OpenCL device: {e}")))?;
         let is_gpu = device.dev_type().is_ok_and(|kind| kind & CL_DEVICE_TYPE_GPU != 0);
         all.push((!is_gpu, device, info));
     }
@@ -156,7 +155,7 @@ impl OpenClMemory {
         }
         // SAFETY: the range is in the buffer.
         let sub = unsafe { self.buffer.create_sub_buffer(CL_MEM_READ_WRITE, self.first_byte, self.bytes) };
-        let words = |e| DeviceError::fault(format!("no buffer from byte {} on: {e}", self.first_byte));
+        let words = |e| DeviceError::fault(format!("cannot create a sub-buffer at byte {}: {e}", self.first_byte));
         sub.map(Some).map_err(words)
     }
 }
@@ -294,7 +293,10 @@ impl Device for OpenClDevice {
         let buffers: Vec<(OpenClMemory, Option<Buffer<u8>>)> =
             memory.buffers.into_iter().map(with_sub).collect::<Result<_, DeviceError>>()?;
         let bound = |&number: &usize| {
-            let stage = module.stages.get(number).ok_or_else(|| DeviceError::fault(format!("no stage {number}")))?;
+            let stage = module
+                .stages
+                .get(number)
+                .ok_or_else(|| DeviceError::fault(format!("the kernel has no stage {number}")))?;
             // Arguments are part of a kernel object, so each call needs its own.
             let kernel = kernel(&module.program, &stage.0)?;
             for (position, (memory, sub)) in buffers.iter().enumerate() {

@@ -42,5 +42,5 @@ fn opencl_devices_keep_the_contract() {
 
     // SAFETY: loading fails before any code is used.
     let refused = unsafe { Cpu::new(1).load(&artifact) }.err().unwrap().to_string();
-    assert!(refused.starts_with("it is not code for "), "{refused}");
+    assert!(refused.starts_with("the code is not for "), "{refused}");
 }

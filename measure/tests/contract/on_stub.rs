@@ -143,8 +143,9 @@ fn every_function_of_the_driver_is_asked_for_first() {
     for (name, brought) in FUNCTIONS.iter().chain(&TENSOR_MAP_FUNCTIONS) {
         stub.driver_without(name, dir.path());
         let ended = once(stub, Some(dir.path()), &[]);
-        let expected =
-            format!("the CUDA driver lacks {name}, which CUDA {brought} brought: install NVIDIA driver 525 or newer");
+        let expected = format!(
+            "the CUDA driver lacks {name}, which CUDA {brought} introduced: install NVIDIA driver 525 or newer"
+        );
         assert_eq!(ended, format!("error: {expected}"));
     }
     // A driver may lack functions that no kernel for the device needs.

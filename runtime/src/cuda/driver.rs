@@ -104,11 +104,11 @@ fn find() -> Result<Version, String> {
     look_for(&[("cuDriverGetVersion", since(2, 2))])?;
     // SAFETY: the pointer is valid for the one number that is written.
     guarded(|| unsafe { sys::cuDriverGetVersion(&mut number) }.result())
-        .map_err(|fault| format!("the CUDA driver does not tell its version: {fault}"))?;
+        .map_err(|fault| format!("cannot query the version of the CUDA driver: {fault}"))?;
     let number = u32::try_from(number).unwrap_or(0);
     let version = since(number / 1000, number % 1000 / 10);
     if version < OLDEST {
-        return Err(format!("the CUDA driver is too old: it is for CUDA {version}, and {OLDEST} is needed: {INSTALL}"));
+        return Err(format!("the CUDA driver is too old: it supports CUDA {version}, {OLDEST} is required: {INSTALL}"));
     }
 
     look_for(&FUNCTIONS)?;
@@ -122,7 +122,7 @@ pub(super) fn look_for(functions: &[(&str, Version)]) -> Result<(), String> {
         // SAFETY: the library is present; the function is only looked up, not called.
         let found = unsafe { sys::culib().get::<*const ()>(name.as_bytes()).is_ok() };
         if !found {
-            return Err(format!("the CUDA driver lacks {name}, which CUDA {brought} brought: {INSTALL}"));
+            return Err(format!("the CUDA driver lacks {name}, which CUDA {brought} introduced: {INSTALL}"));
         }
     }
     Ok(())
@@ -141,7 +141,7 @@ impl fmt::Display for DriverFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Call(error) => f.write_str(&words(*error)),
-            Self::Panic(message) => write!(f, "the CUDA driver cannot be called: {message}"),
+            Self::Panic(message) => write!(f, "cannot call the CUDA driver: {message}"),
         }
     }
 }
@@ -180,7 +180,7 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, DriverError>) -> Resul
 /// Returns the message of a panic in one line.
 fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
-    text.unwrap_or("it panicked").split_whitespace().collect::<Vec<_>>().join(" ")
+    text.unwrap_or("the call panicked").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_panic_below_is_an_error_in_one_line() {
         let fault = guarded::<()>(|| panic!("no such\n symbol: {}", "cuInit")).unwrap_err();
-        assert_eq!(fault.to_string(), "the CUDA driver cannot be called: no such symbol: cuInit");
+        assert_eq!(fault.to_string(), "cannot call the CUDA driver: no such symbol: cuInit");
         assert_eq!(guarded(|| Ok(3)), Ok(3));
         let nested = guarded(|| {
             assert!(guarded::<()>(|| panic!("inside")).is_err());

@@ -33,16 +33,16 @@ impl MapPlan {
     /// Returns the parameters of the map for a box of the plan; the error says why there is none.
     pub(super) fn new(plan: &KernelPlan, of: &TensorBox) -> Result<Self, String> {
         let Some(PlanBuffer { shape, dtype, .. }) = plan.buffers.get(of.buffer) else {
-            return Err("a box of no buffer".into());
+            return Err("the buffer of a tensor map does not exist".into());
         };
         let &[.., rows, columns] = &shape[..] else {
-            return Err("a box of what is no matrix".into());
+            return Err("a tensor map needs a buffer of at least 2 dimensions".into());
         };
         let kind = match dtype {
             DType::F16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
             DType::Bf16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             DType::F32 | DType::Tf32 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-            other => return Err(format!("a box of {} elements", other.word())),
+            other => return Err(format!("a tensor map does not support elements of type {}", other.word())),
         };
         Ok(Self {
             buffer: plan.buffers[..of.buffer].iter().filter(|b| b.is_global()).count(),
@@ -75,7 +75,7 @@ impl MapPlan {
                 sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
         };
-        guarded(|| encode().result()).map_err(|fault| format!("no tensor map: {fault}"))?;
+        guarded(|| encode().result()).map_err(|fault| format!("cannot create a tensor map: {fault}"))?;
         Ok(map)
     }
 }
