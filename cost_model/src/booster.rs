@@ -89,7 +89,7 @@ impl Booster {
         }
         for round in 0..rounds {
             let round = c_int::try_from(round)
-                .map_err(|_| error("XGBoosterUpdateOneIter", format!("{rounds} rounds are too many")))?;
+                .map_err(|_| error("XGBoosterUpdateOneIter", format!("too many rounds: {rounds}")))?;
             // SAFETY: both handles are valid; no other thread uses the booster.
             check("XGBoosterUpdateOneIter", unsafe {
                 sys::XGBoosterUpdateOneIter(booster.handle, round, matrix.handle)
@@ -202,7 +202,7 @@ const DENSE_CONFIG: &CStr = c"{\"missing\": NaN, \"nthread\": 1}";
 fn matrix_interface(values: &[f32], columns: usize) -> Result<CString> {
     const FUNCTION: &str = "XGDMatrixCreateFromDense";
     if columns == 0 || values.is_empty() || !values.len().is_multiple_of(columns) {
-        return Err(error(FUNCTION, format!("{} values do not fill rows of {columns}", values.len())));
+        return Err(error(FUNCTION, format!("{} values are not whole rows of {columns} columns", values.len())));
     }
     interface(values.as_ptr(), &format!("{}, {columns}", values.len() / columns), "<f4")
 }
@@ -230,7 +230,7 @@ unsafe fn copied<T: Copy>(values: *const T, len: u64) -> Vec<T> {
 }
 
 fn text(function: &'static str, text: &str) -> Result<CString> {
-    CString::new(text).map_err(|_| error(function, format!("{text:?} contains a NUL")))
+    CString::new(text).map_err(|_| error(function, format!("{text:?} contains a NUL byte")))
 }
 
 fn error(function: &'static str, message: String) -> BoosterError {

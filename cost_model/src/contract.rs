@@ -16,37 +16,45 @@ pub fn cost_model<M: CostModel>(new: impl Fn() -> M) {
     let rows = Array2::from_shape_fn(SHAPE, |(row, column)| samples[row].features[column]);
 
     let mut model = new();
-    assert_eq!(model.feature_count(), None, "feature_count: before the first fit there is none");
+    assert_eq!(model.feature_count(), None, "feature_count: must be None before the first fit");
     let untaught = model.predict(rows.view());
     check_scores(&untaught, SHAPE.0);
     check_scores(&model.predict(Array2::zeros((2, 1)).view()), 2);
 
     fit(&mut model, &samples);
-    assert_eq!(model.feature_count(), Some(SHAPE.1), "feature_count: the columns of the samples");
+    assert_eq!(model.feature_count(), Some(SHAPE.1), "feature_count: must be the number of columns of the samples");
     let taught = model.predict(rows.view());
     check_scores(&taught, SHAPE.0);
     check_scores(&model.predict(rows.slice(s![..0, ..])), 0);
-    assert_eq!(taught[..5], model.predict(rows.slice(s![..5, ..])), "predict: a row's score is the row's alone");
+    assert_eq!(
+        taught[..5],
+        model.predict(rows.slice(s![..5, ..])),
+        "predict: the score of a row must not depend on other rows"
+    );
 
     // A second fit must replace the first one without a trace.
     let mut again = new();
     fit(&mut again, &samples[..20]);
     fit(&mut again, &samples);
-    assert_eq!(again.predict(rows.view()), taught, "fit: equal samples, other predictions");
+    assert_eq!(again.predict(rows.view()), taught, "fit: equal samples must give equal predictions");
 
     fit(&mut model, &[]);
-    assert_eq!(model.feature_count(), None, "fit: no samples take the model back to its beginning");
-    assert_eq!(model.predict(rows.view()), untaught, "fit: no samples take the model back to its beginning");
+    assert_eq!(model.feature_count(), None, "fit: without samples, the model must return to its initial state");
+    assert_eq!(
+        model.predict(rows.view()),
+        untaught,
+        "fit: without samples, the model must return to its initial state"
+    );
 }
 
 fn fit(model: &mut impl CostModel, samples: &[Sample]) {
     if let Err(error) = model.fit(samples) {
-        panic!("fit: {} samples are refused: {error}", samples.len());
+        panic!("fit: {} samples are rejected: {error}", samples.len());
     }
 }
 
 fn check_scores(scores: &[f32], rows: usize) {
-    assert_eq!(scores.len(), rows, "predict: one score for each row");
+    assert_eq!(scores.len(), rows, "predict: must return one score per row");
     assert!(scores.iter().all(|score| score.is_finite()), "predict: a score is not finite: {scores:?}");
 }
 

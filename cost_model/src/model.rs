@@ -53,7 +53,7 @@ pub trait CostModel: Send {
 #[allow(missing_docs)]
 pub enum ModelError {
     /// A sample's number of features differs from the first sample's.
-    #[error("sample {sample} has {found} features, the first has {expected}")]
+    #[error("sample {sample} has {found} features, the first sample has {expected}")]
     FeatureCount { sample: usize, expected: usize, found: usize },
     /// The samples have no features.
     #[error("the samples have no features")]

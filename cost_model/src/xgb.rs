@@ -117,7 +117,7 @@ impl XgbParams {
 
     /// Checks the ranges: XGBoost reports some bad values obscurely and accepts others.
     fn check(&self) -> Result<(), ModelError> {
-        const SHARE: &str = "over 0, at most 1";
+        const SHARE: &str = "greater than 0 and at most 1";
         let share = |value: f32| value > 0.0 && value <= 1.0;
         let prior_weight = self.prior.map_or(0.0, |prior| prior.weight);
 
@@ -312,10 +312,10 @@ impl XgbModel {
         let (header, json) = bytes.split_at(line.map_or(bytes.len(), |at| at + 1));
         let header: Header = serde_json::from_slice(header).map_err(|error| ModelError::Format(error.to_string()))?;
         if header.format != FORMAT {
-            return Err(ModelError::Format(format!("format {:?}, {FORMAT:?} is known", header.format)));
+            return Err(ModelError::Format(format!("the format is {:?}, expected {FORMAT:?}", header.format)));
         }
         if header.bases != self.base_hashes() {
-            return Err(ModelError::Format("it goes on from another pretrained model".to_owned()));
+            return Err(ModelError::Format("it extends another pretrained model".to_owned()));
         }
         // Not parsed by XGBoost, which may abort the process on malformed bytes.
         let read = || -> Result<Fitted, TreesError> {
@@ -387,7 +387,7 @@ impl CostModel for XgbModel {
         let mut scores = match &self.fitted {
             None => vec![0.0; rows],
             Some(Fitted { trees, .. }) => {
-                assert_eq!(columns, trees.columns(), "feature columns given and feature columns of the model differ");
+                assert_eq!(columns, trees.columns(), "the number of feature columns differs from that of the model");
                 trees.predict(values)
             }
         };

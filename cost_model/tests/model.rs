@@ -97,10 +97,10 @@ impl CostModel for Broken {
 fn a_model_that_breaks_the_contract_is_told_where() {
     let broken = |fault| move || Broken { columns: None, fits: 0.0, fault };
     contract::cost_model(broken("forgetful"));
-    assert!(breach(broken("cumulative")).contains("fit: equal samples, other predictions"));
-    assert!(breach(broken("blind")).contains("feature_count: the columns of the samples"));
-    assert!(breach(broken("stubborn")).contains("fit: 60 samples are refused: no"));
-    assert!(breach(broken("long")).contains("predict: one score for each row"));
+    assert!(breach(broken("cumulative")).contains("fit: equal samples must give equal predictions"));
+    assert!(breach(broken("blind")).contains("feature_count: must be the number of columns of the samples"));
+    assert!(breach(broken("stubborn")).contains("fit: 60 samples are rejected: no"));
+    assert!(breach(broken("long")).contains("predict: must return one score per row"));
     assert!(breach(broken("unsure")).contains("predict: a score is not finite"));
 }
 

@@ -34,14 +34,15 @@ impl Trees {
         let learner = model.learner;
         let param = learner.learner_model_param;
         let columns = param.num_feature.parse().ok().filter(|columns| (1..=MAX_COLUMNS).contains(columns));
-        let columns = columns.ok_or_else(|| TreesError::Model(format!("number of columns {:?}", param.num_feature)))?;
+        let columns = columns
+            .ok_or_else(|| TreesError::Model(format!("unsupported number of columns {:?}", param.num_feature)))?;
         let base = base_score(&param.base_score)
-            .ok_or_else(|| TreesError::Model(format!("base score {:?}", param.base_score)))?;
+            .ok_or_else(|| TreesError::Model(format!("invalid base score {:?}", param.base_score)))?;
 
         // These objectives predict the plain sum; others transform it.
         let objective = learner.objective.name;
         if !matches!(objective.as_str(), "rank:pairwise" | "reg:squarederror") {
-            return Err(TreesError::Model(format!("objective {objective:?}")));
+            return Err(TreesError::Model(format!("unsupported objective {objective:?}")));
         }
 
         let mut trees = Self { columns, base, roots: Vec::new(), nodes: Vec::new() };
@@ -63,7 +64,7 @@ impl Trees {
             return Err("its columns differ in length");
         }
         if tree.split_type.iter().any(|&split| split != 0) {
-            return Err("it splits by category");
+            return Err("it has categorical splits");
         }
 
         let first = self.nodes.len();
@@ -72,7 +73,7 @@ impl Trees {
         let mut depth_max = 0;
         let mut visited = 0;
         while let Some(&(index, depth)) = queue.get(visited) {
-            let here = u32::try_from(first + visited).map_err(|_| "too many nodes")?;
+            let here = u32::try_from(first + visited).map_err(|_| "it has too many nodes")?;
             visited += 1;
             if visited > len {
                 return Err("it has a cycle");
@@ -88,13 +89,13 @@ impl Trees {
 
             let column = tree.split_indices[index];
             if column as usize >= self.columns || column & MISSING_RIGHT != 0 {
-                return Err("it splits a column that does not exist");
+                return Err("it splits on a column that does not exist");
             }
-            let child = u32::try_from(first + queue.len()).map_err(|_| "too many nodes")?;
+            let child = u32::try_from(first + queue.len()).map_err(|_| "it has too many nodes")?;
             for index in [left, right] {
                 match usize::try_from(index) {
                     Ok(index) if index < len => queue.push((index, depth + 1)),
-                    _ => return Err("a child does not exist"),
+                    _ => return Err("a child node does not exist"),
                 }
             }
 
@@ -102,7 +103,7 @@ impl Trees {
             self.nodes.push(Node { threshold: condition, split: column | missing, child, value: 0.0 });
         }
 
-        let node = u32::try_from(first).map_err(|_| "too many nodes")?;
+        let node = u32::try_from(first).map_err(|_| "it has too many nodes")?;
         self.roots.push(Root { node, depth: depth_max });
         Ok(())
     }
@@ -284,8 +285,8 @@ mod tests {
             (model(&good, "binary:logistic", "0"), "binary:logistic"),
             (model(&good, squared, "[1,2]"), "base score"),
             (model(&good, squared, "nan"), "base score"),
-            (model(&tree("[1, -1, -1]", "[3, -1, -1]", "[1, 0, 0]", 0), squared, "0"), "a child does not exist"),
-            (model(&tree("[1, -1, -1]", "[-1, -1, -1]", "[1, 0, 0]", 0), squared, "0"), "a child does not exist"),
+            (model(&tree("[1, -1, -1]", "[3, -1, -1]", "[1, 0, 0]", 0), squared, "0"), "a child node does not exist"),
+            (model(&tree("[1, -1, -1]", "[-1, -1, -1]", "[1, 0, 0]", 0), squared, "0"), "a child node does not exist"),
             (model(&tree("[1, 0, -1]", "[2, 0, -1]", "[1, 0, 0]", 0), squared, "0"), "cycle"),
             (model(&tree("[1, -1, -1]", "[2, -1, -1]", "[2, 0, 0]", 0), squared, "0"), "column"),
             (model(&tree("[1, -1, -1]", "[2, -1, -1]", "[1, 0]", 0), squared, "0"), "length"),
