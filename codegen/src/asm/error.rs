@@ -10,25 +10,25 @@ use autotune_ir::target::Isa;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AssembleError {
     /// There is no assembler for the instruction set.
-    #[error("no assembler for instruction set {0}")]
+    #[error("the assembler does not support instruction set {0}")]
     Isa(Isa),
     /// A gather is not supported: from a buffer of 2^31 elements or more, along a dimension of more
     /// than 2^24, or of integers or f16 that loads do not convert; or both its index and the access
     /// around it differ by lane.
-    #[error("no assembler for elements found by values in so large a buffer, or where lanes are also apart")]
+    #[error("the assembler does not support this gather: unsupported buffer, or index and access both differ by lane")]
     Gather,
     /// A buffer has a type of elements that CPU kernels do not compute with.
-    #[error("no assembler for elements of type {}", .0.word())]
+    #[error("the assembler does not support elements of type {}", .0.word())]
     Type(DType),
     /// A store adds to 16-bit elements in memory.
-    #[error("no assembler for elements of 16 bits that are added to")]
+    #[error("the assembler does not support adding to 16-bit elements in memory")]
     Narrow,
     /// The target is a GPU, or the program is made for one.
-    #[error("no assembler for GPUs")]
+    #[error("the assembler does not support GPUs")]
     Gpu,
     /// A register tile needs too many vector registers for its partial sums and the operands added
     /// to them.
-    #[error("a register tile needs {needed} vector registers of {available}")]
+    #[error("a register tile needs {needed} vector registers, {available} are available")]
     RegisterTile {
         /// Vector registers that the tile needs.
         needed: usize,
@@ -36,7 +36,7 @@ pub enum AssembleError {
         available: usize,
     },
     /// A leaf needs too many integer registers for its pointers and loop counters.
-    #[error("a nest needs {needed} integer registers of {available}")]
+    #[error("a loop nest needs {needed} integer registers, {available} are available")]
     Pointers {
         /// Integer registers that the leaf needs.
         needed: usize,
@@ -44,20 +44,20 @@ pub enum AssembleError {
         available: usize,
     },
     /// An element is too far from its pointer for a 32-bit displacement.
-    #[error("a displacement of {bytes} bytes exceeds 32 bits")]
+    #[error("a displacement of {bytes} bytes does not fit 32 bits")]
     Displacement {
         /// Displacement from the pointer in bytes.
         bytes: i64,
     },
     /// A jump leads to a label that was never defined.
-    #[error("a jump to a label that is nowhere")]
+    #[error("a jump leads to an undefined label")]
     Label,
     /// One store takes lanes of several registers, and no horizontal reduction covers it.
-    #[error("no assembler for lanes of several registers that go to memory at once")]
+    #[error("the assembler does not support storing lanes of several registers at once")]
     Fold,
     /// Accesses to a buffer of register scope are not constant, or are not to whole vectors that do
     /// not overlap.
-    #[error("the elements of '{buffer}' cannot be given registers")]
+    #[error("cannot assign registers to the elements of '{buffer}'")]
     RegisterIndex {
         /// Name of the buffer.
         buffer: String,
