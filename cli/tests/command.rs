@@ -131,7 +131,7 @@ fn bad_usage_is_one_line_and_code_2() {
         ("softmax:m=3,n=3,dtype=f16", "softmax: field 'dtype': no kernels with dtype=f16 on cpu:"),
         (
             "show attention:b=1,m=1,n=64,k=4096 --target cuda:sm_70",
-            "attention:b=1,m=1,n=64,k=4096: field 'd': 4096 values of a row are more than a block holds on cuda:sm_70",
+            "attention:b=1,m=1,n=64,k=4096: field 'd': a row of 4096 values is too long for one block on cuda:sm_70",
         ),
         ("resnet18 --dtype tf32", "no kernels with dtype=tf32 on cpu:"),
         ("resnet18 --dtype f64", "--dtype 'f64' is not a type of elements"),

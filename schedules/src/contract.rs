@@ -38,17 +38,20 @@ pub fn sketch(name: &str, target: &Target, workloads: &[Workload]) {
         let wanted = operands.as_ref().map(|operands| reference(workload, operands));
         for candidate in default.into_iter().chain(draws.collect::<Vec<_>>()) {
             let place = format!("{workload}\n{candidate}\non {}", target.key());
-            assert!(space.contains(&candidate), "a config that was drawn is not in the space: {place}");
+            assert!(space.contains(&candidate), "a sampled config is not in the schedule space: {place}");
             let program = candidate.lower().unwrap_or_else(|error| panic!("{error}: {place}"));
             verify(&program, target).unwrap_or_else(|error| panic!("{error}: {place}"));
 
             if let (Some(operands), Some(wanted)) = (&operands, &wanted) {
                 let output = interpret(&program, operands).unwrap_or_else(|error| panic!("{error}: {place}"));
                 let error = max_rel_error(&output, wanted);
-                assert!(error <= tolerance(workload, &candidate), "wrong by {error:.1e}: {place}");
+                assert!(
+                    error <= tolerance(workload, &candidate),
+                    "the relative error {error:.1e} exceeds the tolerance: {place}"
+                );
             }
             tested += 1;
         }
     }
-    assert!(tested > 0, "the sketch '{name}' is for none of the workloads, or none of its configs is valid");
+    assert!(tested > 0, "sketch '{name}' applies to none of the workloads, or none of its configs is valid");
 }

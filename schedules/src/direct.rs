@@ -144,7 +144,7 @@ impl Tiles {
             let [smallest, cache] = [smallest, cache].map(|size| if is_step { whole(size) } else { size });
             for (size, of) in [(smallest, unit), (cache, smallest)] {
                 if !size.is_multiple_of(of) {
-                    return Err(LowerError::knob(&knob, format!("{size} is no multiple of {of}")));
+                    return Err(LowerError::knob(&knob, format!("{size} is not a multiple of {of}")));
                 }
             }
 

@@ -21,7 +21,7 @@ pub enum LowerError {
         dtype: DType,
     },
     /// An operand has more elements than kernels on the target can index.
-    #[error("{elements} elements of the {operand} exceed {limit} on {target}")]
+    #[error("{elements} elements of the {operand} exceed the limit of {limit} on {target}")]
     TooLarge {
         /// Key of the target.
         target: String,
@@ -33,7 +33,7 @@ pub enum LowerError {
         limit: usize,
     },
     /// The sketch does not apply to the workload.
-    #[error("no sketch '{sketch}' of {workload}")]
+    #[error("sketch '{sketch}' does not apply to {workload}")]
     Unfit {
         /// Name of the sketch.
         sketch: String,
@@ -41,7 +41,7 @@ pub enum LowerError {
         workload: String,
     },
     /// No sketch of the target applies to the workload.
-    #[error("no sketch for {operator} of such sizes on {target}: register one that is for it")]
+    #[error("no sketch applies to {operator} of these sizes on {target}: register one that does")]
     NoSketch {
         /// Name of the operator.
         operator: &'static str,
@@ -49,7 +49,7 @@ pub enum LowerError {
         target: String,
     },
     /// A row has more values than one block of the target can process.
-    #[error("field '{field}': {extent} values of a row are more than a block holds on {target}")]
+    #[error("field '{field}': a row of {extent} values is too long for one block on {target}")]
     Size {
         /// Axis of the row, named by the operator's field that states its size.
         field: &'static str,

@@ -77,7 +77,7 @@ impl Fused {
         let chunk = format!("tile.{}", pair.second.name(pair.step));
         let is_multiple = |of: usize| match tiles.chunk.is_multiple_of(of) {
             true => Ok(()),
-            false => Err(LowerError::knob(&chunk, format!("{} is no multiple of {of}", tiles.chunk))),
+            false => Err(LowerError::knob(&chunk, format!("{} is not a multiple of {of}", tiles.chunk))),
         };
         // Blocked axes count blocks: a chunk must be whole blocks in both contractions.
         units.into_iter().try_for_each(is_multiple)?;
@@ -118,7 +118,7 @@ impl Fused {
     fn check_memory(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let bytes = self.kept_shape().into_iter().fold(self.pair.dtype.bytes(), usize::saturating_mul);
         if !self.is_whole && bytes > target.l2_bytes {
-            let reason = format!("{bytes} bytes between the contractions exceed {}", target.l2_bytes);
+            let reason = format!("{bytes} bytes of intermediate values exceed the limit of {}", target.l2_bytes);
             return Err(LowerError::knob("between", reason));
         }
         Ok(())

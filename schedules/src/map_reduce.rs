@@ -163,13 +163,13 @@ impl MapReduce {
 
         let number = |knob: &str, least: usize| -> Result<usize, LowerError> {
             let number = choice(knobs, knob)?.parse().ok().filter(|n| (least..=64).contains(n));
-            number.ok_or_else(|| LowerError::knob(knob, format!("is no number from {least} to 64")))
+            number.ok_or_else(|| LowerError::knob(knob, format!("must be a number from {least} to 64")))
         };
         let (parallel, unroll) = (number("parallel", 0)?, number("unroll", 1)?);
         // Workloads whose vectors go along rows only lack this knob.
         let width = if knobs.value("width").is_some() { number("width", 1)? } else { 1 };
         let prefetches = knobs::PREFETCH.position(knobs.value("prefetch"));
-        let prefetch = prefetches.ok_or_else(|| LowerError::knob("prefetch", "is neither 0 nor 1"))? == 1;
+        let prefetch = prefetches.ok_or_else(|| LowerError::knob("prefetch", "must be 0 or 1"))? == 1;
         let storing = Storing::read(&chain, knobs)?;
         let (lanes, mut order) = (width * target.lanes(), order(&chain, knobs)?);
         // These maps have a fixed schedule, without knobs.
@@ -249,18 +249,24 @@ impl MapReduce {
         let most = (0..passes).map(vectors).max().unwrap_or(1);
         let registers = self.unit.registers;
         if most + SPARE_REGISTERS > registers {
-            return Err(LowerError::knob("tile", format!("{most} vectors of results exceed {registers} registers")));
+            return Err(LowerError::knob(
+                "tile",
+                format!("{most} vectors of results do not fit {registers} registers"),
+            ));
         }
 
         let results = self.tiles.iter().product::<usize>();
         if results > MOST_IN_CACHE && (0..passes).any(|pass| self.adds_up_in_cache(pass)) {
-            return Err(LowerError::knob("tile", format!("{results} results exceed {MOST_IN_CACHE}")));
+            return Err(LowerError::knob("tile", format!("{results} results exceed the limit of {MOST_IN_CACHE}")));
         }
         // A single row may exceed the limit: no smaller tile exists.
         let kept = self.kept_values();
         let most_kept = || MAX_KEPT.max(self.single().kept_values());
         if kept > MAX_KEPT && kept > most_kept() {
-            return Err(LowerError::knob("tile", format!("{kept} values on the way exceed {}", most_kept())));
+            return Err(LowerError::knob(
+                "tile",
+                format!("{kept} intermediate values exceed the limit of {}", most_kept()),
+            ));
         }
 
         let Some(leaves) = self.leaves() else {
@@ -274,7 +280,7 @@ impl MapReduce {
         let code = leaves.saturating_mul((0..passes).map(written_out).sum());
         let is_too_long = || self.single().leaves().is_none_or(|least| leaves > 2 * least);
         if (leaves > MAX_LEAVES && is_too_long()) || code > MAX_CODE.max(4 * leaves) {
-            return Err(LowerError::knob("tile", format!("{leaves} nests with {code} statements")));
+            return Err(LowerError::knob("tile", format!("too much code: {leaves} loop nests, {code} statements")));
         }
         Ok(())
     }
@@ -399,14 +405,14 @@ impl MapReduce {
 fn vectors(chain: &Chain, laid: Option<&Laid>, name: &str) -> Result<Vec<AxisId>, LowerError> {
     let refused = |reason: String| Err(LowerError::knob("vector", reason));
     if !chain.passes().iter().any(|pass| pass.axes.iter().any(|axis| axis.name == name)) {
-        return refused(format!("'{name}' is no axis of the workload"));
+        return refused(format!("'{name}' is not an axis of the workload"));
     }
     let channel = laid::channel(chain).map(|axis| chain.row_axes()[axis].name);
     match laid {
         Some(_) if channel != Some(name) => {
-            refused(format!("'{name}' is not the channels, whose blocks vectors go along"))
+            refused(format!("'{name}' is not the channel axis, along which blocked layouts are vectorised"))
         }
-        None if channel == Some(name) => refused(format!("'{name}' is contiguous in blocks of channels only")),
+        None if channel == Some(name) => refused(format!("'{name}' is contiguous only in channel-blocked layouts")),
         _ => Ok(chain.passes().iter().map(|pass| knobs::vector_of(chain, pass, name)).collect()),
     }
 }
@@ -417,18 +423,20 @@ fn order(chain: &Chain, knobs: &dyn KnobValues) -> Result<Vec<AxisId>, LowerErro
     let names = match knobs.value("order") {
         Some(Value::Order(names)) => names.as_slice(),
         None => &[],
-        Some(_) => return Err(LowerError::knob("order", "is no order of loops")),
+        Some(_) => return Err(LowerError::knob("order", "is not an order of loops")),
     };
     let mut order = knobs::ordered(chain, false);
     for name in names {
         let row = chain.row_axes().iter().position(|axis| axis.name == name);
         match row.filter(|axis| !order.contains(axis)) {
             Some(axis) => order.push(axis),
-            None => return Err(LowerError::knob("order", format!("'{name}' is no loop of it, or twice"))),
+            None => {
+                return Err(LowerError::knob("order", format!("'{name}' is not one of the loops, or occurs twice")));
+            }
         }
     }
     if order.len() != chain.rows {
-        return Err(LowerError::knob("order", "some loop is missing"));
+        return Err(LowerError::knob("order", "a loop is missing"));
     }
     Ok(order)
 }
@@ -436,7 +444,7 @@ fn order(chain: &Chain, knobs: &dyn KnobValues) -> Result<Vec<AxisId>, LowerErro
 fn choice(knobs: &dyn KnobValues, knob: &str) -> Result<String, LowerError> {
     match knobs.value(knob) {
         Some(Value::Choice(word)) => Ok(word.clone()),
-        Some(_) => Err(LowerError::knob(knob, "is no word")),
+        Some(_) => Err(LowerError::knob(knob, "is not a word")),
         None => Err(LowerError::knob(knob, "is missing")),
     }
 }
@@ -444,7 +452,7 @@ fn choice(knobs: &dyn KnobValues, knob: &str) -> Result<String, LowerError> {
 fn tile(knobs: &dyn KnobValues, knob: &str, extent: usize) -> Result<usize, LowerError> {
     match knobs.value(knob) {
         Some(Value::Tile(sizes)) if matches!(sizes[..], [size] if (1..=extent).contains(&size)) => Ok(sizes[0]),
-        Some(_) => Err(LowerError::knob(knob, format!("is no tile of {extent}"))),
+        Some(_) => Err(LowerError::knob(knob, format!("must be one size from 1 to {extent}"))),
         None => Err(LowerError::knob(knob, "is missing")),
     }
 }

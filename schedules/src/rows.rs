@@ -211,21 +211,22 @@ impl Rows {
         // Configs of older versions lack the knobs for vectors and tiles.
         let lanes = if reader.has("vector") { reader.number("vector")? } else { 1 };
         let tile = if reader.has("tile") && reader.choice("tile")? != "none" {
-            let turned = Turned::of(&chain).ok_or_else(|| LowerError::knob("tile", "nothing is turned"))?;
+            let turned =
+                Turned::of(&chain).ok_or_else(|| LowerError::knob("tile", "the workload transposes nothing"))?;
             Some((turned, reader.number("tile")?))
         } else {
             None
         };
         let (neighbours, divided) = vectors(&chain).unwrap_or((Neighbours::Rows, 1));
         let fits = lanes.is_power_of_two() && lanes <= widest(&chain) && divided.is_multiple_of(lanes);
-        require(fits, "vector", "does not divide what is contiguous, or is more than is accessed at once")?;
+        require(fits, "vector", "must be a power of two that divides the contiguous elements and fits one access")?;
 
-        require(row_threads.is_power_of_two(), "threads.row", "is no power of two")?;
-        require(threads.is_multiple_of(row_threads), "threads", "is no multiple of the threads of a row")?;
+        require(row_threads.is_power_of_two(), "threads.row", "must be a power of two")?;
+        require(threads.is_multiple_of(row_threads), "threads", "must be a multiple of threads.row")?;
         let (block_rows, fan_in, unroll) = (threads / row_threads, fan_in?, unroll?);
         let plan = Self { chain, block_rows, neighbours, lanes, row_threads, fan_in, unroll, keeps, tile };
         let most = longest(&plan.chain).next_power_of_two() / plan.lanes_of(Neighbours::Elements);
-        require(row_threads <= most, "threads.row", "is more than a row has elements or vectors")?;
+        require(row_threads <= most, "threads.row", "exceeds the number of elements or vectors of a row")?;
         plan.check(target)?;
         Ok(plan)
     }
@@ -238,20 +239,20 @@ impl Rows {
     /// Checks the rules between knobs and the limits of the target.
     fn check(&self, target: &GpuTarget) -> Result<(), LowerError> {
         let (threads, combines) = (self.block_rows * self.row_threads, self.row_threads > 1);
-        require(threads <= target.threads_per_block, "threads", "is more than a block has")?;
-        require(self.blocks() <= MAX_BLOCKS, "threads", "makes too many blocks")?;
-        require(self.fan_in.is_power_of_two() && self.fan_in > 1, "fan_in", "is no power of two above 1")?;
+        require(threads <= target.threads_per_block, "threads", "exceeds the limit of threads per block")?;
+        require(self.blocks() <= MAX_BLOCKS, "threads", "results in too many blocks")?;
+        require(self.fan_in.is_power_of_two() && self.fan_in > 1, "fan_in", "must be a power of two greater than 1")?;
         let is_least = if combines { self.fan_in <= self.row_threads } else { self.fan_in == 2 };
-        require(is_least, "fan_in", "is more than there is to combine")?;
-        require(self.unroll.is_power_of_two(), "unroll", "is no power of two")?;
+        require(is_least, "fan_in", "exceeds the number of values to combine")?;
+        require(self.unroll.is_power_of_two(), "unroll", "must be a power of two")?;
         let is_kept = combines && kept(&self.chain).next().is_some();
-        require(is_kept || !self.keeps, "keep", "nothing is kept for several threads")?;
+        require(is_kept || !self.keeps, "keep", "needs intermediate values and several threads per row")?;
         if let Some((_, edge)) = self.tile {
             let is_shared = threads.is_multiple_of(edge) && edge.is_multiple_of(threads / edge);
             require(
                 is_shared && self.lanes == 1,
                 "tile",
-                "is no multiple of rows that the threads of a block make, one element each",
+                "must divide the threads of a block and be a multiple of the rows they copy at once, one element each",
             )?;
         }
 
@@ -259,7 +260,7 @@ impl Rows {
         let limit = target.shared_bytes_per_block;
         // The kept values are the larger part of shared memory, if there are any.
         let knob = if self.keeps { "keep" } else { "threads" };
-        require(bytes <= limit, knob, &format!("{bytes} bytes of shared memory exceed {limit}"))
+        require(bytes <= limit, knob, &format!("{bytes} bytes of shared memory exceed the limit of {limit}"))
     }
 
     /// Number of rows of the workload.

@@ -346,7 +346,11 @@ mod tests {
         let gpu = Target::Gpu(GpuTarget::stated("opencl").unwrap());
         let cpu = Target::Cpu(CpuTarget::generic_avx2(1));
         for (text, target, reason) in [
-            ("matmul:m=65536,n=65536,k=8", &gpu, "4294967296 elements of the output exceed 2147483647 on opencl:any"),
+            (
+                "matmul:m=65536,n=65536,k=8",
+                &gpu,
+                "4294967296 elements of the output exceed the limit of 2147483647 on opencl:any",
+            ),
             ("matmul:m=8,n=8,k=8,dtype=bf16", &gpu, "field 'dtype': no kernels with dtype=bf16 on opencl:any"),
             ("matmul:m=8,n=8,k=8,dtype=f16", &cpu, "field 'dtype': no kernels with dtype=f16 on cpu:test"),
         ] {

@@ -121,7 +121,7 @@ impl Winograd {
         // Knobs count channels, but the plan counts blocks.
         for (name, size) in [("tile.register", channels), ("tile.o", chunk)] {
             if !size.is_multiple_of(block) {
-                return Err(LowerError::knob(name, format!("{size} is no multiple of {block}")));
+                return Err(LowerError::knob(name, format!("{size} is not a multiple of {block}")));
             }
         }
 
@@ -220,26 +220,29 @@ impl Winograd {
     fn check(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let refuse = |name: &str, reason: String| Err(LowerError::knob(name, reason));
         if !self.conv.pays(self.m, self.block) {
-            return refuse(TILE_SIZE_KNOB, format!("tiles of {0}x{0} save nothing", self.m));
+            return refuse(
+                TILE_SIZE_KNOB,
+                format!("tiles of {0}x{0} are not available or save too little work", self.m),
+            );
         }
 
         let grid = self.grid();
         for (name, size, count) in [("tile.th", self.tiles[0], grid[0]), ("tile.tw", self.tiles[1], grid[1])] {
             if size > count {
-                return refuse(name, format!("{size} of {count} tiles"));
+                return refuse(name, format!("{size} exceeds the {count} tiles along this axis"));
             }
         }
 
         let [positions, channels] = self.register;
         if positions > self.tiles.iter().product() {
-            return refuse("tile.register", "more positions than tiles of a block".into());
+            return refuse("tile.register", "has more positions than a block has tiles".into());
         }
         if channels > self.chunk || self.chunk > self.o_blocks() {
-            return refuse("tile.o", "less than a register tile or more than there is".into());
+            return refuse("tile.o", "must be at least a register tile and at most all output channels".into());
         }
         // Weights are packed by register tiles, so each chunk must begin with a whole one.
         if self.chunk < self.o_blocks() && !self.chunk.is_multiple_of(channels) {
-            return refuse("tile.o", "no multiple of the register tile".into());
+            return refuse("tile.o", "is not a multiple of the register tile".into());
         }
 
         // Sums of a register tile, one step's weights and the broadcast data must fit the
@@ -248,11 +251,11 @@ impl Winograd {
         let (needed, registers) =
             (tile_registers(positions * vectors, [vectors, positions]), target.isa.vector_registers());
         if needed > registers {
-            return refuse("tile.register", format!("needs {needed} vector registers of {registers}"));
+            return refuse("tile.register", format!("needs {needed} vector registers, {registers} are available"));
         }
         // Unrolled steps must not cross the end of a channel block.
         if !self.block.is_multiple_of(self.unroll) || positions * vectors * self.unroll > MAX_BODY {
-            return refuse("unroll", format!("no divisor of {}, or too long a body", self.block));
+            return refuse("unroll", format!("does not divide {}, or unrolls too much code", self.block));
         }
         self.check_memory(target)
     }
@@ -268,7 +271,7 @@ impl Winograd {
         let needed = input.saturating_add(bytes(&self.product_shape())).saturating_add(strips);
         let limit = 2 * target.l2_bytes;
         if needed > limit {
-            return Err(LowerError::knob("tile.th", format!("a task's {needed} bytes exceed {limit}")));
+            return Err(LowerError::knob("tile.th", format!("{needed} bytes per task exceed the limit of {limit}")));
         }
         Ok(())
     }

@@ -154,7 +154,7 @@ fn weights_of_transposed_convolutions_may_come_with_every_run() {
     let mut config = ScheduleSpace::new(&workload, &target).default_config();
     config.knobs.insert("weights".into(), Value::Choice("inplace".into()));
     let problem = lower(&workload, &target, &config).unwrap_err().to_string();
-    assert_eq!(problem, "knob 'weights': those that are read beyond their ends are packed");
+    assert_eq!(problem, "knob 'weights': weights that are read out of bounds must be packed");
 }
 
 #[test]

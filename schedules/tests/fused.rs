@@ -186,7 +186,7 @@ fn what_cannot_be_is_refused_by_the_knobs_name() {
     let wide = "mlp:m=512,n=16,k=8,h=8192";
     let (space, config) = changed(wide, &target, &[("tile.m", Value::Tile(vec![96]))]);
     let error = lower(space.workload(), &target, &config).unwrap_err().to_string();
-    assert!(error.starts_with("knob 'between': 3151872 bytes between the contractions exceed"), "{error}");
+    assert!(error.starts_with("knob 'between': 3151872 bytes of intermediate values exceed"), "{error}");
 }
 
 /// Returns the problem that the verifier finds after `change`.
@@ -217,9 +217,9 @@ fn products_of_either_contraction_that_are_lost_or_done_twice_are_found() {
             })
         };
         let lost = with_loops(&|l| l.extent -= 1);
-        assert!(lost.contains("iterations are covered"), "{text}, {axis}: {lost}");
+        assert!(lost.contains("iterations are executed"), "{text}, {axis}: {lost}");
         let twice = with_loops(&|l| l.body.extend(l.body.clone()));
-        assert!(twice.contains("covers, too"), "{text}, {axis}: {twice}");
+        assert!(twice.contains("also executes"), "{text}, {axis}: {twice}");
     }
 }
 
@@ -248,7 +248,7 @@ fn inputs_and_iterations_that_do_not_fit_each_other_are_found() {
             store.value = store.value.replaced(&mut { shift });
         });
     });
-    assert!(swapped.contains("another index"), "{swapped}");
+    assert!(swapped.contains("not read at the index"), "{swapped}");
 
     let foreign = problem(CONV, |program| {
         let residual = program.buffers.iter().position(|buffer| buffer.name == "residual").unwrap();

@@ -318,18 +318,21 @@ fn layouts_that_do_not_fit_are_refused_with_the_knob() {
     };
     let word = |word: &str| Value::Choice(word.into());
     let (whole, odd) = ("pool2d:c=16,h=9,w=20,k=3,kind=max", "pool2d:c=12,h=9,w=20,kh=1,kw=3,kind=max");
-    let no_blocks = "knob 'layout.in': no channels that blocks of 8 divide";
+    let no_blocks = "knob 'layout.in': the workload has no channels that the block size 8 divides";
     assert_eq!(refused(odd, &[("layout.in", word("blocked"))]), no_blocks);
     assert_eq!(refused("reduce:m=8,n=8,op=sum", &[("layout.in", word("blocked"))]), no_blocks);
     assert_eq!(refused(whole, &[("layout.out", word("tiled"))]), "knob 'layout.out': 'tiled' is not plain or blocked");
     assert_eq!(
         refused(whole, &[("vector", word("ow"))]),
-        "knob 'vector': 'ow' is not the channels, whose blocks vectors go along"
+        "knob 'vector': 'ow' is not the channel axis, along which blocked layouts are vectorised"
     );
-    assert_eq!(refused(odd, &[("vector", word("c"))]), "knob 'vector': 'c' is contiguous in blocks of channels only");
+    assert_eq!(
+        refused(odd, &[("vector", word("c"))]),
+        "knob 'vector': 'c' is contiguous only in channel-blocked layouts"
+    );
     assert_eq!(
         refused(whole, &[("tile.c", Value::Tile(vec![4]))]),
-        "knob 'tile.c': 4 channels are no whole blocks of 8"
+        "knob 'tile.c': 4 channels are not a multiple of the block size 8"
     );
 }
 
@@ -371,11 +374,11 @@ fn statements_of_another_equation_are_refused() {
         store.value.for_each_load(&mut |access| loads.push(Expr::Load(access.clone())));
         with(loads[0].clone(), loads[1].clone())
     };
-    let another = "an iteration with something else than a statement of its equation";
+    let another = "a statement does not compute its equation";
     assert_refused(max, another, |store| store.value = combined(store, Expr::sum));
     assert_refused(max, another, |store| store.value = Expr::Const(1.0));
     assert_refused(sum, another, |store| store.mode = StoreMode::Assign);
-    assert_refused("transpose:m=5,n=7", "another index", |store| {
+    assert_refused("transpose:m=5,n=7", "not read at the index", |store| {
         if let Expr::Load(access) = &mut store.value {
             access.index[2] = Affine::default();
         }
@@ -385,7 +388,7 @@ fn statements_of_another_equation_are_refused() {
 #[test]
 fn other_lanes_of_a_block_are_refused() {
     let blocked = "pool2d:c=16,h=9,w=9,k=3,s=2,p=1,kind=max";
-    assert_refused(blocked, "another index", |store| {
+    assert_refused(blocked, "not read at the index", |store| {
         store.value = store.value.replaced(&mut |access| {
             let mut access = access.clone();
             if let (BufferId(0), [.., lane]) = (access.buffer, &mut access.index[..]) {
@@ -400,18 +403,18 @@ fn other_lanes_of_a_block_are_refused() {
 fn every_pass_of_a_chain_is_proven() {
     let chain = "softmax:m=5,n=40";
     let of = |store: &Store| store.iteration.as_ref().unwrap().equation;
-    assert_refused(chain, "iterations are covered", |store| {
+    assert_refused(chain, "iterations are executed", |store| {
         store.iteration = store.iteration.take().filter(|iteration| iteration.equation != 0);
     });
-    assert_refused(chain, "an iteration with something else", |store| {
+    assert_refused(chain, "a statement does not compute its equation", |store| {
         if of(store) == 2 {
             store.iteration.as_mut().unwrap().equation = 0;
         }
     });
-    assert_refused(chain, "an iteration of an equation that does not exist", |store| {
+    assert_refused(chain, "the equation of an iteration does not exist", |store| {
         store.iteration.as_mut().unwrap().equation += 10;
     });
-    assert_refused(chain, "another index", |store| {
+    assert_refused(chain, "not read at the index", |store| {
         if let (0, Expr::Binary(_, of)) = (of(store), &mut store.value)
             && let Expr::Load(access) = &mut of[1]
         {
@@ -432,7 +435,7 @@ fn iterations_that_are_left_out_are_missed() {
         }
     }
     shorten(&mut program.stages[0].body);
-    assert!(verify(&program, &target).unwrap_err().to_string().contains("iterations are covered"));
+    assert!(verify(&program, &target).unwrap_err().to_string().contains("iterations are executed"));
 }
 
 /// Products with either operand transposed, and with epilogues.
@@ -485,6 +488,6 @@ fn padding_that_would_become_too_much_code_has_no_schedule() {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
     let wide: Workload = "pool2d:c=1,h=300,w=300,k=201,p=100,kind=max".parse().unwrap();
     let space = ScheduleSpace::new(&wide, &target);
-    assert!(space.refusal().unwrap().to_string().starts_with("no sketch for pool2d"));
+    assert!(space.refusal().unwrap().to_string().starts_with("no sketch applies to pool2d"));
     check(&"pool2d:c=1,h=9,w=40,k=31,p=15,kind=max".parse().unwrap(), &target, 0, 2);
 }

@@ -39,7 +39,7 @@ impl Layouts {
 pub(crate) fn layout(reader: &Reader, name: &str, fits: bool, block: usize) -> Result<Layout, LowerError> {
     match reader.layout(name, block)? {
         Layout::ChannelBlocked(_) if !fits => {
-            Err(LowerError::knob(name, format!("{block} does not divide the channels")))
+            Err(LowerError::knob(name, format!("the block size {block} does not divide the channels")))
         }
         layout => Ok(layout),
     }

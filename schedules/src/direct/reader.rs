@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn choice(&self, name: &str) -> Result<&'a str, LowerError> {
         match self.get(name)? {
             Value::Choice(word) => Ok(word),
-            other => Err(LowerError::knob(name, format!("'{other}' is not a choice"))),
+            other => Err(LowerError::knob(name, format!("'{other}' is not a word"))),
         }
     }
 
@@ -68,8 +68,8 @@ impl<'a> Reader<'a> {
         }
         let word = self.choice(NAME)?;
         let bytes = word.parse().ok().filter(|&bytes: &usize| bytes <= 1 << 20 && bytes.is_multiple_of(4));
-        let bytes =
-            bytes.ok_or_else(|| LowerError::knob(NAME, format!("'{word}' is no number of bytes up to 1 MiB")))?;
+        let bytes = bytes
+            .ok_or_else(|| LowerError::knob(NAME, format!("'{word}' is not a multiple of 4 bytes up to 1 MiB")))?;
         Ok(bytes / 4)
     }
 
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
         match self.get(name)? {
             Value::Tile(sizes) if sizes.iter().all(|&s| s > 0 && s <= 1 << 24) => {
                 <[usize; N]>::try_from(sizes.as_slice())
-                    .map_err(|_| LowerError::knob(name, format!("has {} levels instead of {N}", sizes.len())))
+                    .map_err(|_| LowerError::knob(name, format!("has {} levels, expected {N}", sizes.len())))
             }
             other => Err(LowerError::knob(name, format!("'{other}' is not a tile"))),
         }

@@ -144,7 +144,7 @@ impl Roles {
     /// Returns the axis called `word`. Fails if vectors may not run along it.
     pub(crate) fn vector_of(&self, word: &str) -> Result<AxisId, LowerError> {
         let vector = [Some(self.channel), self.width].into_iter().flatten().find(|&axis| self.name(axis) == word);
-        vector.ok_or_else(|| LowerError::knob("vector", format!("'{word}' is not an axis that vectors run along")))
+        vector.ok_or_else(|| LowerError::knob("vector", format!("'{word}' is not an axis that can be vectorised")))
     }
 
     /// True for a matrix product: no window slides over the data.

@@ -38,21 +38,21 @@ impl Direct {
         let plain_in = self.in_layout == Layout::Plain;
         let plain_data = data_layout == Layout::Plain;
         if !plain_in && plain_data {
-            return Err(LowerError::knob("layout.data", "a blocked input is not copied to a plain layout"));
+            return Err(LowerError::knob("layout.data", "a channel-blocked input cannot be copied to a plain layout"));
         }
 
         // Only copies of the input or of tiles change the layout.
         match self.data_mode {
             DataMode::InPlace | DataMode::Panel if plain_in != plain_data => {
-                return Err(LowerError::knob("layout.data", "differs from layout.in though no copy has it"));
+                return Err(LowerError::knob("layout.data", "differs from layout.in, but no copy changes the layout"));
             }
             DataMode::InPlace if self.contraction.prologue().is_some() => {
-                return Err(LowerError::knob("data", "a prologue needs a copy"));
+                return Err(LowerError::knob("data", "a prologue needs a copy of the data"));
             }
             DataMode::Copy
                 if plain_in == plain_data && !self.contraction.is_padded() && self.contraction.prologue().is_none() =>
             {
-                return Err(LowerError::knob("data", "a copy without padding, prologue or another layout"));
+                return Err(LowerError::knob("data", "a copy needs padding, a prologue or a layout change"));
             }
             DataMode::Panel => self.check_panel(axes)?,
             _ => {}
@@ -60,7 +60,7 @@ impl Direct {
 
         self.check_dot()?;
         if !self.packed_weights && !self.contraction.axes_beyond_weights().is_empty() {
-            return Err(LowerError::knob("weights", "those that are read beyond their ends are packed"));
+            return Err(LowerError::knob("weights", "weights that are read out of bounds must be packed"));
         }
 
         self.check_vector(target)?;
@@ -78,10 +78,10 @@ impl Direct {
         let spec = &self.contraction.spec;
         if let Some(group) = &self.dot {
             if !self.packed_weights && of_group(&self.contraction.weight, group) != 1 {
-                return Err(LowerError::knob("weights", "the steps of a dot product are not side by side"));
+                return Err(LowerError::knob("weights", "the steps of a dot product must be adjacent in memory"));
             }
             if self.data_mode != DataMode::Panel && of_group(&self.data, group) != 1 {
-                return Err(LowerError::knob("data", "the steps of a dot product are not side by side"));
+                return Err(LowerError::knob("data", "the steps of a dot product must be adjacent in memory"));
             }
 
             // A dot product loads whole groups, so that it cannot leave out single steps in the
@@ -89,7 +89,7 @@ impl Direct {
             let data = &self.contraction.data;
             let goes_beyond = |dim: usize| data.index[dim].uses(VarId(group.axis as u32)) && self.contraction.pads(dim);
             if self.data_mode == DataMode::InPlace && (0..data.shape.len()).any(goes_beyond) {
-                return Err(LowerError::knob("data", "steps of a dot product are read beyond the operand"));
+                return Err(LowerError::knob("data", "the steps of a dot product are read out of bounds"));
             }
 
             // Operands that are not copied keep their type, which must be the one that the
@@ -98,7 +98,7 @@ impl Direct {
             for (number, factor) in spec.main().loads().into_iter().enumerate().take(2) {
                 if read_in_place[number] && spec.tensor(factor).dtype != self.copied[number] {
                     let knob = ["data", "weights"][number];
-                    return Err(LowerError::knob(knob, "a dot product reads them as another type"));
+                    return Err(LowerError::knob(knob, "the dot-product instruction reads another element type"));
                 }
             }
         }
@@ -112,24 +112,27 @@ impl Direct {
     fn check_vector(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let register = self.register_extent(self.vector);
         if !register.is_multiple_of(target.lanes()) && register < self.contraction.axes[self.vector].extent {
-            return Err(LowerError::knob("tile", format!("{register} elements are no whole vectors")));
+            return Err(LowerError::knob(
+                "tile",
+                format!("a register tile of {register} elements is not a multiple of the vector length"),
+            ));
         }
         // A single element is not a vector, so strides along it do not matter.
         if register == 1 {
             return Ok(());
         }
         if !self.packed_weights && ![0, 1].contains(&self.contraction.weight.stride(self.vector)) {
-            return Err(LowerError::knob("vector", "the weights are strided along it"));
+            return Err(LowerError::knob("vector", "the weights are strided along this axis"));
         }
         let along_width = !self.contraction.weight.uses(self.vector);
         if !along_width && ![0, 1].contains(&self.data.stride(self.vector)) {
-            return Err(LowerError::knob("vector", "the data operand is strided along it"));
+            return Err(LowerError::knob("vector", "the data operand is strided along this axis"));
         }
         if along_width && self.output.stride(self.vector) != self.contraction.output.stride(self.vector) {
-            return Err(LowerError::knob("vector", "the output is strided along it"));
+            return Err(LowerError::knob("vector", "the output is strided along this axis"));
         }
         if along_width && self.data_mode == DataMode::InPlace && self.contraction.is_padded() {
-            return Err(LowerError::knob("data", "vectors along a padded axis need a copy"));
+            return Err(LowerError::knob("data", "vectors along a padded axis need a copy of the data"));
         }
         Ok(())
     }
@@ -178,11 +181,12 @@ impl Direct {
         let class = self.dot.map_or(Registers::Vector { products: 0 }, |group| group.instruction.registers);
         let registers = class.of_cpu(target);
         if needed > registers {
-            let reason = format!("the register tile needs {needed} vector registers of {registers}");
+            let reason = format!("the register tile needs {needed} vector registers, {registers} are available");
             return Err(LowerError::knob("tile", reason));
         }
         if accumulators * self.unroll > MAX_BODY {
-            let reason = format!("{} multiply-accumulates in a row exceed {MAX_BODY}", accumulators * self.unroll);
+            let reason =
+                format!("{} unrolled multiply-accumulates exceed the limit of {MAX_BODY}", accumulators * self.unroll);
             return Err(LowerError::knob("unroll", reason));
         }
         Ok(accumulators * self.unroll)
@@ -197,7 +201,7 @@ impl Direct {
             let [along, taps] = self.leaves_along(axis);
             (leaves, code) = (leaves * along, code * taps);
             if leaves > MAX_LEAVES || code > MAX_CODE {
-                let reason = format!("{leaves} nests with {code} multiply-accumulates or more");
+                let reason = format!("too much code: {leaves} loop nests, {code} multiply-accumulates or more");
                 return Err(LowerError::knob("tile", reason));
             }
         }
@@ -269,7 +273,7 @@ impl Direct {
         let tile_limit = (target.l3_bytes / target.cores).max(target.l2_bytes);
         for (bytes, limit) in [(tile, tile_limit), (panel, target.l2_bytes), (tile + panel, MAX_LOCAL_BYTES)] {
             if bytes > limit {
-                return Err(LowerError::knob("data", format!("a copy of {bytes} bytes exceeds {limit}")));
+                return Err(LowerError::knob("data", format!("a copy of {bytes} bytes exceeds the limit of {limit}")));
             }
         }
         Ok(())
@@ -285,14 +289,14 @@ impl Direct {
         }
         let rows = || axes.rows.iter().map(|&row| self.register_extent(row)).product::<usize>();
         let least = match axes.windows.is_empty() {
-            true if rows() < MIN_PANEL_ROWS => return refuse("a panel of few rows"),
+            true if rows() < MIN_PANEL_ROWS => return refuse("a panel needs a register tile with more rows"),
             true => MIN_PANEL_COLUMNS,
             false if self.contraction.data.stride(self.vector) < 2 => {
-                return refuse("a panel for what vectors can be loaded from or need not be");
+                return refuse("a panel needs data that are strided along the vector axis");
             }
             false => MIN_PANEL_CHANNELS,
         };
-        if self.panel_reuse() < least { refuse("a panel for few outputs") } else { Ok(()) }
+        if self.panel_reuse() < least { refuse("too few outputs use each element of the panel") } else { Ok(()) }
     }
 }
 

@@ -111,7 +111,10 @@ impl GpuFused {
     fn check(&self, target: &GpuTarget) -> Result<(), LowerError> {
         let (bytes, limit) = (self.shared_bytes(), target.shared_bytes_per_block);
         if bytes > limit {
-            return Err(LowerError::knob("tile", format!("{bytes} bytes of shared memory exceed {limit}")));
+            return Err(LowerError::knob(
+                "tile",
+                format!("{bytes} bytes of shared memory exceed the limit of {limit}"),
+            ));
         }
         // The chunks of the second contraction are unrolled.
         let body = self.second.sums() * self.chunks();
@@ -119,12 +122,15 @@ impl GpuFused {
             && !self.is_whole
             && body * unroll > MAX_BODY
         {
-            let reason = format!("{} multiply-adds in a row exceed {MAX_BODY}", body * unroll);
+            let reason = format!("{} unrolled multiply-adds exceed the limit of {MAX_BODY}", body * unroll);
             return Err(LowerError::knob("unroll", reason));
         }
         let (registers, limit) = (self.registers(), self.second.most_registers(target));
         if registers > limit && !self.is_whole {
-            return Err(LowerError::knob("tile", format!("{registers} registers of a thread exceed {limit}")));
+            return Err(LowerError::knob(
+                "tile",
+                format!("{registers} registers per thread exceed the limit of {limit}"),
+            ));
         }
         Ok(())
     }
@@ -173,8 +179,7 @@ fn keep_between(second: &mut Tiling, step: AxisId, tile: usize) -> Result<(), Lo
     let chunk = second.tile(step);
     let knob = format!("{}.tile.{}", PARTS[1], second.roles.name(step));
     if !tile.is_multiple_of(chunk) || tile / chunk > MAX_CHUNKS {
-        let reason =
-            format!("{chunk} does not divide the {tile} that are between, or into more than {MAX_CHUNKS} chunks");
+        let reason = format!("{chunk} must divide the {tile} intermediate elements into at most {MAX_CHUNKS} chunks");
         return Err(LowerError::knob(&knob, reason));
     }
     let staged = &mut second.staged[0];

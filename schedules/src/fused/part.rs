@@ -94,7 +94,7 @@ impl<'a> Part<'a> {
         let (knob, unit) = (format!("tile.{}", self.roles.name(axis)), self.unit(axis));
         match reader.tile::<1>(&knob)? {
             [size] if size.is_multiple_of(unit) => Ok(size / unit),
-            [size] => Err(LowerError::knob(&knob, format!("{size} is no multiple of {unit}"))),
+            [size] => Err(LowerError::knob(&knob, format!("{size} is not a multiple of {unit}"))),
         }
     }
 }

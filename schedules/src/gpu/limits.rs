@@ -35,8 +35,8 @@ impl Tiling {
             let (threads, warp) = (self.threads(), target.warp_threads);
             let is_small = extents.fold(1, usize::saturating_mul) < warp;
             let is_whole = threads.is_multiple_of(warp) || is_small;
-            require(is_whole, "tile", format_args!("{threads} threads are not whole warps"))?;
-            most("tile", "copies of a thread", self.most_rounds(), MAX_ROUNDS)?;
+            require(is_whole, "tile", format_args!("{threads} threads are not a multiple of the warp size"))?;
+            most("tile", "copies per thread", self.most_rounds(), MAX_ROUNDS)?;
         }
         self.within_limits(target)
     }
@@ -59,31 +59,31 @@ impl Tiling {
         let (split, slots, chunks, all) = (self.split, self.slots, self.chunks(), self.all_chunks());
         // Blocks that count all chunks in one loop need the same number of them.
         if self.counts_all_chunks() {
-            require(all.is_multiple_of(split), "split", "does not divide the chunks")?;
-            return require(self.ahead() <= chunks, "stages", "is more than chunks need");
+            require(all.is_multiple_of(split), "split", "does not divide the number of chunks")?;
+            return require(self.ahead() <= chunks, "stages", "is too large for the number of chunks");
         }
-        require((split - 1) * chunks < all, "split", "a block without a chunk")?;
+        require((split - 1) * chunks < all, "split", "leaves a block without a chunk")?;
         let has_two = slots == 2 && chunks > 1 && all <= MAX_STAGED_CHUNKS;
-        require(slots == 1 || has_two, "stages", "is not 1, or 2 with two chunks at least and not too many")
+        require(slots == 1 || has_two, "stages", "must be 1, or 2 with at least two chunks but not too many")
     }
 
     fn check_block(&self, target: &GpuTarget) -> Result<(), LowerError> {
-        most("tile", "threads of a block", self.all_threads(), target.threads_per_block)?;
+        most("tile", "threads per block", self.all_threads(), target.threads_per_block)?;
         most("tile", "bytes of shared memory", self.shared_bytes(), target.shared_bytes_per_block)?;
-        most("tile", "registers of a thread", self.registers(), self.most_registers(target))?;
+        most("tile", "registers per thread", self.registers(), self.most_registers(target))?;
         most("tile", "blocks", self.blocks(), MAX_INDEX)?;
         match self.kernel {
-            Kernel::Registers { unroll } => most("unroll", "multiply-adds in a row", unroll * self.sums(), MAX_BODY),
+            Kernel::Registers { unroll } => most("unroll", "unrolled multiply-adds", unroll * self.sums(), MAX_BODY),
             Kernel::Matrix { by, instructions: [rows, columns], .. } => {
                 let steps = self.reduce.last().map_or(1, |reduce| reduce.1) / self.instruction_steps();
-                most("tile", "instructions in a row", rows * columns * steps, MAX_MATRIX_BODY)?;
+                most("tile", "unrolled instructions", rows * columns * steps, MAX_MATRIX_BODY)?;
                 match by {
-                    ThreadGroup::Warp => most("tile", "copies of a thread", self.most_rounds(), MAX_MATRIX_ROUNDS),
+                    ThreadGroup::Warp => most("tile", "copies per thread", self.most_rounds(), MAX_MATRIX_ROUNDS),
                     // The compiler gives an instruction the registers of the launch, before any
                     // move between roles.
                     ThreadGroup::WarpGroup => {
                         let one = 4 * columns + INSTRUCTION_REGISTERS;
-                        most("tile.n", "registers of an instruction", one, self.launched_registers(target))
+                        most("tile.n", "registers per instruction", one, self.launched_registers(target))
                     }
                 }
             }
@@ -97,7 +97,7 @@ impl Tiling {
         let packed = elements(&self.staged[1].source, 1);
         let largest = elements(data, 1).max(elements(weight, 1)).max(packed).max(sums);
         most("tile", "elements of an operand", largest, MAX_INDEX)?;
-        if self.split > 1 { most("split", "sums of parts", sums, MAX_PARTS) } else { Ok(()) }
+        if self.split > 1 { most("split", "partial sums", sums, MAX_PARTS) } else { Ok(()) }
     }
 }
 
@@ -107,5 +107,5 @@ pub(super) fn require(holds: bool, knob: &str, reason: impl Display) -> Result<(
 }
 
 fn most(knob: &str, what: &str, found: usize, limit: usize) -> Result<(), LowerError> {
-    require(found <= limit, knob, format_args!("{found} {what} exceed {limit}"))
+    require(found <= limit, knob, format_args!("{found} {what} exceed the limit of {limit}"))
 }

@@ -191,11 +191,15 @@ pub(super) fn tiling(
     let [columns, team_columns] = read_tile(&reader, "tile.n", LEAST_COLUMNS, roles.extent(column))?;
     let [chunk] = reader.tile("tile.k")?;
     let steps = by.instruction().steps(dtype).unwrap_or(1);
-    require(chunk.is_multiple_of(2 * steps) || chunk == steps, "tile.k", "is not whole instructions")?;
+    require(
+        chunk.is_multiple_of(2 * steps) || chunk == steps,
+        "tile.k",
+        "must be the steps of one instruction or of an even number of them",
+    )?;
     if is_group {
-        require(chunk * dtype.bytes() == BOX_ROW_BYTES, "tile.k", "is not a row of a box")?;
+        require(chunk * dtype.bytes() == BOX_ROW_BYTES, "tile.k", "must fill one row of a box")?;
         let is_one = team_columns == columns && columns.max(rows) <= MAX_BOX;
-        require(is_one, "tile", "is not one instruction, or larger than a box")?;
+        require(is_one, "tile", "must be one instruction wide and fit one box")?;
     }
 
     // Copying threads, split, and order of tiles.
@@ -206,11 +210,11 @@ pub(super) fn tiling(
     // A warp group's instruction may still read the previous chunk's slot, so copies need a third
     // one.
     let least = if is_group && !is_producer { 3 } else { 2 };
-    require(slots >= least, "stages", "is less than copies and instructions need")?;
+    require(slots >= least, "stages", "is too small for copies and instructions in progress")?;
     let [row_tiles, column_tiles] =
         [(row, rows), (column, columns)].map(|(axis, tile)| roles.extent(axis).div_ceil(tile));
     let raster = if reader.choice("raster")? == "all" { row_tiles } else { reader.number("raster")? };
-    require(row_tiles.is_multiple_of(raster), "raster", "does not divide the tiles of rows")?;
+    require(row_tiles.is_multiple_of(raster), "raster", "does not divide the number of row tiles")?;
 
     let instructions = [team_rows / by.rows(), team_columns / 8];
     // A lane has pairs of columns of each instruction. Runs of them make its stores up to 16 bytes
@@ -269,7 +273,11 @@ pub(super) fn tiling(
     // A persistent grid pays only if consumers can store one tile while the next one is copied.
     let has_turns = is_producer && tiling.threads() > by.threads() && split == 1;
     let is_grid = tiling.persistent.is_none_or(|blocks| has_turns && tiling.all_tiles() > blocks);
-    require(is_grid, "grid", "has no producer with two warp groups, parts, or few tiles")?;
+    require(
+        is_grid,
+        "grid",
+        "a persistent grid needs a producer, two warp groups, no split, and more tiles than blocks",
+    )?;
     Ok(tiling.measured())
 }
 
@@ -278,8 +286,12 @@ pub(super) fn tiling(
 fn read_tile(reader: &Reader, knob: &str, instruction: usize, extent: usize) -> Result<[usize; 2], LowerError> {
     let [block, team] = reader.tile(knob)?;
     let is_whole = team.is_multiple_of(instruction) && block.is_multiple_of(team);
-    require(is_whole, knob, "is not whole teams of whole instructions")?;
-    require(reaches(block, instruction, extent), knob, format_args!("{block} is far more than {extent}"))?;
+    require(is_whole, knob, "the block must be a multiple of the team, and the team of the instruction")?;
+    require(
+        reaches(block, instruction, extent),
+        knob,
+        format_args!("a block of {block} is too large for an axis of {extent}"),
+    )?;
     Ok([block, team])
 }
 

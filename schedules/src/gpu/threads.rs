@@ -146,9 +146,9 @@ pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues
         let knob = knob_of(&roles, axis);
         let [block, strand, register] = reader.tile::<3>(&knob)?;
         let divides = block.is_multiple_of(strand) && strand.is_multiple_of(register);
-        require(divides, &knob, "a level does not divide the one before it")?;
+        require(divides, &knob, "each level must divide the one before it")?;
         let is_within = block < 2 * roles.extent(axis);
-        require(is_within, &knob, format_args!("a block of {block} is mostly beyond the axis"))?;
+        require(is_within, &knob, format_args!("a block of {block} is too large for the axis"))?;
         spatial.push((axis, block));
         threads.push(Level { axis, name: ".t", extent: strand / register, step: register });
         sums.push(Level { axis, name: ".v", extent: block / strand, step: strand });
@@ -164,7 +164,7 @@ pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues
             Some(&last) if last == axis => chunk < 2 * whole,
             _ => whole.is_multiple_of(chunk),
         };
-        require(fits, &knob, format_args!("{chunk} does not divide {whole}"))?;
+        require(fits, &knob, format_args!("a chunk of {chunk} does not fit an axis of {whole}"))?;
         reduce.push((axis, chunk));
     }
 
@@ -218,10 +218,10 @@ fn check_vectors(tiling: &Tiling) -> Result<(), LowerError> {
         if is_whole { 0 } else { tiling.tile(axis) * c.unsigned_abs() as usize }
     };
     let lie_together = roles.pixels.as_ref().is_none_or(|pixels| tiling.staged[0].vector <= pixels.vector);
-    require(lie_together, "vector.data", "neighbouring pixels do not lie together")?;
+    require(lie_together, "vector.data", "neighbouring pixels are not adjacent in memory")?;
 
     for (Staged { vector, source, extents, .. }, knob) in tiling.staged.iter().zip(["vector.data", "vector.weight"]) {
-        require([1, 2, 4].contains(vector), knob, "is not 1, 2 or 4")?;
+        require([1, 2, 4].contains(vector), knob, "must be 1, 2 or 4")?;
         let (Some(&row), Some(index), Some(&extent)) = (source.shape.last(), source.index.last(), extents.last())
         else {
             continue;
@@ -229,7 +229,7 @@ fn check_vectors(tiling: &Tiling) -> Result<(), LowerError> {
         let steps = index.terms.iter().map(|&(VarId(axis), c)| step(axis as usize, c));
         let mut places = [row, extent, index.constant.unsigned_abs() as usize].into_iter().chain(steps);
         let is_aligned = places.all(|n| n.is_multiple_of(*vector));
-        require(is_aligned, knob, format_args!("rows do not begin at multiples of {vector}"))?;
+        require(is_aligned, knob, format_args!("rows must begin at multiples of {vector} elements"))?;
     }
     Ok(())
 }

@@ -68,7 +68,9 @@ impl Laid {
         let Some(&(name, _)) = layouts.iter().find(|(_, layout)| *layout != Layout::Plain) else { return Ok(None) };
         match blockable(chain, block) {
             Some(channel) => Ok(Some(Self::of(chain, (channel, block), layouts.map(|(_, layout)| layout)))),
-            None => Err(LowerError::knob(name, format!("no channels that blocks of {block} divide"))),
+            None => {
+                Err(LowerError::knob(name, format!("the workload has no channels that the block size {block} divides")))
+            }
         }
     }
 
@@ -137,7 +139,10 @@ impl Laid {
         let channels = tiles[self.channel];
         if !channels.is_multiple_of(self.block) {
             let knob = format!("tile.{}", self.spec.main().axes[self.channel].name);
-            return Err(LowerError::knob(&knob, format!("{channels} channels are no whole blocks of {}", self.block)));
+            return Err(LowerError::knob(
+                &knob,
+                format!("{channels} channels are not a multiple of the block size {}", self.block),
+            ));
         }
         tiles[self.channel] = channels / self.block;
         tiles.push(self.block);

@@ -75,9 +75,9 @@ impl Storing {
     /// Reads the value of the knob.
     pub(super) fn read(chain: &Chain, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let position = WHOLE_KNOB.position(knobs.value(KNOB));
-        let storing = ALL[position.ok_or_else(|| LowerError::knob(KNOB, "is no way to store"))?];
+        let storing = ALL[position.ok_or_else(|| LowerError::knob(KNOB, "is not a way to store the result"))?];
         match storing == Self::Fetched && chain.result_beside().is_none() {
-            true => Err(LowerError::knob(KNOB, "no earlier pass goes along the result")),
+            true => Err(LowerError::knob(KNOB, "no earlier pass traverses the result")),
             false => Ok(storing),
         }
     }

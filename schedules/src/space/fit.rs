@@ -23,7 +23,7 @@ pub enum UnfitError {
     #[error("it is not in the schedule space of this version")]
     NotOffered,
     /// The verifier rejects the loop nests, which is a bug of the lowering or of the verifier.
-    #[error("its loop nests are wrong: {0}")]
+    #[error("its loop nests are invalid: {0}")]
     Verify(ProgramError),
 }
 

@@ -94,7 +94,7 @@ impl GpuWinograd {
         if !TILE_SIZES.contains(&m) || !conv.saves_work(m) {
             return Err(LowerError::knob(
                 TILE_SIZE_KNOB,
-                format!("tiles of {m}x{m} save nothing or need too many registers"),
+                format!("tiles of {m}x{m} save no work or need too many registers"),
             ));
         }
         let product = threads::tiling(product(workload, &conv, m), workload.dtype(), knobs)?;
