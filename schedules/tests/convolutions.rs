@@ -97,7 +97,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
 
 #[test]
 fn edges_and_primes_are_proven_and_agree_with_the_reference() {
-    for text in [
+    let texts = [
         "conv1d:c=1,w=1,o=1,k=1",
         "conv1d:n=2,c=7,w=13,o=11,k=5,s=3,p=2,d=2,bias,act=relu",
         "conv1d:c=13,w=31,o=13,k=3,p=1,g=13",
@@ -115,7 +115,9 @@ fn edges_and_primes_are_proven_and_agree_with_the_reference() {
         "conv_transpose2d:c=2,h=3,w=3,o=2,k=1,s=2,op=1",
         "conv_transpose2d:c=8,h=3,w=4,o=8,k=4,s=2,p=1,g=8,add",
         "conv_transpose2d:c=3,h=7,w=5,o=5,k=3,p=1",
-    ] {
+    ];
+
+    for text in texts {
         for isa in [Isa::Avx2, Isa::Avx512] {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) });
             check(&text.parse().unwrap(), &target, 7, 6);
@@ -192,7 +194,7 @@ fn the_text_forms_are_read_as_they_are_written() {
 
 #[test]
 fn errors_name_the_operator_and_the_field() {
-    for (text, wanted) in [
+    let cases = [
         ("conv1d:c=64,w=1000,o=128", "conv1d: field 'k' is missing"),
         ("conv1d:c=64,w=4,o=128,k=5", "conv1d: field 'k': the dilated kernel spans 5 but the padded input only 4"),
         ("conv1d:c=64,w=10,o=128,k=5,h=3", "conv1d: unknown field 'h'"),
@@ -217,7 +219,9 @@ fn errors_name_the_operator_and_the_field() {
             "conv_transpose2d:c=4,h=99999999999,w=99999999999,o=8,k=4",
             "conv_transpose2d: field 'w': 99999999999 is too large: input exceeds the supported size",
         ),
-    ] {
+    ];
+
+    for (text, wanted) in cases {
         let error = text.parse::<Workload>().unwrap_err().to_string();
         assert!(error.starts_with(wanted), "{text}: {error}");
     }

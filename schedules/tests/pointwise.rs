@@ -257,7 +257,7 @@ fn the_text_forms_are_read_as_they_are_written() {
 
 #[test]
 fn errors_name_the_operator_and_the_field() {
-    for (text, wanted) in [
+    let cases = [
         ("pointwise:m=4,n=4", "pointwise: field 'op' is missing"),
         ("pointwise:m=4,n=4,op=cosh", "pointwise: field 'op': 'cosh' is not an operation (relu, gelu,"),
         ("pointwise:m=4,n=4,op=relu,third=row", "pointwise: field 'third': the operation has only one operand"),
@@ -288,7 +288,9 @@ fn errors_name_the_operator_and_the_field() {
             "pointwise:m=99999999999,n=99999999999,op=exp",
             "pointwise: field 'n': 99999999999 is too large: input exceeds the supported size",
         ),
-    ] {
+    ];
+
+    for (text, wanted) in cases {
         let error = text.parse::<Workload>().unwrap_err().to_string();
         assert!(error.starts_with(wanted), "{text}: {error}");
     }

@@ -77,7 +77,7 @@ fn the_text_forms_are_read_as_they_are_written() {
 
 #[test]
 fn errors_name_the_operator_and_the_field() {
-    for (text, wanted) in [
+    let cases = [
         ("pool2d:c=3,h=8,w=8,k=3,kind=median", "pool2d: field 'kind': 'median' is not a pooling (max or avg)"),
         ("pool2d:c=3,h=8,w=8", "pool2d: field 'k' is missing"),
         ("pool2d:c=3,h=8,w=8,k=3,p=3", "pool2d: field 'ph': padding 3 is not smaller than the window (3)"),
@@ -123,7 +123,9 @@ fn errors_name_the_operator_and_the_field() {
             "transpose:m=99999999999,n=99999999999",
             "transpose: field 'n': 99999999999 is too large: input exceeds the supported size",
         ),
-    ] {
+    ];
+
+    for (text, wanted) in cases {
         let error = text.parse::<Workload>().unwrap_err().to_string();
         assert!(error.starts_with(wanted), "{text}: {error}");
     }

@@ -105,6 +105,7 @@ impl GpuTarget {
         if word == "opencl" {
             return Some(opencl);
         }
+
         let sm: usize = word.strip_prefix("cuda:sm_")?.parse().ok()?;
         let [_, multiprocessors, threads, shared_kib, block_kib, l2_mib] =
             *CUDA_LIMITS.iter().find(|limits| limits[0] == sm)?;
