@@ -332,6 +332,7 @@ impl Device for CudaDevice {
                 block.is_shared.store(true, Ordering::Relaxed);
             }
         }
+
         let pointers: Vec<CUdeviceptr> = buffers.iter().map(|buffer| buffer.address).collect();
         let encode = |plan: &MapPlan| {
             plan.encode(*pointers.get(plan.buffer).ok_or("the buffer of a tensor map does not exist")?)

@@ -316,6 +316,7 @@ fn layouts_that_do_not_fit_are_refused_with_the_knob() {
         config.knobs.extend(changes.iter().map(|(name, value)| (name.to_string(), value.clone())));
         lower(&workload, &target, &config).unwrap_err().to_string()
     };
+
     let word = |word: &str| Value::Choice(word.into());
     let (whole, odd) = ("pool2d:c=16,h=9,w=20,k=3,kind=max", "pool2d:c=12,h=9,w=20,kh=1,kw=3,kind=max");
     let no_blocks = "knob 'layout.in': the workload has no channels that the block size 8 divides";

@@ -45,6 +45,7 @@ fn both_roles<'a>(grid: &Grid<'a>) -> Result<Option<[&'a [Node]; 2]>, Problem> {
     while let [Node::Alloc { body: inner, .. }] = body {
         body = inner;
     }
+
     let roles = WarpRole::both(body);
     let stray = match roles {
         Some(roles) => roles.into_iter().any(WarpRole::occurs),

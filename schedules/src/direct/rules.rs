@@ -121,6 +121,7 @@ impl Direct {
         if register == 1 {
             return Ok(());
         }
+
         if !self.packed_weights && ![0, 1].contains(&self.contraction.weight.stride(self.vector)) {
             return Err(LowerError::knob("vector", "the weights are strided along this axis"));
         }
