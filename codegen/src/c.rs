@@ -157,7 +157,7 @@ impl Writer<'_, '_> {
             match node {
                 Node::Loop(l) => self.looped(l),
                 Node::Store(store) => self.store(store),
-                Node::Prefetch { access, ahead } => self.prefetch(access, *ahead),
+                Node::Prefetch { access, ahead, level } => self.prefetch(access, *ahead, *level),
                 Node::Alloc { buffer, body } => match self.generator.program.buffer(*buffer).scope {
                     Scope::Register if self.leaf.is_none() => {
                         let call = self.generator.leaf_call(node, &self.constants);

@@ -124,7 +124,9 @@ impl Program {
                 };
                 format!("{} {sign} {}", self.access(&store.dst), self.expr(&store.value))
             }
-            Node::Prefetch { access, ahead } => format!("prefetch {} + {ahead}", self.access(access)),
+            Node::Prefetch { access, ahead, level } => {
+                format!("prefetch {} + {ahead} to {level:?}", self.access(access))
+            }
         }
     }
 

@@ -53,7 +53,7 @@ mod warp_role;
 pub use buffer::{Buffer, BufferId, Layout, Role, Scope};
 pub use expr::{Access, Expr, Gather, InBounds, Index, gathered_index};
 pub use grid::Grid;
-pub use node::{Digit, Loop, LoopKind, Node, Stage, When, parallel_prefix};
+pub use node::{Digit, Loop, LoopKind, Node, PrefetchLevel, Stage, When, parallel_prefix};
 pub use op::{BinaryOp, Compare, UnaryOp};
 pub use preorder::preorder;
 pub use store::{Iteration, Store, StoreMode};

@@ -102,9 +102,9 @@ pub(super) fn emit(
                 block.fold(acc as Vector, rows, (lanes, by))?;
             }
             Op::Combine { acc, by, of } => block.combine(acc as Vector, by, of)?,
-            Op::Prefetch { source: id, to_write } => {
+            Op::Prefetch { source: id, hint } => {
                 if let Source::Memory(memory) = code.sources[id as usize] {
-                    block.isa.prefetch(memory.at, to_write);
+                    block.isa.prefetch(memory.at, hint);
                 }
             }
         }

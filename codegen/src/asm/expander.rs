@@ -5,6 +5,7 @@ use std::ops::Range;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::error::{AssembleError, Failure};
+use super::instruction_set::PrefetchHint;
 use super::leaf::{Input, Item, Lanes, Leaf, Op};
 use super::nest::{Element, Nest, Node, Place, Tree};
 use autotune_ir::program::{LoopKind, Program, Role};
@@ -147,13 +148,14 @@ impl<'p> Expander<'p> {
                     behind.for_each(|(version, _)| *version += 1);
                 }
             }
-            Node::Prefetch(element) => {
+            Node::Prefetch { element, level } => {
                 if let (Input::Source(source), Place::Memory(pointer)) =
                     (self.input(nest, element)?, nest.elements[element as usize].place)
                 {
                     let buffer = nest.pointers[usize::from(pointer)];
-                    let to_write = self.program.buffer(buffer).role == Role::Output;
-                    self.leaf.ops.push(Op::Prefetch { source, to_write });
+                    let is_written = self.program.buffer(buffer).role == Role::Output;
+                    let hint = if is_written { PrefetchHint::Write } else { PrefetchHint::Read(level) };
+                    self.leaf.ops.push(Op::Prefetch { source, hint });
                 }
             }
             // A vectorised loop has no loops inside.

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::error::Failure;
 use super::leaf::{Leaf, Memory};
 use autotune_ir::instruction::Instruction;
-use autotune_ir::program::Compare;
+use autotune_ir::program::{Compare, PrefetchLevel};
 use autotune_ir::spec::Reduction;
 
 /// Number of a vector register.
@@ -18,6 +18,15 @@ pub(super) type Vector = u8;
 
 /// Maximum number of vector registers, and of integer registers.
 pub(super) const MAX_REGISTERS: usize = 32;
+
+/// Purpose of a prefetch.
+#[derive(Clone, Copy)]
+pub(super) enum PrefetchHint {
+    /// Read, from a level of the caches.
+    Read(PrefetchLevel),
+    /// Write.
+    Write,
+}
 
 /// A memory address: a pointer plus a displacement in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,8 +294,8 @@ pub(super) trait Vectors {
     /// There are at most as many rows as lanes. The other lanes of `to` are undefined.
     fn fold(&mut self, by: Reduction, to: Vector, rows: &[Vector], first: Vector);
 
-    /// Prefetches the cache line of an address into the second-level cache, or for a write.
-    fn prefetch(&mut self, at: Address, to_write: bool);
+    /// Prefetches the cache line of an address.
+    fn prefetch(&mut self, at: Address, hint: PrefetchHint);
 
     /// Sets every lane of `v` to a constant of these bits.
     fn constant(&mut self, v: Vector, bits: u32);

@@ -20,7 +20,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{Address, Arithmetic, ElementType, Shape};
+use super::instruction_set::{Address, Arithmetic, ElementType, PrefetchHint, Shape};
 use super::nest::{Nest, Place, Tree, Value};
 use autotune_ir::program::{BufferId, Program, StoreMode};
 use autotune_ir::spec::Reduction;
@@ -96,7 +96,7 @@ pub(super) enum Op {
     /// or accumulators.
     Combine { acc: u16, by: Reduction, of: (Input, Option<Input>) },
     /// Prefetch of a source's cache line.
-    Prefetch { source: u32, to_write: bool },
+    Prefetch { source: u32, hint: PrefetchHint },
     /// Lane `r` of accumulator `acc` = reduction of the first `lanes` lanes of row `r`. `rows` is a
     /// range of the leaf's `rows`, which are accumulators.
     Fold { acc: u16, rows: (u32, u32), lanes: u8, by: Option<Reduction> },

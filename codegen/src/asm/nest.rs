@@ -9,7 +9,7 @@ use super::instruction_set::{Arithmetic, Dots, ElementType};
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::formula::{Formula, Primitive};
 use autotune_ir::instruction::{Dot, Instruction};
-use autotune_ir::program::{self, BinaryOp, BufferId, Expr, LoopKind, Program, StoreMode};
+use autotune_ir::program::{self, BinaryOp, BufferId, Expr, LoopKind, PrefetchLevel, Program, StoreMode};
 
 mod access;
 mod integers;
@@ -101,7 +101,7 @@ pub(super) enum Node {
     /// Element = value, or element += value.
     Store { dst: u32, mode: StoreMode, value: Tree },
     /// Prefetch of an element.
-    Prefetch(u32),
+    Prefetch { element: u32, level: PrefetchLevel },
 }
 
 /// A value and its operands, which form a tree or a sequence of steps.
@@ -276,10 +276,11 @@ impl<'p> Resolver<'p> {
             program::Node::Alloc { body, .. } => body.iter().try_for_each(|node| self.node(node)),
             program::Node::Loop(l) => self.repeat(l),
             program::Node::Store(store) => self.store(store),
-            program::Node::Prefetch { access, ahead } => {
+            program::Node::Prefetch { access, ahead, level } => {
                 let mut element = self.access(access)?;
                 element.constant += *ahead as i64;
-                self.nest.nodes.push(Node::Prefetch(self.nest.elements.len() as u32));
+                let number = self.nest.elements.len() as u32;
+                self.nest.nodes.push(Node::Prefetch { element: number, level: *level });
                 self.nest.elements.push(element);
                 Ok(())
             }
@@ -334,7 +335,7 @@ impl<'p> Resolver<'p> {
 
         let at = self.nest.nodes.len();
         // Placeholder: the loop's end is known only after its body.
-        self.nest.nodes.push(Node::Prefetch(0));
+        self.nest.nodes.push(Node::Prefetch { element: 0, level: PrefetchLevel::L1 });
         self.scope.push(Scoped { var: l.var, binding, coefficient: 0 });
         body(self)?;
         self.scope.pop();

@@ -42,6 +42,15 @@ pub struct Loop {
     pub body: Vec<Node>,
 }
 
+/// Cache that a prefetch brings a line to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefetchLevel {
+    /// First-level cache: for lines that are few until they are read.
+    L1,
+    /// Second-level cache: for lines that may be as many as the first-level cache holds.
+    L2,
+}
+
 /// A node of a tree.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
@@ -63,6 +72,8 @@ pub enum Node {
         /// Distance in elements from `access` to the memory that will be read; may exceed the
         /// buffer.
         ahead: usize,
+        /// Cache that it is brought to.
+        level: PrefetchLevel,
     },
     /// Group of asynchronous copies. Each store in `body` copies from global to shared memory,
     /// guarded or not. It may complete late, but before the thread passes a [`Node::AwaitCopies`]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use autotune_ir::layout::physical_shape;
 use autotune_ir::program::{
-    Access, AxisInfo, AxisOf, Buffer, BufferId, Expr, Iteration, Layout, Loop, LoopKind, Node, Role, Scope, Stage,
-    Store, StoreMode, When,
+    Access, AxisInfo, AxisOf, Buffer, BufferId, Expr, Iteration, Layout, Loop, LoopKind, Node, PrefetchLevel, Role,
+    Scope, Stage, Store, StoreMode, When,
 };
 use autotune_ir::{Affine, DType, Program, VarId};
 use autotune_workloads::{Activation, Conv2d, Matmul, Workload};
@@ -190,7 +190,11 @@ pub fn tiled_matmul(text: &str, [rows, lanes, depth]: [usize; 3]) -> Program {
                     load(packed, &[panel.clone(), k.clone(), var(v)]),
                     &[number(0), row.clone(), col.clone(), k.clone()],
                 );
-                let next = Node::Prefetch { access: access(packed, &[panel.clone(), k, number(0)]), ahead: 3 * lanes };
+                let next = Node::Prefetch {
+                    access: access(packed, &[panel.clone(), k, number(0)]),
+                    ahead: 3 * lanes,
+                    level: PrefetchLevel::L2,
+                };
                 let body = vec![
                     tile(assign(sum.clone(), start)),
                     repeat(Serial, kk, len, vec![tile(product), next]),

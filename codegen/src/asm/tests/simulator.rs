@@ -6,7 +6,7 @@
 #![allow(clippy::expect_used)]
 
 use crate::asm::instruction_set::{
-    Address, Arithmetic, Bound, Dots, ElementType, Operand, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
+    Address, Arithmetic, Bound, Dots, ElementType, Operand, PrefetchHint, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
 };
 use crate::asm::leaf::Memory;
 use autotune_ir::DType;
@@ -340,7 +340,7 @@ impl Vectors for Recorder {
         });
     }
 
-    fn prefetch(&mut self, at: Address, _: bool) {
+    fn prefetch(&mut self, at: Address, _: PrefetchHint) {
         self.check(&[], &[at.pointer]);
     }
 

@@ -8,7 +8,8 @@ use super::vectors::{
     BLEND_LANES, COPY, EXTRACT_QUARTER, LOAD, PERMUTE, PERMUTE_PAIRS, SET_MASK, SHIFT, STORE, UNPACK_HIGH_PAIRS,
     VECTOR, opcode,
 };
-use crate::asm::instruction_set::{Address as At, ElementType, Unary, Vector, Vectors};
+use crate::asm::instruction_set::{Address as At, ElementType, PrefetchHint, Unary, Vector, Vectors};
+use autotune_ir::program::PrefetchLevel;
 use autotune_ir::target::Isa;
 
 /// `vunpcklps`: interleaves the lower elements of two vectors in each 128-bit quarter.
@@ -33,6 +34,16 @@ const HALF_VECTOR: u32 = 5;
 const STORE_UPPER_PAIR: Opcode = opcode(1, 0, 0x17);
 
 impl X86 {
+    /// Prefetches the cache line of an address: `prefetcht0`, `prefetcht1` or `prefetchw`.
+    pub(super) fn prefetch_line(&mut self, at: At, hint: PrefetchHint) {
+        let (opcode, extension) = match hint {
+            PrefetchHint::Read(PrefetchLevel::L1) => (0x0f18, 1),
+            PrefetchHint::Read(PrefetchLevel::L2) => (0x0f18, 2),
+            PrefetchHint::Write => (0x0f0d, 1),
+        };
+        self.code.legacy(false, opcode, extension, address(at));
+    }
+
     /// Copies `lanes` elements between addresses with strides in bytes, in order, through eax.
     pub(super) fn move_elements(&mut self, of: ElementType, to: (Address, i32), from: (Address, i32), lanes: u8) {
         const OF_16_BITS: u8 = 0x66;

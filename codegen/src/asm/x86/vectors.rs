@@ -5,7 +5,7 @@ use super::control::{address, integer};
 use super::encode::{Address, Goal, Integer, Opcode, Place, TIMES_FOUR, evex};
 use super::held::UPPER_HALVES;
 use crate::asm::instruction_set::{
-    Address as At, Arithmetic, Bound, Dots, ElementType, Operand, Shape, Unary, Vector, Vectors,
+    Address as At, Arithmetic, Bound, Dots, ElementType, Operand, PrefetchHint, Shape, Unary, Vector, Vectors,
 };
 use crate::asm::leaf::Memory;
 use autotune_ir::program::Compare;
@@ -230,11 +230,8 @@ impl Vectors for X86 {
         self.fold_rows(by, to, rows, first);
     }
 
-    fn prefetch(&mut self, at: At, to_write: bool) {
-        // `prefetchw`, or `prefetcht1`. Data to read goes to the second-level cache, since the tile
-        // ahead may be as large as the first-level cache.
-        let (opcode, extension) = if to_write { (0x0f0d, 1) } else { (0x0f18, 2) };
-        self.code.legacy(false, opcode, extension, address(at));
+    fn prefetch(&mut self, at: At, hint: PrefetchHint) {
+        self.prefetch_line(at, hint);
     }
 
     fn constant(&mut self, v: Vector, bits: u32) {

@@ -9,7 +9,9 @@ use crate::contraction::AxisId;
 use crate::direct::{DataMode, Group};
 use crate::lower::nest::Builder;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{Access, Buffer, BufferId, Expr, Index, LoopKind, Node, Role, Scope, Store, StoreMode};
+use autotune_ir::program::{
+    Access, Buffer, BufferId, Expr, Index, LoopKind, Node, PrefetchLevel, Role, Scope, Store, StoreMode,
+};
 
 /// Number of f32 elements in a cache line.
 const LINE: usize = 16;
@@ -306,7 +308,9 @@ impl Lowering<'_> {
             Some(packed) => packed.step_len(),
             None => tile.parts.last().map_or(1, |part| part.len),
         };
-        let line = |line: usize| Node::Prefetch { access: access.clone(), ahead: ahead + line };
+        // A tile ahead may be as large as the first-level cache.
+        let level = PrefetchLevel::L2;
+        let line = |line: usize| Node::Prefetch { access: access.clone(), ahead: ahead + line, level };
         (0..elements).step_by(LINE).map(line).collect()
     }
 

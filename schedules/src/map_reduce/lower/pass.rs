@@ -5,11 +5,17 @@ use crate::lower::nest::{Builder, Loops};
 use crate::lower::{at, load, nest};
 use crate::map_reduce::{Piece, Taps, axis_of};
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{Access, BufferId, Expr, Index, Iteration, LoopKind, Node, Role, Store, StoreMode};
+use autotune_ir::program::{
+    Access, BufferId, Expr, Index, Iteration, LoopKind, Node, PrefetchLevel, Role, Store, StoreMode,
+};
 use autotune_ir::spec::{AxisId, Equation};
 
 /// f32 elements of a cache line.
 const LINE: usize = 16;
+
+/// Maximum distance of a prefetch into the first-level cache, in f32 elements: a quarter of a small
+/// one, which also holds the present tile and its results.
+const NEAR: usize = 2 << 10;
 
 /// A dimension of a buffer for a tile's intermediate values.
 pub(super) struct Dim {
@@ -205,7 +211,8 @@ impl Lowering<'_> {
             // One lane per row: the statements below enumerate the lines along it.
             let tile = self.open_tile(spans, Some(1));
             let Expr::Load(access) = self.element(&access, &tile) else { continue };
-            let line = |line: usize| Node::Prefetch { access: access.clone(), ahead: ahead + line };
+            let level = if ahead <= NEAR { PrefetchLevel::L1 } else { PrefetchLevel::L2 };
+            let line = |line: usize| Node::Prefetch { access: access.clone(), ahead: ahead + line, level };
             nodes.extend(nest(tile.loops, (0..lanes).step_by(LINE).map(line).collect()));
         }
         nodes
