@@ -72,7 +72,7 @@ impl Builder {
                 true => Ok(tensor),
                 false => {
                     let found = (tensor.dtype(), tensor.shape());
-                    Err(OpError::Unfit(format!("a weight of {} {:?}, where f32 {shape:?} is wanted", found.0, found.1)))
+                    Err(OpError::Unfit(format!("weight is {}{:?}, expected f32{shape:?}", found.0, found.1)))
                 }
             });
             let failed = |source| GraphError { node: name.into(), op: "Constant", source };
@@ -114,7 +114,7 @@ impl Builder {
         // The id of another builder's value would name an unrelated node.
         match std::ptr::eq(self, value.builder) {
             true => Value { builder: self, id: value.id },
-            false => self.failed(value.name(), "Input", OpError::Unfit("it is of another builder".into())),
+            false => self.failed(value.name(), "Input", OpError::Unfit("belongs to another builder".into())),
         }
     }
 
@@ -163,7 +163,7 @@ impl<'b> Value<'b> {
         match Activation::new("clip", &[lo, hi]) {
             Ok(clip) => self.activation(clip),
             Err(expected) => {
-                let reason = format!("clip of {lo} and {hi}, expected {expected}");
+                let reason = format!("clip bounds are {lo} and {hi}, expected {expected}");
                 self.builder.failed(self.name(), "Map", OpError::Unfit(reason))
             }
         }

@@ -11,7 +11,7 @@ use crate::text::{listed, printable};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OpError {
     /// The number of operands is wrong.
-    #[error("{found} operands, where {} are wanted", words(wanted))]
+    #[error("{found} operands, expected {}", words(wanted))]
     Count {
         /// Number of operands found.
         found: usize,
@@ -19,7 +19,7 @@ pub enum OpError {
         wanted: RangeInclusive<usize>,
     },
     /// An operand has the wrong element type.
-    #[error("operand {operand} is of {found}, where {wanted} is wanted")]
+    #[error("operand {operand} is {found}, expected {wanted}")]
     DType {
         /// Position of the operand, from 0.
         operand: usize,
@@ -32,7 +32,7 @@ pub enum OpError {
     #[error("{0}")]
     Unfit(String),
     /// A tensor is too large.
-    #[error("a tensor of shape {:?} is too large", listed(shape))]
+    #[error("tensor of shape {:?} is too large", listed(shape))]
     TooLarge {
         /// Shape of the tensor.
         shape: Vec<usize>,
@@ -55,7 +55,7 @@ pub struct GraphError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EvaluateError {
     /// The number of tensors differs from the number of inputs.
-    #[error("{found} tensors for {wanted} inputs")]
+    #[error("{found} tensors, expected one for each of {wanted} inputs")]
     Count {
         /// Number of tensors given.
         found: usize,
@@ -63,7 +63,7 @@ pub enum EvaluateError {
         wanted: usize,
     },
     /// A tensor does not match the declaration of its input.
-    #[error("input '{name}' is {found_dtype}{found:?}, where {wanted_dtype}{wanted:?} is declared")]
+    #[error("input '{name}' is {found_dtype}{found:?}, expected {wanted_dtype}{wanted:?}")]
     Input {
         /// Name of the input.
         name: String,

@@ -121,7 +121,7 @@ impl Graph {
         crate::tensor::elements(shape).map_err(wrong)?;
         check_has_tensors(dtype).map_err(wrong)?;
         if !self.input_names.insert(name.into()) {
-            return Err(wrong(OpError::Unfit("another input has the name".into())));
+            return Err(wrong(OpError::Unfit("duplicate input name".into())));
         }
 
         let node = Node { name: name.into(), op: Input.into(), operands: Vec::new(), shape: shape.to_vec(), dtype };

@@ -193,11 +193,11 @@ pub struct Input;
 impl Operator for Input {
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 0..=0)?;
-        unfit("it has its shape from elsewhere")
+        unfit("an input's shape is declared by the graph")
     }
 
     fn compute(&self, _: &[&Tensor], _: &[usize]) -> Result<Tensor, OpError> {
-        unfit("it has its tensor from elsewhere")
+        unfit("an input's tensor is passed by the caller")
     }
 }
 
@@ -208,7 +208,7 @@ fn by_spec(operator: &(impl Operator + ?Sized), operands: &[&Tensor], shape: &[u
     let (input, dtype) = (Op::from(Input), operator.output(&known)?.1);
     let given = known.iter().map(|&facts| OperandView { facts, op: &input }).collect();
     let anchor = operator.workload(&NodeView { operands: given, output: (shape, dtype) });
-    let anchor = anchor.ok_or_else(|| OpError::Unfit("nothing says what it computes of such operands".into()))?;
+    let anchor = anchor.ok_or_else(|| OpError::Unfit("no definition of the operator for these operands".into()))?;
 
     let spec = anchor.workload.spec();
     let read = anchor.reads.iter().filter_map(|read| match *read {
@@ -370,13 +370,13 @@ pub fn check_dtype(operands: &[Facts], operand: usize, wanted: DType) -> Result<
 /// Fails unless all operands from `first` on have the same element type.
 pub fn check_alike(operands: &[Facts], first: usize) -> Result<(), OpError> {
     let wrong = (first..operands.len()).find(|&operand| operands[operand].1 != operands[first].1);
-    let wanted = "the type of the others";
+    let wanted = "the type of the other operands";
     wrong.map_or(Ok(()), |operand| Err(OpError::DType { operand, found: operands[operand].1, wanted }))
 }
 
 /// Returns an axis; fails if it is out of range.
 pub fn axis_of(axis: usize, shape: &[usize]) -> Result<usize, OpError> {
-    if axis < shape.len() { Ok(axis) } else { unfit(format!("axis {axis} of a tensor of shape {shape:?}")) }
+    if axis < shape.len() { Ok(axis) } else { unfit(format!("axis {axis} is out of range for shape {shape:?}")) }
 }
 
 /// Fails because attributes or shapes do not fit each other.

@@ -21,7 +21,7 @@ pub enum Precision {
 
 /// Error: a word is not the name of a precision.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("'{0}' is no precision: expected f32 or bf16")]
+#[error("unknown precision '{0}': expected f32 or bf16")]
 pub struct UnknownPrecision(String);
 
 impl Precision {

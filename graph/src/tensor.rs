@@ -141,5 +141,5 @@ pub(crate) fn elements(shape: &[usize]) -> Result<usize, OpError> {
 pub(crate) fn array<T>(shape: &[usize], values: Vec<T>) -> Result<ArrayD<T>, OpError> {
     let (wanted, found) = (elements(shape)?, values.len());
     ArrayD::from_shape_vec(IxDyn(shape), values)
-        .map_err(|_| OpError::Unfit(format!("{found} elements for a tensor of {wanted}")))
+        .map_err(|_| OpError::Unfit(format!("{found} elements, expected {wanted}")))
 }

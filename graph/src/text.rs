@@ -43,7 +43,7 @@ impl<T> Listed<'_, T> {
         let mut text = String::new();
         for (number, item) in self.0.iter().enumerate() {
             if text.len() > LONGEST_LIST {
-                write!(text, ", .. {} in all", self.0.len())?;
+                write!(text, ", .. {} in total", self.0.len())?;
                 break;
             }
             text.push_str(if number == 0 { "" } else { ", " });

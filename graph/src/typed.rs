@@ -61,7 +61,7 @@ pub(crate) use by_type;
 
 /// Returns the error for a type that tensors cannot have.
 pub(crate) fn no_tensor(dtype: DType) -> OpError {
-    OpError::Unfit(format!("networks have no tensors of {dtype}"))
+    OpError::Unfit(format!("tensors of {dtype} are not supported"))
 }
 
 /// Fails for types that tensors cannot have.

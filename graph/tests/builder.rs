@@ -67,7 +67,7 @@ fn the_first_layer_that_makes_no_sense_is_told() {
 fn values_of_two_builders_do_not_mix() {
     let other = builder();
     let wrong = error(|net| _ = net.input("x", &[4]) + other.input("y", &[4]));
-    assert_eq!(wrong, "node 'y' (Input): it is of another builder");
+    assert_eq!(wrong, "node 'y' (Input): belongs to another builder");
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn weights_may_be_brought_by_name() {
     assert!(graph.node(graph.outputs()[0].node).op == Binary::Add);
 
     let missing = HashMap::from([("fc.weight".to_string(), tensor(&[3, 2]))]);
-    assert_eq!(build(missing).unwrap_err().to_string(), "node 'fc.bias' (Constant): no weight has the name");
+    assert_eq!(build(missing).unwrap_err().to_string(), "node 'fc.bias' (Constant): no weight with this name");
     let odd = HashMap::from([("fc.weight".to_string(), tensor(&[2, 3]))]);
-    let wanted = "node 'fc.weight' (Constant): a weight of f32 [2, 3], where f32 [3, 2] is wanted";
+    let wanted = "node 'fc.weight' (Constant): weight is f32[2, 3], expected f32[3, 2]";
     assert_eq!(build(odd).unwrap_err().to_string(), wanted);
 }

@@ -334,11 +334,11 @@ fn graphs() {
 
     assert_eq!(graph.evaluate(&[]), Err(EvaluateError::Count { found: 0, wanted: 1 }));
     let wrong = graph.evaluate(&[i64s(&[1, 2])]).unwrap_err();
-    assert_eq!(wrong.to_string(), "input 'x' is i64[2], where f32[2] is declared");
+    assert_eq!(wrong.to_string(), "input 'x' is i64[2], expected f32[2]");
 
     let numbers = graph.input("numbers", DType::I64, &[1]).unwrap();
     let row = graph.add("row", Gather { axis: 0 }, &[x, numbers]).unwrap();
     graph.output("row", row);
     let wrong = graph.evaluate(&[brought, i64s(&[7])]).unwrap_err();
-    assert_eq!(wrong.to_string(), "node 'row' (Gather): number 7 of 2 along axis 0");
+    assert_eq!(wrong.to_string(), "node 'row' (Gather): index 7 is out of range for extent 2 of axis 0");
 }

@@ -99,7 +99,7 @@ fn functions() {
         let graph = single(Map(Function::Op(op)), &[X]);
         match op {
             UnaryOp::Cast(dtype) if ![DType::F32, DType::F16, DType::Bf16].contains(&dtype) => {
-                let message = "node 'y' (Map): there is no type that rounds so";
+                let message = "node 'y' (Map): no element type rounds to this precision";
                 assert_eq!(onnx::write(&graph).unwrap_err().to_string(), message);
             }
             // Half-precision types become f32 at import, so their rounding is lost.
@@ -220,7 +220,7 @@ fn names() {
     check(&graph, "names");
 
     graph.output("y", z);
-    let message = "output 'y': the name is empty or that of another tensor";
+    let message = "output 'y': the name is empty or already in use";
     assert_eq!(onnx::write(&graph).unwrap_err().to_string(), message);
 }
 

@@ -26,7 +26,7 @@ static RAMP: OnnxOperator = OnnxOperator::one("Ramp", import).in_domain("com.exa
 fn import(call: &mut Call) -> Result<Value, NodeError> {
     let x = call.only()?;
     let most = call.float("most")?.filter(|most| *most > 0.0);
-    call.add(Ramp { most: most.ok_or_else(|| attribute("most", "it is missing or not positive"))? }, &[x])
+    call.add(Ramp { most: most.ok_or_else(|| attribute("most", "is missing or not positive"))? }, &[x])
 }
 
 impl Operator for Ramp {

@@ -48,7 +48,7 @@ pub trait Weights {
 /// Trained weights by name.
 impl Weights for HashMap<String, Arc<Tensor>> {
     fn tensor(&mut self, name: &str, _: &[usize], _: Fill) -> Result<Arc<Tensor>, OpError> {
-        self.get(name).cloned().ok_or_else(|| OpError::Unfit("no weight has the name".into()))
+        self.get(name).cloned().ok_or_else(|| OpError::Unfit("no weight with this name".into()))
     }
 }
 

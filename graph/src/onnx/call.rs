@@ -49,7 +49,7 @@ impl<'a> Call<'a> {
         names.sort_unstable();
         // Reading an attribute finds the first of its name, so a second would be ignored.
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(attribute(twice[0], "it is there twice"));
+            return Err(attribute(twice[0], "occurs twice"));
         }
         Ok(Self { draft, file, version, name, node, operands, unread: RefCell::new(names) })
     }
@@ -57,7 +57,7 @@ impl<'a> Call<'a> {
     /// Fails if an attribute was not read, since its meaning would be ignored.
     pub(super) fn check_all_read(&self) -> Result<()> {
         match self.unread.borrow().first() {
-            Some(name) => Err(attribute(name, "it is not supported")),
+            Some(name) => Err(attribute(name, "is not supported")),
             None => Ok(()),
         }
     }
@@ -84,7 +84,7 @@ impl<'a> Call<'a> {
 
     /// Returns an input; fails if it is absent.
     pub fn operand(&self, input: usize) -> Result<Value> {
-        self.optional(input).ok_or_else(|| NodeError::Input { input, reason: "it is missing".into() })
+        self.optional(input).ok_or_else(|| NodeError::Input { input, reason: "is missing".into() })
     }
 
     /// Returns all inputs; fails if any is absent.
@@ -107,7 +107,7 @@ impl<'a> Call<'a> {
     /// Fails if there are more than `most` inputs.
     pub fn check_most(&self, most: usize) -> Result<()> {
         match self.count() > most {
-            true => unfit(format!("{} inputs, where {most} at most are supported", self.count())),
+            true => unfit(format!("{} inputs; at most {most} are supported", self.count())),
             false => Ok(()),
         }
     }
@@ -115,21 +115,21 @@ impl<'a> Call<'a> {
     /// Returns the tensor of an input; fails if it is not known at import.
     pub fn known(&self, input: usize) -> Result<Option<Arc<Tensor>>> {
         let Some(value) = self.optional(input) else { return Ok(None) };
-        let unknown = || NodeError::Input { input, reason: "it is not known before the network runs".into() };
+        let unknown = || NodeError::Input { input, reason: "must be a constant".into() };
         Ok(Some(Arc::clone(self.draft.constant_of(value).ok_or_else(unknown)?.tensor()?)))
     }
 
     /// Returns the integers of an input; fails if it is not known at import.
     pub fn known_integers(&self, input: usize) -> Result<Option<Vec<i64>>> {
         let Some(tensor) = self.known(input)? else { return Ok(None) };
-        let wrong = || NodeError::Input { input, reason: "it is not of integers".into() };
+        let wrong = || NodeError::Input { input, reason: "is not integer".into() };
         Ok(Some(tensor.as_i64().ok_or_else(wrong)?.iter().copied().collect()))
     }
 
     /// Returns the floating-point numbers of an input; fails if it is not known at import.
     pub fn known_floats(&self, input: usize) -> Result<Option<Vec<f32>>> {
         let Some(tensor) = self.known(input)? else { return Ok(None) };
-        let wrong = || NodeError::Input { input, reason: "it is not of floating-point numbers".into() };
+        let wrong = || NodeError::Input { input, reason: "is not floating-point".into() };
         Ok(Some(tensor.as_f32().ok_or_else(wrong)?.iter().copied().collect()))
     }
 
@@ -138,7 +138,7 @@ impl<'a> Call<'a> {
         match self.known(input)? {
             Some(tensor) => match number(&tensor) {
                 Some(number) => Ok(Some(number)),
-                None => Err(NodeError::Input { input, reason: "it is not one number".into() }),
+                None => Err(NodeError::Input { input, reason: "does not have exactly one element".into() }),
             },
             None => Ok(None),
         }
@@ -149,7 +149,7 @@ impl<'a> Call<'a> {
         let found = self.node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name));
         match found {
             Some(found) if found.r#type.is_some_and(|r#type| r#type != wanted) => {
-                Err(attribute(name, "it is of another type than the operator has"))
+                Err(attribute(name, "has the wrong type for this operator"))
             }
             found => Ok(found),
         }
@@ -194,7 +194,7 @@ impl<'a> Call<'a> {
     pub fn extents(&self, name: &'static str) -> Result<Option<Vec<usize>>> {
         let Some(ints) = self.ints(name)? else { return Ok(None) };
         let extents: Option<Vec<usize>> = ints.iter().map(|&extent| usize::try_from(extent).ok()).collect();
-        extents.map(Some).ok_or_else(|| attribute(name, "a number is negative"))
+        extents.map(Some).ok_or_else(|| attribute(name, "contains a negative number"))
     }
 
     /// Returns an attribute that is a list of strings.
@@ -286,7 +286,7 @@ pub fn attribute(name: &str, reason: impl Into<String>) -> NodeError {
 pub fn axis(axis: i64, rank: usize) -> Result<usize> {
     let counted = if axis < 0 { axis.checked_add_unsigned(rank as u64) } else { Some(axis) };
     let found = counted.and_then(|axis| usize::try_from(axis).ok()).filter(|&axis| axis < rank);
-    found.ok_or_else(|| NodeError::Unfit(format!("axis {axis} of a tensor of {rank} axes")))
+    found.ok_or_else(|| NodeError::Unfit(format!("axis {axis} is out of range for a tensor of rank {rank}")))
 }
 
 /// Returns axes of a tensor in ascending order; fails if one occurs twice.
@@ -296,6 +296,6 @@ pub fn axes(numbers: &[i64], rank: usize) -> Result<Vec<usize>> {
     axes.sort_unstable();
     match axes.windows(2).all(|pair| pair[0] < pair[1]) {
         true => Ok(axes),
-        false => unfit(format!("axes {:?} have one twice", listed(numbers))),
+        false => unfit(format!("axes {:?} contain a duplicate", listed(numbers))),
     }
 }

@@ -70,7 +70,7 @@ impl Draft {
             operands.iter().map(|&value| (self.shape(value), self.dtype(value))).collect();
         let (shape, _) = op.infer(&known)?;
         if shape.len() > MOST_AXES {
-            return Err(OpError::Unfit(format!("{} axes, where {MOST_AXES} at most are supported", shape.len())));
+            return Err(OpError::Unfit(format!("{} axes; at most {MOST_AXES} are supported", shape.len())));
         }
 
         // Some operators stay unfolded until rewrite rules have seen them.

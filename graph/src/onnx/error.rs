@@ -20,10 +20,10 @@ pub enum ImportError {
         source: io::Error,
     },
     /// The bytes are not an ONNX model.
-    #[error("no ONNX model: {0}")]
+    #[error("not an ONNX model: {0}")]
     Malformed(String),
     /// The model's opset version is not supported.
-    #[error("operators of version {found}, where {} to {} are known", VERSIONS.start(), VERSIONS.end())]
+    #[error("opset {found} is not supported (supported: {} to {})", VERSIONS.start(), VERSIONS.end())]
     Version {
         /// Opset version of the model.
         found: i64,
@@ -76,7 +76,7 @@ pub enum ImportError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExportError {
     /// An output's name is empty or already in use.
-    #[error("output '{output}': the name is empty or that of another tensor")]
+    #[error("output '{output}': the name is empty or already in use")]
     Name {
         /// Name of the output.
         output: String,
@@ -92,7 +92,7 @@ pub enum ExportError {
         reason: String,
     },
     /// The protobuf messages cannot be encoded.
-    #[error("the file cannot be written: {0}")]
+    #[error("cannot encode the file: {0}")]
     Encode(String),
 }
 

@@ -48,7 +48,7 @@ impl<'a> ModelFile<'a> {
             _ => Ok(None),
         });
         let mapped = mapped.map_err(|source| ImportError::Io { path: path.into(), source })?;
-        let mapped = mapped.ok_or_else(|| ImportError::Malformed("the file has more than 2 GiB".into()))?;
+        let mapped = mapped.ok_or_else(|| ImportError::Malformed("the file is larger than 2 GiB".into()))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         Ok(Self { folder: Some(folder.unwrap_or(Path::new("."))), ..Self::new(Bytes::Mapped(mapped)) })
     }
@@ -85,7 +85,7 @@ impl<'a> ModelFile<'a> {
     }
 
     fn part_in(&self, folder: &Path, location: &str, offset: u64, size: u64) -> io::Result<Part<'a>> {
-        let outside = || io::Error::other("not in the folder of the model");
+        let outside = || io::Error::other("outside the folder of the model");
         // Reject absolute paths and `..` before the file system is touched.
         if !Path::new(location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
             return Err(outside());
@@ -108,7 +108,7 @@ impl<'a> ModelFile<'a> {
             Some(end) if end <= length => {
                 Ok(Part { bytes: Bytes::Mapped(mapped), range: offset as usize..end as usize })
             }
-            _ => Err(io::Error::other(format!("{size} bytes from byte {offset} on of {length}"))),
+            _ => Err(io::Error::other(format!("{size} bytes at offset {offset} exceed the file size {length}"))),
         }
     }
 }

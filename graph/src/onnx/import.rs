@@ -48,7 +48,7 @@ pub(super) fn inputs(file: &ModelFile) -> Result<Vec<DeclaredInput>, ImportError
 }
 
 fn graph_of(model: ModelProto) -> Result<GraphProto, ImportError> {
-    model.graph.ok_or_else(|| ImportError::Malformed("it has no graph".into()))
+    model.graph.ok_or_else(|| ImportError::Malformed("the graph is missing".into()))
 }
 
 /// Returns the inputs without a tensor in the file.
@@ -64,7 +64,7 @@ fn version(model: &ModelProto) -> Result<i64, ImportError> {
     match found.map(|opset| opset.version.unwrap_or_default()) {
         Some(version) if VERSIONS.contains(&version) => Ok(version),
         Some(found) => Err(ImportError::Version { found }),
-        None => Err(ImportError::Malformed("it names no version of the operators".into())),
+        None => Err(ImportError::Malformed("the opset version is missing".into())),
     }
 }
 
@@ -128,7 +128,7 @@ impl<'a> Import<'a> {
             let tensor = tensor::read(initializer, self.file).map_err(wrong)?;
             let value = self.draft.constant(&printable(name), tensor);
             if self.values.insert(name.into(), value).is_some() {
-                return Err(wrong("there are two of the name".into()));
+                return Err(wrong("duplicate name".into()));
             }
         }
         Ok(())
@@ -145,7 +145,7 @@ impl<'a> Import<'a> {
             let value = value.map_err(|e| wrong(e.to_string()))?;
             self.of_bytes.extend(input.of_bytes.map(|dtype| (value, dtype)));
             if self.values.insert(input.name.clone(), value).is_some() {
-                return Err(wrong("another tensor has the name".into()));
+                return Err(wrong("the name is already in use".into()));
             }
         }
         Ok(())
@@ -173,22 +173,20 @@ impl<'a> Import<'a> {
 
     /// Returns the branch of an `If` that is taken; the condition must be known at import.
     fn branch(&self, node: &'a NodeProto) -> NodeResult<&'a GraphProto> {
-        let [condition] = &node.input[..] else { return Err(NodeError::Unfit("it has not one input".into())) };
+        let [condition] = &node.input[..] else { return Err(NodeError::Unfit("expected exactly one input".into())) };
         let condition = self.operand(0, condition)?.and_then(|value| self.draft.number(value));
         let unknown = || {
-            let reason =
-                "it is not known before the network runs: an input that it depends on may be given as a number";
+            let reason = "must be a constant: give the input that it depends on as a number";
             NodeError::Input { input: 0, reason: reason.into() }
         };
         let is_true = condition.ok_or_else(unknown)? != 0.0;
 
         let name = if is_true { "then_branch" } else { "else_branch" };
         let found = node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name));
-        let branch =
-            found.and_then(|attribute| attribute.g.as_ref()).ok_or_else(|| attribute(name, "it is missing"))?;
+        let branch = found.and_then(|attribute| attribute.g.as_ref()).ok_or_else(|| attribute(name, "is missing"))?;
         match branch.input.is_empty() {
             true => Ok(branch),
-            false => Err(attribute(name, "a branch has no inputs")),
+            false => Err(attribute(name, "a branch must not have inputs")),
         }
     }
 
@@ -234,7 +232,7 @@ impl<'a> Import<'a> {
         for (output, name) in node.output.iter().enumerate().filter(|(_, name)| self.wanted.contains(&***name)) {
             let &value = computed.get(output).ok_or(NodeError::Output { output })?;
             if self.values.insert(name.clone(), value).is_some() {
-                return Err(NodeError::Unfit(format!("another tensor is called '{}'", printable(name))));
+                return Err(NodeError::Unfit(format!("tensor name '{}' is already in use", printable(name))));
             }
         }
         Ok(())
@@ -244,7 +242,7 @@ impl<'a> Import<'a> {
         if name.is_empty() {
             return Ok(None);
         }
-        let missing = || format!("nothing before it computes '{}'", printable(name));
+        let missing = || format!("no earlier node computes '{}'", printable(name));
         let found = self.values.get(name).copied();
         found.map(Some).ok_or_else(|| NodeError::Input { input, reason: missing() })
     }
@@ -254,9 +252,9 @@ impl<'a> Import<'a> {
         for info in &proto.output {
             let name = info.name.as_deref().unwrap_or_default();
             let wrong = |reason: &str| ImportError::Output { output: printable(name), reason: reason.into() };
-            let &value = self.values.get(name).ok_or_else(|| wrong("nothing computes it"))?;
+            let &value = self.values.get(name).ok_or_else(|| wrong("no node computes it"))?;
             if !names.insert(name) {
-                return Err(wrong("there are two of the name"));
+                return Err(wrong("duplicate name"));
             }
             // Callers get 8-bit integers as i64.
             let value =
@@ -267,7 +265,7 @@ impl<'a> Import<'a> {
             self.draft.output(&visible(name).collect::<String>(), value, stored);
         }
         match names.is_empty() {
-            true => Err(ImportError::Malformed("its graph has no output".into())),
+            true => Err(ImportError::Malformed("the graph has no outputs".into())),
             false => Ok(()),
         }
     }

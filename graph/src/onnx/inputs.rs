@@ -76,7 +76,7 @@ pub(super) fn resolve<'a>(
     let mut given = options.shapes.keys().chain(options.values.keys());
     if let Some(unknown) = given.find(|name| !by_name.contains_key(name.as_str())) {
         let names: Vec<&str> = declared.iter().map(|input| input.name).collect();
-        let reason = format!("the model has none of the name, but {}", listed(&names));
+        let reason = format!("no such input; the inputs are {}", listed(&names));
         return Err(ImportError::Shape { input: printable(unknown), reason });
     }
 
@@ -135,7 +135,7 @@ impl<'a> Parameters<'a> {
             None => Ok(Some(extent)),
             Some((other, another)) => {
                 let [name, input, another] = [name, input, another].map(printable);
-                Err(format!("its extent {name} is {extent} in '{input}' and {other} in '{another}'"))
+                Err(format!("extent {name} is {extent} in '{input}' and {other} in '{another}'"))
             }
         }
     }
@@ -154,14 +154,14 @@ impl<'a> Declared<'a> {
         let wrong = |reason: &str| ImportError::Input { input: printable(name), reason: reason.into() };
         // Names appear in messages and as options of commands.
         if name.is_empty() || name.chars().any(char::is_control) {
-            return Err(wrong("a name is at least one character, and none that controls a terminal"));
+            return Err(wrong("the name must not be empty or contain control characters"));
         }
         let tensor = info.r#type.as_ref().and_then(|r#type| r#type.tensor_type.as_ref());
-        let tensor = tensor.ok_or_else(|| wrong("it is no tensor"))?;
+        let tensor = tensor.ok_or_else(|| wrong("is not a tensor"))?;
         let dtype = tensor::dtype(tensor.elem_type).map_err(|reason| wrong(&reason))?;
-        let shape = tensor.shape.as_ref().ok_or_else(|| wrong("the file does not say how many axes it has"))?;
+        let shape = tensor.shape.as_ref().ok_or_else(|| wrong("the file does not state the number of axes"))?;
         if shape.dim.len() > MOST_AXES {
-            return Err(wrong(&format!("{} axes, where {MOST_AXES} at most are supported", shape.dim.len())));
+            return Err(wrong(&format!("{} axes; at most {MOST_AXES} are supported", shape.dim.len())));
         }
         let of_bytes = tensor::bytes_of(tensor.elem_type);
         Ok(Self { name, dtype, of_bytes, extents: shape.dim.iter().map(extent).collect() })
@@ -171,7 +171,7 @@ impl<'a> Declared<'a> {
     fn given<'o>(&self, options: &'o ImportOptions) -> Result<Option<&'o [usize]>, ImportError> {
         match options.values.get(self.name) {
             Some(value) if value.dtype() != self.dtype => {
-                Err(self.wrong(format!("a value of {}, where it is of {}", value.dtype(), self.dtype)))
+                Err(self.wrong(format!("the value is {}, expected {}", value.dtype(), self.dtype)))
             }
             Some(value) => Ok(Some(value.shape())),
             None => Ok(options.shapes.get(self.name).map(Vec::as_slice)),
@@ -229,9 +229,9 @@ impl<'a> Declared<'a> {
 
         let missing = || {
             let example = by_x(extents.iter().map(|extent| extent.map_or("?".into(), |extent| extent.to_string())));
-            let not_fixed = format!("its shape {} is not fixed", self.shape_text());
+            let not_fixed = format!("shape {} is not fixed", self.shape_text());
             let why = disagreement.unwrap_or(not_fixed);
-            self.wrong(format!("{why}: give it one, as {}={example}", printable(self.name)))
+            self.wrong(format!("{why}: specify one, such as {}={example}", printable(self.name)))
         };
         extents.iter().copied().collect::<Option<_>>().ok_or_else(missing)
     }
@@ -260,5 +260,5 @@ fn extent(dimension: &Dimension) -> Extent<'_> {
 
 fn by_x(extents: impl Iterator<Item = String>) -> String {
     let text = extents.collect::<Vec<_>>().join("x");
-    if text.is_empty() { "of no axes".into() } else { text }
+    if text.is_empty() { "of rank 0".into() } else { text }
 }

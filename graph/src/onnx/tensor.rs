@@ -56,7 +56,7 @@ pub(super) fn bytes_of(data_type: Option<DataType>) -> Option<DType> {
 /// Converts extents; fails if one is negative or the tensor is too large.
 pub(crate) fn extents(dims: &[i64]) -> Result<Vec<usize>, String> {
     if dims.len() > MOST_AXES {
-        return Err(format!("{} axes, where {MOST_AXES} at most are supported", dims.len()));
+        return Err(format!("{} axes; at most {MOST_AXES} are supported", dims.len()));
     }
     let extents: Option<Vec<usize>> = dims.iter().map(|&extent| usize::try_from(extent).ok()).collect();
     let extents = extents.ok_or_else(|| format!("shape {dims:?} has a negative extent"))?;
@@ -89,7 +89,7 @@ pub(super) fn read(proto: &TensorProto, file: &ModelFile) -> Result<Constant, St
     }
     match &proto.raw_data {
         Some(place) => {
-            let part = file.raw(&place.borrow()).ok_or("its bytes are not in the file")?;
+            let part = file.raw(&place.borrow()).ok_or("the data is not in the file")?;
             of_part(data_type, &shape, count, &part)
         }
         None => of_fields(proto, data_type, &shape, count).map(Constant::from),
@@ -119,7 +119,7 @@ fn of_part(data_type: DataType, shape: &[usize], count: usize, part: &Part) -> R
 
 fn of_bytes(data_type: DataType, shape: &[usize], count: usize, bytes: &[u8]) -> Result<Tensor, String> {
     if count.checked_mul(size_of(data_type)) != Some(bytes.len()) {
-        return Err(format!("{} bytes for {count} elements of {data_type}", bytes.len()));
+        return Err(format!("{} bytes do not match {count} elements of {data_type}", bytes.len()));
     }
     match data_type {
         DataType::FLOAT => floats(shape, numbers(bytes, f32::from_le_bytes)),
@@ -135,7 +135,7 @@ fn of_bytes(data_type: DataType, shape: &[usize], count: usize, bytes: &[u8]) ->
         DataType::INT64 => integers(shape, numbers(bytes, i64::from_le_bytes)),
         // i64 cannot represent it.
         DataType::UINT64 if bytes.chunks_exact(8).any(|number| number[7] >= 0x80) => {
-            Err("an integer beyond 63 bits".into())
+            Err("an integer exceeds 63 bits".into())
         }
         DataType::UINT64 => integers(shape, numbers(bytes, |number| u64::from_le_bytes(number) as i64)),
         _ => truths(shape, bytes.iter().map(|&byte| byte != 0).collect()),
@@ -150,12 +150,12 @@ fn of_fields(proto: &TensorProto, data_type: DataType, shape: &[usize], count: u
         DataType::DOUBLE => proto.double_data.len(),
         DataType::INT64 => proto.int64_data.len(),
         DataType::UINT32 | DataType::UINT64 if count > 0 => {
-            return Err(format!("elements of {data_type} are read as raw bytes only"));
+            return Err(format!("elements of {data_type} are supported as raw data only"));
         }
         _ => proto.int32_data.len(),
     };
     if found != count {
-        return Err(format!("{found} elements, where the shape has {count}"));
+        return Err(format!("{found} elements, but the shape has {count}"));
     }
 
     match data_type {
@@ -204,19 +204,19 @@ fn external<'a>(
         entry.and_then(|entry| entry.value.as_deref())
     };
     let number = |key: &str| match entry(key).map(str::parse::<u64>) {
-        Some(Err(_)) => Err(format!("the {key} of its data is no number")),
+        Some(Err(_)) => Err(format!("the {key} of the external data is not a number")),
         Some(Ok(number)) => Ok(Some(number)),
         None => Ok(None),
     };
 
-    let location = entry("location").ok_or("its data is in another file, which is not named")?;
+    let location = entry("location").ok_or("the location of the external data is missing")?;
     let offset = number("offset")?.unwrap_or(0);
-    let size = count.checked_mul(size_of(data_type)).ok_or("its data is too large")? as u64;
+    let size = count.checked_mul(size_of(data_type)).ok_or("the data is too large")? as u64;
     // The length is redundant, so a mismatch means a corrupt file.
     if number("length")?.is_some_and(|length| length != size) {
-        return Err(format!("its data has not the {size} bytes of its shape"));
+        return Err(format!("the length of the external data is not the {size} bytes of the shape"));
     }
-    let wrong = |e: std::io::Error| format!("its data in '{}': {e}", printable(location));
+    let wrong = |e: std::io::Error| format!("external data in '{}': {e}", printable(location));
     let part = file.part_of(location, offset, size);
-    part.ok_or("its data is in another file, which bytes alone have not")?.map_err(wrong)
+    part.ok_or("external data cannot be read from a model in memory")?.map_err(wrong)
 }

@@ -86,14 +86,14 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), ImportError> {
                 let length = reader.varint(end)?;
                 let inner = usize::try_from(length).ok().filter(|&length| length <= end - reader.at);
                 let inner = inner.map(|length| reader.at + length);
-                let inner = inner.ok_or_else(|| reader.wrong("a length goes beyond the end"))?;
+                let inner = inner.ok_or_else(|| reader.wrong("a length exceeds the enclosing message"))?;
                 match held(message, tag >> 3) {
                     Held::Message(message) => {
                         open.push((message, inner));
                         messages += 1;
                     }
                     Held::Fixed(size) if !(inner - reader.at).is_multiple_of(size) => {
-                        return Err(reader.wrong("a part of a number"));
+                        return Err(reader.wrong("a packed field ends within a number"));
                     }
                     Held::Varints => {
                         while reader.at < inner {
@@ -107,7 +107,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), ImportError> {
                     Held::Fixed(_) | Held::Bytes => reader.at = inner,
                 }
             }
-            _ => return Err(reader.wrong("a field of no known type")),
+            _ => return Err(reader.wrong("unknown wire type")),
         }
         if open.len() > DEEPEST || messages > MOST_MESSAGES {
             return Err(reader.wrong("too many messages"));
@@ -136,12 +136,12 @@ impl Reader<'_> {
                 return Ok(value);
             }
         }
-        Err(self.wrong("a number without an end"))
+        Err(self.wrong("unterminated varint"))
     }
 
     fn skip(&mut self, length: usize, end: usize) -> Result<(), ImportError> {
         if length > end - self.at {
-            return Err(self.wrong("the end of a message is missing"));
+            return Err(self.wrong("truncated message"));
         }
         self.at += length;
         Ok(())

@@ -111,10 +111,10 @@ impl Operator for Attention {
 fn output(shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
     let (q, k, v) = (shapes[0], shapes[1], shapes[2]);
     let ([batch @ .., m, d], [k_batch @ .., n, k_d], [v_batch @ .., v_n, e]) = (q, k, v) else {
-        return unfit("queries, keys and values have at least two axes");
+        return unfit("queries, keys and values must have at least two axes");
     };
     if (batch, d, n) != (k_batch, k_d, v_n) || batch != v_batch {
-        return unfit(format!("queries {q:?}, keys {k:?} and values {v:?} do not fit each other"));
+        return unfit(format!("shapes of queries {q:?}, keys {k:?} and values {v:?} do not match"));
     }
     let scores = [batch, &[*m, *n]].concat();
     if let Some(mask) = shapes.get(3) {

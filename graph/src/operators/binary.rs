@@ -99,14 +99,14 @@ impl Operator for Binary {
             (Binary::Less, DType::I64) => paired(operands, shape, |a: i64, b: i64| a < b),
             (Binary::Less, _) => paired(operands, shape, |a: f32, b: f32| a < b),
             (Binary::Div, DType::I64) if values::<i64>(operands, 1)?.contains(&0) => {
-                Err(OpError::Unfit("an integer division by zero".into()))
+                Err(OpError::Unfit("integer division by zero".into()))
             }
             (_, DType::I64) => paired(operands, shape, |a, b| of_integers(op, a, b)),
             _ => match operation(op, dtype) {
                 Some(PointwiseOp::Binary(op)) => {
                     paired(operands, shape, |a: f32, b: f32| op.exact(a.into(), b.into()) as f32)
                 }
-                _ => unfit("numbers have truth values made of them"),
+                _ => unfit("the operation is not defined for these element types"),
             },
         }
     }
@@ -213,7 +213,7 @@ fn pair(call: &mut Call) -> call::Result<[Value; 2]> {
             let axis = call::axis(axis, call.rank(a))?;
             let behind = call.rank(a).checked_sub(axis + call.rank(b));
             let Some(behind) = behind else {
-                return error::unfit("the axes of the second input are beyond those of the first");
+                return error::unfit("the axes of the second input exceed those of the first");
             };
             let shape = [call.shape(b), vec![1; behind]].concat();
             b = call.reshape(&shape, b)?;
@@ -307,7 +307,7 @@ fn remainder(call: &mut Call) -> call::Result<Value> {
     let of_dividend = call.flag("fmod", false)?;
     let [a, b] = pair(call)?;
     if call.dtype(a) != DType::I64 {
-        return error::unfit("it is supported of integers only");
+        return error::unfit("supported for integers only");
     }
     let remainder = rest(call, a, b)?;
     if of_dividend {

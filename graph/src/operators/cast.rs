@@ -87,8 +87,8 @@ fn import(call: &mut Call) -> call::Result<Value> {
     let x = call.only()?;
     // These apply to casts to 8-bit floating point only.
     call.ignore(&["saturate", "round_mode"]);
-    let to = call.int("to")?.ok_or_else(|| attribute("to", "it is missing"))?;
-    let to = i32::try_from(to).map_err(|_| attribute("to", "it is no type"))?;
+    let to = call.int("to")?.ok_or_else(|| attribute("to", "is missing"))?;
+    let to = i32::try_from(to).map_err(|_| attribute("to", "unknown element type"))?;
     let dtype = tensor::dtype(Some(rten_onnx::onnx::DataType(to)));
     let dtype = dtype.map_err(|reason| attribute("to", reason))?;
     call.cast(dtype, x)

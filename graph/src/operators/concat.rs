@@ -56,7 +56,7 @@ fn output(axis: usize, shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
         let sum = if fits { shape[axis].checked_add(other[axis]) } else { None };
         match sum {
             Some(sum) => shape[axis] = sum,
-            None => return unfit(format!("shapes {:?} and {other:?} along axis {axis}", shapes[0])),
+            None => return unfit(format!("cannot concatenate shapes {:?} and {other:?} along axis {axis}", shapes[0])),
         }
     }
     Ok(shape)
@@ -64,8 +64,8 @@ fn output(axis: usize, shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
 
 fn import(call: &mut Call) -> call::Result<Value> {
     let operands = call.operands()?;
-    let &first = operands.first().ok_or(NodeError::Input { input: 0, reason: "it is missing".into() })?;
-    let number = call.int("axis")?.ok_or_else(|| attribute("axis", "it is missing"))?;
+    let &first = operands.first().ok_or(NodeError::Input { input: 0, reason: "is missing".into() })?;
+    let number = call.int("axis")?.ok_or_else(|| attribute("axis", "is missing"))?;
     let axis = axis(number, call.rank(first))?;
     match &operands[..] {
         [only] => Ok(*only),

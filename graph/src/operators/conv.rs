@@ -100,12 +100,12 @@ impl Conv {
 
 pub(super) fn output(window: &[Sliding], groups: usize, shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
     let (&[n, c, ref extents @ ..], &[o, per_group, ref kernels @ ..]) = (shapes[0], shapes[1]) else {
-        return unfit(format!("images {:?}, weights {:?}", shapes[0], shapes[1]));
+        return unfit(format!("shapes of images {:?} and weights {:?} do not match", shapes[0], shapes[1]));
     };
     check_spatial(window, extents, kernels)?;
     check_channels(groups, &[c, o])?;
     if per_group.checked_mul(groups) != Some(c) {
-        return unfit(format!("weights {:?} for {c} channels in {groups} group(s)", shapes[1]));
+        return unfit(format!("weights of shape {:?} do not match {c} channels in {groups} group(s)", shapes[1]));
     }
     check_bias(shapes, o)?;
 

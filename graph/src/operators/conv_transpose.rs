@@ -101,12 +101,15 @@ impl Operator for ConvTranspose {
 
 fn output(window: &[Sliding], output_pad: &[usize], groups: usize, shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
     let (&[n, c, ref extents @ ..], &[c_of_weights, per_group, ref kernels @ ..]) = (shapes[0], shapes[1]) else {
-        return unfit(format!("images {:?}, weights {:?}", shapes[0], shapes[1]));
+        return unfit(format!("shapes of images {:?} and weights {:?} do not match", shapes[0], shapes[1]));
     };
     check_spatial(window, extents, kernels)?;
     check_channels(groups, &[c])?;
     if c_of_weights != c || output_pad.len() != window.len() {
-        return unfit(format!("weights {:?} and output padding {output_pad:?} for {c} channels", shapes[1]));
+        return unfit(format!(
+            "weights of shape {:?} and output padding {output_pad:?} do not match {c} channels",
+            shapes[1]
+        ));
     }
     let o = per_group.checked_mul(groups).ok_or(OpError::TooLarge { shape: shapes[1].to_vec() })?;
     check_bias(shapes, o)?;
@@ -117,7 +120,7 @@ fn output(window: &[Sliding], output_pad: &[usize], groups: usize, shapes: &[&[u
         last.checked_add(more)?.checked_sub(cut).filter(|&extent| extent > 0)
     };
     let spatial = window.iter().zip(extents).zip(output_pad);
-    let spatial = spatial.map(|axis| extent(axis).ok_or_else(|| OpError::Unfit("padding leaves no output".into())));
+    let spatial = spatial.map(|axis| extent(axis).ok_or_else(|| OpError::Unfit("the padding leaves no output".into())));
     [Ok(n), Ok(o)].into_iter().chain(spatial).collect()
 }
 
@@ -157,7 +160,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     let axes = extents.len();
     let mut output_pad = call.extents("output_padding")?.unwrap_or_else(|| vec![0; axes]);
     if output_pad.len() != axes {
-        return Err(attribute("output_padding", format!("it has not {axes} numbers")));
+        return Err(attribute("output_padding", format!("expected {axes} numbers")));
     }
     let auto = auto_pad(call)?;
     let said = pads(call, axes)?;
@@ -214,7 +217,7 @@ fn output_shape(call: &Call, axes: usize) -> call::Result<Option<Vec<usize>>> {
         Some(shape) if shape.len() == axes => Ok(Some(shape)),
         // The shape includes batch and channels.
         Some(shape) if shape.len() == axes + 2 => Ok(Some(shape[2..].to_vec())),
-        Some(_) => Err(attribute("output_shape", format!("it has not {axes} numbers"))),
+        Some(_) => Err(attribute("output_shape", format!("expected {axes} numbers"))),
         None => Ok(None),
     }
 }

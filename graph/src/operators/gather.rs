@@ -34,7 +34,9 @@ impl Operator for Gather {
                 // `i128` cannot overflow for any index.
                 let counted = if number < 0 { number as i128 + extent as i128 } else { number.into() };
                 let inside = usize::try_from(counted).ok().filter(|&place| place < extent);
-                inside.ok_or_else(|| OpError::Unfit(format!("number {number} of {extent} along axis {axis}")))
+                inside.ok_or_else(|| {
+                    OpError::Unfit(format!("index {number} is out of range for extent {extent} of axis {axis}"))
+                })
             };
             let places: Vec<usize> = values::<i64>(operands, 1)?.iter().map(place).collect::<Result<_, _>>()?;
 

@@ -23,10 +23,10 @@ pub struct GroupNorm {
 impl Operator for GroupNorm {
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         let shapes = shapes_of(operands, 3..=3, DType::F32)?;
-        let &[_, c, ..] = shapes[0] else { return unfit(format!("images of shape {:?}", shapes[0])) };
+        let &[_, c, ..] = shapes[0] else { return unfit(format!("cannot normalise images of shape {:?}", shapes[0])) };
         check_channels(self.groups, &[c])?;
         match shapes[1..].iter().find(|&&shape| shape != [c]) {
-            Some(shape) => unfit(format!("scale or bias of shape {shape:?} for {c} channels")),
+            Some(shape) => unfit(format!("scale or bias of shape {shape:?} does not match {c} channels")),
             None => Ok((shapes[0].to_vec(), DType::F32)),
         }
     }
@@ -66,9 +66,9 @@ fn import(call: &mut Call) -> call::Result<Value> {
     call.ignore(&["stash_type"]);
     let eps = call.float_or("epsilon", EPS)?;
     let groups = call.int("num_groups")?.and_then(|groups| usize::try_from(groups).ok()).filter(|&groups| groups > 0);
-    let groups = groups.ok_or_else(|| attribute("num_groups", "it is missing or not positive"))?;
+    let groups = groups.ok_or_else(|| attribute("num_groups", "is missing or not positive"))?;
     let x = call.operand(0)?;
-    let &[_, channels, ..] = &call.shape(x)[..] else { return error::unfit("an image has at least two axes") };
+    let &[_, channels, ..] = &call.shape(x)[..] else { return error::unfit("images must have at least two axes") };
 
     let (mut scale, mut bias) = (call.operand(1)?, call.operand(2)?);
     // Before opset 21, scale and bias have one number for each group.
@@ -87,6 +87,8 @@ fn instance_norm(call: &mut Call) -> call::Result<Value> {
     call.check_most(3)?;
     let eps = call.float_or("epsilon", EPS)?;
     let operands = [call.operand(0)?, call.operand(1)?, call.operand(2)?];
-    let &[_, groups, ..] = &call.shape(operands[0])[..] else { return error::unfit("an image has at least two axes") };
+    let &[_, groups, ..] = &call.shape(operands[0])[..] else {
+        return error::unfit("images must have at least two axes");
+    };
     call.add(GroupNorm { groups, eps }, &operands)
 }

@@ -78,7 +78,7 @@ impl Operator for ConvInteger {
         check(facts)?;
         match product(facts[2].0) {
             Some(1) => Ok((conv_output(&self.window, self.groups, &[facts[0].0, facts[1].0])?, DType::I64)),
-            _ => unfit("images have one zero point"),
+            _ => unfit("images must have one zero point"),
         }
     }
 
@@ -125,7 +125,7 @@ impl Call<'_> {
             return Ok(self.constant(Tensor::of_numbers(&[], dtype, &[0.0])?));
         };
         if self.dtype(zero) != dtype {
-            let reason = format!("a zero point of {}, where {dtype} is wanted", self.dtype(zero));
+            let reason = format!("zero point is {}, expected {dtype}", self.dtype(zero));
             return Err(NodeError::Input { input, reason });
         }
         let (shape, rank) = (self.shape(zero), self.rank(x));

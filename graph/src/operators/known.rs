@@ -26,17 +26,17 @@ fn constant(call: &mut Call) -> Result<Value> {
     } else if let Some(numbers) = call.ints("value_ints")? {
         Tensor::i64(&[numbers.len()], numbers.to_vec())?
     } else {
-        return Err(attribute("value", "it is missing"));
+        return Err(attribute("value", "is missing"));
     };
     Ok(call.constant(tensor))
 }
 
 fn constant_of_shape(call: &mut Call) -> Result<Value> {
-    let shape = call.known_integers(0)?.ok_or(NodeError::Input { input: 0, reason: "it is missing".into() })?;
+    let shape = call.known_integers(0)?.ok_or(NodeError::Input { input: 0, reason: "is missing".into() })?;
     let shape = tensor::extents(&shape).map_err(NodeError::Unfit)?;
     let value = call.tensor("value")?.unwrap_or_else(|| Tensor::scalar(0.0).into());
     if elements(value.shape())? != 1 {
-        return Err(attribute("value", "it is not one number"));
+        return Err(attribute("value", "does not have exactly one element"));
     }
     let value = call.constant(value);
     let value = call.reshape(&[], value)?;
@@ -65,7 +65,7 @@ fn size(call: &mut Call) -> Result<Value> {
 
 /// Imports the numbers from a start towards a limit, which is excluded, by a step.
 fn range(call: &mut Call) -> Result<Value> {
-    let part = |input: usize| call.known(input)?.ok_or(NodeError::Input { input, reason: "it is missing".into() });
+    let part = |input: usize| call.known(input)?.ok_or(NodeError::Input { input, reason: "is missing".into() });
     let parts = [part(0)?, part(1)?, part(2)?];
     let integers: Option<Vec<i64>> = parts
         .iter()
@@ -80,7 +80,7 @@ fn range(call: &mut Call) -> Result<Value> {
     }
     let floats: Option<Vec<f32>> = parts.iter().map(|part| part.as_f32().and_then(|_| number(part))).collect();
     let Some(&[start, limit, step]) = floats.as_deref() else {
-        return unfit("the inputs are not three numbers of one type");
+        return unfit("the inputs must be three numbers of one type");
     };
     let count = count_of((f64::from(limit) - f64::from(start)) / f64::from(step))?;
     let numbers = (0..count).map(|index| start + index as f32 * step).collect();
@@ -92,6 +92,6 @@ fn count_of(steps: f64) -> Result<usize> {
     const MOST: f64 = (1 << 24) as f64;
     match steps.ceil() {
         steps if steps <= MOST => Ok(steps.max(0.0) as usize),
-        _ => unfit("a range without an end, or of more than 2^24 numbers"),
+        _ => unfit("the range is endless or has more than 2^24 numbers"),
     }
 }

@@ -27,7 +27,7 @@ impl Operator for LayerNorm {
         let shapes = shapes_of(operands, 2..=3, DType::F32)?;
         let inner = &shapes[0][axis_of(self.axis, shapes[0])?..];
         match shapes[1..].iter().find(|shape| **shape != inner) {
-            Some(shape) => unfit(format!("scale or bias of shape {shape:?} for rows of shape {inner:?}")),
+            Some(shape) => unfit(format!("scale or bias of shape {shape:?} does not match rows of shape {inner:?}")),
             None => Ok((shapes[0].to_vec(), DType::F32)),
         }
     }

@@ -24,7 +24,7 @@ impl Operator for LocalResponseNorm {
         let shape = shapes_of(operands, 1..=1, DType::F32)?[0];
         match self.size > 0 && shape.len() > 1 {
             true => Ok((shape.to_vec(), DType::F32)),
-            false => unfit(format!("{} channels of images of shape {shape:?}", self.size)),
+            false => unfit(format!("cannot normalise over {} channels of images of shape {shape:?}", self.size)),
         }
     }
 
@@ -70,7 +70,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     let size = call.int("size")?.and_then(|size| usize::try_from(size).ok());
-    let size = size.ok_or_else(|| attribute("size", "it is missing or negative"))?;
+    let size = size.ok_or_else(|| attribute("size", "is missing or negative"))?;
     let op = LocalResponseNorm {
         size,
         alpha: call.float_or("alpha", 1e-4)?,

@@ -44,7 +44,7 @@ impl Operator for Map {
             check_dtype(operands, 0, DType::F32)?;
         }
         match self.0 {
-            Function::Activation(Activation::Prelu) => unfit("slopes are an operand of Prelu"),
+            Function::Activation(Activation::Prelu) => unfit("slopes must be an operand of Prelu"),
             _ => Ok((shape.to_vec(), dtype)),
         }
     }
@@ -126,7 +126,7 @@ fn export(to: &mut Writer, function: Function) -> Result<(), ExportError> {
             }
             Activation::Silu => return silu(to),
 
-            Activation::Prelu => return Err(to.wrong("slopes are an operand of Prelu")),
+            Activation::Prelu => return Err(to.wrong("slopes must be an operand of Prelu")),
         },
 
         Function::Op(op) => match op {
@@ -153,7 +153,7 @@ fn export(to: &mut Writer, function: Function) -> Result<(), ExportError> {
             UnaryOp::Cast(DType::F32) => one("Identity"),
             UnaryOp::Cast(DType::F16) => rounded(DataType::FLOAT16),
             UnaryOp::Cast(DType::Bf16) => rounded(DataType::BFLOAT16),
-            UnaryOp::Cast(_) => return Err(to.wrong("there is no type that rounds so")),
+            UnaryOp::Cast(_) => return Err(to.wrong("no element type rounds to this precision")),
         },
     };
 
@@ -202,7 +202,7 @@ impl Call<'_> {
     pub(super) fn with_parameters(&mut self, word: &str, parameters: &[f32], x: Value) -> call::Result<Value> {
         match Activation::new(word, parameters) {
             Ok(activation) => self.activation(activation, x),
-            Err(wanted) => error::unfit(format!("parameters {:?}, where {wanted} is wanted", listed(parameters))),
+            Err(wanted) => error::unfit(format!("parameters {:?}, expected {wanted}", listed(parameters))),
         }
     }
 }
@@ -228,7 +228,7 @@ fn gelu(call: &mut Call) -> call::Result<Value> {
     match call.word_or("approximate", "none")? {
         "none" => call.activation(Activation::Gelu, x),
         "tanh" => call.activation(Activation::GeluTanh, x),
-        _ => Err(attribute("approximate", "it is neither none nor tanh")),
+        _ => Err(attribute("approximate", "expected none or tanh")),
     }
 }
 
@@ -245,7 +245,7 @@ fn dropout(call: &mut Call) -> call::Result<Value> {
     call.ignore(&["ratio", "seed", "is_test"]);
     // Since opset 12, the training mode is an input.
     match call.known_number(2)? {
-        Some(training) if training != 0.0 => error::unfit("it is for training"),
+        Some(training) if training != 0.0 => error::unfit("training mode is not supported"),
         _ => call.operand(0),
     }
 }

@@ -79,7 +79,7 @@ pub(super) fn sums(
 }
 
 pub(super) fn output(a: &[usize], b: &[usize]) -> Result<Vec<usize>, OpError> {
-    let wrong = || OpError::Unfit(format!("a product of tensors of shapes {a:?} and {b:?}"));
+    let wrong = || OpError::Unfit(format!("cannot multiply tensors of shapes {a:?} and {b:?}"));
     let rows = |shape: &[usize]| if let &[k] = shape { vec![1, k] } else { shape.to_vec() };
     let columns = |shape: &[usize]| if let &[k] = shape { vec![k, 1] } else { shape.to_vec() };
     let (left, right) = (rows(a), columns(b));
@@ -169,14 +169,14 @@ fn gemm(call: &mut Call) -> call::Result<Value> {
     // `c` must broadcast to the product, not the other way round.
     match call.shape(sum) == shape {
         true => Ok(sum),
-        false => error::unfit(format!("what is added is not broadcast to {shape:?}")),
+        false => error::unfit(format!("the added tensor cannot be broadcast to {shape:?}")),
     }
 }
 
 fn transposed(call: &mut Call, name: &'static str, input: usize) -> call::Result<Value> {
     let x = call.operand(input)?;
     if call.rank(x) != 2 {
-        return error::unfit(format!("a matrix of shape {:?}", call.shape(x)));
+        return error::unfit(format!("expected a matrix, found shape {:?}", call.shape(x)));
     }
     if call.flag(name, false)? { call.transpose(&[1, 0], x) } else { Ok(x) }
 }

@@ -18,7 +18,7 @@ fn of_channels(call: &mut Call, numbers: Value, rank: usize) -> Result<Value> {
     let shape = call.shape(numbers);
     match shape.len() == 1 && rank > 1 {
         true => call.reshape(&[shape, vec![1; rank - 2]].concat(), numbers),
-        false => unfit(format!("numbers of channels of shape {shape:?} for a tensor of {rank} axes")),
+        false => unfit(format!("parameters of shape {shape:?} do not match the channels of a tensor of {rank} axes")),
     }
 }
 
@@ -29,7 +29,7 @@ fn batch_norm(call: &mut Call) -> Result<Value> {
     call.ignore(&["momentum", "is_test"]);
     let eps = call.float_or("epsilon", EPS)?;
     if call.flag("training_mode", false)? || !call.flag("spatial", true)? {
-        return unfit("it is supported with the statistics of channels only, not for training");
+        return unfit("training mode is not supported");
     }
     let [x, scale, bias, mean, variance] =
         [call.operand(0)?, call.operand(1)?, call.operand(2)?, call.operand(3)?, call.operand(4)?];
@@ -62,7 +62,7 @@ fn lp_norm(call: &mut Call) -> Result<Value> {
             let sum = call.reduce(ReduceOp::Sum, &[axis], true, squares)?;
             call.unary(UnaryOp::Sqrt, sum)?
         }
-        _ => return Err(attribute("p", "it is neither 1 nor 2")),
+        _ => return Err(attribute("p", "expected 1 or 2")),
     };
     // Dividing by infinity yields the zeros.
     let (zero, infinity) = (call.number(0.0, x)?, call.number(f32::INFINITY, x)?);

@@ -69,7 +69,7 @@ impl Operator for Pad {
 
 fn output(pad: &[[usize; 2]], mode: PadMode, shape: &[usize]) -> Result<Vec<usize>, OpError> {
     if pad.len() != shape.len() {
-        return op::unfit(format!("padding of {} axes for a tensor of shape {shape:?}", pad.len()));
+        return op::unfit(format!("padding of {} axes does not match shape {shape:?}", pad.len()));
     }
     // Repeated elements have to exist.
     let most = |extent: usize| match mode {
@@ -84,7 +84,7 @@ fn output(pad: &[[usize; 2]], mode: PadMode, shape: &[usize]) -> Result<Vec<usiz
         }
     };
     if pad.iter().zip(shape).any(|(pad, &extent)| pad.iter().any(|&pad| pad > most(extent))) {
-        return op::unfit(format!("nothing to repeat {:?} times in a tensor of shape {shape:?}", listed(pad)));
+        return op::unfit(format!("cannot repeat the edge {:?} times in a tensor of shape {shape:?}", listed(pad)));
     }
     let extent = |(&[before, behind], &extent): (&[usize; 2], &usize)| extent.checked_add(before)?.checked_add(behind);
     let extents: Option<Vec<usize>> = pad.iter().zip(shape).map(extent).collect();
@@ -121,9 +121,9 @@ fn import(call: &mut Call) -> call::Result<Value> {
         "constant" => PadMode::Constant,
         "reflect" => PadMode::Reflect,
         "edge" => PadMode::Edge,
-        _ => return Err(attribute("mode", "it is none of constant, reflect and edge")),
+        _ => return Err(attribute("mode", "expected constant, reflect or edge")),
     };
-    let amounts = call.integers("pads", 1, 11)?.ok_or(NodeError::Input { input: 1, reason: "it is missing".into() })?;
+    let amounts = call.integers("pads", 1, 11)?.ok_or(NodeError::Input { input: 1, reason: "is missing".into() })?;
     let value = if call.version < 11 { call.float("value")? } else { call.known_number(2)? }.unwrap_or(0.0);
     // Since opset 18 the amounts may be for some axes only.
     let axes = match call.known_integers(3)? {
@@ -133,7 +133,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
         None => (0..shape.len()).collect(),
     };
     if amounts.len() != 2 * axes.len() {
-        return unfit(format!("{} amounts of padding for {} axes", amounts.len(), axes.len()));
+        return unfit(format!("{} amounts of padding do not match {} axes", amounts.len(), axes.len()));
     }
 
     let mut ranges = Range::all(&shape);
@@ -143,7 +143,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
         let ends = [amounts[index], amounts[index + axes.len()]];
         let cut = ends.map(|amount| amount.min(0).unsigned_abs() as usize);
         let left = cut.iter().try_fold(ranges[axis].count, |left, &cut| left.checked_sub(cut));
-        let Some(count) = left else { return unfit("more is cut off than there is") };
+        let Some(count) = left else { return unfit("negative padding exceeds the tensor") };
         ranges[axis] = Range { start: if count == 0 { 0 } else { cut[0] }, step: 1, count };
         pad[axis] = ends.map(|amount| amount.max(0) as usize);
     }

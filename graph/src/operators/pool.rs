@@ -98,7 +98,7 @@ impl Operator for Pool {
 }
 
 fn output(window: &[Sliding], ceil: bool, shape: &[usize]) -> Result<Vec<usize>, OpError> {
-    let &[n, c, ref extents @ ..] = shape else { return unfit(format!("images of shape {shape:?}")) };
+    let &[n, c, ref extents @ ..] = shape else { return unfit(format!("cannot pool images of shape {shape:?}")) };
     let kernels: Vec<usize> = window.iter().map(|window| window.kernel).collect();
     check_spatial(window, extents, &kernels)?;
     let spatial = window.iter().zip(extents).map(|(window, &extent)| window.outputs(extent, ceil));
@@ -147,7 +147,7 @@ fn pool_windows(call: &Call) -> call::Result<(Value, Vec<Sliding>)> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     let extents = spatial(call, x)?;
-    let kernel = kernel_shape(call, extents.len())?.ok_or_else(|| attribute("kernel_shape", "it is missing"))?;
+    let kernel = kernel_shape(call, extents.len())?.ok_or_else(|| attribute("kernel_shape", "is missing"))?;
     Ok((x, with_pads(call, windows(call, &kernel)?, &extents)?))
 }
 
@@ -156,7 +156,7 @@ fn pool_windows(call: &Call) -> call::Result<(Value, Vec<Sliding>)> {
 fn covered(window: &Sliding, extent: usize) -> call::Result<(usize, bool)> {
     let reach = reach(window)?;
     let padded = window.pad.iter().fold(extent, |sum, &pad| sum.saturating_add(pad));
-    let Some(room) = padded.checked_sub(reach) else { return error::unfit("a window is larger than the image") };
+    let Some(room) = padded.checked_sub(reach) else { return error::unfit("the window is larger than the image") };
     // Start of the first window that does not fit completely.
     let next = (room / window.stride + 1).saturating_mul(window.stride);
     Ok((room - room % window.stride + reach, room % window.stride > 0 && next < extent + window.pad[0]))

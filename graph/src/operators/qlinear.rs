@@ -63,7 +63,7 @@ fn softmax_of(call: &mut Call) -> call::Result<Value> {
 
 fn pooled(call: &mut Call, operator: &str) -> call::Result<Value> {
     if call.flag("channels_last", false)? {
-        return Err(attribute("channels_last", "images with channels last are not supported"));
+        return Err(attribute("channels_last", "channels-last images are not supported"));
     }
     of_one(call, operator)
 }
@@ -117,7 +117,10 @@ fn concatenation(call: &mut Call) -> call::Result<Value> {
     let parts = call.count().saturating_sub(2) / 3;
     let part = |number: usize| 2 + 3 * number;
     if parts == 0 || part(parts) != call.count() {
-        return Err(NodeError::Unfit(format!("{} inputs, which are no tensors with scales", call.count())));
+        return Err(NodeError::Unfit(format!(
+            "{} inputs, expected scale and zero point, then tensor, scale and zero point of each part",
+            call.count()
+        )));
     }
     let operands: call::Result<Vec<Value>> =
         (0..parts).map(|number| call.dequantised(part(number), [part(number) + 1, part(number) + 2], 1)).collect();

@@ -52,8 +52,8 @@ fn check(x: &[usize], [scale, zero]: [&[usize]; 2], axis: usize) -> Result<(), O
     match scale == [extent] && zero == [extent] {
         true => Ok(()),
         false => unfit(format!(
-            "a scale of shape {scale:?} and a zero point of {zero:?} for {extent} elements along axis {axis}: \
-             one each, or one for each element; blocks are not supported"
+            "scale of shape {scale:?} and zero point of shape {zero:?} do not match {extent} elements along axis {axis}: \
+             expected one each, or one for each element; blocks are not supported"
         )),
     }
 }
@@ -73,7 +73,7 @@ impl Operator for Quantize {
         check(operands[0].0, [operands[1].0, operands[2].0], self.axis)?;
         match is_of_bytes(self.dtype) {
             true => Ok((operands[0].0.to_vec(), self.dtype)),
-            false => unfit(format!("{} is no type of 8 bits", self.dtype)),
+            false => unfit(format!("{} is not an 8-bit type", self.dtype)),
         }
     }
 
@@ -136,7 +136,7 @@ impl Operator for Saturate {
         let shape = shapes_of(operands, 1..=1, DType::F32)?[0];
         match is_of_bytes(self.0) {
             true => Ok((shape.to_vec(), self.0)),
-            false => unfit(format!("{} is no type of 8 bits", self.0)),
+            false => unfit(format!("{} is not an 8-bit type", self.0)),
         }
     }
 
@@ -163,12 +163,12 @@ impl Call<'_> {
         let value = self.operand(input)?;
         let wrong = |reason: String| Err(NodeError::Input { input, reason });
         if self.dtype(value) != DType::F32 {
-            return wrong(format!("a scale of {}, where numbers are wanted", self.dtype(value)));
+            return wrong(format!("scale is {}, expected f32", self.dtype(value)));
         }
         let Some(constant) = self.constant_of(value) else { return Ok(value) };
         let numbers = constant.tensor()?.to_numbers();
         match numbers.iter().find(|scale| !(scale.is_finite() && **scale > 0.0)) {
-            Some(scale) => wrong(format!("a scale of {scale}, where positive numbers are wanted")),
+            Some(scale) => wrong(format!("scale is {scale}, expected a positive number")),
             None => Ok(value),
         }
     }
@@ -187,7 +187,7 @@ impl Call<'_> {
                 self.expand(&shape, zero)
             }
             Some(zero) => {
-                let reason = format!("a zero point of {}, where {dtype} is wanted", self.type_word(zero));
+                let reason = format!("zero point is {}, expected {dtype}", self.type_word(zero));
                 Err(NodeError::Input { input, reason })
             }
             None => {
@@ -243,7 +243,7 @@ impl Call<'_> {
                 self.add(Dequantize { axis }, &[x, scale, zero])
             }
             DType::I64 => self.dequantised_integers(x, scale, self.optional(zero), axis),
-            other => Err(NodeError::Input { input: number, reason: format!("{other}, where integers are wanted") }),
+            other => Err(NodeError::Input { input: number, reason: format!("{other}, expected integers") }),
         }
     }
 
@@ -275,7 +275,7 @@ impl Call<'_> {
         let product = self.binary(Binary::Mul, x, scale)?;
         match self.shape(product) == shape {
             true => Ok(product),
-            false => error::unfit(format!("scales that do not fit a tensor of shape {shape:?}")),
+            false => error::unfit(format!("the scales do not match a tensor of shape {shape:?}")),
         }
     }
 }
@@ -283,7 +283,7 @@ impl Call<'_> {
 fn axis_attribute(call: &Call) -> call::Result<i64> {
     call.ignore(&["saturate", "precision"]);
     if call.int_or("block_size", 0)? != 0 {
-        return Err(attribute("block_size", "scales of blocks are not supported"));
+        return Err(attribute("block_size", "blocked scales are not supported"));
     }
     call.int_or("axis", 1)
 }
@@ -297,7 +297,7 @@ fn quantize_linear(call: &mut Call) -> call::Result<Value> {
         None | Some(0) => None,
         Some(2) => Some(DType::U8),
         Some(3) => Some(DType::I8),
-        Some(_) => return Err(attribute("output_dtype", "it is neither uint8 nor int8")),
+        Some(_) => return Err(attribute("output_dtype", "expected uint8 or int8")),
     };
     match wanted {
         Some(dtype) => call.quantised_to(dtype, x, [1, 2], axis),

@@ -24,7 +24,7 @@ const MOST_STEPS: usize = 256;
 
 fn lstm(call: &mut Call) -> Result<Vec<Value>> {
     if call.flag("input_forget", false)? {
-        return Err(attribute("input_forget", "it is not supported"));
+        return Err(attribute("input_forget", "is not supported"));
     }
     layer(call, Kind::LongShort)
 }
@@ -47,21 +47,21 @@ impl Sizes {
     fn of(call: &Call, kind: Kind, x: Value, [w, r]: [Value; 2], directions: usize) -> Result<Self> {
         let [x, w, r] = [x, w, r].map(|value| call.shape(value));
         let (&[steps, images, inputs], &[_, _, hidden]) = (&x[..], &r[..]) else {
-            return unfit(format!("inputs of shape {x:?}, states' weights of {r:?}"));
+            return unfit(format!("expected three axes each, found inputs {x:?} and recurrent weights {r:?}"));
         };
         let rows = hidden.checked_mul(kind.gates()).unwrap_or(0);
         let wanted = [[directions, rows, inputs], [directions, rows, hidden]];
         if w != wanted[0] || r != wanted[1] {
-            return unfit(format!("weights of shapes {w:?} and {r:?} for inputs of {x:?} in {directions} directions"));
+            return unfit(format!("weights {w:?} and {r:?} do not match inputs {x:?} in {directions} direction(s)"));
         }
         if !(1..=MOST_STEPS).contains(&steps) || x.contains(&0) || hidden == 0 {
-            return unfit(format!("inputs of shape {x:?}, where 1 to {MOST_STEPS} steps are supported"));
+            return unfit(format!("inputs of shape {x:?}; 1 to {MOST_STEPS} steps are supported"));
         }
         if call.int("hidden_size")?.is_some_and(|size| size != hidden as i64) {
-            return Err(attribute("hidden_size", format!("the weights are for {hidden}")));
+            return Err(attribute("hidden_size", format!("the weights have {hidden}")));
         }
         if call.known_integers(4)?.is_some_and(|lengths| lengths.iter().any(|&length| length != steps as i64)) {
-            let reason = "sequences that are shorter than others are not supported".into();
+            let reason = "sequences of different lengths are not supported".into();
             return Err(NodeError::Input { input: 4, reason });
         }
         Ok(Self { images, hidden })
@@ -74,7 +74,7 @@ fn directions(call: &Call) -> Result<&'static [bool]> {
         "forward" => Ok(&[false]),
         "reverse" => Ok(&[true]),
         "bidirectional" => Ok(&[false, true]),
-        _ => Err(attribute("direction", "it is none of forward, reverse and bidirectional")),
+        _ => Err(attribute("direction", "expected forward, reverse or bidirectional")),
     }
 }
 
@@ -83,13 +83,16 @@ fn activations(call: &Call, kind: Kind, directions: usize) -> Result<Vec<Activat
     let defaults = kind.activations();
     let Some(words) = call.words("activations")? else { return Ok(defaults.repeat(directions)) };
     if words.len() != directions * defaults.len() {
-        return Err(attribute("activations", format!("{} for {directions} directions", words.len())));
+        return Err(attribute(
+            "activations",
+            format!("{} activations do not match {directions} direction(s)", words.len()),
+        ));
     }
     let read = |word: &str| match &*word.to_ascii_lowercase() {
         "sigmoid" => Ok(Activation::Sigmoid),
         "tanh" => Ok(Activation::Tanh),
         "relu" => Ok(Activation::Relu),
-        _ => Err(attribute("activations", "one is none of Sigmoid, Tanh and Relu")),
+        _ => Err(attribute("activations", "expected Sigmoid, Tanh or Relu")),
     };
     words.into_iter().map(read).collect()
 }
@@ -178,6 +181,6 @@ fn start(call: &mut Call, input: usize, sizes: Sizes, direction: usize, images_f
     }
     match call.shape(given)[..] {
         [directions, n, h] if direction < directions && [n, h] == [images, hidden] => cell::one(call, given, direction),
-        ref shape => Err(NodeError::Input { input, reason: format!("its shape is {shape:?}") }),
+        ref shape => Err(NodeError::Input { input, reason: format!("unexpected shape {shape:?}") }),
     }
 }

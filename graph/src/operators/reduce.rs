@@ -99,7 +99,7 @@ impl Operator for Reduce {
 fn output(axes: &[usize], keep_axes: bool, shape: &[usize]) -> Result<Vec<usize>, OpError> {
     axes.iter().try_for_each(|&axis| axis_of(axis, shape).map(drop))?;
     if !axes.is_sorted_by(|a, b| a < b) {
-        return unfit(format!("axes {axes:?} are not in order"));
+        return unfit(format!("axes {axes:?} must be ascending"));
     }
     if let Some(axis) = axes.iter().find(|&&axis| shape[axis] == 0) {
         return unfit(format!("axis {axis} has no elements"));

@@ -22,7 +22,7 @@ impl Operator for Reshape {
         let (shape, dtype) = operands[0];
         match elements(&self.0)? == elements(shape)? {
             true => Ok((self.0.clone(), dtype)),
-            false => op::unfit(format!("{shape:?} has not as many elements as {:?}", self.0)),
+            false => op::unfit(format!("{shape:?} does not have as many elements as {:?}", self.0)),
         }
     }
 
@@ -63,7 +63,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     let x = call.operand(0)?;
     let means_zero = call.flag("allowzero", false)?;
     let from = call.shape(x);
-    let wanted = call.known_integers(1)?.ok_or(NodeError::Input { input: 1, reason: "it is missing".into() })?;
+    let wanted = call.known_integers(1)?.ok_or(NodeError::Input { input: 1, reason: "is missing".into() })?;
 
     let same = |axis: usize| from.get(axis).map(|&extent| extent as i64);
     let filled = wanted.iter().enumerate().map(|(axis, &extent)| match extent {
@@ -72,7 +72,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     });
     let filled: Option<Vec<i64>> = filled.collect();
     let Some(mut filled) = filled else {
-        return unfit(format!("shape {:?} has a 0 where {from:?} has no axis", listed(&wanted)));
+        return unfit(format!("shape {:?} copies an axis that {from:?} lacks", listed(&wanted)));
     };
 
     // An extent of -1 takes the elements that are left.
@@ -84,7 +84,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
         let whole = elements(&from)?;
         match whole.checked_div(rest) {
             Some(extent) if extent * rest == whole => filled[axis] = extent as i64,
-            _ => return unfit(format!("{whole} elements in shape {:?}", listed(&wanted))),
+            _ => return unfit(format!("{whole} elements do not fit shape {:?}", listed(&wanted))),
         }
     }
     let to = extents(&filled).map_err(NodeError::Unfit)?;
@@ -113,7 +113,7 @@ fn squeeze(call: &mut Call) -> call::Result<Value> {
         None => (0..shape.len()).filter(|&axis| shape[axis] == 1).collect(),
     };
     if let Some(axis) = axes.iter().find(|&&axis| shape[axis] != 1) {
-        return unfit(format!("axis {axis} of shape {shape:?} has not one element"));
+        return unfit(format!("axis {axis} of shape {shape:?} does not have extent 1"));
     }
     let kept: Vec<usize> = (0..shape.len()).filter(|axis| !axes.contains(axis)).map(|axis| shape[axis]).collect();
     call.reshape(&kept, x)
@@ -123,7 +123,7 @@ fn squeeze(call: &mut Call) -> call::Result<Value> {
 fn unsqueeze(call: &mut Call) -> call::Result<Value> {
     let x = call.operand(0)?;
     let mut shape = call.shape(x);
-    let missing = || NodeError::Unfit("it does not say which axes".into());
+    let missing = || NodeError::Unfit("the axes are missing".into());
     let numbers = call.integers("axes", 1, 13)?.ok_or_else(missing)?;
     // Axes ascend, so each insertion leaves those before it in place.
     for axis in axes(&numbers, shape.len() + numbers.len())? {

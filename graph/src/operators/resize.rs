@@ -25,7 +25,7 @@ impl Operator for Resize {
         let shape = shapes_of(operands, 1..=1, DType::F32)?[0];
         match (shape, self.size) {
             (&[n, c, h, w], [oh, ow]) if ![h, w, oh, ow].contains(&0) => Ok((vec![n, c, oh, ow], DType::F32)),
-            _ => op::unfit(format!("images of shape {shape:?} to {:?}", self.size)),
+            _ => op::unfit(format!("cannot resize images of shape {shape:?} to {:?}", self.size)),
         }
     }
 
@@ -116,7 +116,7 @@ fn upsample(call: &mut Call) -> call::Result<Value> {
         true => call.floats("scales")?.map(<[f32]>::to_vec),
         false => call.known_floats(1)?,
     };
-    let scales = scales.ok_or_else(|| attribute("scales", "it is missing"))?;
+    let scales = scales.ok_or_else(|| attribute("scales", "is missing"))?;
     let size = scaled(&call.shape(x), &scales)?;
     let mode = call.word_or("mode", "nearest")?;
     resized_before_11(call, x, &size, mode)
@@ -140,7 +140,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     let mode = call.word_or("mode", "nearest")?;
     if call.version < 11 {
         call.check_most(2)?;
-        let scales = call.known_floats(1)?.ok_or(NodeError::Input { input: 1, reason: "it is missing".into() })?;
+        let scales = call.known_floats(1)?.ok_or(NodeError::Input { input: 1, reason: "is missing".into() })?;
         let size = scaled(&call.shape(x), &scales)?;
         return resized_before_11(call, x, &size, mode);
     }
@@ -149,7 +149,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     // These attributes concern cubic interpolation and cropping, which are unsupported.
     call.ignore(&["cubic_coeff_a", "extrapolation_value", "exclude_outside"]);
     if call.flag("antialias", false)? {
-        return Err(attribute("antialias", "it is not supported"));
+        return Err(attribute("antialias", "is not supported"));
     }
     if call.word_or("keep_aspect_ratio_policy", "stretch")? != "stretch" {
         return Err(attribute("keep_aspect_ratio_policy", "only stretch is supported"));
@@ -178,11 +178,11 @@ fn wanted(call: &Call, x: Value) -> call::Result<Vec<usize>> {
             sizes.ok_or_else(|| NodeError::Unfit("a size is negative".into()))?
         }
         (Some(scales), None) => scaled(&own, &scales)?,
-        (None, None) => return unfit("neither scales nor sizes are known"),
+        (None, None) => return unfit("neither scales nor sizes are constants"),
     };
 
     if found.len() != axes.len() {
-        return unfit(format!("{} scales or sizes for {} axes", found.len(), axes.len()));
+        return unfit(format!("{} scales or sizes do not match {} axes", found.len(), axes.len()));
     }
     let mut size = shape;
     axes.iter().zip(found).for_each(|(&axis, extent)| size[axis] = extent);
@@ -203,7 +203,7 @@ fn scaled(shape: &[usize], scales: &[f32]) -> call::Result<Vec<usize>> {
     let extents: Option<Vec<usize>> = shape.iter().zip(scales).map(whole).collect();
     match extents {
         Some(extents) if scales.len() == shape.len() => Ok(extents),
-        _ => unfit(format!("scales {:?} do not make whole extents of {shape:?}", listed(scales))),
+        _ => unfit(format!("scales {:?} of shape {shape:?} do not give whole extents", listed(scales))),
     }
 }
 
@@ -225,10 +225,10 @@ fn resized(
         _ => None,
     };
     let (Some(from), Some(to)) = (image(&shape), image(size)) else {
-        return unfit(format!("a tensor of shape {shape:?}, where images of two spatial axes at most are supported"));
+        return unfit(format!("tensor of shape {shape:?}; images of at most two spatial axes are supported"));
     };
     if from[..2] != to[..2] {
-        return unfit(format!("shape {shape:?} to {size:?}, where only height and width may change"));
+        return unfit(format!("cannot resize {shape:?} to {size:?}: only height and width may change"));
     }
 
     // Only extents that change constrain the coordinates.
@@ -237,7 +237,7 @@ fn resized(
     let sampling = match mode {
         "nearest" => Sampling::Nearest(rounding),
         "linear" => Sampling::Linear,
-        _ => return Err(attribute("mode", "it is neither nearest nor linear")),
+        _ => return Err(attribute("mode", "expected nearest or linear")),
     };
     // With one spatial axis, the image has a single row.
     let images = call.reshape(&from, x)?;
@@ -253,7 +253,7 @@ fn places(coordinates: &str, nearest: &str, lengths: &[usize]) -> call::Result<(
         "round_prefer_ceil" => Rounding::PreferCeil,
         "floor" => Rounding::Floor,
         "ceil" => Rounding::Ceil,
-        _ => return Err(attribute("nearest_mode", "it is no rounding")),
+        _ => return Err(attribute("nearest_mode", "unknown rounding mode")),
     };
     Ok(match coordinates {
         // The symmetric variant differs only for scales without whole extents.

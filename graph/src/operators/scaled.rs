@@ -49,7 +49,7 @@ fn check(facts: &[Facts], types: [DType; 2], channels: impl Fn() -> Option<usize
 
 fn check_channels(facts: &[Facts], channels: Option<usize>) -> Result<(), OpError> {
     match facts.iter().find(|(shape, _)| channels.is_none_or(|channels| *shape != [channels])) {
-        Some((shape, _)) => unfit(format!("scales or biases of shape {shape:?} for {channels:?} channels")),
+        Some((shape, _)) => unfit(format!("scales or biases of shape {shape:?} do not match {channels:?} channels")),
         None => Ok(()),
     }
 }
@@ -108,7 +108,7 @@ impl Operator for ScaledMatMul {
     fn output(&self, facts: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check(facts, [DType::U8, DType::I8], || facts[1].0.last().copied())?;
         match facts[0].0.len() < 2 || facts[1].0.len() < 2 {
-            true => unfit("matrices have two axes or more"),
+            true => unfit("matrices must have at least two axes"),
             false => Ok((matmul::output(facts[0].0, facts[1].0)?, DType::F32)),
         }
     }

@@ -71,7 +71,7 @@ fn output(ranges: &[Range], shape: &[usize]) -> Result<Vec<usize>, OpError> {
     };
     match ranges.len() == shape.len() && ranges.iter().zip(shape).all(is_inside) {
         true => Ok(ranges.iter().map(|range| range.count).collect()),
-        false => op::unfit(format!("the slice is not within a tensor of shape {shape:?}")),
+        false => op::unfit(format!("the slice exceeds a tensor of shape {shape:?}")),
     }
 }
 
@@ -114,14 +114,14 @@ fn import(call: &mut Call) -> call::Result<Value> {
     call.check_most(if call.version < 10 { 1 } else { 5 })?;
     let x = call.operand(0)?;
     let shape = call.shape(x);
-    let missing = |input| move || NodeError::Input { input, reason: "it is missing".into() };
+    let missing = |input| move || NodeError::Input { input, reason: "is missing".into() };
     let starts = call.integers("starts", 1, 10)?.ok_or_else(missing(1))?;
     let ends = call.integers("ends", 2, 10)?.ok_or_else(missing(2))?;
     let axes = call.integers("axes", 3, 10)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = if call.version < 10 { None } else { call.known_integers(4)? };
     let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
     if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
-        return unfit("starts, ends, axes and steps are not as many");
+        return unfit("starts, ends, axes and steps have different lengths");
     }
 
     let mut ranges = Range::all(&shape);
@@ -170,7 +170,7 @@ fn split(call: &mut Call, outputs: usize) -> call::Result<Vec<Value>> {
         None => {
             let count = call.int("num_outputs")?.map_or(Some(outputs), |count| usize::try_from(count).ok());
             if count != Some(outputs) || outputs == 0 {
-                return Err(attribute("num_outputs", format!("there are {outputs} outputs")));
+                return Err(attribute("num_outputs", format!("the node has {outputs} outputs")));
             }
             // All parts are equal except the last, which may be smaller.
             let size = extent.div_ceil(outputs);
@@ -179,7 +179,7 @@ fn split(call: &mut Call, outputs: usize) -> call::Result<Vec<Value>> {
     };
     let sum = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
     if sum != Some(extent) || sizes.len() != outputs {
-        return unfit(format!("{extent} elements in {outputs} parts of {:?}", listed(&sizes)));
+        return unfit(format!("cannot split {extent} elements into {outputs} parts of {:?}", listed(&sizes)));
     }
 
     let mut start = 0;

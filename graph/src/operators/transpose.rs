@@ -25,7 +25,7 @@ impl Operator for Transpose {
         sorted.sort_unstable();
         match sorted.iter().copied().eq(0..shape.len()) {
             true => Ok((self.0.iter().map(|&axis| shape[axis]).collect(), dtype)),
-            false => op::unfit(format!("{:?} is no permutation of the axes of {shape:?}", listed(&self.0))),
+            false => op::unfit(format!("{:?} is not a permutation of the axes of {shape:?}", listed(&self.0))),
         }
     }
 
@@ -81,10 +81,10 @@ fn blocks(call: &Call) -> call::Result<(Value, [usize; 4], usize)> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     let size = call.int("blocksize")?.and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
-    let size = size.ok_or_else(|| attribute("blocksize", "it is missing or not positive"))?;
+    let size = size.ok_or_else(|| attribute("blocksize", "is missing or not positive"))?;
     match call.shape(x)[..] {
         [n, c, h, w] if size < 1 << 16 => Ok((x, [n, c, h, w], size)),
-        ref shape => unfit(format!("blocks of {size} in images of shape {shape:?}")),
+        ref shape => unfit(format!("images of shape {shape:?} cannot be divided into blocks of {size}")),
     }
 }
 
@@ -95,7 +95,7 @@ fn depth_to_space(call: &mut Call) -> call::Result<Value> {
     let (split, perm) = match call.word_or("mode", "DCR")? {
         "DCR" => ([n, size, size, inner, h, w], [0, 3, 4, 1, 5, 2]),
         "CRD" => ([n, inner, size, size, h, w], [0, 1, 4, 2, 5, 3]),
-        _ => return Err(attribute("mode", "it is neither DCR nor CRD")),
+        _ => return Err(attribute("mode", "expected DCR or CRD")),
     };
     let parts = call.reshape(&split, x)?;
     let ordered = call.transpose(&perm, parts)?;

@@ -51,7 +51,7 @@ impl Sliding {
         let padded = extent.checked_add(before).and_then(|sum| sum.checked_add(behind));
         let room = padded.zip(self.reach()).and_then(|(padded, reach)| padded.checked_sub(reach));
         let Some(room) = room else {
-            return op::unfit(format!("a window of {} elements in an image of {extent}", self.kernel));
+            return op::unfit(format!("the window of {} elements exceeds the image of {extent}", self.kernel));
         };
         let whole = room / self.stride + 1;
         // With `ceil`, one more window covers the remainder, unless it would start in the padding
@@ -69,11 +69,11 @@ pub(super) fn check_spatial(
 ) -> std::result::Result<(), OpError> {
     let found: Vec<usize> = window.iter().map(|window| window.kernel).collect();
     if found != kernels || window.len() != extents.len() || window.is_empty() {
-        return op::unfit(format!("windows {found:?} over images of {extents:?}, weights of {kernels:?}"));
+        return op::unfit(format!("windows {found:?} do not match images of {extents:?} and weights of {kernels:?}"));
     }
     let is_empty = |window: &Sliding| [window.kernel, window.stride, window.dilation].contains(&0);
     if window.iter().any(is_empty) || extents.contains(&0) {
-        return op::unfit("kernel, stride, dilation and image have at least one element");
+        return op::unfit("kernel, stride, dilation and image must not be empty");
     }
     Ok(())
 }
@@ -82,14 +82,14 @@ pub(super) fn check_spatial(
 pub(super) fn check_channels(groups: usize, channels: &[usize]) -> std::result::Result<(), OpError> {
     match groups > 0 && channels.iter().all(|c| c.is_multiple_of(groups)) {
         true => Ok(()),
-        false => op::unfit(format!("{channels:?} channels in {groups} groups")),
+        false => op::unfit(format!("{channels:?} channels cannot be divided into {groups} groups")),
     }
 }
 
 /// Fails if there is a third operand that is not a vector of `o` channels.
 pub(super) fn check_bias(shapes: &[&[usize]], o: usize) -> std::result::Result<(), OpError> {
     match shapes.get(2) {
-        Some(&shape) if shape != [o] => op::unfit(format!("biases of shape {shape:?} for {o} channels")),
+        Some(&shape) if shape != [o] => op::unfit(format!("biases of shape {shape:?} do not match {o} channels")),
         _ => Ok(()),
     }
 }
@@ -130,7 +130,7 @@ pub(super) fn auto_pad(call: &Call) -> Result<AutoPad> {
         "VALID" => Ok(AutoPad::Valid),
         "SAME_UPPER" => Ok(AutoPad::Upper),
         "SAME_LOWER" => Ok(AutoPad::Lower),
-        _ => Err(attribute("auto_pad", "it is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER")),
+        _ => Err(attribute("auto_pad", "expected NOTSET, VALID, SAME_UPPER or SAME_LOWER")),
     }
 }
 
@@ -138,7 +138,7 @@ pub(super) fn auto_pad(call: &Call) -> Result<AutoPad> {
 pub(super) fn spatial(call: &Call, x: Value) -> Result<Vec<usize>> {
     match &call.shape(x)[..] {
         [_, _, spatial @ ..] if !spatial.is_empty() => Ok(spatial.to_vec()),
-        shape => unfit(format!("images of shape {shape:?}")),
+        shape => unfit(format!("expected images of at least three axes, found shape {shape:?}")),
     }
 }
 
@@ -146,8 +146,8 @@ pub(super) fn spatial(call: &Call, x: Value) -> Result<Vec<usize>> {
 pub(super) fn windows(call: &Call, kernel: &[usize]) -> Result<Vec<Sliding>> {
     let axes = kernel.len();
     let numbers = |name| match call.extents(name)? {
-        Some(numbers) if numbers.len() != axes => Err(attribute(name, format!("it has not {axes} numbers"))),
-        Some(numbers) if numbers.contains(&0) => Err(attribute(name, "a number is 0")),
+        Some(numbers) if numbers.len() != axes => Err(attribute(name, format!("expected {axes} numbers"))),
+        Some(numbers) if numbers.contains(&0) => Err(attribute(name, "must not contain 0")),
         numbers => Ok(numbers.unwrap_or_else(|| vec![1; axes])),
     };
     let (strides, dilations) = (numbers("strides")?, numbers("dilations")?);
@@ -157,8 +157,8 @@ pub(super) fn windows(call: &Call, kernel: &[usize]) -> Result<Vec<Sliding>> {
 
 pub(super) fn kernel_shape(call: &Call, axes: usize) -> Result<Option<Vec<usize>>> {
     match call.extents("kernel_shape")? {
-        Some(kernel) if kernel.len() != axes => Err(attribute("kernel_shape", format!("it has not {axes} numbers"))),
-        Some(kernel) if kernel.contains(&0) => Err(attribute("kernel_shape", "a number is 0")),
+        Some(kernel) if kernel.len() != axes => Err(attribute("kernel_shape", format!("expected {axes} numbers"))),
+        Some(kernel) if kernel.contains(&0) => Err(attribute("kernel_shape", "must not contain 0")),
         kernel => Ok(kernel),
     }
 }
@@ -166,7 +166,7 @@ pub(super) fn kernel_shape(call: &Call, axes: usize) -> Result<Option<Vec<usize>
 /// Returns the explicit padding before and after each axis.
 pub(super) fn pads(call: &Call, axes: usize) -> Result<Vec<[usize; 2]>> {
     match call.extents("pads")? {
-        Some(pads) if pads.len() != 2 * axes => Err(attribute("pads", format!("it has not {} numbers", 2 * axes))),
+        Some(pads) if pads.len() != 2 * axes => Err(attribute("pads", format!("expected {} numbers", 2 * axes))),
         Some(pads) => Ok((0..axes).map(|axis| [pads[axis], pads[axes + axis]]).collect()),
         None => Ok(vec![[0, 0]; axes]),
     }
@@ -206,17 +206,17 @@ pub(super) fn kernel_of_weights(call: &Call, weights: Value, axes: usize) -> Res
     let shape = call.shape(weights);
     let kernel = match &shape[..] {
         [_, _, kernel @ ..] if kernel.len() == axes && !kernel.contains(&0) => kernel,
-        _ => return unfit(format!("weights of shape {shape:?} for images of {axes} spatial axes")),
+        _ => return unfit(format!("weights of shape {shape:?} do not match images of {axes} spatial axes")),
     };
     match kernel_shape(call, axes)? {
-        Some(said) if said != kernel => Err(attribute("kernel_shape", format!("the weights are of {kernel:?}"))),
+        Some(said) if said != kernel => Err(attribute("kernel_shape", format!("the weights have {kernel:?}"))),
         _ => Ok(kernel.to_vec()),
     }
 }
 
 pub(super) fn groups(call: &Call) -> Result<usize> {
     let groups = call.int_or("group", 1)?;
-    usize::try_from(groups).ok().filter(|&groups| groups > 0).ok_or_else(|| attribute("group", "it is not positive"))
+    usize::try_from(groups).ok().filter(|&groups| groups > 0).ok_or_else(|| attribute("group", "is not positive"))
 }
 
 /// Returns images, weights and, if present, biases.

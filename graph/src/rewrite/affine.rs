@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "product_of_product", before: "(x * a) * b", after: "x * (a * b)", apply: product_of_product },
     Rule {
         name: "scale_of_shift",
-        before: "(x + a) * b, x a convolution, a product of matrices or one with a constant",
+        before: "(x + a) * b, where x is a Conv, a MatMul or a product with a constant",
         after: "x * b + a * b",
         apply: scale_of_shift,
     },
@@ -53,8 +53,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "shift_before_padded_conv",
-        before: "Conv(x + c, w, b) of one image, with padding, no larger than x, which is no activation of a Conv",
-        after: "Conv(x, w, b) + Conv(c, w), the latter a constant",
+        before: "Conv(x + c, w, b) of one image, with padding, not larger than x, where x is not an activation of a Conv",
+        after: "Conv(x, w, b) + Conv(c, w), where Conv(c, w) is a constant",
         apply: shift_before_padded_conv,
     },
     Rule {

@@ -15,14 +15,14 @@ use crate::operators::{Conv, ConvTranspose, Expand, Reshape, Sliding, Transpose}
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "conv_transpose_by_blocks",
-        before: "ConvTranspose(x, w, b) without padding, the stride as large as the kernel",
-        after: "Conv of single elements, of whose channels blocks are made (Reshape(Transpose(Reshape)))",
+        before: "ConvTranspose(x, w, b) without padding, with the stride equal to the kernel size",
+        after: "pointwise Conv, then depth to space (Reshape(Transpose(Reshape)))",
         apply: conv_transpose_by_blocks,
     },
     Rule {
         name: "conv_before_blocks",
-        before: "Conv of single elements of such blocks, to no more channels",
-        after: "such blocks of the Conv",
+        before: "pointwise Conv of a depth to space, not to more channels",
+        after: "depth to space of the Conv",
         apply: conv_before_blocks,
     },
 ];

@@ -12,14 +12,14 @@ use crate::tensor::Tensor;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "number_by_channel",
-        before: "act(Conv(x)) * c + d, act(MatMul(x)) * c + d with one number each",
-        after: "the same with a number for each channel",
+        before: "act(Conv(x)) * c + d, act(MatMul(x)) * c + d, with scalars c and d",
+        after: "the same, with c and d for each channel",
         apply: number_by_channel,
     },
     Rule {
         name: "activation_before_movement",
-        before: "act of a Conv or MatMul that is reshaped or transposed",
-        after: "the same of act(Conv(x)) or act(MatMul(x))",
+        before: "act of a reshaped or transposed Conv or MatMul",
+        after: "reshaped or transposed act(Conv(x)) or act(MatMul(x))",
         apply: activation_before_movement,
     },
 ];

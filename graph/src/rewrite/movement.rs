@@ -13,7 +13,7 @@ use crate::tensor::Tensor;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "unmoved",
-        before: "Reshape, Expand, Slice, Pad, Transpose or Resize that changes nothing",
+        before: "Reshape, Expand, Slice, Pad, Transpose or Resize without effect",
         after: "x",
         apply: unmoved,
     },
@@ -26,16 +26,21 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "transpose_of_ones",
-        before: "Transpose that moves extents of 1 only",
+        before: "Transpose that only moves axes of extent 1",
         after: "Reshape(x)",
         apply: transpose_of_ones,
     },
     Rule { name: "slice_of_slice", before: "Slice(Slice(x))", after: "Slice(x)", apply: slice_of_slice },
     Rule { name: "expand_of_expand", before: "Expand(Expand(x))", after: "Expand(x)", apply: expand_of_expand },
-    Rule { name: "expand_by_ones", before: "Expand by extents of 1", after: "Reshape(x)", apply: expand_by_ones },
+    Rule {
+        name: "expand_by_ones",
+        before: "Expand that only adds axes of extent 1",
+        after: "Reshape(x)",
+        apply: expand_by_ones,
+    },
     Rule {
         name: "pad_of_pad",
-        before: "Pad(Pad(x)) with the same constant, along axes that a kernel pads at once",
+        before: "Pad(Pad(x)) with the same constant, along axes that one kernel can pad",
         after: "Pad(x)",
         apply: pad_of_pad,
     },
@@ -48,11 +53,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "concat_of_one", before: "Concat(x), Concat(x, nothing)", after: "x", apply: concat_of_one },
     Rule {
         name: "gather_in_steps",
-        before: "Gather of evenly spaced constant numbers",
+        before: "Gather of evenly spaced constant indices",
         after: "Reshape(Slice(x))",
         apply: gather_in_steps,
     },
-    Rule { name: "reduce_of_ones", before: "Reduce over extents of 1", after: "Reshape(x)", apply: reduce_of_ones },
+    Rule { name: "reduce_of_ones", before: "Reduce over axes of extent 1", after: "Reshape(x)", apply: reduce_of_ones },
 ];
 
 fn unmoved(site: &mut Site) -> Rewritten {

@@ -20,45 +20,55 @@ use crate::tensor::Tensor;
 pub(super) const FLOAT: &[Rule] = &[
     Rule {
         name: "not_rounded",
-        before: "Dequantize(Quantize(x)) by one scale",
-        after: "x, within its range where zero is an end of that",
+        before: "Dequantize(Quantize(x)) with one scale",
+        after: "x, clipped to the range if zero is one of its ends",
         apply: not_rounded,
     },
-    Rule { name: "dequantised_ahead", before: "Dequantize(c)", after: "c as numbers", apply: dequantised_constant },
+    Rule {
+        name: "dequantised_ahead",
+        before: "Dequantize(c)",
+        after: "c converted to f32",
+        apply: dequantised_constant,
+    },
     Rule {
         name: "product_not_rounded",
-        before: "MatMulInteger(Quantize(x), w) as numbers",
+        before: "MatMulInteger(Quantize(x), w) converted to f32",
         after: "MatMul(x, w) / scale",
         apply: product_not_rounded,
     },
     Rule { name: "scale_and_back", before: "y / s * (s * c)", after: "y * c", apply: scale_and_back },
     Rule {
         name: "dequantised_before_movement",
-        before: "Dequantize by one scale of what moves elements",
-        after: "the same of Dequantize(x)",
+        before: "Dequantize with one scale of moved elements of x",
+        after: "moved elements of Dequantize(x)",
         apply: dequantised_before,
     },
 ];
 
 /// Rules for quantised tensors that no integer kernel handles.
 pub(super) const OPENED: &[Rule] = &[
-    Rule { name: "dequantised_constant", before: "Dequantize(c)", after: "c as numbers", apply: dequantised_constant },
+    Rule {
+        name: "dequantised_constant",
+        before: "Dequantize(c)",
+        after: "c converted to f32",
+        apply: dequantised_constant,
+    },
     Rule {
         name: "quantised_by_channel",
         before: "Quantize(x)",
-        after: "x * (1 / scale) + zero, rounded, with a number for each channel",
+        after: "x * (1 / scale) + zero, rounded, with scale and zero for each channel",
         apply: quantised_by_channel,
     },
     Rule {
         name: "dequantised_by_channel",
         before: "Dequantize(x)",
-        after: "x * scale + -zero * scale, with a number for each channel",
+        after: "x * scale + -zero * scale, with scale and zero for each channel",
         apply: dequantised_by_channel,
     },
     Rule {
         name: "unsigned_by_channel",
         before: "Unsigned(x)",
-        after: "x + 128, with a number for each channel",
+        after: "x + 128, with 128 for each channel",
         apply: unsigned_by_channel,
     },
     Rule {

@@ -17,18 +17,18 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "normalisation",
         before: "(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)",
-        after: "LayerNorm over the last axes; GroupNorm of every channel over those of images",
+        after: "LayerNorm over the last axes; GroupNorm with one channel per group over the axes of images",
         apply: normalisation,
     },
     Rule {
         name: "groups_of_channels",
-        before: "Reshape(GroupNorm(Reshape(x), s, b)), groups as channels and back",
-        after: "GroupNorm(x), s and b for each channel",
+        before: "Reshape(GroupNorm(Reshape(x), s, b)), with groups as channels",
+        after: "GroupNorm(x), with s and b for each channel",
         apply: groups_of_channels,
     },
     Rule {
         name: "softmax",
-        before: "exp(x) / sum(exp(x)), exp(x - max(x)) for exp(x)",
+        before: "exp(x) / sum(exp(x)), or with exp(x - max(x))",
         after: "Softmax(x)",
         apply: softmax,
     },
@@ -40,12 +40,12 @@ pub(super) const POOLINGS: &[Rule] = &[
     Rule {
         name: "reduce_of_image",
         before: "mean or max over height and width",
-        after: "Pool of the whole image",
+        after: "global Pool",
         apply: reduce_of_image,
     },
     Rule {
         name: "pool_of_row",
-        before: "Pool of whole images of one or three axes",
+        before: "global Pool of images of one or three spatial axes",
         after: "Reduce",
         apply: pool_of_row,
     },

@@ -82,16 +82,16 @@ fn field(number: u8, content: &[u8]) -> Vec<u8> {
 #[test]
 fn bytes_that_are_no_model() {
     let cases: [(&[u8], &str); 6] = [
-        (b"", "no ONNX model: it names no version of the operators"),
-        (b"not a model", "no ONNX model: a field of no known type (byte 1)"),
+        (b"", "not an ONNX model: the opset version is missing"),
+        (b"not a model", "not an ONNX model: unknown wire type (byte 1)"),
         // A length of almost 2^64.
         (
             &[0x3a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
-            "no ONNX model: a length goes beyond the end (byte 11)",
+            "not an ONNX model: a length exceeds the enclosing message (byte 11)",
         ),
-        (&[0xff; 20], "no ONNX model: a number without an end (byte 0)"),
-        (&[0x08], "no ONNX model: a number without an end (byte 1)"),
-        (&[0x0d, 1, 2], "no ONNX model: the end of a message is missing (byte 1)"),
+        (&[0xff; 20], "not an ONNX model: unterminated varint (byte 0)"),
+        (&[0x08], "not an ONNX model: unterminated varint (byte 1)"),
+        (&[0x0d, 1, 2], "not an ONNX model: truncated message (byte 1)"),
     ];
     for (bytes, message) in cases {
         assert_eq!(import(bytes).as_deref(), Some(message));
@@ -102,43 +102,43 @@ fn bytes_that_are_no_model() {
     for _ in 0..10_000 {
         nested = field(1, &field(5, &field(6, &nested)));
     }
-    assert!(import(&field(7, &nested)).unwrap().starts_with("no ONNX model: too many messages"));
+    assert!(import(&field(7, &nested)).unwrap().starts_with("not an ONNX model: too many messages"));
     let many = field(7, &field(1, &[]).repeat(2 << 20));
-    assert!(import(&many).unwrap().starts_with("no ONNX model: too many messages"));
+    assert!(import(&many).unwrap().starts_with("not an ONNX model: too many messages"));
     let names = field(7, &field(1, &field(1, b"x").repeat((1 << 20) + 1)));
-    assert!(import(&names).unwrap().starts_with("no ONNX model: too many inputs and outputs of nodes"));
+    assert!(import(&names).unwrap().starts_with("not an ONNX model: too many inputs and outputs of nodes"));
     // Half a number at the end of packed ones.
     let halved = field(7, &field(5, &field(4, &[0; 6])));
-    assert!(import(&halved).unwrap().starts_with("no ONNX model: a part of a number"));
+    assert!(import(&halved).unwrap().starts_with("not an ONNX model: a packed field ends within a number"));
 }
 
 #[test]
 fn tensors_that_are_too_large() {
     let large = || Model::new(13).constant("shape", &i64s(&[1 << 15, 1 << 15])).output("y");
-    let message = "node 'constantofshape' (ConstantOfShape): a tensor of shape [32768, 32768] is too large";
+    let message = "node 'constantofshape' (ConstantOfShape): tensor of shape [32768, 32768] is too large";
     assert_eq!(refused(large().node("ConstantOfShape", "shape", "y", vec![])), message);
 
     // Tensors that are not evaluated at import are still limited in size.
     let tiled =
         Model::new(13).input("x", &[1 << 10]).constant("times", &i64s(&[1 << 40])).node("Tile", "x times", "y", vec![]);
-    let message = "node 'tile' (Tile): a tensor of shape [1099511627776, 1024] is too large";
+    let message = "node 'tile' (Tile): tensor of shape [1099511627776, 1024] is too large";
     assert_eq!(refused(tiled.output("y")), message);
 
     let mut model = Model::new(13).output("y");
     model.graph().initializer.push(raw("y", DataType::FLOAT, &[1 << 20, 1 << 20, 1 << 20], vec![]));
-    let message = "tensor 'y': a tensor of shape [1048576, 1048576, 1048576] is too large";
+    let message = "tensor 'y': tensor of shape [1048576, 1048576, 1048576] is too large";
     assert_eq!(refused(model), message);
 
     let mut model = Model::new(13).output("y");
     model.graph().initializer.push(raw("y", DataType::FLOAT, &[1 << 30], vec![0; 8]));
-    assert_eq!(refused(model), "tensor 'y': 8 bytes for 1073741824 elements of FLOAT");
+    assert_eq!(refused(model), "tensor 'y': 8 bytes do not match 1073741824 elements of FLOAT");
 
     let range = Model::new(13)
         .constant("zero", &Tensor::scalar(0.0))
         .constant("one", &Tensor::scalar(1.0))
         .node("Range", "zero one zero", "y", vec![])
         .output("y");
-    let message = "node 'range' (Range): a range without an end, or of more than 2^24 numbers";
+    let message = "node 'range' (Range): the range is endless or has more than 2^24 numbers";
     assert_eq!(refused(range), message);
 }
 
@@ -146,38 +146,41 @@ fn tensors_that_are_too_large() {
 fn graphs_that_make_no_sense() {
     let relu = |inputs, outputs| Model::new(13).input("x", &[2]).node("Relu", inputs, outputs, vec![]);
     let cases = [
-        (relu("x", "y"), "no ONNX model: its graph has no output"),
-        (relu("x", "y").output("z"), "output 'z': nothing computes it"),
-        (relu("x", "y").output("y").output("y"), "output 'y': there are two of the name"),
-        (relu("y", "y").output("y"), "node 'relu' (Relu): input 0: nothing before it computes 'y'"),
-        (relu("_", "y").output("y"), "node 'relu' (Relu): input 0: it is missing"),
-        (relu("x x", "y").output("y"), "node 'relu' (Relu): 2 inputs, where 1 at most are supported"),
-        (relu("x", "x").output("x"), "node 'relu' (Relu): another tensor is called 'x'"),
-        (relu("x", "y").input("x", &[2]).output("y"), "input 'x': another input has the name"),
-        (relu("x", "y").node("Relu", "x", "y", vec![]).output("y"), "node 'relu' (Relu): another tensor is called 'y'"),
+        (relu("x", "y"), "not an ONNX model: the graph has no outputs"),
+        (relu("x", "y").output("z"), "output 'z': no node computes it"),
+        (relu("x", "y").output("y").output("y"), "output 'y': duplicate name"),
+        (relu("y", "y").output("y"), "node 'relu' (Relu): input 0: no earlier node computes 'y'"),
+        (relu("_", "y").output("y"), "node 'relu' (Relu): input 0: is missing"),
+        (relu("x x", "y").output("y"), "node 'relu' (Relu): 2 inputs; at most 1 are supported"),
+        (relu("x", "x").output("x"), "node 'relu' (Relu): tensor name 'x' is already in use"),
+        (relu("x", "y").input("x", &[2]).output("y"), "input 'x': duplicate input name"),
+        (
+            relu("x", "y").node("Relu", "x", "y", vec![]).output("y"),
+            "node 'relu' (Relu): tensor name 'y' is already in use",
+        ),
         (
             relu("x", "y")
                 .constant("c", &i64s(&[1]))
                 .constant("c", &i64s(&[1]))
                 .node("Sum", "y c", "z", vec![])
                 .output("z"),
-            "tensor 'c': there are two of the name",
+            "tensor 'c': duplicate name",
         ),
         // A cycle.
         (
             Model::new(13).node("Relu", "b", "a", vec![]).node("Abs", "a", "b", vec![]).output("b"),
-            "node 'relu' (Relu): input 0: nothing before it computes 'b'",
+            "node 'relu' (Relu): input 0: no earlier node computes 'b'",
         ),
         (
             relu("x", "a").node("If", "a", "y", vec![subgraph("then_branch", GraphProto::default())]).output("y"),
-            "node 'if' (If): input 0: it is not known before the network runs: an input that it depends on may be given as a number",
+            "node 'if' (If): input 0: must be a constant: give the input that it depends on as a number",
         ),
         (
             relu("x", "a").node("Frobnicate\n\u{1b}[31m", "a", "y", vec![]).output("y"),
             "node 'frobnicate??[31m' (Frobnicate??[31m): the operator is not supported",
         ),
-        (Model::new(5).output("y"), "operators of version 5, where 6 to 24 are known"),
-        (Model::new(99).output("y"), "operators of version 99, where 6 to 24 are known"),
+        (Model::new(5).output("y"), "opset 5 is not supported (supported: 6 to 24)"),
+        (Model::new(99).output("y"), "opset 99 is not supported (supported: 6 to 24)"),
     ];
     for (model, message) in cases {
         assert_eq!(refused(model), message);
@@ -195,30 +198,30 @@ fn attributes_that_make_no_sense() {
         refused(model.node("Conv", "x w", "y", attributes).output("y"))
     };
 
-    assert_eq!(conv(vec![ints("pads", &[1, 1])]), "node 'conv' (Conv): attribute 'pads': it has not 4 numbers");
-    assert_eq!(conv(vec![ints("pads", &[-1, 0, 0, 0])]), "node 'conv' (Conv): attribute 'pads': a number is negative");
-    assert_eq!(conv(vec![ints("strides", &[0, 1])]), "node 'conv' (Conv): attribute 'strides': a number is 0");
-    assert_eq!(conv(vec![int("group", 0)]), "node 'conv' (Conv): attribute 'group': it is not positive");
+    assert_eq!(conv(vec![ints("pads", &[1, 1])]), "node 'conv' (Conv): attribute 'pads': expected 4 numbers");
     assert_eq!(
-        conv(vec![int("group", 1), int("group", 1)]),
-        "node 'conv' (Conv): attribute 'group': it is there twice"
+        conv(vec![ints("pads", &[-1, 0, 0, 0])]),
+        "node 'conv' (Conv): attribute 'pads': contains a negative number"
     );
-    assert_eq!(conv(vec![int("colour", 3)]), "node 'conv' (Conv): attribute 'colour': it is not supported");
+    assert_eq!(conv(vec![ints("strides", &[0, 1])]), "node 'conv' (Conv): attribute 'strides': must not contain 0");
+    assert_eq!(conv(vec![int("group", 0)]), "node 'conv' (Conv): attribute 'group': is not positive");
+    assert_eq!(conv(vec![int("group", 1), int("group", 1)]), "node 'conv' (Conv): attribute 'group': occurs twice");
+    assert_eq!(conv(vec![int("colour", 3)]), "node 'conv' (Conv): attribute 'colour': is not supported");
     assert_eq!(
         conv(vec![int("strides", 1)]),
-        "node 'conv' (Conv): attribute 'strides': it is of another type than the operator has"
+        "node 'conv' (Conv): attribute 'strides': has the wrong type for this operator"
     );
     assert_eq!(
         conv(vec![ints("kernel_shape", &[5, 5])]),
-        "node 'conv' (Conv): attribute 'kernel_shape': the weights are of [3, 3]"
+        "node 'conv' (Conv): attribute 'kernel_shape': the weights have [3, 3]"
     );
     assert_eq!(
         conv(vec![word("auto_pad", "SOME")]),
-        "node 'conv' (Conv): attribute 'auto_pad': it is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER"
+        "node 'conv' (Conv): attribute 'auto_pad': expected NOTSET, VALID, SAME_UPPER or SAME_LOWER"
     );
     assert_eq!(
         conv(vec![ints("dilations", &[i64::MAX, 1])]),
-        "node 'conv' (Conv): a window of 3 elements in an image of 5"
+        "node 'conv' (Conv): the window of 3 elements exceeds the image of 5"
     );
 }
 
@@ -283,7 +286,7 @@ fn names_and_lists_that_are_too_long() {
         import(&model.bytes());
     }
     let perm = refused(on_image("Transpose", 13, vec![ints("perm", &many)]));
-    assert!(perm.ends_with(", .. 16384 in all] is no permutation of the axes of [1, 1, 5, 5]"), "{perm}");
+    assert!(perm.ends_with(", .. 16384 in total] is not a permutation of the axes of [1, 1, 5, 5]"), "{perm}");
 }
 
 #[test]
@@ -323,7 +326,7 @@ fn inputs_that_are_open() {
     );
     assert_eq!(shapes(&[&["N", "W"], &["N", "W", "2"]], &[("x1", &[8, 3, 2])]), Ok(vec![vec![8, 3], vec![8, 3, 2]]));
 
-    let message = "input 'x0': its shape NxHx4 is not fixed: give it one, as x0=?x?x4";
+    let message = "input 'x0': shape NxHx4 is not fixed: specify one, such as x0=?x?x4";
     assert_eq!(shapes(&[&["N", "H", "4"]], &[]), Err(message.into()));
     let message = "input 'x0': shape 2x5 does not fit the model's Nx3";
     assert_eq!(shapes(&[&["N", "3"]], &[("x0", &[2, 5])]), Err(message.into()));
@@ -332,13 +335,13 @@ fn inputs_that_are_open() {
     let given: [(&str, &[usize]); 2] = [("x0", &[8, 3]), ("x1", &[9, 3])];
     assert_eq!(shapes(&[&["N", "3"], &["N", "3"]], &given), Ok(vec![vec![8, 3], vec![9, 3]]));
     assert_eq!(shapes(&[&["N", "N"]], &[("x0", &[2, 5])]), Ok(vec![vec![2, 5]]));
-    let message = "input 'x2': its extent N is 8 in 'x0' and 9 in 'x1': give it one, as x2=?x4";
+    let message = "input 'x2': extent N is 8 in 'x0' and 9 in 'x1': specify one, such as x2=?x4";
     assert_eq!(shapes(&[&["N", "3"], &["N", "3"], &["N", "4"]], &given), Err(message.into()));
     let three = [&given[..], &[("x2", &[7, 4])]].concat();
     assert_eq!(shapes(&[&["N", "3"], &["N", "3"], &["N", "4"]], &three), Ok(vec![vec![8, 3], vec![9, 3], vec![7, 4]]));
-    let message = "input 'image': the model has none of the name, but x0";
+    let message = "input 'image': no such input; the inputs are x0";
     assert_eq!(shapes(&[&["N", "3"]], &[("image", &[2, 5])]), Err(message.into()));
-    let message = "input 'x0': a tensor of shape [1, 1099511627776, 2147483647] is too large";
+    let message = "input 'x0': tensor of shape [1, 1099511627776, 2147483647] is too large";
     assert_eq!(shapes(&[&["N", "1099511627776", "2147483647"]], &[]), Err(message.into()));
 }
 
@@ -371,7 +374,7 @@ fn data_in_other_files() {
 
     assert_eq!(read(&[("location", "weights.bin"), ("offset", "3"), ("length", "4")]), Ok(f32s(&[1], &[1.5])));
     assert_eq!(read(&[("location", "./weights.bin"), ("offset", "3")]), Ok(f32s(&[1], &[1.5])));
-    let outside = |name: &str| Err(format!("tensor 'w': its data in '{name}': not in the folder of the model"));
+    let outside = |name: &str| Err(format!("tensor 'w': external data in '{name}': outside the folder of the model"));
     assert_eq!(read(&[("location", "../secret.bin")]), outside("../secret.bin"));
     assert_eq!(read(&[("location", "/etc/hostname")]), outside("/etc/hostname"));
     #[cfg(unix)]
@@ -380,18 +383,23 @@ fn data_in_other_files() {
         assert_eq!(read(&[("location", "link.bin")]), outside("link.bin"));
     }
     let wrong = |message: &str| Err(format!("tensor 'w': {message}"));
-    assert_eq!(read(&[]), wrong("its data is in another file, which is not named"));
-    assert_eq!(read(&[("location", "weights.bin"), ("offset", "x")]), wrong("the offset of its data is no number"));
+    assert_eq!(read(&[]), wrong("the location of the external data is missing"));
+    assert_eq!(
+        read(&[("location", "weights.bin"), ("offset", "x")]),
+        wrong("the offset of the external data is not a number")
+    );
     assert_eq!(
         read(&[("location", "weights.bin"), ("length", "5")]),
-        wrong("its data has not the 4 bytes of its shape")
+        wrong("the length of the external data is not the 4 bytes of the shape")
     );
-    let message = "its data in 'weights.bin': 4 bytes from byte 18446744073709551615 on of 7";
+    let message = "external data in 'weights.bin': 4 bytes at offset 18446744073709551615 exceed the file size 7";
     assert_eq!(read(&[("location", "weights.bin"), ("offset", "18446744073709551615")]), wrong(message));
-    assert!(read(&[("location", "nothing.bin")]).unwrap_err().starts_with("tensor 'w': its data in 'nothing.bin': "));
+    assert!(
+        read(&[("location", "nothing.bin")]).unwrap_err().starts_with("tensor 'w': external data in 'nothing.bin': ")
+    );
     assert!(read(&[("location", ".")]).is_err());
 
     let alone = refused(model(&[("location", "weights.bin")]));
-    assert_eq!(alone, "tensor 'w': its data is in another file, which bytes alone have not");
+    assert_eq!(alone, "tensor 'w': external data cannot be read from a model in memory");
     assert_eq!(node("Relu", "x _", "y", vec![]).input, ["x", ""]);
 }

@@ -124,5 +124,5 @@ fn raw_bytes_of_a_message_are_its_own() {
     let mut model = Model::new(17).input("x", &[4]).constant("c", &counted(&[4]));
     model.graph().initializer[0].raw_data = Some(RefCell::new(vec![0; 15]));
     let error = model.node("Add", "x c", "y", vec![]).output("y").import().map(drop).unwrap_err().to_string();
-    assert_eq!(error, "tensor 'c': 15 bytes for 4 elements of FLOAT");
+    assert_eq!(error, "tensor 'c': 15 bytes do not match 4 elements of FLOAT");
 }

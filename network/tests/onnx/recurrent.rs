@@ -156,19 +156,19 @@ fn what_layers_do_not_have_is_refused() {
         model.node(operator, inputs, "y", attributes).output("y").import().map(drop).unwrap_err().to_string()
     };
     for (error, wanted) in [
-        (model("GRU", "x w r b", vec![]), "node 'gru' (GRU): input 3: its shape is [1, 12]"),
-        (model("GRU", "x w r b b b b", vec![]), "node 'gru' (GRU): 7 inputs, where 6 at most are supported"),
+        (model("GRU", "x w r b", vec![]), "node 'gru' (GRU): input 3: unexpected shape [1, 12]"),
+        (model("GRU", "x w r b b b b", vec![]), "node 'gru' (GRU): 7 inputs; at most 6 are supported"),
         (
             model("GRU", "x w r", vec![words("activations", &["Affine", "Tanh"])]),
-            "node 'gru' (GRU): attribute 'activations': one is none of Sigmoid, Tanh and Relu",
+            "node 'gru' (GRU): attribute 'activations': expected Sigmoid, Tanh or Relu",
         ),
         (
             model("GRU", "x w r", vec![words("activations", &["Tanh"])]),
-            "node 'gru' (GRU): attribute 'activations': 1 for 1 directions",
+            "node 'gru' (GRU): attribute 'activations': 1 activations do not match 1 direction(s)",
         ),
         (
             model("RNN", "x w r", vec![]),
-            "node 'rnn' (RNN): weights of shapes [1, 12, 3] and [1, 12, 4] for inputs of [5, 2, 3] in 1 directions",
+            "node 'rnn' (RNN): weights [1, 12, 3] and [1, 12, 4] do not match inputs [5, 2, 3] in 1 direction(s)",
         ),
     ] {
         assert_eq!(error, wanted);

@@ -71,5 +71,5 @@ fn branches_of_known_conditions() {
     assert_eq!(run(&model, &[f32s(&[3], &[-2.0, 0.5, 3.0])]).to_numbers(), [2.0, 0.0, 0.0]);
 
     let outside = model.node("Abs", "inner", "z", vec![]).output("z").import().map(drop).unwrap_err().to_string();
-    assert_eq!(outside, "node 'abs' (Abs): input 0: nothing before it computes 'inner'");
+    assert_eq!(outside, "node 'abs' (Abs): input 0: no earlier node computes 'inner'");
 }

@@ -36,7 +36,7 @@ fn scales_that_are_rounded_down_to_other_extents_are_refused() {
     let scales = f32s(&[4], &[1.0, 1.0, 13.0 / 11.0, 1.0]);
     let model = Model::new(11).input("x", &[1, 1, 11, 2]).constant("roi", &f32s(&[0], &[])).constant("scales", &scales);
     let error = model.node("Resize", "x roi scales", "y", vec![]).output("y").import().map(drop).unwrap_err();
-    let wanted = "do not make whole extents of [1, 1, 11, 2]";
+    let wanted = "of shape [1, 1, 11, 2] do not give whole extents";
     assert!(error.to_string().ends_with(wanted), "{error}");
 }
 

@@ -85,7 +85,7 @@ fn row(call: &mut Call, input: usize, extent: usize, direction: usize) -> Result
     let Some(given) = call.optional(input) else { return Ok(None) };
     match call.shape(given)[..] {
         [directions, own] if direction < directions && own == extent => one(call, given, direction).map(Some),
-        ref shape => Err(NodeError::Input { input, reason: format!("its shape is {shape:?}") }),
+        ref shape => Err(NodeError::Input { input, reason: format!("unexpected shape {shape:?}") }),
     }
 }
 
