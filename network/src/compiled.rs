@@ -205,7 +205,7 @@ impl<D: Runs> Compiled<D> {
                 call => Some(call?),
             },
             Doing::Copy(strided) => {
-                let from = spans().next().ok_or_else(|| DeviceError::fault("a copy of nothing"))?;
+                let from = spans().next().ok_or_else(|| DeviceError::fault("a copy has no source"))?;
                 let bytes = self.plan.dtype(from).bytes();
                 // SAFETY: as for kernels, see `kernel`.
                 unsafe { device.copying(strided, bytes, part(from)?, part(action.output)?) }?
@@ -222,8 +222,9 @@ impl<D: Runs> Compiled<D> {
     /// Binds a kernel to memory.
     fn kernel(&self, device: &D, memory: &D::Memory, number: usize, kernel: usize) -> Result<D::Call, CompileError> {
         let (action, kernel) = (&self.plan.actions[number], &self.kernels[kernel]);
-        let held =
-            self.constants.held[number].as_ref().ok_or_else(|| DeviceError::fault("a kernel without its constants"))?;
+        let held = self.constants.held[number]
+            .as_ref()
+            .ok_or_else(|| DeviceError::fault("the constants of a kernel are missing"))?;
         let parts = action.operands.iter().enumerate().map(|(operand, what)| match what {
             Operand::Span(span) => self.part(device, memory, *span).map(Some),
             Operand::Constant(_) => match &held.unpacked[operand] {

@@ -177,7 +177,7 @@ impl Runs for Cpu {
     ) -> Result<Option<CpuCall>, CompileError> {
         // SAFETY: guaranteed by the caller.
         let copying = unsafe { Copying::new(copy, bytes, from, to) };
-        let copying = copying.ok_or_else(|| DeviceError::fault("a copy beyond its tensors"))?;
+        let copying = copying.ok_or_else(|| DeviceError::fault("a copy exceeds its tensors"))?;
         Ok(Some(CpuCall::of_work(self, copying.tasks(), move |tasks: Range<usize>| copying.run(tasks))))
     }
 
@@ -240,5 +240,5 @@ impl Runs for OpenClDevice {
 
 /// Returns a target's GPU.
 fn gpu(target: &Target) -> Result<&GpuTarget, DeviceError> {
-    target.gpu().ok_or_else(|| DeviceError::Absent(format!("{target} is no GPU")))
+    target.gpu().ok_or_else(|| DeviceError::Absent(format!("{target} is not a GPU")))
 }

@@ -25,7 +25,7 @@ pub enum CompileError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// A layout conversion is not a valid workload.
-    #[error("a conversion of layouts: {0}")]
+    #[error("layout conversion: {0}")]
     Workload(WorkloadError),
     /// A constant cannot be converted to the layout of its kernel.
     #[error("constant '{name}': {source}")]
@@ -39,7 +39,7 @@ pub enum CompileError {
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// There is no conversion between two layouts.
-    #[error("there is no conversion from layout {from:?} to {to:?}")]
+    #[error("no conversion from layout {from:?} to {to:?}")]
     Layouts {
         /// Layout of the tensor.
         from: Layout,
@@ -47,13 +47,13 @@ pub enum CompileError {
         to: Layout,
     },
     /// A kernel requires constant weights.
-    #[error("{step}: the kernel packs its weights ahead of time, but they come with every run")]
+    #[error("{step}: the kernel packs its weights ahead of time, but they are not constant")]
     NotConstant {
         /// Name of the step.
         step: String,
     },
     /// A tensor's type differs from the type of its memory.
-    #[error("{step}: a tensor of {wanted} in memory of {found}")]
+    #[error("{step}: the tensor is {wanted}, but its memory is {found}")]
     Types {
         /// Name of the step.
         step: String,
@@ -63,7 +63,7 @@ pub enum CompileError {
         wanted: DType,
     },
     /// A device has no kernel for a step, which on a CPU the interpreter or a copy performs.
-    #[error("{step}: {device} has no kernel for it; --target cpu runs it")]
+    #[error("{step}: {device} has no kernel for this step; use --target cpu")]
     NoKernel {
         /// Name of the step.
         step: String,
@@ -79,7 +79,7 @@ pub enum CompileError {
 #[derive(Debug, Error)]
 pub enum RunError {
     /// The number of inputs or outputs is wrong.
-    #[error("{found} {what}, where the network has {wanted}")]
+    #[error("{found} {what}, expected {wanted}")]
     Count {
         /// "inputs" or "outputs".
         what: &'static str,
@@ -89,7 +89,7 @@ pub enum RunError {
         wanted: usize,
     },
     /// A tensor has the wrong size.
-    #[error("'{}' has {found} elements, where {wanted} are wanted: shape {:?}", printable(name), listed(shape))]
+    #[error("'{}' has {found} elements, expected {wanted}: shape {:?}", printable(name), listed(shape))]
     Size {
         /// Name of the input or output.
         name: String,

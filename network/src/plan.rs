@@ -233,7 +233,7 @@ impl Planner<'_, '_> {
     fn kernel(&mut self, step: &Step, number: usize) -> Result<(), CompileError> {
         let options = self.options;
         let pick = options.schedules[number].get(self.layouts.picks[number]);
-        let pick = pick.ok_or_else(|| DeviceError::fault("no such schedule"))?;
+        let pick = pick.ok_or_else(|| DeviceError::fault("the chosen schedule does not exist"))?;
         let (plan, number) = (pick.plan()?, self.kernel_of(pick));
         // An elementwise kernel takes over its operand's layout.
         let follows = if self.options.follows_layouts(step) { self.layout(step.operands[0]) } else { None };

@@ -43,7 +43,7 @@ pub enum LoadError {
     #[error(transparent)]
     Rewrite(#[from] GraphError),
     /// Shapes or values of inputs were given for a subject whose shapes are fixed.
-    #[error("{name} has its shapes: they cannot be given")]
+    #[error("the shapes of {name} are fixed and cannot be specified")]
     Fixed {
         /// Name of the subject.
         name: String,

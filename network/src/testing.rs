@@ -40,7 +40,7 @@ pub(crate) fn random_graph(rng: &mut impl Rng, layers: usize) -> Graph {
             net.output(&name, values[values.len() - 1]);
         }
     }
-    net.finish().expect("a graph that makes sense")
+    net.finish().expect("a valid graph")
 }
 
 /// Returns a small random time.
@@ -50,15 +50,14 @@ pub(crate) fn any_secs(rng: &mut impl Rng) -> f64 {
 
 /// Creates a database with a few random schedules and times for every workload of a graph.
 pub(crate) fn known(graph: &Graph, target: &Target, rng: &mut impl Rng, schedules: usize) -> TuningDb {
-    let db = TuningDb::temporary().expect("a folder for temporary files");
+    let db = TuningDb::temporary().expect("a temporary folder");
     for step in &Cut::of(graph).steps {
         let Work::Kernel(workload) = &step.work else { continue };
         let space = ScheduleSpace::new(workload, target);
         for _ in 0..schedules {
             let config = space.sample(rng).config().clone();
             if space.proven(&config).is_ok() {
-                db.append(&TuningRecord::made_up(workload, target, config, any_secs(rng)))
-                    .expect("a record that makes sense");
+                db.append(&TuningRecord::made_up(workload, target, config, any_secs(rng))).expect("a valid record");
             }
         }
     }
@@ -69,7 +68,7 @@ pub(crate) fn known(graph: &Graph, target: &Target, rng: &mut impl Rng, schedule
 /// of 2, and concatenated.
 pub(crate) fn moves() -> Graph {
     let numbers = (0..30 * 7).map(|i| (i * 37 % 101) as f32 / 4.0 - 9.0).collect();
-    let fixed = Tensor::f32(&[30, 1, 7], numbers).expect("as many numbers as the shape has");
+    let fixed = Tensor::f32(&[30, 1, 7], numbers).expect("one number for each element");
     let range = |start, step, count| Range { start, step, count };
     let back = vec![range(29, -2, 15), range(1, 1, 9), range(0, 3, 3)];
 
@@ -82,7 +81,7 @@ pub(crate) fn moves() -> Graph {
         ("joined", Concat { axis: 1 }.into(), &[x, fixed]),
     ];
     for (name, op, operands) in ops {
-        let node = graph.add(name, op, operands).expect("a node that makes sense");
+        let node = graph.add(name, op, operands).expect("a valid node");
         graph.output(name, node);
     }
     graph.output("x", x);
@@ -100,5 +99,5 @@ pub(crate) fn compiled_as(graph: &Graph, dtype: DType) -> Result<Arc<Compiled>, 
     for value in &mut cut.values {
         value.dtype = dtype;
     }
-    Compiled::of_cut(graph, cut, None, &Target::detect("cpu", Some(1)).expect("a processor"))
+    Compiled::of_cut(graph, cut, None, &Target::detect("cpu", Some(1)).expect("a CPU target"))
 }

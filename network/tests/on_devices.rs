@@ -114,7 +114,7 @@ fn a_step_without_a_kernel_is_named() {
         let network = Compiled::<OpenClDevice>::on_device(&graph, None, &target).unwrap();
         let error = network.workspace().map(drop).unwrap_err();
         assert!(matches!(error, CompileError::NoKernel { .. }), "{error}");
-        assert_eq!(error.to_string(), format!("{step}: OpenCL has no kernel for it; --target cpu runs it"));
+        assert_eq!(error.to_string(), format!("{step}: OpenCL has no kernel for this step; use --target cpu"));
     }
 }
 
@@ -122,5 +122,5 @@ fn a_step_without_a_kernel_is_named() {
 fn a_target_of_another_kind_is_refused() {
     let cpu = Target::detect("cpu", Some(1)).unwrap();
     let error = Compiled::<OpenClDevice>::on_device(&images(), None, &cpu).map(drop).unwrap_err();
-    assert!(error.to_string().ends_with("is no GPU"), "{error}");
+    assert!(error.to_string().ends_with("is not a GPU"), "{error}");
 }

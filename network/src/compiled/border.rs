@@ -184,7 +184,7 @@ mod tests {
     fn kernels_of_another_type_than_their_memory_are_refused() {
         let refused = compiled_as(&product(), DType::F16).map(drop).unwrap_err();
         assert!(matches!(refused, CompileError::Types { found: DType::F16, wanted: DType::F32, .. }), "{refused}");
-        assert_eq!(refused.to_string(), "x: a tensor of f32 in memory of f16");
+        assert_eq!(refused.to_string(), "x: the tensor is f32, but its memory is f16");
 
         let mut cut = Cut::of(&moves());
         cut.values[0].dtype = DType::I8;

@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum LibraryError {
     /// A node has no kernel, only the interpreter.
-    #[error("node '{node}' ({op}): there is no kernel for it, and a library has no interpreter")]
+    #[error("node '{node}' ({op}): no kernel computes the node, and a library has no interpreter")]
     Interpreted {
         /// Name of the node.
         node: String,
@@ -34,9 +34,9 @@ pub enum LibraryError {
     #[error(transparent)]
     Kernel(#[from] KernelError),
     /// The object file is invalid.
-    #[error("the file of the library: {0}")]
+    #[error("library file: {0}")]
     File(#[from] object::write::Error),
     /// Code, weights or workspace exceed the range of 32-bit offsets.
-    #[error("weights or tensors of 2 GiB or more: a library has less")]
+    #[error("weights or tensors are 2 GiB or more; a library must have less")]
     TooLarge,
 }

@@ -87,11 +87,11 @@ impl Fault {
     pub(super) fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::None => ("OK", "done"),
-            Self::Workspace => ("ERROR_WORKSPACE", "the workspace is NULL, or not aligned to 64 bytes"),
-            Self::Processor => ("ERROR_PROCESSOR", "this processor lacks instructions that the library is made of"),
+            Self::Workspace => ("ERROR_WORKSPACE", "the workspace is NULL or not aligned to 64 bytes"),
+            Self::Processor => ("ERROR_PROCESSOR", "this processor lacks instructions that the library uses"),
             Self::NotInitialised => ("ERROR_NOT_INITIALISED", "the workspace was not initialised by this library"),
             Self::Tensor => ("ERROR_TENSOR", "a pointer to an input or an output is NULL"),
-            Self::Weights => ("ERROR_WEIGHTS", "the copy of the weights is NULL, or not aligned to 64 bytes"),
+            Self::Weights => ("ERROR_WEIGHTS", "the copy of the weights is NULL or not aligned to 64 bytes"),
         }
     }
 }

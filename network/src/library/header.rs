@@ -11,8 +11,8 @@ use super::export::{ALIGNMENT, Fault, Side};
 /// Template of the header. `NAME` is the library's name and `PREFIX` the name in capitals.
 const TEXT: &str = r#"/* @NAME@: a network as a library, by autotune @VERSION@.
  *
- * It is for @INSTRUCTIONS@. It imports nothing, allocates nothing and calls no
- * system. Any number of threads may run it at once, each with a workspace of its own:
+ * Requires @INSTRUCTIONS@. The library imports nothing, allocates nothing and makes no
+ * system calls. Any number of threads may run it at once, each with its own workspace:
  *
  *   void *workspace = aligned_alloc(@ALIGNMENT@, (@NAME@_workspace_bytes() + @ALIGNMENT@ - 1) / @ALIGNMENT@ * @ALIGNMENT@);
  *   int error = @NAME@_init(workspace);
@@ -31,47 +31,47 @@ const TEXT: &str = r#"/* @NAME@: a network as a library, by autotune @VERSION@.
 extern "C" {
 #endif
 
-/* What @NAME@_init, @NAME@_run and @NAME@_use_weights return. */
+/* Results of @NAME@_init, @NAME@_run and @NAME@_use_weights. */
 enum {
 @FAULTS@};
 
-/* What it means, in words; NULL of another number. */
+/* Message for a result; NULL for any other number. */
 const char *@NAME@_error(int error);
 
-/* Calls task(argument, i) once for each i below count, on any threads, in any order and at the same
- * time, and returns when all calls have. */
+/* Calls task(argument, i) once for each i below count, on any threads, in any order and concurrently,
+ * and returns when all calls have returned. */
 typedef void (*@NAME@_parallel_for)(
     void *context, size_t count, void (*task)(void *argument, size_t i), void *argument);
 
-/* Bytes of memory that one run at a time needs. */
+/* Size of a workspace in bytes. A workspace serves one run at a time. */
 size_t @NAME@_workspace_bytes(void);
 
-/* Prepares such memory, aligned to @ALIGNMENT@ bytes, for any number of runs, and checks the processor. */
+/* Checks the processor, and initialises a workspace, aligned to @ALIGNMENT@ bytes, for any number of runs. */
 int @NAME@_init(void *workspace);
 
 /* Runs the network. Reads inputs[0], .. and writes outputs[0], .., as many elements of each as below;
- * the pointers need no alignment beyond that of @ELEMENT@. With parallel_for NULL it runs on the calling
- * thread alone, else parts of it by parallel_for(context, ..), @NAME@_threads() at most at a time. No
- * exception may pass through. */
+ * the pointers need no alignment beyond that of @ELEMENT@. If parallel_for is NULL, it runs on the calling
+ * thread only; else it runs parts by parallel_for(context, ..), at most @NAME@_threads() at a time. No
+ * exception may propagate through it. */
 int @NAME@_run(void *workspace, const @TENSOR@ *const *inputs, @TENSOR@ *const *outputs,
     @NAME@_parallel_for parallel_for, void *context);
 
-/* The weights, as runs read them from the library's file. A program may copy them to memory of its own,
- * aligned to @ALIGNMENT@ bytes, in huge pages say, from which large networks run faster, and have any number of
- * workspaces use the copy, each from when it was initialised. */
+/* The weights, which runs read from the library's file. A program may copy them to its own memory, aligned
+ * to @ALIGNMENT@ bytes, and let any number of initialised workspaces use the copy. In huge pages, large networks
+ * run faster. */
 const void *@NAME@_weights(void);
 size_t @NAME@_weights_bytes(void);
 int @NAME@_use_weights(void *workspace, const void *weights);
 
-/* Threads that its schedules are chosen for. */
+/* Number of threads that the schedules are chosen for. */
 size_t @NAME@_threads(void);
 
-/* What it is for, in words. */
+/* Instruction set that the library requires, in words. */
 const char *@NAME@_instruction_set(void);
 
-/* How many inputs and outputs there are, and of each by its number: name, type ("f32", "i64" or "bool":
- * what the numbers mean), shape, outermost extent first, and product of its extents. NULL or 0 where
- * there is no such tensor. */
+/* Number of inputs and outputs, and for each by its number: name, type ("f32", "i64" or "bool": the
+ * meaning of the numbers), rank, shape, outermost extent first, and product of its extents. NULL or 0
+ * for any other number. */
 @DESCRIPTION@
 #ifdef __cplusplus
 }
@@ -82,11 +82,11 @@ const char *@NAME@_instruction_set(void);
 
 /// Description of elements if all tensors are float.
 const ALL_FLOAT: &str = "\
-All tensors are row-major and of float, those of integers and truth values, too: an element is the
+All tensors are row-major and of float, including integers and truth values: an element is the
  * number, exact up to 2^24, or 1 for true and 0 for false.";
 
 /// Description of elements if some tensors are not float.
-const TYPED: &str = "All tensors are row-major; what the elements of each are in C, stands beside it.";
+const TYPED: &str = "All tensors are row-major; the C type of the elements follows the shape of each.";
 
 impl Library<'_> {
     /// True if a file starts like a header, for any network and version.

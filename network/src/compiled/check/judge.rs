@@ -184,7 +184,7 @@ fn is_steep(graph: &Graph, id: NodeId) -> bool {
 
 /// Returns an error: a node is evaluated before its operand.
 pub(super) fn missing(graph: &Graph, id: NodeId) -> EvaluateError {
-    graph.node(id).wrong(OpError::Unfit("it stands behind who reads it".into())).into()
+    graph.node(id).wrong(OpError::Unfit("the node is evaluated after its reader".into())).into()
 }
 
 /// Returns the largest finite magnitude.
