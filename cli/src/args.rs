@@ -71,7 +71,7 @@ pub(crate) enum Command {
         action: LogAction,
     },
     /// Re-measures the best schedules against the default ones, interleaved and checked; with
-    /// --profile runs a network step by step
+    /// --profile, runs a network step by step
     #[command(after_help = help::BENCH)]
     Bench {
         #[command(flatten)]
@@ -82,12 +82,11 @@ pub(crate) enum Command {
         db: DbArgs,
         #[command(flatten)]
         variant: VariantArgs,
-        /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C
-        /// compiler)
+        /// Code generator: asm (in this process, on CPUs with AVX2 or AVX-512) or c (a C compiler)
         #[arg(long, value_name = "BACKEND", default_value_t)]
         backend: Backend,
-        /// Run a network as `autotune run` does, and tell of each step its time, rate, layouts and
-        /// where its schedule is from
+        /// Run a network like `autotune run`, and print time, rate, layouts and origin of the
+        /// schedule of every step
         #[arg(long, conflicts_with_all = ["backend", "exact", "dtype"])]
         profile: bool,
         /// Write the result as one JSON object to this file ('-' for standard output)
@@ -100,35 +99,35 @@ pub(crate) enum Command {
         /// A workload (conv2d:..., matmul:...)
         #[arg(value_name = "WORKLOAD")]
         workload: Workload,
-        /// The schedule as JSON; the best in the database if absent, else the default one
+        /// The schedule as JSON; by default the best in the database, else the default one
         #[arg(long, value_name = "JSON", value_parser = parse_config)]
         config: Option<Config>,
         #[command(flatten)]
         target: TargetArgs,
         #[command(flatten)]
         db: LookupArgs,
-        /// The code to print: asm (where the CPU has AVX2 or AVX-512, else C) or c
+        /// The code to print: asm (on CPUs with AVX2 or AVX-512, else C) or c
         #[arg(long, value_name = "BACKEND", default_value_t)]
         backend: Backend,
     },
-    /// Runs a network in this process, with the best schedules in the database, and says how long
-    /// it takes
+    /// Runs a network in this process, with the best schedules in the database, and prints its run
+    /// time
     #[command(after_help = run::EXAMPLES)]
     Run(RunArgs),
-    /// Makes a network a shared library with a C header: machine code and weights, by the best
-    /// schedules in the database
+    /// Compiles a network to a shared library with a C header: machine code and weights, with the
+    /// best schedules in the database
     #[command(after_help = compile::EXAMPLES)]
     Compile(CompileArgs),
-    /// Writes what the database knows as one HTML page: curves, roofline, model, knobs, failures,
-    /// provenance
+    /// Writes the results in the database as one HTML page: curves, roofline, model, knobs,
+    /// failures, provenance
     #[command(after_help = report::EXAMPLES)]
     Report(ReportArgs),
-    /// Writes or checks a snapshot, the file that deployed programs look schedules up in
+    /// Writes or checks a snapshot, the file in which deployed programs look up schedules
     Snapshot {
         #[command(subcommand)]
         action: SnapshotAction,
     },
-    /// Lists the devices found and their measured ceilings
+    /// Lists the available devices and their measured ceilings
     Targets,
     /// Serves measurements to a parent process over standard input and output
     #[command(hide = true)]
@@ -137,24 +136,24 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogAction {
-    /// Writes every record to FILE ('-' for standard output), beside a running tuner, too
+    /// Writes every record to FILE ('-' for standard output), also while a tuner runs
     #[command(after_help = help::LOG_EXPORT)]
     Export {
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Save what can be read of a damaged database, and say what cannot
+        /// Save the readable part of a damaged database, and report the rest
         #[arg(long)]
         salvage: bool,
         #[command(flatten)]
         db: RecordsArgs,
     },
-    /// Adds the records of FILE ('-' for standard input) as claims, which tuning measures before it
-    /// believes them; those already present are left alone
+    /// Adds the records of FILE ('-' for standard input) as untrusted records, which tuning
+    /// measures before it uses them; records already present are not changed
     #[command(after_help = help::LOG_IMPORT)]
     Import {
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Pass over lines that are no records, instead of importing nothing
+        /// Skip invalid lines, instead of importing nothing
         #[arg(long)]
         skip_invalid: bool,
         #[command(flatten)]
@@ -164,13 +163,13 @@ pub(crate) enum LogAction {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotAction {
-    /// Writes the best schedule of every workload in the database to FILE, beside a running tuner,
-    /// too. An older snapshot there is replaced at once: who reads it goes on undisturbed
+    /// Writes the best schedule of every workload in the database to FILE, also while a tuner runs.
+    /// An older snapshot is replaced atomically: programs that read it are not disturbed
     #[command(after_help = help::SNAPSHOT_WRITE)]
     Write {
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Only what was tuned for this target, for any number of threads: cpu (this machine's),
+        /// Only schedules for this target, for any number of threads: cpu (this machine's CPU),
         /// cuda (this machine's device), cuda:sm_90, opencl (all devices of the kind) [default:
         /// everything]
         #[arg(long, value_name = "TARGET")]
@@ -178,8 +177,8 @@ pub(crate) enum SnapshotAction {
         #[command(flatten)]
         db: RecordsArgs,
     },
-    /// Compares every byte of FILE with its checksums, and proves every schedule right for its
-    /// target. Exit code 1 if something is bad
+    /// Verifies the checksums of FILE, and proves every schedule correct for its target. Exit code
+    /// 1 on any error
     #[command(after_help = help::SNAPSHOT_CHECK)]
     Check {
         #[arg(value_name = "FILE")]
@@ -196,28 +195,26 @@ pub(crate) struct TuneArgs {
     pub(crate) inputs: InputArgs,
     #[command(flatten)]
     pub(crate) target: TargetArgs,
-    /// Measurements in total over all tasks, earlier runs included; 0 for the schedules that are
-    /// predicted to be the fastest, which are only timed [default: 64 per task, or no limit with
-    /// --time-budget]
+    /// Number of measurements over all tasks, including earlier runs; 0 to only time the schedules
+    /// that are predicted to be the fastest [default: 64 per task, or no limit with --time-budget]
     #[arg(long, value_name = "N", value_parser = parse_trials)]
     pub(crate) trials: Option<usize>,
-    /// Wall-clock time after which to stop: 90s, 10m, 1h30m
+    /// Wall-clock time after which tuning stops: 90s, 10m, 1h30m
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) time_budget: Option<Duration>,
-    /// How schedules are proposed: xgb (cost model), ga, random or grid
+    /// Search algorithm: xgb (cost model), ga (genetic), random or grid
     #[arg(long, value_name = "TUNER", default_value = "xgb")]
     pub(crate) tuner: SearchKind,
-    /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C
-    /// compiler)
+    /// Code generator: asm (in this process, on CPUs with AVX2 or AVX-512) or c (a C compiler)
     #[arg(long, value_name = "BACKEND", default_value_t)]
     pub(crate) backend: Backend,
-    /// Use nothing that is known of other workloads: neither records of other tasks nor the model
-    /// and the schedules that come with autotune
+    /// Do not use knowledge of other workloads: neither records of other tasks nor the model and
+    /// the schedules that come with autotune
     #[arg(long)]
     pub(crate) no_transfer: bool,
     #[command(flatten)]
     pub(crate) variant: VariantArgs,
-    /// Seed of every random choice
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
     #[command(flatten)]
@@ -335,7 +332,7 @@ mod tests {
             ("autotune resnet18 --tuner bayes", "unknown tuner 'bayes'"),
             (
                 "autotune resnet18 --dtype f64",
-                "--dtype 'f64' is not a type of elements (f32, tf32, f16, bf16, i8, u8, i32)",
+                "--dtype 'f64' is not an element type (f32, tf32, f16, bf16, i8, u8, i32)",
             ),
             ("autotune resnet18 --backend rust", "unknown backend 'rust'"),
             ("autotune resnet18 --time-budget 0s", "--time-budget '0s'"),

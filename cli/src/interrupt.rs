@@ -48,7 +48,7 @@ impl Work {
             _ if self.cancel.is_some() => Failure::Interrupted.to_string(),
             (Some(note), _) => format!("interrupted: {note}"),
             (None, true) => "interrupted: nothing was written".into(),
-            (None, false) => format!("interrupted: wrote {}, nothing else", names.join(", ")),
+            (None, false) => format!("interrupted: wrote only {}", names.join(", ")),
         }
     }
 }
@@ -83,7 +83,7 @@ pub(crate) fn watch() -> Result<()> {
 fn interrupted() {
     let work = Work::lock();
     if work.cancel.as_ref().is_some_and(|cancel| !cancel.cancel()) {
-        say("stopping: what is being measured is given up (Ctrl-C again to stop at once)");
+        say("stopping: the current measurement is discarded (Ctrl-C again to stop at once)");
         thread::spawn(|| {
             thread::sleep(GRACE);
             end(&Work::lock());

@@ -24,7 +24,7 @@ pub(crate) fn read(path: &Path, dtype: DType) -> Result<Tensor, Failure> {
         DType::F32 => read_as(path).map(Tensor::F32),
         DType::I64 => read_as(path).map(Tensor::I64),
         DType::Bool => read_as(path).map(Tensor::Bool),
-        other => Err(format!("networks have no inputs of {other}")),
+        other => Err(format!("inputs of {other} are not supported")),
     };
     tensor.map_err(wrong)
 }
@@ -33,9 +33,11 @@ pub(crate) fn read(path: &Path, dtype: DType) -> Result<Tensor, Failure> {
 fn read_as<T: Kept + Copy>(path: &Path) -> Result<ArrayD<T>, String> {
     let file = File::open(path).map(BufReader::new).map_err(|error| error.to_string())?;
     let array = ArrayD::<Exact<T>>::read_npy(file).map_err(|error| match error {
-        ReadNpyError::WrongDescriptor(found) => format!("elements of type {found}: save them as {}", T::NAME),
+        ReadNpyError::WrongDescriptor(found) => {
+            format!("elements of type {found} are not supported: save them as {}", T::NAME)
+        }
         ReadNpyError::ParseData(inexact) => inexact.to_string(),
-        error => format!("no array of numbers: {error}"),
+        error => format!("not an array of numbers: {error}"),
     })?;
     Ok(array.map(|Exact(number)| *number))
 }
@@ -90,7 +92,7 @@ enum Number {
 
 /// Error for a number that a type cannot represent.
 #[derive(Debug, thiserror::Error)]
-#[error("{number} is no {wanted}")]
+#[error("{number} is not {wanted}")]
 struct Inexact {
     number: String,
     wanted: &'static str,

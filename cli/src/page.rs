@@ -60,9 +60,9 @@ impl Page<'_> {
     fn introduction(&self) -> [String; 2] {
         let tasks = number::many(self.histories.len(), "task");
         [
-            format!("What autotune measured while it searched for fast schedules of {tasks} on {}, and what that shows.", self.key),
-            "Every time is that of a kernel whose output was compared with a reference, run warm in a process of its own: a low quantile of \
-             its repeats, for raced schedules taken in turns with their rivals'."
+            format!("Results of the search for fast schedules of {tasks} on {}.", self.key),
+            "Each time is of a kernel whose output was compared with a reference, run warm in its own process: a low quantile of \
+             its repeats, which for raced schedules are interleaved with those of their rivals."
                 .into(),
         ]
     }

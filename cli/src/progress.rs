@@ -34,7 +34,7 @@ impl Row {
         if self.best_secs.is_finite() {
             format!("{} ({:.4} ms)", self.workload.rate(self.best_secs), self.best_secs * 1e3)
         } else {
-            "nothing ran yet".into()
+            "no result yet".into()
         }
     }
 }
@@ -87,16 +87,16 @@ impl Board {
 
 fn retired(row: &Row, why: &Retired) -> String {
     match why {
-        Retired::Exhausted => format!("{}: every schedule of its space was measured", row.name),
+        Retired::Exhausted => format!("{}: every schedule of the space was measured", row.name),
         Retired::Failing(causes) => {
             let causes = causes.replace('\n', "\n  ");
-            format!("{}: stopped, every candidate of its first batch failed:\n  {causes}", row.name)
+            format!("{}: stopped, every candidate of the first batch failed:\n  {causes}", row.name)
         }
     }
 }
 
 fn race_failed(row: &Row, why: &MeasureError) -> String {
-    format!("{}: the race came to nothing: {why}", row.name)
+    format!("{}: the race failed: {why}", row.name)
 }
 
 /// Display that prints a line whenever a task's best time improves.

@@ -54,7 +54,7 @@ pub(crate) fn compared(default_secs: f64, best_secs: f64, timing: Timing) -> Str
 pub(crate) fn beside_f32(f32_secs: f64, secs: f64, timing: Timing) -> String {
     let [time, speed_up] = [format!("{:.3} ms", f32_secs * 1e3), format!("{:.2}x", f32_secs / secs)];
     let [time, speed_up] = [time, speed_up].map(|figure| marked(figure, timing));
-    format!("in f32, by what is known of it: {time}, speed-up {speed_up}")
+    format!("in f32, with the schedules known for it: {time}, speed-up {speed_up}")
 }
 
 /// Marks a figure whose error may exceed a tenth.
@@ -70,12 +70,12 @@ pub(crate) fn caveats(tasks: &[TaskReport], disturbance: &Disturbance) -> Vec<St
         lines.push(disturbed(disturbance));
     } else if let raced @ 1.. = timed(Timing::Disturbed) {
         lines.push(format!(
-            "≈: while {raced} task(s) raced, other programs had more than a tenth of the threads' time: `autotune bench` measures them again"
+            "≈: while {raced} task(s) raced, other programs used more than a tenth of the threads' time: measure them again with `autotune bench`"
         ));
     }
     if let once @ 1.. = timed(Timing::Once) {
         lines.push(format!(
-            "≈: {once} task(s) were timed once and did not race: give more time, or have `autotune bench` race them"
+            "≈: {once} task(s) were timed once and did not race: increase the time, or race them with `autotune bench`"
         ));
     }
     lines
@@ -93,15 +93,18 @@ fn disturbed(disturbance: &Disturbance) -> String {
     if let Some(load) = disturbance.load {
         found.push(format!("other programs kept {:.1} of {} cores busy", load.other_cores, load.cores));
         if load.stolen >= 0.01 {
-            found.push(format!("other guests of its host took {:.0} % of the cores' time", load.stolen * 100.0));
+            found.push(format!(
+                "other virtual machines of its host used {:.0} % of the cores' time",
+                load.stolen * 100.0
+            ));
         }
     }
     if let Some(slowdown) = disturbance.slowdown.filter(|slowdown| *slowdown >= 1.05) {
         found.push(format!("one trial in ten ran {slowdown:.2} times slower"));
     }
     format!(
-        "the machine was disturbed ({}): times may be off by more than a tenth, those marked ≈ for that reason; stop what else runs, or \
-         give fewer --threads, and measure again",
+        "the machine was disturbed ({}): times may be off by more than a tenth, those marked ≈ for that reason; stop other programs or \
+         use fewer --threads, and measure again",
         found.join(", ")
     )
 }
@@ -128,13 +131,13 @@ pub(crate) fn summary(report: &Report) -> Vec<String> {
 
     if let tasks @ 1.. = report.timed_alone() {
         lines.push(format!(
-            "of {tasks} task(s) each run was launched alone, since CUDA captured no graph: times of a few microseconds are too high"
+            "each run of {tasks} task(s) was launched separately, since CUDA captured no graph: times of a few microseconds are too high"
         ));
     }
     match report.stop {
         Stop::Trials | Stop::Cancelled => {}
-        Stop::TimeBudget => lines.push("stopped: the time is used up".into()),
-        Stop::Plateau => lines.push("stopped: no task gains any more".into()),
+        Stop::TimeBudget => lines.push("stopped: the time budget is used up".into()),
+        Stop::Plateau => lines.push("stopped: no task improves any further".into()),
     }
     lines
 }
@@ -241,7 +244,10 @@ mod tests {
         let told = |load, slowdown| caveats(&[], &Disturbance { load, slowdown });
         assert_eq!(told(Some(load(0.05)), Some(1.1)), [""; 0]);
         let [line] = &told(Some(load(0.5)), Some(1.01))[..] else { panic!("one line") };
-        assert!(line.contains("other programs kept 1.0 of 2 cores busy, other guests of its host took 2 %"), "{line}");
+        assert!(
+            line.contains("other programs kept 1.0 of 2 cores busy, other virtual machines of its host used 2 %"),
+            "{line}"
+        );
         assert!(line.contains("--threads") && !line.contains("one trial in ten"), "{line}");
         let [line] = &told(None, Some(1.5))[..] else { panic!("one line") };
         assert!(line.contains("(one trial in ten ran 1.50 times slower)"), "{line}");

@@ -134,7 +134,7 @@ fn bad_usage_is_one_line_and_code_2() {
             "attention:b=1,m=1,n=64,k=4096: field 'd': a row of 4096 values is too long for one block on cuda:sm_70",
         ),
         ("resnet18 --dtype tf32", "no kernels with dtype=tf32 on cpu:"),
-        ("resnet18 --dtype f64", "--dtype 'f64' is not a type of elements"),
+        ("resnet18 --dtype f64", "--dtype 'f64' is not an element type"),
         ("matmul:m=8,n=8,k=8,cold --target cuda:sm_90", "cannot time cold runs on cuda:sm_90"),
         ("bench resnet18 --dtype f16 --target opencl", "no kernels with dtype=f16 on opencl:"),
         ("bench matmul:m=8,n=16,k=8,dtype=tf32", "no kernels with dtype=tf32 on cpu:"),
@@ -223,15 +223,15 @@ fn a_workload_is_tuned_looked_up_shown_benched_exported_and_imported() {
     assert!(compiled.contains("\"backend\":\"c\"") && !compiled.contains("assembler"), "{compiled}");
     let config = serde_json::to_string(&best["config"]).unwrap();
     let given = sandbox.run(&format!("show {TINY} --config {config}")).expect(0).stdout;
-    assert!(given.contains("as given"));
+    assert!(given.contains("from --config"));
     let untuned = sandbox.run("show matmul:m=9,n=9,k=9").expect(0).stdout;
-    assert!(["the default", "predicted, nothing is measured"].iter().any(|words| untuned.contains(words)), "{untuned}");
+    assert!(["the default", "predicted, not measured"].iter().any(|words| untuned.contains(words)), "{untuned}");
     for (gpu, word) in [("cuda:sm_90", "__global__ void"), ("opencl", "__kernel ")] {
         assert!(sandbox.run(&format!("show {TINY} --target {gpu}")).expect(0).stdout.contains(word));
     }
     for dtype in ["f16", "bf16", "tf32"] {
         let shown = sandbox.run(&format!("show {TINY},dtype={dtype} --target cuda:sm_90")).expect(0).stdout;
-        let tells = shown.contains(" registers a thread, ") || shown.contains("// what it takes is not known: ");
+        let tells = shown.contains(" registers per thread, ") || shown.contains("// resource use is unknown: ");
         assert!(tells, "{shown}");
         assert!(shown.contains(&format!("to_{dtype}(")) && shown.contains("__global__ void"), "{shown}");
     }
@@ -243,14 +243,14 @@ fn a_workload_is_tuned_looked_up_shown_benched_exported_and_imported() {
     assert_eq!(sandbox.json("exact.json")["tasks"][0]["workload"], format!("{TINY},exact"));
 
     fs::write(sandbox.path("model.json"), "{\"weights\":[]}").unwrap();
-    sandbox.run("log export model.json").expect_line(2, "is there and is no log of records");
+    sandbox.run("log export model.json").expect_line(2, "exists and is not a log of records");
     assert_eq!(fs::read_to_string(sandbox.path("model.json")).unwrap(), "{\"weights\":[]}");
     sandbox.run("log export all.jsonl").expect(0);
     // An existing log is replaced.
     let export = sandbox.run("log export all.jsonl").expect(0);
     let exported = fs::read_to_string(sandbox.path("all.jsonl")).unwrap();
     assert!(export.stderr.contains(&format!("exported {} record(s)", exported.lines().count())));
-    assert!(sandbox.run("log import all.jsonl --db copy").expect(0).stderr.contains("0 already there"));
+    assert!(sandbox.run("log import all.jsonl --db copy").expect(0).stderr.contains("0 already present"));
     assert!(sandbox.run("log import all.jsonl --db copy").expect(0).stderr.contains("imported 0 record(s)"));
     let copied = sandbox.run("log export - --db copy").expect(0).stdout;
     assert_eq!(
@@ -341,10 +341,10 @@ fn networks_and_targets_are_listed() {
     let tasks = sandbox.run("tasks resnet18").expect(0).stdout;
     assert!(tasks.contains("layer4.0.conv2") && tasks.contains("bias,add,act=relu") && tasks.contains("fc"), "{tasks}");
     let total = tasks.lines().last().unwrap();
-    assert!(total.starts_with("resnet18: 3.6") && total.contains("GFLOP in all"), "{total}");
+    assert!(total.starts_with("resnet18: 3.6") && total.contains("GFLOP in total"), "{total}");
     assert!(tasks.contains(",cold") && !tasks.contains("kind=max,cold"), "{tasks}");
     let on_gpu = sandbox.run("tasks resnet18 --target opencl").expect(0).stdout;
-    assert!(!on_gpu.contains(",cold") && on_gpu.contains("GFLOP in all"), "{on_gpu}");
+    assert!(!on_gpu.contains(",cold") && on_gpu.contains("GFLOP in total"), "{on_gpu}");
     let targets = sandbox.run("targets").expect(0).stdout;
     assert!(targets.contains("GFLOP/s") && targets.contains("GB/s") && targets.contains("threads="), "{targets}");
     for (word, key) in [("cuda: ", "cuda:sm_"), ("opencl: ", "opencl:")] {
@@ -359,7 +359,7 @@ fn networks_and_targets_are_listed() {
 fn a_time_budget_ends_the_run() {
     let sandbox = Sandbox::new();
     let ended = sandbox.run(&format!("{TINY} --time-budget 1s --tuner random")).expect(0);
-    assert!(ended.stdout.contains("stopped: the time is used up"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("stopped: the time budget is used up"), "{}", ended.stdout);
     assert!(Path::new(&sandbox.path("db")).is_dir());
 }
 

@@ -64,7 +64,7 @@ fn check(sandbox: &Sandbox, lines: &[String], db: &str, code: i32, words: &str) 
 fn a_database_that_was_named_and_is_not_there_is_bad_usage() {
     let sandbox = Sandbox::new();
     let readers = [looking_up(), reading()].concat();
-    let words = "no tuning database at typo: name another (--db), or make one by tuning (autotune NETWORK)";
+    let words = "no tuning database at typo: specify another (--db), or create one by tuning (autotune NETWORK)";
     check(&sandbox, &readers, "typo", 2, words);
     assert!(!sandbox.path("typo").exists());
 

@@ -104,26 +104,26 @@ fn files_of_every_type() {
         fs::write(sandbox.path("x.npy"), npy(descr, "3,", &bytes)).unwrap();
         sandbox.run(&format!("run {model}.onnx --input x.npy")).expect_line(2, words);
     };
-    refused("integer", "<f8", f64s([1.0, 2.5, 3.0]), "--input x.npy: 2.5 is no int64");
-    refused("integer", "<f4", f32s(&[1.0, f32::NAN, 3.0]), "--input x.npy: NaN is no int64");
-    refused("integer", "<u8", u64::MAX.to_le_bytes().repeat(3), "--input x.npy: 18446744073709551615 is no int64");
+    refused("integer", "<f8", f64s([1.0, 2.5, 3.0]), "--input x.npy: 2.5 is not int64");
+    refused("integer", "<f4", f32s(&[1.0, f32::NAN, 3.0]), "--input x.npy: NaN is not int64");
+    refused("integer", "<u8", u64::MAX.to_le_bytes().repeat(3), "--input x.npy: 18446744073709551615 is not int64");
     refused(
         "integer",
         "<i8",
         i64s([0, (1 << 24) + 1, 0]),
-        "--input x.npy: 16777217 is no integer that networks compute",
+        "--input x.npy: 16777217 is not an exact integer of networks",
     );
-    refused("float", "<i8", i64s([0, (1 << 24) + 1, 0]), "--input x.npy: 16777217 is no float32");
-    refused("float", "<f8", f64s([0.0, 1e300, 0.0]), "is no float32");
-    refused("bool", "|u1", vec![0, 1, 2], "--input x.npy: 2 is no bool");
+    refused("float", "<i8", i64s([0, (1 << 24) + 1, 0]), "--input x.npy: 16777217 is not float32");
+    refused("float", "<f8", f64s([0.0, 1e300, 0.0]), "is not float32");
+    refused("bool", "|u1", vec![0, 1, 2], "--input x.npy: 2 is not bool");
     refused("float", "<U1", vec![0; 12], "elements of type");
-    refused("float", "<f4", vec![0; 11], "no array of numbers");
+    refused("float", "<f4", vec![0; 11], "not an array of numbers");
 
     // Input that is exact in f32 but beyond the range in which all integers are: results may be
     // rounded.
     fs::write(sandbox.path("x.npy"), npy("<i8", "3,", &i64s([0, 1 << 25, 0]))).unwrap();
     let run = sandbox.run("run integer.onnx --input x.npy --repeat 1 --threads 1").expect(0);
-    assert!(run.stderr.contains("warning: --input x.npy: 33554432 is beyond 2^24"), "{}", run.stderr);
+    assert!(run.stderr.contains("warning: --input x.npy: 33554432 exceeds 2^24"), "{}", run.stderr);
 }
 
 #[test]
@@ -162,11 +162,11 @@ fn extents_that_are_open_are_those_of_the_file() {
     let tasks = sandbox.run("tasks open.onnx --input x.npy").expect(0).stdout;
     assert!(tasks.contains("pointwise:m=2,n=3"), "{tasks}");
 
-    sandbox.run("run open.onnx").expect_line(2, "--shape: open.onnx: input 'x': its shape batchxwidth is not fixed");
+    sandbox.run("run open.onnx").expect_line(2, "--shape: open.onnx: input 'x': shape batchxwidth is not fixed");
+    sandbox.run("run open.onnx --input x.npy --shape x=2x4").expect_line(2, "--input x.npy: shape [2, 3], but 'x' has");
     sandbox
-        .run("run open.onnx --input x.npy --shape x=2x4")
-        .expect_line(2, "--input x.npy: shape [2, 3], where 'x' is");
-    sandbox.run("run open.onnx --shape x=2x3 --shape x=2x4").expect_line(2, "the shape of input 'x' is given twice");
+        .run("run open.onnx --shape x=2x3 --shape x=2x4")
+        .expect_line(2, "the shape of input 'x' is specified twice");
     fs::write(sandbox.path("x.npy"), npy("<f4", "6,", &f32s(&[1.0; 6]))).unwrap();
     let message = "--input x.npy: open.onnx: input 'x': shape 6 does not fit the model's batchxwidth";
     sandbox.run("run open.onnx --input x.npy").expect_line(2, message);
@@ -206,7 +206,7 @@ fn names_may_have_equals_signs() {
     run("--input a=1.npy --input a=b=2.npy --input a=b=c=b=4.npy").expect(0);
     assert_eq!(floats(&sandbox, "out/y.npy"), [2.0 - 1.0 - 4.0]);
     run("--input d=1.npy").expect_line(2, "one of the inputs a, a=b, a=b=c");
-    run("--input a=1.npy --input a=2.npy").expect_line(2, "input a is given twice");
+    run("--input a=1.npy --input a=2.npy").expect_line(2, "input a is specified twice");
 }
 
 /// The condition of an `If` may be given as a constant in every command.
@@ -233,10 +233,10 @@ fn a_number_that_is_the_same_in_all_runs() {
         sandbox.run(&format!("detector.onnx {given} --trials 0")).expect(0);
     }
 
-    let unknown = "node 'if' (If): input 0: it is not known before the network runs: an input that it depends on";
+    let unknown = "node 'if' (If): input 0: must be a constant: give the input that it depends on";
     sandbox.run("run detector.onnx").expect_line(1, unknown);
-    sandbox.run("run detector.onnx --input sr=1.5").expect_line(2, "--input sr=1.5: it is of i64");
-    sandbox.run("run detector.onnx --input x=1").expect_line(2, "--input x=1: it has more than one element");
+    sandbox.run("run detector.onnx --input sr=1.5").expect_line(2, "--input sr=1.5: the input is i64");
+    sandbox.run("run detector.onnx --input x=1").expect_line(2, "--input x=1: the input has more than one element");
     sandbox.run("run dqn --input 5").expect_line(2, "more than one element");
-    sandbox.run("matmul:m=4,n=4,k=4 --input x=5").expect_line(2, "a workload has no inputs to give");
+    sandbox.run("matmul:m=4,n=4,k=4 --input x=5").expect_line(2, "a workload has no inputs");
 }

@@ -76,7 +76,7 @@ fn what_was_written_is_told() {
     };
     wait_until(&mut child, |_| written().is_some());
     let name = written().unwrap();
-    interrupted(child).expect_line(130, &format!("interrupted: wrote out/{name}, nothing else"));
+    interrupted(child).expect_line(130, &format!("interrupted: wrote only out/{name}"));
     assert_eq!(files(&sandbox), ["out"]);
     assert!(fs::read_dir(&out).unwrap().count() == 1 && fs::read(out.join(name)).unwrap().starts_with(b"\x93NUMPY"));
 }
@@ -117,7 +117,7 @@ fn an_interrupted_bench_tells_what_it_measured() {
     let ended = interrupted(child).expect(130);
     assert!(ended.stdout.contains("speed-up"), "{}", ended.stdout);
     let told =
-        ended.stderr.lines().filter(|line| line.starts_with("autotune: interrupted: everything measured is kept"));
+        ended.stderr.lines().filter(|line| line.starts_with("autotune: interrupted: all measurements are stored"));
     assert_eq!(told.count(), 1, "{}", ended.stderr);
     assert_eq!(files(&sandbox), ["bench.json"]);
 }

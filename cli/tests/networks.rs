@@ -28,7 +28,7 @@ fn a_network_runs_and_tells_its_figures() {
     let sandbox = Sandbox::new();
     let run = sandbox.run(&format!("run {NETWORK} --threads 2 --repeat 3 --check --json figures.json")).expect(0);
     assert!(run.stdout.starts_with("dqn: ") && run.stdout.contains(" ms (p10 "), "{}", run.stdout);
-    assert!(run.stderr.contains("kernels not tuned on cpu:"), "{}", run.stderr);
+    assert!(run.stderr.contains("kernels are not tuned on cpu:"), "{}", run.stderr);
     assert!(run.stderr.contains("conversions compared with the reference"), "{}", run.stderr);
     assert!(run.stderr.contains("tensors compared with the network before rewriting"), "{}", run.stderr);
 
@@ -55,7 +55,7 @@ fn a_network_runs_and_tells_its_figures() {
 fn a_network_rounds_to_bf16() {
     let sandbox = Sandbox::new();
     let run = sandbox.run(&format!("run {NETWORK} --threads 1 --precision bf16 --check --json figures.json")).expect(0);
-    assert!(run.stdout.contains("bf16: outputs are off by at most "), "{}", run.stdout);
+    assert!(run.stdout.contains("bf16: largest error of outputs is "), "{}", run.stdout);
     let json = |file: &str| -> serde_json::Value {
         serde_json::from_str(&fs::read_to_string(sandbox.path(file)).unwrap()).unwrap()
     };
@@ -67,7 +67,7 @@ fn a_network_rounds_to_bf16() {
 
     let tune = format!("{NETWORK} --threads 1 --precision bf16 --trials 12 --json tuned.json");
     let tuned = sandbox.run(&tune).expect(0);
-    assert!(tuned.stdout.contains("in f32, by what is known of it: "), "{}", tuned.stdout);
+    assert!(tuned.stdout.contains("in f32, with the schedules known for it: "), "{}", tuned.stdout);
     assert!(json("tuned.json")["network"]["f32_secs"].as_f64().unwrap() > 0.0);
 
     let auto = |most: &str| {
@@ -75,11 +75,11 @@ fn a_network_rounds_to_bf16() {
         sandbox.run(&words).expect(0).stderr
     };
     let exactly = auto("0");
-    assert!(exactly.contains(" within an error of 0: raced in turns, f32 "), "{exactly}");
+    assert!(exactly.contains(" within an error of 0: timed interleaved, f32 "), "{exactly}");
     // The choice is f32, or bf16 with every rounding step left in f32 if that is faster.
     let rounding = &json("auto.json")["rounding"];
     assert!(rounding.is_null() || rounding["max_rel_error"] == 0.0, "{rounding}");
-    assert!(auto("0.1").contains(" within an error of 0.1: raced in turns, f32 "), "{}", auto("0.1"));
+    assert!(auto("0.1").contains(" within an error of 0.1: timed interleaved, f32 "), "{}", auto("0.1"));
     let compile = format!("compile {NETWORK} --threads 1 --precision auto -o net.so");
     assert!(sandbox.run(&compile).expect(0).stderr.contains(" within an error of 0.01: "));
 
@@ -120,7 +120,7 @@ fn a_network_becomes_a_library() {
     let made = finish(command).expect(0);
     let words = "wrote lib1-weird name.so and 1-weird name.h: functions network_1_weird_name_*, code ";
     assert!(made.stdout.starts_with(words) && made.stdout.lines().count() == 1, "{}", made.stdout);
-    assert!(made.stderr.contains("kernels not tuned on cpu:"), "{}", made.stderr);
+    assert!(made.stderr.contains("kernels are not tuned on cpu:"), "{}", made.stderr);
     let header = fs::read_to_string(sandbox.path("1-weird name.h")).unwrap();
     assert!(header.contains("int network_1_weird_name_run(void *workspace,"), "{header}");
     // No other file is left in the folder.
@@ -170,12 +170,12 @@ fn kernels_of_an_absent_gpu_are_planned() {
     }
     let run = run.expect(0);
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
-    assert!(run.stderr.contains("what would run on cuda:sm_90"), "{}", run.stderr);
+    assert!(run.stderr.contains("these steps would run on cuda:sm_90"), "{}", run.stderr);
     let step = |name: &str| run.stdout.lines().find(|line| line.contains(name)).unwrap_or_default().to_string();
     assert!(step("layer4.0.conv2").contains("conv2d:n=1,c=512,h=7,w=7,o=512,k=3"), "{}", run.stdout);
     assert!(step("fc").contains("matmul:m=1,n=1000,k=512") && !run.stdout.contains("cold"), "{}", run.stdout);
     let kernels = run.stdout.lines().filter(|line| line.contains("x") && line.contains("conv2d:")).count();
-    assert!(kernels >= 20 && run.stdout.contains("of them kernels of cuda:sm_90"), "{}", run.stdout);
+    assert!(kernels >= 20 && run.stdout.contains("of them kernels on cuda:sm_90"), "{}", run.stdout);
 }
 
 /// The plan shows the variant of the workloads that tuning would use.
@@ -225,14 +225,14 @@ fn open_shapes_are_given_by_the_user() {
     assert!(run.stderr.contains("1 steps and 0 conversions compared"), "{}", run.stderr);
     assert!(fs::read(sandbox.path("out/y.npy")).unwrap().windows(9).any(|text| text == b"(2, 3, 4)"));
 
-    let not_fixed = "autotune: --shape: open.onnx: input 'x': its shape ?x3x? is not fixed: give it one, as x=?x3x?";
+    let not_fixed = "autotune: --shape: open.onnx: input 'x': shape ?x3x? is not fixed: specify one, such as x=?x3x?";
     let refused = "autotune: unknown.onnx: node 'only' (NonMaxSuppression): the operator is not supported";
 
     for (line, code, expected) in [
         ("run open.onnx", 2, not_fixed),
         ("tasks open.onnx", 2, not_fixed),
         ("compile open.onnx -o open.so", 2, not_fixed),
-        ("run open.onnx --shape y=2x3x4", 2, "'y': the model has none of the name, but x"),
+        ("run open.onnx --shape y=2x3x4", 2, "'y': no such input; the inputs are x"),
         ("run open.onnx --shape x=3x4", 2, "'x': shape 3x4 does not fit the model's ?x3x?"),
         ("run open.onnx --shape x=2x4x4", 2, "'x': shape 2x4x4 does not fit the model's ?x3x?"),
         ("run unknown.onnx --shape x=2x3x4", 1, refused),
@@ -276,47 +276,51 @@ fn times_taken_once_are_marked() {
 fn what_is_wrong_is_told_in_one_line() {
     let sandbox = Sandbox::new();
     fs::write(sandbox.path("small.npy"), npy("1, 4, 8, 8", 256)).unwrap();
-    fs::write(sandbox.path("text.npy"), "no array").unwrap();
+    fs::write(sandbox.path("text.npy"), "not an array").unwrap();
     fs::write(sandbox.path("broken.onnx"), "no model").unwrap();
 
     for (line, code, expected) in [
         (format!("run {NETWORK} --input small.npy"), 2, "shape [1, 4, 8, 8], where"),
-        (format!("run {NETWORK} --input text.npy"), 2, "no array of numbers"),
+        (format!("run {NETWORK} --input text.npy"), 2, "not an array of numbers"),
         (format!("run {NETWORK} --input nothing.npy"), 2, "nothing.npy"),
         (format!("run {NETWORK} --input other=small.npy"), 2, "one of the inputs"),
-        (format!("run {NETWORK} --precision bf16 --target opencl"), 2, "on CPUs alone; --dtype bf16"),
+        (format!("run {NETWORK} --precision bf16 --target opencl"), 2, "on CPUs only; --dtype bf16"),
         (format!("run {NETWORK} --shape image=1x3"), 2, "dqn has its shapes"),
         (format!("run {NETWORK} --shape image"), 2, "--shape 'image'"),
-        (format!("run {NETWORK} --precision bf15"), 2, "'bf15' is no precision: expected f32, bf16 or auto"),
-        (format!("run {NETWORK} --max-error 0.1"), 2, "--max-error: only --precision auto keeps to it"),
-        (format!("run {NETWORK} --precision auto --max-error=-1"), 2, "is no relative error"),
+        (format!("run {NETWORK} --precision bf15"), 2, "unknown precision 'bf15': expected f32, bf16 or auto"),
+        (format!("run {NETWORK} --max-error 0.1"), 2, "--max-error: only supported with --precision auto"),
+        (format!("run {NETWORK} --precision auto --max-error=-1"), 2, "is not a relative error"),
         (format!("{NETWORK} --precision auto"), 2, "--precision auto: it is decided by running: tune with"),
         (format!("tasks {NETWORK} --precision auto"), 2, "--precision auto: it is decided by running: tune with"),
-        (format!("run {NETWORK} --precision auto --target opencl"), 2, "--precision auto: networks are in f32 on GPUs"),
-        (format!("tasks {NETWORK} --precision bf16 --target cuda:sm_90"), 2, "on CPUs alone; --dtype bf16"),
-        ("matmul:m=4,n=4,k=4 --precision bf16".into(), 2, "says its types itself, such as ',dtype=bf16'"),
-        ("run matmul:m=4,n=4,k=4".into(), 2, "a workload is no network"),
-        ("compile matmul:m=4,n=4,k=4 -o x.so".into(), 2, "a workload is no network"),
+        (
+            format!("run {NETWORK} --precision auto --target opencl"),
+            2,
+            "--precision auto: networks on GPUs support f32 only",
+        ),
+        (format!("tasks {NETWORK} --precision bf16 --target cuda:sm_90"), 2, "on CPUs only; --dtype bf16"),
+        ("matmul:m=4,n=4,k=4 --precision bf16".into(), 2, "contains its element type, such as ',dtype=bf16'"),
+        ("run matmul:m=4,n=4,k=4".into(), 2, "a workload cannot be run"),
+        ("compile matmul:m=4,n=4,k=4 -o x.so".into(), 2, "a workload cannot be run"),
         (format!("compile {NETWORK}"), 2, "--output"),
-        (format!("compile {NETWORK} -o missing/x.so"), 2, "there is no such folder"),
+        (format!("compile {NETWORK} -o missing/x.so"), 2, "the folder does not exist"),
         (format!("compile {NETWORK} -o ."), 2, "is a folder"),
-        (format!("compile {NETWORK} -o x.h"), 2, "this is to be its header"),
-        (format!("compile {NETWORK} -o -"), 2, "are files"),
+        (format!("compile {NETWORK} -o x.h"), 2, "the library and its header would be the same file"),
+        (format!("compile {NETWORK} -o -"), 2, "cannot be written to standard output"),
         (
             format!("compile {NETWORK} -o x.so --target cuda"),
             2,
-            "--target cuda: a library is made for CPUs, --target cpu",
+            "--target cuda: libraries are supported on CPUs only; use --target cpu",
         ),
         (format!("compile {NETWORK} -o x.so --threads 100000"), 2, "--threads 100000"),
-        ("compile broken.onnx -o x.so".into(), 1, "no ONNX model"),
+        ("compile broken.onnx -o x.so".into(), 1, "not an ONNX model"),
         ("run resnet19".into(), 2, "unknown network 'resnet19'"),
         // Output paths are checked before any input is read.
         ("compile broken.onnx -o /proc/x.so".into(), 2, "-o /proc/x.so: "),
         ("run broken.onnx --output /proc/x".into(), 2, "--output /proc/x: "),
         ("run broken.onnx --output broken.onnx".into(), 2, "--output broken.onnx: "),
         ("run missing.onnx".into(), 1, "missing.onnx"),
-        ("run broken.onnx".into(), 1, "no ONNX model"),
-        ("broken.onnx --trials 1".into(), 1, "no ONNX model"),
+        ("run broken.onnx".into(), 1, "not an ONNX model"),
+        ("broken.onnx --trials 1".into(), 1, "not an ONNX model"),
     ] {
         let run = sandbox.run(&line).expect(code);
         assert!(run.stderr.contains(expected), "{line}: {}", run.stderr);
@@ -356,7 +360,7 @@ fn only_files_that_are_ours_are_replaced() {
         format!("{NETWORK} --threads 1 --trials 0 --json model.onnx"),
         format!("report {NETWORK} -o page.html"),
     ] {
-        sandbox.run(&line).expect_line(2, "remove it or name another file");
+        sandbox.run(&line).expect_line(2, "remove it or specify another file");
     }
     for name in foreign {
         assert_eq!(std::fs::read_to_string(sandbox.path(name)).unwrap(), "somebody's", "{name}");
@@ -391,7 +395,7 @@ fn conversions_between_layouts_are_measured_where_plans_need_them() {
         log.lines().filter(|line| line.contains("\"transpose:")).map(String::from).collect::<Vec<_>>()
     };
     let tuned = sandbox.run(&format!("{NETWORK} --threads 1 --trials 0")).expect(0);
-    assert!(tuned.stderr.contains("conversion(s) between layouts in the fastest plan"), "{}", tuned.stderr);
+    assert!(tuned.stderr.contains("layout conversion(s) in the fastest plan"), "{}", tuned.stderr);
     let measured = records();
     let known = |workload: &str| measured.iter().any(|line| line.contains(&format!("\"{workload}\"")));
     for (workload, time) in conversions() {

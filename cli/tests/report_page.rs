@@ -229,7 +229,7 @@ fn where_todays_pick_was_not_measured_the_one_of_then_is_the_default() {
     let page = parse(&page);
     let first_ms = 1.0 / (1.0 + 7.0 / 8.0);
     assert_eq!(rows(&page, "tasks")[0][2], format!("† ≈ {first_ms:.4}"));
-    assert!(text(section(&page, "regret")).contains("today's was never measured"));
+    assert!(text(section(&page, "regret")).contains("the current one was never measured"));
 }
 
 #[test]
@@ -274,8 +274,8 @@ fn tasks_of_which_little_or_nothing_is_known_are_shown_as_what_they_are() {
     assert_eq!(words(0), ["≈ 1.0000", "≈ 1.0000", "≈ 1.00x", "1", "0", "searched"]);
     assert_eq!(words(1), ["–", "–", "–", "20", "20", "–"]);
     assert_eq!(words(2), ["–", "–", "–", "0", "0", "–"]);
-    assert!(text(section(&page, "search")).contains("No run has a time of every task"));
-    assert!(text(section(&page, "knobs")).contains("too few"));
+    assert!(text(section(&page, "search")).contains("No run has a time for every task"));
+    assert!(text(section(&page, "knobs")).contains("Too few trials"));
     assert_eq!(self::rows(&page, "failures")[0][..3], ["matmul 2", "timeout", "20"]);
 }
 
@@ -305,14 +305,14 @@ fn claims_alone_are_shown_as_claims() {
     let page = run(&sandbox, &format!("report {TINY} -o -")).expect(0).stdout;
     let page = parse(&page);
     assert_eq!(rows(&page, "tasks")[0][9], "claimed");
-    assert!(text(section(&page, "provenance")).contains("30 claims never measured here"));
+    assert!(text(section(&page, "provenance")).contains("30 untrusted records never measured here"));
 
     // Measurements on this machine replace the untrusted records.
     fill(&sandbox, &search(TINY, 1, 7));
     let page = run(&sandbox, &format!("report {TINY} -o -")).expect(0).stdout;
     let page = parse(&page);
     assert_eq!([7, 9].map(|column| rows(&page, "tasks")[0][column].clone()), ["1", "searched"]);
-    assert!(text(section(&page, "provenance")).contains("30 claims left out"));
+    assert!(text(section(&page, "provenance")).contains("30 untrusted records left out"));
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn what_cannot_be_done_is_told_in_a_line_and_leaves_files_as_they_are() {
     let report = |rest: &str| run(&sandbox, &format!("report {TINY} {rest}"));
     report("-o old.html").expect_line(1, &format!("tune it first (autotune {TINY})"));
     drop(fill(&sandbox, &search(OTHER, 3, 0)));
-    report("-o old.html").expect_line(1, "nothing is known of matmul:m=8,n=16,k=8 on cpu:");
+    report("-o old.html").expect_line(1, "no records of matmul:m=8,n=16,k=8 on cpu:");
     report("-o old.html --target cuda:sm_90").expect_line(1, "on cuda:sm_90");
     report("-o old.html --db nowhere").expect_line(2, "no tuning database at nowhere");
 
@@ -330,7 +330,7 @@ fn what_cannot_be_done_is_told_in_a_line_and_leaves_files_as_they_are() {
     run(&sandbox, "report -o old.html").expect_line(2, "NETWORK|WORKLOAD");
     run(&sandbox, "report resnet19 -o old.html").expect_line(2, "unknown network 'resnet19'");
     report("-o db").expect_line(2, "-o db: is a folder");
-    report("-o no/such/page.html").expect_line(2, "-o no/such/page.html: there is no such folder");
+    report("-o no/such/page.html").expect_line(2, "-o no/such/page.html: the folder does not exist");
     report("-o old.html --target tpu").expect_line(2, "unknown target 'tpu'");
     run(&sandbox, &format!("report {OTHER} -o /dev/full")).expect_line(1, "-o /dev/full: No space left on device");
     assert_eq!(fs::read_to_string(sandbox.path("old.html")).unwrap(), OLD);
@@ -346,7 +346,7 @@ fn of_a_snapshot_which_has_no_trials_there_is_no_page_and_a_line_says_so() {
     for output in ["old.html", "new.html", "-"] {
         let refused = run(&sandbox, &format!("report {TINY} --db tuned.snapshot -o {output}"));
         assert_eq!(refused.stdout, "");
-        let line = "tuned.snapshot is a snapshot, which has the best schedules and no trials: give the database it was written from";
+        let line = "tuned.snapshot is a snapshot, which has the best schedules but no trials: use the database from which it was written";
         refused.expect_line(2, line);
     }
     // A truncated snapshot, and a file that is neither snapshot nor database.
@@ -415,5 +415,5 @@ fn a_page_of_what_was_only_timed() {
     let page = parse(&page);
     let row = rows(&page, "tasks").remove(0);
     assert_eq!([4, 7, 9].map(|column| unmarked(&row[column])), ["1.00x", "0", "raced"], "{row:?}");
-    assert!(text(section(&page, "search")).contains("Nothing ran in a search"));
+    assert!(text(section(&page, "search")).contains("No trial of a search ran"));
 }

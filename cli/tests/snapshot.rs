@@ -34,7 +34,7 @@ fn what_was_tuned_is_written_checked_and_looked_up() {
     let sandbox = tuned();
     let key = Target::detect("cpu", None).unwrap().key();
     let checked = sandbox.run("snapshot check tuned.snapshot").expect(0).stdout;
-    assert_eq!(checked, format!("tuned.snapshot: 1 schedule(s) are sound\n{key}\n"));
+    assert_eq!(checked, format!("tuned.snapshot: 1 schedule(s) are valid\n{key}\n"));
 
     let of_db = sandbox.run(&format!("best {TINY}")).expect(0).stdout;
     let of_snapshot = sandbox.run(&format!("best {TINY} --db tuned.snapshot")).expect(0).stdout;
@@ -63,7 +63,7 @@ fn a_machine_of_which_nothing_is_known_is_served_what_its_like_found_and_is_told
     };
     let family = cpu.model.rsplit_once('-').map_or(cpu.model.as_str(), |(family, _)| family);
     for (model, reach, words) in [
-        (format!("{family}-999"), "family", "with the same family of CPUs"),
+        (format!("{family}-999"), "family", "with the same CPU family"),
         ("Nobody-1-1".to_string(), "isa", "with the same instruction set"),
     ] {
         change(&sandbox, |record| TuningRecord { target: other(&model), ..record });

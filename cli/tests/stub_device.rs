@@ -220,10 +220,10 @@ fn where_no_graph_is_captured_runs_are_launched_alone_which_is_said() {
             records.iter().all(|record| is_as_said(&record["measurement"]["outcome"]["Ok"]["graph_runs"])),
             "{fault}"
         );
-        assert_eq!(ended.stdout.contains("each run was launched alone"), !has_graphs, "{}", ended.stdout);
+        assert_eq!(ended.stdout.contains("was launched separately"), !has_graphs, "{}", ended.stdout);
 
         let shown = run(stub, &sandbox, &format!("show {TINY} --target cuda"), &[]).expect(0).stdout;
-        assert_eq!(shown.contains("each run launched alone"), !has_graphs, "{shown}");
+        assert_eq!(shown.contains("each run launched separately"), !has_graphs, "{shown}");
     }
 }
 

@@ -11,17 +11,17 @@ Examples:
   autotune compile resnet18 -o resnet18.so               resnet18.so and resnet18.h
   autotune compile model.onnx -o lib/libmodel.so         for cc program.c -Llib -lmodel
   autotune compile model.onnx --shape image=1x3x480x640 -o model.so
-  autotune compile resnet18 -o resnet18.so --threads 1   by what is the best for one thread
+  autotune compile resnet18 -o resnet18.so --threads 1   with the best schedules for one thread
 
-The library needs no other library and no file; the header says how it is called. Names of functions begin with the file's name, as in \
-model_run(..). It runs on processors with this machine's instruction set, and says so on others. What was not tuned is compiled by the schedules \
-that are predicted to be the fastest, and it says how many.";
+The library depends on no other library or file; the header describes its functions. Their names begin with the file's name, as in \
+model_run(..). The library runs on processors with this machine's instruction set, and returns an error on others. Kernels that were not tuned use \
+the schedules that are predicted to be the fastest; their number is printed.";
 
 #[derive(Debug, Args)]
 pub(crate) struct CompileArgs {
     #[command(flatten)]
     pub(crate) subject: SubjectArgs,
-    /// The library's file, which is replaced as a whole; the header is beside it
+    /// The library's file, which is replaced as a whole; the header is written next to it
     #[arg(short, long, value_name = "FILE.so")]
     pub(crate) output: PathBuf,
     #[command(flatten)]

@@ -16,7 +16,7 @@ pub(crate) struct Place {
 
 #[derive(Debug, Args)]
 pub(crate) struct DbArgs {
-    /// The tuning database, created when absent [default: $AUTOTUNE_DB, else autotune/db in the
+    /// The tuning database, created if absent [default: $AUTOTUNE_DB, else autotune/db in the
     /// user's data directory]
     #[arg(long, value_name = "PATH")]
     db: Option<PathBuf>,
@@ -43,7 +43,7 @@ impl RecordsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LookupArgs {
-    /// What to look up in: a tuning database or a snapshot [default: $AUTOTUNE_DB, else autotune/db
+    /// The tuning database or snapshot in which to look up [default: $AUTOTUNE_DB, else autotune/db
     /// in the user's data directory]
     #[arg(long, value_name = "PATH")]
     db: Option<PathBuf>,
@@ -63,6 +63,6 @@ fn place(given: Option<&Path>) -> Result<Place, Failure> {
     let data_home = || var("XDG_DATA_HOME").or_else(|| Some(var("HOME")?.join(".local/share")));
     let path = known
         .or_else(|| Some(data_home()?.join("autotune/db")))
-        .ok_or_else(|| Failure::Usage("no place for the tuning database: give --db PATH or set AUTOTUNE_DB".into()))?;
+        .ok_or_else(|| Failure::Usage("no path for the tuning database: use --db PATH or set AUTOTUNE_DB".into()))?;
     Ok(Place { path, is_given: given.is_some() })
 }

@@ -7,7 +7,7 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Usage(String),
     /// Tuning stopped by Ctrl-C; all measurements are stored: exit code 130.
-    #[error("interrupted: everything measured is kept, rerun the same command to go on")]
+    #[error("interrupted: all measurements are stored; rerun the same command to continue")]
     Interrupted,
 }
 

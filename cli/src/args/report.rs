@@ -9,12 +9,12 @@ use super::{InputArgs, RecordsArgs, TargetArgs, VariantArgs};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  autotune report resnet18 -o report.html                    what was found of every task
+  autotune report resnet18 -o report.html                    results of every task
   autotune report matmul:m=512,n=512,k=512 --threads 1 -o -  one workload, to standard output
-  autotune report resnet18 --target cuda:sm_90 -o h100.html  another machine's: no roofline
+  autotune report resnet18 --target cuda:sm_90 -o h100.html  of another machine: no roofline
 
-The page needs no network and no JavaScript, is dark where the reader prefers it, and can be printed. Ceilings for the roofline are those that \
-tuning measured on this machine; they are measured where there are none.";
+The page loads nothing and has no JavaScript, follows the reader's preference for dark pages, and can be printed. The roofline uses the ceilings \
+that tuning measured on this machine; if there are none, they are measured now.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
@@ -23,7 +23,7 @@ pub(crate) struct ReportArgs {
     pub(crate) subjects: Vec<Subject>,
     #[command(flatten)]
     pub(crate) inputs: InputArgs,
-    /// The page's file, which is replaced as a whole ('-' for standard output)
+    /// The file of the page, which is replaced as a whole ('-' for standard output)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
     #[command(flatten)]

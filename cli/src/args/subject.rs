@@ -43,25 +43,24 @@ impl SubjectArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InputArgs {
-    /// The shape of an input that an ONNX file leaves open
+    /// Shape of an input whose extents are open in an ONNX file
     #[arg(long, value_name = "NAME=1x3x224x224", value_parser = parse_shape)]
     shape: Vec<(String, Vec<usize>)>,
-    /// An input: a tensor as NumPy writes it, which also gives extents that an ONNX file leaves
-    /// open, or the number that it is in all runs, so that an If on it can be decided. A single
-    /// input needs no name; inputs that are not given are random where networks run
+    /// An input: a NumPy file, which also determines extents that are open in an ONNX file, or a
+    /// constant number, so that an If that depends on it can be decided. The name of a single input
+    /// may be omitted; inputs that are not specified are random when networks run
     #[arg(long, value_name = "[NAME=]FILE.npy|NAME=NUMBER")]
     input: Vec<String>,
-    /// Element type that a network's tensors between its inputs and outputs lie in, and products
-    /// are made of: f32, bf16, or auto for the fastest whose outputs are within --max-error, as it
-    /// runs on these inputs
+    /// Element type of a network's intermediate tensors and of the factors of products: f32, bf16,
+    /// or auto for the fastest with outputs within --max-error, measured on these inputs
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = Precise::of)]
     precision: Precise,
-    /// How far outputs may be off for --precision auto, relative to the largest element of each
-    /// [default: 0.01]
+    /// Largest error of outputs for --precision auto, relative to the largest element of each
+    /// output [default: 0.01]
     #[arg(long, value_name = "ERROR", value_parser = parse_error)]
     max_error: Option<f64>,
-    /// How quantised tensors of an ONNX file are computed: as the integers that they are, or as
-    /// floating-point numbers that are not rounded
+    /// Computation of quantised tensors of an ONNX file: in integers, or in floating point without
+    /// rounding
     #[arg(long, value_name = "WAY", value_enum, default_value_t)]
     quantised: Quantised,
 }
@@ -69,10 +68,10 @@ pub(crate) struct InputArgs {
 /// Kinds of numbers that quantised tensors of a network are computed as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Quantised {
-    /// Integers: what the file says.
+    /// Integers, as in the file.
     #[default]
     Int,
-    /// Numbers, with weights that are dequantised ahead of time.
+    /// Floating-point numbers, with weights dequantised ahead of time.
     Float,
 }
 
@@ -87,7 +86,7 @@ enum Precise {
 
 impl Precise {
     fn of(word: &str) -> Result<Self, String> {
-        let wrong = || format!("'{word}' is no precision: expected f32, bf16 or auto");
+        let wrong = || format!("unknown precision '{word}': expected f32, bf16 or auto");
         if word == "auto" { Ok(Self::Auto) } else { word.parse().map(Self::In).map_err(|_| wrong()) }
     }
 }
@@ -97,7 +96,7 @@ const MAX_ERROR: f64 = 0.01;
 
 fn parse_error(text: &str) -> Result<f64, String> {
     let error = text.parse().ok().filter(|error: &f64| *error >= 0.0 && error.is_finite());
-    error.ok_or_else(|| format!("--max-error '{text}' is no relative error: expected a number such as 0.01"))
+    error.ok_or_else(|| format!("--max-error '{text}' is not a relative error: expected a number such as 0.01"))
 }
 
 /// Network with the tensors that are given for its inputs.
@@ -112,7 +111,7 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// Fails for `--precision auto`, which is decided by running the network.
     pub(crate) fn check_precision(&self) -> Result<(), Failure> {
-        let why = "it is decided by running: tune with --precision f32 and with --precision bf16";
+        let why = "not supported here, since it requires running the network: tune with --precision f32 and with --precision bf16";
         match self.max_error {
             Some(_) => Err(Failure::Usage(format!("--precision auto: {why}"))),
             None => Ok(()),
@@ -140,14 +139,14 @@ impl InputArgs {
         let loaded = self.imported(subject)?;
         let (precision, max_error) = match self.precision {
             Precise::In(_) if self.max_error.is_some() => {
-                return Err(Failure::Usage("--max-error: only --precision auto keeps to it".into()).into());
+                return Err(Failure::Usage("--max-error: only supported with --precision auto".into()).into());
             }
             Precise::In(precision) => (precision, None),
             Precise::Auto => (Precision::F32, Some(self.max_error.unwrap_or(MAX_ERROR))),
         };
         if loaded.is_none() && self.precision != Precise::In(Precision::F32) {
             let word = if max_error.is_some() { "auto" } else { precision.word() };
-            let why = "a workload says its types itself, such as ',dtype=bf16'";
+            let why = "a workload contains its element type, such as ',dtype=bf16'";
             return Err(Failure::Usage(format!("--precision {word}: {why}")).into());
         }
         let Some(loaded) = loaded else { return Ok(None) };
@@ -187,7 +186,9 @@ impl InputArgs {
         let mut shapes = BTreeMap::new();
         for (name, shape) in &self.shape {
             if shapes.insert(name.clone(), shape.clone()).is_some() {
-                return Err(Failure::Usage(format!("--shape {name}=..: the shape of input '{name}' is given twice")));
+                return Err(Failure::Usage(format!(
+                    "--shape {name}=..: the shape of input '{name}' is specified twice"
+                )));
             }
         }
         Ok(shapes)
@@ -198,7 +199,7 @@ impl InputArgs {
     fn of_own_inputs(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, GivenFile>, Failure> {
         match self.numbers(declared)?.first_key_value() {
             Some((name, _)) => {
-                let why = "only an input of an ONNX file can be the same in all runs";
+                let why = "only an input of an ONNX file can be a constant";
                 Err(Failure::Usage(format!("--input {name}: {why}")))
             }
             None => self.files(declared),
@@ -208,7 +209,7 @@ impl InputArgs {
     /// Fails if an input is given: a workload has none.
     fn check_none(&self) -> Result<()> {
         match self.input.first() {
-            Some(word) => Err(Failure::Usage(format!("--input {word}: a workload has no inputs to give")).into()),
+            Some(word) => Err(Failure::Usage(format!("--input {word}: a workload has no inputs")).into()),
             None => Ok(()),
         }
     }
@@ -247,12 +248,12 @@ impl InputArgs {
             });
             let unknown = || {
                 let names: Vec<&str> = declared.iter().map(|input| &*input.name).collect();
-                let forms = "give NAME=FILE.npy, or NAME=NUMBER for the same in all runs";
-                Failure::Usage(format!("--input {word}: {forms}, one of the inputs {}", listed(&names)))
+                let forms = "expected NAME=FILE.npy, or NAME=NUMBER for a constant";
+                Failure::Usage(format!("--input {word}: {forms}, with one of the inputs {}", listed(&names)))
             };
             let (input, text) = found.ok_or_else(unknown)?;
             if !known.insert(&input.name) {
-                return Err(Failure::Usage(format!("--input {word}: input {} is given twice", input.name)));
+                return Err(Failure::Usage(format!("--input {word}: input {} is specified twice", input.name)));
             }
             words.push((input, text));
         }
@@ -294,7 +295,7 @@ fn number(input: &DeclaredInput, text: &str) -> Option<Result<Tensor, Failure>> 
     let name = &input.name;
     let wrong = |why: &str| Failure::Usage(format!("--input {name}={text}: {why}"));
     if input.extents.iter().any(|extent| extent.is_some_and(|extent| extent != 1)) {
-        return Some(Err(wrong("it has more than one element: give NAME=FILE.npy")));
+        return Some(Err(wrong("the input has more than one element: use NAME=FILE.npy")));
     }
 
     let shape = IxDyn(&vec![1; input.extents.len()]);
@@ -308,7 +309,7 @@ fn number(input: &DeclaredInput, text: &str) -> Option<Result<Tensor, Failure>> 
         },
         _ => None,
     };
-    Some(tensor.ok_or_else(|| wrong(&format!("it is of {}", input.dtype))))
+    Some(tensor.ok_or_else(|| wrong(&format!("the input is {}", input.dtype))))
 }
 
 /// Parses a shape argument such as `NAME=1x3x224x224`.

@@ -15,11 +15,11 @@ const ABSENT_CUDA: &str = "cuda:sm_90";
 
 #[derive(Debug, Args)]
 pub(crate) struct TargetArgs {
-    /// The device to make code for: cpu, cpu:avx2 (this CPU without AVX-512), cuda, cuda:sm_90,
-    /// opencl
+    /// Device for which code is generated: cpu, cpu:avx2 (this CPU without AVX-512), cuda,
+    /// cuda:sm_90, opencl
     #[arg(long, value_name = "TARGET", default_value = "cpu")]
     target: String,
-    /// Threads that a kernel runs on [default: all cores]
+    /// Number of threads of a kernel [default: all cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 }
@@ -39,14 +39,15 @@ impl TargetArgs {
     pub(crate) fn check_types(&self, graph: &Graph) -> Result<(), Failure> {
         let precision = graph.precision();
         if !self.is_cpu() && graph.is_quantised() {
-            let why = "quantised tensors are integers on CPUs alone; on other targets, --quantised float";
+            let why = "quantised tensors are supported as integers on CPUs only; use --quantised float";
             return Err(Failure::Usage(format!("--target {}: {why}", self.target)));
         }
         if self.is_cpu() || precision == Precision::F32 {
             return Ok(());
         }
-        let why =
-            format!("networks are in {precision} on CPUs alone; --dtype {precision} is for tasks of other targets");
+        let why = format!(
+            "networks in {precision} are supported on CPUs only; --dtype {precision} is for tasks of other targets"
+        );
         Err(Failure::Usage(format!("--precision {precision}: {why}")))
     }
 
@@ -76,7 +77,7 @@ impl TargetArgs {
     pub(crate) fn check_cpu(&self, why: &str) -> Result<(), Failure> {
         match self.is_cpu() {
             true => Ok(()),
-            false => Err(Failure::Usage(format!("--target {}: {why}, --target cpu", self.target))),
+            false => Err(Failure::Usage(format!("--target {}: {why}; use --target cpu", self.target))),
         }
     }
 

@@ -7,12 +7,12 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub(crate) struct VariantArgs {
-    /// No Winograd: only schedules that add up the operator's own products. Like ',exact' behind
+    /// No Winograd: only schedules that sum the operator's own products. Like ',exact' appended to
     /// every workload
     #[arg(long)]
     exact: bool,
-    /// Type of the elements: f32, bf16 on CPUs; for CUDA tf32, f16, bf16; of casts f16, bf16
-    /// anywhere. Like ',dtype=...' behind every workload
+    /// Element type: f32, bf16 on CPUs; tf32, f16, bf16 on CUDA; f16, bf16 for casts on any target.
+    /// Like ',dtype=...' appended to every workload
     #[arg(long, value_name = "TYPE", value_parser = parse_dtype)]
     dtype: Option<DType>,
 }
@@ -44,5 +44,5 @@ impl VariantArgs {
 fn parse_dtype(text: &str) -> Result<DType, String> {
     let words = DType::WORKLOADS.map(DType::word).join(", ");
     let known = DType::of_word(text).filter(|dtype| DType::WORKLOADS.contains(dtype));
-    known.ok_or_else(|| format!("--dtype '{text}' is not a type of elements ({words})"))
+    known.ok_or_else(|| format!("--dtype '{text}' is not an element type ({words})"))
 }

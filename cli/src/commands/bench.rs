@@ -41,6 +41,6 @@ pub(super) fn run(
         return Err(Failure::Interrupted.into());
     }
     let failed: Vec<&str> = report.tasks.iter().filter(|t| t.best_secs.is_none()).map(|t| t.name.as_str()).collect();
-    anyhow::ensure!(failed.is_empty(), "no schedule of {} ran and was right", failed.join(", "));
+    anyhow::ensure!(failed.is_empty(), "no schedule of {} ran with a correct result", failed.join(", "));
     Ok(())
 }

@@ -20,14 +20,14 @@ pub(super) fn run(workload: &Workload, target: &Target, db: &LookupArgs) -> Resu
         bail!(match is_known {
             false => format!("no schedule is known for {workload} on {target}: tune it first"),
             true => format!(
-                "no schedule known for {workload} on {target} fits today's schedule space: tune it again \
+                "no known schedule for {workload} on {target} is in the current schedule space: tune it again \
                  (autotune {workload})"
             ),
         });
     };
 
     if found.best.standing == Standing::Claimed {
-        say(format_args!("autotune: this is a claim, {}: tuning measures it", claim(found, target)));
+        say(format_args!("autotune: untrusted record ({}): tuning will measure it", claim(found, target)));
     }
     print(&serde_json::to_string_pretty(found)?)
 }

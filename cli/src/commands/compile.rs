@@ -16,7 +16,7 @@ use crate::args::{CompileArgs, Failure};
 use crate::output::print;
 
 pub(super) fn run(args: CompileArgs) -> Result<()> {
-    args.target.check_cpu("a library is made for CPUs")?;
+    args.target.check_cpu("libraries are supported on CPUs only")?;
     let Names { soname, name, header } = Names::of(&args.output)?;
     check_output("-o", &args.output, "library", |start| start.starts_with(b"\x7fELF"))?;
     check_ours("-o: the header", &header, "header of a network", Library::is_header)?;
@@ -66,7 +66,10 @@ impl Names {
     /// standard output, and for a file name that the header would have.
     fn of(file: &Path) -> Result<Self, Failure> {
         if file == Path::new("-") {
-            return Err(Failure::Usage("-o -: a library and its header are files; name one, such as model.so".into()));
+            return Err(Failure::Usage(
+                "-o -: a library and its header cannot be written to standard output; specify a file such as model.so"
+                    .into(),
+            ));
         }
         let soname = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let stem = match soname.split_once(".so") {
@@ -76,7 +79,10 @@ impl Names {
         let stem = stem.strip_prefix("lib").filter(|rest| !rest.is_empty()).unwrap_or(&stem);
         let header = file.with_file_name(format!("{stem}.h"));
         if header == file {
-            return Err(Failure::Usage(format!("-o {}: this is to be its header", file.display())));
+            return Err(Failure::Usage(format!(
+                "-o {}: the library and its header would be the same file",
+                file.display()
+            )));
         }
         Ok(Self { name: identifier(stem), header, soname })
     }

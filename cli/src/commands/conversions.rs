@@ -75,7 +75,7 @@ impl Bench<'_> {
 
         let PlannedConversions { needed, share, .. } = planned;
         say(format_args!(
-            "{} conversion(s) between layouts in the fastest plan by the records, {:.1} % of its time",
+            "{} layout conversion(s) in the fastest plan according to the records, {:.1} % of its time",
             needed.iter().map(|task| task.count).sum::<usize>(),
             share * 100.0
         ));

@@ -18,10 +18,10 @@ pub(super) fn check_output(
 ) -> Result<(), Failure> {
     let unusable = |why: &str| Failure::Usage(format!("{option} {}: {why}", file.display()));
     if file.is_dir() || file.file_name().is_none() {
-        return Err(unusable("is a folder; name a file in it"));
+        return Err(unusable("is a folder; specify a file in it"));
     }
     if !folder(file).is_dir() {
-        return Err(unusable("there is no such folder"));
+        return Err(unusable("the folder does not exist"));
     }
     // A pipe or device is opened in place, so nothing is created in its folder.
     let is_special = file.exists() && !file.is_file();
@@ -48,7 +48,7 @@ pub(super) fn check_ours(option: &str, file: &Path, what: &str, is_one: impl Fn(
     if start.is_empty() || is_one(&start) {
         return Ok(());
     }
-    Err(refused(&format!("is there and is no {what}; remove it or name another file")))
+    Err(refused(&format!("exists and is not a {what}; remove it or specify another file")))
 }
 
 /// Checks that files can be created in a folder, or in its nearest existing parent if the folder is

@@ -46,18 +46,18 @@ fn salvage(file: &Path, db: &RecordsArgs) -> Result<()> {
         return Ok(());
     };
     if report.saved == 0 {
-        return Err(anyhow!("nothing in {} can be read", path.display()));
+        return Err(anyhow!("nothing in {} is readable", path.display()));
     }
     output.keep(file)?;
     for warning in &report.warnings {
         say(format!("autotune: warning: {warning}"));
     }
     if !report.lost.is_empty() {
-        say(format_args!("autotune: warning: {} cannot be read any more", report.lost));
+        say(format_args!("autotune: warning: {} is no longer readable", report.lost));
     }
     if report.damaged_pieces > 0 {
         let pieces = report.damaged_pieces;
-        say(format_args!("autotune: warning: {pieces} damaged piece(s) of the database's files were passed over"));
+        say(format_args!("autotune: warning: skipped {pieces} damaged piece(s) of the database's files"));
     }
     say(format_args!("saved {} record(s) from {}", report.saved, path.display()));
     Ok(())
@@ -72,7 +72,7 @@ enum Output {
 impl Output {
     fn new(file: &Path) -> Result<Self, Failure> {
         if file == Path::new("-") {
-            interrupt::note("what was written to standard output is not all");
+            interrupt::note("the text on standard output is incomplete");
             return Ok(Self::Stdout(BufWriter::new(stdout().lock())));
         }
         check_ours("log export", file, "log of records", |start| start.starts_with(b"{\"version\":"))?;
@@ -113,7 +113,7 @@ fn unless_unread<T>(written: Result<T, DbError>) -> Result<Option<T>> {
 
 fn import(file: &Path, on_invalid: OnInvalid, db: &DbArgs) -> Result<()> {
     // An import is not one transaction: Ctrl-C may leave a part of the records in the database.
-    interrupt::note("a part of the log may be imported: import it again, what is there already is left alone");
+    interrupt::note("part of the log may have been imported: import it again, records already present are not changed");
     let report = if file == Path::new("-") {
         open_db(db)?.import(stdin().lock(), on_invalid)
     } else {
@@ -122,12 +122,12 @@ fn import(file: &Path, on_invalid: OnInvalid, db: &DbArgs) -> Result<()> {
     };
     let report = report.map_err(refusal)?;
     for (line, reason) in &report.first_invalid {
-        say(format_args!("autotune: warning: line {line} of the log was passed over: {reason}"));
+        say(format_args!("autotune: warning: skipped line {line} of the log: {reason}"));
     }
     if report.invalid_lines > report.first_invalid.len() {
-        say(format_args!("autotune: warning: {} lines of the log were passed over in all", report.invalid_lines));
+        say(format_args!("autotune: warning: skipped {} lines of the log in total", report.invalid_lines));
     }
-    say(format_args!("imported {} record(s), {} already there", report.added, report.skipped_duplicates));
+    say(format_args!("imported {} record(s), {} already present", report.added, report.skipped_duplicates));
     Ok(())
 }
 

@@ -31,7 +31,8 @@ pub(super) fn network_source(place: Place) -> Result<Box<dyn Source>> {
 /// if the default path does not exist.
 pub(super) fn look_up_db(Place { path, is_given }: Place) -> Result<Option<TuningDb>> {
     if path.is_file() && Snapshot::open(&path).is_ok() {
-        let why = "is a snapshot, which has the best schedules and no trials: give the database it was written from";
+        let why =
+            "is a snapshot, which has the best schedules but no trials: use the database from which it was written";
         return Err(Failure::Usage(format!("{} {why}", path.display())).into());
     }
     if_there(TuningDb::open_reading(path), is_given)
@@ -69,17 +70,17 @@ pub(super) fn origin_word(tuned: &Tuned) -> &'static str {
 /// Explains why the time of an untrusted record was not measured by this version on this machine.
 pub(super) fn claim(found: &Found, target: &Target) -> String {
     let record = &found.best.record;
-    let wider = |what: &str| format!("of another machine with the same {what}, {}", record.target);
+    let wider = |what: &str| format!("from another machine with the same {what}, {}", record.target);
     match found.reach {
         _ if record.imported => "imported, never measured here".into(),
         Reach::Model if target.legacy_key().as_ref() == Some(&record.target) => {
-            "kept under the key of an earlier version, by which other machines may have gone, too".into()
+            "stored under the key of an earlier version, which other machines may share".into()
         }
-        Reach::Model => wider("model of CPU"),
-        Reach::Family => wider("family of CPUs"),
+        Reach::Model => wider("CPU model"),
+        Reach::Family => wider("CPU family"),
         Reach::Isa if target.gpu().is_some() => wider("kind of GPU"),
         Reach::Isa => wider("instruction set"),
-        Reach::Machine => format!("made by another version's lowering ({})", record.provenance.lowering),
+        Reach::Machine => format!("made by the lowering of another version ({})", record.provenance.lowering),
     }
 }
 
@@ -93,7 +94,7 @@ pub(super) fn adopt_legacy(db: &TuningDb, target: &Target) -> Result<()> {
     if !known.contains(&key) && known.contains(&legacy_key) {
         let records = db.adopt(&legacy_key, &key)?;
         say(format_args!(
-            "{records} record(s) kept under '{legacy_key}', the key of earlier versions, are claims about '{key}': the fastest are \
+            "copied {records} record(s) from '{legacy_key}', the key of earlier versions, to '{key}' as untrusted records: the fastest are \
              measured again"
         ));
     }

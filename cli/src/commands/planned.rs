@@ -16,7 +16,7 @@ use crate::output::{print, say};
 
 /// Prints the execution plan of a network's variant; `absent` says why nothing can be measured.
 pub(super) fn run(graph: &Graph, target: &Target, variant: &VariantArgs, db: &DbArgs, absent: &str) -> Result<()> {
-    say(format_args!("autotune: {absent}: nothing is measured, this is what would run on {target}"));
+    say(format_args!("autotune: {absent}: nothing is measured; these steps would run on {target}"));
     // Tuning would create a missing database, so its absence is not an error here either.
     let db = look_up_db(Place { is_given: false, ..db.place()? })?;
     let source = db.as_ref().map(|db| db as &dyn Source);
@@ -38,7 +38,7 @@ pub(super) fn run(graph: &Graph, target: &Target, variant: &VariantArgs, db: &Db
         table.add_row(row(step)?);
     }
     let kernels = steps.iter().filter(|step| matches!(step.kernel, PlannedKernel::Of(_))).count();
-    print(&format!("{table}\n{}: {} steps, {kernels} of them kernels of {target}", graph.name(), steps.len()))
+    print(&format!("{table}\n{}: {} steps, {kernels} of them kernels on {target}", graph.name(), steps.len()))
 }
 
 fn row(step: &PlannedStep) -> Result<[String; 5]> {
@@ -53,7 +53,7 @@ fn row(step: &PlannedStep) -> Result<[String; 5]> {
             [name, sketch, origin_word(tuned).into(), launches.join(" "), workload]
         }
         PlannedKernel::Refused(workload, why) => without(&format!("none: {why}"), workload.to_string()),
-        PlannedKernel::Copy => without("a copy", "-".into()),
-        PlannedKernel::None => without("none: the interpreter", "-".into()),
+        PlannedKernel::Copy => without("copy", "-".into()),
+        PlannedKernel::None => without("interpreter", "-".into()),
     })
 }

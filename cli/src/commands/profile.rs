@@ -138,7 +138,7 @@ fn chosen(tuned: &Tuned) -> String {
         Origin::Tuned(found) => match found.best.standing {
             Standing::Raced => "won a race".into(),
             Standing::Searched => "fastest of a search".into(),
-            Standing::Claimed => format!("a claim: {}", claim(found, tuned.target())),
+            Standing::Claimed => format!("untrusted record: {}", claim(found, tuned.target())),
         },
         Origin::Predicted { expected_loss } => format!("predicted, {expected_loss:.2} times the best"),
         Origin::Default => "fixed rule".into(),
@@ -184,6 +184,6 @@ fn table(profile: &Profile) -> String {
     let ms = |secs: &f64| marked(format!("{:.3} ms", secs * 1e3), *timing);
     let [latency, sum, repeat_sum] = [latency_secs, sum_secs, repeat_sum_secs].map(ms);
     format!(
-        "{table}\n{network}: {latency}, {over_sum:.3} times the sum of its steps, {sum}; each right behind itself {repeat_sum}"
+        "{table}\n{network}: {latency}, {over_sum:.3} times the sum of its steps, {sum}; each step repeated back to back {repeat_sum}"
     )
 }

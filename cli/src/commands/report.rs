@@ -28,13 +28,13 @@ pub(super) fn run(args: ReportArgs) -> Result<()> {
     let subject = networks.iter().map(|network| network.name.as_str()).collect::<Vec<_>>().join(" ");
     let tasks = tasks(&networks);
     if tasks.is_empty() {
-        bail!("{subject} has no tasks: no step of it is a kernel that is tuned, so there is nothing to report");
+        bail!("{subject} has no tasks: none of its steps is a tunable kernel");
     }
     let workloads: Vec<Workload> = tasks.iter().map(|task| task.workload.clone()).collect();
     let target = args.target.detect(&workloads)?;
     let output = Output::new(args.output)?;
 
-    let nothing = || format!("nothing is known of {subject} on {target}: tune it first (autotune {subject})");
+    let nothing = || format!("no records of {subject} on {target}: tune it first (autotune {subject})");
     let db = look_up_db(args.db.place()?)?.with_context(nothing)?;
     let key = key(&db, &target, &workloads)?;
     let known = tasks.iter().map(|task| db.query(&task.workload, &key)).collect::<Result<Vec<_>, _>>()?;
@@ -98,9 +98,7 @@ fn key(db: &TuningDb, target: &Target, workloads: &[Workload]) -> Result<String>
     let most = records.iter().max_by_key(|(_, count)| **count).map(|(key, _)| key.clone());
     if let (Some(most), 2..) = (&most, records.len()) {
         let keys = records.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        say(format_args!(
-            "autotune: of the devices that there are records of ({keys}) this is {most}, which has the most"
-        ));
+        say(format_args!("autotune: several devices have records ({keys}); using {most}, which has the most"));
     }
     Ok(most.unwrap_or_else(|| target.key()))
 }
@@ -109,7 +107,7 @@ fn key(db: &TuningDb, target: &Target, workloads: &[Workload]) -> Result<String>
 /// that this machine lacks.
 fn ceilings(target: &Target) -> Result<Ceilings, String> {
     if target.gpu().is_some_and(|gpu| gpu.is_stated()) {
-        return Err("the device is not this machine's".into());
+        return Err("the device is not on this machine".into());
     }
     let measured = WorkerMeasurer::new(MeasureOptions::default()).and_then(|mut measurer| measurer.ceilings(target));
     measured.map_err(|error| error.to_string())

@@ -36,19 +36,19 @@ pub(super) fn decided(
 ) -> Result<Graph> {
     let Some(max_error) = max_error else { return Ok(graph) };
     if target.cpu().is_none() {
-        return Err(Failure::Usage("--precision auto: networks are in f32 on GPUs".into()).into());
+        return Err(Failure::Usage("--precision auto: networks on GPUs support f32 only".into()).into());
     }
 
     let Decided { network, contenders, chosen } = decide(&graph, Some(source), target, inputs, max_error)?;
     let told = |contender: &Contender| {
         let Contender { precision, exact_steps, run_secs, max_rel_error } = contender;
-        let but = if *exact_steps > 0 { format!(" but for {exact_steps} steps") } else { String::new() };
-        let off = if *max_rel_error > 0.0 { format!(" off by {max_rel_error:.1e}") } else { String::new() };
+        let but = if *exact_steps > 0 { format!(" except {exact_steps} steps") } else { String::new() };
+        let off = if *max_rel_error > 0.0 { format!(" error {max_rel_error:.1e}") } else { String::new() };
         format!("{precision}{but} {:.3} ms{off}", run_secs * 1e3)
     };
     let all: Vec<String> = contenders.iter().map(told).collect();
     say(format_args!(
-        "precision {} within an error of {max_error}: raced in turns, {}",
+        "precision {} within an error of {max_error}: timed interleaved, {}",
         contenders[chosen].precision,
         all.join(", ")
     ));
@@ -61,7 +61,7 @@ pub(super) fn warn_if_slow(graph: &Graph, target: &Target) {
     let is_slow = target.cpu().is_some_and(|cpu| dot_of(cpu, [dtype; 2]).is_none());
     if dtype != DType::F32 && is_slow {
         say(format_args!(
-            "autotune: warning: --precision {dtype}: this processor has no instructions for it, so that f32 may be faster"
+            "autotune: warning: --precision {dtype}: this processor has no instructions for this type; f32 may be faster"
         ));
     }
 }
@@ -84,6 +84,6 @@ impl Rounding {
     /// Formats the effect for people.
     pub(super) fn told(&self) -> String {
         let Self { precision, max_rel_error } = self;
-        format!("{precision}: outputs are off by at most {max_rel_error:.1e} of their largest element in f32")
+        format!("{precision}: largest error of outputs is {max_rel_error:.1e} of their largest element in f32")
     }
 }

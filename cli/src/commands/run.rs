@@ -155,7 +155,7 @@ pub(super) fn say_untuned(schedules: &[Tuned], target: &Target) {
     let untuned = schedules.iter().filter(|tuned| !tuned.is_tuned()).count();
     if untuned > 0 {
         say(format_args!(
-            "{untuned} of {} kernels not tuned on {target}: predicted to be the fastest",
+            "{untuned} of {} kernels are not tuned on {target}: using the schedules predicted to be the fastest",
             schedules.len()
         ));
     }
@@ -169,7 +169,7 @@ pub(super) fn network(subject: &SubjectArgs, target: &TargetArgs) -> Result<(Loa
 /// Returns a network with this machine's device for it. A workload is a usage error.
 fn on_target(loaded: Option<Loaded>, target: &TargetArgs) -> Result<(Loaded, Target)> {
     let Some(loaded) = loaded else {
-        return Err(Failure::Usage("a workload is no network: autotune bench times it".into()).into());
+        return Err(Failure::Usage("a workload cannot be run: use autotune bench to time it".into()).into());
     };
     target.check_types(&loaded.graph)?;
     let target = target.device(&[])?;
@@ -217,20 +217,18 @@ fn checked(node: &Node, file: &GivenFile) -> Result<Tensor> {
     let path = file.path.display();
     let (found, wanted) = (file.tensor.shape(), &node.shape);
     if found != wanted {
-        let why = format!("--input {path}: shape {found:?}, where '{}' is {wanted:?}", printable(&node.name));
+        let why = format!("--input {path}: shape {found:?}, but '{}' has {wanted:?}", printable(&node.name));
         return Err(Failure::Usage(why).into());
     }
 
     let integers = file.tensor.as_i64().into_iter().flatten();
     let beyond: Vec<i64> = integers.copied().filter(|number| number.unsigned_abs() > MOST_EXACT as u64).collect();
     if let Some(number) = beyond.iter().find(|&&number| number as f32 as i128 != i128::from(number)) {
-        let why = format!("--input {path}: {number} is no integer that networks compute with exactly, up to 2^24 here");
+        let why = format!("--input {path}: {number} is not an exact integer of networks, which are at most 2^24 here");
         return Err(Failure::Usage(why).into());
     }
     if let Some(number) = beyond.first() {
-        say(format_args!(
-            "autotune: warning: --input {path}: {number} is beyond 2^24: what is computed of it may be rounded"
-        ));
+        say(format_args!("autotune: warning: --input {path}: {number} exceeds 2^24: results may be rounded"));
     }
     Ok(file.tensor.clone())
 }
@@ -252,7 +250,7 @@ fn output_files(graph: &Graph) -> Result<Vec<String>, Failure> {
     let files: Vec<String> = names.map(|name| format!("{name}.npy")).collect();
     let mut known = HashSet::new();
     match files.iter().find(|file| !known.insert(*file)) {
-        Some(file) => Err(Failure::Usage(format!("--output: two outputs would be {}", printable(file)))),
+        Some(file) => Err(Failure::Usage(format!("--output: two outputs would be written to {}", printable(file)))),
         None => Ok(files),
     }
 }
@@ -275,7 +273,7 @@ fn write(folder: &Path, files: &[String], outputs: &[Output], tensors: &[Tensor]
 fn report(checked: &Checked) -> Result<()> {
     let conversions = checked.steps.iter().filter(|step| step.is_conversion).count();
     say(format_args!(
-        "{} steps and {conversions} conversions compared with the reference, each on what those before it computed{}",
+        "{} steps and {conversions} conversions compared with the reference, each on the results of earlier steps{}",
         checked.steps.len() - conversions,
         nearest(&checked.steps)
     ));
@@ -287,9 +285,10 @@ fn report(checked: &Checked) -> Result<()> {
 
     let told =
         |step: &StepError| format!("'{}' ({:.1e}, at most {:.1e})", step.name, step.max_rel_error, step.tolerance);
-    for (all, what) in
-        [(&checked.steps, "not what the reference computes"), (&checked.imported, "not the network before rewriting")]
-    {
+    for (all, what) in [
+        (&checked.steps, "results differ from the reference"),
+        (&checked.imported, "results differ from the network before rewriting"),
+    ] {
         let wrong: Vec<String> = all.iter().filter(|step| !step.is_right()).map(told).collect();
         anyhow::ensure!(wrong.is_empty(), "{what}: {}", listed(&wrong));
     }
@@ -303,7 +302,7 @@ fn nearest(errors: &[StepError]) -> String {
     let rounded = errors.iter().filter(|step| step.tolerance > 0.0);
     rounded.max_by(|a, b| of_tolerance(a).total_cmp(&of_tolerance(b))).map_or(String::new(), |step| {
         let StepError { name, max_rel_error: error, tolerance, .. } = step;
-        format!(": nearest to its tolerance is '{name}', with a relative error of {error:.1e} of {tolerance:.1e}")
+        format!("; closest to its tolerance: '{name}', relative error {error:.1e} of {tolerance:.1e}")
     })
 }
 

@@ -35,7 +35,8 @@ pub(super) fn warn(db: &dyn Source) {
 pub(super) fn refusal(error: DbError) -> anyhow::Error {
     match &error {
         DbError::NotFound { .. } => {
-            Failure::Usage(format!("{error}: name another (--db), or make one by tuning (autotune NETWORK)")).into()
+            Failure::Usage(format!("{error}: specify another (--db), or create one by tuning (autotune NETWORK)"))
+                .into()
         }
         DbError::NotADirectory { .. }
         | DbError::NotADatabase { .. }
@@ -81,7 +82,7 @@ pub(super) use on_device;
 
 /// Returns the ceilings; if they could not be measured, prints the reason.
 pub(super) fn or_without(ceilings: Result<Ceilings, MeasureError>) -> Option<Ceilings> {
-    ceilings.map_err(|error| say(format_args!("{error}; going on without them"))).ok()
+    ceilings.map_err(|error| say(format_args!("{error}; continuing without them"))).ok()
 }
 
 /// Destination of `--json`: standard output, or a file that was found writable before the work

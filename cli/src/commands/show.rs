@@ -28,7 +28,7 @@ pub(super) fn run(
                 UnfitError::Refused(why) => Failure::Usage(format!("{workload}: {why}")),
                 error => Failure::Usage(format!("--config: {error}")),
             })?;
-            (candidate, "as given".to_string())
+            (candidate, "from --config".to_string())
         }
         None => {
             let tuned = look_up(look_up_source(db.place()?)?.as_deref(), workload, target)?;
@@ -63,17 +63,17 @@ fn resources(candidate: &Candidate) -> String {
     let builds = Builder::new(options.backend, options.build_limit_secs).build(std::slice::from_ref(candidate));
     let why = match builds.as_deref() {
         Ok([Build { resources: Some(taken), .. }]) => {
-            let serialized = if taken.is_serialized { "; its matrix instructions wait for one another" } else { "" };
+            let serialized = if taken.is_serialized { "; its matrix instructions are serialized" } else { "" };
             return format!(
-                "// takes {} registers a thread, {} bytes of them spilled, and {} bytes of shared memory a block{serialized}\n",
+                "// uses {} registers per thread, {} bytes spilled, and {} bytes of shared memory per block{serialized}\n",
                 taken.registers, taken.spill_bytes, taken.shared_bytes
             );
         }
         Ok([Build { outcome: Err(error), .. }]) => error.to_string(),
-        Ok(_) => "the compiler does not tell".into(),
+        Ok(_) => "the compiler does not report it".into(),
         Err(error) => error.to_string(),
     };
-    format!("// what it takes is not known: {}\n", why.lines().next().unwrap_or_default())
+    format!("// resource use is unknown: {}\n", why.lines().next().unwrap_or_default())
 }
 
 fn is_cuda(target: &Target) -> bool {
@@ -85,7 +85,7 @@ fn origin(tuned: &Tuned) -> String {
     let found = match tuned.origin() {
         Origin::Tuned(found) => found,
         Origin::Predicted { expected_loss } => {
-            return format!("predicted, nothing is measured: expected to take {expected_loss:.2} times the best");
+            return format!("predicted, not measured: expected to take {expected_loss:.2} times the best");
         }
         Origin::Default => return "the default".into(),
     };
@@ -94,6 +94,6 @@ fn origin(tuned: &Tuned) -> String {
     let is_claim = found.best.standing == Standing::Claimed;
     let worth = if is_claim { format!(", {}", claim(found, target)) } else { String::new() };
     let is_alone = record.measurement.outcome.as_ref().is_ok_and(|run| run.graph_runs == 0);
-    let timed = if is_alone && is_cuda(target) { ", each run launched alone" } else { "" };
+    let timed = if is_alone && is_cuda(target) { ", each run launched separately" } else { "" };
     format!("the best in the database ({ms:.4} ms{timed}{worth})")
 }

@@ -35,7 +35,7 @@ fn write(file: &Path, target: Option<&str>, db: &RecordsArgs) -> Result<()> {
         say(format_args!("autotune: warning: {} on {} is left out: {}", task.workload, task.target, task.reason));
     }
     if left_out.len() > NAMED {
-        say(format_args!("autotune: warning: {} tasks are left out in all", left_out.len()));
+        say(format_args!("autotune: warning: left out {} tasks in total", left_out.len()));
     }
     if writer.is_empty() {
         let of = target.map_or(String::new(), |word| format!(" for {word}"));
@@ -64,9 +64,9 @@ fn check(file: &Path) -> Result<()> {
     if !report.flaws.is_empty() {
         bail!("{}: {} of {} schedule(s) would not be served", file.display(), report.flaws.len(), report.schedules);
     }
-    let claims = if report.claims > 0 { format!(", {} of them claims", report.claims) } else { String::new() };
+    let claims = if report.claims > 0 { format!(", {} of them untrusted", report.claims) } else { String::new() };
     let targets: Vec<&str> = report.targets.iter().map(String::as_str).collect();
-    print(&format!("{}: {} schedule(s) are sound{claims}\n{}", file.display(), report.schedules, targets.join("\n")))
+    print(&format!("{}: {} schedule(s) are valid{claims}\n{}", file.display(), report.schedules, targets.join("\n")))
 }
 
 /// Targets whose schedules are written.

@@ -26,5 +26,5 @@ pub(super) fn run(network: &Network, target: &Target) -> Result<()> {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let total: f64 = network.tasks.iter().map(|task| task.count as f64 * task.workload.flops()).sum();
-    print(&format!("{table}\n{}: {:.3} GFLOP in all", network.name, total / 1e9))
+    print(&format!("{table}\n{}: {:.3} GFLOP in total", network.name, total / 1e9))
 }

@@ -43,7 +43,7 @@ const RACE_SECS: f64 = 10.0;
 pub(super) fn run(args: TuneArgs) -> Result<()> {
     let start = Instant::now();
     let Some(subject) = &args.subject else {
-        return Err(Failure::Usage("no network or workload given".into()).into());
+        return Err(Failure::Usage("no network or workload specified".into()).into());
     };
     let loaded = args.inputs.load(subject)?;
     loaded.as_ref().map_or(Ok(()), Loaded::check_precision)?;
@@ -81,7 +81,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let known = continuing(trials, known_trials(&db, network, &target)?);
     let (tasks, kind, seed) = (network.tasks.len(), args.tuner, args.seed);
     match tasks {
-        0 => say(format_args!("{} has no tasks: no step of it is a kernel that is tuned", network.name)),
+        0 => say(format_args!("{} has no tasks: none of its steps is a tunable kernel", network.name)),
         _ => say(format_args!("{tasks} task(s), {limits} in total, tuner {kind}, seed {seed}{known}")),
     }
 
@@ -207,7 +207,7 @@ fn timed_on<D: NetworkDevice>(
     for network in &networks {
         match network.workspace() {
             Err(error @ CompileError::NoKernel { .. }) => {
-                say(format_args!("the whole network was not run: {error}"));
+                say(format_args!("cannot run the whole network: {error}"));
                 return Ok(None);
             }
             workspace => workspaces.push(workspace?),
@@ -283,7 +283,7 @@ fn verdict(report: &Report, cancel: &Cancel, db: &TuningDb) -> Result<()> {
     if !failed.is_empty() {
         bail!(all_failed(&failed, &report.target, db)?);
     }
-    anyhow::ensure!(!report.found_nothing(), "nothing was measured: give more time or trials");
+    anyhow::ensure!(!report.found_nothing(), "nothing was measured: increase the time or the trials");
     Ok(())
 }
 
@@ -297,7 +297,7 @@ fn all_failed(tasks: &[&TaskReport], target: &str, db: &TuningDb) -> Result<Stri
     let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
     let summary = failure_summary(&trials);
     Ok(format!(
-        "no schedule of {} ran, all {} trial(s) failed ({}): when the cause is gone, give more trials (what failed is not tried again) or another --db",
+        "no schedule of {} ran, all {} trial(s) failed ({}): fix the cause, then use more trials (failed ones are not repeated) or another --db",
         names.join(", "),
         trials.len(),
         summary.lines().next().unwrap_or_default()

@@ -12,7 +12,7 @@ use super::html::{cell, code_cell, number_cell, paragraph, section, table};
 /// Maximum number of characters shown of an error message.
 const SHOWN: usize = 160;
 
-const NOTE: &str = "Candidates without a run time, by cause. The example is what was said of the first of them.";
+const NOTE: &str = "Candidates without a run time, by cause. The example is the message of the first.";
 
 /// One kind of failure of a task.
 struct Cause<'h> {
@@ -44,7 +44,7 @@ pub(crate) fn draw(histories: &[History]) -> Element {
     let rows: Vec<Vec<Element>> =
         histories.iter().flat_map(of_task).map(|(history, cause)| row(history, &cause)).collect();
     if rows.is_empty() {
-        return section("failures", "Failures", "").child(paragraph("Every candidate ran and was right."));
+        return section("failures", "Failures", "").child(paragraph("Every candidate ran with a correct result."));
     }
     let headings = [("task", false), ("cause", false), ("trials", true), ("in races", true), ("example", false)];
     section("failures", "Failures", NOTE).child(table(&headings, rows))

@@ -14,10 +14,10 @@ const FEWEST: usize = 20;
 /// Maximum number of knobs shown per task.
 const SHOWN: usize = 6;
 
-const NOTE: &str = "How much of the variance of the logarithm of the run time is explained by one knob alone, over the trials of the \
-    winner's sketch that ran: epsilon squared of grouping them by the knob's value, which is corrected for what as \
-    many groups explain by chance. A search measures more where it is fast, so this is what mattered among what it \
-    measured; the shares need not add up to 100 %.";
+const NOTE: &str = "Share of the variance of the logarithm of the run time that a single knob explains, over the trials of the \
+    winner's sketch that ran: epsilon squared of grouping them by the knob's value, corrected for the share that as \
+    many groups explain by chance. A search measures fast schedules more often, so the shares hold for the measured \
+    schedules; they need not add up to 100 %.";
 
 /// Effect of one knob on the run time.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +80,8 @@ pub(crate) fn draw(histories: &[History]) -> Element {
     let section = section("knobs", "Knobs that matter", NOTE);
     let known: Vec<_> = histories.iter().filter_map(|history| Some((history, effects(history)?))).collect();
     if known.is_empty() {
-        let fewest = format!("No task has {FEWEST} trials of its winner's sketch that ran: too few to tell.");
+        let fewest =
+            format!("Too few trials for an estimate: no task has {FEWEST} trials of its winner's sketch that ran.");
         return section.child(paragraph(fewest));
     }
 
@@ -92,7 +93,7 @@ pub(crate) fn draw(histories: &[History]) -> Element {
     };
     let lacking = histories.len() - known.len();
     let note =
-        format!("{} with fewer than {FEWEST} trials of the winner's sketch that ran left out.", many(lacking, "task"));
+        format!("Left out {} with fewer than {FEWEST} trials of the winner's sketch that ran.", many(lacking, "task"));
     let note = (lacking > 0).then(|| paragraph(note));
     section.children(note).child(cards(known.iter().map(card)))
 }
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(effects(&history(0, |_| 1.0)), None);
         let (effects, _) = effects(&history(FEWEST, |_| 1.0)).unwrap();
         assert!(effects.iter().all(|effect| effect.share.is_none()), "equal times have no variance");
-        assert!(draw(&[history(3, |_| 1.0)]).to_string().contains("too few to tell"));
+        assert!(draw(&[history(3, |_| 1.0)]).to_string().contains("Too few trials"));
     }
 
     #[test]

@@ -19,12 +19,12 @@ const FEWEST: usize = 4;
 /// One configuration in this many is held out.
 const HELD_OUT_ONE_IN: u64 = 5;
 
-const NOTE: &str = "The cost model, fitted as a search fits it on four in five of the schedules that were tried, is asked about the \
-    fifth, which it was not shown; where a pretrained model ships for the target, it goes on from that. Which are held \
-    out follows from a hash of the schedule (FNV-1a of its text, remainder 0 by 5): the split is the same each time. \
-    Scores put schedules of one task in order and have no unit: the further right, the faster a schedule is thought to \
-    be. Pairwise accuracy is the share of pairs of held-out schedules that are in the right order, failed ones last; \
-    guessing gives 0.50.";
+const NOTE: &str = "The cost model is fitted, as in a search, on four fifths of the measured schedules and predicts the remaining \
+    fifth; where a pretrained model ships for the target, fitting starts from it. A hash of the schedule decides \
+    which are held out (FNV-1a of its text, remainder 0 by 5), so the split is always the same. Scores order the \
+    schedules of one task and have no unit: a schedule further to the right is predicted to be faster. Pairwise \
+    accuracy is the share of pairs of held-out schedules that are in the right order, failed ones last; guessing \
+    gives 0.50.";
 
 const SIZE: [f64; 2] = [360.0, 230.0];
 
@@ -61,7 +61,7 @@ impl Judged {
 }
 
 pub(crate) fn draw(histories: &[History], target: &Target) -> Result<Element> {
-    let section = section("model", "What the model thinks", NOTE);
+    let section = section("model", "Predictions of the cost model", NOTE);
     let trials: Vec<TuningRecord> = histories.iter().flat_map(History::trials).cloned().collect();
     let Some(predicted) = predict_held_out(target, &trials, is_held_out)? else {
         return Ok(section.child(paragraph("There are too few trials to fit a model.")));

@@ -51,7 +51,7 @@ fn distinct(texts: impl Iterator<Item = String>) -> String {
     let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
 
-    let named = |text: &str| if text.trim().is_empty() { "not told".to_string() } else { text.trim().to_string() };
+    let named = |text: &str| if text.trim().is_empty() { "not recorded".to_string() } else { text.trim().to_string() };
     if let [(only, _)] = &counts[..] {
         return named(only);
     }
@@ -69,10 +69,11 @@ fn records_text(page: &Page<'_>, records: &[&TuningRecord]) -> String {
     let mut text =
         format!("{}: {}, {raced} of races", many(records.len(), "record"), many(records.len() - raced, "trial"));
     if shown > 0 {
-        text += &format!("; {} never measured here as today's code", many(shown, "claim"));
+        text += &format!("; {} never measured here as current code", many(shown, "untrusted record"));
     }
     if claims > shown {
-        text += &format!("; {} left out, since their tasks were measured here", many(claims - shown, "claim"));
+        text +=
+            &format!("; {} left out, since their tasks were measured here", many(claims - shown, "untrusted record"));
     }
     text
 }
@@ -85,8 +86,8 @@ fn dates(records: &[&TuningRecord]) -> String {
 
 fn ceilings(page: &Page<'_>) -> String {
     match &page.ceilings {
-        Ok(_) => "measured on this machine, by its own loops".into(),
-        Err(why) => format!("not known: {why}"),
+        Ok(_) => "measured on this machine".into(),
+        Err(why) => format!("unknown: {why}"),
     }
 }
 
@@ -98,7 +99,7 @@ mod tests {
     fn what_differs_is_counted_and_what_does_not_is_said_once() {
         let text = |texts: &[&str]| distinct(texts.iter().map(|text| text.to_string()));
         assert_eq!(text(&["a", "a"]), "a");
-        assert_eq!(text(&[" "]), "not told");
+        assert_eq!(text(&[" "]), "not recorded");
         assert_eq!(text(&["b", "a", "b"]), "b (2 records); a (1 record)");
         let many: Vec<String> = (0..20).map(|i| format!("{i:02}")).collect();
         assert!(distinct(many.into_iter()).ends_with("07 (1 record); and 12 more"));

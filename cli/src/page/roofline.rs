@@ -10,10 +10,10 @@ use super::history::History;
 use super::html::{paragraph, section};
 use super::number::{or_none, percent, rate};
 
-const NOTE: &str = "Each task's best schedule by the work of its own algorithm: operations for each byte of operands and output, and \
-    operations a second. The sloping lines are what the caches and the memory deliver to what does nothing but read \
-    them; a task is held to that of the smallest that its operands fit, so that a dot may be above the lines of \
-    larger ones. Thin lines begin where the default schedule is.";
+const NOTE: &str = "The best schedule of each task, with the work of its own algorithm: operations for each byte of operands and \
+    output, against operations a second. The sloping lines are the bandwidths of the caches and the memory for pure \
+    reading; a task is compared with the line of the smallest level that holds its operands, so that a dot may be \
+    above the lines of larger levels. Thin lines start at the default schedule.";
 
 const SIZE: [f64; 2] = [900.0, 460.0];
 /// Names of the memory levels, in the order of [`Ceilings::read_bytes_per_sec`].
@@ -28,7 +28,7 @@ pub(crate) fn draw(page: &Page<'_>) -> Element {
     }
     let section = match &ceilings {
         Ok(_) => section,
-        Err(why) => section.child(paragraph(format!("The ceilings are not known, so there is no roof: {why}."))),
+        Err(why) => section.child(paragraph(format!("The ceilings are unknown, so there is no roof: {why}."))),
     };
 
     let mut dtypes: Vec<DType> = page.histories.iter().map(|history| history.task.workload.dtype()).collect();

@@ -9,12 +9,12 @@ use super::html::{card, cards, pair, paragraph, section};
 use super::number::many;
 use super::runs::{Run, runs};
 
-const NOTE: &str = "The best time so far, as the search measured it, against trials and against the seconds spent building and \
-    measuring them; what search and model took themselves is no part of the records. Each seed that began anew is a \
-    run by itself; one that went on from what another had measured belongs to that one. The curve of all tasks \
-    together begins when each has a time. Where there are several runs, the line is their median and the band \
-    reaches from the fastest to the slowest; a run that ended keeps its best. The dashed line is the best time that \
-    the table has: the lowest of many single measurements is also a lucky one, so that a curve may end below it.";
+const NOTE: &str = "The best time so far, as measured by the search, against trials and against the seconds spent on building and \
+    measuring; the time of search and model is not recorded. Each seed that started without results is a separate \
+    run; one that continued from the results of another belongs to that run. The curve of all tasks together begins \
+    when each has a time. With several runs, the line is their median and the band reaches from the fastest to the \
+    slowest; a run that ended keeps its best. The dashed line is the best time in the table. The lowest of many \
+    single measurements is partly luck, so a curve may end below it.";
 
 const NETWORK: [f64; 2] = [560.0, 300.0];
 const TASK: [f64; 2] = [360.0, 210.0];
@@ -58,9 +58,8 @@ pub(crate) fn draw(histories: &[History]) -> Element {
                 .child(pair(both.map(|against| {
                     Element::new("figure").child(chart("All together", NETWORK, against, &curves, None))
                 }))),
-            None if histories.len() > 1 => {
-                section.child(paragraph("No run has a time of every task: there is no curve of all together."))
-            }
+            None if histories.len() > 1 => section
+                .child(paragraph("No run has a time for every task, so there is no curve of all tasks together.")),
             None => section,
         };
 
@@ -113,7 +112,7 @@ fn network(histories: &[History], runs: &[Vec<Run<'_>>]) -> Option<Vec<Vec<Point
 fn chart(title: &str, size: [f64; 2], against: Against, curves: &[Vec<Point>], best_secs: Option<f64>) -> Element {
     let curves: Vec<Vec<[f64; 2]>> = curves.iter().map(|points| against.of(points)).filter(|c| !c.is_empty()).collect();
     if curves.is_empty() {
-        return paragraph("Nothing ran in a search.");
+        return paragraph("No trial of a search ran.");
     }
     let best_ms = best_secs.map(|secs| secs * 1e3);
     let values = |which: usize| curves.iter().flatten().map(move |point| point[which]);

@@ -11,16 +11,16 @@ use super::html::{cell, code_cell, number_cell, paragraph, section, table};
 use super::number::{NONE, geometric_mean, many, ms, or_none, percent, times};
 use crate::report::marked;
 
-const NOTE: &str = "Default is the untuned schedule, best the one that the database would deploy. Rates count the operations of \
-    the direct algorithm, padding included, or the bytes of operands and output where no tensors are multiplied. Of the roofline counts the work of the algorithm that the best uses; in \
-    brackets what that would be by the direct algorithm's, where another one does with fewer. Kernels that skip the \
-    padding can exceed 100 %.";
+const NOTE: &str = "Default is the untuned schedule, best the one that the database would deploy. Rates count the operations of the \
+    direct algorithm, including padding, or the bytes of operands and output where no tensors are multiplied. The \
+    share of the roofline counts the work of the algorithm that the best uses; in brackets, the share by the direct \
+    algorithm's operations, where another algorithm needs fewer. Kernels that skip the padding can exceed 100 %.";
 
-const STANDINGS: &str = "Raced: timed in turns with its rivals. Searched: timed once, and the fastest of many such times is also a lucky \
-    one. Claimed: never measured here as the code that its config becomes today. ≈: timed once, or raced while other \
-    programs had more than a tenth of the threads' time; of a speed-up also that the two times are of different races or \
-    trials, so that their ratio has the noise of both. †: the schedule that the search began with; what \
-    would be chosen today was never measured.";
+const STANDINGS: &str = "Raced: timed interleaved with its rivals. Searched: timed once; the fastest of many such times is partly luck. \
+    Claimed: never measured here as the code that its config becomes now. ≈: timed once, or raced while other \
+    programs used more than a tenth of the threads' time; for a speed-up, also if the two times are of different \
+    races or trials, so that their ratio has the noise of both. †: the schedule with which the search began; the \
+    current choice was never measured.";
 
 pub(crate) fn draw(page: &Page<'_>) -> Element {
     let headings = [
@@ -111,8 +111,8 @@ fn network_secs(histories: &[History]) -> Option<[f64; 2]> {
     }
 }
 
-const REGRET: &str = "How many times longer the schedule takes that is chosen without measuring, the zero-trial pick, than the best \
-    that is known.";
+const REGRET: &str =
+    "Time of the schedule that is chosen without measuring, the zero-trial pick, divided by the best known time.";
 
 /// Draws the section on the slowdown of the untuned schedules.
 pub(crate) fn draw_regret(histories: &[History]) -> Element {
@@ -135,7 +135,8 @@ pub(crate) fn draw_regret(histories: &[History]) -> Element {
         known.iter().filter(|(history, _)| history.default.as_ref().is_some_and(|pick| !pick.is_todays)).count();
     if of_then > 0 {
         let tasks = many(of_then, "task");
-        text += &format!(" For {tasks} it is the pick with which the search began: today's was never measured.");
+        text +=
+            &format!(" For {tasks} it is the pick with which the search began: the current one was never measured.");
     }
     section.child(paragraph(text)).child(Element::new("figure").set("class", "bars").child(bars.draw()))
 }
