@@ -29,7 +29,7 @@ pub(crate) fn visible(name: &str) -> impl Iterator<Item = char> + '_ {
 /// use autotune_graph::listed;
 /// assert_eq!(format!("{:?}", listed(&[1, 224, 224])), "[1, 224, 224]");
 /// assert_eq!(listed(&["mask", "image"]).to_string(), "mask, image");
-/// assert!(format!("{:?}", listed(&[0; 1000])).ends_with(", .. 1000 in all]"));
+/// assert!(format!("{:?}", listed(&[0; 1000])).ends_with(", .. 1000 in total]"));
 /// ```
 pub fn listed<T>(elements: &[T]) -> Listed<'_, T> {
     Listed(elements)
