@@ -61,6 +61,7 @@ fn names(row: &Value) -> Vec<&str> {
 
 #[test]
 fn a_peer_that_fails_costs_its_figure_and_nothing_else() {
+    let _cores = crate::quiet_cores();
     let folder = tempfile::tempdir().unwrap();
     let (peer, out) = (folder.path().join("peer"), folder.path().join("out"));
     fs::write(&peer, PEER).unwrap();
@@ -96,6 +97,7 @@ fn a_peer_that_fails_costs_its_figure_and_nothing_else() {
 
 #[test]
 fn operators_that_move_memory_are_measured_beside_a_copy() {
+    let _cores = crate::quiet_cores();
     let folder = tempfile::tempdir().unwrap();
     let (peer, out) = (folder.path().join("peer"), folder.path().join("out"));
     // The peer prepares only requests with the expected operand and output shapes.
@@ -131,6 +133,7 @@ fn operators_that_move_memory_are_measured_beside_a_copy() {
 
 #[test]
 fn a_kernel_that_breaks_its_device_costs_its_row_and_nothing_else() {
+    let _cores = crate::quiet_cores();
     let stub = match Stub::find() {
         Ok(stub) => stub,
         Err(reason) => return missing("g++", &reason),

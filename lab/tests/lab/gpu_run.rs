@@ -210,6 +210,7 @@ fn archived(out: &Path, name: &str) -> String {
 
 #[test]
 fn what_is_tuned_and_compared_travels_from_call_to_call() {
+    let _cores = crate::quiet_cores();
     if let Err(reason) = opencl::devices() {
         return missing("opencl", &reason.to_string());
     }
@@ -256,6 +257,7 @@ fn what_is_tuned_and_compared_travels_from_call_to_call() {
 
 #[test]
 fn a_call_that_is_asked_to_end_says_so() {
+    let _cores = crate::quiet_cores();
     if let Err(reason) = opencl::devices() {
         return missing("opencl", &reason.to_string());
     }
@@ -271,6 +273,7 @@ fn a_call_that_is_asked_to_end_says_so() {
 
 #[test]
 fn a_call_without_time_or_device_names_what_it_leaves_out() {
+    let _cores = crate::quiet_cores();
     let Some(pack) = Pack::make(None) else { return };
     let mut command = pack.command("first a --budget 9");
     let output = command.env("OPENCL_DYLIB_PATH", "/nowhere").output().unwrap();
@@ -286,6 +289,7 @@ fn a_call_without_time_or_device_names_what_it_leaves_out() {
 
 #[test]
 fn both_calls_run_on_a_cuda_device_and_the_toolkits_programs_look_at_our_kernels() {
+    let _cores = crate::quiet_cores();
     let stub = match Stub::find() {
         Ok(stub) => stub,
         Err(reason) => return missing("g++", &reason),

@@ -14,3 +14,17 @@ mod transfer;
 
 #[path = "../../../measure/tests/stub/mod.rs"]
 mod stub;
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+static CORES: RwLock<()> = RwLock::new(());
+
+/// Waits until no test keeps all cores busy: for tests that time kernels, within limits of time.
+fn quiet_cores() -> RwLockReadGuard<'static, ()> {
+    CORES.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until no test times kernels: for tests that keep all cores busy for a minute.
+fn all_cores() -> RwLockWriteGuard<'static, ()> {
+    CORES.write().unwrap_or_else(PoisonError::into_inner)
+}

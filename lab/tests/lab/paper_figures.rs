@@ -25,6 +25,7 @@ fn figures(test_bed: &Path, arguments: &[&str]) -> Output {
 
 #[test]
 fn every_figure_is_made_and_the_same_again() {
+    let _cores = crate::all_cores();
     let folder = tempfile::tempdir().unwrap();
     let test_bed = folder.path().join("bed.jsonl");
     made_up::write(&test_bed, &WORKLOADS, 48);

@@ -37,6 +37,7 @@ fn trials(tasks: &[ReplayTask], known: &[TuningRecord], model: &XgbModel) -> f64
 
 #[test]
 fn a_history_of_other_shapes_saves_trials() {
+    let _cores = crate::all_cores();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/test_bed/avx512_2threads.jsonl.gz");
     let test_bed = TestBed::read(path).unwrap();
     let target = test_bed.header.target().unwrap();
