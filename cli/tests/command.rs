@@ -1,8 +1,6 @@
 //! Tests that run the `autotune` command as a user does.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod sandbox;
-
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -15,7 +13,7 @@ use autotune_schedules::{LOWERING_VERSION, ScheduleSpace};
 use autotune_workloads::Workload;
 use serde_json::Value;
 
-use sandbox::{Ended, Sandbox, TINY, finish, signal};
+use crate::sandbox::{Ended, Sandbox, TINY, finish, signal};
 
 #[test]
 fn help_shows_examples_and_every_subcommand_has_help() {

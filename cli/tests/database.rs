@@ -2,8 +2,6 @@
 //! logs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod sandbox;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -13,7 +11,8 @@ use autotune_ir::Target;
 use autotune_measurement::{CandidateError, Measurement};
 use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Value};
 use autotune_workloads::Workload;
-use sandbox::{Sandbox, TINY, finish, signal};
+
+use crate::sandbox::{Sandbox, TINY, finish, signal};
 
 /// Returns a record of a workload's default config on this machine.
 fn record(workload: &str, run_secs: f64) -> TuningRecord {

@@ -2,11 +2,9 @@
 //! path, else 1.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod sandbox;
-
 use std::fs;
 
-use sandbox::{Sandbox, TINY};
+use crate::sandbox::{Sandbox, TINY};
 
 /// Small network that loads fast.
 const NETWORK: &str = "dqn --threads 1";

@@ -5,13 +5,13 @@
 
 #[path = "../../graph/tests/common/build.rs"]
 mod build;
-mod sandbox;
 
 use std::fs;
 
 use build::{Model, i64s, info, int, node, subgraph};
 use rten_onnx::onnx::{DataType, Dimension, GraphProto, ValueInfoProto};
-use sandbox::Sandbox;
+
+use crate::sandbox::Sandbox;
 
 /// Encodes a `.npy` file from its type, shape and bytes.
 fn npy(descr: &str, shape: &str, bytes: &[u8]) -> Vec<u8> {

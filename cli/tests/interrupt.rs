@@ -1,14 +1,12 @@
 //! Ctrl-C: commands end with one line that lists the written files, and leave no partial file.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod sandbox;
-
 use std::fs;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sandbox::{Ended, Sandbox, signal};
+use crate::sandbox::{Ended, Sandbox, signal};
 
 /// Network whose loading takes much longer than sending a signal.
 const LARGE: &str = "resnet18";

@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod sandbox;
-
 use std::ffi::c_int;
 use std::path::Path;
 use std::{fs, ptr};
 
-use sandbox::{Sandbox, finish};
+use crate::sandbox::{Sandbox, finish};
 
 /// Fastest of the built-in networks.
 const NETWORK: &str = "dqn";

@@ -1,8 +1,6 @@
 //! `autotune report`: the HTML page made from a database.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod sandbox;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
@@ -18,8 +16,9 @@ use autotune_workloads::Workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use roxmltree::{Document, Node, ParsingOptions};
-use sandbox::{Ended, Sandbox, TINY, finish};
 use serde_json::Value;
+
+use crate::sandbox::{Ended, Sandbox, TINY, finish};
 
 const OTHER: &str = "matmul:m=32,n=16,k=24,bias";
 const CONV: &str = "conv2d:n=1,c=8,h=10,w=10,o=16,k=3,s=1,p=1";

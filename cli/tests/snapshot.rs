@@ -1,8 +1,6 @@
 //! `autotune snapshot`, and look-ups in the files that it writes.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod sandbox;
-
 use std::fs;
 
 use autotune::{Deploy, TuneOnMiss, tune_within};
@@ -10,7 +8,7 @@ use autotune_db::{Standing, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use serde_json::Value;
 
-use sandbox::{Sandbox, TINY, finish};
+use crate::sandbox::{Sandbox, TINY, finish};
 
 /// Returns a sandbox with the database of a tuned workload, and a snapshot of it.
 fn tuned() -> Sandbox {

@@ -5,7 +5,6 @@
 //! that a failure.
 #![allow(clippy::unwrap_used)]
 
-mod sandbox;
 #[path = "../../measure/tests/stub/mod.rs"]
 mod stub;
 
@@ -14,8 +13,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use sandbox::{Ended, Sandbox, TINY, finish};
 use stub::Stub;
+
+use crate::sandbox::{Ended, Sandbox, TINY, finish};
 
 /// Returns the stub; `None` without a compiler for it.
 fn stub() -> Option<&'static Stub> {

@@ -1,8 +1,6 @@
 //! Tests that the `autotune` command never harms, misleads or stalls its user.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod sandbox;
-
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -14,7 +12,7 @@ use autotune_ir::Target;
 use autotune_schedules::ScheduleSpace;
 use serde_json::{Value, json};
 
-use sandbox::{Sandbox, TINY, finish, signal};
+use crate::sandbox::{Sandbox, TINY, finish, signal};
 
 /// Returns the sorted names in a folder.
 fn names(folder: &Path) -> Vec<String> {

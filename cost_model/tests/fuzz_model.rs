@@ -3,13 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod synthetic;
-
 use autotune_cost_model::{CostModel, Objective, Prior, XgbModel, XgbParams};
 use ndarray::Array2;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
 use serde_json::{Map, Value, json};
+
+use crate::synthetic;
 
 const SEED: u64 = 11;
 const CASES: usize = 400;

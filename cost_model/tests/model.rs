@@ -1,7 +1,5 @@
 //! Tests of the cost model's contract.
 
-mod synthetic;
-
 use std::panic::{self, AssertUnwindSafe};
 
 use autotune_cost_model::metrics::{pairwise_accuracy, spearman, top_k_recall};
@@ -10,6 +8,8 @@ use ndarray::{Array2, s};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::synthetic;
 
 const OBJECTIVES: [Objective; 2] = [Objective::RankPairwise, Objective::SquaredError];
 

@@ -4,8 +4,6 @@
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::collections::BTreeSet;
 
 use autotune_codegen::asm::{assemble, x86::disassemble};
@@ -14,9 +12,10 @@ use autotune_ir::program::{Access, Node, Store, When};
 use autotune_ir::{CpuTarget, Isa, Program, Target, VarId};
 use autotune_schedules::{ScheduleSpace, Value, lower};
 use autotune_workloads::Workload;
-use common::workloads::random_workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::workloads::random_workload;
 
 fn target(isa: Isa) -> Target {
     Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1) })

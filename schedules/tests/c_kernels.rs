@@ -3,16 +3,15 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::Target;
 use autotune_schedules::{Config, ScheduleSpace, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
-use common::spaces::{random_blocked, random_odd_winograd, random_panel, sample_winograd};
-use common::workloads::random_winograd;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
+
+use crate::common::spaces::{random_blocked, random_odd_winograd, random_panel, sample_winograd};
+use crate::common::workloads::random_winograd;
 
 fn check(workload: &Workload, target: &Target, seed: u64, configs: impl Fn(&ScheduleSpace) -> Vec<Config>) {
     let space = ScheduleSpace::new(workload, target);
@@ -21,7 +20,7 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: impl Fn(&Sche
     for config in configs(&space) {
         assert!(space.contains(&config), "{workload}: {config} {:?}", lower(workload, target, &config).err());
         let program = lower(workload, target, &config).unwrap();
-        let error = max_rel_error(&common::c::run(&program, target, &operands).unwrap(), &expected);
+        let error = max_rel_error(&crate::common::c::run(&program, target, &operands).unwrap(), &expected);
         assert!(error <= tolerance(workload, &config), "seed {seed}: {workload}\n{config}\nerror {error}\n{program}");
     }
 }

@@ -4,21 +4,20 @@
 #![cfg(all(target_arch = "x86_64", unix))]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::cell::Cell;
 
 use autotune_codegen::asm::{assemble, x86::disassemble};
 use autotune_ir::{CpuTarget, DType, Isa, Target, interpret, verify};
 use autotune_schedules::{Config, ScheduleSpace, Value, lower};
 use autotune_workloads::{Operands, Workload, reference};
-use common::cases::for_cases;
-use common::maps::difference;
-use common::opencl::OpenCl;
-use common::{c, machine, missing};
 use ndarray::{ArrayD, IxDyn};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::cases::for_cases;
+use crate::common::maps::difference;
+use crate::common::opencl::OpenCl;
+use crate::common::{c, machine, missing};
 
 const ISAS: [Isa; 2] = [Isa::Avx2, Isa::Avx512];
 const TYPES: [(&str, DType); 2] = [("f16", DType::F16), ("bf16", DType::Bf16)];
@@ -138,7 +137,7 @@ fn random_results_are_written_in_c_for_any_machine() {
         let workload = random_workload(choices, TYPES[seed as usize % 2].0);
         let config = ScheduleSpace::new(&workload, &target).sample(choices).config().clone();
         let program = lower(&workload, &target, &config).unwrap();
-        let operands = common::maps::operands(&program, seed);
+        let operands = crate::common::maps::operands(&program, seed);
         let wanted = interpret(&program, &operands).unwrap();
         match c::run(&program, &target, &operands) {
             Ok(output) => {
@@ -221,7 +220,7 @@ fn random_results_agree_bit_for_bit() {
         let program = lower(&workload, &target, &config).unwrap();
         let context = format!("{target}: {workload}\n{config}\n{program}");
         verify(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}"));
-        let operands = common::maps::operands(&program, seed);
+        let operands = crate::common::maps::operands(&program, seed);
         let interpreted = interpret(&program, &operands).unwrap();
         let dtype = workload.result_dtype();
         let is_stored = |x: f32| dtype == DType::F32 || x.is_nan() || nearest(dtype, x) == x;
@@ -258,7 +257,7 @@ fn every_part_of_a_vector_is_stored() {
             let Ok(program) = lower(&workload, &target, &config) else { continue };
             let code = assemble(&program, &target).unwrap();
             if runs(&target) {
-                let operands = common::maps::operands(&program, n as u64);
+                let operands = crate::common::maps::operands(&program, n as u64);
                 let wanted = normal(&target, interpret(&program, &operands).unwrap());
                 let output = normal(&target, machine::run(&program, &code, &operands));
                 assert_eq!(difference(&output, &wanted), None, "{target}: {workload}\n{config}\n{program}");

@@ -3,20 +3,19 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::cell::RefCell;
 
 use autotune_ir::program::When;
 use autotune_ir::{CpuTarget, GpuTarget, Isa, Target};
 use autotune_schedules::{ScheduleSpace, Value, lower};
 use autotune_workloads::{Conv1d, Conv3d, ConvTranspose2d, Operands, Window, Workload, max_rel_error, reference};
-use common::cases::for_cases;
-use common::convolutions::random_convolution;
-use common::random_programs::{check, check_drawn};
 use ndarray::{ArrayD, Dimension};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::cases::for_cases;
+use crate::common::convolutions::random_convolution;
+use crate::common::random_programs::{check, check_drawn};
 
 /// Convolves tap by tap, with a bounds check at each tap for the padding.
 fn convolved([n, c, o, groups]: [usize; 4], windows: &[Window], operands: &Operands) -> ArrayD<f64> {

@@ -7,18 +7,17 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_codegen as codegen;
 use autotune_ir::{GpuApi, Launch, Target};
 use autotune_schedules::gpu::{MMA, WGMMA};
 use autotune_schedules::{Config, ScheduleSpace, lower};
 use autotune_workloads::Workload;
-use common::nvrtc::Nvrtc;
-use common::pipelines::group_config;
-use common::{missing, tiling};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::nvrtc::Nvrtc;
+use crate::common::pipelines::group_config;
+use crate::common::{missing, tiling};
 
 const WORKLOADS: [&str; 7] = [
     "matmul:m=1000,n=512,k=768,bias,act=relu",

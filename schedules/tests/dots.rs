@@ -3,22 +3,21 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_codegen::asm::{assemble, x86::disassemble};
 use autotune_ir::instruction::{DOT_BF16, Feature, Instruction};
 use autotune_ir::program::{LoopKind, Node, Scope, preorder};
 use autotune_ir::{CpuTarget, DType, Isa, Program, Target, interpret, verify};
 use autotune_schedules::{Candidate, ScheduleSpace, Value, lower, tolerance};
 use autotune_workloads::{Operands, Types, Workload, max_rel_error, reference};
-use common::c;
-use common::cases::cases;
-use common::convolutions::random_convolution;
-use common::machine;
-use common::spaces::some;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
+
+use crate::common::c;
+use crate::common::cases::cases;
+use crate::common::convolutions::random_convolution;
+use crate::common::machine;
+use crate::common::spaces::some;
 
 const USUAL_CASES: u64 = 200;
 

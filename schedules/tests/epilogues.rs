@@ -3,17 +3,16 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Target};
 use autotune_schedules::{ScheduleSpace, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
-use common::epilogues::ACTIVATIONS;
-use common::missing;
-use common::random_programs::{check, check_configs};
-use common::spaces::sample_winograd;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::epilogues::ACTIVATIONS;
+use crate::common::missing;
+use crate::common::random_programs::{check, check_configs};
+use crate::common::spaces::sample_winograd;
 
 const CONTRACTIONS: [&str; 8] = [
     "matmul:m=9,n=21,k=40",
@@ -91,7 +90,7 @@ fn in_c_they_agree_with_the_reference() {
         let config = ScheduleSpace::new(&workload, &target).default_config();
         let program = lower(&workload, &target, &config).unwrap();
         let operands = Operands::random(workload.spec(), number);
-        let output = match common::c::run(&program, &target, &operands) {
+        let output = match crate::common::c::run(&program, &target, &operands) {
             Ok(output) => output,
             Err(reason) => return missing("cc", &reason),
         };

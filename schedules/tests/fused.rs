@@ -3,20 +3,19 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::cell::RefCell;
 
 use autotune_ir::program::{Access, BufferId, Expr, Loop, LoopKind, Node, Program, Role, Scope};
 use autotune_ir::{Affine, CpuTarget, Isa, Target, verify};
 use autotune_schedules::{Config, ScheduleSpace, Value, fused, lower};
 use autotune_workloads::{Between, Mlp, Operands, SeparableConv2d, Workload, max_rel_error, reference};
-use common::cases::for_cases;
-use common::epilogues::activated;
-use common::nests::{for_each_loop, for_each_store};
-use common::pairs::{odd_pair, random_pair};
-use common::random_programs::{check, check_configs, check_drawn};
 use ndarray::ArrayD;
+
+use crate::common::cases::for_cases;
+use crate::common::epilogues::activated;
+use crate::common::nests::{for_each_loop, for_each_store};
+use crate::common::pairs::{odd_pair, random_pair};
+use crate::common::random_programs::{check, check_configs, check_drawn};
 
 fn target(isa: Isa, threads: usize) -> Target {
     Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(threads) })

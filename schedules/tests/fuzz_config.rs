@@ -5,8 +5,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use autotune_codegen::asm::assemble;
@@ -14,13 +12,14 @@ use autotune_codegen::gpu;
 use autotune_ir::{DType, Target, verify};
 use autotune_schedules::{Config, ScheduleSpace, Value, lower};
 use autotune_workloads::Workload;
-use common::cases::{Choices, cases, for_cases_in_parallel};
-use common::odd_workloads::odd_workload;
-use common::pairs::{odd_pair, random_pair};
-use common::targets::{random_cpu, random_gpu};
-use common::workloads::random_workload;
 use rand::seq::{IndexedRandom, IteratorRandom};
 use rand::{Rng, RngExt};
+
+use crate::common::cases::{Choices, cases, for_cases_in_parallel};
+use crate::common::odd_workloads::odd_workload;
+use crate::common::pairs::{odd_pair, random_pair};
+use crate::common::targets::{random_cpu, random_gpu};
+use crate::common::workloads::random_workload;
 
 const USUAL_CASES: u64 = 4000;
 /// Number of configs per workload, each with one more change than the one before.

@@ -4,22 +4,21 @@
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod common;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use autotune_codegen::asm::assemble;
 use autotune_ir::{CpuTarget, Isa, Target, verify};
 use autotune_schedules::{Config, ScheduleSpace, lower, tolerance};
 use autotune_workloads::{Operands, Reference, Workload};
-use common::cases::cases;
-use common::machine;
-use common::operators::random_operator;
-use common::workloads::{random_winograd, random_workload};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use serde_json::Value;
+
+use crate::common::cases::cases;
+use crate::common::machine;
+use crate::common::operators::random_operator;
+use crate::common::workloads::{random_winograd, random_workload};
 
 const CASES: u64 = 600;
 

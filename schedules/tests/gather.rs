@@ -3,22 +3,21 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+#[cfg(target_arch = "x86_64")]
 #[cfg(target_arch = "x86_64")]
 use autotune_codegen::asm::assemble;
 use autotune_ir::program::{Expr, Role};
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Problem, Target, interpret, verify};
 use autotune_schedules::{ScheduleSpace, lower, tolerance};
 use autotune_workloads::{Gather, Operands, Workload, reference};
-#[cfg(target_arch = "x86_64")]
-use common::machine;
-use common::nests::for_each_store;
-use common::random_programs::check;
-use common::{c, missing};
 use ndarray::ArrayD;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::machine;
+use crate::common::nests::for_each_store;
+use crate::common::random_programs::check;
+use crate::common::{c, missing};
 
 const WORKLOADS: [&str; 15] = [
     "gather:m=1,n=1,k=1",

@@ -4,13 +4,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_codegen::{c, gpu};
 use autotune_ir::{CpuTarget, GpuApi, Program, Target};
 use autotune_schedules::{Config, ScheduleSpace, Value, lower};
 use autotune_workloads::Workload;
-use common::golden::assert_golden;
+
+use crate::common::golden::assert_golden;
 
 fn cpu() -> Target {
     Target::Cpu(CpuTarget::generic_avx2(1))

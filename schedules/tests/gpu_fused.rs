@@ -8,8 +8,6 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fmt;
 
 use autotune_codegen as codegen;
@@ -21,17 +19,18 @@ use autotune_schedules::{Config, ScheduleSpace, Value, fused, lower};
 use autotune_workloads::{
     Attention, Computed, Fields, Formula, Mask, Operands, Operator, OperatorKind, Workload, WorkloadError, reference,
 };
-use common::cases::for_cases;
-use common::cuda_on_cpu::OnCpu;
-use common::gpu_kernels::{assert_cuda_agrees, assert_opencl_agrees, programs};
-use common::missing;
-use common::nvrtc::Nvrtc;
-use common::pairs::{odd_pair, random_pair};
-use common::random_programs::{check, check_configs, check_drawn};
-use common::workloads::random_attention;
 use ndarray::ArrayD;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::cases::for_cases;
+use crate::common::cuda_on_cpu::OnCpu;
+use crate::common::gpu_kernels::{assert_cuda_agrees, assert_opencl_agrees, programs};
+use crate::common::missing;
+use crate::common::nvrtc::Nvrtc;
+use crate::common::pairs::{odd_pair, random_pair};
+use crate::common::random_programs::{check, check_configs, check_drawn};
+use crate::common::workloads::random_attention;
 
 /// Several images, strides, dilation, epilogues; masks of every shape, causal masks, several chunks
 /// of keys; axes of one element.

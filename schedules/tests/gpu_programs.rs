@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::collections::BTreeMap;
 
 use autotune_ir::program::{BufferId, Digit, Node, Role, Scope, StoreMode};
@@ -12,13 +10,14 @@ use autotune_ir::{Affine, DType, InterpError, Launch, Problem, Program, ProgramE
 use autotune_schedules::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
 use autotune_schedules::{ScheduleSpace, lower, winograd};
 use autotune_workloads::{Operands, Workload};
-use common::cases::for_cases;
-use common::random_programs::{check_configs, check_drawn};
-use common::spaces::{sample_sketch, sample_winograd};
-use common::tiling;
-use common::workloads::{random_winograd_of, random_workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::cases::for_cases;
+use crate::common::random_programs::{check_configs, check_drawn};
+use crate::common::spaces::{sample_sketch, sample_winograd};
+use crate::common::tiling;
+use crate::common::workloads::{random_winograd_of, random_workload};
 
 #[test]
 fn random_programs_are_proven_and_agree_with_the_reference() {

@@ -7,24 +7,23 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_codegen as codegen;
 use autotune_ir::analyse::analyse;
 use autotune_ir::program::{Access, BufferId, Expr, Grid, InBounds, Node, Program, Role, Store, StoreMode};
 use autotune_ir::{Affine, DType, GpuApi, Launch, Target, interpret, verify};
 use autotune_schedules::{Config, ScheduleSpace, Value, lower};
 use autotune_workloads::{Operands, Workload, reference};
-use common::cases::for_cases;
-use common::cuda_on_cpu::OnCpu;
-use common::gpu_kernels::{assert_cuda_agrees, assert_opencl_agrees, programs};
-use common::missing;
-use common::nvrtc::Nvrtc;
-use common::pointwise::random_pointwise;
-use common::random_programs::{check, check_configs, check_drawn};
-use common::workloads::random_map_reduce;
 use ndarray::ArrayD;
 use rand::RngExt;
+
+use crate::common::cases::for_cases;
+use crate::common::cuda_on_cpu::OnCpu;
+use crate::common::gpu_kernels::{assert_cuda_agrees, assert_opencl_agrees, programs};
+use crate::common::missing;
+use crate::common::nvrtc::Nvrtc;
+use crate::common::pointwise::random_pointwise;
+use crate::common::random_programs::{check, check_configs, check_drawn};
+use crate::common::workloads::random_map_reduce;
 
 /// Special cases of each operator: padding, windows of a whole image, rows with strided elements,
 /// values per element of a row, rows of one element, vectors of elements and of rows.

@@ -7,14 +7,12 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::ffi::c_void;
 
-use common::instructions::{self, Instruction};
-use common::missing;
-use common::nvrtc::Nvrtc;
-use common::shim::{Map, Shim, Text};
+use crate::common::instructions::{self, Instruction};
+use crate::common::missing;
+use crate::common::nvrtc::Nvrtc;
+use crate::common::shim::{Map, Shim, Text};
 
 fn built(all: &[Instruction]) -> Result<Shim, String> {
     let texts = all.iter().map(|one| Text {

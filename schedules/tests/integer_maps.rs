@@ -4,17 +4,16 @@
 #![cfg(all(target_arch = "x86_64", unix))]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_codegen::asm::assemble;
 use autotune_ir::{CpuTarget, Isa, Target, interpret, verify};
 use autotune_schedules::{ScheduleSpace, tolerance};
 use autotune_workloads::{Operands, Reference, Workload};
-use common::spaces::some;
-use common::{c, machine, missing};
 use ndarray::ArrayD;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::spaces::some;
+use crate::common::{c, machine, missing};
 
 /// Conversions with scales and zero points per channel, sums of two operands, and copies of bytes.
 const WORKLOADS: [&str; 18] = [

@@ -2,15 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::program::{BinaryOp, Expr, LoopKind, Node, Role, StoreMode};
 use autotune_ir::{Affine, InterpError, Problem, Program, ProgramError, interpret};
 use autotune_schedules::EXACT_TOLERANCE;
 use autotune_workloads::{Operands, max_rel_error, reference};
-use common::nests;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::nests;
 
 fn error_of(program: &Program, seed: u64) -> f64 {
     let operands = Operands::random(&program.spec, seed);

@@ -4,19 +4,18 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_codegen::asm::assemble;
 use autotune_ir::program::LoopKind::{self, Block, Parallel, Serial, Thread, Vectorized};
 use autotune_ir::program::{Expr, UnaryOp};
 use autotune_ir::{CpuTarget, GpuApi, Isa, Program, Target, interpret};
-use common::cuda_on_cpu::OnCpu;
-use common::maps::{difference, every_operation, mapped, operands, random_value};
-use common::missing;
-use common::nvrtc::Nvrtc;
-use common::opencl::OpenCl;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::cuda_on_cpu::OnCpu;
+use crate::common::maps::{difference, every_operation, mapped, operands, random_value};
+use crate::common::missing;
+use crate::common::nvrtc::Nvrtc;
+use crate::common::opencl::OpenCl;
 
 const ON_CPU: [LoopKind; 2] = [Parallel, Vectorized];
 
@@ -26,7 +25,7 @@ fn target(isa: Isa) -> Target {
 
 #[cfg(target_arch = "x86_64")]
 fn check_assembled(program: &Program, isa: Isa, seed: u64, context: &str) {
-    use common::machine;
+    use crate::common::machine;
     let code = assemble(program, &target(isa)).unwrap_or_else(|e| panic!("{context}: {e}\n{program}"));
     if machine::runs(isa) {
         let operands = operands(program, seed);
@@ -66,7 +65,7 @@ fn every_operation_is_assembled() {
 fn every_operation_is_written_in_c() {
     let program = mapped(&target(Isa::Avx2), &every_operation(), [16, 15], ON_CPU);
     let operands = operands(&program, 3);
-    let output = match common::c::run(&program, &target(Isa::Avx2), &operands) {
+    let output = match crate::common::c::run(&program, &target(Isa::Avx2), &operands) {
         Ok(output) => output,
         Err(reason) => return missing("cc", &reason),
     };
@@ -120,8 +119,8 @@ fn map(op: UnaryOp, sum: &Expr) -> Expr {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn what_is_behind_a_register_tile_may_be_any_map() {
+    use crate::common::{machine, nests};
     use autotune_workloads::{Operands, max_rel_error};
-    use common::{machine, nests};
 
     // Tiles leave two registers or more of 16.
     for (rows, lanes) in [(2, 8), (3, 11), (6, 16), (7, 16)] {

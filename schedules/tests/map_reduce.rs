@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -14,15 +12,16 @@ use autotune_workloads::{
     Attention, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Operands, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm,
     Softmax, Transpose, Workload, max_rel_error, reference,
 };
-use common::cases::for_cases;
-use common::epilogues::activated;
-use common::nests::for_each_store;
-use common::random_programs::{check, check_configs, check_drawn};
-use common::spaces::random_blocked;
-use common::workloads::{random_attention, random_map_reduce};
 use ndarray::{ArrayD, Axis, s};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::cases::for_cases;
+use crate::common::epilogues::activated;
+use crate::common::nests::for_each_store;
+use crate::common::random_programs::{check, check_configs, check_drawn};
+use crate::common::spaces::random_blocked;
+use crate::common::workloads::{random_attention, random_map_reduce};
 
 /// Pools each window element by element.
 fn pooled(pool: &Pool2d, input: &ArrayD<f32>) -> ArrayD<f64> {

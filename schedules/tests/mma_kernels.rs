@@ -6,14 +6,13 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::{Program, verify};
 use autotune_schedules::{Config, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
-use common::cuda_on_cpu::OnCpu;
-use common::missing;
-use common::pipelines::{config, faults, group_config, small_target};
+
+use crate::common::cuda_on_cpu::OnCpu;
+use crate::common::missing;
+use crate::common::pipelines::{config, faults, group_config, small_target};
 
 /// Workloads with knobs for small blocks of several warps; other knobs have their defaults.
 const CASES: [(&str, &str); 15] = [

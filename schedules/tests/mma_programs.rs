@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::cell::Cell;
 
 use autotune_ir::affine::{Affine, VarId};
@@ -14,12 +12,13 @@ use autotune_ir::{DType, InterpError, Problem, Target, interpret, verify};
 use autotune_schedules::gpu::{MMA, WGMMA};
 use autotune_schedules::{Candidate, Config, LowerError, ScheduleSpace, lower, tolerance};
 use autotune_workloads::{Matmul, Operands, Workload, max_rel_error, reference};
-use common::cases::for_cases;
-use common::pipelines::{broken, config, faults, group_config, small_target};
-use common::tiling;
-use common::workloads::random_workload;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::cases::for_cases;
+use crate::common::pipelines::{broken, config, faults, group_config, small_target};
+use crate::common::tiling;
+use crate::common::workloads::random_workload;
 
 const TYPES: [DType; 3] = [DType::F16, DType::Bf16, DType::Tf32];
 
@@ -126,10 +125,12 @@ fn planted_faults_are_found() {
                     if instruction.threads().is_none() {
                         continue;
                     }
-                    common::nests::for_each_store(body, &mut |store| match dim {
+                    crate::common::nests::for_each_store(body, &mut |store| match dim {
                         0 => store.dst.index.swap(2, 3),
-                        1 => common::pipelines::for_each_factor(store, &mut |access| access.index.swap(1, 2)),
-                        _ => common::pipelines::for_each_factor(store, &mut |access| access.index[1].constant += 1),
+                        1 => crate::common::pipelines::for_each_factor(store, &mut |access| access.index.swap(1, 2)),
+                        _ => crate::common::pipelines::for_each_factor(store, &mut |access| {
+                            access.index[1].constant += 1
+                        }),
                     });
                 }
             });
@@ -147,7 +148,7 @@ fn sides_that_skip_different_tiles_are_found() {
     let broken = broken(&program, |list| {
         for node in list.iter_mut() {
             let Node::Specialised { role: WarpRole::Consumers, body } = node else { continue };
-            common::pipelines::for_each_number(body, &mut |number| {
+            crate::common::pipelines::for_each_number(body, &mut |number| {
                 if number.terms.len() == 2 && number.terms.iter().any(|term| term.1 == 3) {
                     number.constant += 1;
                 }
@@ -172,8 +173,8 @@ fn copies_that_no_instruction_does_are_found() {
                 if **instruction != BOX_COPY {
                     continue;
                 }
-                common::pipelines::for_each_number(body, &mut |number| number.constant += i64::from(fault == 0));
-                common::nests::for_each_store(body, &mut |store| match fault {
+                crate::common::pipelines::for_each_number(body, &mut |number| number.constant += i64::from(fault == 0));
+                crate::common::nests::for_each_store(body, &mut |store| match fault {
                     // The faults are one row less, another box per lane, and more than the slot.
                     1 => store.dst.index[0] = store.dst.index[0].clone() + Affine::var(VarId(lane as u32)),
                     2 => store.dst.index.swap(1, 2),

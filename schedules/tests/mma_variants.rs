@@ -10,18 +10,17 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::collections::BTreeSet;
 
 use autotune_ir::{DType, GpuTarget, Program, interpret, verify};
 use autotune_schedules::gpu::{MMA, Tiling, WGMMA};
 use autotune_schedules::{Config, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
-use common::cuda_on_cpu::OnCpu;
-use common::missing;
-use common::pipelines::{group_config, small_target};
-use common::variants::{self, Variant};
+
+use crate::common::cuda_on_cpu::OnCpu;
+use crate::common::missing;
+use crate::common::pipelines::{group_config, small_target};
+use crate::common::variants::{self, Variant};
 
 /// Workload for which the sketches have each variant.
 const NOMINAL: &str = "matmul:m=4096,n=4096,k=6144";

@@ -7,8 +7,6 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 use std::{env, panic};
@@ -17,12 +15,13 @@ use autotune_ir::program::Node;
 use autotune_ir::{Program, Target};
 use autotune_schedules::{ScheduleSpace, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
-use common::missing;
-use common::opencl::OpenCl;
-use common::spaces::sample_sketch;
-use common::workloads::random_workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::missing;
+use crate::common::opencl::OpenCl;
+use crate::common::spaces::sample_sketch;
+use crate::common::workloads::random_workload;
 
 /// Path of the simulator in Debian.
 const OCLGRIND: &str = "/usr/lib/oclgrind/liboclgrind-rt.so";
@@ -52,9 +51,6 @@ fn kernels_agree_with_the_reference() {
     if env::var_os(SIMULATED).is_some() {
         return;
     }
-    // SAFETY: no other thread of this process reads the environment yet; the other test only starts
-    // a child process.
-    unsafe { env::set_var("POCL_KERNEL_CACHE", "0") };
     let device = match OpenCl::find() {
         Ok(device) => device,
         Err(reason) => return missing("opencl", &reason),
@@ -121,7 +117,7 @@ fn in_the_simulator() {
 /// Returns the simulator's output for the kernels.
 fn simulate(what: &str) -> String {
     let output = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "in_the_simulator", "--nocapture"])
+        .args(["--exact", "opencl_kernels::in_the_simulator", "--nocapture"])
         .env(SIMULATED, what)
         .env("OPENCL_DYLIB_PATH", OCLGRIND)
         .env("OCLGRIND_DATA_RACES", "1")

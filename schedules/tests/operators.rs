@@ -7,23 +7,22 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod common;
-
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Program, Target, interpret, verify};
 use autotune_schedules::{Candidate, ScheduleSpace, tolerance};
 use autotune_workloads::{Operands, Reference, Types, Workload, operators};
-use common::cases::{Choices, cases, for_cases, for_cases_in_parallel};
-use common::cuda_on_cpu::OnCpu;
-use common::missing;
-use common::opencl::OpenCl;
-use common::operators::random_of;
-use common::spaces::some;
-use common::targets::{random_cpu, random_gpu};
 use ndarray::ArrayD;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
+
+use crate::common::cases::{Choices, cases, for_cases, for_cases_in_parallel};
+use crate::common::cuda_on_cpu::OnCpu;
+use crate::common::missing;
+use crate::common::opencl::OpenCl;
+use crate::common::operators::random_of;
+use crate::common::spaces::some;
+use crate::common::targets::{random_cpu, random_gpu};
 
 /// Default numbers of workloads.
 const INTERPRETED: u64 = 440;
@@ -126,8 +125,8 @@ fn programs_for_gpus_are_proven_and_interpreted() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn programs_are_assembled() {
+    use crate::common::machine;
     use autotune_codegen::asm::assemble;
-    use common::machine;
     for (isa, features) in [(Isa::Avx2, &[][..]), (Isa::Avx512, &[]), (Isa::Avx512, &["avx512bf16"])] {
         let runs = machine::runs(isa) && features.iter().all(|feature| machine::has(feature));
         for_cases_in_parallel(cases(ASSEMBLED), |seed, choices| {
@@ -147,7 +146,7 @@ fn programs_are_assembled() {
 fn programs_are_written_in_c() {
     let target = Target::detect("cpu", Some(1)).unwrap();
     for_cases_in_parallel(cases(IN_C), |seed, choices| {
-        Case::new(seed, &target, 2, choices).check_all(common::c::run);
+        Case::new(seed, &target, 2, choices).check_all(crate::common::c::run);
     });
 }
 
@@ -176,9 +175,6 @@ fn programs_are_written_in_cuda() {
 
 #[test]
 fn programs_are_written_in_opencl() {
-    // SAFETY: other tests of this process read the environment only through the standard library,
-    // which synchronises these reads with this write.
-    unsafe { std::env::set_var("POCL_KERNEL_CACHE", "0") };
     let device = match OpenCl::find() {
         Ok(device) => device,
         Err(reason) => return missing("opencl", &reason),

@@ -2,18 +2,17 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::cell::RefCell;
 
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::{ScheduleSpace, lower};
 use autotune_workloads::{Operands, Pad, PadMode, Workload, reference};
-use common::cases::for_cases;
-use common::operators::random_pad;
-use common::random_programs::check_drawn;
-use common::{c, missing};
 use ndarray::ArrayD;
+
+use crate::common::cases::for_cases;
+use crate::common::operators::random_pad;
+use crate::common::random_programs::check_drawn;
+use crate::common::{c, missing};
 
 fn by_hand(pad: &Pad, input: &ArrayD<f32>) -> ArrayD<f32> {
     let [above, below, left, right] = pad.pad.map(|pad| pad as i64);

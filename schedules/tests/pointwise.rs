@@ -2,17 +2,16 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::program::{BinaryOp, Compare, UnaryOp};
 use autotune_ir::{CpuTarget, Isa, Target, interpret};
 use autotune_schedules::{ScheduleSpace, lower};
 use autotune_workloads::{Broadcast, Function, Operands, Pointwise, PointwiseOp, Workload, max_rel_error, reference};
-use common::cases::for_cases;
-use common::epilogues::{ACTIVATIONS, activated, activation};
-use common::pointwise::{UNARY, random_pointwise};
-use common::random_programs::check_drawn;
 use ndarray::{ArrayD, Dimension};
+
+use crate::common::cases::for_cases;
+use crate::common::epilogues::{ACTIVATIONS, activated, activation};
+use crate::common::pointwise::{UNARY, random_pointwise};
+use crate::common::random_programs::check_drawn;
 
 fn function(function: Function, x: f64) -> f64 {
     match function {

@@ -2,21 +2,20 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::program::{Expr, Node};
-use common::nests;
+
+use crate::common::nests;
 
 #[test]
 fn tiled_matmul_reads_like_a_loop_nest() {
     let program = nests::tiled_matmul("matmul:m=5,n=12,k=6,bias,act=relu", [4, 8, 4]);
-    common::golden::assert_golden("tiled_matmul.txt", &program.to_string());
+    crate::common::golden::assert_golden("tiled_matmul.txt", &program.to_string());
 }
 
 #[test]
 fn peeled_conv_reads_like_a_loop_nest() {
     let program = nests::peeled_conv("conv2d:c=4,h=1,w=9,o=8,kh=1,kw=3,ph=0,pw=1,add");
-    common::golden::assert_golden("peeled_conv.txt", &program.to_string());
+    crate::common::golden::assert_golden("peeled_conv.txt", &program.to_string());
 }
 
 #[test]

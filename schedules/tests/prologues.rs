@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::{CpuTarget, Isa, Target, interpret, verify};
 use autotune_schedules::{EXACT_TOLERANCE, ScheduleSpace};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};

@@ -3,18 +3,17 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::program::{Node, parallel_prefix};
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::{ScheduleSpace, lower};
 use autotune_workloads::Workload;
-use common::cases::for_cases;
-use common::random_programs::{check, check_configs, check_drawn};
-use common::spaces::random_panel;
-use common::workloads::random_workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::cases::for_cases;
+use crate::common::random_programs::{check, check_configs, check_drawn};
+use crate::common::spaces::random_panel;
+use crate::common::workloads::random_workload;
 
 #[test]
 fn random_programs_are_proven_and_agree_with_the_reference() {

@@ -2,16 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::cell::Cell;
 
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_workloads::{Coordinates, Operands, Resample, Rounding, Sampling, Workload, max_rel_error, reference};
-use common::cases::for_cases;
-use common::operators::random_resample;
-use common::random_programs::{check, check_drawn};
 use ndarray::ArrayD;
+
+use crate::common::cases::for_cases;
+use crate::common::operators::random_resample;
+use crate::common::random_programs::{check, check_drawn};
 
 const SHAPES: [&str; 6] = [
     "resize:c=1,h=1,w=1,s=1,mode=nearest",

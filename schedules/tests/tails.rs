@@ -4,18 +4,17 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::formula::{Formula, ulps};
 use autotune_ir::program::LoopKind::{Parallel, Vectorized};
 use autotune_ir::program::{Compare, Expr, UnaryOp};
 use autotune_ir::{CpuTarget, Isa, Program, Target, interpret};
 use autotune_workloads::Operands;
-use common::maps::{mapped, operand};
-use common::missing;
 use ndarray::{ArrayD, Axis};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::maps::{mapped, operand};
+use crate::common::missing;
 
 /// Exponents with both signs, and mantissas per exponent.
 const EXTENTS: [usize; 2] = [512, 24];
@@ -93,9 +92,9 @@ fn machine_code_is_as_near_as_stated() {
     for isa in [Isa::Avx2, Isa::Avx512] {
         let (program, target) = program(isa);
         let code = autotune_codegen::asm::assemble(&program, &target).unwrap();
-        if common::machine::runs(isa) {
+        if crate::common::machine::runs(isa) {
             let operands = every_exponent(&program);
-            check(&common::machine::run(&program, &code, &operands), &operands, &isa.to_string());
+            check(&crate::common::machine::run(&program, &code, &operands), &operands, &isa.to_string());
         }
     }
 }
@@ -104,7 +103,7 @@ fn machine_code_is_as_near_as_stated() {
 fn sources_in_c_are_as_near_as_stated() {
     let (program, target) = program(Isa::Avx2);
     let operands = every_exponent(&program);
-    match common::c::run(&program, &target, &operands) {
+    match crate::common::c::run(&program, &target, &operands) {
         Ok(output) => check(&output, &operands, "C"),
         Err(reason) => missing("cc", &reason),
     }

@@ -3,21 +3,20 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_codegen::asm::{AssembleError, assemble};
 use autotune_codegen::{c, gpu};
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Target, verify};
 use autotune_schedules::{Config, LowerError, ScheduleSpace, UnfitError, lower};
 use autotune_workloads::{Workload, operators};
-use common::cases::cases;
-use common::odd_workloads::{odd_operator, odd_workload};
-use common::random_programs::check as check_values;
-use common::targets::{random_cpu, random_gpu};
 use rand::SeedableRng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
+
+use crate::common::cases::cases;
+use crate::common::odd_workloads::{odd_operator, odd_workload};
+use crate::common::random_programs::check as check_values;
+use crate::common::targets::{random_cpu, random_gpu};
 
 /// Default numbers of workloads; GPU defaults take longer to choose.
 const CPU_CASES: u64 = 1200;

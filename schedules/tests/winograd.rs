@@ -3,19 +3,18 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_ir::interp::interpret;
 use autotune_ir::program::{Buffer, BufferId, Loop, Role};
 use autotune_ir::{CpuTarget, Isa, Problem, Program, Target, verify};
 use autotune_schedules::{Config, ScheduleSpace, Value, lower, tolerance, winograd};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
-use common::cases::for_cases_in_parallel;
-use common::nests::{for_each_loop, for_each_store};
-use common::spaces::{random_odd_winograd, sample_winograd};
-use common::workloads::random_winograd;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+use crate::common::cases::for_cases_in_parallel;
+use crate::common::nests::{for_each_loop, for_each_store};
+use crate::common::spaces::{random_odd_winograd, sample_winograd};
+use crate::common::workloads::random_winograd;
 
 fn target(isa: Isa, threads: usize) -> Target {
     Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(threads) })

@@ -4,18 +4,17 @@
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use autotune_codegen::asm::{AssembleError, assemble, x86::disassemble};
 use autotune_ir::program::{Expr, LoopKind, Role, StoreMode};
 use autotune_ir::{Affine, CpuTarget, Isa, Program, Target, VarId};
 use autotune_schedules::{EXACT_TOLERANCE, ScheduleSpace, Value, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
-use common::cases::for_cases_in_parallel;
-use common::machine;
-use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
-use common::spaces::{random_blocked, random_odd_winograd, random_panel, sample_winograd};
-use common::workloads::random_winograd;
+
+use crate::common::cases::for_cases_in_parallel;
+use crate::common::machine;
+use crate::common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
+use crate::common::spaces::{random_blocked, random_odd_winograd, random_panel, sample_winograd};
+use crate::common::workloads::random_winograd;
 
 const ISAS: [Isa; 2] = [Isa::Avx2, Isa::Avx512];
 
@@ -465,6 +464,6 @@ fn disassembly_of_a_small_kernel() {
     let program = tiled_matmul("matmul:m=2,n=11,k=3,bias,act=relu", [2, 11, 3]);
     for isa in ISAS {
         let code = assemble(&program, &target(isa, 1)).unwrap();
-        common::golden::assert_golden(&format!("tiled_matmul_{isa}.asm"), &disassemble(&code));
+        crate::common::golden::assert_golden(&format!("tiled_matmul_{isa}.asm"), &disassemble(&code));
     }
 }

@@ -1,9 +1,6 @@
 //! Contract tests applied to the built-in parts and to parts that violate them.
 #![allow(clippy::unwrap_used)]
 
-mod kind;
-mod support;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,8 +11,9 @@ use autotune_ir::{CpuTarget, Target};
 use autotune_measure::{Batches, InProcessMeasurer, MeasureError, MeasureOptions, Measurer, OnResult, RaceResult};
 use autotune_measurement::Measurement;
 use autotune_schedules::{Candidate, Config};
-use kind::KINDS;
-use support::PaperDevice;
+
+use crate::kind::KINDS;
+use crate::support::PaperDevice;
 
 /// Returns the violation that a contract test reports.
 fn breach(contract: impl FnOnce()) -> String {

@@ -2,8 +2,6 @@
 //! program starts itself.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -19,7 +17,8 @@ use autotune_db::{Phase, Snapshot, SnapshotWriter, Standing, TaskHold, TuningDb,
 use autotune_ir::{CpuTarget, Isa, Reach, Target};
 use autotune_schedules::{Candidate, ScheduleSpace};
 use autotune_workloads::Workload;
-use support::{PaperDevice, best_and_worst};
+
+use crate::support::{PaperDevice, best_and_worst};
 
 fn target() -> Target {
     Target::Cpu(CpuTarget::generic_avx2(2))
@@ -199,7 +198,7 @@ const ROLE: [&str; 2] = ["AUTOTUNE_DEPLOY_TEST_FOLDER", "AUTOTUNE_DEPLOY_TEST_RO
 
 fn start(folder: &Path, role: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "another_process", "--nocapture"]).env(ROLE[0], folder).env(ROLE[1], role);
+    command.args(["--exact", "deploy::another_process", "--nocapture"]).env(ROLE[0], folder).env(ROLE[1], role);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 

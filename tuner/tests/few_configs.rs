@@ -1,16 +1,15 @@
 //! Searches of spaces with few valid configs.
 #![allow(clippy::unwrap_used)]
 
-mod kind;
-
 use std::collections::HashSet;
 
 use autotune::search::Ask;
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::{Candidate, ScheduleSpace};
-use kind::{KINDS, Kind};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+use crate::kind::{KINDS, Kind};
 
 fn ask(kind: Kind, space: &ScheduleSpace, seen: &HashSet<u64>, n: usize) -> Vec<Candidate> {
     let mut score = |candidates: &[Candidate]| vec![Some(0.0); candidates.len()];

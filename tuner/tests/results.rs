@@ -1,8 +1,6 @@
 //! Results that arrive in another order than the candidates, twice, or never.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
@@ -12,7 +10,8 @@ use autotune_db::{Phase, TuningDb};
 use autotune_ir::{CpuTarget, Target};
 use autotune_measure::{Batches, MeasureError, Measurer, OnResult, RaceResult};
 use autotune_schedules::{Candidate, ScheduleSpace};
-use support::{PaperDevice, paper_secs};
+
+use crate::support::{PaperDevice, paper_secs};
 
 const TRIALS: usize = 60;
 

@@ -1,9 +1,6 @@
 //! Search without hardware, on a simulated device whose run times follow from a formula.
 #![allow(clippy::unwrap_used)]
 
-mod kind;
-mod support;
-
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -17,10 +14,11 @@ use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_measurement::RunSecs;
 use autotune_schedules::{Candidate, Config, ScheduleSpace, Value};
 use autotune_workloads::Workload;
-use kind::{KINDS, Kind};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use support::{PaperDevice, paper_secs};
+
+use crate::kind::{KINDS, Kind};
+use crate::support::{PaperDevice, paper_secs};
 
 fn target() -> Target {
     Target::Cpu(CpuTarget::generic_avx2(2))

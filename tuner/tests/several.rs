@@ -1,8 +1,6 @@
 //! Tuning on several devices of one target, and for several targets, at the same time.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,7 +16,8 @@ use autotune_measure::{Batches, MeasureError, Measurer, MeasurerPool, OnResult, 
 use autotune_schedules::{Candidate, ScheduleSpace};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use support::{PaperDevice, paper_secs};
+
+use crate::support::{PaperDevice, paper_secs};
 
 const TRIALS: usize = 60;
 const WORKLOADS: [&str; 2] = ["matmul:m=96,n=192,k=64", "matmul:m=20,n=16,k=8"];

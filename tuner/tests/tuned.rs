@@ -1,8 +1,6 @@
 //! Look-up of tuned schedules.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use autotune::search::Random;
 use autotune::{BuildError, LookupError, Origin, PredictParams, Query, Task, Tuned, Tuner};
 use autotune_cost_model::DraftModel;
@@ -13,7 +11,8 @@ use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_runtime::{View, ViewMut};
 use autotune_schedules::{Candidate, ScheduleSpace, Value};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
-use support::{PaperDevice, best_and_worst};
+
+use crate::support::{PaperDevice, best_and_worst};
 
 fn target() -> Target {
     Target::Cpu(CpuTarget::generic_avx2(2))

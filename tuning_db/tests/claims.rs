@@ -2,15 +2,14 @@
 //! measured ones.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::io::Cursor;
 
 use autotune_db::{DbError, OnInvalid, Standing, TuningDb, TuningRecord};
 use autotune_measurement::CandidateError;
 use autotune_schedules::{Config, Value};
 use autotune_workloads::Workload;
-use support::{TARGETS, WORKLOADS, any, config, export, failed, imported, racing, record};
+
+use crate::support::{TARGETS, WORKLOADS, any, config, export, failed, imported, racing, record};
 
 const TARGET: &str = TARGETS[0];
 

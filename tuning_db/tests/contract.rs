@@ -4,7 +4,6 @@
 
 #[path = "../../measure/tests/layers.rs"]
 mod layers;
-mod support;
 
 use std::io::Cursor;
 
@@ -13,7 +12,8 @@ use autotune_measurement::CandidateError;
 use autotune_schedules::LOWERING_VERSION;
 use autotune_workloads::Workload;
 use rand::RngExt;
-use support::{
+
+use crate::support::{
     TARGETS, WORKLOADS, any, assert_agrees, config, export, failed, imported, racing, random_race, random_record,
     record, rng,
 };

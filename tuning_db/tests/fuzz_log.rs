@@ -3,12 +3,11 @@
 //! logs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use autotune_db::{OnInvalid, TuningDb};
 use rand::{Rng, RngExt};
 use serde_json::{Value, json};
-use support::{export, random_record, rng};
+
+use crate::support::{export, random_record, rng};
 
 const CASES: u64 = 300;
 

@@ -3,11 +3,10 @@
 //! damage.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use autotune_db::{KeyChain, Snapshot, SnapshotWriter};
 use rand::{Rng, RngExt};
-use support::{TARGETS, record, rng};
+
+use crate::support::{TARGETS, record, rng};
 
 const CASES: u64 = 3000;
 const WORKLOADS: [&str; 3] = ["matmul:m=64,n=64,k=64", "matmul:m=64,n=64,k=64,bias", "matmul:m=8,n=64,k=64"];

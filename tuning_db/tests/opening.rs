@@ -1,8 +1,6 @@
 //! Errors and warnings of opening a path that is not a database, a newer one, or a damaged one.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +8,8 @@ use std::path::Path;
 use autotune_db::{DbError, TuningDb, TuningRecord, Warning};
 use autotune_schedules::config::fnv1a;
 use autotune_workloads::Workload;
-use support::{TARGETS, WORKLOADS, any, assert_agrees, export, record};
+
+use crate::support::{TARGETS, WORKLOADS, any, assert_agrees, export, record};
 
 fn filled(path: &Path) {
     let db = TuningDb::open(path).unwrap();

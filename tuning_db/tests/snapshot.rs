@@ -1,8 +1,6 @@
 //! Snapshots: answers of look-ups, replacement of files, and refusals.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -15,7 +13,8 @@ use autotune_ir::{CpuTarget, KeyParts, Reach, Target};
 use autotune_schedules::{Config, ScheduleSpace, Value};
 use autotune_workloads::Workload;
 use rand::{Rng, RngExt};
-use support::{failed, imported, racing, random_record, record, rng};
+
+use crate::support::{failed, imported, racing, random_record, record, rng};
 
 const HERE: &str = "cpu:AuthenticAMD-25-17:avx512:-:32K+1M+32M:fma4+add3:threads=2";
 /// Decreasingly similar to the first.

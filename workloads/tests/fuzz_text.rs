@@ -3,16 +3,15 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use autotune_ir::DType;
 use autotune_workloads::{Types, Workload};
-use common::cases::{cases, for_cases_in_parallel};
-use common::odd_workloads::odd_workload;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
+
+use crate::common::cases::{cases, for_cases_in_parallel};
+use crate::common::odd_workloads::odd_workload;
 
 const USUAL_CASES: u64 = 100_000;
 

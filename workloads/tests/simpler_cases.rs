@@ -2,15 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
-use common::cases::{Choices, for_cases, for_cases_in_parallel};
-use common::workloads::random_workload;
 use rand::RngExt;
+
+use crate::common::cases::{Choices, for_cases, for_cases_in_parallel};
+use crate::common::workloads::random_workload;
 
 fn told(property: impl Fn(u64, &mut Choices)) -> String {
     let failed = catch_unwind(AssertUnwindSafe(|| for_cases(20, property))).unwrap_err();

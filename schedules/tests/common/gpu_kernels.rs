@@ -53,8 +53,6 @@ pub fn assert_cuda_agrees(workloads: &[Workload], count: usize) {
 /// Asserts that `count` programs of each workload compute the reference as OpenCL on this machine's
 /// device.
 pub fn assert_opencl_agrees(workloads: &[Workload], count: usize) {
-    // SAFETY: no other thread of this process reads this variable before the device is opened.
-    unsafe { std::env::set_var("POCL_KERNEL_CACHE", "0") };
     let device = match OpenCl::find() {
         Ok(device) => device,
         Err(reason) => return missing("opencl", &reason),

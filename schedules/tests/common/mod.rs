@@ -1,4 +1,4 @@
-//! Shared parts of the integration tests. Each test binary uses some of them.
+//! Shared parts of the integration tests. Other crates use some of them.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod c;

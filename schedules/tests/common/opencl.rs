@@ -1,6 +1,7 @@
 //! Runs generated OpenCL on the machine's first device, which on most machines is PoCL on the CPU.
 
-use std::ptr;
+use std::sync::Once;
+use std::{env, ptr};
 
 use autotune_codegen as codegen;
 use autotune_ir::layout::from_layout;
@@ -17,6 +18,9 @@ use opencl3::types::CL_BLOCKING;
 
 use super::{elements, words};
 
+/// Set before OpenCL is loaded, so that no test uses kernels that an earlier run compiled.
+static WITHOUT_CACHE: Once = Once::new();
+
 /// A device with its queue.
 pub struct OpenCl {
     context: Context,
@@ -27,6 +31,10 @@ pub struct OpenCl {
 impl OpenCl {
     /// Opens the first device. Fails with the reason if there is none.
     pub fn find() -> Result<Self, String> {
+        // SAFETY: the only variable that this process sets, and only once. PoCL is not loaded yet;
+        // everything else reads the environment through the standard library, or finds the old
+        // block, which stays in place.
+        WITHOUT_CACHE.call_once(|| unsafe { env::set_var("POCL_KERNEL_CACHE", "0") });
         let devices = get_all_devices(CL_DEVICE_TYPE_ALL).map_err(|e| format!("no OpenCL: {e}"))?;
         let device = Device::new(*devices.first().ok_or("no OpenCL device")?);
         let context = Context::from_device(&device).map_err(|e| e.to_string())?;

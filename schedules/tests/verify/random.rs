@@ -8,9 +8,9 @@ use autotune_ir::{Affine, InterpError, Problem, Program, ProgramError, VarId, in
 use autotune_workloads::Operands;
 use rand::{Rng, RngExt};
 
-use super::common::cases::for_cases;
-use super::common::nests;
 use super::{change_loop, change_store, target};
+use crate::common::cases::for_cases;
+use crate::common::nests;
 
 #[test]
 fn right_programs_are_proven() {

@@ -1,4 +1,4 @@
-//! Random workloads for the tests of all crates. Each test binary uses only some of them.
+//! Random workloads for the tests of all crates. Each of them uses only some of them.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod cases;

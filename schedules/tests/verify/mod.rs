@@ -1,8 +1,6 @@
 //! The verifier on correct programs and on known kinds of faults.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod random;
 
 use std::sync::Arc;
@@ -12,7 +10,8 @@ use autotune_ir::program::{
 };
 use autotune_ir::{Affine, CpuTarget, DType, Problem, Program, Spec, Target, VarId, verify};
 use autotune_workloads::Workload;
-use common::nests;
+
+use crate::common::nests;
 
 fn target() -> Target {
     Target::Cpu(CpuTarget::generic_avx2(2))

@@ -1,0 +1,14 @@
+//! The integration tests of this crate in one binary: what they share is compiled and linked once.
+
+mod command;
+mod contract;
+mod database;
+mod exit_codes;
+mod inputs;
+mod interrupt;
+mod networks;
+mod report_page;
+mod sandbox;
+mod snapshot;
+mod stub_device;
+mod trust;

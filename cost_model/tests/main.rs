@@ -1,0 +1,5 @@
+//! The integration tests of this crate in one binary: what they share is compiled and linked once.
+
+mod fuzz_model;
+mod model;
+mod synthetic;

@@ -1,0 +1,5 @@
+//! The integration tests of this crate in one binary: what they share is compiled and linked once.
+//! `Cargo.toml` names those that need a program of their own, and why.
+
+mod layers;
+mod wire;

@@ -1,0 +1,6 @@
+//! The integration tests of this crate in one binary: what they share is compiled and linked once.
+
+mod devices;
+mod misaligned;
+#[cfg(feature = "opencl")]
+mod opencl;

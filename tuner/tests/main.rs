@@ -1,0 +1,11 @@
+//! The integration tests of this crate in one binary: what they share is compiled and linked once.
+
+mod contract;
+mod deploy;
+mod few_configs;
+mod kind;
+mod results;
+mod search;
+mod several;
+mod support;
+mod tuned;

@@ -1,0 +1,10 @@
+//! The integration tests of this crate in one binary: what they share is compiled and linked once.
+//! `Cargo.toml` names those that need a program of their own, and why.
+
+mod claims;
+mod contract;
+mod fuzz_log;
+mod fuzz_snapshot;
+mod opening;
+mod snapshot;
+mod support;

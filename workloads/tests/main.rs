@@ -1,0 +1,8 @@
+//! The integration tests of this crate in one binary: what they share is compiled and linked once.
+
+mod common;
+mod contract;
+mod fuzz_text;
+mod simpler_cases;
+mod text_forms;
+mod types;
