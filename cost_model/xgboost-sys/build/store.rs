@@ -15,9 +15,12 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the cache in the target folder around `out_dir`; `None` if there is no such folder.
+    /// Opens the cache in the target folder around `out_dir`, which cargo marks if it has made that
+    /// folder itself. Otherwise it is the folder around that of the profile, since `out_dir` is
+    /// `PROFILE/build/PACKAGE/out`.
     pub(crate) fn open(out_dir: &Path) -> Option<Self> {
-        let target_dir = out_dir.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file())?;
+        let marked = out_dir.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
+        let target_dir = marked.or_else(|| out_dir.ancestors().nth(4))?;
         let dir = target_dir.join("autotune-xgboost");
         fs::create_dir_all(&dir).ok()?;
         Some(Self { dir })
