@@ -17,9 +17,11 @@ use crate::common::c;
 use crate::common::cases::cases;
 use crate::common::convolutions::random_convolution;
 use crate::common::machine;
+use crate::common::or_long;
 use crate::common::spaces::some;
 
-const USUAL_CASES: u64 = 200;
+/// Numbers of random cases in an ordinary and in a long run.
+const CASES: [u64; 2] = [60, 200];
 
 fn with(isa: Isa, features: &[&str], threads: usize) -> Target {
     let features = features.iter().map(ToString::to_string).collect();
@@ -97,7 +99,7 @@ fn check(candidate: &Candidate, seed: u64) -> bool {
 }
 
 fn check_all(targets: &[fn(usize) -> Target], types: &[Types]) {
-    let dots: usize = (0..cases(USUAL_CASES))
+    let dots: usize = (0..cases(or_long(CASES)))
         .into_par_iter()
         .map(|seed| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -107,7 +109,7 @@ fn check_all(targets: &[fn(usize) -> Target], types: &[Types]) {
             some(&space, 3, &mut rng).iter().filter(|candidate| check(candidate, seed)).count()
         })
         .sum();
-    assert!(dots as u64 > cases(USUAL_CASES) / 2, "{dots} programs with dot products");
+    assert!(dots as u64 > cases(or_long(CASES)) / 2, "{dots} programs with dot products");
 }
 
 #[test]
@@ -166,7 +168,7 @@ fn random_copies_of_images_have_the_steps_of_a_group_side_by_side() {
     let integers = |data, weights| Types { out: DType::F32, ..Types::of_sums(data, weights) };
     let types = [Types::of(DType::Bf16), integers(DType::U8, DType::I8), integers(DType::I8, DType::I8)];
     let targets = [with_dots(1), with_dots(2), with(Isa::Avx2, &[], 1), with(Isa::Avx2, &["avxvnni"], 1)];
-    let copies: usize = (0..cases(USUAL_CASES))
+    let copies: usize = (0..cases(or_long(CASES)))
         .into_par_iter()
         .map(|seed| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -183,7 +185,7 @@ fn random_copies_of_images_have_the_steps_of_a_group_side_by_side() {
             drawn.filter(|candidate| check(candidate, seed)).count()
         })
         .sum();
-    assert!(copies as u64 > cases(USUAL_CASES) / 2, "{copies} copies in groups");
+    assert!(copies as u64 > cases(or_long(CASES)) / 2, "{copies} copies in groups");
 }
 
 /// Vectors run along channels if these are whole vectors, else along rows that nearly are.

@@ -26,11 +26,11 @@ use rand_chacha::ChaCha8Rng;
 use crate::common::cases::for_cases;
 use crate::common::cuda_on_cpu::OnCpu;
 use crate::common::gpu_kernels::{assert_cuda_agrees, assert_opencl_agrees, programs};
-use crate::common::missing;
 use crate::common::nvrtc::Nvrtc;
 use crate::common::pairs::{odd_pair, random_pair};
 use crate::common::random_programs::{check, check_configs, check_drawn};
 use crate::common::workloads::random_attention;
+use crate::common::{missing, or_long};
 
 /// Several images, strides, dilation, epilogues; masks of every shape, causal masks, several chunks
 /// of keys; axes of one element.
@@ -59,7 +59,7 @@ fn target(word: &str) -> Target {
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for word in ["cuda:sm_90", "opencl"] {
         let target = target(word);
-        for_cases(60, |seed, choices| {
+        for_cases(or_long([20, 60]), |seed, choices| {
             let plain = match seed % 2 {
                 0 => random_pair(choices),
                 _ => Workload::new(random_attention(choices)).unwrap(),
@@ -135,12 +135,12 @@ fn cuda_agrees_with_the_reference() {
         let dtype = [DType::F32, DType::F16, DType::F32, DType::Bf16][number % 4];
         text.parse::<Workload>().unwrap().with_dtype(dtype).unwrap()
     });
-    assert_cuda_agrees(&dtyped.collect::<Vec<Workload>>(), 4);
+    assert_cuda_agrees(&dtyped.collect::<Vec<Workload>>(), or_long([2, 4]));
 }
 
 #[test]
 fn opencl_agrees_with_the_reference() {
-    assert_opencl_agrees(&WORKLOADS.map(|text| text.parse().unwrap()), 2);
+    assert_opencl_agrees(&WORKLOADS.map(|text| text.parse().unwrap()), or_long([1, 2]));
 }
 
 /// Minimum bytes of spills, stores and loads together, that count as spilling.
@@ -153,7 +153,8 @@ fn cuda_compiles_and_the_default_does_not_spill() {
         Err(reason) => return missing("nvrtc", &reason),
     };
 
-    for sm in [70, 80, 90] {
+    // An ordinary run compiles each workload for one generation.
+    for (generation, sm) in [70, 80, 90].into_iter().enumerate() {
         if !nvrtc.architectures.contains(&sm) {
             missing(&format!("sm_{sm}"), "NVRTC does not know it");
             continue;
@@ -166,6 +167,9 @@ fn cuda_compiles_and_the_default_does_not_spill() {
             "mlp:m=197,k=768,h=3072,n=768,mid=gelu,mid_bias,bias",
             "separable_conv2d:c=64,h=56,w=56,o=128,k=3,p=1,mid=relu",
         ]) {
+            if or_long([seed as usize % 3 != generation, false]) {
+                continue;
+            }
             let workload: Workload = text.parse().unwrap();
             for (number, (config, program)) in programs(&workload, &target, 3, seed).into_iter().enumerate() {
                 let source = codegen::gpu::generate(&program, GpuApi::Cuda { sm });

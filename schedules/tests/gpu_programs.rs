@@ -14,6 +14,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::common::cases::for_cases;
+use crate::common::or_long;
 use crate::common::random_programs::{check_configs, check_drawn};
 use crate::common::spaces::{sample_sketch, sample_winograd};
 use crate::common::tiling;
@@ -23,7 +24,7 @@ use crate::common::workloads::{random_winograd_of, random_workload};
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for word in ["cuda:sm_90", "opencl"] {
         let target = Target::detect(word, None).unwrap();
-        for_cases(40, |seed, choices| check_drawn(&random_workload(choices), &target, seed, 3, choices));
+        for_cases(or_long([12, 40]), |seed, choices| check_drawn(&random_workload(choices), &target, seed, 3, choices));
     }
 }
 

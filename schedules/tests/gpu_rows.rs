@@ -19,11 +19,11 @@ use rand::RngExt;
 use crate::common::cases::for_cases;
 use crate::common::cuda_on_cpu::OnCpu;
 use crate::common::gpu_kernels::{assert_cuda_agrees, assert_opencl_agrees, programs};
-use crate::common::missing;
 use crate::common::nvrtc::Nvrtc;
 use crate::common::pointwise::random_pointwise;
 use crate::common::random_programs::{check, check_configs, check_drawn};
 use crate::common::workloads::random_map_reduce;
+use crate::common::{missing, or_long};
 
 /// Special cases of each operator: padding, windows of a whole image, rows with strided elements,
 /// values per element of a row, rows of one element, vectors of elements and of rows.
@@ -76,7 +76,7 @@ fn target(word: &str) -> Target {
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for word in ["cuda:sm_90", "opencl"] {
         let target = target(word);
-        for_cases(120, |seed, choices| {
+        for_cases(or_long([30, 120]), |seed, choices| {
             let plain = if seed % 5 == 0 { random_pointwise(choices) } else { random_map_reduce(choices) };
             let is_half = target.supports(DType::F16) && choices.random_bool(0.2);
             let workload = plain.with_dtype(if is_half { DType::F16 } else { DType::F32 }).unwrap();
@@ -87,7 +87,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
 
 #[test]
 fn cuda_agrees_with_the_reference() {
-    assert_cuda_agrees(&WORKLOADS.map(|text| text.parse().unwrap()), 4);
+    assert_cuda_agrees(&WORKLOADS.map(|text| text.parse().unwrap()), or_long([2, 4]));
 }
 
 #[test]
@@ -96,8 +96,8 @@ fn casts_agree_with_the_reference_and_are_refused_where_the_type_is_not() {
     for (seed, cast) in (0..).zip(&casts) {
         check(cast, &target("cuda:sm_90"), seed, 4);
     }
-    assert_cuda_agrees(&casts, 4);
-    assert_opencl_agrees(&casts, 3);
+    assert_cuda_agrees(&casts, or_long([2, 4]));
+    assert_opencl_agrees(&casts, or_long([2, 3]));
 
     let refused = |text: &str, word: &str| {
         let workload: Workload = text.parse().unwrap();
@@ -110,7 +110,7 @@ fn casts_agree_with_the_reference_and_are_refused_where_the_type_is_not() {
 
 #[test]
 fn opencl_agrees_with_the_reference() {
-    assert_opencl_agrees(&WORKLOADS.map(|text| text.parse().unwrap()), 3);
+    assert_opencl_agrees(&WORKLOADS.map(|text| text.parse().unwrap()), or_long([1, 3]));
 }
 
 #[test]
@@ -123,7 +123,11 @@ fn cuda_compiles() {
     let target = target(&format!("cuda:sm_{sm}"));
     let with = |text: &str, dtype| text.parse::<Workload>().unwrap().with_dtype(dtype).unwrap();
     for (seed, text) in (0..).zip(WORKLOADS.into_iter().chain(CASTS)) {
-        for dtype in [DType::F32, DType::F16] {
+        // In an ordinary run the types alternate.
+        for (turn, dtype) in (0..).zip([DType::F32, DType::F16]) {
+            if or_long([seed % 2 != turn, false]) {
+                continue;
+            }
             let workload = with(text, dtype);
             for (config, program) in programs(&workload, &target, 2, seed) {
                 let source = codegen::gpu::generate(&program, GpuApi::Cuda { sm });

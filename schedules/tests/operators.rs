@@ -18,18 +18,18 @@ use rayon::prelude::*;
 
 use crate::common::cases::{Choices, cases, for_cases, for_cases_in_parallel};
 use crate::common::cuda_on_cpu::OnCpu;
-use crate::common::missing;
 use crate::common::opencl::OpenCl;
 use crate::common::operators::random_of;
 use crate::common::spaces::some;
 use crate::common::targets::{random_cpu, random_gpu};
+use crate::common::{missing, or_long};
 
-/// Default numbers of workloads.
-const INTERPRETED: u64 = 440;
-const ASSEMBLED: u64 = 880;
-const IN_C: u64 = 132;
-const AS_CUDA: u64 = 66;
-const AS_OPENCL: u64 = 66;
+/// Numbers of workloads in an ordinary run, at least one of each operator, and in a long run.
+const INTERPRETED: [u64; 2] = [110, 440];
+const ASSEMBLED: [u64; 2] = [220, 880];
+const IN_C: [u64; 2] = [44, 132];
+const AS_CUDA: [u64; 2] = [22, 66];
+const AS_OPENCL: [u64; 2] = [22, 66];
 /// Number of programs that are built as one library.
 const OF_LIBRARY: usize = 11;
 
@@ -103,7 +103,7 @@ fn stated(word: &str) -> Target {
 }
 
 fn assert_interpreted(target_of: fn(&mut Choices) -> Target) {
-    for_cases_in_parallel(cases(INTERPRETED), |seed, choices| {
+    for_cases_in_parallel(cases(or_long(INTERPRETED)), |seed, choices| {
         let target = target_of(choices);
         Case::new(seed, &target, 3, choices).check_all(|program, target, operands| {
             verify(program, target).map_err(|problem| problem.to_string())?;
@@ -129,7 +129,7 @@ fn programs_are_assembled() {
     use autotune_codegen::asm::assemble;
     for (isa, features) in [(Isa::Avx2, &[][..]), (Isa::Avx512, &[]), (Isa::Avx512, &["avx512bf16"])] {
         let runs = machine::runs(isa) && features.iter().all(|feature| machine::has(feature));
-        for_cases_in_parallel(cases(ASSEMBLED), |seed, choices| {
+        for_cases_in_parallel(cases(or_long(ASSEMBLED)), |seed, choices| {
             let features = features.iter().map(|feature| feature.to_string()).collect();
             let target = Target::Cpu(CpuTarget { isa, features, ..CpuTarget::generic_avx2(1 + seed as usize % 2) });
             let case = Case::new(seed, &target, 4, choices);
@@ -145,7 +145,7 @@ fn programs_are_assembled() {
 #[test]
 fn programs_are_written_in_c() {
     let target = Target::detect("cpu", Some(1)).unwrap();
-    for_cases_in_parallel(cases(IN_C), |seed, choices| {
+    for_cases_in_parallel(cases(or_long(IN_C)), |seed, choices| {
         Case::new(seed, &target, 2, choices).check_all(crate::common::c::run);
     });
 }
@@ -153,7 +153,7 @@ fn programs_are_written_in_c() {
 /// Runs the threads in both orders.
 #[test]
 fn programs_are_written_in_cuda() {
-    let (target, seeds) = (stated("cuda:sm_90"), (0..cases(AS_CUDA)).collect::<Vec<u64>>());
+    let (target, seeds) = (stated("cuda:sm_90"), (0..cases(or_long(AS_CUDA))).collect::<Vec<u64>>());
     seeds.par_chunks(OF_LIBRARY).for_each(|seeds| {
         let case = |&seed: &u64| Case::new(seed, &target, 2, &mut ChaCha8Rng::seed_from_u64(seed));
         let all: Vec<Case> = seeds.iter().map(case).collect();
@@ -180,7 +180,7 @@ fn programs_are_written_in_opencl() {
         Err(reason) => return missing("opencl", &reason),
     };
     let target = Target::detect("opencl", None).unwrap();
-    for_cases(cases(AS_OPENCL), |seed, choices| {
+    for_cases(cases(or_long(AS_OPENCL)), |seed, choices| {
         Case::new(seed, &target, 2, choices).check_all(|program, _, operands| device.run(program, operands));
     });
 }

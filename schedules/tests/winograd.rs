@@ -13,6 +13,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::common::cases::for_cases_in_parallel;
 use crate::common::nests::{for_each_loop, for_each_store};
+use crate::common::or_long;
 use crate::common::spaces::{random_odd_winograd, sample_winograd};
 use crate::common::workloads::random_winograd;
 
@@ -23,10 +24,10 @@ fn target(isa: Isa, threads: usize) -> Target {
 #[test]
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for isa in [Isa::Avx2, Isa::Avx512, Isa::Neon] {
-        for_cases_in_parallel(70, |seed, choices| {
+        for_cases_in_parallel(or_long([21, 70]), |seed, choices| {
             let target = target(isa, 1 + seed as usize % 2);
             let block = target.cpu().unwrap().lanes().max(8);
-            let workload = match seed < 30 {
+            let workload = match seed % 7 < 3 {
                 true => random_winograd(choices, block),
                 false => random_odd_winograd(choices, &target),
             };

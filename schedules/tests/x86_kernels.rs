@@ -13,6 +13,7 @@ use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use crate::common::cases::for_cases_in_parallel;
 use crate::common::machine;
 use crate::common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
+use crate::common::or_long;
 use crate::common::spaces::{random_blocked, random_odd_winograd, random_panel, sample_winograd};
 use crate::common::workloads::random_winograd;
 
@@ -241,7 +242,7 @@ fn maxima_pass_on_what_is_not_a_number_from_every_place() {
         };
 
         let operands = Operands::random(&program.spec, 1);
-        for place in 0..operands[0].len() {
+        for place in (0..operands[0].len()).step_by(or_long([5, 1])) {
             for value in [f32::NAN, -f32::NAN, f32::INFINITY] {
                 let mut operands = operands.clone();
                 operands[0].as_slice_mut().unwrap()[place] = value;

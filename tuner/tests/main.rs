@@ -4,6 +4,9 @@ mod contract;
 mod deploy;
 mod few_configs;
 mod kind;
+#[path = "../../workloads/tests/common/long.rs"]
+#[allow(unreachable_pub)]
+mod long;
 mod results;
 mod search;
 mod several;

@@ -18,6 +18,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::kind::{KINDS, Kind};
+use crate::long::or_long;
 use crate::support::{PaperDevice, paper_secs};
 
 fn target() -> Target {
@@ -50,11 +51,10 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 #[test]
 fn annealing_with_a_model_beats_random_and_genetic_search_at_equal_trials() {
-    const SEEDS: u64 = 21;
-    let text = "matmul:m=96,n=192,k=64";
+    let (text, seeds) = ("matmul:m=96,n=192,k=64", or_long([7, 21]));
     let found = |kind| {
-        let secs = (0..SEEDS).map(|seed| best_secs(text, kind, 96, seed));
-        (secs.map(f64::ln).sum::<f64>() / SEEDS as f64).exp()
+        let secs = (0..seeds).map(|seed| best_secs(text, kind, 96, seed));
+        (secs.map(f64::ln).sum::<f64>() / seeds as f64).exp()
     };
     let (model, genetic, random) = (found(Kind::Annealing), found(Kind::Genetic), found(Kind::Random));
     assert!(model < 0.95 * random, "model {model}, random {random}");
@@ -406,7 +406,7 @@ fn what_one_workload_taught_helps_the_next() {
 #[test]
 fn a_search_recovers_from_a_distorted_history() {
     const DEVICES: [&str; 4] = ["", "b", "c", "d"];
-    const SEEDS: u64 = 7;
+    let seeds: u64 = or_long([2, 7]);
     let (first, second) = ("matmul:m=96,n=192,k=64", "matmul:m=128,n=160,k=64");
     // Returns the logarithms of the best times after 32 and 64 trials.
     let found = |name, known: &[TuningRecord], seed| {
@@ -419,7 +419,7 @@ fn a_search_recovers_from_a_distorted_history() {
     };
 
     let mut behind = [0.0; 2];
-    for (name, seed) in DEVICES.into_iter().flat_map(|name| (0..SEEDS).map(move |seed| (name, seed))) {
+    for (name, seed) in DEVICES.into_iter().flat_map(|name| (0..seeds).map(move |seed| (name, seed))) {
         let taught = Run::new(&[first]);
         taught.tune(tuner(Kind::Annealing, 96, 100 + seed), &mut PaperDevice { name, ..PaperDevice::default() });
         let mut known = taught.db.query_target(&target().key()).unwrap();
@@ -428,7 +428,7 @@ fn a_search_recovers_from_a_distorted_history() {
             record.measurement.outcome = Ok(RunSecs::made_up(1e-9 / run_secs));
         }
         let [distorted, fresh] = [&known[..], &[]].map(|known| found(name, known, seed));
-        (0..2).for_each(|i| behind[i] += (distorted[i] - fresh[i]) / (DEVICES.len() as u64 * SEEDS) as f64);
+        (0..2).for_each(|i| behind[i] += (distorted[i] - fresh[i]) / (DEVICES.len() as u64 * seeds) as f64);
     }
     let behind = behind.map(f64::exp);
     // If the history is trusted fully, these are 1.58 and 1.44. If it is trusted as far as it ranks

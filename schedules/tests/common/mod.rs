@@ -15,6 +15,8 @@ pub mod golden;
 #[cfg(unix)]
 pub mod gpu_kernels;
 pub mod instructions;
+#[path = "../../../workloads/tests/common/long.rs"]
+pub mod long;
 #[cfg(target_arch = "x86_64")]
 pub mod machine;
 pub mod maps;
@@ -48,6 +50,7 @@ use std::{env, io};
 use autotune_ir::layout::to_layout;
 use autotune_ir::plan::PlanBuffer;
 use autotune_workloads::Operands;
+pub use long::or_long;
 pub use tiling::tiling;
 
 /// Prints that a test cannot run here. Panics if `AUTOTUNE_REQUIRE` lists the tool.
