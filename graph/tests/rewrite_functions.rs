@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use autotune_graph::operators::{Binary, Map, Prelu, Where};
-use autotune_graph::{DType, Graph, NodeId, Op, Tensor, rewrite};
+use autotune_graph::operators::{Binary, Map, Prelu};
+use autotune_graph::{DType, Graph, NodeId, Tensor, rewrite};
 use autotune_ir::program::UnaryOp;
 use autotune_workloads::{Activation, Function};
 
 use crate::common::graphs::{Net, assert_same, only, ops};
-use crate::common::rng;
 
 /// Rewrites a graph and compares both on random inputs.
 pub(crate) fn rewritten(net: &Net) -> Graph {

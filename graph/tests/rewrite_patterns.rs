@@ -4,14 +4,14 @@
 
 use autotune_graph::Operator;
 use autotune_graph::operators::{
-    Attention, Binary, Cast, GroupNorm, LayerNorm, Map, MatMul, Not, Pool, Prelu, Reduce, Reshape, Sliding, Softmax,
-    Transpose, Where,
+    Attention, Binary, Cast, GroupNorm, LayerNorm, MatMul, Not, Pool, Reduce, Reshape, Sliding, Softmax, Transpose,
+    Where,
 };
-use autotune_graph::{DType, Graph, NodeId, Op, Tensor, rewrite};
+use autotune_graph::{DType, NodeId, Op, Tensor, rewrite};
 use autotune_ir::program::UnaryOp;
-use autotune_workloads::{Activation, Function, PoolKind, ReduceOp};
+use autotune_workloads::{PoolKind, ReduceOp};
 
-use crate::common::graphs::{Net, assert_same, assert_same_on, brought, only, ops};
+use crate::common::graphs::{Net, assert_same_on, brought, only, ops};
 use crate::common::rng;
 use crate::rewrite_functions::{either, rewritten};
 
