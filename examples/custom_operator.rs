@@ -13,8 +13,8 @@ use autotune::ir::program::{BinaryOp, Compare, Expr, UnaryOp};
 use autotune::ir::spec::{Reduction, axis_vars};
 use autotune::schedules::tolerance;
 use autotune::workloads::{
-    Computed, Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive, contract,
-    element, named_axes, register_operator,
+    Computed, Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_elements,
+    check_positive, contract, element, named_axes, register_operator,
 };
 use autotune::{Operands, Query, Target, Task, Tuner, TuningDb, View, ViewMut, Workload, max_rel_error, reference};
 use ndarray::ArrayD;
@@ -31,12 +31,12 @@ struct Correlate {
 static CORRELATE: OperatorKind =
     OperatorKind { name: "correlate", fields: "c,w,o,k", example: "correlate:c=4,w=40,o=16,k=5", parse };
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let size = |field| fields.required(field);
     Ok(Box::new(Correlate { c: size("c")?, w: size("w")?, o: size("o")?, k: size("k")? }))
 }
 
-impl Operator for Correlate {
+impl WorkloadOperator for Correlate {
     fn kind(&self) -> &'static OperatorKind {
         &CORRELATE
     }
@@ -55,15 +55,15 @@ impl Operator for Correlate {
         check_elements("correlate", &[("input", &[c, w]), ("weight", &[o, c, k])], &[o, w, c, k])
     }
 
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { c, w, o, k } = *self;
         let width = w - k + 1;
         let axes = [("o", o, false), ("ow", width, false), ("c", c, true), ("kw", k, true)];
         let [channel, x, from, tap] = axis_vars();
 
-        let input = Tensor { name: "input", shape: vec![c, w], is_constant: false };
-        let weight = Tensor { name: "weight", shape: vec![o, c, k], is_constant: true };
-        Formula::product(
+        let input = OperandTensor { name: "input", shape: vec![c, w], is_constant: false };
+        let weight = OperandTensor { name: "weight", shape: vec![o, c, k], is_constant: true };
+        OperatorFormula::product(
             &axes,
             [(input, vec![from.clone(), x.clone() + &tap]), (weight, vec![channel.clone(), from, tap])],
             (vec![o, width], vec![channel, x]),
@@ -86,7 +86,7 @@ static MASKED_LOG_SUM_EXP: OperatorKind = OperatorKind {
     parse: |fields| Ok(Box::new(MaskedLogSumExp { m: fields.required("m")?, n: fields.required("n")? })),
 };
 
-impl Operator for MaskedLogSumExp {
+impl WorkloadOperator for MaskedLogSumExp {
     fn kind(&self) -> &'static OperatorKind {
         &MASKED_LOG_SUM_EXP
     }
@@ -103,7 +103,7 @@ impl Operator for MaskedLogSumExp {
 
     /// Defines two intermediate tensors, `largest[m]` and `total[m]`: numbers 2 and 3, after the
     /// two operands.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { m, n } = *self;
         let [row, column] = axis_vars();
         let at = [row.clone(), column];
@@ -117,8 +117,8 @@ impl Operator for MaskedLogSumExp {
             let axes = named_axes(&[("m", m, false), ("n", n, true)]);
             Computed { name, axes, value, reduction, dims: vec![0] }
         };
-        let given = |name| Tensor { name, shape: vec![m, n], is_constant: false };
-        Formula {
+        let given = |name| OperandTensor { name, shape: vec![m, n], is_constant: false };
+        OperatorFormula {
             operands: vec![given("input"), given("mask")],
             computed: vec![
                 of_row("largest", Reduction::Max, masked(input, Expr::Const(f32::NEG_INFINITY))),

@@ -8,7 +8,7 @@
 
 use autotune::cost_model::{CostModel, ModelError, Sample};
 use autotune::measurement::Measurement;
-use autotune::search::{Ask, Batch, Searcher};
+use autotune::search::{Ask, CandidateBatch, Searcher};
 use autotune::{Candidate, Target, Task, Tuner, contract};
 use ndarray::{ArrayView1, ArrayView2};
 
@@ -26,7 +26,7 @@ struct HillClimber {
 
 impl Searcher for HillClimber {
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
-        let mut batch = Batch::new(ask.seen, ask.n);
+        let mut batch = CandidateBatch::new(ask.seen, ask.n);
         if let Some((best, _)) = &self.best {
             let neighbors = (0..SCORED_PER_CONFIG * ask.n).map(|_| ask.space.neighbor(best, ask.rng));
             let neighbors: Vec<Candidate> = neighbors.collect();

@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use autotune_charts::{Axis, Chart, Colour, Mark, Scale, standalone};
+use autotune_charts::{Chart, ChartAxis, Colour, Mark, Scale, standalone};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -45,8 +45,8 @@ fn svg(curves: &[(String, Report)]) -> String {
     let ends = reports().map(|report| report.tuning_secs);
     let times = reports().flat_map(|report| &report.curve).map(|point| point.network_secs * 1e3);
     let axes = [
-        Axis::new("tuning, s", Scale::linear(ends.chain([0.0]))),
-        Axis::new("best network time so far, ms", Scale::linear(times)),
+        ChartAxis::new("tuning, s", Scale::linear(ends.chain([0.0]))),
+        ChartAxis::new("best network time so far, ms", Scale::linear(times)),
     ];
 
     let mut chart = Chart::new("Best network time so far", [720.0, 420.0], axes);

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use autotune_charts::{Bars, Row, standalone};
+use autotune_charts::{BarRow, Bars, standalone};
 use serde::Deserialize;
 
 /// Name of this library among the contenders.
@@ -45,7 +45,7 @@ fn svg(all: &Comparisons) -> String {
     let mut networks: Vec<&String> = all.threads.values().flat_map(BTreeMap::keys).collect();
     networks.sort();
     networks.dedup();
-    let row = |network: &String| Row {
+    let row = |network: &String| BarRow {
         name: network.trim_start_matches("light_").into(),
         values: all.threads.values().map(|networks| ratio(networks.get(network)?)).collect(),
     };

@@ -4,7 +4,7 @@
 //! `cargo run --release -p autotune-lab --example plot_peers -- OUT.svg FILE.json SUITE`
 
 use anyhow::{Context, Result, ensure};
-use autotune_charts::{Bars, Row, standalone};
+use autotune_charts::{BarRow, Bars, standalone};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -59,7 +59,7 @@ fn svg(all: &Comparisons) -> String {
     });
     let row = |(number, first): (usize, &Comparison)| {
         let ratio = |table: &Table| table.comparisons.get(number).map(Comparison::ratio);
-        Row { name: first.name.clone(), values: all.tables.iter().map(ratio).collect() }
+        BarRow { name: first.name.clone(), values: all.tables.iter().map(ratio).collect() }
     };
 
     let title = format!("run time of the best other library over ours, {}", all.device);

@@ -18,7 +18,7 @@ use autotune::search::{Annealing, Random};
 use autotune::{Task, TuneParams, Tuner};
 use autotune_db::{Phase, TuningDb};
 use autotune_ir::Target;
-use autotune_lab::test_bed::{Header, Recording, Sample, Source, TestBed, workloads};
+use autotune_lab::test_bed::{ConfigSource, RecordedSample, Recording, TestBed, TestBedHeader, workloads};
 use autotune_measure::{Measurer, WorkerMeasurer};
 use autotune_schedules::{Candidate, Config, ScheduleSpace};
 use autotune_workloads::Workload;
@@ -52,10 +52,10 @@ fn main() -> Result<()> {
     let target = autotune_lab::cpu_target(threads, isa.as_deref())?;
     let mut measurer = autotune_lab::measurer(&target)?;
     let target = measurer.ceilings(&target)?.rated(&target);
-    let mut test_bed = TestBed::open(&file, Header::new(&target))?;
+    let mut test_bed = TestBed::open(&file, TestBedHeader::new(&target))?;
     let workloads = workloads()?;
     for (i, (family, workload)) in workloads.iter().enumerate() {
-        if !test_bed.holds(workload, Source::Race) {
+        if !test_bed.holds(workload, ConfigSource::Race) {
             let start = Instant::now();
             for recording in search(family, workload, &target, &mut measurer)? {
                 test_bed.append(recording)?;
@@ -66,12 +66,12 @@ fn main() -> Result<()> {
 
     let origins = best_of_each_sketch(&test_bed, &target);
     for (i, (family, workload)) in workloads.iter().enumerate() {
-        if !test_bed.holds(workload, Source::Portfolio) {
+        if !test_bed.holds(workload, ConfigSource::Portfolio) {
             let start = Instant::now();
             let samples = carry_over(&origins, family, workload, &target, &mut measurer)?;
             let (family, workload) = (family.clone(), workload.clone());
             println!("{}/{} {workload}: carried over, {:.1} s", i + 1, workloads.len(), start.elapsed().as_secs_f64());
-            test_bed.append(Recording { family, workload, source: Source::Portfolio, samples })?;
+            test_bed.append(Recording { family, workload, source: ConfigSource::Portfolio, samples })?;
         }
     }
     Ok(())
@@ -101,7 +101,7 @@ fn search(family: &str, workload: &Workload, target: &Target, measurer: &mut Wor
     let records = db.query(workload, &target.key())?;
     let of = |source, is: &dyn Fn(usize, Phase) -> bool| {
         let chosen = records.iter().enumerate().filter(|(i, record)| is(*i, record.phase));
-        let sample = |(_, record): (usize, &autotune_db::TuningRecord)| Sample {
+        let sample = |(_, record): (usize, &autotune_db::TuningRecord)| RecordedSample {
             config: record.config.clone(),
             run_secs: record.measurement.run_secs(),
         };
@@ -110,9 +110,9 @@ fn search(family: &str, workload: &Workload, target: &Target, measurer: &mut Wor
     };
     let is_search = |phase| phase == Phase::Search;
     Ok(vec![
-        of(Source::Random, &|i, phase| i < at_random && is_search(phase)),
-        of(Source::Search, &|i, phase| i >= at_random && is_search(phase)),
-        of(Source::Race, &|i, phase| i >= at_random && !is_search(phase)),
+        of(ConfigSource::Random, &|i, phase| i < at_random && is_search(phase)),
+        of(ConfigSource::Search, &|i, phase| i >= at_random && is_search(phase)),
+        of(ConfigSource::Race, &|i, phase| i >= at_random && !is_search(phase)),
     ])
 }
 
@@ -136,7 +136,7 @@ fn carry_over(
     workload: &Workload,
     target: &Target,
     measurer: &mut WorkerMeasurer,
-) -> Result<Vec<Sample>> {
+) -> Result<Vec<RecordedSample>> {
     let space = ScheduleSpace::new(workload, target);
     let mut met = HashSet::new();
     let is_alike = |of: &Workload| of != workload && workload.distance(of).is_finite();
@@ -146,8 +146,8 @@ fn carry_over(
 
     // Each config keeps its least time: in almost one round of ten, another program takes a core
     // away.
-    let unmeasured = |candidate: &Candidate| Sample { config: candidate.config().clone(), run_secs: None };
-    let mut samples: Vec<Sample> = candidates.iter().map(unmeasured).collect();
+    let unmeasured = |candidate: &Candidate| RecordedSample { config: candidate.config().clone(), run_secs: None };
+    let mut samples: Vec<RecordedSample> = candidates.iter().map(unmeasured).collect();
     for _ in 0..CARRIED_ROUNDS {
         measurer.measure(&candidates, &mut |i, measurement| {
             let times = samples[i].run_secs.into_iter().chain(measurement.run_secs());

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use autotune_ir::Target;
-use autotune_measure::{Bench, Builder, MeasureOptions};
+use autotune_measure::{Bench, KernelBuilder, MeasureOptions};
 use autotune_runtime::{allowed_cores, pin_to_core};
 use autotune_schedules::{Candidate, ScheduleSpace};
 use autotune_workloads::Workload;
@@ -120,7 +120,7 @@ fn kernels(workload: &Workload, target: &Target) -> Result<Vec<Bench>> {
     let candidates: Vec<Candidate> = std::iter::once(default).chain(samples).collect();
     let MeasureOptions { backend, build_limit_secs, .. } = MeasureOptions::default();
     let mut found = Vec::new();
-    for build in Builder::new(backend, build_limit_secs).build(&candidates)? {
+    for build in KernelBuilder::new(backend, build_limit_secs).build(&candidates)? {
         // SAFETY: the kernels are built by this process's own code generator, from schedules of the
         // space, and their outputs are checked.
         let mut bench = unsafe { Bench::new(&build.outcome?) }?;

@@ -2,7 +2,7 @@
 
 use crate::chart::{centred, grid_line, picture};
 use crate::element::Element;
-use crate::mark::{Anchor, write_text};
+use crate::mark::{TextAnchor, write_text};
 use crate::scale::Scale;
 use crate::style::Colour;
 
@@ -25,7 +25,7 @@ const BOTTOM: f64 = 38.0;
 
 /// The bars of one name, one below another.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct BarRow {
     /// Name to the left of the bars.
     pub name: String,
     /// Value of each series; `None` leaves a bar out.
@@ -42,7 +42,7 @@ pub struct Bars {
     /// Names of the series, for the legend; empty if there is only one.
     pub series: Vec<String>,
     /// Rows from top to bottom.
-    pub rows: Vec<Row>,
+    pub rows: Vec<BarRow>,
 }
 
 impl Bars {
@@ -71,7 +71,7 @@ impl Bars {
         for (number, row) in self.rows.iter().enumerate() {
             let y = top + GAP / 2.0 + pitch * number as f64;
             let middle = y + BAR * per_row / 2.0 + 4.0;
-            svg = svg.child(write_text(&row.name, [names, middle], Anchor::End, Colour::Ink));
+            svg = svg.child(write_text(&row.name, [names, middle], TextAnchor::End, Colour::Ink));
             svg = svg.children(bars(row, y, &x));
         }
         if let Some(one) = x(1.0) {
@@ -85,7 +85,7 @@ impl Bars {
     fn legend(&self, left: f64) -> Vec<Element> {
         let mut x = left;
         let mut entry = |(number, name): (usize, &String)| {
-            let text = write_text(name, [x, 16.0], Anchor::Start, Colour::Series(number));
+            let text = write_text(name, [x, 16.0], TextAnchor::Start, Colour::Series(number));
             x += CHARACTER * (name.chars().count() + 3) as f64;
             text.set("font-weight", "bold")
         };
@@ -94,14 +94,14 @@ impl Bars {
 }
 
 /// Draws the bars of a row from `y` down, each followed by its value as text.
-fn bars(row: &Row, y: f64, x: &dyn Fn(f64) -> Option<f64>) -> Vec<Element> {
+fn bars(row: &BarRow, y: f64, x: &dyn Fn(f64) -> Option<f64>) -> Vec<Element> {
     let bar = |(number, value): (usize, &Option<f64>)| {
         let (value, y) = ((*value)?, y + BAR * number as f64);
         let (from, to) = (x(1.0)?, x(value)?);
         let rect = Element::new("rect").set("x", format!("{:.1}", from.min(to))).set("y", format!("{y:.1}"));
         let rect = rect.set("width", format!("{:.1}", (to - from).abs())).set("height", BAR - 1.0);
         let rect = rect.set("class", Colour::Series(number).class()).set("fill", "currentColor");
-        let text = write_text(&times(value), [from.max(to) + 4.0, y + BAR - 3.0], Anchor::Start, Colour::Ink);
+        let text = write_text(&times(value), [from.max(to) + 4.0, y + BAR - 3.0], TextAnchor::Start, Colour::Ink);
         Some([rect, text])
     };
     row.values.iter().enumerate().filter_map(bar).flatten().collect()
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_value_has_a_bar_and_bars_begin_at_one() {
-        let row = |name: &str, values: &[Option<f64>]| Row { name: name.into(), values: values.to_vec() };
+        let row = |name: &str, values: &[Option<f64>]| BarRow { name: name.into(), values: values.to_vec() };
         let rows = vec![row("faster", &[Some(2.0), Some(4.0)]), row("slower", &[Some(0.5), None])];
         let bars = Bars { title: "T".into(), axis: "times".into(), series: vec!["a".into(), "b".into()], rows };
         let written = bars.draw().to_string();

@@ -1,7 +1,7 @@
 //! Charts with two axes.
 
 use crate::element::Element;
-use crate::mark::{Anchor, Mark, write_text};
+use crate::mark::{Mark, TextAnchor, write_text};
 use crate::scale::Scale;
 use crate::style::Colour;
 
@@ -16,12 +16,12 @@ const BOTTOM: f64 = 38.0;
 
 /// Axis with a title and a scale.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Axis {
+pub struct ChartAxis {
     title: String,
     scale: Scale,
 }
 
-impl Axis {
+impl ChartAxis {
     /// Creates an axis. The title should name the unit.
     pub fn new(title: impl Into<String>, scale: Scale) -> Self {
         Self { title: title.into(), scale }
@@ -33,14 +33,14 @@ impl Axis {
 pub struct Chart {
     title: String,
     size: [f64; 2],
-    axes: [Axis; 2],
+    axes: [ChartAxis; 2],
     marks: Vec<Mark>,
     legend: Vec<(String, Colour)>,
 }
 
 impl Chart {
     /// Creates an empty chart of a size in pixels, width first. The title is for screen readers.
-    pub fn new(title: impl Into<String>, size: [f64; 2], axes: [Axis; 2]) -> Self {
+    pub fn new(title: impl Into<String>, size: [f64; 2], axes: [ChartAxis; 2]) -> Self {
         Self { title: title.into(), size, axes, marks: Vec::new(), legend: Vec::new() }
     }
 
@@ -69,7 +69,7 @@ impl Chart {
         let marks = self.marks.iter().flat_map(|mark| mark.draw(&place, frame));
         let names = self.legend.iter().enumerate().map(|(number, (name, colour))| {
             let at = [LEFT + frame[0] - 6.0, TOP + 15.0 * (number as f64 + 1.0)];
-            write_text(name, at, Anchor::End, *colour).set("font-weight", "bold")
+            write_text(name, at, TextAnchor::End, *colour).set("font-weight", "bold")
         });
         picture(&self.title, self.size).children(self.grid(frame)).child(inner.children(marks)).children(names)
     }
@@ -90,9 +90,9 @@ impl Chart {
             let Some(place) = y_axis.scale.place(value) else { continue };
             let y = TOP + (1.0 - place) * height;
             elements.push(grid_line(format!("M{LEFT} {y:.1}H{right:.1}")));
-            elements.push(write_text(&text, [LEFT - 5.0, y + 4.0], Anchor::End, Colour::Quiet));
+            elements.push(write_text(&text, [LEFT - 5.0, y + 4.0], TextAnchor::End, Colour::Quiet));
         }
-        elements.push(write_text(&y_axis.title, [2.0, 12.0], Anchor::Start, Colour::Ink));
+        elements.push(write_text(&y_axis.title, [2.0, 12.0], TextAnchor::Start, Colour::Ink));
         elements.push(centred(&x_axis.title, [LEFT + width / 2.0, bottom + 31.0], Colour::Ink));
         elements
     }
@@ -130,7 +130,8 @@ mod tests {
 
     #[test]
     fn marks_stand_where_their_values_are() {
-        let axes = [Axis::new("x, s", Scale::linear([0.0, 10.0])), Axis::new("y, ms", Scale::log([1.0, 100.0]))];
+        let axes =
+            [ChartAxis::new("x, s", Scale::linear([0.0, 10.0])), ChartAxis::new("y, ms", Scale::log([1.0, 100.0]))];
         let chart = Chart::new("T", [LEFT + RIGHT + 100.0, TOP + BOTTOM + 100.0], axes);
         let points = vec![[0.0, 100.0], [5.0, 10.0], [10.0, 1.0]];
         let drawn = read(&chart.mark(Mark::Steps { points, colour: Colour::Series(1) }).legend("a <b>", Colour::Ink));
@@ -143,9 +144,10 @@ mod tests {
         let odd = [f64::NAN, f64::INFINITY, 0.0, -1.0, 5e-324, f64::MAX, 1.0];
         let points: Vec<[f64; 2]> = odd.iter().flat_map(|&x| odd.map(|y| [x, y])).collect();
         let band = points.iter().map(|&[x, y]| [x, y, y]).collect();
-        let named = crate::Named { at: [f64::NAN, 1.0], name: "n".into(), more: String::new(), from: Some([0.0, 0.0]) };
+        let named =
+            crate::NamedPoint { at: [f64::NAN, 1.0], name: "n".into(), more: String::new(), from: Some([0.0, 0.0]) };
         for scale in [Scale::log, Scale::linear] as [fn(Vec<f64>) -> Scale; 2] {
-            let axis = || Axis::new("a", scale(odd.to_vec()));
+            let axis = || ChartAxis::new("a", scale(odd.to_vec()));
             let colour = Colour::Quiet;
             let chart = Chart::new("T", [300.0, 200.0], [axis(), axis()])
                 .mark(Mark::Line { points: points.clone(), colour, dashed: true, name: "n".into() })
@@ -155,7 +157,7 @@ mod tests {
                 .mark(Mark::Named { points: vec![named.clone()], colour });
             read(&chart);
         }
-        let empty = Chart::new("T", [300.0, 200.0], [(); 2].map(|()| Axis::new("a", Scale::log([]))));
+        let empty = Chart::new("T", [300.0, 200.0], [(); 2].map(|()| ChartAxis::new("a", Scale::log([]))));
         read(&empty.mark(Mark::Steps { points: Vec::new(), colour: Colour::Ink }));
     }
 }

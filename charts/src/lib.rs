@@ -15,12 +15,12 @@
 //! head; [`standalone`] makes a file of its own of a chart.
 //!
 //! ```
-//! use autotune_charts::{Axis, Chart, Colour, Mark, Scale};
+//! use autotune_charts::{ChartAxis, Chart, Colour, Mark, Scale};
 //!
 //! let points = vec![[1.0, 8.0], [10.0, 4.0], [90.0, 3.0]];
 //! let axes = [
-//!     Axis::new("trials", Scale::log(points.iter().map(|p| p[0]))),
-//!     Axis::new("best run time so far, ms", Scale::log(points.iter().map(|p| p[1]))),
+//!     ChartAxis::new("trials", Scale::log(points.iter().map(|p| p[0]))),
+//!     ChartAxis::new("best run time so far, ms", Scale::log(points.iter().map(|p| p[1]))),
 //! ];
 //! let steps = Mark::Steps { points, colour: Colour::Series(0) };
 //! let chart = Chart::new("A search", [480.0, 300.0], axes).mark(steps);
@@ -36,10 +36,10 @@ mod names;
 mod scale;
 mod style;
 
-pub use bars::{Bars, Row};
-pub use chart::{Axis, Chart};
+pub use bars::{BarRow, Bars};
+pub use chart::{Chart, ChartAxis};
 pub use element::Element;
-pub use mark::{Anchor, Mark};
-pub use names::Named;
+pub use mark::{Mark, TextAnchor};
+pub use names::NamedPoint;
 pub use scale::Scale;
 pub use style::{Colour, STYLE, standalone};

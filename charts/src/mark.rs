@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::element::Element;
-use crate::names::{Named, place_names};
+use crate::names::{NamedPoint, place_names};
 use crate::style::Colour;
 
 /// A mark, in the values of the axes. Points that an axis cannot show are left out.
@@ -44,7 +44,7 @@ pub enum Mark {
     /// A few points with names next to them.
     Named {
         /// Points with their names.
-        points: Vec<Named>,
+        points: Vec<NamedPoint>,
         /// Colour of the points.
         colour: Colour,
     },
@@ -57,7 +57,7 @@ pub enum Mark {
         /// Colour of the text.
         colour: Colour,
         /// End of the text that is at the position.
-        anchor: Anchor,
+        anchor: TextAnchor,
         /// Offset downwards, in pixels.
         lower: f64,
     },
@@ -65,18 +65,18 @@ pub enum Mark {
 
 /// End of a text that is at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Anchor {
+pub enum TextAnchor {
     /// The text begins at the position.
     Start,
     /// The text ends at the position.
     End,
 }
 
-impl Anchor {
+impl TextAnchor {
     fn word(self) -> &'static str {
         match self {
-            Anchor::Start => "start",
-            Anchor::End => "end",
+            TextAnchor::Start => "start",
+            TextAnchor::End => "end",
         }
     }
 }
@@ -118,7 +118,7 @@ impl Mark {
 }
 
 /// Returns a text element in a colour at a position in pixels.
-pub(crate) fn write_text(text: &str, [x, y]: [f64; 2], anchor: Anchor, colour: Colour) -> Element {
+pub(crate) fn write_text(text: &str, [x, y]: [f64; 2], anchor: TextAnchor, colour: Colour) -> Element {
     let element = Element::new("text").set("x", format!("{x:.1}")).set("y", format!("{y:.1}"));
     element.set("text-anchor", anchor.word()).set("class", colour.class()).text(text)
 }
@@ -128,7 +128,7 @@ fn along(pixels: &[[f64; 2]], text: &str, colour: Colour) -> Option<Element> {
     let ([x0, y0], [x1, y1]) = (*pixels.first()?, *pixels.get(1)?);
     let angle = (y1 - y0).atan2(x1 - x0);
     let turn = format!("translate({x0:.1} {y0:.1}) rotate({:.1})", angle.to_degrees());
-    Some(write_text(text, [16.0, -4.0], Anchor::Start, colour).set("transform", turn))
+    Some(write_text(text, [16.0, -4.0], TextAnchor::Start, colour).set("transform", turn))
 }
 
 fn stroke(path: String, colour: Colour) -> Element {

@@ -1,12 +1,12 @@
 //! Placement of names next to dots without overlap.
 
 use crate::element::Element;
-use crate::mark::{Anchor, Place, write_text};
+use crate::mark::{Place, TextAnchor, write_text};
 use crate::style::Colour;
 
 /// A point with a name.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Named {
+pub struct NamedPoint {
     /// Position, as `x` and `y`.
     pub at: [f64; 2],
     /// Short name next to the point.
@@ -35,8 +35,9 @@ fn overlap(a: &Area, b: &Area) -> bool {
 
 /// Draws dots, lines to them, and names. Each name takes the first side of its dot where it
 /// overlaps neither dots nor earlier names; without such a side it is on the right.
-pub(crate) fn place_names(points: &[Named], place: Place<'_>, size: [f64; 2], colour: Colour) -> Vec<Element> {
-    let placed: Vec<(&Named, [f64; 2])> = points.iter().filter_map(|point| Some((point, place(point.at)?))).collect();
+pub(crate) fn place_names(points: &[NamedPoint], place: Place<'_>, size: [f64; 2], colour: Colour) -> Vec<Element> {
+    let placed: Vec<(&NamedPoint, [f64; 2])> =
+        points.iter().filter_map(|point| Some((point, place(point.at)?))).collect();
     let mut taken: Vec<Area> = placed.iter().map(|(_, at)| around(*at)).collect();
     let (mut lines, mut dots, mut names) = (Vec::new(), Vec::new(), Vec::new());
 
@@ -45,13 +46,13 @@ pub(crate) fn place_names(points: &[Named], place: Place<'_>, size: [f64; 2], co
         dots.push(dot(at, &point.more, colour));
 
         let sides = sides(at, CHARACTER * point.name.chars().count() as f64);
-        let is_free = |(area, _): &(Area, Anchor)| {
+        let is_free = |(area, _): &(Area, TextAnchor)| {
             let is_inside = area[0] >= 0.0 && area[1] >= 0.0 && area[2] <= size[0] && area[3] <= size[1];
             is_inside && !taken.iter().any(|other| overlap(area, other))
         };
         let (area, anchor) = sides.into_iter().find(is_free).unwrap_or(sides[0]);
         taken.push(area);
-        let x = if anchor == Anchor::Start { area[0] } else { area[2] };
+        let x = if anchor == TextAnchor::Start { area[0] } else { area[2] };
         names.push(write_text(&point.name, [x, area[3] - GAP], anchor, Colour::Ink));
     }
     [lines, dots, names].concat()
@@ -63,10 +64,10 @@ fn around([x, y]: [f64; 2]) -> Area {
 
 /// Returns the possible areas of a name of `width` pixels: right, left, above, below, and the four
 /// corners.
-fn sides([x, y]: [f64; 2], width: f64) -> [(Area, Anchor); 8] {
+fn sides([x, y]: [f64; 2], width: f64) -> [(Area, TextAnchor); 8] {
     let near = RADIUS + GAP;
-    let right = |top: f64, left: f64| ([left, top, left + width, top + LINE], Anchor::Start);
-    let left = |top: f64, right: f64| ([right - width, top, right, top + LINE], Anchor::End);
+    let right = |top: f64, left: f64| ([left, top, left + width, top + LINE], TextAnchor::Start);
+    let left = |top: f64, right: f64| ([right - width, top, right, top + LINE], TextAnchor::End);
     let (above, beside, below) = (y - near - LINE, y - LINE / 2.0, y + near);
     [
         right(beside, x + near),
@@ -96,8 +97,8 @@ mod tests {
 
     #[test]
     fn names_hide_neither_dots_nor_one_another_as_long_as_there_is_room() {
-        let named = |x: f64, y: f64| Named { at: [x, y], name: "C12".into(), more: String::new(), from: None };
-        let points: Vec<Named> =
+        let named = |x: f64, y: f64| NamedPoint { at: [x, y], name: "C12".into(), more: String::new(), from: None };
+        let points: Vec<NamedPoint> =
             (0..12).map(|i| named(100.0 + 22.0 * f64::from(i % 4), 80.0 + 12.0 * f64::from(i / 4))).collect();
         let drawn = place_names(&points, &Some, [300.0, 200.0], Colour::Ink);
         assert_eq!(drawn.len(), 24);

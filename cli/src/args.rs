@@ -25,11 +25,11 @@ mod target;
 mod variant;
 
 pub(crate) use compile::CompileArgs;
-pub(crate) use db::{DbArgs, LookupArgs, Place, RecordsArgs};
+pub(crate) use db::{DatabasePath, DbArgs, LookupArgs, RecordsArgs};
 pub(crate) use failure::Failure;
 pub(crate) use report::ReportArgs;
 pub(crate) use run::RunArgs;
-pub(crate) use subject::{GivenFile, InputArgs, Loaded, SubjectArgs};
+pub(crate) use subject::{InputArgs, InputFile, LoadedNetwork, SubjectArgs};
 pub(crate) use target::TargetArgs;
 pub(crate) use variant::VariantArgs;
 

@@ -24,9 +24,10 @@ use crate::output::say;
 const GRACE: Duration = Duration::from_millis(1700);
 
 /// State of the running command. A thread that holds the lock cannot be interrupted.
-static WORK: Mutex<Work> = Mutex::new(Work { cancel: None, note: None, unfinished: Vec::new(), written: Vec::new() });
+static WORK: Mutex<InterruptState> =
+    Mutex::new(InterruptState { cancel: None, note: None, unfinished: Vec::new(), written: Vec::new() });
 
-struct Work {
+struct InterruptState {
     /// Set by the first Ctrl-C, after which the command ends by itself. The process ends at the
     /// second Ctrl-C or after [`GRACE`]. Without a switch, it ends at the first.
     cancel: Option<Cancel>,
@@ -36,7 +37,7 @@ struct Work {
     written: Vec<PathBuf>,
 }
 
-impl Work {
+impl InterruptState {
     fn lock() -> MutexGuard<'static, Self> {
         WORK.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,12 +82,12 @@ pub(crate) fn watch() -> Result<()> {
 
 /// Handles a signal: asks the command to stop if it can, else ends the process.
 fn interrupted() {
-    let work = Work::lock();
+    let work = InterruptState::lock();
     if work.cancel.as_ref().is_some_and(|cancel| !cancel.cancel()) {
         say("stopping: the current measurement is discarded (Ctrl-C again to stop at once)");
         thread::spawn(|| {
             thread::sleep(GRACE);
-            end(&Work::lock());
+            end(&InterruptState::lock());
         });
         return;
     }
@@ -94,7 +95,7 @@ fn interrupted() {
 }
 
 /// Ends the process now. All measurements are in the database already.
-fn end(work: &Work) -> ! {
+fn end(work: &InterruptState) -> ! {
     // Files that were completed or abandoned no longer have their temporary names, so removing
     // those fails harmlessly.
     work.unfinished.iter().for_each(|file| drop(fs::remove_file(file)));
@@ -104,17 +105,17 @@ fn end(work: &Work) -> ! {
 
 /// Returns the switch that Ctrl-C sets; from now on the first Ctrl-C asks the command to stop.
 pub(crate) fn cancel() -> Cancel {
-    Work::lock().cancel.get_or_insert_default().clone()
+    InterruptState::lock().cancel.get_or_insert_default().clone()
 }
 
 /// Sets the message for an interruption, in place of the list of written files.
 pub(crate) fn note(text: &'static str) {
-    Work::lock().note = Some(text);
+    InterruptState::lock().note = Some(text);
 }
 
 /// Writes a file while holding off interruptions, with a function that leaves no unfinished file.
 pub(crate) fn uninterrupted<T, E>(file: &Path, write: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-    let mut work = Work::lock();
+    let mut work = InterruptState::lock();
     let written = write()?;
     work.written.push(file.to_path_buf());
     Ok(written)
@@ -138,7 +139,7 @@ impl Unfinished {
         place: &Path,
         permissions: Permissions,
     ) -> io::Result<(File, Self)> {
-        let mut work = Work::lock();
+        let mut work = InterruptState::lock();
         let new = tempfile::Builder::new().prefix(".autotune-new-").permissions(permissions).tempfile_in(folder)?;
         let (file, path) = new.into_parts();
         work.unfinished.push(path.to_path_buf());
@@ -148,7 +149,7 @@ impl Unfinished {
     /// Moves files to their final paths; an interruption happens before all moves or after all of
     /// them.
     pub(crate) fn keep_all(files: impl IntoIterator<Item = Self>) -> io::Result<()> {
-        let mut work = Work::lock();
+        let mut work = InterruptState::lock();
         for Self { path, name, place } in files {
             path.persist(place)?;
             work.written.push(name);

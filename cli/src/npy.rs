@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
 
-use autotune_network::{DType, Stored, Tensor};
+use autotune_network::{DType, DeclaredType, Tensor};
 use half::f16;
 use ndarray::ArrayD;
 use ndarray_npy::{ReadDataError, ReadNpyError, ReadNpyExt, ReadableElement, WritableElement};
@@ -30,7 +30,7 @@ pub(crate) fn read(path: &Path, dtype: DType) -> Result<Tensor, Failure> {
 }
 
 /// Reads the numbers of a file as one type, or says why that is impossible.
-fn read_as<T: Kept + Copy>(path: &Path) -> Result<ArrayD<T>, String> {
+fn read_as<T: ExactNumber + Copy>(path: &Path) -> Result<ArrayD<T>, String> {
     let file = File::open(path).map(BufReader::new).map_err(|error| error.to_string())?;
     let array = ArrayD::<Exact<T>>::read_npy(file).map_err(|error| match error {
         ReadNpyError::WrongDescriptor(found) => {
@@ -44,7 +44,7 @@ fn read_as<T: Kept + Copy>(path: &Path) -> Result<ArrayD<T>, String> {
 
 /// Writes a tensor in NumPy's format: as `stored`, the type that the network's file states, or
 /// without one in its own type.
-pub(crate) fn write(to: impl Write, tensor: &Tensor, stored: Option<Stored>) -> Result<(), WriteNpyError> {
+pub(crate) fn write(to: impl Write, tensor: &Tensor, stored: Option<DeclaredType>) -> Result<(), WriteNpyError> {
     match stored {
         None => match tensor {
             Tensor::F32(array) => array.write_npy(to),
@@ -53,23 +53,23 @@ pub(crate) fn write(to: impl Write, tensor: &Tensor, stored: Option<Stored>) -> 
             Tensor::I8(array) => array.write_npy(to),
             Tensor::U8(array) => array.write_npy(to),
         },
-        Some(Stored::Of(DType::Bool)) => write_as::<bool>(to, tensor),
-        Some(Stored::Of(DType::I8)) => write_as::<i8>(to, tensor),
-        Some(Stored::Of(DType::I16)) => write_as::<i16>(to, tensor),
-        Some(Stored::Of(DType::I32)) => write_as::<i32>(to, tensor),
-        Some(Stored::Of(DType::I64)) => write_as::<i64>(to, tensor),
-        Some(Stored::Of(DType::U8)) => write_as::<u8>(to, tensor),
-        Some(Stored::U16) => write_as::<u16>(to, tensor),
-        Some(Stored::U32) => write_as::<u32>(to, tensor),
-        Some(Stored::U64) => write_as::<u64>(to, tensor),
-        Some(Stored::Of(DType::F16)) => write_as::<Half>(to, tensor),
+        Some(DeclaredType::Of(DType::Bool)) => write_as::<bool>(to, tensor),
+        Some(DeclaredType::Of(DType::I8)) => write_as::<i8>(to, tensor),
+        Some(DeclaredType::Of(DType::I16)) => write_as::<i16>(to, tensor),
+        Some(DeclaredType::Of(DType::I32)) => write_as::<i32>(to, tensor),
+        Some(DeclaredType::Of(DType::I64)) => write_as::<i64>(to, tensor),
+        Some(DeclaredType::Of(DType::U8)) => write_as::<u8>(to, tensor),
+        Some(DeclaredType::U16) => write_as::<u16>(to, tensor),
+        Some(DeclaredType::U32) => write_as::<u32>(to, tensor),
+        Some(DeclaredType::U64) => write_as::<u64>(to, tensor),
+        Some(DeclaredType::Of(DType::F16)) => write_as::<Half>(to, tensor),
         // NumPy has no bf16, and f32 contains all its values.
-        Some(Stored::Of(DType::F32 | DType::Tf32 | DType::Bf16)) => write_as::<f32>(to, tensor),
-        Some(Stored::F64) => write_as::<f64>(to, tensor),
+        Some(DeclaredType::Of(DType::F32 | DType::Tf32 | DType::Bf16)) => write_as::<f32>(to, tensor),
+        Some(DeclaredType::F64) => write_as::<f64>(to, tensor),
     }
 }
 
-fn write_as<T: Kept + WritableElement>(to: impl Write, tensor: &Tensor) -> Result<(), WriteNpyError> {
+fn write_as<T: ExactNumber + WritableElement>(to: impl Write, tensor: &Tensor) -> Result<(), WriteNpyError> {
     let numbers: Result<Vec<T>, Inexact> = match tensor {
         Tensor::F32(array) => array.iter().map(|&x| T::kept(Number::Real(x.into()))).collect(),
         Tensor::I64(array) => array.iter().map(|&x| T::kept(Number::Whole(x.into()))).collect(),
@@ -108,7 +108,7 @@ impl Display for Number {
 }
 
 /// Types to which numbers convert if the value is representable.
-trait Kept: Sized {
+trait ExactNumber: Sized {
     const NAME: &'static str;
 
     fn of_whole(number: i128) -> Option<Self>;
@@ -133,7 +133,7 @@ fn whole(number: f64) -> Option<i128> {
 
 macro_rules! kept_by_integers {
     ($($type:ident: $name:literal),*) => {$(
-        impl Kept for $type {
+        impl ExactNumber for $type {
             const NAME: &'static str = $name;
 
             fn of_whole(number: i128) -> Option<Self> {
@@ -150,7 +150,7 @@ kept_by_integers!(
     i8: "int8", i16: "int16", i32: "int32", i64: "int64", u8: "uint8", u16: "uint16", u32: "uint32", u64: "uint64"
 );
 
-impl Kept for bool {
+impl ExactNumber for bool {
     const NAME: &'static str = "bool";
 
     fn of_whole(number: i128) -> Option<Self> {
@@ -162,7 +162,7 @@ impl Kept for bool {
     }
 }
 
-impl Kept for f32 {
+impl ExactNumber for f32 {
     const NAME: &'static str = "float32";
 
     fn of_whole(number: i128) -> Option<Self> {
@@ -175,7 +175,7 @@ impl Kept for f32 {
     }
 }
 
-impl Kept for f64 {
+impl ExactNumber for f64 {
     const NAME: &'static str = "float64";
 
     fn of_whole(number: i128) -> Option<Self> {
@@ -190,7 +190,7 @@ impl Kept for f64 {
 /// A half-precision number as an element of a file.
 struct Half(f16);
 
-impl Kept for Half {
+impl ExactNumber for Half {
     const NAME: &'static str = "float16";
 
     fn of_whole(number: i128) -> Option<Self> {
@@ -221,7 +221,7 @@ impl WritableElement for Half {
 /// An element of a file of any numeric type, converted to a type that keeps its value.
 struct Exact<T>(T);
 
-impl<T: Kept> ReadableElement for Exact<T> {
+impl<T: ExactNumber> ReadableElement for Exact<T> {
     fn read_to_end_exact_vec<R: Read>(mut reader: R, kind: &Value, len: usize) -> Result<Vec<Self>, ReadDataError> {
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes)?;
@@ -230,7 +230,7 @@ impl<T: Kept> ReadableElement for Exact<T> {
         let (order, word) = word.split_at_checked(1).ok_or_else(unknown)?;
         // `<` is little-endian, `|` marks single bytes and `=` the native order, little-endian
         // here.
-        let order = if order == ">" { Order::Big } else { Order::Little };
+        let order = if order == ">" { ByteOrder::Big } else { ByteOrder::Little };
 
         let (whole, real) = (Number::Whole, Number::Real);
         match word {
@@ -252,16 +252,16 @@ impl<T: Kept> ReadableElement for Exact<T> {
 
 /// Byte order of a number.
 #[derive(Clone, Copy, PartialEq)]
-enum Order {
+enum ByteOrder {
     Little,
     Big,
 }
 
 /// Converts bytes to `len` numbers of `SIZE` bytes each. Fails if there are more or fewer bytes.
-fn elements<T: Kept, const SIZE: usize>(
+fn elements<T: ExactNumber, const SIZE: usize>(
     bytes: &[u8],
     len: usize,
-    order: Order,
+    order: ByteOrder,
     number: impl Fn([u8; SIZE]) -> Number,
 ) -> Result<Vec<Exact<T>>, ReadDataError> {
     match len.checked_mul(SIZE) {
@@ -271,7 +271,7 @@ fn elements<T: Kept, const SIZE: usize>(
     }
     let of = |bytes: &[u8; SIZE]| {
         let mut bytes = *bytes;
-        if order == Order::Big {
+        if order == ByteOrder::Big {
             bytes.reverse();
         }
         T::kept(number(bytes)).map(Exact)

@@ -14,21 +14,21 @@ use crate::output::say;
 pub(crate) fn observer(time_budget: Option<Duration>) -> Box<dyn Observer> {
     let board = Board { tasks: Vec::new(), done: 0, trials: None, time_budget, start: Instant::now() };
     if std::io::stderr().is_terminal() {
-        Box::new(Bars { board, group: MultiProgress::new(), overall: ProgressBar::hidden(), bars: Vec::new() })
+        Box::new(ProgressBars { board, group: MultiProgress::new(), overall: ProgressBar::hidden(), bars: Vec::new() })
     } else {
-        Box::new(Lines { board })
+        Box::new(ProgressLines { board })
     }
 }
 
 /// State of one task in the display.
-struct Row {
+struct TaskRow {
     name: String,
     workload: Workload,
     trials: usize,
     best_secs: f64,
 }
 
-impl Row {
+impl TaskRow {
     /// Formats the best rate and time: `85.3 GFLOP/s (2.71 ms)`.
     fn best(&self) -> String {
         if self.best_secs.is_finite() {
@@ -41,7 +41,7 @@ impl Row {
 
 /// State that both displays show.
 struct Board {
-    tasks: Vec<Row>,
+    tasks: Vec<TaskRow>,
     /// Number of trials so far, including earlier runs.
     done: usize,
     trials: Option<usize>,
@@ -51,7 +51,7 @@ struct Board {
 
 impl Board {
     fn start(&mut self, tasks: &[Task], resumed: &[usize], trials: Option<usize>) {
-        let row = |(task, &trials): (&Task, &usize)| Row {
+        let row = |(task, &trials): (&Task, &usize)| TaskRow {
             name: task.name.clone(),
             workload: task.workload.clone(),
             trials,
@@ -85,7 +85,7 @@ impl Board {
     }
 }
 
-fn retired(row: &Row, why: &Retired) -> String {
+fn retired(row: &TaskRow, why: &Retired) -> String {
     match why {
         Retired::Exhausted => format!("{}: every schedule of the space was measured", row.name),
         Retired::Failing(causes) => {
@@ -95,16 +95,16 @@ fn retired(row: &Row, why: &Retired) -> String {
     }
 }
 
-fn race_failed(row: &Row, why: &MeasureError) -> String {
+fn race_failed(row: &TaskRow, why: &MeasureError) -> String {
     format!("{}: the race failed: {why}", row.name)
 }
 
 /// Display that prints a line whenever a task's best time improves.
-struct Lines {
+struct ProgressLines {
     board: Board,
 }
 
-impl Observer for Lines {
+impl Observer for ProgressLines {
     fn event(&mut self, event: &Event<'_>) {
         let board = &mut self.board;
         match event {
@@ -134,14 +134,14 @@ impl Observer for Lines {
 
 /// Display with one bar for all trials and one per task. Dropping it removes the bars from the
 /// terminal.
-struct Bars {
+struct ProgressBars {
     board: Board,
     group: MultiProgress,
     overall: ProgressBar,
     bars: Vec<ProgressBar>,
 }
 
-impl Bars {
+impl ProgressBars {
     fn start(&mut self) {
         let style =
             |template: &str| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -174,14 +174,14 @@ impl Bars {
     }
 }
 
-impl Drop for Bars {
+impl Drop for ProgressBars {
     fn drop(&mut self) {
         // A closed terminal cannot be cleared, and there is nothing else to do about it.
         let _ = self.group.clear();
     }
 }
 
-impl Observer for Bars {
+impl Observer for ProgressBars {
     fn event(&mut self, event: &Event<'_>) {
         match event {
             Event::Started { tasks, resumed, trials } => {

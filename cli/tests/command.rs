@@ -461,7 +461,7 @@ fn what_was_tuned_on_a_gpu_elsewhere_is_looked_up_without_one() {
         });
     }
     // The fastest record has a config outside the schedule space.
-    config.knobs.insert("tile.k".into(), autotune_schedules::Value::Tile(vec![1 << 20]));
+    config.knobs.insert("tile.k".into(), autotune_schedules::KnobValue::Tile(vec![1 << 20]));
     records.push(TuningRecord { config, target: "cuda:sm_90:NVIDIA_GH200".into(), ..records[2].clone() });
     let db = TuningDb::open(sandbox.path("db")).unwrap();
     db.append_all(&records).unwrap();

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use autotune_db::{TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measurement::{CandidateError, Measurement};
-use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Value};
+use autotune_schedules::{Config, KnobValue, LOWERING_VERSION, ScheduleSpace};
 use autotune_workloads::Workload;
 
 use crate::sandbox::{Sandbox, TINY, finish, signal};
@@ -26,7 +26,7 @@ fn record(workload: &str, run_secs: f64) -> TuningRecord {
 /// Adds a knob that the present schedule space lacks.
 fn outside_the_space(mut record: TuningRecord) -> TuningRecord {
     let Config { knobs, .. } = &mut record.config;
-    knobs.insert("warp".into(), Value::Choice("9".into()));
+    knobs.insert("warp".into(), KnobValue::Choice("9".into()));
     record
 }
 

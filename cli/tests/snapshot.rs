@@ -4,7 +4,7 @@
 use std::fs;
 
 use autotune::{Deploy, TuneOnMiss, tune_within};
-use autotune_db::{Standing, TuningDb, TuningRecord};
+use autotune_db::{TimeProvenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use serde_json::Value;
 
@@ -106,7 +106,7 @@ fn bad_snapshots_are_refused_in_one_line() {
 fn schedules_that_would_not_be_served_fail_the_check() {
     let sandbox = tuned();
     change(&sandbox, |mut record| {
-        record.config.knobs.insert("warp".into(), autotune_schedules::Value::Choice("9".into()));
+        record.config.knobs.insert("warp".into(), autotune_schedules::KnobValue::Choice("9".into()));
         record
     });
     let none = sandbox.run("snapshot write none.snapshot").expect(1);
@@ -161,7 +161,7 @@ fn a_program_tunes_what_it_misses_and_then_looks_it_up() {
     let (workload, target) = (TINY.parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
     let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(sandbox.path("db"), tune_within(4, None)));
     let tuned = deploy.schedule(&workload, &target).unwrap();
-    assert_eq!(tuned.best().map(|best| best.standing), Some(Standing::Raced));
+    assert_eq!(tuned.best().map(|best| best.standing), Some(TimeProvenance::Raced));
     let records = sandbox.records();
     assert_eq!(records.iter().filter(|record| record["phase"] == "search").count(), 4);
     tuned.build().unwrap();

@@ -36,6 +36,7 @@ mod error;
 mod expander;
 mod fold;
 mod instruction_set;
+mod interleave;
 mod leaf;
 mod nest;
 mod numbers;
@@ -45,7 +46,6 @@ mod stage;
 #[cfg(test)]
 mod tests;
 mod transpose;
-mod weave;
 pub mod x86;
 
 pub use error::AssembleError;

@@ -32,9 +32,9 @@ mod prelude;
 mod value;
 mod writer;
 
-use leaf::{Leaf, Pointer};
-use value::{Value, splat, type_name};
-use writer::{Accumulator, Generator, Writer, accumulator_name};
+use leaf::{TileInterface, TilePointer};
+use value::{CValue, splat, type_name};
+use writer::{Accumulator, CGenerator, CWriter, accumulator_name};
 
 /// f32 lanes of a vector if the target is not a CPU.
 const DEFAULT_LANES: usize = 4;
@@ -47,7 +47,7 @@ const DEFAULT_LANES: usize = 4;
 pub fn generate(program: &Program, target: &Target) -> String {
     let lanes = target.cpu().map_or(DEFAULT_LANES, CpuTarget::lanes);
     let (has_integers, leaves, leaf_names) = (program.has_integers(), String::new(), HashMap::new());
-    let mut generator = Generator { program, lanes, has_integers, leaves, leaf_names };
+    let mut generator = CGenerator { program, lanes, has_integers, leaves, leaf_names };
     let plan = KernelPlan::of(program);
 
     let stages: Vec<String> =
@@ -72,7 +72,7 @@ pub fn generate(program: &Program, target: &Target) -> String {
     source
 }
 
-impl Generator<'_> {
+impl CGenerator<'_> {
     fn stage(&mut self, stage: &Stage, symbol: &str) -> String {
         let mut text = format!("void {symbol}(float *const *buffers, char *local, long begin, long end) {{\n");
         for (i, buffer) in self.program.buffers.iter().enumerate().filter(|(_, buffer)| buffer.scope == Scope::Global) {
@@ -104,7 +104,7 @@ impl Generator<'_> {
                 let _ = writeln!(text, "    const long v{} = r % {}; r /= {};", l.var.0, l.extent, l.extent);
             }
             let inner = loops.last().map_or(std::slice::from_ref(node), |l| l.body.as_slice());
-            let mut writer = Writer::new(self, None);
+            let mut writer = CWriter::new(self, None);
             writer.nodes(inner);
             text.push_str(&writer.text);
             text.push_str("  }\n");
@@ -119,11 +119,11 @@ impl Generator<'_> {
     ///
     /// `constants` holds the current values of the enclosing unrolled variables.
     fn leaf_call(&mut self, alloc: &Node, constants: &HashMap<VarId, i64>) -> String {
-        let leaf = Leaf::of(self.program, alloc);
-        let element = |pointer: &Pointer| narrow::element_type(self.program.buffer(pointer.buffer));
-        let parameter = |(i, it): (usize, &Pointer)| format!("{} *restrict p{i}", element(it));
+        let leaf = TileInterface::of(self.program, alloc);
+        let element = |pointer: &TilePointer| narrow::element_type(self.program.buffer(pointer.buffer));
+        let parameter = |(i, it): (usize, &TilePointer)| format!("{} *restrict p{i}", element(it));
         let parameters: Vec<String> = leaf.pointers.iter().enumerate().map(parameter).collect();
-        let argument = |pointer: &Pointer| {
+        let argument = |pointer: &TilePointer| {
             // Unrolled variables have no C variable, so their values are substituted.
             let base = constants
                 .iter()
@@ -131,7 +131,7 @@ impl Generator<'_> {
             format!("b{} + {}", pointer.buffer.0, base.display(|v| format!("v{}", v.0)))
         };
         let arguments: Vec<String> = leaf.pointers.iter().map(argument).collect();
-        let mut writer = Writer::new(self, Some(leaf));
+        let mut writer = CWriter::new(self, Some(leaf));
         if let Node::Alloc { body, .. } = alloc {
             writer.nodes(body);
         }
@@ -151,7 +151,7 @@ impl Generator<'_> {
     }
 }
 
-impl Writer<'_, '_> {
+impl CWriter<'_, '_> {
     fn nodes(&mut self, nodes: &[Node]) {
         for node in nodes {
             match node {
@@ -260,43 +260,43 @@ impl Writer<'_, '_> {
         }
     }
 
-    fn expr(&mut self, expr: &Expr) -> Value {
+    fn expr(&mut self, expr: &Expr) -> CValue {
         // C variables hold the bits of integers, so that other operations need a conversion to f32.
         if self.generator.has_integers && self.is_integer(expr) {
-            let Value { text, lanes } = self.integer(expr);
-            return Value { text: format!("of_integer{lanes}({text})"), lanes };
+            let CValue { text, lanes } = self.integer(expr);
+            return CValue { text: format!("of_integer{lanes}({text})"), lanes };
         }
         match expr {
             // C has no literal for infinity.
             Expr::Const(value) if value.is_infinite() => {
                 let sign = if *value < 0.0 { "-" } else { "" };
-                Value { text: format!("({sign}__builtin_inff())"), lanes: 1 }
+                CValue { text: format!("({sign}__builtin_inff())"), lanes: 1 }
             }
-            Expr::Const(value) => Value { text: format!("{value:?}f"), lanes: 1 },
+            Expr::Const(value) => CValue { text: format!("{value:?}f"), lanes: 1 },
             Expr::Load(access) => self.load(access),
             Expr::Gather(gather) => self.gather(gather),
             Expr::Binary(BinaryOp::Add, of) => self.binary(of, "+"),
             Expr::Binary(BinaryOp::Mul, of) => self.binary(of, "*"),
-            Expr::Guarded { .. } => Value { text: "for_a_gpu".into(), lanes: 1 },
+            Expr::Guarded { .. } => CValue { text: "for_a_gpu".into(), lanes: 1 },
             Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => {
-                let values: Vec<Value> = expr.operands().iter().map(|of| self.expr(of)).collect();
+                let values: Vec<CValue> = expr.operands().iter().map(|of| self.expr(of)).collect();
                 let lanes = values.iter().map(|value| value.lanes).max().unwrap_or(1);
                 let operands: Vec<String> = values.into_iter().map(|value| splat(value, lanes)).collect();
-                Value { text: formula::applied(expr, &operands, lanes).unwrap_or_default(), lanes }
+                CValue { text: formula::applied(expr, &operands, lanes).unwrap_or_default(), lanes }
             }
         }
     }
 
-    fn binary(&mut self, [a, b]: &[Expr; 2], op: &str) -> Value {
+    fn binary(&mut self, [a, b]: &[Expr; 2], op: &str) -> CValue {
         let (a, b) = (self.expr(a), self.expr(b));
         let lanes = a.lanes.max(b.lanes);
-        Value { text: format!("({} {op} {})", a.text, b.text), lanes }
+        CValue { text: format!("({} {op} {})", a.text, b.text), lanes }
     }
 
     /// Returns the load of an element, or of one element per lane.
     ///
     /// The result is a named variable if nothing in the register tile can change the element.
-    fn load(&mut self, access: &Access) -> Value {
+    fn load(&mut self, access: &Access) -> CValue {
         let buffer = self.generator.program.buffer(access.buffer);
         let lanes = self.vector.map_or(1, |v| v.lanes);
         if buffer.scope == Scope::Register {
@@ -305,7 +305,7 @@ impl Writer<'_, '_> {
                 Accumulator::Part(elements) if lanes == 1 => elements.concat(),
                 Accumulator::Part(elements) => format!("((vec{lanes}){{{}}})", elements.join(", ")),
             };
-            return Value { text, lanes };
+            return CValue { text, lanes };
         }
 
         let (pointer, offset, stride) = self.address(access);
@@ -325,16 +325,16 @@ impl Writer<'_, '_> {
 
         // A leaf loads an element that it only reads once per C block, and reuses the variable.
         if self.leaf.as_ref().is_none_or(|leaf| leaf.written.contains(&access.buffer)) {
-            return Value { text, lanes };
+            return CValue { text, lanes };
         }
         if let Some(name) = self.loaded.iter().rev().find_map(|scope| scope.get(&text)) {
-            return Value { text: name.clone(), lanes };
+            return CValue { text: name.clone(), lanes };
         }
         let name = self.name();
         self.line(&format!("const {} {name} = {text};", type_name(lanes)));
         if let Some(scope) = self.loaded.last_mut() {
             scope.insert(text, name.clone());
         }
-        Value { text: name, lanes }
+        CValue { text: name, lanes }
     }
 }

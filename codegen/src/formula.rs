@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use autotune_ir::DType;
-use autotune_ir::formula::{Formula, Primitive, Step};
+use autotune_ir::formula::{Formula, FormulaStep, Primitive};
 use autotune_ir::program::{Buffer, Expr, Node, Program, Scope, preorder};
 
 /// Returns an operation applied to C expressions of `lanes` lanes each; `None` if the expression is
@@ -131,12 +131,12 @@ pub(crate) fn function(head: &str, number: &str, lanes: usize, name: &str, formu
     let mut names: Vec<String> = Vec::new();
     for (position, step) in formula.steps().iter().enumerate() {
         names.push(match step {
-            Step::Operand(operand) => {
+            FormulaStep::Operand(operand) => {
                 parameters.push(format!("{number} x{operand}"));
                 format!("x{operand}")
             }
-            Step::Constant(bits) => constant(*bits, lanes),
-            Step::Apply(primitive, of) => {
+            FormulaStep::Constant(bits) => constant(*bits, lanes),
+            FormulaStep::Apply(primitive, of) => {
                 let of = &of[..primitive.operands()];
                 let operands: Vec<String> = of.iter().map(|&of| names[usize::from(of)].clone()).collect();
                 let _ = writeln!(

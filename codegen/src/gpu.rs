@@ -21,7 +21,7 @@ use std::fmt::Write;
 
 use crate::formula;
 use autotune_ir::KernelPlan;
-use autotune_ir::program::{Grid, Program};
+use autotune_ir::program::{GpuGrid, Program};
 use autotune_ir::target::GpuApi;
 
 mod cuda;
@@ -33,7 +33,7 @@ mod writer;
 
 pub use cuda::{architecture, device_functions};
 use dialect::Dialect;
-use writer::Writer;
+use writer::GpuWriter;
 
 /// Generates the source of the program's kernels, named and launched as [`KernelPlan::of`] states.
 ///
@@ -81,9 +81,9 @@ fn in_dialect<D: Dialect>(program: &Program) -> String {
     }
 
     for (stage, plan) in program.stages.iter().zip(&KernelPlan::of(program).stages) {
-        match (Grid::of(stage), plan.launch) {
+        match (GpuGrid::of(stage), plan.launch) {
             (Some(grid), Some(launch)) => {
-                source.push_str(&Writer::<D>::kernel(program, stage, &plan.symbol, &grid, launch));
+                source.push_str(&GpuWriter::<D>::kernel(program, stage, &plan.symbol, &grid, launch));
             }
             _ => {
                 let _ = writeln!(source, "#error \"stage {} is not for a GPU\"", stage.name);

@@ -81,11 +81,11 @@ use autotune_ir::analyse::analyse;
 use autotune_ir::{Program, Target};
 use autotune_schedules::Candidate;
 
-use columns::{Elements, WHOLE, Whole, position, width, write};
+use columns::{ElementCounts, WHOLE, Whole, position, width, write};
 use gpu::GPU;
 pub use gpu::{RegisterUse, estimated_registers, register_limit, set_register_use};
 use leaf::LEAF;
-use window::Window;
+use window::WindowFeatures;
 
 /// Version of the columns. It changes whenever a column changes its position or meaning; models are
 /// valid for the version that they were fitted on only.
@@ -133,9 +133,9 @@ pub fn of(candidate: &Candidate) -> Option<Vec<f32>> {
 fn extract_into(program: &Program, target: &Target, row: &mut [f32]) {
     let whole = Whole {
         spec: Arc::clone(&program.spec),
-        window: Window::of(&program.spec),
+        window: WindowFeatures::of(&program.spec),
         analysis: analyse(program, target),
-        elements: Elements::of(&program.spec),
+        elements: ElementCounts::of(&program.spec),
     };
     let rest = write(WHOLE, Some(&whole), row);
     let rest = write(LEAF, whole.analysis.dominant.as_ref(), rest);

@@ -9,7 +9,7 @@
 //! | [`model`] | [`CostModel`]: the trait of all models |
 //! | [`xgb`] | [`XgbModel`]: gradient-boosted trees, and the [`Prior`] that they start from |
 //! | [`pretrained`] | [`Pretrained`]: models that ship with this crate |
-//! | [`draft`] | [`DraftModel`]: a shipped model that ranks schedules by their knobs alone |
+//! | [`ranking`] | [`RankingModel`]: a shipped model that ranks schedules by their knobs alone |
 //! | [`registers`] | [`RegisterModel`]: predicted registers and spills of GPU kernels |
 //! | [`metrics`] | quality of a predicted ranking |
 //! | [`contract`] | contract tests for models from other crates |
@@ -47,11 +47,11 @@
 //! ```
 
 pub mod contract;
-pub mod draft;
 pub mod features;
 pub mod metrics;
 pub mod model;
 pub mod pretrained;
+pub mod ranking;
 #[cfg(feature = "train")]
 pub mod registers;
 pub mod sample;
@@ -67,10 +67,10 @@ mod trees;
 
 #[cfg(feature = "train")]
 pub use booster::BoosterError;
-pub use draft::DraftModel;
 pub use features::RegisterUse;
 pub use model::{CostModel, ModelError};
 pub use pretrained::Pretrained;
+pub use ranking::RankingModel;
 #[cfg(feature = "train")]
 pub use registers::RegisterModel;
 pub use sample::Sample;

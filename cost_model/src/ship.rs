@@ -1,7 +1,7 @@
 //! Conversion of fitted models to the form in which they ship.
 
-use crate::draft::{self, DraftModel};
 use crate::pretrained::{self, Pretrained};
+use crate::ranking::{self, RankingModel};
 use crate::xgb::XgbModel;
 
 impl Pretrained {
@@ -12,7 +12,7 @@ impl Pretrained {
     }
 }
 
-impl DraftModel {
+impl RankingModel {
     /// Returns the bytes of a model that was fitted on rows of these columns, with its [expected
     /// loss](DraftModel::expected_loss). `None` if it is not fitted or too large for the binary
     /// form.
@@ -21,7 +21,8 @@ impl DraftModel {
         let names = columns.join("\n");
         let length = u32::try_from(names.len()).ok()?;
         Some(
-            [&draft::MAGIC[..], &expected_loss.to_le_bytes(), &length.to_le_bytes(), names.as_bytes(), &trees].concat(),
+            [&ranking::MAGIC[..], &expected_loss.to_le_bytes(), &length.to_le_bytes(), names.as_bytes(), &trees]
+                .concat(),
         )
     }
 }

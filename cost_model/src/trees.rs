@@ -10,7 +10,7 @@ mod json;
 #[cfg(feature = "train")]
 pub use json::TreesError;
 
-/// Flag in [`Node::split`]: a missing value goes to the right child.
+/// Flag in [`TreeNode::split`]: a missing value goes to the right child.
 const MISSING_RIGHT: u32 = 1 << 31;
 /// Number of rows that walk down a tree together, or of trees that a row walks down together, so
 /// that their loads overlap.
@@ -26,7 +26,7 @@ const STEPS_PER_BATCH_MIN: usize = 100_000;
 /// leaf sends every row to itself, so that rows at different depths can walk together: its
 /// threshold is NaN, to which every comparison is false.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct TreeNode {
     /// Rows whose feature is at least the threshold go right.
     threshold: f32,
     /// Column of the feature, combined with the flag [`MISSING_RIGHT`].
@@ -50,7 +50,7 @@ pub(crate) struct Trees {
     columns: usize,
     base: f32,
     roots: Vec<Root>,
-    nodes: Vec<Node>,
+    nodes: Vec<TreeNode>,
 }
 
 impl Trees {

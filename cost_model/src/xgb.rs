@@ -202,7 +202,7 @@ struct Fitted {
 
 /// First line of a saved model. If the model is fitted, XGBoost's JSON follows.
 #[derive(Serialize, Deserialize)]
-struct Header {
+struct ModelHeader {
     format: String,
     fitted: bool,
     /// Hashes of the base models, with their weights.
@@ -289,7 +289,7 @@ impl XgbModel {
 
     /// Returns the parameters and the fitted trees as bytes for [`XgbModel::load`].
     pub fn save(&self) -> Result<Vec<u8>, ModelError> {
-        let header = Header {
+        let header = ModelHeader {
             format: FORMAT.to_owned(),
             fitted: self.fitted.is_some(),
             bases: self.base_hashes(),
@@ -310,7 +310,8 @@ impl XgbModel {
     pub fn load(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
         let line = bytes.iter().position(|&byte| byte == b'\n');
         let (header, json) = bytes.split_at(line.map_or(bytes.len(), |at| at + 1));
-        let header: Header = serde_json::from_slice(header).map_err(|error| ModelError::Format(error.to_string()))?;
+        let header: ModelHeader =
+            serde_json::from_slice(header).map_err(|error| ModelError::Format(error.to_string()))?;
         if header.format != FORMAT {
             return Err(ModelError::Format(format!("the format is {:?}, expected {FORMAT:?}", header.format)));
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use autotune_db::{DbError, Source, Standing, TaskHold, TuningDb};
+use autotune_db::{DbError, Source, TaskHold, TimeProvenance, TuningDb};
 use autotune_ir::Target;
 use autotune_workloads::Workload;
 use thiserror::Error;
@@ -120,12 +120,12 @@ impl<'a> TuneOnMiss<'a> {
         let start = Instant::now();
         let space = LookupSpace::new(workload, target)?;
         let first = self.first.map(|source| space.found(source)).transpose()?.flatten();
-        if let Some(settled) = first.as_ref().filter(|tuned| is_settled(tuned)) {
+        if let Some(settled) = first.as_ref().filter(|tuned| was_raced(tuned)) {
             return Ok(settled.clone());
         }
 
         let seen = self.seen(first.as_ref(), &space)?;
-        if let Some(settled) = seen.best.filter(is_settled) {
+        if let Some(settled) = seen.best.filter(was_raced) {
             return Ok(settled);
         }
 
@@ -138,14 +138,14 @@ impl<'a> TuneOnMiss<'a> {
             Some(db) => db,
             None => {
                 let seen = self.seen(first.as_ref(), &space)?;
-                let is_done = seen.best.as_ref().is_some_and(is_settled);
+                let is_done = seen.best.as_ref().is_some_and(was_raced);
                 match if is_done { None } else { self.awaited(start)? } {
                     Some(db) => db,
                     None => return self.or_predicted(seen, &space),
                 }
             }
         };
-        if let Some(settled) = space.found(&db)?.filter(is_settled) {
+        if let Some(settled) = space.found(&db)?.filter(was_raced) {
             return Ok(settled);
         }
 
@@ -154,7 +154,7 @@ impl<'a> TuneOnMiss<'a> {
     }
 
     /// Reads the database, and returns the better of its schedule and `first`.
-    fn seen(&self, first: Option<&Tuned>, space: &LookupSpace) -> Result<Seen, DeployError> {
+    fn seen(&self, first: Option<&Tuned>, space: &LookupSpace) -> Result<KnownSchedules, DeployError> {
         let stored = match TuningDb::open_reading(&self.db) {
             Ok(db) => Some(db),
             Err(DbError::NotFound { .. }) => None,
@@ -163,11 +163,15 @@ impl<'a> TuneOnMiss<'a> {
         let found = stored.as_ref().map(|db| space.found(db)).transpose()?.flatten();
         // If both are equally good, the one from the database wins.
         let best = found.into_iter().chain(first.cloned()).min_by_key(|tuned| tuned.best().map(|best| best.standing));
-        Ok(Seen { stored, best })
+        Ok(KnownSchedules { stored, best })
     }
 
     /// Returns the best schedule seen, else one predicted from the first source and the database.
-    fn or_predicted(&self, Seen { stored, best }: Seen, space: &LookupSpace) -> Result<Tuned, DeployError> {
+    fn or_predicted(
+        &self,
+        KnownSchedules { stored, best }: KnownSchedules,
+        space: &LookupSpace,
+    ) -> Result<Tuned, DeployError> {
         if let Some(best) = best {
             return Ok(best);
         }
@@ -190,7 +194,7 @@ impl<'a> TuneOnMiss<'a> {
 }
 
 /// Database as read, and the best schedule available.
-struct Seen {
+struct KnownSchedules {
     /// Open database; `None` if it does not exist.
     stored: Option<TuningDb>,
     best: Option<Tuned>,
@@ -206,6 +210,6 @@ fn writable(path: &Path) -> Result<Option<TuningDb>, DbError> {
 }
 
 /// Returns true if the schedule was raced on this machine, so that nothing is left to tune.
-fn is_settled(tuned: &Tuned) -> bool {
-    tuned.best().is_some_and(|best| best.standing == Standing::Raced)
+fn was_raced(tuned: &Tuned) -> bool {
+    tuned.best().is_some_and(|best| best.standing == TimeProvenance::Raced)
 }

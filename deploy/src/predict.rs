@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use autotune_cost_model::{DraftModel, Pretrained, features};
+use autotune_cost_model::{Pretrained, RankingModel, features};
 use autotune_ir::{DType, Program, Target};
-use autotune_schedules::portfolio::{self, Entry, is_promising};
+use autotune_schedules::portfolio::{self, PortfolioEntry, is_promising};
 use autotune_schedules::{Candidate, Config, Portfolio, ScheduleSpace};
 use autotune_workloads::Workload;
 use autotune_workloads::axes::Axes;
@@ -127,8 +127,10 @@ pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<
     let Some(shipped) = Shipped::of(space) else { return vec![default] };
 
     let nearest = shipped.portfolio.nearest(&shipped.workload, params.nearest);
-    let mut ranked = Ranked::by(&shipped, params.verified);
-    ranked.take(portfolio::carried_over(space, nearest, params.tries).into_iter().chain([default.clone()]).collect());
+    let mut ranked = RankedCandidates::by(&shipped, params.verified);
+    ranked.take(
+        portfolio::transferred_schedules(space, nearest, params.tries).into_iter().chain([default.clone()]).collect(),
+    );
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     for _ in 0..params.rounds {
         let from: Vec<Candidate> = ranked.held.iter().take(params.beam).map(|(held, _)| held.clone()).collect();
@@ -157,7 +159,7 @@ pub(crate) struct Pick {
 ///
 /// They are ranked by the cheap model; without one, by the analytic model, which was validated for
 /// contractions on CPUs only.
-pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Pick {
+pub(crate) fn pick(space: &ScheduleSpace, known: &[PortfolioEntry]) -> Pick {
     let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
     let shipped = Shipped::of(space);
     let (own, stand_in) = (space.workload(), shipped.as_ref().and_then(|shipped| shipped.stand_in(space)));
@@ -208,23 +210,23 @@ pub(crate) fn is_as_good(program: &Program, own: &Program, target: &Target) -> b
 }
 
 /// Shipped models and portfolio for a workload's operator on a target. They are not used where a
-/// sketch's default is known to beat the model ([`ScheduleSpace::is_settled`]).
+/// sketch's default is known to beat the model ([`ScheduleSpace::trusts_default`]).
 struct Shipped {
     /// The workload with f32 tensors. Models ship for f32 only; CPUs convert other types when
     /// loading and storing.
     workload: Workload,
     model: Arc<Pretrained>,
-    draft: Arc<DraftModel>,
+    draft: Arc<RankingModel>,
     portfolio: &'static Portfolio,
 }
 
 impl Shipped {
     fn of(space: &ScheduleSpace) -> Option<Self> {
         let (workload, target) = (space.workload(), space.target());
-        if space.is_settled() {
+        if space.trusts_default() {
             return None;
         }
-        let (model, draft) = Pretrained::for_target(target).zip(DraftModel::for_target(target))?;
+        let (model, draft) = Pretrained::for_target(target).zip(RankingModel::for_target(target))?;
         let portfolio = Portfolio::for_target(target)?;
         let workload = workload.with_dtype(DType::F32).ok()?;
         let is_known = portfolio.entries.iter().any(|entry| workload.distance(&entry.workload).is_finite());
@@ -245,14 +247,14 @@ pub(crate) fn expected_loss(space: &ScheduleSpace) -> Option<f32> {
 }
 
 /// Candidates with the model's scores, best first.
-struct Ranked<'a> {
+struct RankedCandidates<'a> {
     shipped: &'a Shipped,
     verified: usize,
     met: HashSet<u64>,
     held: Vec<(Candidate, f32)>,
 }
 
-impl<'a> Ranked<'a> {
+impl<'a> RankedCandidates<'a> {
     fn by(shipped: &'a Shipped, verified: usize) -> Self {
         Self { shipped, verified, met: HashSet::new(), held: Vec::new() }
     }

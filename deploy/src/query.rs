@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use autotune_db::Source;
-use autotune_ir::{Reach, Target};
+use autotune_ir::{KeyScope, Target};
 use autotune_schedules::space::LAYOUT_KNOBS;
-use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Value};
+use autotune_schedules::{Candidate, Config, KnobValue, ScheduleSpace, UnfitError};
 use autotune_workloads::Workload;
 
 use crate::predict::{self, PredictParams};
@@ -68,9 +68,9 @@ impl<'a> Query<'a> {
     /// Returns the best schedule of the source's records.
     ///
     /// If the workload has no record, that of the same workload with warm instead of
-    /// [uncached](Workload::is_cold) constants, or the reverse, is returned. On a miss the schedule
-    /// is predicted from those of the most similar workloads: the source's and, if one ships for
-    /// the target, the portfolio's ([`Origin::Predicted`](crate::Origin::Predicted)).
+    /// [uncached](Workload::is_uncached) constants, or the reverse, is returned. On a miss the
+    /// schedule is predicted from those of the most similar workloads: the source's and, if one
+    /// ships for the target, the portfolio's ([`Origin::Predicted`](crate::Origin::Predicted)).
     ///
     /// Without a source the schedule is chosen as thoroughly as for the first trial of a search
     /// ([`PredictParams::THOROUGH`]), in some tens of milliseconds.
@@ -108,7 +108,7 @@ impl<'a> Query<'a> {
             return alone();
         }
         let own = self.record()?;
-        if let Some(own) = own.as_ref().filter(|own| own.reach() == Some(Reach::Machine)) {
+        if let Some(own) = own.as_ref().filter(|own| own.key_scope() == Some(KeyScope::Machine)) {
             return Ok(vec![own.clone()]);
         }
         let alone = alone()?;
@@ -133,7 +133,9 @@ impl<'a> Query<'a> {
             let others = |config: &Config| self.fits(config) && !known.contains(&kind(config));
             match space.found_of(source, self.workload, &others)? {
                 None if found.is_empty() => return Ok(vec![space.missed(source)?]),
-                Some(other) if found.first().is_none_or(|best| other.reach() == best.reach()) => found.push(other),
+                Some(other) if found.first().is_none_or(|best| other.key_scope() == best.key_scope()) => {
+                    found.push(other)
+                }
                 _ => return Ok(found),
             }
         }
@@ -155,7 +157,7 @@ impl<'a> Query<'a> {
 }
 
 /// Kind of a schedule: its sketch, and the values of some knobs if it has them.
-type Kind = (String, [Option<Value>; 3]);
+type Kind = (String, [Option<KnobValue>; 3]);
 
 fn kind(config: &Config) -> Kind {
     let [data, output] = LAYOUT_KNOBS;
@@ -219,7 +221,7 @@ impl LookupSpace {
     /// uncached constants, or the reverse, else a predicted one.
     fn missed(&self, source: &dyn Source) -> Result<Tuned, LookupError> {
         let workload = self.space.workload();
-        let other = Self::new(&workload.with_cold(!workload.is_cold()), self.space.target())?;
+        let other = Self::new(&workload.with_uncached(!workload.is_uncached()), self.space.target())?;
         match other.found(source)? {
             Some(found) => Ok(found),
             None => self.predicted(&[source]),

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use autotune_codegen::{CompilerNeeded, artifact};
 use autotune_db::{Best, DbError, Found};
-use autotune_ir::{Isa, KernelPlan, Program, Reach, Target, TargetError};
+use autotune_ir::{Isa, KernelPlan, KeyScope, Program, Target, TargetError};
 use autotune_runtime::{Cpu, Device, DeviceError, Kernel, KernelError, Runner};
 use autotune_schedules::{Candidate, Config, UnfitError};
 use autotune_workloads::Workload;
@@ -172,12 +172,12 @@ impl Tuned {
     /// Returns true if the scope of the record's key is at least as narrow as the other's. A
     /// default schedule has no key, and every key is narrower than none.
     pub fn is_known_as_well_as(&self, other: &Self) -> bool {
-        other.reach().is_none_or(|reach| self.reach().is_some_and(|own| own <= reach))
+        other.key_scope().is_none_or(|reach| self.key_scope().is_some_and(|own| own <= reach))
     }
 
     /// Returns the scope of the key under which the record was found; `None` for a default
     /// schedule.
-    pub(crate) fn reach(&self) -> Option<Reach> {
+    pub(crate) fn key_scope(&self) -> Option<KeyScope> {
         match &self.origin {
             Origin::Tuned(found) => Some(found.reach),
             Origin::Predicted { .. } | Origin::Default => None,
@@ -253,10 +253,10 @@ impl Tuned {
     /// Builds the kernel with a compiler of this machine.
     #[cfg(feature = "compilers")]
     fn compiled<D: Device>(&self, _: CompilerNeeded, device: &D) -> Result<Kernel<D>, BuildError> {
-        use autotune_measure::Builder;
+        use autotune_measure::KernelBuilder;
         use autotune_measurement::Backend;
 
-        let mut builder = Builder::new(Backend::Assembler, COMPILE_SECS);
+        let mut builder = KernelBuilder::new(Backend::Assembler, COMPILE_SECS);
         let build = builder.build_lowered(&self.candidate, self.program()?)?;
         let built = build.ok_or(BuildError::Nothing)?.outcome?;
         // SAFETY: as in `kernel`; the compiler's input was generated from the same loop nests.

@@ -7,7 +7,7 @@ use autotune_db::{Snapshot, SnapshotWriter, Source, TuningDb, TuningRecord};
 use autotune_deploy::{Query, Tuned};
 use autotune_ir::{CpuTarget, Program, Target};
 use autotune_schedules::sketch::{Plan, Sketch};
-use autotune_schedules::{Config, Knob, KnobValues, LowerError, ScheduleSpace, Value, lower, register_sketch};
+use autotune_schedules::{Config, Knob, KnobValue, KnobValues, LowerError, ScheduleSpace, lower, register_sketch};
 use autotune_workloads::Workload;
 
 const WORKLOAD: &str = "matmul:m=7,n=9,k=5";
@@ -62,8 +62,10 @@ fn counted<T>(action: impl FnOnce() -> T) -> (T, [usize; 2]) {
 fn a_look_up_plans_and_lowers_its_schedule_once() {
     register_sketch(&COUNTED).unwrap();
     let (workload, target) = (WORKLOAD.parse().unwrap(), Target::Cpu(CpuTarget::generic_avx2(1)));
-    let config =
-        |word: &str| Config { sketch: NAME.into(), knobs: [("which".to_string(), Value::Choice(word.into()))].into() };
+    let config = |word: &str| Config {
+        sketch: NAME.into(),
+        knobs: [("which".to_string(), KnobValue::Choice(word.into()))].into(),
+    };
     let (db, mut writer) = (TuningDb::temporary().unwrap(), SnapshotWriter::default());
     for (config, secs) in [(config("a"), 2e-6), (config("b"), 1e-6), (default(&workload, &target), 3e-6)] {
         let record = TuningRecord::made_up(&workload, &target, config, secs);

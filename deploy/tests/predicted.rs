@@ -1,7 +1,7 @@
 //! Schedules chosen without measuring.
 #![allow(clippy::unwrap_used)]
 
-use autotune_cost_model::DraftModel;
+use autotune_cost_model::RankingModel;
 use autotune_db::TuningDb;
 use autotune_deploy::{Origin, PredictParams, Query, Tuned, predicted};
 use autotune_ir::{CpuTarget, Isa, Target};
@@ -72,7 +72,7 @@ fn a_miss_is_answered_by_a_schedule_that_the_draft_puts_before_the_default() {
         assert_eq!(look_up().config(), tuned.config(), "{text}");
 
         let ranked = [tuned.candidate().clone(), space.default_candidate().clone()];
-        let scores = DraftModel::for_target(space.target()).unwrap().scores(&ranked);
+        let scores = RankingModel::for_target(space.target()).unwrap().scores(&ranked);
         assert!(scores[0] >= scores[1], "{text}: {scores:?}");
     }
 }

@@ -18,16 +18,16 @@ use crate::tensor::Tensor;
 mod layers;
 mod weights;
 
-pub use layers::Conv;
+pub use layers::ConvLayer;
 pub use weights::{Fill, Seeded, Weights};
 
 /// Builds a [`Graph`] from operations on tensors. The first error is reported by
 /// [`Builder::finish`]; later operations have no effect.
 pub struct Builder {
-    state: RefCell<State>,
+    state: RefCell<BuilderState>,
 }
 
-struct State {
+struct BuilderState {
     graph: Graph,
     weights: Box<dyn Weights>,
     failed: Option<GraphError>,
@@ -43,7 +43,7 @@ pub struct Value<'b> {
 impl Builder {
     /// Creates a network without layers, with a source of weights.
     pub fn new(name: &str, weights: impl Weights + 'static) -> Self {
-        let state = State { graph: Graph::new(name), weights: Box::new(weights), failed: None };
+        let state = BuilderState { graph: Graph::new(name), weights: Box::new(weights), failed: None };
         Self { state: RefCell::new(state) }
     }
 
@@ -64,7 +64,7 @@ impl Builder {
 
     /// Adds a weight from the builder's [`Weights`].
     pub fn weight(&self, name: &str, shape: &[usize], fill: Fill) -> Value<'_> {
-        self.add(|State { graph, weights, .. }| {
+        self.add(|BuilderState { graph, weights, .. }| {
             let tensor = weights.tensor(name, shape, fill);
             // The source of weights is the caller's code, so its tensors are checked.
             let fits = |tensor: &Tensor| tensor.shape() == shape && tensor.dtype() == DType::F32;
@@ -91,12 +91,12 @@ impl Builder {
 
     /// Returns the network, or the first error.
     pub fn finish(self) -> Result<Graph, GraphError> {
-        let State { graph, failed, .. } = self.state.into_inner();
+        let BuilderState { graph, failed, .. } = self.state.into_inner();
         failed.map_or(Ok(graph), Err)
     }
 
     /// Adds a node, unless an operation has failed before.
-    fn add(&self, make: impl FnOnce(&mut State) -> Result<NodeId, GraphError>) -> Value<'_> {
+    fn add(&self, make: impl FnOnce(&mut BuilderState) -> Result<NodeId, GraphError>) -> Value<'_> {
         let mut state = self.state.borrow_mut();
         let id = match state.failed {
             // After an error all values are placeholders.

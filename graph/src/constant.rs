@@ -11,7 +11,7 @@ use crate::error::OpError;
 use crate::mapped::Mapped;
 use crate::op::{Facts, Movement, NodeView, Op, OperandView, Operator, check_count};
 use crate::tensor::{Tensor, array, elements};
-use crate::walk::Rows;
+use crate::walk::TensorRows;
 
 /// Minimum size in bytes of a tensor that is not loaded before it is packed.
 pub(crate) const LARGE_BYTES: usize = 64 << 10;
@@ -24,22 +24,22 @@ const COPIED_BYTES: usize = 4 << 20;
 /// Large weights remain in their files, and constants folded from them are not computed before a
 /// kernel packs them. So they occupy memory once, in packed form.
 #[derive(Clone)]
-pub struct Constant(Arc<Held>);
+pub struct Constant(Arc<ConstantInner>);
 
 /// Weak handle to a constant; its address is not reused while this handle exists.
 #[derive(Clone)]
-pub(crate) struct Identity(Weak<Held>);
+pub(crate) struct Identity(Weak<ConstantInner>);
 
-struct Held {
+struct ConstantInner {
     shape: Vec<usize>,
     dtype: DType,
-    origin: Origin,
+    origin: ConstantOrigin,
     /// Tensor in memory, once it was requested.
     tensor: OnceLock<Arc<Tensor>>,
 }
 
 /// Source of a tensor.
-enum Origin {
+enum ConstantOrigin {
     Memory,
     /// Little-endian f32 numbers in a range of the file, at any alignment.
     File(Arc<Mapped>, Range<usize>),
@@ -48,13 +48,13 @@ enum Origin {
 }
 
 impl Constant {
-    fn new(shape: Vec<usize>, dtype: DType, origin: Origin) -> Self {
-        Self(Arc::new(Held { shape, dtype, origin, tensor: OnceLock::new() }))
+    fn new(shape: Vec<usize>, dtype: DType, origin: ConstantOrigin) -> Self {
+        Self(Arc::new(ConstantInner { shape, dtype, origin, tensor: OnceLock::new() }))
     }
 
     /// Creates a constant of f32 numbers in a range of a file.
     pub(crate) fn in_file(shape: Vec<usize>, file: Arc<Mapped>, bytes: Range<usize>) -> Self {
-        Self::new(shape, DType::F32, Origin::File(file, bytes))
+        Self::new(shape, DType::F32, ConstantOrigin::File(file, bytes))
     }
 
     /// Creates the result of an operation on constants. A large one that cannot fail is computed on
@@ -70,11 +70,11 @@ impl Constant {
         // Nothing is computed from a constant that is itself computed on every read: chains would
         // take unbounded time.
         let is_simple =
-            |operand: &&&Constant| operand.is_of_numbers() && !matches!(operand.0.origin, Origin::Computed(..));
+            |operand: &&&Constant| operand.is_of_numbers() && !matches!(operand.0.origin, ConstantOrigin::Computed(..));
         let is_f32 = dtype == DType::F32;
         if op.is_light() && is_f32 && bytes >= LARGE_BYTES && operands.iter().all(|operand| is_simple(&operand)) {
             let operands = operands.iter().map(|&operand| operand.clone()).collect();
-            return Ok(Self::new(shape, dtype, Origin::Computed(op.clone(), operands)));
+            return Ok(Self::new(shape, dtype, ConstantOrigin::Computed(op.clone(), operands)));
         }
 
         // An operation that takes longer than reading its operands need not keep them in memory.
@@ -100,7 +100,7 @@ impl Constant {
 
     /// Returns the result of an operation as a part of the file, if it is contiguous there.
     fn part_of_file(&self, op: &Op, output: Facts) -> Option<Self> {
-        let Origin::File(file, bytes) = &self.0.origin else { return None };
+        let ConstantOrigin::File(file, bytes) = &self.0.origin else { return None };
         let Some(Movement::Piece(first)) = self.moved(op, output).filter(|_| output.1 == DType::F32) else {
             return None;
         };
@@ -145,11 +145,11 @@ impl Constant {
     pub fn read(&self) -> Result<Cow<'_, Tensor>, OpError> {
         match (self.0.tensor.get(), &self.0.origin) {
             (Some(tensor), _) => Ok(Cow::Borrowed(tensor)),
-            (None, Origin::File(file, bytes)) => {
+            (None, ConstantOrigin::File(file, bytes)) => {
                 let numbers = file[bytes.clone()].as_chunks().0.iter().map(|&number| f32::from_le_bytes(number));
                 Ok(Cow::Owned(Tensor::F32(array(&self.0.shape, numbers.collect())?)))
             }
-            (None, Origin::Computed(op, operands)) => {
+            (None, ConstantOrigin::Computed(op, operands)) => {
                 // Strided movements read the file directly.
                 if let Some(numbers) = operands[0].moved_file(op, (self.shape(), self.dtype())) {
                     operands[0].release();
@@ -160,7 +160,7 @@ impl Constant {
                 operands.iter().for_each(Constant::release);
                 Ok(Cow::Owned(result?))
             }
-            (None, Origin::Memory) => Err(OpError::Unfit("a constant without a tensor".into())),
+            (None, ConstantOrigin::Memory) => Err(OpError::Unfit("a constant without a tensor".into())),
         }
     }
 
@@ -168,7 +168,7 @@ impl Constant {
     /// machines.
     pub fn file_bytes(&self) -> Option<&[u8]> {
         match &self.0.origin {
-            Origin::File(file, bytes) if self.in_memory().is_none() && cfg!(target_endian = "little") => {
+            ConstantOrigin::File(file, bytes) if self.in_memory().is_none() && cfg!(target_endian = "little") => {
                 Some(&file[bytes.clone()])
             }
             _ => None,
@@ -180,13 +180,13 @@ impl Constant {
         let numbers = self.file_bytes()?.as_chunks().0;
         let Some(Movement::Strided { from, steps }) = self.moved(op, output) else { return None };
         let steps: Vec<usize> = steps.into_iter().map(|step| usize::try_from(step).ok()).collect::<Option<_>>()?;
-        Some(Rows::new(output.0, [steps]).map(|[at]| f32::from_le_bytes(numbers[from + at])))
+        Some(TensorRows::new(output.0, [steps]).map(|[at]| f32::from_le_bytes(numbers[from + at])))
     }
 
     /// Copies the bytes of the file to memory of the same size, piece by piece, so that they are
     /// never in memory twice as a whole.
     pub fn copy_file_bytes(&self, to: &mut [u8]) {
-        let Origin::File(file, range) = &self.0.origin else { return };
+        let ConstantOrigin::File(file, range) = &self.0.origin else { return };
         for (piece, first) in to.chunks_mut(COPIED_BYTES).zip(range.clone().step_by(COPIED_BYTES)) {
             let from = first..first + piece.len();
             piece.copy_from_slice(&file[from.clone()]);
@@ -196,7 +196,7 @@ impl Constant {
 
     /// Releases the pages of the file that reading has brought into memory.
     pub fn release(&self) {
-        if let Origin::File(file, bytes) = &self.0.origin {
+        if let ConstantOrigin::File(file, bytes) = &self.0.origin {
             file.release(bytes);
         }
     }
@@ -222,7 +222,7 @@ impl Identity {
 impl From<Arc<Tensor>> for Constant {
     fn from(tensor: Arc<Tensor>) -> Self {
         let (shape, dtype) = (tensor.shape().to_vec(), tensor.dtype());
-        Self(Arc::new(Held { shape, dtype, origin: Origin::Memory, tensor: tensor.into() }))
+        Self(Arc::new(ConstantInner { shape, dtype, origin: ConstantOrigin::Memory, tensor: tensor.into() }))
     }
 }
 
@@ -255,7 +255,9 @@ impl fmt::Debug for Constant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0.tensor.get(), &self.0.origin) {
             (Some(tensor), _) => tensor.fmt(f),
-            (None, Origin::Computed(op, operands)) => f.debug_tuple("Computed").field(op).field(operands).finish(),
+            (None, ConstantOrigin::Computed(op, operands)) => {
+                f.debug_tuple("Computed").field(op).field(operands).finish()
+            }
             (None, _) => write!(f, "{}{:?} in a file", self.dtype(), self.shape()),
         }
     }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use crate::error::{EvaluateError, GraphError};
-use crate::graph::{Graph, Input, Node, NodeId};
+use crate::graph::{Graph, GraphNode, Input, NodeId};
 use crate::tensor::Tensor;
 
 impl Graph {
@@ -82,7 +82,7 @@ impl Graph {
 
 /// Evaluates a node from the tensors of its operands, which exist since each is kept until its last
 /// use.
-fn evaluate_node(node: &Node, tensors: &[Option<Cow<Tensor>>]) -> Result<Tensor, GraphError> {
+fn evaluate_node(node: &GraphNode, tensors: &[Option<Cow<Tensor>>]) -> Result<Tensor, GraphError> {
     let operands: Vec<&Tensor> = node.operands.iter().filter_map(|id| tensors[id.0 as usize].as_deref()).collect();
     node.op.evaluate(&operands).map_err(|source| node.wrong(source))
 }

@@ -11,7 +11,7 @@ use crate::op::{Anchor, Facts, NodeView, Op, OperandView, Operator, Read};
 use crate::precision::Precision;
 
 pub use crate::op::Input;
-use crate::tensor::Stored;
+use crate::tensor::DeclaredType;
 use crate::typed::check_has_tensors;
 
 /// Position of a node in its graph; operands have lower positions.
@@ -20,7 +20,7 @@ pub struct NodeId(pub u32);
 
 /// A node: a tensor and the operator that computes it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub struct GraphNode {
     /// Name for messages; not necessarily unique.
     pub name: String,
     /// Operator of the node.
@@ -33,7 +33,7 @@ pub struct Node {
     pub dtype: DType,
 }
 
-impl Node {
+impl GraphNode {
     /// Returns an error about the node.
     pub fn wrong(&self, source: OpError) -> GraphError {
         GraphError { node: self.name.clone(), op: self.op.name(), source }
@@ -48,7 +48,7 @@ pub struct Output {
     /// Node that computes the output.
     pub node: NodeId,
     /// Element type that callers store, if a file declares another than the node's.
-    pub stored: Option<Stored>,
+    pub stored: Option<DeclaredType>,
 }
 
 /// A network as nodes in topological order, each with one tensor. All shapes are known.
@@ -69,7 +69,7 @@ pub struct Output {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     name: String,
-    nodes: Vec<Node>,
+    nodes: Vec<GraphNode>,
     inputs: Vec<NodeId>,
     input_names: HashSet<String>,
     outputs: Vec<Output>,
@@ -124,7 +124,8 @@ impl Graph {
             return Err(wrong(OpError::Unfit("duplicate input name".into())));
         }
 
-        let node = Node { name: name.into(), op: Input.into(), operands: Vec::new(), shape: shape.to_vec(), dtype };
+        let node =
+            GraphNode { name: name.into(), op: Input.into(), operands: Vec::new(), shape: shape.to_vec(), dtype };
         let id = self.push(node);
         self.inputs.push(id);
         Ok(id)
@@ -134,7 +135,7 @@ impl Graph {
     pub fn constant(&mut self, name: impl Into<String>, constant: impl Into<Constant>) -> NodeId {
         let constant = constant.into();
         let (shape, dtype) = (constant.shape().to_vec(), constant.dtype());
-        self.push(Node { name: name.into(), op: constant.into(), operands: Vec::new(), shape, dtype })
+        self.push(GraphNode { name: name.into(), op: constant.into(), operands: Vec::new(), shape, dtype })
     }
 
     /// Adds a node that applies an operator to other nodes; fails if the operands do not fit.
@@ -146,7 +147,7 @@ impl Graph {
     ) -> Result<NodeId, GraphError> {
         let (name, op) = (name.into(), op.into());
         match op.infer(&self.facts(operands)) {
-            Ok((shape, dtype)) => Ok(self.push(Node { name, op, operands: operands.to_vec(), shape, dtype })),
+            Ok((shape, dtype)) => Ok(self.push(GraphNode { name, op, operands: operands.to_vec(), shape, dtype })),
             Err(source) => Err(GraphError { node: name, op: op.name(), source }),
         }
     }
@@ -157,12 +158,12 @@ impl Graph {
     }
 
     /// Marks a node's tensor as an output that callers store in another [type](Output::stored).
-    pub(crate) fn output_as(&mut self, name: impl Into<String>, node: NodeId, stored: Option<Stored>) {
+    pub(crate) fn output_as(&mut self, name: impl Into<String>, node: NodeId, stored: Option<DeclaredType>) {
         self.outputs.push(Output { name: name.into(), node, stored });
     }
 
     /// Returns a node.
-    pub fn node(&self, id: NodeId) -> &Node {
+    pub fn node(&self, id: NodeId) -> &GraphNode {
         &self.nodes[id.0 as usize]
     }
 
@@ -216,7 +217,7 @@ impl Graph {
     }
 
     /// Returns all nodes in topological order.
-    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> + ExactSizeIterator {
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &GraphNode)> + ExactSizeIterator {
         self.nodes.iter().enumerate().map(|(id, node)| (NodeId(id as u32), node))
     }
 
@@ -240,7 +241,7 @@ impl Graph {
         uses
     }
 
-    fn push(&mut self, node: Node) -> NodeId {
+    fn push(&mut self, node: GraphNode) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
         self.nodes.push(node);
         id

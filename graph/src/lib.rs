@@ -57,14 +57,14 @@ mod typed;
 mod walk;
 
 pub use autotune_ir::DType;
-pub use builder::{Builder, Conv, Fill, Seeded, Value, Weights};
+pub use builder::{Builder, ConvLayer, Fill, Seeded, Value, Weights};
 pub use constant::Constant;
 pub use error::{EvaluateError, GraphError, OpError};
-pub use graph::{Graph, Input, Node, NodeId, Output};
+pub use graph::{Graph, GraphNode, Input, NodeId, Output};
 pub use memory::{is_of_bytes, memory_dtype};
 pub use op::{Op, Operator};
 pub use precision::{Precision, UnknownPrecision};
 pub use rewrite::{Trace, dequantised, rewrite};
-pub use tensor::{Stored, Tensor};
+pub use tensor::{DeclaredType, Tensor};
 pub use text::{Listed, listed, printable};
 pub use walk::strides;

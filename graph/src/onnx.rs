@@ -20,12 +20,12 @@ mod wire;
 pub(crate) mod writer;
 
 pub use attribute::{Attribute, float, int, ints, word};
-pub use call::{Call, Result as CallResult, Value, attribute, axes, axis};
+pub use call::{Call, ImportValue, Result as CallResult, attribute, axes, axis};
 pub use error::{ExportError, ImportError, NodeError};
 pub use inputs::{DeclaredInput, ImportOptions};
 pub use limits::VERSIONS;
 pub use operator::OnnxOperator;
-pub use writer::Writer;
+pub use writer::NodeWriter;
 
 /// Reads a graph from a file. Tensors stored in other files are read from the file's folder, and
 /// from nowhere else.

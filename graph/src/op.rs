@@ -10,7 +10,7 @@ use autotune_workloads::{Epilogue, Operands, Reference, Workload};
 
 use crate::error::OpError;
 use crate::onnx::error::ExportError;
-use crate::onnx::writer::Writer;
+use crate::onnx::writer::NodeWriter;
 use crate::tensor::{Tensor, array, elements};
 use crate::typed::check_has_tensors;
 
@@ -82,13 +82,13 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
 
     /// Returns an equivalent sequence of other operators, for a node without a workload. The last
     /// one computes the node's tensor.
-    fn parts(&self, node: &NodeView) -> Option<Vec<Part>> {
+    fn parts(&self, node: &NodeView) -> Option<Vec<SubNode>> {
         let _ = node;
         None
     }
 
     /// Writes a node as ONNX operators.
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         Err(to.wrong("ONNX has no such operator"))
     }
 
@@ -325,7 +325,7 @@ pub enum Movement {
 
 /// A node of an operator's decomposition.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct SubNode {
     /// Operator of the node.
     pub op: Op,
     /// Operands, by number: first the decomposed node's operands, then the results of earlier
@@ -333,7 +333,7 @@ pub struct Part {
     pub operands: Vec<usize>,
 }
 
-impl Part {
+impl SubNode {
     /// Creates a node with an operator.
     pub fn new(op: impl Into<Op>, operands: Vec<usize>) -> Self {
         Self { op: op.into(), operands }

@@ -18,8 +18,8 @@
 
 use crate::error::GraphError;
 use crate::graph::{Graph, Input, NodeId};
-use new_graph::{Constants, Made, NewGraph};
-use site::{Rewritten, Site};
+use new_graph::{ConstantPool, NewGraph, NewNode};
+use site::{RewriteSite, Rewritten};
 
 pub use rule::Rule;
 
@@ -67,8 +67,8 @@ impl Trace {
         Self(of)
     }
 
-    fn follow(&mut self, made: &[Made]) {
-        let next = |id: NodeId| Some(made[id.0 as usize]).filter(|made| *made != Made::NOTHING).map(|made| made.0);
+    fn follow(&mut self, made: &[NewNode]) {
+        let next = |id: NodeId| Some(made[id.0 as usize]).filter(|made| *made != NewNode::NOTHING).map(|made| made.0);
         self.0.iter_mut().for_each(|id| *id = id.and_then(next));
     }
 }
@@ -121,7 +121,7 @@ pub fn rules_of_quantised() -> impl Iterator<Item = &'static Rule> {
 fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<(Graph, Trace), GraphError> {
     let mut trace = Trace::of_itself(graph);
     // A pass without rules folds constants and merges equal nodes, which the rules rely on.
-    let mut constants = Constants::default();
+    let mut constants = ConstantPool::default();
     let (mut graph, _) = pass(graph, &[], &mut constants, &mut trace)?;
     for rules in stages {
         for _ in 0..MOST_PASSES {
@@ -142,22 +142,22 @@ fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<(Graph, Trace), Gra
 fn pass(
     from: &Graph,
     rules: &[&Rule],
-    constants: &mut Constants,
+    constants: &mut ConstantPool,
     trace: &mut Trace,
 ) -> Result<(Graph, usize), GraphError> {
     let uses = uses(from);
     let mut new = NewGraph::new(from, constants);
-    let mut made: Vec<Made> = Vec::with_capacity(uses.len());
+    let mut made: Vec<NewNode> = Vec::with_capacity(uses.len());
     let mut applied = 0;
 
     for (id, node) in from.nodes() {
         let replacement = match from.constant_of(id) {
             // Unread inputs stay, so that the network's interface does not change.
             _ if node.op.is::<Input>() => new.input(node)?,
-            _ if uses[id.0 as usize] == 0 => Made::NOTHING,
+            _ if uses[id.0 as usize] == 0 => NewNode::NOTHING,
             Some(constant) => new.constant(&node.name, constant),
             None => {
-                let mut site = Site { from, id, uses: &uses, made: &made, new: &mut new };
+                let mut site = RewriteSite { from, id, uses: &uses, made: &made, new: &mut new };
                 let (made, by_rule) = replaced(&mut site, rules)?;
                 applied += usize::from(by_rule);
                 made
@@ -174,7 +174,7 @@ fn pass(
 }
 
 /// Returns the replacement of a node, and true if a rule or an empty tensor made it.
-fn replaced(site: &mut Site, rules: &[&Rule]) -> Result<(Made, bool), GraphError> {
+fn replaced(site: &mut RewriteSite, rules: &[&Rule]) -> Result<(NewNode, bool), GraphError> {
     let node = site.node();
     // Rules may assume nonempty tensors.
     let found = if node.shape.contains(&0) { site.nothing() } else { by_rules(site, rules)? };
@@ -186,7 +186,7 @@ fn replaced(site: &mut Site, rules: &[&Rule]) -> Result<(Made, bool), GraphError
     Ok((site.add(node.op.clone(), &operands)?, false))
 }
 
-fn by_rules(site: &mut Site, rules: &[&Rule]) -> Rewritten {
+fn by_rules(site: &mut RewriteSite, rules: &[&Rule]) -> Rewritten {
     for rule in rules {
         let found = (rule.apply)(site)?;
         if found.is_some() {

@@ -12,7 +12,7 @@ const MOST_ELEMENTS: usize = 1 << 31;
 /// Element type in which a file declares an output, if it differs from the node's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
-pub enum Stored {
+pub enum DeclaredType {
     /// A type that [`DType`] has.
     Of(DType),
     U16,

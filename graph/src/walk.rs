@@ -31,7 +31,7 @@ pub(crate) fn offsets(extents: &[usize], strides: &[usize]) -> Vec<usize> {
 }
 
 /// Offsets in several tensors that are traversed together, in rows along the last axis.
-pub(crate) struct Rows<const N: usize> {
+pub(crate) struct TensorRows<const N: usize> {
     /// Offset of each row's start.
     pub(crate) starts: Vec<[usize; N]>,
     /// Number of elements in a row.
@@ -40,7 +40,7 @@ pub(crate) struct Rows<const N: usize> {
     pub(crate) steps: [usize; N],
 }
 
-impl<const N: usize> Rows<N> {
+impl<const N: usize> TensorRows<N> {
     /// Traverses a shape in order, in tensors that broadcast to it; no extent may be 0.
     pub(crate) fn broadcast(shapes: [&[usize]; N], to: &[usize]) -> Self {
         Self::new(to, shapes.map(|shape| broadcast_strides(shape, to)))
@@ -117,5 +117,5 @@ pub(crate) fn pick(operands: &[&Tensor], places: &[Vec<Option<usize>>], shape: &
 /// Returns the elements of the first operand with the given strides along each axis of the output.
 pub(crate) fn along<T: Typed>(operands: &[&Tensor], strides: Vec<usize>, shape: &[usize]) -> Result<Tensor, OpError> {
     let x = values::<T>(operands, 0)?;
-    tensor(shape, Rows::new(shape, [strides]).map(|[at]| x[at]))
+    tensor(shape, TensorRows::new(shape, [strides]).map(|[at]| x[at]))
 }

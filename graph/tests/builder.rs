@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use autotune_graph::operators::{Binary, Sliding};
-use autotune_graph::{Builder, Constant, Conv, Seeded, Tensor};
+use autotune_graph::{Builder, Constant, ConvLayer, Seeded, Tensor};
 
 fn builder() -> Builder {
     Builder::new("test", Seeded { seed: 7 })
@@ -23,13 +23,13 @@ fn layers_have_the_shapes_of_their_windows() {
     let net = builder();
     let x = net.input("x", &[2, 8, 15, 17]);
     let window = Sliding::new(3).stride(2).pad(1);
-    assert_eq!(x.conv("a", Conv::new(6, window).groups(2).bias()).batch_norm("b").shape(), [2, 6, 8, 9]);
-    assert_eq!(x.conv_transpose("c", Conv::new(6, window).groups(2).bias()).shape(), [2, 6, 29, 33]);
+    assert_eq!(x.conv("a", ConvLayer::new(6, window).groups(2).bias()).batch_norm("b").shape(), [2, 6, 8, 9]);
+    assert_eq!(x.conv_transpose("c", ConvLayer::new(6, window).groups(2).bias()).shape(), [2, 6, 29, 33]);
     assert_eq!(x.global_average_pool().linear("d", 5).shape(), [2, 5]);
     assert_eq!(x.flatten().shape(), [2, 8 * 15 * 17]);
     assert_eq!(x.slice(3, 2..7).concat(&[x], 3).transpose(&[3, 0, 1, 2]).shape(), [22, 2, 8, 15]);
     let line = net.input("line", &[1, 4, 20]);
-    assert_eq!(line.conv("e", Conv::new(3, Sliding::new(5))).batch_norm("f").shape(), [1, 3, 16]);
+    assert_eq!(line.conv("e", ConvLayer::new(3, Sliding::new(5))).batch_norm("f").shape(), [1, 3, 16]);
     let tokens = net.input("tokens", &[2, 5, 24]);
     assert_eq!(tokens.layer_norm("g", 1e-5).self_attention("h", 3, None).softmax().shape(), [2, 5, 24]);
 
@@ -46,7 +46,7 @@ fn layers_have_the_shapes_of_their_windows() {
 fn the_first_layer_that_makes_no_sense_is_told() {
     let wrong = error(|net| {
         let x = net.input("x", &[1, 3, 4, 4]);
-        let y = x.conv("much", Conv::new(2, Sliding::new(9)));
+        let y = x.conv("much", ConvLayer::new(2, Sliding::new(9)));
         y.batch_norm("bn").global_average_pool().linear("fc", 0).reshape(&[1; 9]).self_attention("a", 0, None);
         net.output("y", y);
     });
@@ -57,7 +57,7 @@ fn the_first_layer_that_makes_no_sense_is_told() {
     assert!(wrong.contains("cannot be broadcast"), "{wrong}");
     let wrong = error(|net| _ = net.input("x", &[4, 4]).self_attention("a", 2, None));
     assert!(wrong.contains("(Attention)"), "{wrong}");
-    let wrong = error(|net| _ = net.input("x", &[1, 3, 4, 4]).conv("c", Conv::new(4, Sliding::new(1)).groups(0)));
+    let wrong = error(|net| _ = net.input("x", &[1, 3, 4, 4]).conv("c", ConvLayer::new(4, Sliding::new(1)).groups(0)));
     assert!(wrong.starts_with("node 'c' (Conv): "), "{wrong}");
     let wrong = error(|net| _ = net.input("x", &[1 << 20, 1]).linear("l", 1 << 20));
     assert!(wrong.contains("too large"), "{wrong}");

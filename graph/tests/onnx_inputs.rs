@@ -1,7 +1,7 @@
 //! Inputs whose shapes or values the caller specifies, and the types of outputs.
 
 use autotune_graph::onnx::{self, DeclaredInput, ImportError, ImportOptions};
-use autotune_graph::{DType, Graph, Stored, Tensor, rewrite};
+use autotune_graph::{DType, DeclaredType, Graph, Tensor, rewrite};
 use rten_onnx::onnx::{DataType, Dimension, GraphProto, ValueInfoProto};
 
 use crate::build::{Model, i64s, info, int, node, subgraph};
@@ -79,12 +79,12 @@ fn inputs_are_declared() {
 #[test]
 fn outputs_have_the_types_of_the_file() {
     let types = [
-        (DataType::INT32, Some(Stored::Of(DType::I32))),
+        (DataType::INT32, Some(DeclaredType::Of(DType::I32))),
         (DataType::INT64, None),
-        (DataType::UINT8, Some(Stored::Of(DType::U8))),
+        (DataType::UINT8, Some(DeclaredType::Of(DType::U8))),
         (DataType::BOOL, None),
-        (DataType::FLOAT16, Some(Stored::Of(DType::F16))),
-        (DataType::DOUBLE, Some(Stored::F64)),
+        (DataType::FLOAT16, Some(DeclaredType::Of(DType::F16))),
+        (DataType::DOUBLE, Some(DeclaredType::F64)),
         (DataType::FLOAT, None),
     ];
     let mut model = Model::new(17).input("x", &[2]);
@@ -95,7 +95,7 @@ fn outputs_have_the_types_of_the_file() {
     }
     let graph = model.import().unwrap();
     let stored = |graph: &Graph| graph.outputs().iter().map(|output| output.stored).collect::<Vec<_>>();
-    let wanted: Vec<Option<Stored>> = types.iter().map(|(_, stored)| *stored).collect();
+    let wanted: Vec<Option<DeclaredType>> = types.iter().map(|(_, stored)| *stored).collect();
     assert_eq!(stored(&graph), wanted);
     assert_eq!(stored(&rewrite(&graph).unwrap()), wanted);
 }

@@ -42,12 +42,12 @@ mod tests;
 
 pub use cache::{CacheModel, Footprint, Locality};
 pub use dominant::{ChainLoop, Dominant};
-pub use nest::{AxisClass, Operand};
+pub use nest::{AxisClass, OperandSide};
 pub use processor::Core;
 pub use registers::{RegisterTile, pieces, tile_registers};
 pub use totals::{Division, Totals, busiest_thread};
 
-use nest::Nest;
+use nest::RunNest;
 
 /// Bottlenecks of a CPU core: arithmetic and copies, second-level cache, third-level cache, memory.
 pub const BOUNDS: &[&str] = &["compute", "l2", "l3", "memory"];
@@ -70,7 +70,7 @@ pub struct Analysis {
 /// Analyses `program` on `target`.
 pub fn analyse(program: &Program, target: &Target) -> Analysis {
     let core = Core::of(target);
-    let nest = Nest::new(program);
+    let nest = RunNest::new(program);
     let (totals, dominant) = Totals::new(&nest, &core);
     Analysis {
         totals,
@@ -86,7 +86,7 @@ pub fn analyse(program: &Program, target: &Target) -> Analysis {
 pub fn run_cycles(program: &Program, target: &Target) -> f64 {
     match target {
         Target::Cpu(_) => analyse(program, target).cycles(),
-        Target::Gpu(gpu) => gpu::Kernels::of(&Nest::new(program), program, gpu).map_or(f64::INFINITY, |k| k.cycles),
+        Target::Gpu(gpu) => gpu::Kernels::of(&RunNest::new(program), program, gpu).map_or(f64::INFINITY, |k| k.cycles),
     }
 }
 
@@ -103,14 +103,14 @@ impl Analysis {
     /// Returns the estimated cycles of a CPU thread per floating-point operation. Traffic and
     /// arithmetic overlap in part.
     pub fn thread_cycles_per_flop(&self) -> f64 {
-        let traffic = (1..4).map(|by| self.cycles_per_flop(by)).sum::<f64>() + self.cold_cycles_per_flop();
+        let traffic = (1..4).map(|by| self.cycles_per_flop(by)).sum::<f64>() + self.uncached_cycles_per_flop();
         (self.cycles_per_flop(0) + TRAFFIC_SHARE * traffic) * self.imbalance()
     }
 
     /// Returns the extra cycles of a thread per floating-point operation for constants that are not
     /// cached and come from memory. [`Analysis::cycles_per_flop`] already counts them once as
     /// ordinary traffic.
-    pub fn cold_cycles_per_flop(&self) -> f64 {
+    pub fn uncached_cycles_per_flop(&self) -> f64 {
         // All threads share the memory bandwidth.
         self.totals.cold_bytes / self.flops * self.core.threads as f64 / self.core.rates.read_bytes_per_cycle()[2]
     }

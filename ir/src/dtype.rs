@@ -46,7 +46,7 @@ pub enum Kind {
 }
 
 /// Properties of an element type.
-struct Row {
+struct DTypeRow {
     dtype: DType,
     word: &'static str,
     bytes: usize,
@@ -63,28 +63,28 @@ struct Row {
     is_multiplied_by_cpus: bool,
 }
 
-const fn float(dtype: DType, word: &'static str, bytes: usize, bits: [i32; 2], most: f64) -> Row {
+const fn float(dtype: DType, word: &'static str, bytes: usize, bits: [i32; 2], most: f64) -> DTypeRow {
     let [fraction_bits, multiplied_bits] = bits;
     let (kind, accumulator) = (Kind::Float, DType::F32);
     let range = [-most, most];
     let is_multiplied_by_cpus = false;
-    Row { dtype, word, bytes, kind, accumulator, fraction_bits, multiplied_bits, range, is_multiplied_by_cpus }
+    DTypeRow { dtype, word, bytes, kind, accumulator, fraction_bits, multiplied_bits, range, is_multiplied_by_cpus }
 }
 
-const fn integer(dtype: DType, word: &'static str, bytes: usize, kind: Kind, range: [f64; 2]) -> Row {
+const fn integer(dtype: DType, word: &'static str, bytes: usize, kind: Kind, range: [f64; 2]) -> DTypeRow {
     let accumulator = if bytes == 8 { dtype } else { DType::I32 };
     let (fraction_bits, multiplied_bits, is_multiplied_by_cpus) = (0, 0, false);
-    Row { dtype, word, bytes, kind, accumulator, fraction_bits, multiplied_bits, range, is_multiplied_by_cpus }
+    DTypeRow { dtype, word, bytes, kind, accumulator, fraction_bits, multiplied_bits, range, is_multiplied_by_cpus }
 }
 
-impl Row {
+impl DTypeRow {
     const fn multiplied_by_cpus(self) -> Self {
         Self { is_multiplied_by_cpus: true, ..self }
     }
 }
 
 /// Rows in the order of the variants of [`DType`].
-const ROWS: [Row; 10] = [
+const ROWS: [DTypeRow; 10] = [
     float(DType::F32, "f32", 4, [23, 23], f32::MAX as f64).multiplied_by_cpus(),
     float(DType::Tf32, "tf32", 4, [23, 10], f32::MAX as f64),
     float(DType::F16, "f16", 2, [10, 10], 65504.0),
@@ -114,7 +114,7 @@ impl DType {
     pub const WORKLOADS: [DType; 7] =
         [DType::F32, DType::Tf32, DType::F16, DType::Bf16, DType::I8, DType::U8, DType::I32];
 
-    fn row(self) -> &'static Row {
+    fn row(self) -> &'static DTypeRow {
         &ROWS[self as usize]
     }
 

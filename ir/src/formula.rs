@@ -160,7 +160,7 @@ fn nearest(value: f32) -> i32 {
 
 /// A step of a formula. Other steps refer to it by its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum FormulaStep {
     /// Operand of the operation, by its number.
     Operand(u8),
     /// Constant, by its bits.
@@ -172,7 +172,7 @@ pub enum Step {
 /// Straight-line program; its last step is the result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Formula {
-    steps: Vec<Step>,
+    steps: Vec<FormulaStep>,
 }
 
 impl Formula {
@@ -249,15 +249,15 @@ impl Formula {
     }
 
     /// Returns the steps: operands first, the result last.
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[FormulaStep] {
         &self.steps
     }
 
     /// Returns the primitives that the formula applies, in order.
     pub fn primitives(&self) -> impl Iterator<Item = Primitive> {
         self.steps.iter().filter_map(|step| match step {
-            Step::Apply(primitive, _) => Some(*primitive),
-            Step::Operand(_) | Step::Constant(_) => None,
+            FormulaStep::Apply(primitive, _) => Some(*primitive),
+            FormulaStep::Operand(_) | FormulaStep::Constant(_) => None,
         })
     }
 
@@ -265,9 +265,9 @@ impl Formula {
     pub fn only(&self) -> Option<Primitive> {
         let (last, operands) = self.steps.split_last()?;
         match *last {
-            Step::Apply(primitive, _)
+            FormulaStep::Apply(primitive, _)
                 if operands.len() == primitive.operands()
-                    && operands.iter().all(|step| matches!(step, Step::Operand(_))) =>
+                    && operands.iter().all(|step| matches!(step, FormulaStep::Operand(_))) =>
             {
                 Some(primitive)
             }
@@ -284,9 +284,9 @@ impl Formula {
         let mut values = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
             values.push(match *step {
-                Step::Operand(number) => operands[usize::from(number)],
-                Step::Constant(bits) => f32::from_bits(bits),
-                Step::Apply(primitive, of) => {
+                FormulaStep::Operand(number) => operands[usize::from(number)],
+                FormulaStep::Constant(bits) => f32::from_bits(bits),
+                FormulaStep::Apply(primitive, of) => {
                     primitive.value(of.map(|of| values.get(usize::from(of)).copied().unwrap_or_default()))
                 }
             });
@@ -297,12 +297,12 @@ impl Formula {
     /// Builds a formula of `operands` operands, to which `write` appends steps.
     fn written(operands: u8, write: impl FnOnce(&mut Self, &[u8])) -> Self {
         let mut formula = Self::default();
-        let numbers: Vec<u8> = (0..operands).map(|number| formula.step(Step::Operand(number))).collect();
+        let numbers: Vec<u8> = (0..operands).map(|number| formula.step(FormulaStep::Operand(number))).collect();
         write(&mut formula, &numbers);
         formula
     }
 
-    fn step(&mut self, step: Step) -> u8 {
+    fn step(&mut self, step: FormulaStep) -> u8 {
         self.steps.push(step);
         self.steps.len() as u8 - 1
     }
@@ -310,13 +310,13 @@ impl Formula {
     fn apply(&mut self, primitive: Primitive, of: &[u8]) -> u8 {
         let mut operands = [0; Primitive::MOST_OPERANDS];
         operands[..of.len()].copy_from_slice(of);
-        self.step(Step::Apply(primitive, operands))
+        self.step(FormulaStep::Apply(primitive, operands))
     }
 
     /// Returns the step of a constant; equal constants share one step.
     fn bits(&mut self, bits: u32) -> u8 {
-        let known = self.steps.iter().position(|step| *step == Step::Constant(bits));
-        known.map_or_else(|| self.step(Step::Constant(bits)), |known| known as u8)
+        let known = self.steps.iter().position(|step| *step == FormulaStep::Constant(bits));
+        known.map_or_else(|| self.step(FormulaStep::Constant(bits)), |known| known as u8)
     }
 }
 
@@ -383,7 +383,7 @@ mod tests {
         let binary = BinaryOp::ALL.map(Formula::binary);
         for formula in unary.into_iter().chain(binary) {
             for (position, step) in formula.steps().iter().enumerate() {
-                if let Step::Apply(primitive, of) = step {
+                if let FormulaStep::Apply(primitive, of) = step {
                     assert!(of[..primitive.operands()].iter().all(|&of| usize::from(of) < position), "{formula:?}");
                 }
             }

@@ -33,7 +33,7 @@ pub(crate) use dot::is_group_of_steps;
 pub use dot::{DOT_BF16, DOT_I16, DOT_U8_I8, DOT_U8_I8_AVX2, Dot, PAIRS_I16, PAIRS_I16_AVX2, dot_of};
 pub use fragments::{Fragments, LANES};
 pub use mma::MMA;
-pub use site::Site;
+pub use site::CallSite;
 pub use wgmma::WGMMA;
 
 /// An instruction that executes a whole loop nest; a row of the instruction table.

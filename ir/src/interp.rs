@@ -28,7 +28,7 @@ mod machine;
 mod marks;
 mod roles;
 
-use machine::Machine;
+use machine::Interpreter;
 
 /// Error of an execution.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -80,7 +80,7 @@ pub fn check_operands(spec: &Spec, operands: &[ArrayD<f32>]) -> Result<(), Opera
 pub fn interpret(program: &Program, operands: &[ArrayD<f32>]) -> Result<ArrayD<f32>, InterpError> {
     check_operands(&program.spec, operands)?;
     let memory = program.buffers.iter().map(|buffer| content(&program.spec, buffer, operands));
-    let mut machine = Machine::new(program, memory.collect::<Result<_, _>>()?);
+    let mut machine = Interpreter::new(program, memory.collect::<Result<_, _>>()?);
     for stage in &program.stages {
         let place = || format!("stage '{}'", stage.name);
         machine.stage(stage).map_err(|problem| ProgramError { place: place(), problem })?;

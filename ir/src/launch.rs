@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::instruction::{BOX_COPY, BoxCopy};
-use crate::program::{Grid, Node, PRODUCER_THREADS, Program, Scope, Stage, WarpRole, preorder};
+use crate::program::{GpuGrid, Node, PRODUCER_THREADS, Program, Scope, Stage, WarpRole, preorder};
 
 /// One-dimensional grid of a GPU stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct Launch {
 impl Launch {
     /// Computes the launch of a GPU stage; `None` for other stages.
     pub fn of(program: &Program, stage: &Stage) -> Option<Self> {
-        let grid = Grid::of(stage)?;
+        let grid = GpuGrid::of(stage)?;
         let blocks = grid.blocks.iter().map(|l| l.extent).product();
         let buffers = shared_offsets(program, grid.body).last().map_or(0, |&(_, end)| end);
         // All copies to one slot share mbarriers; the buffer with most slots determines their

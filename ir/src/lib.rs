@@ -45,5 +45,5 @@ pub use plan::KernelPlan;
 pub use problem::{Problem, ProgramError};
 pub use program::Program;
 pub use spec::Spec;
-pub use target::{CpuTarget, GpuApi, GpuTarget, Isa, KeyParts, Rates, Reach, Target, TargetError};
+pub use target::{CpuTarget, GpuApi, GpuTarget, Isa, KeyParts, KeyScope, Rates, Target, TargetError};
 pub use verify::{may_overwrite, verify};

@@ -11,18 +11,18 @@ const MAX_INTERVALS: usize = 1 << 16;
 
 /// Set of integers, as sorted, disjoint, half-open intervals that do not touch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Set(Intervals);
+pub(crate) struct IntervalSet(Intervals);
 
 /// Intervals of a set; mostly one.
 type Intervals = SmallVec<[(i64, i64); 1]>;
 
 /// Product of one set per axis.
-pub(crate) type SetBox = Vec<Set>;
+pub(crate) type SetBox = Vec<IntervalSet>;
 
 /// Number of boxes up to which comparing all pairs is faster than cutting the space.
 const FEW: usize = 6;
 
-impl Set {
+impl IntervalSet {
     /// Returns the values of `affine`; `None` if it is not provable that each occurs once, or if
     /// they need too many intervals.
     ///
@@ -116,7 +116,7 @@ fn repeat(intervals: &[(i64, i64)], step: i64, last: i64) -> Option<Intervals> {
 
 /// Returns the number of points of a box.
 pub(crate) fn volume(set_box: &SetBox) -> u128 {
-    set_box.iter().map(Set::len).product()
+    set_box.iter().map(IntervalSet::len).product()
 }
 
 /// Returns two boxes with different labels that have a point in common, if there are any. `extents`
@@ -199,7 +199,7 @@ fn parts(boxes: &[&SetBox], at_hand: &[usize], axis: usize, extent: usize) -> Ve
     // Group the boxes by their set: they come from few tilings, and neighbours often have equal
     // sets.
     let mut number_of = FxHashMap::default();
-    let mut groups: Vec<(&Set, Vec<usize>)> = Vec::new();
+    let mut groups: Vec<(&IntervalSet, Vec<usize>)> = Vec::new();
     let mut last = usize::MAX;
     for &i in at_hand {
         let set = &boxes[i][axis];
@@ -247,11 +247,11 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
     use std::collections::BTreeSet;
 
-    fn contains(set: &Set, value: i64) -> bool {
+    fn contains(set: &IntervalSet, value: i64) -> bool {
         set.0.iter().any(|&(low, high)| (low..high).contains(&value))
     }
 
-    fn values(set: &Set) -> BTreeSet<i64> {
+    fn values(set: &IntervalSet) -> BTreeSet<i64> {
         set.0.iter().flat_map(|&(low, high)| low..high).collect()
     }
 
@@ -277,7 +277,7 @@ mod tests {
                 affine = affine + Affine::var(VarId(var)) * rng.random_range(-12..=12);
             }
             let wanted = enumerate(&affine, &extents);
-            if let Some(set) = Set::of(&affine, |v| extents[v.0 as usize]) {
+            if let Some(set) = IntervalSet::of(&affine, |v| extents[v.0 as usize]) {
                 assert_eq!(Some(values(&set)), wanted, "case {case}: {affine:?} {extents:?}");
                 assert_eq!(set.len(), values(&set).len() as u128);
                 assert!((-60..60).all(|x| contains(&set, x) == values(&set).contains(&x)));
@@ -292,24 +292,24 @@ mod tests {
     fn tiles_are_understood_and_repetition_is_not() {
         let extents = [3, 8, 4];
         let var = |v: u32| Affine::var(VarId(v));
-        let set = |affine: &Affine| Set::of(affine, |v| extents[v.0 as usize]);
-        assert_eq!(set(&(var(0) * 32 + var(1) * 4 + var(2))), Some(Set(smallvec![(0, 96)])));
-        assert_eq!(set(&(var(0) * 32 + var(2) + 28)), Some(Set(smallvec![(28, 32), (60, 64), (92, 96)])));
+        let set = |affine: &Affine| IntervalSet::of(affine, |v| extents[v.0 as usize]);
+        assert_eq!(set(&(var(0) * 32 + var(1) * 4 + var(2))), Some(IntervalSet(smallvec![(0, 96)])));
+        assert_eq!(set(&(var(0) * 32 + var(2) + 28)), Some(IntervalSet(smallvec![(28, 32), (60, 64), (92, 96)])));
         assert_eq!(set(&(var(0) + var(2))), None);
         let wide = |_| 1 << 20;
-        assert_eq!(Set::of(&(var(0) * 2), wide), None, "too scattered");
-        assert_eq!(Set::of(&var(0), wide), Some(Set(smallvec![(0, 1 << 20)])));
+        assert_eq!(IntervalSet::of(&(var(0) * 2), wide), None, "too scattered");
+        assert_eq!(IntervalSet::of(&var(0), wide), Some(IntervalSet(smallvec![(0, 1 << 20)])));
     }
 
     fn random_boxes(rng: &mut ChaCha8Rng, extents: &[usize]) -> Vec<SetBox> {
         let count = rng.random_range(1..6);
         let mut random_set = |extent: usize| {
             if rng.random() {
-                return Set(smallvec![(0, extent as i64)]);
+                return IntervalSet(smallvec![(0, extent as i64)]);
             }
             let low = rng.random_range(0..extent as i64);
             let high = rng.random_range(low + 1..=extent as i64);
-            Set(smallvec![(low, high)])
+            IntervalSet(smallvec![(low, high)])
         };
         (0..count).map(|_| extents.iter().map(|&e| random_set(e)).collect()).collect()
     }
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn volumes_multiply() {
-        let set_box = vec![Set(smallvec![(0, 3), (5, 7)]), Set(smallvec![(1, 5)])];
+        let set_box = vec![IntervalSet(smallvec![(0, 3), (5, 7)]), IntervalSet(smallvec![(1, 5)])];
         assert_eq!(volume(&set_box), 20);
     }
 }

@@ -42,7 +42,7 @@ pub struct Axis {
 
 /// Origin of a tensor's elements.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Source {
+pub enum TensorSource {
     /// Provided by the caller.
     Given {
         /// True if the elements are the same in every run, so that they can be packed once.
@@ -56,7 +56,7 @@ pub enum Source {
 
 /// Dense row-major array that equations read or define.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tensor {
+pub struct TensorSpec {
     /// Name, unique within the spec.
     pub name: Cow<'static, str>,
     /// Shape of the array, outermost first.
@@ -64,10 +64,10 @@ pub struct Tensor {
     /// Type of the elements in memory.
     pub dtype: DType,
     /// Origin of the elements.
-    pub source: Source,
+    pub source: TensorSource,
 }
 
-impl Tensor {
+impl TensorSpec {
     /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.bytes()
@@ -75,12 +75,12 @@ impl Tensor {
 
     /// Returns true if the caller provides the tensor.
     pub fn is_given(&self) -> bool {
-        matches!(self.source, Source::Given { .. })
+        matches!(self.source, TensorSource::Given { .. })
     }
 
     /// Returns true if the elements are known before the first run.
     pub fn is_constant(&self) -> bool {
-        matches!(self.source, Source::Given { is_constant: true } | Source::Known(_))
+        matches!(self.source, TensorSource::Given { is_constant: true } | TensorSource::Known(_))
     }
 }
 
@@ -197,7 +197,7 @@ pub struct Spec {
     /// Name: the text form of the workload.
     pub name: String,
     /// Operands, intermediate tensors and the result.
-    pub tensors: Vec<Tensor>,
+    pub tensors: Vec<TensorSpec>,
     /// Equations, each after those whose results it reads.
     pub equations: Vec<Equation>,
     /// Position of the equation with the most work.
@@ -206,7 +206,7 @@ pub struct Spec {
 
 impl Spec {
     /// Returns the tensor that an access of an equation refers to.
-    pub fn tensor(&self, access: &Access) -> &Tensor {
+    pub fn tensor(&self, access: &Access) -> &TensorSpec {
         &self.tensors[access.buffer.0 as usize]
     }
 
@@ -222,14 +222,14 @@ impl Spec {
     pub fn role(&self, tensor: BufferId) -> Role {
         let before = &self.tensors[..tensor.0 as usize];
         match self.tensors[tensor.0 as usize].source {
-            Source::Given { .. } => Role::Operand(before.iter().filter(|tensor| tensor.is_given()).count()),
-            Source::Computed if self.result() == Some(tensor) => Role::Output,
-            Source::Computed | Source::Known(_) => Role::Packed,
+            TensorSource::Given { .. } => Role::Operand(before.iter().filter(|tensor| tensor.is_given()).count()),
+            TensorSource::Computed if self.result() == Some(tensor) => Role::Output,
+            TensorSource::Computed | TensorSource::Known(_) => Role::Packed,
         }
     }
 
     /// Returns the operand with this number, or the result; `None` for other roles.
-    pub fn find(&self, role: Role) -> Option<&Tensor> {
+    pub fn find(&self, role: Role) -> Option<&TensorSpec> {
         match role {
             Role::Operand(number) => self.operands().nth(number),
             Role::Output => self.result().map(|id| &self.tensors[id.0 as usize]),
@@ -248,7 +248,7 @@ impl Spec {
     }
 
     /// Returns the tensors that the caller provides, in order.
-    pub fn operands(&self) -> impl Iterator<Item = &Tensor> {
+    pub fn operands(&self) -> impl Iterator<Item = &TensorSpec> {
         self.tensors.iter().filter(|tensor| tensor.is_given())
     }
 
@@ -259,7 +259,7 @@ impl Spec {
 
     /// Returns true if a tensor contains data or weights of a contraction. Such elements are
     /// rounded when they are multiplied ([`DType::multiplied`]); others are rounded as stored.
-    pub fn is_multiplied(&self, tensor: &Tensor) -> bool {
+    pub fn is_multiplied(&self, tensor: &TensorSpec) -> bool {
         self.is_contraction() && self.main().loads().iter().any(|access| std::ptr::eq(self.tensor(access), tensor))
     }
 
@@ -270,7 +270,7 @@ impl Spec {
 
     /// Returns the extent of the dimension that the elements of `tensor` index, the smallest of
     /// several; `None` if they are not used as indices.
-    pub fn indexes(&self, tensor: &Tensor) -> Option<usize> {
+    pub fn indexes(&self, tensor: &TensorSpec) -> Option<usize> {
         let mut extents = Vec::new();
         for equation in &self.equations {
             equation.value.for_each(&mut |expr| {
@@ -287,7 +287,7 @@ impl Spec {
 
     /// Returns a lower bound on the elements of an operand that are read; each iteration of a
     /// gather reads one.
-    fn elements_read(&self, tensor: &Tensor) -> f64 {
+    fn elements_read(&self, tensor: &TensorSpec) -> f64 {
         let all = tensor.shape.iter().map(|&extent| extent as f64).product::<f64>();
         let (mut gathered, mut loaded) = (0.0, false);
         for equation in &self.equations {

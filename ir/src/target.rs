@@ -20,7 +20,7 @@ pub use cpu::CpuTarget;
 pub use error::TargetError;
 pub use gpu::{GpuApi, GpuTarget};
 pub use isa::Isa;
-pub use key::{KeyParts, Reach};
+pub use key::{KeyParts, KeyScope};
 pub use rates::Rates;
 
 /// The machine that code is generated for.

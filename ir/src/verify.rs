@@ -51,14 +51,14 @@ mod statement;
 mod walk;
 
 pub use overwrite::may_overwrite;
-use walk::{Found, Iterations, Walk, Write, place_name};
+use walk::{Iterations, TreePath, WalkFindings, Write, place_name};
 
 /// Proves that `program` computes its spec within the limits of `target`; the error names the first
 /// fault and its place.
 pub fn verify(program: &Program, target: &Target) -> Result<(), ProgramError> {
     interface::check_interface(program)?;
     interface::check_memory(program, target)?;
-    let mut found = Found::default();
+    let mut found = WalkFindings::default();
     for (index, stage) in program.stages.iter().enumerate() {
         let place = || format!("stage '{}'", stage.name);
         if stage.body.is_empty() {
@@ -68,7 +68,7 @@ pub fn verify(program: &Program, target: &Target) -> Result<(), ProgramError> {
         gpu::check_stage(program, stage, target)?;
         let first_write = found.writes.len();
         for (tree, node) in stage.body.iter().enumerate() {
-            Walk::new(program, (index, stage), (tree, node), &mut found).node(node)?;
+            TreePath::new(program, (index, stage), (tree, node), &mut found).node(node)?;
         }
         // A barrier separates stages, so only writes of the same stage can conflict.
         check_tasks(program, &found.writes[first_write..])?;
@@ -104,7 +104,7 @@ fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), ProgramError> 
 /// Checks that every required iteration is executed exactly once. Required are those of the main
 /// equation, of every other equation with a reduction unless the algorithm is a rewritten spec, and
 /// of each equation of which any iteration is declared.
-fn check_coverage(program: &Program, found: &Found) -> Result<(), ProgramError> {
+fn check_coverage(program: &Program, found: &WalkFindings) -> Result<(), ProgramError> {
     let (algorithm, main) = (&program.algorithm, program.algorithm.main);
     let is_rewritten = !Arc::ptr_eq(&program.spec, algorithm) && program.spec != *algorithm;
     for (number, equation) in algorithm.equations.iter().enumerate() {
@@ -147,7 +147,7 @@ fn check_iterations(program: &Program, number: usize, found: &[&Iterations]) -> 
 }
 
 /// Checks that every element of the output is assigned.
-fn check_output(program: &Program, found: &Found) -> Result<(), ProgramError> {
+fn check_output(program: &Program, found: &WalkFindings) -> Result<(), ProgramError> {
     let is_output = |w: &&Write| w.mode == StoreMode::Assign && program.buffer(w.buffer).role == Role::Output;
     let boxes: Vec<&SetBox> = found.writes.iter().filter(is_output).map(|w| &w.covered.set_box).collect();
     let shape = program.find(Role::Output).map_or(&[][..], |id| &program.buffer(id).shape);

@@ -1,6 +1,6 @@
 //! Charts of quality against trials.
 
-use autotune_charts::{Axis, Chart, Colour, Mark, Scale, standalone};
+use autotune_charts::{Chart, ChartAxis, Colour, Mark, Scale, standalone};
 
 /// Quality of a method after each trial: medians over the seeds, with quartiles.
 pub(crate) struct Curve {
@@ -23,8 +23,8 @@ pub(crate) fn draw(curves: &[Curve]) -> String {
     let least = points().map(|point| point[1]).fold(1.0, f64::min).max(LEAST);
     let names = 1.0 + NAME * curves.len() as f64 * (1.0 - least);
     let axes = [
-        Axis::new("trials", Scale::linear(points().map(|point| point[0]))),
-        Axis::new("throughput over the best recorded", Scale::linear([least, names])),
+        ChartAxis::new("trials", Scale::linear(points().map(|point| point[0]))),
+        ChartAxis::new("throughput over the best recorded", Scale::linear([least, names])),
     ];
 
     let mut chart = Chart::new("Quality against trials", [720.0, 420.0], axes);

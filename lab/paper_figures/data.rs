@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use autotune_cost_model::{CostModel, ModelError, Sample, XgbModel, XgbParams, features, relative_throughputs};
 use autotune_lab::replay::ReplayTask;
-use autotune_schedules::{Config, Value};
+use autotune_schedules::{Config, KnobValue};
 use ndarray::Array2;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -118,9 +118,9 @@ impl Vocabulary {
             for (name, value) in &candidate.config().knobs {
                 let (columns, words) = knobs.entry(name.clone()).or_default();
                 let (width, of_value) = match value {
-                    Value::Tile(sizes) => (sizes.len(), &[][..]),
-                    Value::Order(axes) => (axes.len(), &axes[..]),
-                    Value::Choice(word) => (1, std::slice::from_ref(word)),
+                    KnobValue::Tile(sizes) => (sizes.len(), &[][..]),
+                    KnobValue::Order(axes) => (axes.len(), &axes[..]),
+                    KnobValue::Choice(word) => (1, std::slice::from_ref(word)),
                 };
                 *columns = width.max(*columns);
                 words.extend(of_value.iter().cloned());
@@ -139,9 +139,9 @@ impl Vocabulary {
         for (name, (columns, words)) in &self.knobs {
             let mut numbers: Vec<f32> = match config.knobs.get(name) {
                 None => Vec::new(),
-                Some(Value::Tile(sizes)) => sizes.iter().map(|&size| (size as f32).log2()).collect(),
-                Some(Value::Order(axes)) => axes.iter().map(|axis| place(words, axis)).collect(),
-                Some(Value::Choice(word)) => vec![word.parse().unwrap_or_else(|_| place(words, word))],
+                Some(KnobValue::Tile(sizes)) => sizes.iter().map(|&size| (size as f32).log2()).collect(),
+                Some(KnobValue::Order(axes)) => axes.iter().map(|axis| place(words, axis)).collect(),
+                Some(KnobValue::Choice(word)) => vec![word.parse().unwrap_or_else(|_| place(words, word))],
             };
             numbers.resize(*columns, f32::NAN);
             row.extend(numbers);

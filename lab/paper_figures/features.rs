@@ -1,7 +1,7 @@
 //! Experiment on model inputs: knob values, or features of the loop nest.
 
 use anyhow::Result;
-use autotune_charts::{Bars, Row, standalone};
+use autotune_charts::{BarRow, Bars, standalone};
 use autotune_cost_model::{XgbParams, features as columns};
 use autotune_lab::median;
 
@@ -65,7 +65,7 @@ pub(crate) fn features(bench: &Bench) -> Result<Figure> {
             row.extend([spread(&values(|it| it.pairwise), 3), spread(&values(|it| it.mean_top[0]), 3)]);
         }
         table.push(row);
-        rows.push(Row { name: name.to_string(), values: values_of_splits });
+        rows.push(BarRow { name: name.to_string(), values: values_of_splits });
     }
     let series = splits.iter().map(|split| split.name()).collect();
     let title = "throughput of the pick over the best recorded, by what was learnt from".to_string();

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use autotune_ir::Target;
 use autotune_lab::replay::ReplayTask;
-use autotune_lab::test_bed::{Recording, Source, TestBed};
+use autotune_lab::test_bed::{ConfigSource, Recording, TestBed};
 use autotune_schedules::LOWERING_VERSION;
 use autotune_workloads::Workload;
 use clap::Parser;
@@ -102,7 +102,7 @@ fn main() -> Result<()> {
     let mut test_bed = TestBed::read(&arguments.test_bed)?;
     // The variants of a workload with and without cached constants are nearly equal; keeping both
     // would leak held-out data.
-    test_bed.recordings.retain(|recording| !recording.workload.is_cold());
+    test_bed.recordings.retain(|recording| !recording.workload.is_uncached());
     let header = &test_bed.header;
     let path = arguments.test_bed.display();
     ensure!(
@@ -120,7 +120,7 @@ fn main() -> Result<()> {
         Arena { tasks, trials: trials as usize }
     };
     let mut drawn = test_bed.clone();
-    drawn.recordings.retain(|recording| recording.source == Source::Random);
+    drawn.recordings.retain(|recording| recording.source == ConfigSource::Random);
     let [record, unseen_record] = [&wanted, &unseen].map(|wanted| arena(&test_bed, wanted, arguments.trials));
     let [sample, unseen_sample] = [&wanted, &unseen].map(|wanted| arena(&drawn, wanted, arguments.trials.div_ceil(2)));
     ensure!(!sample.tasks.is_empty(), "{path}: nothing was recorded");

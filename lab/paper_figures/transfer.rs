@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
-use autotune_charts::{Bars, Row, standalone};
+use autotune_charts::{BarRow, Bars, standalone};
 use autotune_cost_model::{CostModel, ModelError, Sample, XgbModel, XgbParams};
 use autotune_db::TuningRecord;
 use autotune_lab::replay::{DrawRecorded, ReplayTask};
@@ -238,7 +238,7 @@ fn bars(bench: &Bench, place: &str, searches: &[Search]) -> String {
             let alike = bench.unseen_record.tasks.iter().zip(fewer).filter(|(task, _)| task.family == *family);
             Some(geometric_mean(alike.map(|(_, fewer)| fewer)))
         };
-        Row { name: family.to_string(), values: with.iter().map(of_family).collect() }
+        BarRow { name: family.to_string(), values: with.iter().map(of_family).collect() }
     };
     let axis = format!("times fewer trials until within {} than where nothing is known", percent(QUALITIES[1]));
     let series = with.iter().map(|search| search.name.to_string()).collect();

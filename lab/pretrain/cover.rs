@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use autotune_schedules::portfolio::Entry;
+use autotune_schedules::portfolio::PortfolioEntry;
 use autotune_schedules::{Config, Portfolio};
 use rayon::prelude::*;
 
@@ -62,7 +62,7 @@ pub(crate) fn cover(tasks: &[Task]) -> Portfolio {
         }
         left[best].iter().for_each(|(&i, loss)| losses[i] = losses[i].min(*loss));
         let (origin, config) = origins[best];
-        entries.push(Entry { workload: tasks[origin].space.workload().clone(), config: config.clone() });
+        entries.push(PortfolioEntry { workload: tasks[origin].space.workload().clone(), config: config.clone() });
     }
     let mean = losses.iter().sum::<f64>() / losses.len() as f64;
     println!("\n{} schedules cover the workloads to {:.3} times the best (geometric mean)", entries.len(), mean.exp());

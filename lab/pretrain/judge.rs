@@ -6,7 +6,7 @@ use anyhow::Result;
 use autotune::PredictParams;
 use autotune_cost_model::metrics::pairwise_accuracy;
 use autotune_cost_model::{CostModel, XgbModel, relative_throughputs};
-use autotune_schedules::portfolio::Entry;
+use autotune_schedules::portfolio::PortfolioEntry;
 use autotune_workloads::Workload;
 use rayon::prelude::*;
 
@@ -157,7 +157,7 @@ enum By {
 struct HeldOut<'a> {
     tasks: &'a [Task],
     /// Best schedules of all workloads.
-    known: Vec<Entry>,
+    known: Vec<PortfolioEntry>,
     ratings: Vec<Ratings>,
 }
 

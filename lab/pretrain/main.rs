@@ -16,7 +16,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use autotune_cost_model::{DraftModel, Pretrained};
+use autotune_cost_model::{Pretrained, RankingModel};
 use autotune_lab::test_bed::TestBed;
 use rayon::prelude::*;
 
@@ -47,7 +47,7 @@ fn main() -> Result<()> {
     let expected = judge(&tasks)?;
     let [trees, drafts] = [Rows::LoopNests, Rows::Knobs].map(|rows| train(tasks.iter(), rows));
     let pretrained = Pretrained::of(&trees?, expected.first as f32).context("the trees are too large to be written")?;
-    let drafts = DraftModel::encode(&drafts?, &columns, expected.carried as f32);
+    let drafts = RankingModel::encode(&drafts?, &columns, expected.carried as f32);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     fs::write(root.join(format!("cost_model/pretrained/{isa}.trees")), pretrained.to_bytes())?;
     let drafts = drafts.context("the trees of the draft are too large to be written")?;

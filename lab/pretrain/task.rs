@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
-use autotune_cost_model::draft::{describe, fill_row};
+use autotune_cost_model::ranking::{describe, fill_row};
 use autotune_cost_model::{CostModel, Sample, XgbModel, XgbParams, features, relative_throughputs};
 use autotune_ir::Target;
 use autotune_lab::pretraining;
 use autotune_lab::test_bed::Recording;
-use autotune_schedules::portfolio::{self, Entry};
+use autotune_schedules::portfolio::{self, PortfolioEntry};
 use autotune_schedules::{Candidate, Config, ScheduleSpace};
 use autotune_workloads::Workload;
 use ndarray::{Array2, Axis};
@@ -86,25 +86,27 @@ impl Task {
         self.run_secs.iter().flatten().copied().fold(f64::INFINITY, f64::min)
     }
 
-    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        self.best.iter().map(|config| Entry { workload: self.space.workload().clone(), config: config.clone() })
+    pub(crate) fn entries(&self) -> impl Iterator<Item = PortfolioEntry> + '_ {
+        self.best
+            .iter()
+            .map(|config| PortfolioEntry { workload: self.space.workload().clone(), config: config.clone() })
     }
 
     /// Returns the workload with constants that may be cached: variants with and without cached
     /// constants count as one shape.
     pub(crate) fn warm(&self) -> Workload {
-        self.space.workload().with_cold(false)
+        self.space.workload().with_uncached(false)
     }
 
     /// Returns the positions of the recorded configs among the schedules that a look-up miss would
     /// choose from.
     pub(crate) fn carried<'a>(
         &self,
-        known: impl Iterator<Item = &'a Entry>,
+        known: impl Iterator<Item = &'a PortfolioEntry>,
         nearest: usize,
         tries: usize,
     ) -> Vec<usize> {
-        let others = known.filter(|entry| entry.workload.with_cold(false) != self.warm());
+        let others = known.filter(|entry| entry.workload.with_uncached(false) != self.warm());
         let offered =
             portfolio::offered(&self.space, portfolio::nearest(others, self.space.workload(), nearest), tries);
         let recorded = |candidate: &Candidate| self.configs.iter().position(|config| config == candidate.config());

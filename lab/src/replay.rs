@@ -43,11 +43,11 @@ use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Batches, MeasureError, Measurer, OnResult, RaceResult};
 use autotune_measurement::{CandidateError, Measurement, RunSecs};
-use autotune_schedules::{Candidate, KnobSpace, LOWERING_VERSION, ScheduleSpace, Value};
+use autotune_schedules::{Candidate, KnobSpace, KnobValue, LOWERING_VERSION, ScheduleSpace};
 use autotune_workloads::Workload;
 use rand::seq::SliceRandom;
 
-use crate::test_bed::{Recording, Source, TestBed};
+use crate::test_bed::{ConfigSource, Recording, TestBed};
 
 /// Measurer that answers with recorded times.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +59,7 @@ impl Replay {
     /// Returns a replay of some recorded workloads, each config once: see [`TestBed::tasks`].
     pub fn new(tasks: &[Recording]) -> Self {
         let known = tasks.iter().flat_map(|task| {
-            let key = |sample: &crate::test_bed::Sample| (task.workload.clone(), sample.config.stable_hash());
+            let key = |sample: &crate::test_bed::RecordedSample| (task.workload.clone(), sample.config.stable_hash());
             task.samples.iter().map(move |sample| (key(sample), sample.run_secs))
         });
         Self { run_secs: Arc::new(known.collect()) }
@@ -88,7 +88,7 @@ impl Measurer for Replay {
     }
 
     fn race(&mut self, candidates: &[Candidate], _budget_secs: f64) -> Result<RaceResult, MeasureError> {
-        Ok(RaceResult::in_turns(candidates.iter().map(|candidate| self.measurement(candidate)).collect()))
+        Ok(RaceResult::interleaved(candidates.iter().map(|candidate| self.measurement(candidate)).collect()))
     }
 }
 
@@ -117,7 +117,7 @@ pub fn answer_each(
 
 /// Recorded configs of a workload, with a nearest-neighbour search.
 #[derive(Debug)]
-pub struct Pool {
+pub struct ConfigPool {
     candidates: Vec<Candidate>,
     sketches: Vec<Members>,
 }
@@ -129,10 +129,10 @@ struct Members {
     /// Positions of the sketch's configs in the pool.
     positions: Vec<usize>,
     /// Distance from a value of a knob to that knob in each config, by knob and value.
-    distances: HashMap<String, HashMap<Value, Vec<f32>>>,
+    distances: HashMap<String, HashMap<KnobValue, Vec<f32>>>,
 }
 
-impl Pool {
+impl ConfigPool {
     /// Returns a pool of candidates of a space.
     pub fn new(space: &ScheduleSpace, candidates: Vec<Candidate>) -> Self {
         let sketches = space.sketches().iter().map(|sketch| Members::of(sketch, &candidates)).collect();
@@ -165,10 +165,10 @@ impl Members {
         let mut distances = HashMap::new();
         for knob in &sketch.knobs {
             // Distances between two values are cached, as many configs share a value.
-            let values: Vec<Option<&Value>> =
+            let values: Vec<Option<&KnobValue>> =
                 positions.iter().map(|&position| candidates[position].config().knobs.get(&knob.name)).collect();
-            let of_value = |from: &Value| {
-                let mut known: HashMap<&Value, f32> = HashMap::new();
+            let of_value = |from: &KnobValue| {
+                let mut known: HashMap<&KnobValue, f32> = HashMap::new();
                 let mut far = |to| *known.entry(to).or_insert_with(|| sketch.distance(knob, from, to) as f32);
                 values.iter().map(|value| value.map_or(0.0, &mut far)).collect::<Vec<f32>>()
             };
@@ -195,12 +195,12 @@ impl Members {
 /// Adapter that restricts a searcher to recorded configs: see the [module](self).
 pub struct FromRecorded<S> {
     searcher: S,
-    pool: Arc<Pool>,
+    pool: Arc<ConfigPool>,
 }
 
 impl<S> FromRecorded<S> {
     /// Wraps a new searcher.
-    pub fn new(searcher: S, pool: &Arc<Pool>) -> Self {
+    pub fn new(searcher: S, pool: &Arc<ConfigPool>) -> Self {
         Self { searcher, pool: Arc::clone(pool) }
     }
 }
@@ -254,12 +254,12 @@ impl<S: Searcher> Searcher for FromRecorded<S> {
 
 /// Searcher that draws uniformly from the recorded configs.
 pub struct DrawRecorded {
-    pool: Arc<Pool>,
+    pool: Arc<ConfigPool>,
 }
 
 impl DrawRecorded {
     /// Returns a searcher over a pool.
-    pub fn new(pool: &Arc<Pool>) -> Self {
+    pub fn new(pool: &Arc<ConfigPool>) -> Self {
         Self { pool: Arc::clone(pool) }
     }
 }
@@ -279,7 +279,7 @@ impl Searcher for DrawRecorded {
 }
 
 /// Fills a batch up to `n` with uniformly drawn, allowed candidates.
-fn draw(pool: &Pool, may_take: &[bool], n: usize, batch: &mut Vec<Candidate>, rng: &mut rand_chacha::ChaCha8Rng) {
+fn draw(pool: &ConfigPool, may_take: &[bool], n: usize, batch: &mut Vec<Candidate>, rng: &mut rand_chacha::ChaCha8Rng) {
     let mut left: Vec<usize> = (0..may_take.len()).filter(|&position| may_take[position]).collect();
     let (drawn, _) = left.partial_shuffle(rng, n.saturating_sub(batch.len()));
     batch.extend(drawn.iter().map(|&position| pool.candidates()[position].clone()));
@@ -295,9 +295,9 @@ pub struct ReplayTask {
     /// Target on which it was recorded.
     pub target: Target,
     /// All recorded configs of the workload.
-    pub pool: Arc<Pool>,
+    pub pool: Arc<ConfigPool>,
     /// Recorded configs that were drawn at random from the space.
-    pub drawn: Arc<Pool>,
+    pub drawn: Arc<ConfigPool>,
     /// Seconds of a run of each candidate of the pool; `None` if it failed.
     pub run_secs: Vec<Option<f64>>,
     /// Least recorded seconds of a run.
@@ -320,7 +320,7 @@ impl ReplayTask {
         let candidates: Vec<Candidate> = task.samples.iter().map(|sample| space.candidate(&sample.config)).collect();
 
         let of_task = test_bed.recordings.iter().filter(|it| it.workload == task.workload);
-        let at_random = of_task.filter(|it| it.source == Source::Random).flat_map(|it| &it.samples);
+        let at_random = of_task.filter(|it| it.source == ConfigSource::Random).flat_map(|it| &it.samples);
         let at_random: HashSet<u64> = at_random.map(|sample| sample.config.stable_hash()).collect();
         let is_drawn = |candidate: &&Candidate| at_random.contains(&candidate.stable_hash());
         let drawn: Vec<Candidate> = candidates.iter().filter(is_drawn).cloned().collect();
@@ -328,8 +328,8 @@ impl ReplayTask {
             family: task.family.clone(),
             workload: task.workload.clone(),
             target: target.clone(),
-            pool: Arc::new(Pool::new(&space, candidates)),
-            drawn: Arc::new(Pool { candidates: drawn, sketches: Vec::new() }),
+            pool: Arc::new(ConfigPool::new(&space, candidates)),
+            drawn: Arc::new(ConfigPool { candidates: drawn, sketches: Vec::new() }),
             run_secs,
             best_secs,
             replay: Replay::new(std::slice::from_ref(task)),

@@ -1,11 +1,11 @@
 //! The recorded test bed: run times of many schedules on one machine, so that searches and models
 //! can be tested without the machine.
 //!
-//! A test bed is a file of JSON Lines. The first line is the [`Header`]; each other line holds the
-//! measurements of a workload by one [`Source`], grouped by sketch: the knob names once, then a row
-//! of values and the run time for each config. Lines are appended as a whole, so that an
-//! interrupted recording continues where it ended. The files of this repository are compressed by
-//! `gzip -9`.
+//! A test bed is a file of JSON Lines. The first line is the [`TestBedHeader`]; each other line
+//! holds the measurements of a workload by one [`ConfigSource`], grouped by sketch: the knob names
+//! once, then a row of values and the run time for each config. Lines are appended as a whole, so
+//! that an interrupted recording continues where it ended. The files of this repository are
+//! compressed by `gzip -9`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use autotune_ir::{Rates, Target};
-use autotune_schedules::config::Value;
+use autotune_schedules::config::KnobValue;
 use autotune_schedules::{Config, LOWERING_VERSION};
 use autotune_workloads::Workload;
 use flate2::read::GzDecoder;
@@ -29,7 +29,7 @@ const HELD_OUT: &str = include_str!("../test_bed/held_out.txt");
 
 /// Target and versions with which a test bed was recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Header {
+pub struct TestBedHeader {
     format: String,
     /// Key of the target.
     pub target: String,
@@ -42,7 +42,7 @@ pub struct Header {
     pub rates: Rates,
 }
 
-impl Header {
+impl TestBedHeader {
     /// Returns the header for this machine's device of a target.
     pub fn new(target: &Target) -> Self {
         let device = autotune::device_name(target).unwrap_or_else(|| target.device().to_string());
@@ -66,7 +66,7 @@ impl Header {
 /// Origin of measured configs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum ConfigSource {
     /// Drawn uniformly from the schedule space.
     Random,
     /// Proposed by the learned search.
@@ -79,7 +79,7 @@ pub enum Source {
 
 /// Measured config with its time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
+pub struct RecordedSample {
     /// Config of the measured schedule.
     pub config: Config,
     /// Seconds of a run; `None` if it failed.
@@ -94,9 +94,9 @@ pub struct Recording {
     /// Workload of all samples.
     pub workload: Workload,
     /// Origin of the configs.
-    pub source: Source,
+    pub source: ConfigSource,
     /// Measured configs with their times.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<RecordedSample>,
 }
 
 impl Recording {
@@ -112,7 +112,7 @@ impl Recording {
 #[derive(Clone, Debug)]
 pub struct TestBed {
     /// Target and versions of the recording.
-    pub header: Header,
+    pub header: TestBedHeader,
     /// Recordings in the order of the file.
     pub recordings: Vec<Recording>,
     path: PathBuf,
@@ -149,13 +149,13 @@ impl TestBed {
         // An incomplete last line, left by a killed recording, is ignored and recorded again.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let mut lines = whole.lines().enumerate();
-        let header: Header = match lines.next() {
+        let header: TestBedHeader = match lines.next() {
             Some((_, line)) => serde_json::from_str(line).with_context(|| format!("{}: line 1", path.display()))?,
             None => bail!("{}: no test bed, it is empty", path.display()),
         };
         ensure!(header.format == FORMAT, "{}: format {:?}, {FORMAT:?} is known", path.display(), header.format);
         let recording = |(i, line): (usize, &str)| {
-            let line: Line = serde_json::from_str(line)?;
+            let line: RecordingLine = serde_json::from_str(line)?;
             line.into_recording().with_context(|| format!("line {}", i + 1))
         };
         let recordings = lines.map(recording).collect::<Result<_>>().with_context(|| path.display().to_string())?;
@@ -164,7 +164,7 @@ impl TestBed {
 
     /// Opens an uncompressed test bed for appending; creates it if absent. Fails if it was recorded
     /// on another target or device.
-    pub fn open(path: impl AsRef<Path>, header: Header) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>, header: TestBedHeader) -> Result<Self> {
         let path = path.as_ref();
         ensure!(!is_packed(path), "{}: it is packed, unpack it by gzip -dk before it is added to", path.display());
         if !path.exists() {
@@ -190,14 +190,14 @@ impl TestBed {
     /// Appends a recording to the file.
     pub fn append(&mut self, recording: Recording) -> Result<()> {
         let mut file = OpenOptions::new().append(true).open(&self.path)?;
-        let line = serde_json::to_string(&Line::of(&recording))? + "\n";
+        let line = serde_json::to_string(&RecordingLine::of(&recording))? + "\n";
         file.write_all(line.as_bytes()).with_context(|| self.path.display().to_string())?;
         self.recordings.push(recording);
         Ok(())
     }
 
     /// True if the test bed has measurements of a workload by a source.
-    pub fn holds(&self, workload: &Workload, source: Source) -> bool {
+    pub fn holds(&self, workload: &Workload, source: ConfigSource) -> bool {
         self.recordings.iter().any(|recording| recording.workload == *workload && recording.source == source)
     }
 
@@ -208,7 +208,7 @@ impl TestBed {
         let mut tasks: Vec<Recording> = Vec::new();
         let mut places: HashMap<Workload, usize> = HashMap::new();
         let mut sorted: Vec<&Recording> = self.recordings.iter().collect();
-        sorted.sort_by_key(|recording| recording.source != Source::Race);
+        sorted.sort_by_key(|recording| recording.source != ConfigSource::Race);
         for recording in &self.recordings {
             places.entry(recording.workload.clone()).or_insert_with(|| {
                 tasks.push(Recording { samples: Vec::new(), ..recording.clone() });
@@ -219,7 +219,7 @@ impl TestBed {
         // Races are processed first and win over other times.
         let mut times: Vec<BTreeMap<Config, Times>> = vec![BTreeMap::new(); tasks.len()];
         for recording in sorted {
-            let raced = recording.source == Source::Race;
+            let raced = recording.source == ConfigSource::Race;
             let of_task = &mut times[places[&recording.workload]];
             for sample in &recording.samples {
                 let known = of_task.entry(sample.config.clone()).or_insert(Times { raced, run_secs: Vec::new() });
@@ -230,7 +230,7 @@ impl TestBed {
         }
 
         for (task, times) in tasks.iter_mut().zip(times) {
-            let sample = |(config, times): (Config, Times)| Sample { config, run_secs: times.mean_secs() };
+            let sample = |(config, times): (Config, Times)| RecordedSample { config, run_secs: times.mean_secs() };
             task.samples = times.into_iter().map(sample).collect();
         }
         tasks
@@ -267,24 +267,24 @@ impl Times {
 
 /// Serialised form of a recording.
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct RecordingLine {
     family: String,
     workload: Workload,
-    source: Source,
-    sketches: BTreeMap<String, Table>,
+    source: ConfigSource,
+    sketches: BTreeMap<String, SketchTable>,
 }
 
 /// Configs of one sketch: knob names, and rows of values in the order of the names.
 #[derive(Default, Serialize, Deserialize)]
-struct Table {
+struct SketchTable {
     knobs: Vec<String>,
-    rows: Vec<(Vec<Value>, Option<f64>)>,
+    rows: Vec<(Vec<KnobValue>, Option<f64>)>,
 }
 
-impl Line {
+impl RecordingLine {
     fn of(recording: &Recording) -> Self {
-        let mut sketches: BTreeMap<String, Table> = BTreeMap::new();
-        for Sample { config, run_secs } in &recording.samples {
+        let mut sketches: BTreeMap<String, SketchTable> = BTreeMap::new();
+        for RecordedSample { config, run_secs } in &recording.samples {
             let table = sketches.entry(config.sketch.clone()).or_default();
             if table.knobs.is_empty() {
                 table.knobs = config.knobs.keys().cloned().collect();
@@ -297,7 +297,7 @@ impl Line {
 
     fn into_recording(self) -> Result<Recording> {
         let mut samples = Vec::new();
-        for (sketch, Table { knobs, rows }) in self.sketches {
+        for (sketch, SketchTable { knobs, rows }) in self.sketches {
             for (values, run_secs) in rows {
                 ensure!(
                     values.len() == knobs.len(),
@@ -305,7 +305,7 @@ impl Line {
                     self.workload
                 );
                 let knobs = knobs.iter().cloned().zip(values).collect();
-                samples.push(Sample { config: Config { sketch: sketch.clone(), knobs }, run_secs });
+                samples.push(RecordedSample { config: Config { sketch: sketch.clone(), knobs }, run_secs });
             }
         }
         Ok(Recording { family: self.family, workload: self.workload, source: self.source, samples })
@@ -349,21 +349,21 @@ mod tests {
         let rates = Rates { bytes_per_kilocycle: [31_000, 27_000, 14_000], fork_join_cycles: 420 };
         let target = Target::detect("cpu", Some(1)).unwrap().with_rates(rates);
         assert_eq!(
-            TestBed::open(&path, Header::new(&target)).unwrap().header.target().unwrap().cpu().unwrap().rates,
+            TestBed::open(&path, TestBedHeader::new(&target)).unwrap().header.target().unwrap().cpu().unwrap().rates,
             rates
         );
 
         // New rates may differ; the header keeps those of the start.
         let anew = target.clone().with_rates(Rates { fork_join_cycles: 430, ..rates });
-        assert_eq!(TestBed::open(&path, Header::new(&anew)).unwrap().header.rates, rates);
-        let mut other = Header::new(&target);
+        assert_eq!(TestBed::open(&path, TestBedHeader::new(&anew)).unwrap().header.rates, rates);
+        let mut other = TestBedHeader::new(&target);
         other.device = "another".into();
         assert!(TestBed::open(&path, other).is_err());
 
         let mut header: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         header.as_object_mut().unwrap().remove("rates");
         fs::write(&path, header.to_string() + "\n").unwrap();
-        assert_eq!(TestBed::read(&path).unwrap().header, Header::new(&target.with_rates(Rates::NOMINAL)));
+        assert_eq!(TestBed::read(&path).unwrap().header, TestBedHeader::new(&target.with_rates(Rates::NOMINAL)));
     }
 
     #[test]
@@ -373,25 +373,25 @@ mod tests {
         let target = Target::detect("cpu", Some(1)).unwrap();
         let workload: Workload = "matmul:m=8,n=8,k=8".parse().unwrap();
         let config =
-            |m: usize| Config { sketch: "direct".into(), knobs: [("tile.m".into(), Value::Tile(vec![m]))].into() };
+            |m: usize| Config { sketch: "direct".into(), knobs: [("tile.m".into(), KnobValue::Tile(vec![m]))].into() };
         let recording = |source, times: &[(usize, Option<f64>)]| Recording {
             family: "matmul".into(),
             workload: workload.clone(),
             source,
-            samples: times.iter().map(|&(m, run_secs)| Sample { config: config(m), run_secs }).collect(),
+            samples: times.iter().map(|&(m, run_secs)| RecordedSample { config: config(m), run_secs }).collect(),
         };
         let all = [
-            recording(Source::Random, &[(1, Some(2.0)), (2, None), (4, Some(8.0))]),
-            recording(Source::Search, &[(1, Some(4.0)), (4, Some(6.0))]),
-            recording(Source::Race, &[(4, Some(5.0))]),
+            recording(ConfigSource::Random, &[(1, Some(2.0)), (2, None), (4, Some(8.0))]),
+            recording(ConfigSource::Search, &[(1, Some(4.0)), (4, Some(6.0))]),
+            recording(ConfigSource::Race, &[(4, Some(5.0))]),
         ];
-        let mut test_bed = TestBed::open(&path, Header::new(&target)).unwrap();
+        let mut test_bed = TestBed::open(&path, TestBedHeader::new(&target)).unwrap();
         all.iter().for_each(|recording| test_bed.append(recording.clone()).unwrap());
 
         let mut text = fs::read_to_string(&path).unwrap();
         text.push_str("{\"family\":");
         fs::write(&path, text).unwrap();
-        let mut again = TestBed::open(&path, Header::new(&target)).unwrap();
+        let mut again = TestBed::open(&path, TestBedHeader::new(&target)).unwrap();
         assert_eq!(again.recordings, all);
         again.append(all[0].clone()).unwrap();
         let again = TestBed::read(&path).unwrap();
@@ -402,7 +402,7 @@ mod tests {
         packer.write_all(&fs::read(&path).unwrap()).unwrap();
         packer.finish().unwrap();
         assert_eq!(TestBed::read(&packed).unwrap().recordings, again.recordings);
-        let error = TestBed::open(&packed, Header::new(&target)).unwrap_err().to_string();
+        let error = TestBed::open(&packed, TestBedHeader::new(&target)).unwrap_err().to_string();
         assert!(error.contains("packed"), "{error}");
 
         let [task] = again.tasks().try_into().unwrap();

@@ -9,7 +9,7 @@ use autotune_ir::{Artifact, Code, KernelPlan, MachineCode};
 use autotune_runtime::{Device, DeviceError};
 use autotune_workloads::Workload;
 
-use crate::fixed::{Fixed, Placed};
+use crate::fixed::{Fixed, FixedTensors};
 
 /// Most bytes that the cache keeps in the host's memory, and in a GPU's: several outputs of the
 /// largest workloads.
@@ -25,7 +25,7 @@ const LEAST_BYTES: usize = 1 << 20;
 
 /// Everything on which the result of the ahead-of-time stages depends, for one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Packing {
+pub(crate) struct PackingKey {
     /// Code of the stages, including everything they call, and its constants.
     code: Vec<u8>,
     /// Number of tasks of each stage.
@@ -34,7 +34,7 @@ pub(crate) struct Packing {
     operands: Vec<(usize, Role, Layout)>,
 }
 
-impl Packing {
+impl PackingKey {
     /// Returns the packing of a kernel; `None` if it packs nothing, or if its code cannot be
     /// compared.
     pub(crate) fn of(artifact: &Artifact) -> Option<Self> {
@@ -73,7 +73,7 @@ fn leading_code(code: &MachineCode, stages: usize) -> Option<Vec<u8>> {
 /// Packed constants, least recently used first, and free memory. Memory that a process has never
 /// touched can be slow to get, so freed memory is reused.
 pub(crate) struct AllocationCache<D: Device> {
-    packed: Vec<(Workload, Packing, Placed<D>)>,
+    packed: Vec<(Workload, PackingKey, FixedTensors<D>)>,
     spare: Vec<D::Memory>,
 }
 
@@ -86,8 +86,13 @@ impl<D: Device> Default for AllocationCache<D> {
 impl<D: Device> AllocationCache<D> {
     /// Returns the constants that a kernel of the workload with the same packing has packed, if
     /// they fit the plan. Marks them as most recently used.
-    pub(crate) fn find(&mut self, workload: &Workload, packing: &Packing, plan: &KernelPlan) -> Option<Placed<D>> {
-        let is_it = |(of, known, packed): &(Workload, Packing, Placed<D>)| {
+    pub(crate) fn find(
+        &mut self,
+        workload: &Workload,
+        packing: &PackingKey,
+        plan: &KernelPlan,
+    ) -> Option<FixedTensors<D>> {
+        let is_it = |(of, known, packed): &(Workload, PackingKey, FixedTensors<D>)| {
             of == workload && known == packing && fits(packed, plan)
         };
         let index = self.packed.iter().position(is_it)?;
@@ -98,7 +103,7 @@ impl<D: Device> AllocationCache<D> {
     }
 
     /// Caches packed constants if they are large enough.
-    pub(crate) fn keep(&mut self, workload: &Workload, packing: Packing, packed: Placed<D>) {
+    pub(crate) fn keep(&mut self, workload: &Workload, packing: PackingKey, packed: FixedTensors<D>) {
         if packed.iter().map(|(_, fixed)| fixed.words()).sum::<usize>() >= LEAST_WORDS {
             self.packed.push((workload.clone(), packing, packed));
         }
@@ -158,7 +163,7 @@ impl<D: Device> AllocationCache<D> {
 
 /// Returns true if every tensor has the size of the plan's buffer at its position, and that buffer
 /// is for packed constants.
-fn fits<D: Device>(packed: &Placed<D>, plan: &KernelPlan) -> bool {
+fn fits<D: Device>(packed: &FixedTensors<D>, plan: &KernelPlan) -> bool {
     packed.iter().all(|(position, fixed)| {
         plan.buffers.get(*position).is_some_and(|buffer| {
             buffer.binding == Binding::Packed && buffer.bytes().map(|bytes| bytes.div_ceil(4)) == Some(fixed.words())

@@ -8,9 +8,9 @@ use autotune_workloads::OutOfMemory;
 use crate::built::Built;
 use crate::error::MeasureError;
 use crate::harness::runs_per_repeat;
-use crate::loaded::Loaded;
+use crate::loaded::LoadedKernel;
 use crate::options::TimingOptions;
-use crate::problem::Problem;
+use crate::problem::TestProblem;
 use crate::station::{self, Station};
 
 /// Least number of repeats in a turn.
@@ -19,11 +19,11 @@ const MIN_REPEATS: usize = 3;
 /// Built kernel in this process with operands and a device, its output checked.
 ///
 /// ```no_run
-/// use autotune_measure::{Bench, Builder, MeasureOptions};
+/// use autotune_measure::{Bench, KernelBuilder, MeasureOptions};
 /// use autotune_runtime::pin_to_core;
 /// use autotune_schedules::Candidate;
 /// # fn compare(candidates: &[Candidate]) -> Result<(), Box<dyn std::error::Error>> {
-/// let mut builder = Builder::new(MeasureOptions::default().backend, 20.0);
+/// let mut builder = KernelBuilder::new(MeasureOptions::default().backend, 20.0);
 /// pin_to_core(0);
 /// for build in builder.build(candidates)? {
 ///     // SAFETY: the candidates are known to run.
@@ -34,7 +34,7 @@ const MIN_REPEATS: usize = 3;
 /// # Ok(()) }
 /// ```
 pub struct Bench {
-    kernel: Box<dyn Loaded>,
+    kernel: Box<dyn LoadedKernel>,
     /// Keeps the device open as long as the kernel.
     _station: Box<dyn Station>,
     timing: TimingOptions,
@@ -50,7 +50,7 @@ impl Bench {
     /// The code runs in this process without protection: see [`autotune_runtime::Kernel::load`].
     pub unsafe fn new(built: &Built) -> Result<Self, CandidateError> {
         let target = &built.artifact.target;
-        let problem = Problem::new(&built.workload).map_err(no_memory)?;
+        let problem = TestProblem::new(&built.workload).map_err(no_memory)?;
         let station = station::open(target).map_err(no_device)?;
         // SAFETY: the caller guarantees that the code is fit to run.
         let mut kernel = unsafe { station.load(&problem, built) }?;
@@ -101,14 +101,14 @@ fn no_device(error: MeasureError) -> CandidateError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Builder, MeasureOptions};
+    use crate::{KernelBuilder, MeasureOptions};
     use autotune_ir::Target;
     use autotune_schedules::{Candidate, ScheduleSpace};
     use autotune_workloads::Workload;
 
     #[test]
     fn a_bench_runs_turn_after_turn_and_stays_right() {
-        let mut builder = Builder::new(MeasureOptions::default().backend, 20.0);
+        let mut builder = KernelBuilder::new(MeasureOptions::default().backend, 20.0);
         let target = Target::detect("cpu", None).unwrap();
         for text in ["matmul:m=5,n=7,k=9,bias", "conv2d:c=3,h=9,w=9,o=5,k=3,p=1,add,act=relu"] {
             let workload: Workload = text.parse().unwrap();

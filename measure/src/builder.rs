@@ -16,7 +16,7 @@ use crate::built::Built;
 use crate::compile_workers::CompileWorkers;
 use crate::compiler::Compiler;
 use crate::error::MeasureError;
-use crate::libraries::{Libraries, Source};
+use crate::libraries::{KernelSource, Libraries};
 use crate::location::WorkerCommand;
 use crate::nvrtc;
 use crate::process::{duration, timed};
@@ -38,7 +38,7 @@ pub struct Build {
 /// Builds candidates: for CPUs with the assembler or with the machine's C compiler, for CUDA
 /// devices with NVRTC. The C compiler is searched for when first needed. Files that it made live as
 /// long as the builder.
-pub struct Builder {
+pub struct KernelBuilder {
     backend: Backend,
     limit: Duration,
     libraries: Option<Libraries>,
@@ -47,15 +47,15 @@ pub struct Builder {
 }
 
 /// Lowered candidate whose code is not finished.
-struct Draft {
+struct LoweredCandidate {
     plan: KernelPlan,
-    content: Content,
+    content: CandidateCode,
 }
 
-enum Content {
+enum CandidateCode {
     Ready(Ready),
     /// C source to compile, and the reason why it was not assembled, if that was tried.
-    Source(Source, Option<AssembleError>),
+    Source(KernelSource, Option<AssembleError>),
 }
 
 /// Finished code, its toolchain and the GPU resources that it uses.
@@ -65,7 +65,7 @@ struct Ready {
     resources: Option<Resources>,
 }
 
-impl Builder {
+impl KernelBuilder {
     /// Returns a builder that gives the C compiler `limit_secs` of wall-clock time per candidate.
     /// NVRTC runs in this process, without a limit.
     pub fn new(backend: Backend, limit_secs: f64) -> Self {
@@ -102,10 +102,10 @@ impl Builder {
         Ok(self.finished(slice::from_ref(candidate), vec![(draft?, secs)])?.pop())
     }
 
-    fn finished(&mut self, candidates: &[Candidate], drafts: Vec<TimedDraft>) -> Result<Vec<Build>, MeasureError> {
+    fn finished(&mut self, candidates: &[Candidate], drafts: Vec<TimedLowering>) -> Result<Vec<Build>, MeasureError> {
         let mut libraries = self.compile(drafts.iter().filter_map(|(d, _)| d.as_ref().ok()))?.into_iter();
         let toolchain = self.libraries.as_ref().map(|libraries| c_toolchain(libraries.compiler()));
-        let finish = |(candidate, draft): (&Candidate, TimedDraft)| {
+        let finish = |(candidate, draft): (&Candidate, TimedLowering)| {
             finish(candidate, draft, || Some((libraries.next()?, toolchain.clone()?)))
         };
         Ok(candidates.iter().zip(drafts).map(finish).collect())
@@ -140,7 +140,7 @@ impl Builder {
     }
 
     fn build_library(&mut self, source: &str) -> Result<PathBuf, CandidateError> {
-        let source = Source::new(source.to_string());
+        let source = KernelSource::new(source.to_string());
         let built = self.libraries().map_err(unbuilt)?.compile(&[&source]).pop();
         let missing = || Err(CandidateError::Build { message: "the source was not compiled".into() });
         built.map_or_else(missing, |(library, _)| library)
@@ -148,10 +148,13 @@ impl Builder {
 
     /// Compiles the drafts that are C sources. Returns their libraries in order, and the compiler's
     /// seconds for each.
-    fn compile<'a>(&mut self, drafts: impl Iterator<Item = &'a Draft>) -> Result<Vec<Library>, MeasureError> {
-        let source = |draft: &'a Draft| match &draft.content {
-            Content::Source(source, why) => Some((source, why)),
-            Content::Ready(_) => None,
+    fn compile<'a>(
+        &mut self,
+        drafts: impl Iterator<Item = &'a LoweredCandidate>,
+    ) -> Result<Vec<Library>, MeasureError> {
+        let source = |draft: &'a LoweredCandidate| match &draft.content {
+            CandidateCode::Source(source, why) => Some((source, why)),
+            CandidateCode::Ready(_) => None,
         };
         let (sources, reasons): (Vec<_>, Vec<_>) = drafts.filter_map(source).unzip();
         if sources.is_empty() {
@@ -174,7 +177,7 @@ impl Builder {
     }
 
     /// Lowers a candidate and makes its code, or C source if it must be compiled.
-    fn draft(&self, candidate: &Candidate) -> Result<TimedDraft, MeasureError> {
+    fn draft(&self, candidate: &Candidate) -> Result<TimedLowering, MeasureError> {
         let (draft, secs) = timed(|| match candidate.lower() {
             Ok(program) => self.draft_of(&program, candidate.target()),
             Err(error) => Ok(Err(CandidateError::Lower { message: error.to_string() })),
@@ -183,21 +186,25 @@ impl Builder {
     }
 
     /// Makes the code of a loop nest, or C source if it must be compiled.
-    fn draft_of(&self, program: &Program, target: &Target) -> Result<Result<Draft, CandidateError>, MeasureError> {
+    fn draft_of(
+        &self,
+        program: &Program,
+        target: &Target,
+    ) -> Result<Result<LoweredCandidate, CandidateError>, MeasureError> {
         let plan = KernelPlan::of(program);
-        let by_c = |why| Content::Source(Source::new(c::generate(program, target)), why);
+        let by_c = |why| CandidateCode::Source(KernelSource::new(c::generate(program, target)), why);
         if self.backend == Backend::C && target.cpu().is_some() {
-            return Ok(Ok(Draft { content: by_c(None), plan }));
+            return Ok(Ok(LoweredCandidate { content: by_c(None), plan }));
         }
 
         let content = match artifact(program, &plan, target) {
-            Ok(made) => Ok(Content::Ready(ready(made.code))),
+            Ok(made) => Ok(CandidateCode::Ready(ready(made.code))),
             Err(CompilerNeeded::C(why)) => Ok(by_c(Some(why))),
             Err(CompilerNeeded::Nvrtc { sm }) => {
-                self.cuda_code(&gpu::generate(program, GpuApi::Cuda { sm }), sm, &plan)?.map(Content::Ready)
+                self.cuda_code(&gpu::generate(program, GpuApi::Cuda { sm }), sm, &plan)?.map(CandidateCode::Ready)
             }
         };
-        Ok(content.map(|content| Draft { plan, content }))
+        Ok(content.map(|content| LoweredCandidate { plan, content }))
     }
 
     /// Compiles CUDA C and collects the GPU resources, including dynamic shared memory.
@@ -234,22 +241,22 @@ impl Builder {
 type Library = (Result<PathBuf, CandidateError>, f64);
 
 /// Draft, or the reason that there is none, and the seconds that it took.
-type TimedDraft = (Result<Draft, CandidateError>, f64);
+type TimedLowering = (Result<LoweredCandidate, CandidateError>, f64);
 
 /// Returns the result for a draft. `library` supplies the code of a draft that is C source, and its
 /// toolchain.
 fn finish(
     candidate: &Candidate,
-    (draft, secs): TimedDraft,
+    (draft, secs): TimedLowering,
     library: impl FnOnce() -> Option<(Library, Toolchain)>,
 ) -> Build {
     let (plan, content) = match draft {
-        Ok(Draft { plan, content }) => (plan, content),
+        Ok(LoweredCandidate { plan, content }) => (plan, content),
         Err(error) => return Build { outcome: Err(error), toolchain: None, resources: None, build_secs: secs },
     };
     let (code, toolchain, resources, compile_secs) = match content {
-        Content::Ready(Ready { code, toolchain, resources }) => (Ok(code), Some(toolchain), resources, 0.0),
-        Content::Source(..) => match library() {
+        CandidateCode::Ready(Ready { code, toolchain, resources }) => (Ok(code), Some(toolchain), resources, 0.0),
+        CandidateCode::Source(..) => match library() {
             Some(((library, secs), toolchain)) => (library.map(Code::Library), Some(toolchain), None, secs),
             None => (Err(CandidateError::Build { message: "the source was not compiled".into() }), None, None, 0.0),
         },

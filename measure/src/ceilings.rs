@@ -9,8 +9,8 @@ use crate::error::MeasureError;
 
 mod cpu;
 mod figures;
+mod file;
 pub(crate) mod gpu;
-mod kept;
 
 pub use figures::Ceilings;
 

@@ -9,9 +9,9 @@ use crate::error::MeasureError;
 use crate::host::{Loss, WorkerProcess};
 use crate::interrupt::Interrupt;
 use crate::location::WorkerCommand;
-use crate::nvrtc::Compiled;
+use crate::nvrtc::CompiledCuda;
 use crate::options::TimingOptions;
-use crate::protocol::{Request, Response, Task};
+use crate::protocol::{Request, Response, WorkerTask};
 
 /// Worker processes that compile CUDA C, one kernel at a time each. There are as many as were ever
 /// needed at the same time. A worker that its compiler crashes or blocks for too long is dropped,
@@ -30,8 +30,8 @@ impl CompileWorkers {
 
     /// Compiles CUDA C for compute capability `sm` (times ten). If a worker dies, the kernel is to
     /// blame only if the worker was fresh; otherwise another worker tries again.
-    pub(crate) fn compile(&self, source: &str, sm: u32) -> Result<Result<Compiled, CandidateError>, MeasureError> {
-        let task = Task::Compile { source: source.to_string(), sm };
+    pub(crate) fn compile(&self, source: &str, sm: u32) -> Result<Result<CompiledCuda, CandidateError>, MeasureError> {
+        let task = WorkerTask::Compile { source: source.to_string(), sm };
         let request = Request { timing: TimingOptions::default(), memory_slack_bytes: 0, task };
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         loop {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::MeasureError;
 use crate::process::run_with_limit;
-use crate::scratch::Scratch;
+use crate::scratch::ScratchDir;
 
 /// Flags that every build needs.
 const NEEDED_FLAGS: [&str; 4] = ["-x", "c", "-shared", "-fPIC"];
@@ -48,7 +48,7 @@ impl Compiler {
     pub fn find() -> Result<Self, MeasureError> {
         let chosen = std::env::var("CC").ok().filter(|cc| !cc.trim().is_empty());
         let commands = chosen.as_ref().map_or(NAMES.to_vec(), |cc| vec![cc.as_str()]);
-        let dir = Scratch::new()?;
+        let dir = ScratchDir::new()?;
         let found = commands.iter().find_map(|command| Self::probe(command, dir.path()));
         let tried = || chosen.as_ref().map_or(NAMES.join(", "), |cc| format!("CC={cc}"));
         found.ok_or_else(|| MeasureError::NoCompiler { tried: tried() })

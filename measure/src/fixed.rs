@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use autotune_measurement::CandidateError;
-use autotune_runtime::{Device, Extent};
+use autotune_runtime::{Device, MemoryExtent};
 
 use crate::checks::Checks;
 use crate::guarded::{self, Guarded};
@@ -19,7 +19,7 @@ pub(crate) struct Fixed<D: Device> {
 }
 
 /// Tensors with their positions among a plan's buffers.
-pub(crate) type Placed<D> = Vec<(usize, Rc<Fixed<D>>)>;
+pub(crate) type FixedTensors<D> = Vec<(usize, Rc<Fixed<D>>)>;
 
 impl<D: Device> Fixed<D> {
     /// Returns the bytes of memory that `words` words need, guards included.
@@ -98,7 +98,7 @@ impl<D: Device> Fixed<D> {
 
     /// Returns the bytes of the memory.
     pub(crate) fn bytes(&self, device: &D) -> usize {
-        let Extent { bytes, .. } = device.extent(self.block.memory().0);
+        let MemoryExtent { bytes, .. } = device.extent(self.block.memory().0);
         bytes
     }
 }

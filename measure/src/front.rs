@@ -12,7 +12,7 @@ use autotune_schedules::Candidate;
 use autotune_workloads::Workload;
 use rayon::ThreadPoolBuilder;
 
-use crate::builder::{Build, Builder};
+use crate::builder::{Build, KernelBuilder};
 use crate::built::Built;
 use crate::error::MeasureError;
 use crate::measurer::{Batches, OnResult, RaceResult};
@@ -29,7 +29,7 @@ const BUILDS_PER_CORE: usize = 4;
 const BUILDS_PER_CORE_AHEAD: usize = 2;
 
 /// Interface of a measurer's part that runs built kernels.
-pub(crate) trait Runner {
+pub(crate) trait KernelRunner {
     /// Checks and times one kernel.
     fn time(&mut self, built: &Built, incumbent_secs: Option<f64>) -> Result<Outcome, MeasureError>;
 
@@ -40,17 +40,17 @@ pub(crate) trait Runner {
 
 /// Builder and incumbents around a runner.
 pub(crate) struct Front<R> {
-    pub(crate) builder: Builder,
-    runs: Runs<R>,
+    pub(crate) builder: KernelBuilder,
+    runs: ReferenceRuns<R>,
 }
 
 /// Runner with the times of the fastest kernels so far, in seconds per run.
-struct Runs<R> {
+struct ReferenceRuns<R> {
     runner: R,
     incumbents: HashMap<(Workload, Target), f64>,
 }
 
-impl<R: Runner> Runs<R> {
+impl<R: KernelRunner> ReferenceRuns<R> {
     /// Measures a built candidate; a failed build is a failed measurement.
     fn run(&mut self, build: Build) -> Result<Measurement, MeasureError> {
         let Build { outcome, toolchain, resources, build_secs } = build;
@@ -77,9 +77,9 @@ impl<R: Runner> Runs<R> {
     }
 }
 
-impl<R: Runner> Front<R> {
-    pub(crate) fn new(builder: Builder, runner: R) -> Self {
-        Self { builder, runs: Runs { runner, incumbents: HashMap::new() } }
+impl<R: KernelRunner> Front<R> {
+    pub(crate) fn new(builder: KernelBuilder, runner: R) -> Self {
+        Self { builder, runs: ReferenceRuns { runner, incumbents: HashMap::new() } }
     }
 
     pub(crate) fn runner(&self) -> &R {
@@ -204,7 +204,7 @@ impl<R: Runner> Front<R> {
         }
         match self.race_all(kernels, budget_secs) {
             Err(MeasureError::Worker { .. }) => {}
-            result => return result.map(RaceResult::in_turns),
+            result => return result.map(RaceResult::interleaved),
         }
 
         let mut alone = Vec::with_capacity(kernels.len());
@@ -226,7 +226,7 @@ impl<R: Runner> Front<R> {
             Err(failure @ MeasureError::Worker { .. }) => {
                 Ok(RaceResult { measurements: alone, failure: Some(failure) })
             }
-            result => result.map(RaceResult::in_turns),
+            result => result.map(RaceResult::interleaved),
         }
     }
 

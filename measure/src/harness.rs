@@ -93,7 +93,7 @@ pub(crate) fn sample(
         }
 
         let enough = repeats >= options.min_repeats && elapsed >= options.floor_secs;
-        let settled = || samples.settled() || elapsed >= UNSETTLED_FLOORS * options.floor_secs;
+        let settled = || samples.has_converged() || elapsed >= UNSETTLED_FLOORS * options.floor_secs;
         if (enough && settled()) || elapsed >= CEILING_FLOORS * options.floor_secs {
             break;
         }
@@ -146,7 +146,7 @@ impl Samples {
 
     /// Returns true if the low quantile is close to the fastest repeat, so that more repeats would
     /// hardly change it.
-    fn settled(&self) -> bool {
+    fn has_converged(&self) -> bool {
         let fastest = self.secs.iter().copied().fold(f64::INFINITY, f64::min);
         let near = self.secs.iter().filter(|&&secs| secs <= SETTLED_RATIO * fastest).count();
         // The quantile lies at this rank, interpolated between two samples.

@@ -39,7 +39,7 @@ pub(crate) struct WorkerProcess {
     reaped: bool,
     input: ChildStdin,
     responses: Receiver<Response>,
-    words: Words,
+    words: StderrTail,
 }
 
 /// Exit of a worker process.
@@ -96,7 +96,7 @@ impl WorkerProcess {
         };
 
         let responses = read_responses(output);
-        let mut worker = Self { child, reaped: false, input, responses, words: Words::listen(errors) };
+        let mut worker = Self { child, reaped: false, input, responses, words: StderrTail::listen(errors) };
         let fault = match worker.next(Instant::now() + HELLO_LIMIT, interrupt) {
             Ok(Response::Hello { version }) if version == protocol::version() => return Ok(worker),
             Ok(Response::Hello { .. }) => "its version differs from that of this program".to_string(),
@@ -114,8 +114,8 @@ impl WorkerProcess {
     }
 
     /// Sends a request with its raw bytes and waits at most `limit`, not counting the time to make
-    /// operands and reference. Returns `Done`, `Ceilings` or `Compiled`. After an error the worker
-    /// must not be used again.
+    /// operands and reference. Returns `Done`, `Ceilings` or `CompiledCuda`. After an error the
+    /// worker must not be used again.
     pub(crate) fn ask(
         &mut self,
         request: &Request,
@@ -268,13 +268,13 @@ fn read_responses(mut output: ChildStdout) -> Receiver<Response> {
 }
 
 /// Last bytes that a worker wrote to its standard error.
-struct Words {
+struct StderrTail {
     tail: Arc<Mutex<Vec<u8>>>,
     /// Channel that closes once the stream has ended.
     done: Receiver<()>,
 }
 
-impl Words {
+impl StderrTail {
     fn listen(mut errors: ChildStderr) -> Self {
         let tail = Arc::new(Mutex::new(Vec::new()));
         let (open, done) = mpsc::channel();

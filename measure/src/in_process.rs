@@ -10,13 +10,13 @@ use autotune_schedules::Candidate;
 use autotune_workloads::{OutOfMemory, Workload};
 
 use crate::available;
-use crate::builder::Builder;
+use crate::builder::KernelBuilder;
 use crate::built::Built;
 use crate::error::MeasureError;
-use crate::front::{Front, Runner};
+use crate::front::{Front, KernelRunner};
 use crate::measurer::{Batches, Measurer, OnResult, RaceResult};
 use crate::options::{MeasureOptions, TimingOptions};
-use crate::problem::Problem;
+use crate::problem::TestProblem;
 use crate::station::{self, Outcome, Station};
 
 /// Measures candidates in this process, on this machine's CPU or GPU as their target says. It needs
@@ -38,13 +38,13 @@ impl InProcessMeasurer {
     /// The caller accepts that generated code runs in this process with no protection against its
     /// faults.
     pub unsafe fn new(options: MeasureOptions) -> Self {
-        let builder = Builder::new(options.backend, options.build_limit_secs);
+        let builder = KernelBuilder::new(options.backend, options.build_limit_secs);
         let here = Here { timing: options.timing, problems: HashMap::new(), stations: HashMap::new() };
         Self { front: Front::new(builder, here) }
     }
 
     /// Returns the builder of candidates.
-    pub fn builder(&mut self) -> &mut Builder {
+    pub fn builder(&mut self) -> &mut KernelBuilder {
         &mut self.front.builder
     }
 
@@ -82,7 +82,7 @@ impl Measurer for InProcessMeasurer {
 /// Runner that executes kernels in this process.
 struct Here {
     timing: TimingOptions,
-    problems: HashMap<Workload, Problem>,
+    problems: HashMap<Workload, TestProblem>,
     /// Devices that were opened so far.
     stations: HashMap<Target, Box<dyn Station>>,
 }
@@ -97,7 +97,7 @@ impl Here {
             let workload = Box::new(workload.clone());
             MeasureError::Memory { workload, needed_bytes: bytes, available_bytes }
         };
-        place.insert(Problem::new(workload).map_err(no_memory)?);
+        place.insert(TestProblem::new(workload).map_err(no_memory)?);
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl Here {
     fn run(
         &mut self,
         built: &[Built],
-        run: impl FnOnce(&mut dyn Station, &HashMap<Workload, Problem>, &TimingOptions) -> Vec<Outcome>,
+        run: impl FnOnce(&mut dyn Station, &HashMap<Workload, TestProblem>, &TimingOptions) -> Vec<Outcome>,
     ) -> Result<Vec<Outcome>, MeasureError> {
         let Some(target) = built.first().map(|built| &built.artifact.target) else { return Ok(Vec::new()) };
         for built in built {
@@ -134,9 +134,9 @@ impl Here {
     }
 }
 
-impl Runner for Here {
+impl KernelRunner for Here {
     fn time(&mut self, built: &Built, incumbent_secs: Option<f64>) -> Result<Outcome, MeasureError> {
-        let time = |station: &mut dyn Station, problems: &HashMap<_, Problem>, timing: &TimingOptions| {
+        let time = |station: &mut dyn Station, problems: &HashMap<_, TestProblem>, timing: &TimingOptions| {
             let problem = problems.get(&built.workload);
             // SAFETY: the caller of `InProcessMeasurer::new` accepted that generated code runs in
             // this process.

@@ -9,18 +9,18 @@ use autotune_schedules::Candidate;
 use autotune_workloads::Workload;
 
 use crate::available;
-use crate::builder::Builder;
+use crate::builder::KernelBuilder;
 use crate::built::Built;
 use crate::ceilings::Ceilings;
 use crate::error::MeasureError;
-use crate::front::{Front, Runner};
+use crate::front::{Front, KernelRunner};
 use crate::host::{Loss, WorkerProcess};
 use crate::interrupt::Interrupt;
 use crate::location::WorkerCommand;
 use crate::measurer::{Batches, Measurer, OnResult, RaceResult};
 use crate::options::MeasureOptions;
 use crate::process::duration;
-use crate::protocol::{Job, Request, Response, Task};
+use crate::protocol::{Job, Request, Response, WorkerTask};
 use crate::station::Outcome;
 
 /// Number of workers in a row that may die before they run a kernel; then the infrastructure counts
@@ -56,13 +56,13 @@ impl WorkerMeasurer {
 
     /// Returns a measurer with a given worker program, which is started when first needed.
     pub fn with(command: WorkerCommand, options: MeasureOptions) -> Result<Self, MeasureError> {
-        let builder = Builder::with_workers(options.backend, options.build_limit_secs, command.clone());
+        let builder = KernelBuilder::with_workers(options.backend, options.build_limit_secs, command.clone());
         let workers = Workers { command, options, worker: None, interrupt: Interrupt::default() };
         Ok(Self { front: Front::new(builder, workers) })
     }
 
     /// Returns the builder of candidates.
-    pub fn builder(&mut self) -> &mut Builder {
+    pub fn builder(&mut self) -> &mut KernelBuilder {
         &mut self.front.builder
     }
 
@@ -147,14 +147,14 @@ struct Workers {
 }
 
 impl Workers {
-    fn request(&self, task: Task) -> Request {
+    fn request(&self, task: WorkerTask) -> Request {
         Request { timing: self.options.timing.clone(), memory_slack_bytes: self.options.memory_slack_bytes, task }
     }
 
     /// Measures a GPU's ceilings in the worker.
     fn ceilings(&mut self, target: &GpuTarget) -> Result<Ceilings, MeasureError> {
         let mut worker = self.worker.take().map_or_else(|| WorkerProcess::spawn(&self.command, &self.interrupt), Ok)?;
-        let request = self.request(Task::Ceilings { target: target.clone() });
+        let request = self.request(WorkerTask::Ceilings { target: target.clone() });
         let fault = |message: String| MeasureError::Ceilings { message };
         match worker.ask(&request, &[], CEILINGS_LIMIT, &self.interrupt) {
             Ok(Response::Ceilings { ceilings }) => {
@@ -179,7 +179,7 @@ impl Workers {
     /// the kernel killed the worker.
     fn ask(
         &mut self,
-        task: Task,
+        task: WorkerTask,
         raw: &[u8],
         kernels: usize,
         limit_secs: f64,
@@ -227,10 +227,10 @@ impl Workers {
 /// One outcome per kernel.
 type Outcomes = Vec<Outcome>;
 
-impl Runner for Workers {
+impl KernelRunner for Workers {
     fn time(&mut self, built: &Built, incumbent_secs: Option<f64>) -> Result<Outcome, MeasureError> {
         let mut raw = Vec::new();
-        let task = Task::Time { job: Box::new(Job::new(built, &mut raw)), incumbent_secs };
+        let task = WorkerTask::Time { job: Box::new(Job::new(built, &mut raw)), incumbent_secs };
         let limit_secs = self.limit_secs(built, incumbent_secs);
         let outcome = self.ask(task, &raw, 1, limit_secs)?.map(|outcomes| outcomes.into_iter().next());
         match outcome {
@@ -245,7 +245,7 @@ impl Runner for Workers {
         let jobs = built.iter().map(|b| Job::new(b, &mut raw)).collect();
         let limit_secs = 2.0 * budget_secs + built.iter().map(|b| self.limit_secs(b, None)).sum::<f64>();
         let in_race = |error: &CandidateError| MeasureError::Worker { message: format!("in a race: {error}") };
-        let outcomes = self.ask(Task::Race { jobs, budget_secs }, &raw, built.len(), limit_secs)?;
+        let outcomes = self.ask(WorkerTask::Race { jobs, budget_secs }, &raw, built.len(), limit_secs)?;
         let outcomes = outcomes.map_err(|error| in_race(&error))?;
 
         // After a kernel has broken the device, the others fail, too. With more than one crash the

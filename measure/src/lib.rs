@@ -104,7 +104,7 @@ mod trial;
 pub mod worker;
 
 pub use bench::Bench;
-pub use builder::{Build, Builder};
+pub use builder::{Build, KernelBuilder};
 pub use built::Built;
 pub use ceilings::Ceilings;
 pub use compiler::Compiler;

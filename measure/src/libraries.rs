@@ -11,18 +11,18 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::compiler::Compiler;
 use crate::error::MeasureError;
 use crate::process::timed;
-use crate::scratch::Scratch;
+use crate::scratch::ScratchDir;
 
 /// Hash and length of a source.
 type SourceKey = (u64, usize);
 
 /// C source of a kernel.
-pub(crate) struct Source {
+pub(crate) struct KernelSource {
     text: String,
     key: SourceKey,
 }
 
-impl Source {
+impl KernelSource {
     pub(crate) fn new(text: String) -> Self {
         let key = (xxh3_64(text.as_bytes()), text.len());
         Self { text, key }
@@ -33,7 +33,7 @@ impl Source {
 pub(crate) struct Libraries {
     compiler: Compiler,
     limit: Duration,
-    dir: Scratch,
+    dir: ScratchDir,
     /// Result of each source.
     builds: HashMap<SourceKey, Result<PathBuf, CandidateError>>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Libraries {
 impl Libraries {
     /// Returns an empty collection; the compiler gets `limit` of wall-clock time per source.
     pub(crate) fn new(compiler: Compiler, limit: Duration) -> Result<Self, MeasureError> {
-        Ok(Self { compiler, limit, dir: Scratch::new()?, builds: HashMap::new() })
+        Ok(Self { compiler, limit, dir: ScratchDir::new()?, builds: HashMap::new() })
     }
 
     pub(crate) fn compiler(&self) -> &Compiler {
@@ -51,7 +51,7 @@ impl Libraries {
     /// Compiles the sources that were not compiled before, on all cores. Returns, for each source,
     /// the library and the seconds that the compiler took now: 0 for a source that was built
     /// before.
-    pub(crate) fn compile(&mut self, sources: &[&Source]) -> Vec<(Result<PathBuf, CandidateError>, f64)> {
+    pub(crate) fn compile(&mut self, sources: &[&KernelSource]) -> Vec<(Result<PathBuf, CandidateError>, f64)> {
         let mut todo: HashMap<SourceKey, (&str, PathBuf)> = HashMap::new();
         for source in sources.iter().filter(|s| !self.builds.contains_key(&s.key)) {
             let number = self.builds.len() + todo.len();
@@ -71,7 +71,7 @@ impl Libraries {
         }
 
         let missing = || Err(CandidateError::Build { message: "the source was not compiled".into() });
-        let outcome = |s: &&Source| {
+        let outcome = |s: &&KernelSource| {
             let library = self.builds.get(&s.key).cloned().unwrap_or_else(missing);
             (library, secs_of.get(&s.key).copied().unwrap_or(0.0))
         };

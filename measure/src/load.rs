@@ -43,12 +43,12 @@ impl Load {
 pub struct LoadWatch {
     threads: usize,
     start: Instant,
-    before: Option<Counts>,
+    before: Option<LoadTicks>,
 }
 
 /// Counts of clock ticks since the system started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Counts {
+struct LoadTicks {
     /// Ticks in which the cores executed any program.
     busy: u64,
     /// Ticks in which the cores had work but the hypervisor ran another guest.
@@ -63,7 +63,7 @@ impl LoadWatch {
     /// Starts watching. `threads` is the number of threads, running all the time, for which losses
     /// are computed.
     pub fn start(threads: usize) -> Self {
-        Self { threads, start: Instant::now(), before: Counts::now() }
+        Self { threads, start: Instant::now(), before: LoadTicks::now() }
     }
 
     /// Returns the load since the start; `None` if the system does not report it, or if too little
@@ -72,7 +72,7 @@ impl LoadWatch {
         if self.start.elapsed().as_secs_f64() < LEAST_SECS {
             return None;
         }
-        Load::between(self.before?, Counts::now()?, allowed_cores().len(), self.threads)
+        Load::between(self.before?, LoadTicks::now()?, allowed_cores().len(), self.threads)
     }
 
     /// Returns the load since the start, after waiting until enough time has passed.
@@ -84,8 +84,8 @@ impl LoadWatch {
 }
 
 impl Load {
-    fn between(before: Counts, now: Counts, cores: usize, threads: usize) -> Option<Self> {
-        let since = |count: fn(&Counts) -> u64| count(&now).saturating_sub(count(&before)) as f64;
+    fn between(before: LoadTicks, now: LoadTicks, cores: usize, threads: usize) -> Option<Self> {
+        let since = |count: fn(&LoadTicks) -> u64| count(&now).saturating_sub(count(&before)) as f64;
         let (busy, stolen) = (since(|counts| counts.busy), since(|counts| counts.stolen));
         // Every core counts the same number of ticks, so this is the elapsed time.
         let ticks = since(|counts| counts.total) / cores as f64;
@@ -102,7 +102,7 @@ impl Load {
     }
 }
 
-impl Counts {
+impl LoadTicks {
     fn now() -> Option<Self> {
         let cores = Self::of_cores(&fs::read_to_string("/proc/stat").ok()?, allowed_cores())?;
         Some(Self { own: own_ticks()?, ..cores })
@@ -187,18 +187,18 @@ mod tests {
 
     #[test]
     fn cores_that_may_be_used_count() {
-        let counts = Counts::of_cores(STAT, &[0]).unwrap();
-        assert_eq!(counts, Counts { busy: 153, stolen: 7, total: 1010, own: 0 });
-        assert_eq!(Counts::of_cores(STAT, &[0, 1]).unwrap().busy, 158);
-        assert_eq!(Counts::of_cores(STAT, &[3]), None, "there is none of the number");
-        assert_eq!(Counts::of_cores(STAT, &[10]), None, "it is cut off");
-        assert_eq!(Counts::of_cores("", &[0]), None);
+        let counts = LoadTicks::of_cores(STAT, &[0]).unwrap();
+        assert_eq!(counts, LoadTicks { busy: 153, stolen: 7, total: 1010, own: 0 });
+        assert_eq!(LoadTicks::of_cores(STAT, &[0, 1]).unwrap().busy, 158);
+        assert_eq!(LoadTicks::of_cores(STAT, &[3]), None, "there is none of the number");
+        assert_eq!(LoadTicks::of_cores(STAT, &[10]), None, "it is cut off");
+        assert_eq!(LoadTicks::of_cores("", &[0]), None);
     }
 
     /// Returns the load of two cores over 1000 ticks.
     fn load(threads: usize, others: u64, own: u64, stolen: u64) -> Load {
-        let now = Counts { busy: others + own, stolen, total: 2000, own };
-        Load::between(Counts::default(), now, 2, threads).unwrap()
+        let now = LoadTicks { busy: others + own, stolen, total: 2000, own };
+        Load::between(LoadTicks::default(), now, 2, threads).unwrap()
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
         assert!(!load(2, 100, 1900, 0).is_disturbing() && load(2, 300, 1700, 0).is_disturbing());
         assert_eq!(load(2, 0, 1500, 500).taken, 0.25, "other guests");
         assert_eq!(load(2, 0, 2100, 0).other_cores, 0.0, "ticks of processes are counted otherwise");
-        assert_eq!(Load::between(Counts::default(), Counts::default(), 2, 2), None);
+        assert_eq!(Load::between(LoadTicks::default(), LoadTicks::default(), 2, 2), None);
     }
 
     #[test]

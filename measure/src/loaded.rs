@@ -3,7 +3,7 @@
 use autotune_measurement::CandidateError;
 
 /// Kernel with its operands on any device.
-pub(crate) trait Loaded {
+pub(crate) trait LoadedKernel {
     /// Clears the output, runs the kernel once and compares. Returns the seconds of a run.
     fn check(&mut self) -> Result<f64, CandidateError>;
     /// Runs the kernel `runs` times and returns the total seconds.

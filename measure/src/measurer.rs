@@ -19,7 +19,7 @@ pub struct RaceResult {
 
 impl RaceResult {
     /// Returns the result of a race with interleaved timing.
-    pub fn in_turns(measurements: Vec<Measurement>) -> Self {
+    pub fn interleaved(measurements: Vec<Measurement>) -> Self {
         Self { measurements, failure: None }
     }
 }

@@ -44,7 +44,7 @@ impl Measurer for MeasurerPool {
     ) -> Result<(), MeasureError> {
         let mut working: Vec<&mut (dyn Measurer + Send)> = Vec::new();
         working.extend(self.devices.iter_mut().map(|device| &mut **device as _));
-        let shared = Shared::new(next_batch);
+        let shared = PoolShared::new(next_batch);
         let mut failure = no_devices();
         while !working.is_empty() {
             let ended = measure_with(&mut working, &shared, on_result);
@@ -89,7 +89,7 @@ fn no_devices() -> MeasureError {
 }
 
 /// State shared by the threads of the devices.
-struct Shared<'b> {
+struct PoolShared<'b> {
     supply: Mutex<Supply<'b>>,
     /// True once `on_result` returned a break.
     is_stopped: AtomicBool,
@@ -105,7 +105,7 @@ struct Supply<'b> {
     is_over: bool,
 }
 
-impl<'b> Shared<'b> {
+impl<'b> PoolShared<'b> {
     fn new(next_batch: &'b mut Batches<'_>) -> Self {
         let supply = Supply { next_batch, waiting: VecDeque::new(), given: 0, is_over: false };
         Self { supply: Mutex::new(supply), is_stopped: AtomicBool::new(false) }
@@ -138,7 +138,7 @@ impl Supply<'_> {
 /// Lets every device measure until no candidates are left. Returns one result per device.
 fn measure_with(
     devices: &mut [&mut (dyn Measurer + Send)],
-    shared: &Shared<'_>,
+    shared: &PoolShared<'_>,
     on_result: &mut OnResult<'_>,
 ) -> Vec<Result<(), MeasureError>> {
     let count = devices.len();
@@ -169,7 +169,7 @@ fn measure_with(
 fn measure_on(
     device: &mut (dyn Measurer + Send),
     devices: usize,
-    shared: &Shared<'_>,
+    shared: &PoolShared<'_>,
     results: &Sender<(usize, Measurement)>,
 ) -> Result<(), MeasureError> {
     // Candidates taken by this device, by its own numbering; `None` once the result has arrived.

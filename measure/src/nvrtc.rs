@@ -26,7 +26,7 @@ use candidates::FOLDER;
 
 /// Machine code of CUDA C, and the assembler's report on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Compiled {
+pub struct CompiledCuda {
     /// Contents of the cubin, an ELF file.
     pub cubin: Vec<u8>,
     /// Report of `ptxas -v`: registers, spills and static shared memory of each kernel.
@@ -35,7 +35,7 @@ pub struct Compiled {
     pub compiler: String,
 }
 
-impl Compiled {
+impl CompiledCuda {
     /// Parses the log and returns, for each resource, the maximum over the kernels. Dynamic shared
     /// memory is not included.
     pub fn resources(&self) -> Resources {
@@ -81,7 +81,7 @@ pub(crate) fn flags(architecture: &str) -> Vec<String> {
 
 /// Compiles CUDA C in this process to machine code for compute capability `sm` (times ten), with
 /// the architecture suffix that the source needs. May be called from many threads at once.
-pub fn compile(source: &str, sm: u32) -> Result<Compiled, CandidateError> {
+pub fn compile(source: &str, sm: u32) -> Result<CompiledCuda, CandidateError> {
     let compile = || Nvrtc::get(sm)?.compile(source, &flags(&architecture(source, sm)));
     compile().map_err(|message| CandidateError::Build { message })
 }
@@ -239,7 +239,7 @@ impl Nvrtc {
         }
     }
 
-    fn compile(&self, source: &str, flags: &[String]) -> Result<Compiled, String> {
+    fn compile(&self, source: &str, flags: &[String]) -> Result<CompiledCuda, String> {
         let text = |text: &str| CString::new(text).map_err(|e| e.to_string());
         let source = text(source)?;
         let flags = flags.iter().map(|flag| text(flag)).collect::<Result<Vec<_>, _>>()?;
@@ -258,7 +258,7 @@ impl Nvrtc {
             (self.destroy)(&mut program);
             let log = log?;
             let log = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy().into_owned();
-            if compiled == 0 { Ok(Compiled { cubin: cubin?, log, compiler: self.title() }) } else { Err(log) }
+            if compiled == 0 { Ok(CompiledCuda { cubin: cubin?, log, compiler: self.title() }) } else { Err(log) }
         }
     }
 }
@@ -318,8 +318,8 @@ fn success(function: &str, status: Status) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn compiled(log: &str) -> Compiled {
-        Compiled { cubin: Vec::new(), log: log.into(), compiler: String::new() }
+    fn compiled(log: &str) -> CompiledCuda {
+        CompiledCuda { cubin: Vec::new(), log: log.into(), compiler: String::new() }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use autotune_ir::DType;
 use autotune_ir::layout::{physical_shape, put_in_layout};
 use autotune_ir::program::{Layout, Role};
-use autotune_ir::spec::Tensor;
+use autotune_ir::spec::TensorSpec;
 use autotune_measurement::CandidateError;
 use autotune_runtime::bytes_of;
 use autotune_workloads::{Operands, OutOfMemory, Reference, ReferenceError, Workload};
@@ -21,13 +21,13 @@ const SEED: u64 = 0x0a07_07e5;
 /// Random operands of a workload and the expected output for them. The operands are chosen so that
 /// no wrong kernel passes. Large outputs are compared by samples, which each process draws for
 /// itself.
-pub(crate) struct Problem {
+pub(crate) struct TestProblem {
     workload: Workload,
     operands: Operands,
     reference: Arc<Reference>,
 }
 
-impl Problem {
+impl TestProblem {
     /// Draws the operands and computes the reference, on all cores.
     pub(crate) fn new(workload: &Workload) -> Result<Self, OutOfMemory> {
         let operands = Operands::try_random(workload.spec(), SEED)?;
@@ -57,13 +57,13 @@ impl Problem {
 
     /// Returns the expected output, in memory order of `layout` and converted to `dtype`; `None` if
     /// only samples of it are known.
-    pub(crate) fn output(&self, layout: Layout, dtype: DType) -> Result<Option<Words<'_>>, CandidateError> {
+    pub(crate) fn output(&self, layout: Layout, dtype: DType) -> Result<Option<RawElements<'_>>, CandidateError> {
         let of = |tensor| arranged(tensor, Role::Output, layout);
         let Some(values) = self.reference.exact().map(of).transpose()? else { return Ok(None) };
         Ok(Some(match self.reference.rests().filter(|_| dtype.is_integer()).map(of).transpose()? {
             Some(rests) => {
                 let exact = values.iter().zip(&*rests).map(|(&value, &rest)| f64::from(value) + f64::from(rest));
-                Words::Converted(dtype.exact_words(exact))
+                RawElements::Converted(dtype.exact_words(exact))
             }
             None => words(values, dtype),
         }))
@@ -88,25 +88,25 @@ fn arranged(tensor: &ArrayD<f32>, role: Role, layout: Layout) -> Result<Cow<'_, 
 
 /// Elements of a tensor in their representation in memory.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Words<'a> {
+pub(crate) enum RawElements<'a> {
     /// Elements of type f32.
     Values(Cow<'a, [f32]>),
     /// Elements of another type, packed into 32-bit words.
     Converted(Vec<u32>),
 }
 
-impl Words<'_> {
+impl RawElements<'_> {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            Words::Values(values) => bytes_of(values),
-            Words::Converted(words) => bytes_of(words),
+            RawElements::Values(values) => bytes_of(values),
+            RawElements::Converted(words) => bytes_of(words),
         }
     }
 }
 
 /// Converts values to their representation in memory as elements of `dtype`.
-pub(crate) fn words(values: Cow<'_, [f32]>, dtype: DType) -> Words<'_> {
-    if dtype.is_word() { Words::Values(values) } else { Words::Converted(dtype.words(&values)) }
+pub(crate) fn words(values: Cow<'_, [f32]>, dtype: DType) -> RawElements<'_> {
+    if dtype.is_word() { RawElements::Values(values) } else { RawElements::Converted(dtype.words(&values)) }
 }
 
 /// Returns the seed by which this process samples large outputs, random per process.
@@ -119,7 +119,7 @@ fn drawing_seed() -> u64 {
 /// another layout, the reference, one output, and packed weights. `usize::MAX` on overflow.
 pub(crate) fn needed_bytes(workload: &Workload) -> usize {
     let len = |shape: &[usize]| shape.iter().fold(1usize, |len, &extent| len.saturating_mul(extent));
-    let given = |tensor: &Tensor| len(&tensor.shape).saturating_mul(if tensor.is_constant() { 3 } else { 2 });
+    let given = |tensor: &TensorSpec| len(&tensor.shape).saturating_mul(if tensor.is_constant() { 3 } else { 2 });
     let operands = workload.spec().operands().map(given).fold(0usize, usize::saturating_add);
     let elements = operands.saturating_add(len(workload.output_shape()));
     let reference_bytes = Reference::bytes(workload).saturating_mul(2);
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn arranged_tensors_are_those_of_the_layout_asked_for() {
         let workload: Workload = "conv2d:c=4,h=3,w=2,o=8,k=1,add".parse().unwrap();
-        let problem = Problem::new(&workload).unwrap();
+        let problem = TestProblem::new(&workload).unwrap();
         let input = problem.operands[0].clone();
         let output = reference(&workload, &problem.operands);
         for layout in [Layout::Plain, Layout::ChannelBlocked(2), Layout::ChannelBlocked(4), Layout::Plain] {
@@ -160,7 +160,7 @@ mod tests {
             assert_eq!(*arranged, to_layout(&input, layout).unwrap());
             let right = to_layout(&output, layout).unwrap();
             assert_eq!(problem.expected(layout).unwrap().len(), right.len());
-            assert_eq!(problem.output(layout, DType::F32), Ok(Some(Words::Values(right.into()))));
+            assert_eq!(problem.output(layout, DType::F32), Ok(Some(RawElements::Values(right.into()))));
         }
         assert_eq!(problem.operand(Role::Operand(3), Layout::Plain), Ok(None));
         assert!(problem.operand(Role::Operand(2), Layout::Plain).unwrap().is_some());
@@ -171,13 +171,13 @@ mod tests {
     #[test]
     fn tensors_of_integers_are_words_of_their_types() {
         let workload: Workload = "matmul:m=3,n=4,k=5,data=u8,weights=i8,bias".parse().unwrap();
-        let problem = Problem::new(&workload).unwrap();
+        let problem = TestProblem::new(&workload).unwrap();
         let wanted: Vec<u32> = reference(&workload, &problem.operands).iter().map(|&x| x as i32 as u32).collect();
         assert!(wanted.iter().any(|&word| (word as i32) < 0));
-        assert_eq!(problem.output(Layout::Plain, DType::I32), Ok(Some(Words::Converted(wanted))));
+        assert_eq!(problem.output(Layout::Plain, DType::I32), Ok(Some(RawElements::Converted(wanted))));
         let bias = problem.operand(Role::Operand(2), Layout::Plain).unwrap().unwrap();
         let as_integers = bias.iter().map(|&x| x as i32 as u32).collect();
-        assert_eq!(words(bias, DType::I32), Words::Converted(as_integers));
+        assert_eq!(words(bias, DType::I32), RawElements::Converted(as_integers));
     }
 
     /// Checks that a wrong tile of a large product is found, whatever samples are drawn.
@@ -186,7 +186,7 @@ mod tests {
         let error = |expected: &Expected, output: &[f32]| expected.error(output, &divide);
         for text in ["matmul:m=2048,n=2048,k=512,bias", "matmul:m=2048,n=2048,k=512,act=relu"] {
             let workload: Workload = text.parse().unwrap();
-            let problem = Problem::new(&workload).unwrap();
+            let problem = TestProblem::new(&workload).unwrap();
             assert_eq!(problem.output(Layout::Plain, DType::F32), Ok(None), "it is large");
             let right = right_product(&problem.operands, !text.contains("relu"));
             let expected = problem.expected(Layout::Plain).unwrap();

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use crate::built::Built;
 use crate::ceilings::Ceilings;
 use crate::memory::MemoryAtStart;
-use crate::nvrtc::Compiled;
+use crate::nvrtc::CompiledCuda;
 use crate::options::TimingOptions;
 
 mod version;
@@ -110,13 +110,13 @@ impl Job {
 pub(crate) struct Request {
     pub(crate) timing: TimingOptions,
     pub(crate) memory_slack_bytes: usize,
-    pub(crate) task: Task,
+    pub(crate) task: WorkerTask,
 }
 
 /// Task of a request: time one kernel, race several, measure a GPU's ceilings, or compile CUDA C
 /// for a compute capability (times ten).
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Task {
+pub(crate) enum WorkerTask {
     Time { job: Box<Job>, incumbent_secs: Option<f64> },
     Race { jobs: Vec<Job>, budget_secs: f64 },
     Ceilings { target: GpuTarget },
@@ -124,7 +124,7 @@ pub(crate) enum Task {
 }
 
 /// Response of the worker. It sends `Hello` once. To each request it sends `Started` and then
-/// `Done`, `Ceilings` or `Compiled`; or it sends `NoMemory` or `Failed`.
+/// `Done`, `Ceilings` or `CompiledCuda`; or it sends `NoMemory` or `Failed`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Response {
     /// Sent once: the worker is ready for requests.
@@ -139,7 +139,7 @@ pub(crate) enum Response {
     /// Ceilings of the GPU.
     Ceilings { ceilings: Ceilings },
     /// Machine code, or the compiler's error.
-    Compiled { outcome: Result<Compiled, CandidateError> },
+    Compiled { outcome: Result<CompiledCuda, CandidateError> },
     /// Operands and reference need more memory than is available.
     NoMemory { workload: Workload, needed_bytes: usize, available_bytes: usize },
     /// The request cannot be carried out, for a reason that is not a kernel's fault.
@@ -256,7 +256,7 @@ mod tests {
                 }
             }
             let request = receive::<Request>(&mut frame.as_slice());
-            if let Ok(Some((Request { task: Task::Race { jobs, .. }, .. }, raw))) = &request {
+            if let Ok(Some((Request { task: WorkerTask::Race { jobs, .. }, .. }, raw))) = &request {
                 jobs.iter().for_each(|job| drop(job.built(raw)));
             }
             let is_response = matches!(receive::<Response>(&mut frame.as_slice()), Ok(Some(_)));

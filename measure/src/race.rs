@@ -8,7 +8,7 @@
 use autotune_measurement::{CandidateError, RunSecs};
 
 use crate::harness::{self, Clock, Samples};
-use crate::loaded::Loaded;
+use crate::loaded::LoadedKernel;
 use crate::options::TimingOptions;
 use crate::timing::SLOW_SECS;
 
@@ -40,7 +40,7 @@ struct Lane<R> {
 /// Races kernels in rounds that take `budget_secs` together at most, but a few rounds in any case.
 /// Checks each kernel before and after. Returns one outcome per racer; a racer that cannot be
 /// loaded or fails during the race fails alone.
-pub(crate) fn race<R: Loaded>(
+pub(crate) fn race<R: LoadedKernel>(
     racers: Vec<Result<R, CandidateError>>,
     options: &TimingOptions,
     budget_secs: f64,
@@ -64,7 +64,7 @@ pub(crate) fn race<R: Loaded>(
     lanes.into_iter().map(|lane| finish(lane?)).collect()
 }
 
-fn start<R: Loaded>(mut racer: R, options: &TimingOptions) -> Result<Lane<R>, CandidateError> {
+fn start<R: LoadedKernel>(mut racer: R, options: &TimingOptions) -> Result<Lane<R>, CandidateError> {
     let first_secs = racer.check()?;
     let mut clock = Clock::new(|runs| racer.repeat(runs));
     let estimate_secs = harness::warm_up(options, first_secs, &mut |runs| clock.repeat(runs));
@@ -73,7 +73,7 @@ fn start<R: Loaded>(mut racer: R, options: &TimingOptions) -> Result<Lane<R>, Ca
 }
 
 /// Times one racer in one round.
-fn turn<R: Loaded>(lane: &mut Lane<R>, options: &TimingOptions) -> Result<(), CandidateError> {
+fn turn<R: LoadedKernel>(lane: &mut Lane<R>, options: &TimingOptions) -> Result<(), CandidateError> {
     let round = TimingOptions { floor_secs: ROUND_FLOOR * options.floor_secs, min_repeats: 1, ..options.clone() };
     let mut clock = Clock::new(|runs| lane.racer.repeat(runs));
     let mut repeat = |runs| clock.repeat(runs);
@@ -86,7 +86,7 @@ fn turn<R: Loaded>(lane: &mut Lane<R>, options: &TimingOptions) -> Result<(), Ca
     clock.outcome()
 }
 
-fn finish<R: Loaded>(mut lane: Lane<R>) -> Result<RunSecs, CandidateError> {
+fn finish<R: LoadedKernel>(mut lane: Lane<R>) -> Result<RunSecs, CandidateError> {
     lane.racer.recheck(lane.estimate_secs >= SLOW_SECS)?;
     let run = lane.samples.run_secs(lane.racer.max_rel_error());
     Ok(RunSecs { kernel_secs: lane.racer.kernel_secs(), graph_runs: lane.racer.graph_runs(), ..run })
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    impl Loaded for Steady<'_> {
+    impl LoadedKernel for Steady<'_> {
         fn check(&mut self) -> Result<f64, CandidateError> {
             self.call(1)
         }

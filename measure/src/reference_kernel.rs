@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use autotune_measurement::CandidateError;
 
 use crate::harness::{quantile, runs_per_repeat};
-use crate::loaded::Loaded;
+use crate::loaded::LoadedKernel;
 use crate::options::TimingOptions;
 
 /// Most repeats of a look (one short timing of the reference kernel), and the seconds after which
@@ -42,7 +42,7 @@ pub(crate) struct ReferenceKernel<L> {
     pub(crate) looks: VecDeque<f64>,
 }
 
-impl<L: Loaded> ReferenceKernel<L> {
+impl<L: LoadedKernel> ReferenceKernel<L> {
     /// Makes a reference kernel from a kernel that took `run_secs` per run.
     pub(crate) fn new(kernel: L, run_secs: f64) -> Self {
         Self { kernel, looks: VecDeque::from([run_secs]) }
@@ -115,7 +115,7 @@ fn credible(slowdown: f64) -> f64 {
 
 /// Returns the fastest of a few repeats of a kernel that takes about `run_secs`, in seconds per
 /// run.
-fn look(kernel: &mut impl Loaded, run_secs: f64, options: &TimingOptions) -> Result<f64, CandidateError> {
+fn look(kernel: &mut impl LoadedKernel, run_secs: f64, options: &TimingOptions) -> Result<f64, CandidateError> {
     let runs = runs_per_repeat(options, run_secs);
     let (mut elapsed, mut fastest) = (0.0, f64::INFINITY);
     for _ in 0..LOOK_REPEATS {

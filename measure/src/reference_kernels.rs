@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use autotune_measurement::{CandidateError, RunSecs};
 use autotune_workloads::Workload;
 
-use crate::loaded::Loaded;
+use crate::loaded::LoadedKernel;
 use crate::options::TimingOptions;
 use crate::reference_kernel::{FASTER, ReferenceKernel};
-use crate::timing::{self, Timing};
+use crate::timing::{self, KernelTiming};
 
 /// Seconds per run from which on kernels are timed without a reference kernel. Short disturbances
 /// average out over such a run, and timing a reference kernel and duels would multiply the
@@ -26,7 +26,7 @@ impl<L> Default for ReferenceKernels<L> {
     }
 }
 
-impl<L: Loaded> ReferenceKernels<L> {
+impl<L: LoadedKernel> ReferenceKernels<L> {
     /// Checks and times a kernel of `workload` with its reference kernel, and replaces that if the
     /// kernel is better. Returns the kernel that is no longer needed.
     pub(crate) fn measure(
@@ -60,7 +60,7 @@ impl<L: Loaded> ReferenceKernels<L> {
 
 /// Returns true for a kernel that should become the reference kernel: short enough, timed
 /// completely, and faster than the present one, if there is one.
-fn is_better(Timing { run, ratio }: &Timing) -> bool {
+fn is_better(KernelTiming { run, ratio }: &KernelTiming) -> bool {
     ratio.is_none_or(|ratio| ratio < FASTER) && run.run_secs < LONG_SECS && !run.stopped_early
 }
 
@@ -68,11 +68,11 @@ fn is_better(Timing { run, ratio }: &Timing) -> bool {
 mod tests {
     use super::*;
     use crate::checks::HostChecks;
-    use crate::problem::Problem;
+    use crate::problem::TestProblem;
     use crate::reference_kernel::{LOOKS, MAX_SLOWDOWN};
     use crate::resident::Resident;
     use crate::trial::Trial;
-    use crate::{Builder, MeasureOptions};
+    use crate::{KernelBuilder, MeasureOptions};
     use autotune_ir::Target;
     use autotune_runtime::Cpu;
     use autotune_schedules::{Candidate, ScheduleSpace};
@@ -84,9 +84,9 @@ mod tests {
     fn kernel(workload: &str) -> (Workload, Trial<Cpu>) {
         let (workload, target) = (workload.parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
         let config = ScheduleSpace::new(&workload, &target).default_config();
-        let mut builder = Builder::new(MeasureOptions::default().backend, 20.0);
+        let mut builder = KernelBuilder::new(MeasureOptions::default().backend, 20.0);
         let built = builder.build(&[Candidate::new(&workload, &target, config)]).unwrap().remove(0).outcome.unwrap();
-        let problem = Problem::new(&workload).unwrap();
+        let problem = TestProblem::new(&workload).unwrap();
         let resident = Rc::new(Resident::new(Cpu::pinned(1), Box::new(HostChecks), usize::MAX));
         // SAFETY: the kernel was made by the code generator from the default config.
         let trial = unsafe { Trial::new(&resident, &problem, &built) };

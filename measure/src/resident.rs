@@ -16,17 +16,17 @@ use crate::allocation_cache::AllocationCache;
 use crate::checks::Checks;
 use crate::fixed::Fixed;
 use crate::guarded::{self, Guarded};
-use crate::problem::{Problem, Words, words};
+use crate::problem::{RawElements, TestProblem, words};
 
 /// Device with the data that stays in its memory.
 pub(crate) struct Resident<D: Device> {
     pub(crate) device: D,
     pub(crate) checks: Box<dyn Checks<D>>,
     pub(crate) cache: RefCell<AllocationCache<D>>,
-    tensors: RefCell<HashMap<Key, Rc<Fixed<D>>>>,
+    tensors: RefCell<HashMap<ResidentKey, Rc<Fixed<D>>>>,
     /// Verified output of the workload measured last, used if only samples of the expected output
     /// are known.
-    agreed: RefCell<Option<(Key, Rc<Agreed<D>>)>>,
+    agreed: RefCell<Option<(ResidentKey, Rc<Agreed<D>>)>>,
     /// Limit in bytes of cached tensors. When it is exceeded, tensors of other workloads are
     /// dropped. When the device runs out of memory, all are dropped.
     most_bytes: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Agreed<D: Device> {
 }
 
 #[derive(PartialEq, Eq, Hash)]
-struct Key {
+struct ResidentKey {
     workload: Workload,
     /// Role of an operand; `None` for the expected output, which no kernel reads.
     role: Option<Role>,
@@ -65,12 +65,12 @@ impl<D: Device> Resident<D> {
     /// Returns an operand in a layout and type; `None` if the workload has no operand of that role.
     pub(crate) fn operand(
         &self,
-        problem: &Problem,
+        problem: &TestProblem,
         role: Role,
         layout: Layout,
         dtype: DType,
     ) -> Result<Option<Rc<Fixed<D>>>, CandidateError> {
-        let key = Key { workload: problem.workload().clone(), role: Some(role), layout, dtype };
+        let key = ResidentKey { workload: problem.workload().clone(), role: Some(role), layout, dtype };
         if let Some(known) = self.tensors.borrow().get(&key) {
             return Ok(Some(Rc::clone(known)));
         }
@@ -83,11 +83,11 @@ impl<D: Device> Resident<D> {
     /// Returns the expected output in a layout and type; `None` if only samples of it are known.
     pub(crate) fn output(
         &self,
-        problem: &Problem,
+        problem: &TestProblem,
         layout: Layout,
         dtype: DType,
     ) -> Result<Option<Rc<Fixed<D>>>, CandidateError> {
-        let key = Key { workload: problem.workload().clone(), role: None, layout, dtype };
+        let key = ResidentKey { workload: problem.workload().clone(), role: None, layout, dtype };
         if let Some(known) = self.tensors.borrow().get(&key) {
             return Ok(Some(Rc::clone(known)));
         }
@@ -106,7 +106,7 @@ impl<D: Device> Resident<D> {
     /// Returns the verified output of an earlier kernel of the workload, if it has this layout and
     /// type.
     pub(crate) fn agreed(&self, workload: &Workload, layout: Layout, dtype: DType) -> Option<Rc<Agreed<D>>> {
-        let is_it = |key: &Key| key.workload == *workload && key.layout == layout && key.dtype == dtype;
+        let is_it = |key: &ResidentKey| key.workload == *workload && key.layout == layout && key.dtype == dtype;
         let agreed = self.agreed.borrow();
         agreed.as_ref().filter(|(key, _)| is_it(key)).map(|(_, agreed)| Rc::clone(agreed))
     }
@@ -114,7 +114,7 @@ impl<D: Device> Resident<D> {
     /// Stores a verified output for later kernels with the same layout and type, replacing the
     /// previous one.
     pub(crate) fn agree(&self, workload: &Workload, layout: Layout, dtype: DType, agreed: &Rc<Agreed<D>>) {
-        let key = Key { workload: workload.clone(), role: None, layout, dtype };
+        let key = ResidentKey { workload: workload.clone(), role: None, layout, dtype };
         *self.agreed.borrow_mut() = Some((key, Rc::clone(agreed)));
     }
 
@@ -163,7 +163,7 @@ impl<D: Device> Resident<D> {
         }
     }
 
-    fn keep(&self, key: Key, words: &Words) -> Result<Rc<Fixed<D>>, CandidateError> {
+    fn keep(&self, key: ResidentKey, words: &RawElements) -> Result<Rc<Fixed<D>>, CandidateError> {
         let content = words.bytes();
         let bytes = Fixed::bytes_of(&self.device, content.len().div_ceil(4))?;
         self.make_room(&key.workload, bytes);

@@ -29,13 +29,13 @@ const LEAVING: &str = "-leaving";
 const MARK: &str = "autotune scratch folder, removed once nobody locks this file; inode ";
 
 /// Scratch folder that is removed when the value is dropped.
-pub(crate) struct Scratch {
+pub(crate) struct ScratchDir {
     dir: TempDir,
     /// Locked file. Fields drop in order, so the lock is released after the folder is removed.
     _owner: File,
 }
 
-impl Scratch {
+impl ScratchDir {
     /// Makes a scratch folder, after removing those that dead processes left behind.
     pub(crate) fn new() -> Result<Self, MeasureError> {
         remove_left_behind();
@@ -137,7 +137,7 @@ mod tests {
 
     /// Makes a scratch folder whose maker has died.
     fn left_behind(parent: &Path) -> PathBuf {
-        let Scratch { dir, _owner: owner } = Scratch::new_in(parent).unwrap();
+        let ScratchDir { dir, _owner: owner } = ScratchDir::new_in(parent).unwrap();
         drop(owner);
         fs::write(dir.path().join("kernel.so"), "code").unwrap();
         dir.keep()
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_scratch_folder_goes_with_its_value_and_stays_while_it_lives() {
         let parent = tempfile::tempdir().unwrap();
-        let scratch = Scratch::new_in(parent.path()).unwrap();
+        let scratch = ScratchDir::new_in(parent.path()).unwrap();
         let path = scratch.path().to_path_buf();
         fs::write(path.join("kernel.so"), "code").unwrap();
         remove_left_behind_in(parent.path());

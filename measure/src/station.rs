@@ -12,9 +12,9 @@ use crate::built::Built;
 use crate::ceilings::{self, Ceilings};
 use crate::checks::{Checks, HostChecks, KernelChecks};
 use crate::error::MeasureError;
-use crate::loaded::Loaded;
+use crate::loaded::LoadedKernel;
 use crate::options::TimingOptions;
-use crate::problem::Problem;
+use crate::problem::TestProblem;
 use crate::race::race;
 use crate::reference_kernels::ReferenceKernels;
 use crate::resident::Resident;
@@ -35,7 +35,7 @@ pub(crate) trait Station {
     /// # Safety
     ///
     /// Here and below, the code runs in this process: see [`autotune_runtime::Kernel::load`].
-    unsafe fn load(&self, problem: &Problem, built: &Built) -> Result<Box<dyn Loaded>, CandidateError>;
+    unsafe fn load(&self, problem: &TestProblem, built: &Built) -> Result<Box<dyn LoadedKernel>, CandidateError>;
 
     /// Checks and times a kernel.
     ///
@@ -44,7 +44,7 @@ pub(crate) trait Station {
     /// As [`Station::load`].
     unsafe fn time(
         &mut self,
-        problem: &Problem,
+        problem: &TestProblem,
         built: &Built,
         timing: &TimingOptions,
         incumbent_secs: Option<f64>,
@@ -58,7 +58,7 @@ pub(crate) trait Station {
     /// As [`Station::load`].
     unsafe fn race(
         &mut self,
-        problems: &HashMap<Workload, Problem>,
+        problems: &HashMap<Workload, TestProblem>,
         built: &[Built],
         timing: &TimingOptions,
         budget_secs: f64,
@@ -118,14 +118,14 @@ impl<D: Device + 'static> Open<D> {
 }
 
 impl<D: Device + 'static> Station for Open<D> {
-    unsafe fn load(&self, problem: &Problem, built: &Built) -> Result<Box<dyn Loaded>, CandidateError> {
+    unsafe fn load(&self, problem: &TestProblem, built: &Built) -> Result<Box<dyn LoadedKernel>, CandidateError> {
         // SAFETY: the caller guarantees that the code is fit to run.
         Ok(Box::new(unsafe { Trial::new(&self.resident, problem, built) }?))
     }
 
     unsafe fn time(
         &mut self,
-        problem: &Problem,
+        problem: &TestProblem,
         built: &Built,
         timing: &TimingOptions,
         incumbent_secs: Option<f64>,
@@ -145,7 +145,7 @@ impl<D: Device + 'static> Station for Open<D> {
 
     unsafe fn race(
         &mut self,
-        problems: &HashMap<Workload, Problem>,
+        problems: &HashMap<Workload, TestProblem>,
         built: &[Built],
         timing: &TimingOptions,
         budget_secs: f64,

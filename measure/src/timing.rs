@@ -3,7 +3,7 @@
 use autotune_measurement::{CandidateError, RunSecs};
 
 use crate::harness::{self, Clock};
-use crate::loaded::Loaded;
+use crate::loaded::LoadedKernel;
 use crate::options::TimingOptions;
 use crate::reference_kernel::{FASTER, ReferenceKernel};
 
@@ -22,26 +22,26 @@ pub(crate) const SLOW_SECS: f64 = 0.2;
 
 /// Times of a kernel, and their ratio to those of the reference kernel. The ratio is `None` if
 /// there is no reference kernel, or if timing was stopped early.
-pub(crate) struct Timing {
+pub(crate) struct KernelTiming {
     pub(crate) run: RunSecs,
     pub(crate) ratio: Option<f64>,
 }
 
 /// Checks and times one kernel, interleaved with a reference kernel if there is one.
-pub(crate) fn measure<L: Loaded>(
+pub(crate) fn measure<L: LoadedKernel>(
     kernel: &mut L,
     options: &TimingOptions,
     incumbent_secs: Option<f64>,
     reference: Option<&mut ReferenceKernel<L>>,
-) -> Result<Timing, CandidateError> {
+) -> Result<KernelTiming, CandidateError> {
     let mut options = options.clone();
     if kernel.idle_secs() > IDLE_SECS {
         options.warmup_secs = options.warmup_secs.max(IDLE_WARMUP_SECS);
     }
     let first_secs = kernel.check()?;
     let mut reference_secs = 0.0;
-    let Timing { run, ratio } = match reference {
-        None => Timing { run: time(kernel, &options, first_secs, incumbent_secs)?, ratio: None },
+    let KernelTiming { run, ratio } = match reference {
+        None => KernelTiming { run: time(kernel, &options, first_secs, incumbent_secs)?, ratio: None },
         Some(reference) => {
             let before = reference.kernel_secs();
             let timing = beside(kernel, &options, first_secs, incumbent_secs, reference)?;
@@ -53,11 +53,11 @@ pub(crate) fn measure<L: Loaded>(
     kernel.recheck(run.stopped_early || first_secs >= SLOW_SECS)?;
     let (max_rel_error, graph_runs) = (kernel.max_rel_error(), kernel.graph_runs());
     let kernel_secs = kernel.kernel_secs() + reference_secs;
-    Ok(Timing { run: RunSecs { max_rel_error, kernel_secs, graph_runs, ..run }, ratio })
+    Ok(KernelTiming { run: RunSecs { max_rel_error, kernel_secs, graph_runs, ..run }, ratio })
 }
 
 /// Times a kernel that was checked and took `first_secs` then.
-fn time<L: Loaded>(
+fn time<L: LoadedKernel>(
     kernel: &mut L,
     options: &TimingOptions,
     first_secs: f64,
@@ -75,13 +75,13 @@ fn time<L: Loaded>(
 /// only a kernel that wins the duel may become as fast as the incumbent. Any other stays slower
 /// than the incumbent by the square root of the slowdown, because kernels differ in what slows them
 /// down, and most of those that seem fastest only after correction are not.
-fn beside<L: Loaded>(
+fn beside<L: LoadedKernel>(
     kernel: &mut L,
     options: &TimingOptions,
     first_secs: f64,
     incumbent_secs: Option<f64>,
     reference: &mut ReferenceKernel<L>,
-) -> Result<Timing, CandidateError> {
+) -> Result<KernelTiming, CandidateError> {
     let incumbent = incumbent_secs.unwrap_or(0.0);
     let mut before = reference.slowdown(options)?;
     let mut best: Option<(RunSecs, f64)> = None;
@@ -108,5 +108,5 @@ fn beside<L: Loaded>(
     }
     let wins = ratio.is_none_or(|ratio| ratio < FASTER);
     let least_secs = if wins { incumbent } else { incumbent * slowdown.sqrt() };
-    Ok(Timing { run: run.undisturbed(slowdown, least_secs), ratio })
+    Ok(KernelTiming { run: run.undisturbed(slowdown, least_secs), ratio })
 }

@@ -11,10 +11,10 @@ use autotune_workloads::Workload;
 
 use crate::built::Built;
 use crate::expected::{self, Expected};
-use crate::fixed::{Fixed, Placed};
+use crate::fixed::{Fixed, FixedTensors};
 use crate::guarded::{self, Guarded};
-use crate::loaded::Loaded;
-use crate::problem::Problem;
+use crate::loaded::LoadedKernel;
+use crate::problem::TestProblem;
 use crate::replays::{Replays, Timed};
 use crate::resident::{Agreed, Resident};
 
@@ -22,14 +22,14 @@ mod packed;
 mod slots;
 
 use packed::packed;
-use slots::{Slot, bound, expected_output, no_output, operands, output, private_words, slots};
+use slots::{BufferSlot, bound, expected_output, no_output, operands, output, private_words, slots};
 
 /// Memory of the buffers that a run uses.
 struct Buffers<D: Device> {
     /// Memory that the kernel may write: output, scratch and private memory.
     own: Guarded<D>,
     /// Operands and packed constants, by position in the plan.
-    fixed: Placed<D>,
+    fixed: FixedTensors<D>,
     /// Index of the output among the parts of `own`.
     output: usize,
     call: D::Call,
@@ -51,7 +51,7 @@ pub(crate) struct Trial<D: Device> {
     replays: Replays<D>,
     trust: Trust<D>,
     kernel: Kernel<D>,
-    output: Slot,
+    output: BufferSlot,
     right: Right<D>,
     /// Expected output and the largest relative error allowed.
     expected: Expected,
@@ -94,7 +94,7 @@ impl<D: Device> Trial<D> {
     /// The code of `built` runs in this process: see [`Kernel::load`].
     pub(crate) unsafe fn new(
         resident: &Rc<Resident<D>>,
-        problem: &Problem,
+        problem: &TestProblem,
         built: &Built,
     ) -> Result<Self, CandidateError> {
         let plan = &built.artifact.plan;
@@ -118,7 +118,7 @@ impl<D: Device> Trial<D> {
         let trust = Trust { resident: Rc::clone(resident), workload: built.workload.clone(), is_earned: false };
         let mut fixed = packed(resident, &kernel, built, &slots, &operands)?;
         fixed.extend(operands);
-        let cold = match built.workload.is_cold() {
+        let cold = match built.workload.is_uncached() {
             true => constants(&resident.device, plan, &fixed, built.artifact.target.last_level_cache_bytes())?,
             false => Vec::new(),
         };
@@ -160,7 +160,7 @@ impl<D: Device> Trial<D> {
     }
 
     fn error(&mut self) -> Result<f64, CandidateError> {
-        let Slot { dtype, len, words, layout, .. } = self.output;
+        let BufferSlot { dtype, len, words, layout, .. } = self.output;
         let Resident { device, checks, .. } = &*self.trust.resident;
         let Buffers { own, output, .. } = &self.buffers;
         // SAFETY: no kernel writes to the output meanwhile: the device executes in order.
@@ -239,7 +239,7 @@ impl<D: Device> Trial<D> {
     }
 }
 
-impl<D: Device> Loaded for Trial<D> {
+impl<D: Device> LoadedKernel for Trial<D> {
     fn check(&mut self) -> Result<f64, CandidateError> {
         let resident = &self.trust.resident;
         let Buffers { own, output, call, .. } = &mut self.buffers;
@@ -258,7 +258,7 @@ impl<D: Device> Loaded for Trial<D> {
         let mut run = || device.start(&buffers.call);
         let Timed { runs: timed_runs, secs } = match cold.is_empty() {
             true => replays.time(device, runs, &mut run)?,
-            false => Timed { runs, secs: cold_secs(device, runs, cold, &mut run)? },
+            false => Timed { runs, secs: uncached_secs(device, runs, cold, &mut run)? },
         };
         trust.resident.is_busy();
         self.kernel_secs += secs;
@@ -302,7 +302,7 @@ impl<D: Device> Loaded for Trial<D> {
 fn constants<D: Device>(
     device: &D,
     plan: &KernelPlan,
-    fixed: &Placed<D>,
+    fixed: &FixedTensors<D>,
     cache_bytes: usize,
 ) -> Result<Vec<D::Memory>, CandidateError> {
     let is_data = |position: usize| plan.buffers[position].binding == Binding::Data;
@@ -316,7 +316,7 @@ fn constants<D: Device>(
 
 /// Returns the total seconds of `runs` runs, before each of which `cold` is evicted from the
 /// caches.
-fn cold_secs<D: Device>(
+fn uncached_secs<D: Device>(
     device: &D,
     runs: usize,
     cold: &[D::Memory],
@@ -338,11 +338,11 @@ impl<D: Device> Buffers<D> {
     fn new(
         resident: &Resident<D>,
         kernel: &Kernel<D>,
-        slots: &[Slot],
-        fixed: Placed<D>,
+        slots: &[BufferSlot],
+        fixed: FixedTensors<D>,
     ) -> Result<Self, CandidateError> {
         let (own, memory) = bound(resident, kernel.plan(), slots, &fixed)?;
-        let is_own = |slot: &&Slot| fixed.iter().all(|(position, _)| *position != slot.position);
+        let is_own = |slot: &&BufferSlot| fixed.iter().all(|(position, _)| *position != slot.position);
         let output = slots.iter().filter(is_own).position(|slot| slot.binding == Binding::Output);
         // SAFETY: the call is dropped before the kernel. The kernel writes only to `own`, and only
         // the host writes to what it reads, and not while it runs.
@@ -354,8 +354,8 @@ impl<D: Device> Buffers<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Builder;
-    use crate::allocation_cache::Packing;
+    use crate::KernelBuilder;
+    use crate::allocation_cache::PackingKey;
     use crate::checks::HostChecks;
     use autotune_ir::Target;
     use autotune_measurement::Backend;
@@ -378,9 +378,9 @@ mod tests {
             let space = ScheduleSpace::new(&workload, &target);
             let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
             let candidates: Vec<Candidate> = (0..16).map(|_| space.sample(&mut rng)).collect();
-            let (problem, sharing) = (Problem::new(&workload).unwrap(), resident());
+            let (problem, sharing) = (TestProblem::new(&workload).unwrap(), resident());
             let (mut packers, mut distinct) = (0, 0);
-            for build in Builder::new(Backend::Assembler, 20.0).build(&candidates).unwrap() {
+            for build in KernelBuilder::new(Backend::Assembler, 20.0).build(&candidates).unwrap() {
                 let built = build.outcome.unwrap();
                 // SAFETY: the kernels were made by the code generator from valid schedules.
                 let load = |resident: &Rc<Resident<Cpu>>| unsafe { Trial::new(resident, &problem, &built) };
@@ -399,7 +399,7 @@ mod tests {
                     let is_same = position == own_position && shared.elements::<u32>() == own.elements::<u32>();
                     assert!(is_same, "{text}: buffer {position}");
                 }
-                packers += usize::from(Packing::of(&built.artifact).is_some());
+                packers += usize::from(PackingKey::of(&built.artifact).is_some());
                 distinct = sharing.cache.borrow().len();
                 trial.give_back();
             }

@@ -19,8 +19,8 @@ use crate::built::Built;
 use crate::error::human_bytes;
 use crate::memory::{self, MemoryAtStart};
 use crate::nvrtc;
-use crate::problem::{self, Problem};
-use crate::protocol::{self, Job, Request, Response, Task};
+use crate::problem::{self, TestProblem};
+use crate::protocol::{self, Job, Request, Response, WorkerTask};
 use crate::station::{self, Station};
 
 /// Serves a measurer over standard input and output until the input ends. This is the main function
@@ -95,7 +95,7 @@ const PROBLEM_BYTES: usize = 1 << 30;
 
 struct Worker {
     /// Problems made so far: batches of candidates of several workloads alternate.
-    problems: HashMap<Workload, Problem>,
+    problems: HashMap<Workload, TestProblem>,
     /// Device of the last job.
     station: Option<(Target, Box<dyn Station>)>,
 }
@@ -103,10 +103,10 @@ struct Worker {
 impl Worker {
     fn answer(&mut self, request: &Request, raw: &[u8], output: &mut File) -> io::Result<Response> {
         let jobs = match &request.task {
-            Task::Time { job, .. } => std::slice::from_ref(&**job),
-            Task::Race { jobs, .. } => jobs,
-            Task::Ceilings { target } => return self.ceilings(&Target::Gpu(target.clone()), output),
-            Task::Compile { source, sm } => return compile(source, *sm, output),
+            WorkerTask::Time { job, .. } => std::slice::from_ref(&**job),
+            WorkerTask::Race { jobs, .. } => jobs,
+            WorkerTask::Ceilings { target } => return self.ceilings(&Target::Gpu(target.clone()), output),
+            WorkerTask::Compile { source, sm } => return compile(source, *sm, output),
         };
         let Some(target) = jobs.first().map(|job| &job.target) else {
             return Ok(Response::Done { outcomes: Vec::new(), is_spoilt: false });
@@ -166,7 +166,7 @@ impl Worker {
         };
         let timing = &request.timing;
         let outcomes = match (&request.task, &built[..]) {
-            (Task::Time { incumbent_secs, .. }, [built]) => {
+            (WorkerTask::Time { incumbent_secs, .. }, [built]) => {
                 let Some(problem) = self.problems.get(&built.workload) else {
                     return failed("the workload was not prepared");
                 };
@@ -174,7 +174,7 @@ impl Worker {
                 // purpose.
                 vec![unsafe { station.time(problem, built, timing, *incumbent_secs) }]
             }
-            (Task::Race { budget_secs, .. }, built) => {
+            (WorkerTask::Race { budget_secs, .. }, built) => {
                 // SAFETY: as above.
                 unsafe { station.race(&self.problems, built, timing, *budget_secs) }
             }
@@ -187,7 +187,7 @@ impl Worker {
     /// Drops problems of workloads other than the jobs' if all cached data exceeds the limit.
     fn forget_problems(&mut self, jobs: &[Job]) {
         let resident_bytes = self.station.as_ref().map_or(0, |(_, station)| station.bytes());
-        let problem_bytes: usize = self.problems.values().map(Problem::bytes).sum();
+        let problem_bytes: usize = self.problems.values().map(TestProblem::bytes).sum();
         if problem_bytes.saturating_add(resident_bytes) <= PROBLEM_BYTES {
             return;
         }
@@ -257,10 +257,10 @@ impl Worker {
 }
 
 /// Makes a problem, and reports meanwhile that it is being made; `None` if memory is short.
-fn made_with_signs_of_life(workload: &Workload, output: &mut File) -> io::Result<Option<Problem>> {
+fn made_with_signs_of_life(workload: &Workload, output: &mut File) -> io::Result<Option<TestProblem>> {
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
-        scope.spawn(move || sender.send(Problem::new(workload)).is_ok());
+        scope.spawn(move || sender.send(TestProblem::new(workload)).is_ok());
         loop {
             match receiver.recv_timeout(SIGN_OF_LIFE) {
                 Ok(problem) => return Ok(problem.ok()),

@@ -3,7 +3,7 @@
 
 use autotune_ir::Target;
 use autotune_measure::protocol::{Job, receive, send};
-use autotune_measure::{Builder, Built, InProcessMeasurer, MeasureOptions};
+use autotune_measure::{Built, InProcessMeasurer, KernelBuilder, MeasureOptions};
 use autotune_measurement::{Backend, CandidateError, Measurement};
 use autotune_schedules::ScheduleSpace;
 use serde::Serialize;
@@ -28,7 +28,7 @@ fn through_job(built: &Built) -> Built {
 fn a_kernel_and_its_result_are_the_same_behind_a_wire() {
     let target = Target::detect("cpu", Some(1)).unwrap();
     let space = ScheduleSpace::new(&WORKLOAD.parse().unwrap(), &target);
-    let mut builder = Builder::new(Backend::Assembler, 20.0);
+    let mut builder = KernelBuilder::new(Backend::Assembler, 20.0);
     let build = builder.build(&[space.default_candidate().clone()]).unwrap().swap_remove(0);
     let built = build.outcome.unwrap();
     assert_eq!((through_json(&built), through_job(&built)), (built.clone(), built.clone()));
@@ -49,7 +49,7 @@ fn a_kernel_and_its_result_are_the_same_behind_a_wire() {
 fn code_for_gpus_goes_through_a_wire() {
     let target = Target::detect("opencl", None).unwrap();
     let space = ScheduleSpace::new(&"matmul:m=64,n=64,k=64".parse().unwrap(), &target);
-    let mut builder = Builder::new(Backend::Assembler, 20.0);
+    let mut builder = KernelBuilder::new(Backend::Assembler, 20.0);
     let built = builder.build(&[space.default_candidate().clone()]).unwrap().swap_remove(0).outcome.unwrap();
     assert_eq!((through_json(&built), through_job(&built)), (built.clone(), built));
 }

@@ -47,11 +47,11 @@ pub(crate) type Choice = Vec<Option<Tuned>>;
 pub(crate) struct Schedules<'a> {
     source: Option<&'a dyn Source>,
     target: &'a Target,
-    among: Among<'a>,
+    among: ScheduleChoice<'a>,
     known: HashMap<Workload, Arc<[Tuned]>>,
 }
 
-enum Among<'a> {
+enum ScheduleChoice<'a> {
     /// The best schedule of each kind ([`Query::kinds`]).
     Kinds,
     /// The fastest known schedules of the network with this number, else the best of each kind.
@@ -63,17 +63,17 @@ enum Among<'a> {
 impl<'a> Schedules<'a> {
     /// Uses the best schedules of each kind from a source; predicted ones without a source.
     pub(crate) fn kinds(source: Option<&'a dyn Source>, target: &'a Target) -> Self {
-        Self { source, target, among: Among::Kinds, known: HashMap::new() }
+        Self { source, target, among: ScheduleChoice::Kinds, known: HashMap::new() }
     }
 
     /// Uses the schedules that a source has for a network as a whole, identified by its number.
     pub(crate) fn of_network(source: &'a dyn Source, target: &'a Target, network: u64) -> Self {
-        Self { among: Among::Network(network), ..Self::kinds(Some(source), target) }
+        Self { among: ScheduleChoice::Network(network), ..Self::kinds(Some(source), target) }
     }
 
     /// Uses the schedules of a choice; those of conversions come from the source.
     pub(crate) fn chosen(source: &'a dyn Source, target: &'a Target, choice: &'a Choice) -> Self {
-        Self { among: Among::Chosen(choice), ..Self::kinds(Some(source), target) }
+        Self { among: ScheduleChoice::Chosen(choice), ..Self::kinds(Some(source), target) }
     }
 
     /// Returns the schedules of a workload, independent of its place in the network.
@@ -89,8 +89,8 @@ impl<'a> Schedules<'a> {
     fn found(&self, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError> {
         let query = self.query(workload);
         let found = match self.among {
-            Among::Network(network) => query.within(network).kinds()?,
-            Among::Kinds | Among::Chosen(_) => query.kinds()?,
+            ScheduleChoice::Network(network) => query.within(network).kinds()?,
+            ScheduleChoice::Kinds | ScheduleChoice::Chosen(_) => query.kinds()?,
         };
         Ok(found.into())
     }
@@ -107,7 +107,7 @@ impl<'a> Schedules<'a> {
     /// Returns the chosen schedule of a step.
     fn chosen_for(&self, step: usize) -> Option<&'a Tuned> {
         match self.among {
-            Among::Chosen(choice) => choice.get(step)?.as_ref(),
+            ScheduleChoice::Chosen(choice) => choice.get(step)?.as_ref(),
             _ => None,
         }
     }
@@ -155,7 +155,7 @@ impl Choose for Schedules<'_> {
             return Ok(Arc::new([chosen.clone()]));
         }
         let found = self.of_workload(workload)?;
-        let Among::Network(network) = self.among else { return Ok(found) };
+        let ScheduleChoice::Network(network) = self.among else { return Ok(found) };
 
         // Steps with the same workload may have different schedules.
         let own = self.query(workload).within(step_number(network, step)).record()?;

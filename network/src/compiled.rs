@@ -8,38 +8,38 @@ use autotune::Tuned;
 use autotune_db::Source;
 use autotune_ir::Target;
 use autotune_ir::plan::Binding;
-use autotune_runtime::{Cpu, DeviceError, Kernel, KernelError, Misfit, View, ViewMut, bytes_of, bytes_of_mut};
+use autotune_runtime::{Cpu, DeviceError, Kernel, KernelError, View, ViewMismatch, ViewMut, bytes_of, bytes_of_mut};
 
 use crate::choose::{Choose, Schedules};
 use crate::cut::Cut;
-use crate::device::Runs;
+use crate::device::NetworkOps;
 use crate::error::{CompileError, RunError};
 use crate::places::places;
-use crate::plan::{Action, Doing, Operand, Plan, Span, given};
+use crate::plan::{Action, ActionKind, ActionOperand, NetworkPlan, SlotSpan, given};
 use crate::quantile::{QUIET, quantile};
 use autotune_graph::GraphError;
 use autotune_graph::Tensor;
-use autotune_graph::{Graph, Node, NodeId};
+use autotune_graph::{Graph, GraphNode, NodeId};
 
 mod border;
 mod check;
-mod held;
 mod in_place;
+mod kernel_constants;
 
 use border::is_as_callers_have_it;
-pub(crate) use border::{Piece, decode, encode};
+pub(crate) use border::{TypedMemory, decode, encode};
 pub use check::{Checked, StepError, output_error};
-use held::Beside;
-pub(crate) use held::Constants;
 use in_place::slots_in_place;
-pub(crate) use in_place::{Bound, InputReads};
+pub(crate) use in_place::{BoundCalls, InputReads};
+pub(crate) use kernel_constants::Constants;
+use kernel_constants::SharedWith;
 
 /// A network with its kernels and packed weights, by default for the CPU. Any number of threads may
 /// run it concurrently, each in its own [`Workspace`].
-pub struct Compiled<D: Runs = Cpu> {
+pub struct Compiled<D: NetworkOps = Cpu> {
     pub(crate) graph: Graph,
     pub(crate) cut: Cut,
-    pub(crate) plan: Plan,
+    pub(crate) plan: NetworkPlan,
     pub(crate) origin: D::Origin,
     /// Kernels of the plan.
     pub(crate) kernels: Vec<Arc<Kernel<D>>>,
@@ -55,7 +55,7 @@ pub struct Compiled<D: Runs = Cpu> {
 
 /// State of one run at a time: a device, such as a team of threads, and memory for all intermediate
 /// tensors.
-pub struct Workspace<D: Runs = Cpu> {
+pub struct Workspace<D: NetworkOps = Cpu> {
     /// Recording of all calls, where the device supports that.
     recording: Option<D::Recording>,
     /// The plan's actions, bound to the memory.
@@ -107,7 +107,7 @@ impl Compiled {
     }
 }
 
-impl<D: Runs> Compiled<D> {
+impl<D: NetworkOps> Compiled<D> {
     /// Compiles a network as [`Compiled::new`] does, for another kind of device. GPUs compute in
     /// f32, and there all steps must have kernels.
     pub fn on_device(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
@@ -130,13 +130,13 @@ impl<D: Runs> Compiled<D> {
 
     /// Compiles the same graph with untuned (predicted) schedules. Kernels and packed weights that
     /// both have in common are shared.
-    pub fn untuned_beside(&self, target: &Target) -> Result<Arc<Self>, CompileError> {
-        self.beside(target, &mut Schedules::kinds(None, target))
+    pub fn untuned_sharing(&self, target: &Target) -> Result<Arc<Self>, CompileError> {
+        self.sharing(target, &mut Schedules::kinds(None, target))
     }
 
     /// Compiles the same graph with the caller's choice of schedules. Kernels and packed weights
     /// that both have in common are shared.
-    pub(crate) fn beside(&self, target: &Target, choose: &mut dyn Choose) -> Result<Arc<Self>, CompileError> {
+    pub(crate) fn sharing(&self, target: &Target, choose: &mut dyn Choose) -> Result<Arc<Self>, CompileError> {
         Self::with(&self.graph, self.cut.clone(), target, choose, Some(self))
     }
 
@@ -147,11 +147,11 @@ impl<D: Runs> Compiled<D> {
         choose: &mut dyn Choose,
         beside: Option<&Self>,
     ) -> Result<Arc<Self>, CompileError> {
-        let plan = Plan::of(graph, &cut, choose)?;
+        let plan = NetworkPlan::of(graph, &cut, choose)?;
         let origin = beside.map_or_else(|| D::origin(target), |beside| Ok(beside.origin.clone()))?;
         let device = D::of(&origin)?;
-        let beside = beside.map(|Self { plan, kernels, constants, .. }| Beside { plan, kernels, constants });
-        let kernels = held::kernels(&plan, &origin, beside.as_ref())?;
+        let beside = beside.map(|Self { plan, kernels, constants, .. }| SharedWith { plan, kernels, constants });
+        let kernels = kernel_constants::kernels(&plan, &origin, beside.as_ref())?;
         let constants = Constants::of(graph, &plan, &kernels, &device, beside.as_ref())?;
         let (places, scratch, bytes) = places(&plan, &kernels, &device)?;
         let in_place = if D::READS_CALLERS_MEMORY { slots_in_place(&plan) } else { HashMap::new() };
@@ -195,23 +195,23 @@ impl<D: Runs> Compiled<D> {
         failure: &Arc<Failure>,
     ) -> Result<D::Call, CompileError> {
         let action = &self.plan.actions[number];
-        let part = |span: Span| self.part(device, memory, span);
-        let spans = || action.operands.iter().filter_map(Operand::span);
+        let part = |span: SlotSpan| self.part(device, memory, span);
+        let spans = || action.operands.iter().filter_map(ActionOperand::span);
 
         let call = match &action.work {
-            Doing::Kernel(kernel) => match self.kernel(device, memory, number, *kernel) {
+            ActionKind::Kernel(kernel) => match self.kernel(device, memory, number, *kernel) {
                 // A part of a tensor may start at an offset where the device cannot have a buffer.
-                Err(CompileError::Kernel(KernelError::Operand { misfit: Misfit::Alignment { .. }, .. })) => None,
+                Err(CompileError::Kernel(KernelError::Operand { misfit: ViewMismatch::Alignment { .. }, .. })) => None,
                 call => Some(call?),
             },
-            Doing::Copy(strided) => {
+            ActionKind::Copy(strided) => {
                 let from = spans().next().ok_or_else(|| DeviceError::fault("a copy has no source"))?;
                 let bytes = self.plan.dtype(from).bytes();
                 // SAFETY: as for kernels, see `kernel`.
                 unsafe { device.copying(strided, bytes, part(from)?, part(action.output)?) }?
             }
-            Doing::Interpret(node) => {
-                let piece = |span| Ok(Piece { memory: part(span)?, dtype: self.plan.dtype(span) });
+            ActionKind::Interpret(node) => {
+                let piece = |span| Ok(TypedMemory { memory: part(span)?, dtype: self.plan.dtype(span) });
                 let operands = spans().map(piece).collect::<Result<Vec<_>, CompileError>>()?;
                 device.interpreting(self, *node, operands, piece(action.output)?, failure)
             }
@@ -226,8 +226,8 @@ impl<D: Runs> Compiled<D> {
             .as_ref()
             .ok_or_else(|| DeviceError::fault("the constants of a kernel are missing"))?;
         let parts = action.operands.iter().enumerate().map(|(operand, what)| match what {
-            Operand::Span(span) => self.part(device, memory, *span).map(Some),
-            Operand::Constant(_) => match &held.unpacked[operand] {
+            ActionOperand::Span(span) => self.part(device, memory, *span).map(Some),
+            ActionOperand::Constant(_) => match &held.unpacked[operand] {
                 // SAFETY: constants are only read.
                 Some(constant) => Ok(Some(unsafe { device.part(constant, 0..device.extent(constant).bytes) }?)),
                 None => Ok(None),
@@ -262,7 +262,7 @@ impl<D: Runs> Compiled<D> {
     }
 
     /// Returns the memory from a span's start to the end of its slot.
-    fn part(&self, device: &D, memory: &D::Memory, span: Span) -> Result<D::Memory, CompileError> {
+    fn part(&self, device: &D, memory: &D::Memory, span: SlotSpan) -> Result<D::Memory, CompileError> {
         let end = self.plan.slots[span.slot].bytes().ok_or(CompileError::TooLarge)?;
         let bytes = self.plan.offset(span)..end;
         let (memory, first) = match self.constants.slots[span.slot].as_deref() {
@@ -276,7 +276,7 @@ impl<D: Runs> Compiled<D> {
     }
 }
 
-impl<D: Runs> Workspace<D> {
+impl<D: NetworkOps> Workspace<D> {
     /// Returns the network of the workspace.
     pub fn network(&self) -> &Arc<Compiled<D>> {
         &self.network
@@ -312,7 +312,7 @@ impl<D: Runs> Workspace<D> {
         let mut outputs: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
         self.run(&inputs, &mut outputs)?;
 
-        let tensor = |(node, numbers): (&Node, &Vec<f32>)| {
+        let tensor = |(node, numbers): (&GraphNode, &Vec<f32>)| {
             Ok(Tensor::of_numbers(&node.shape, node.dtype, numbers).map_err(|source| node.wrong(source))?)
         };
         let nodes = network.graph.outputs().iter().map(|output| network.graph.node(output.node));
@@ -341,7 +341,7 @@ impl<D: Runs> Workspace<D> {
 
         let step = |(action, [within, behind]): (&Action, [Vec<f64>; 2])| {
             let kernel = match action.work {
-                Doing::Kernel(kernel) => Some(kernel),
+                ActionKind::Kernel(kernel) => Some(kernel),
                 _ => None,
             };
             let [run_secs, repeat_secs] = [within, behind].map(|secs| quantile(secs, QUIET));
@@ -382,7 +382,7 @@ impl<D: Runs> Workspace<D> {
     }
 
     /// Runs all actions on inputs of the right sizes, which are read in place or copied.
-    fn start_on(&mut self, plan: &Plan, inputs: &[&[f32]]) -> Result<(), RunError> {
+    fn start_on(&mut self, plan: &NetworkPlan, inputs: &[&[f32]]) -> Result<(), RunError> {
         for (number, (&input, &span)) in inputs.iter().zip(&plan.inputs).enumerate() {
             if self.reads.is_copied(number) {
                 self.write(span, input)?;
@@ -412,7 +412,7 @@ impl<D: Runs> Workspace<D> {
     }
 
     /// Writes a tensor before a run.
-    fn write(&mut self, span: Span, numbers: &[f32]) -> Result<(), DeviceError> {
+    fn write(&mut self, span: SlotSpan, numbers: &[f32]) -> Result<(), DeviceError> {
         let Compiled { plan, places, .. } = &*self.network;
         let (dtype, first) = (plan.dtype(span), places[span.slot] + plan.offset(span));
         if is_as_callers_have_it(dtype) {
@@ -424,7 +424,7 @@ impl<D: Runs> Workspace<D> {
     }
 
     /// Reads the first `numbers.len()` elements of a tensor after a run.
-    fn read(&self, span: Span, numbers: &mut [f32]) -> Result<(), DeviceError> {
+    fn read(&self, span: SlotSpan, numbers: &mut [f32]) -> Result<(), DeviceError> {
         let Compiled { plan, places, constants, .. } = &*self.network;
         let (memory, place) = match constants.slots[span.slot].as_deref() {
             Some(constant) => (constant, 0),
@@ -441,7 +441,7 @@ impl<D: Runs> Workspace<D> {
     }
 
     /// Returns the first `len` elements of a tensor after a run.
-    fn result(&self, span: Span, len: usize) -> Result<Vec<f32>, DeviceError> {
+    fn result(&self, span: SlotSpan, len: usize) -> Result<Vec<f32>, DeviceError> {
         let mut numbers = vec![0.0; len];
         self.read(span, &mut numbers)?;
         Ok(numbers)
@@ -452,8 +452,8 @@ impl<D: Runs> Workspace<D> {
 pub(crate) fn interpreting(
     network: &Arc<Compiled>,
     node: NodeId,
-    operands: Vec<Piece>,
-    output: Piece,
+    operands: Vec<TypedMemory>,
+    output: TypedMemory,
     failure: &Arc<Failure>,
 ) -> impl Fn() + Send + Sync + 'static {
     let (network, failure, output) = (Arc::clone(network), Arc::clone(failure), Mutex::new(output));
@@ -467,10 +467,10 @@ pub(crate) fn interpreting(
 }
 
 /// Computes a node by the interpreter.
-fn interpret(graph: &Graph, id: NodeId, operands: &[Piece], output: &mut Piece) -> Result<(), GraphError> {
+fn interpret(graph: &Graph, id: NodeId, operands: &[TypedMemory], output: &mut TypedMemory) -> Result<(), GraphError> {
     let node = graph.node(id);
-    let tensor = |(piece, &id): (&Piece, &NodeId)| {
-        let Node { shape, dtype, .. } = graph.node(id);
+    let tensor = |(piece, &id): (&TypedMemory, &NodeId)| {
+        let GraphNode { shape, dtype, .. } = graph.node(id);
         Tensor::of_numbers(shape, *dtype, &piece.numbers(shape.iter().product()))
     };
     let tensors = operands

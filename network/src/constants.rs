@@ -9,15 +9,15 @@ use autotune_ir::program::Layout;
 use autotune_runtime::{DeviceError, HostMemory, Kernel, View, bytes_of};
 
 use crate::compiled::encode;
-use crate::device::Runs;
+use crate::device::NetworkOps;
 use crate::error::CompileError;
-use crate::plan::{Operand, given};
+use crate::plan::{ActionOperand, given};
 use autotune_graph::Constant;
 use autotune_graph::Tensor;
 use autotune_graph::{Graph, NodeId};
 
 /// Elements of a constant in a layout.
-pub(crate) enum Laid<'a> {
+pub(crate) enum ConstantElements<'a> {
     /// f32 numbers in a file, at any alignment.
     File(&'a Constant, &'a [u8]),
     /// f32 numbers in memory.
@@ -27,9 +27,9 @@ pub(crate) enum Laid<'a> {
 }
 
 /// Constant operand of a kernel in the layout of its buffer; none for other operands.
-pub(crate) type Given<'a> = Option<(&'a PlanBuffer, Laid<'a>)>;
+pub(crate) type BoundConstant<'a> = Option<(&'a PlanBuffer, ConstantElements<'a>)>;
 
-impl Laid<'_> {
+impl ConstantElements<'_> {
     /// Returns the elements as an operand of a CPU kernel.
     pub(crate) fn view<'v>(&'v self, buffer: &'v PlanBuffer) -> View<'v> {
         match self {
@@ -63,17 +63,17 @@ impl Laid<'_> {
 }
 
 /// Returns the constants among a kernel's operands, in the layouts of its buffers.
-pub(crate) fn constants<'a, D: Runs>(
+pub(crate) fn constants<'a, D: NetworkOps>(
     graph: &'a Graph,
     kernel: &'a Kernel<D>,
-    operands: &[Operand],
-) -> Result<Vec<Given<'a>>, CompileError> {
-    let given_to = |(operand, buffer): (&Operand, &'a PlanBuffer)| match operand {
-        Operand::Constant(node) => {
+    operands: &[ActionOperand],
+) -> Result<Vec<BoundConstant<'a>>, CompileError> {
+    let given_to = |(operand, buffer): (&ActionOperand, &'a PlanBuffer)| match operand {
+        ActionOperand::Constant(node) => {
             let laid = laid(graph, *node, (buffer.layout, buffer.dtype), kernel.takes_any_address())?;
             Ok(Some((buffer, laid)))
         }
-        Operand::Span(_) => Ok(None),
+        ActionOperand::Span(_) => Ok(None),
     };
     operands.iter().zip(given(kernel.plan())).map(given_to).collect()
 }
@@ -85,14 +85,14 @@ pub(crate) fn laid(
     id: NodeId,
     (layout, dtype): (Layout, DType),
     takes_any_address: bool,
-) -> Result<Laid<'_>, CompileError> {
-    let Some(constant) = graph.constant_of(id) else { return Ok(Laid::Numbers(Cow::Borrowed(&[]))) };
+) -> Result<ConstantElements<'_>, CompileError> {
+    let Some(constant) = graph.constant_of(id) else { return Ok(ConstantElements::Numbers(Cow::Borrowed(&[]))) };
     if layout == Layout::Plain
         && dtype.lies_as(DType::F32)
         && takes_any_address
         && let Some(bytes) = constant.file_bytes()
     {
-        return Ok(Laid::File(constant, bytes));
+        return Ok(ConstantElements::File(constant, bytes));
     }
 
     let node = graph.node(id);
@@ -112,18 +112,18 @@ pub(crate) fn laid(
         }
     };
     if dtype.lies_as(DType::F32) {
-        return Ok(Laid::Numbers(numbers));
+        return Ok(ConstantElements::Numbers(numbers));
     }
     let bytes = numbers.len().checked_mul(dtype.bytes()).ok_or(CompileError::TooLarge)?;
     let mut memory = HostMemory::untouched(bytes)?;
     encode(dtype, &numbers, &mut memory.elements_mut()[..bytes]);
-    Ok(Laid::Elements(memory, bytes))
+    Ok(ConstantElements::Elements(memory, bytes))
 }
 
 /// Releases the file pages that reading constants has brought into memory.
-pub(crate) fn release(graph: &Graph, operands: &[Operand]) {
+pub(crate) fn release(graph: &Graph, operands: &[ActionOperand]) {
     for operand in operands {
-        if let Operand::Constant(node) = operand
+        if let ActionOperand::Constant(node) = operand
             && let Some(constant) = graph.constant_of(*node)
         {
             constant.release();

@@ -2,7 +2,7 @@
 
 use autotune_ir::DType;
 use autotune_ir::program::Layout;
-use autotune_workloads::{Pointwise, Transpose, Types, Workload};
+use autotune_workloads::{Pointwise, TransposeWorkload, Types, Workload};
 
 use crate::error::CompileError;
 use autotune_graph::operators::rows_and_columns;
@@ -42,13 +42,13 @@ pub(crate) fn workload(shape: &[usize], from: Form, to: Form) -> Result<Workload
     workload.map_err(CompileError::Workload)
 }
 
-fn transpose(shape: &[usize], from: Layout, to: Layout) -> Result<Transpose, CompileError> {
+fn transpose(shape: &[usize], from: Layout, to: Layout) -> Result<TransposeWorkload, CompileError> {
     let none = || CompileError::Layouts { from, to };
     let [n, c, pixels @ ..] = shape else { return Err(none()) };
     let area: usize = pixels.iter().product();
     match (from, to) {
-        (Layout::Plain, Layout::ChannelBlocked(block)) => Ok(Transpose::matrices(n * c / block, block, area)),
-        (Layout::ChannelBlocked(block), Layout::Plain) => Ok(Transpose::matrices(n * c / block, area, block)),
+        (Layout::Plain, Layout::ChannelBlocked(block)) => Ok(TransposeWorkload::matrices(n * c / block, block, area)),
+        (Layout::ChannelBlocked(block), Layout::Plain) => Ok(TransposeWorkload::matrices(n * c / block, area, block)),
         _ => Err(none()),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use autotune::{Query, Task, Tuned};
-use autotune_db::{Source, Standing};
+use autotune_db::{Source, TimeProvenance};
 use autotune_ir::Target;
 use autotune_workloads::Workload;
 
@@ -11,7 +11,7 @@ use crate::choose::Schedules;
 use crate::cut::Cut;
 use crate::error::CompileError;
 use crate::options::Options;
-use crate::plan::Plan;
+use crate::plan::NetworkPlan;
 use autotune_graph::Graph;
 
 /// Largest ratio to the fastest plan's time of plans whose conversions are worth measuring.
@@ -42,7 +42,7 @@ pub fn conversions(graph: &Graph, source: &dyn Source, target: &Target) -> Resul
     let (mut share, mut needed) = (0.0, 0);
     let most = 1 + MOST_STEPS / cut.steps.len().max(1);
     for (number, layouts) in options.near(NEAR).iter().take(most).enumerate() {
-        let plan = Plan::with(&options, layouts, &mut choose)?;
+        let plan = NetworkPlan::with(&options, layouts, &mut choose)?;
         let mut counts: HashMap<&Workload, usize> = HashMap::new();
         plan.conversions().for_each(|tuned| *counts.entry(tuned.workload()).or_default() += 1);
         for workload in plan.conversions().map(Tuned::workload) {
@@ -71,5 +71,5 @@ pub fn conversions(graph: &Graph, source: &dyn Source, target: &Target) -> Resul
 /// True if a source has a time for a workload that was measured on this machine.
 fn is_measured(source: &dyn Source, workload: &Workload, target: &Target) -> Result<bool, CompileError> {
     let found = Query::new(workload, target).source(source).record()?;
-    Ok(found.as_ref().and_then(Tuned::best).is_some_and(|best| best.standing != Standing::Claimed))
+    Ok(found.as_ref().and_then(Tuned::best).is_some_and(|best| best.standing != TimeProvenance::Claimed))
 }

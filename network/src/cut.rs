@@ -18,7 +18,7 @@ use autotune_graph::memory_dtype;
 use autotune_graph::op::Movement;
 use autotune_graph::strides;
 use autotune_graph::{Graph, NodeId};
-use group::Groups;
+use group::FusionGroups;
 
 mod group;
 mod rounded;
@@ -31,7 +31,7 @@ const MOST_CACHED_BYTES: usize = 1 << 20;
 
 /// A tensor in memory during a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Value {
+pub struct MemoryValue {
     /// Node that computes the tensor.
     pub node: NodeId,
     /// Extents, outermost first.
@@ -49,7 +49,7 @@ pub struct ValueId(pub u32);
 
 /// Operation of a step.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Work {
+pub enum StepWork {
     /// Runs the kernel of a workload.
     Kernel(Workload),
     /// Copies elements between strided positions.
@@ -64,7 +64,7 @@ pub struct Step {
     /// Name of the first node that the step computes.
     pub name: String,
     /// Operation of the step.
-    pub work: Work,
+    pub work: StepWork,
     /// Operands, in the order of the workload's spec.
     pub operands: Vec<ValueId>,
     /// Tensor that the step computes.
@@ -75,7 +75,7 @@ pub struct Step {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cut {
     /// All tensors in memory.
-    pub values: Vec<Value>,
+    pub values: Vec<MemoryValue>,
     /// Steps in the order of execution.
     pub steps: Vec<Step>,
     /// Values of the graph's inputs.
@@ -87,7 +87,7 @@ pub struct Cut {
 impl Cut {
     /// Partitions a graph into steps.
     pub fn of(graph: &Graph) -> Self {
-        let groups = Groups::of(graph);
+        let groups = FusionGroups::of(graph);
         let given_to_caller = graph.outputs().iter().map(|output| output.node).collect();
         let mut cutter = Cutter { graph, cut: Self::default(), of_nodes: HashMap::new(), given_to_caller };
         for id in needed(graph, &groups) {
@@ -95,7 +95,7 @@ impl Cut {
                 Some(group) => {
                     let operands = group.operands().into_iter().map(|operand| cutter.value(operand)).collect();
                     let output = cutter.own(id);
-                    cutter.step(group.first(), Work::Kernel(group.workload()), operands, output);
+                    cutter.step(group.first(), StepWork::Kernel(group.workload()), operands, output);
                 }
                 None if graph.is_given(id) => drop(cutter.own(id)),
                 None => cutter.place(id),
@@ -110,14 +110,15 @@ impl Cut {
         cutter.cut
     }
 
-    /// Marks kernels with constants as [cold](Workload::is_cold) (uncached) if all constants
+    /// Marks kernels with constants as [cold](Workload::is_uncached) (uncached) if all constants
     /// together exceed a core's cache.
     fn cool(&mut self, graph: &Graph) {
-        let is_constant = |values: &[Value], id: &ValueId| graph.constant_of(values[id.0 as usize].node).is_some();
+        let is_constant =
+            |values: &[MemoryValue], id: &ValueId| graph.constant_of(values[id.0 as usize].node).is_some();
         let mut constants: Vec<NodeId> = Vec::new();
         let mut cold: Vec<&mut Workload> = Vec::new();
         for step in &mut self.steps {
-            let Work::Kernel(workload) = &mut step.work else { continue };
+            let StepWork::Kernel(workload) = &mut step.work else { continue };
             let own = step.operands.iter().filter(|id| is_constant(&self.values, id));
             let before = constants.len();
             constants.extend(own.map(|id| self.values[id.0 as usize].node));
@@ -132,7 +133,7 @@ impl Cut {
             memory_dtype(node.dtype).bytes() * node.shape.iter().product::<usize>()
         };
         if constants.iter().map(bytes).sum::<usize>() > MOST_CACHED_BYTES {
-            cold.into_iter().for_each(|workload| *workload = workload.with_cold(true));
+            cold.into_iter().for_each(|workload| *workload = workload.with_uncached(true));
         }
     }
 
@@ -148,9 +149,9 @@ impl Cut {
         let mut text = format!("{:?}", self.inputs.iter().map(|&input| place(input)).collect::<Vec<_>>());
         for Step { work, operands, output, .. } in &self.steps {
             let work = match work {
-                Work::Kernel(workload) => workload.to_string(),
-                Work::Copy(strided) => format!("{strided:?}"),
-                Work::Interpret(_) => format!("{:?}", self.value(*output).shape),
+                StepWork::Kernel(workload) => workload.to_string(),
+                StepWork::Copy(strided) => format!("{strided:?}"),
+                StepWork::Interpret(_) => format!("{:?}", self.value(*output).shape),
             };
             let is_constant = |id: &ValueId| graph.constant_of(self.value(*id).node).is_some();
             let operands: Vec<_> = operands.iter().map(|id| (!is_constant(id)).then(|| place(*id))).collect();
@@ -161,7 +162,7 @@ impl Cut {
     }
 
     /// Returns a value.
-    pub fn value(&self, id: ValueId) -> &Value {
+    pub fn value(&self, id: ValueId) -> &MemoryValue {
         &self.values[id.0 as usize]
     }
 
@@ -182,7 +183,7 @@ pub(crate) fn step_number(network: u64, step: usize) -> u64 {
 
 /// Returns the nodes whose tensors are needed, in order: neither intermediate results of a group
 /// nor unread nodes.
-fn needed(graph: &Graph, groups: &Groups) -> Vec<NodeId> {
+fn needed(graph: &Graph, groups: &FusionGroups) -> Vec<NodeId> {
     let mut is_needed = vec![false; graph.nodes().len()];
     let given = graph.outputs().iter().map(|output| output.node);
     for id in given.chain(graph.inputs().iter().copied()) {
@@ -222,11 +223,11 @@ impl Cutter<'_> {
 
     fn add(&mut self, node: NodeId, shape: Vec<usize>, within: Option<(ValueId, usize)>) -> ValueId {
         let dtype = memory_dtype(self.graph.node(node).dtype);
-        self.cut.values.push(Value { node, shape, dtype, within });
+        self.cut.values.push(MemoryValue { node, shape, dtype, within });
         ValueId(self.cut.values.len() as u32 - 1)
     }
 
-    fn step(&mut self, node: NodeId, work: Work, operands: Vec<ValueId>, output: ValueId) {
+    fn step(&mut self, node: NodeId, work: StepWork, operands: Vec<ValueId>, output: ValueId) {
         let name = self.graph.node(node).name.clone();
         self.cut.steps.push(Step { name, work, operands, output });
     }
@@ -239,7 +240,7 @@ impl Cutter<'_> {
             Some(Movement::Piece(first)) => self.within(id, first),
             Some(Movement::Strided { from, steps }) => {
                 let (extents, write) = (node.shape.clone(), strides(&node.shape));
-                let work = Work::Copy(Strided { extents, from, read: steps, write });
+                let work = StepWork::Copy(Strided { extents, from, read: steps, write });
                 let operand = self.value(node.operands[0]);
                 let output = self.own(id);
                 self.step(id, work, vec![operand], output);
@@ -248,7 +249,7 @@ impl Cutter<'_> {
             None => {
                 let operands = node.operands.iter().map(|&operand| self.value(operand)).collect();
                 let output = self.own(id);
-                self.step(id, Work::Interpret(id), operands, output);
+                self.step(id, StepWork::Interpret(id), operands, output);
             }
         }
     }
@@ -299,7 +300,7 @@ impl Cutter<'_> {
             } else {
                 let value = self.add(id, extents.clone(), Some((output, first)));
                 let read = strides(&extents).into_iter().map(|stride| stride as isize).collect();
-                let work = Work::Copy(Strided { extents, from: 0, read, write: write.clone() });
+                let work = StepWork::Copy(Strided { extents, from: 0, read, write: write.clone() });
                 self.step(id, work, vec![part], value);
             }
             first += elements;
@@ -308,7 +309,7 @@ impl Cutter<'_> {
 
     /// True if a value is computed by steps, and its memory may be placed inside another value.
     fn can_move(&self, value: ValueId) -> bool {
-        let Value { node, within, .. } = self.cut.value(value);
+        let MemoryValue { node, within, .. } = self.cut.value(value);
         within.is_none() && !self.graph.is_given(*node) && !self.given_to_caller.contains(node)
     }
 }

@@ -12,9 +12,9 @@ use autotune_ir::Target;
 use crate::compiled::{Compiled, Workspace, output_error};
 use crate::conversion::estimated_secs;
 use crate::error::RunError;
+use crate::interleaved::time_interleaved;
 use crate::quantile::{QUIET, quantile};
 use crate::race::RaceError;
-use crate::turns::time_in_turns;
 use autotune_graph::Precision;
 use autotune_graph::Tensor;
 use autotune_graph::{Graph, NodeId};
@@ -51,12 +51,12 @@ pub struct Contender {
 }
 
 /// A contender during the measurement.
-struct Entrant {
+struct TimedContender {
     workspace: Workspace,
     outputs: Vec<Tensor>,
 }
 
-impl Entrant {
+impl TimedContender {
     fn of(graph: &Graph, source: Option<&dyn Source>, target: &Target, inputs: &[Tensor]) -> Result<Self, RaceError> {
         let mut workspace = Compiled::new(graph, source, target)?.workspace()?;
         let outputs = workspace.run_tensors(inputs)?;
@@ -75,22 +75,22 @@ pub fn decide(
     max_error: f64,
 ) -> Result<Decided, RaceError> {
     let in_precision = |precision| graph.clone().with_precision(precision);
-    let mut entrants = vec![Entrant::of(&in_precision(Precision::F32), source, target, inputs)?];
+    let mut entrants = vec![TimedContender::of(&in_precision(Precision::F32), source, target, inputs)?];
     for precision in Precision::ALL.into_iter().filter(|&precision| precision != Precision::F32) {
-        let mut entrant = Entrant::of(&in_precision(precision), source, target, inputs)?;
+        let mut entrant = TimedContender::of(&in_precision(precision), source, target, inputs)?;
         // Steps that rounding slows down stay in f32 in a further network.
         let slower = slower_steps(&mut entrants[0].workspace, &mut entrant.workspace)?;
         entrants.push(entrant);
         if !slower.is_empty() {
             let mixed = in_precision(precision).with_exact(slower);
-            entrants.push(Entrant::of(&mixed, source, target, inputs)?);
+            entrants.push(TimedContender::of(&mixed, source, target, inputs)?);
         }
     }
 
-    let error = |entrant: &Entrant| output_error(&entrant.outputs, &entrants[0].outputs);
+    let error = |entrant: &TimedContender| output_error(&entrant.outputs, &entrants[0].outputs);
     let errors: Vec<f64> = entrants.iter().map(error).collect();
     let mut workspaces: Vec<&mut Workspace> = entrants.iter_mut().map(|entrant| &mut entrant.workspace).collect();
-    let secs = time_in_turns(&mut workspaces, inputs, RUNS, &|| false)?;
+    let secs = time_interleaved(&mut workspaces, inputs, RUNS, &|| false)?;
     let contenders: Vec<Contender> = (entrants.iter().zip(errors).zip(secs))
         .map(|((entrant, max_rel_error), secs)| {
             let graph = entrant.workspace.network().graph();

@@ -8,19 +8,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use autotune_ir::{GpuTarget, Target};
 use autotune_runtime::{Cpu, CpuCall, CudaDevice, Device, DeviceError, HostMemory, Kernel, OpenClDevice, Packed, View};
 
-use crate::compiled::{Bound, Compiled, Failure, InputReads, Piece, interpreting};
-use crate::constants::{Given, Laid};
+use crate::compiled::{BoundCalls, Compiled, Failure, InputReads, TypedMemory, interpreting};
+use crate::constants::{BoundConstant, ConstantElements};
 use crate::error::CompileError;
 use crate::strided::{Copying, Strided};
 use autotune_graph::NodeId;
 
 /// A device that networks run on: a team of CPU threads, a CUDA stream or an OpenCL queue.
-pub trait NetworkDevice: Runs {}
+pub trait NetworkDevice: NetworkOps {}
 
-impl<D: Runs> NetworkDevice for D {}
+impl<D: NetworkOps> NetworkDevice for D {}
 
 /// Operations that networks need from a device besides running kernels.
-pub trait Runs: Device {
+pub trait NetworkOps: Device {
     /// Source of devices that share memory and kernels, one device for each caller.
     type Origin: Clone + Send + Sync;
 
@@ -52,7 +52,7 @@ pub trait Runs: Device {
     }
 
     /// Copies a constant to the device.
-    fn keep(&self, laid: &Laid) -> Result<Self::Memory, DeviceError> {
+    fn keep(&self, laid: &ConstantElements) -> Result<Self::Memory, DeviceError> {
         self.upload(laid.bytes())
     }
 
@@ -60,7 +60,7 @@ pub trait Runs: Device {
     fn pack(
         &self,
         kernel: &Kernel<Self>,
-        constants: &[Given],
+        constants: &[BoundConstant],
         memory: Self::Memory,
     ) -> Result<Arc<Packed<Self>>, CompileError> {
         let given = || constants.iter().flatten();
@@ -94,8 +94,8 @@ pub trait Runs: Device {
         &self,
         network: &Arc<Compiled<Self>>,
         node: NodeId,
-        operands: Vec<Piece<Self>>,
-        output: Piece<Self>,
+        operands: Vec<TypedMemory<Self>>,
+        output: TypedMemory<Self>,
         failure: &Arc<Failure>,
     ) -> Option<Self::Call> {
         let _ = (network, node, operands, output, failure);
@@ -132,7 +132,7 @@ pub trait Runs: Device {
     }
 }
 
-impl Runs for Cpu {
+impl NetworkOps for Cpu {
     /// Number of threads.
     type Origin = usize;
 
@@ -159,11 +159,16 @@ impl Runs for Cpu {
         self.allocate(bytes)
     }
 
-    fn keep(&self, laid: &Laid) -> Result<HostMemory, DeviceError> {
+    fn keep(&self, laid: &ConstantElements) -> Result<HostMemory, DeviceError> {
         laid.copy()
     }
 
-    fn pack(&self, kernel: &Kernel, constants: &[Given], memory: HostMemory) -> Result<Arc<Packed>, CompileError> {
+    fn pack(
+        &self,
+        kernel: &Kernel,
+        constants: &[BoundConstant],
+        memory: HostMemory,
+    ) -> Result<Arc<Packed>, CompileError> {
         let views: Vec<View> = constants.iter().flatten().map(|(buffer, laid)| laid.view(buffer)).collect();
         Ok(kernel.pack_in(self, &views, memory)?)
     }
@@ -185,8 +190,8 @@ impl Runs for Cpu {
         &self,
         network: &Arc<Compiled>,
         node: NodeId,
-        operands: Vec<Piece>,
-        output: Piece,
+        operands: Vec<TypedMemory>,
+        output: TypedMemory,
         failure: &Arc<Failure>,
     ) -> Option<CpuCall> {
         let work = interpreting(network, node, operands, output, failure);
@@ -203,14 +208,14 @@ impl Runs for Cpu {
     }
 
     unsafe fn run(&self, calls: &mut [CpuCall], reads: &mut InputReads, inputs: &[&[f32]]) -> Result<(), DeviceError> {
-        let mut bound = Bound::new(calls, reads);
+        let mut bound = BoundCalls::new(calls, reads);
         // SAFETY: guaranteed by the caller.
         unsafe { bound.bind(inputs) };
         Cpu::start_all(self, bound.calls())
     }
 }
 
-impl Runs for CudaDevice {
+impl NetworkOps for CudaDevice {
     type Origin = Arc<Mutex<Self>>;
 
     const READS_CALLERS_MEMORY: bool = false;
@@ -224,7 +229,7 @@ impl Runs for CudaDevice {
     }
 }
 
-impl Runs for OpenClDevice {
+impl NetworkOps for OpenClDevice {
     type Origin = Arc<Mutex<Self>>;
 
     const READS_CALLERS_MEMORY: bool = false;

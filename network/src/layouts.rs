@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use autotune_ir::program::Layout;
 
 use crate::conversion::estimated_secs;
-use crate::cut::{Cut, Value, ValueId};
+use crate::cut::{Cut, MemoryValue, ValueId};
 use crate::minimise::{Factor, Minimum, minimise};
 
 /// Limit of table entries that [`Sum::least_otherwise`] computes before it stops trying further
@@ -24,7 +24,7 @@ const FACTOR_ENTRIES: usize = 16;
 
 /// Layouts that a schedule of a step requires.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Wish {
+pub(crate) struct LayoutConstraint {
     /// Layout of each operand; none where any will do.
     pub(crate) operands: Vec<Option<Layout>>,
     /// Layout of the output.
@@ -35,9 +35,9 @@ pub(crate) struct Wish {
 
 /// Layout constraints of a step.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Wishes {
+pub(crate) enum LayoutConstraints {
     /// One of these combinations.
-    Of(Vec<Wish>),
+    Of(Vec<LayoutConstraint>),
     /// All operands and the output in the layout of the first of these.
     Same(Vec<ValueId>),
 }
@@ -59,7 +59,7 @@ pub(crate) type Conversions = HashMap<(ValueId, Layout, Layout), f64>;
 /// The network's time as a sum of factors that depend on few variables each.
 pub(crate) struct Sum<'a> {
     cut: &'a Cut,
-    wishes: &'a [Wishes],
+    wishes: &'a [LayoutConstraints],
     conversions: &'a Conversions,
     /// Number of values of each variable.
     domains: Vec<usize>,
@@ -73,7 +73,7 @@ pub(crate) struct Sum<'a> {
 }
 
 /// Primary layout of a value, and further layouts that it is available in.
-struct Had<'a> {
+struct AvailableLayouts<'a> {
     own: Layout,
     also: &'a [Layout],
 }
@@ -83,7 +83,7 @@ impl<'a> Sum<'a> {
     /// converted to the plain layout.
     pub(crate) fn of(
         cut: &'a Cut,
-        wishes: &'a [Wishes],
+        wishes: &'a [LayoutConstraints],
         conversions: &'a Conversions,
         can_lie: &dyn Fn(ValueId, Layout) -> bool,
     ) -> Self {
@@ -100,7 +100,7 @@ impl<'a> Sum<'a> {
         }
         sum.add_also();
         for wishes in wishes {
-            let schedules = if let Wishes::Of(of) = wishes { of.len().max(1) } else { 1 };
+            let schedules = if let LayoutConstraints::Of(of) = wishes { of.len().max(1) } else { 1 };
             let variable = sum.add(vec![Vec::new(); schedules]);
             sum.steps.push(variable);
         }
@@ -175,10 +175,11 @@ impl<'a> Sum<'a> {
         let mut wanted: HashMap<ValueId, Vec<Vec<Layout>>> = HashMap::new();
         for (step, wishes) in self.cut.steps.iter().zip(self.wishes) {
             for (place, &value) in step.operands.iter().chain([&step.output]).enumerate() {
-                let of = |wish: &Wish| wish.operands.get(place).map_or(Some(wish.output), |operand| *operand);
+                let of =
+                    |wish: &LayoutConstraint| wish.operands.get(place).map_or(Some(wish.output), |operand| *operand);
                 let layouts = match wishes {
-                    Wishes::Of(of_step) => of_step.iter().filter_map(of).collect(),
-                    Wishes::Same(of_step) => {
+                    LayoutConstraints::Of(of_step) => of_step.iter().filter_map(of).collect(),
+                    LayoutConstraints::Same(of_step) => {
                         of_step.first().map(|&first| self.of_root(first).concat()).unwrap_or_default()
                     }
                 };
@@ -226,20 +227,20 @@ impl<'a> Sum<'a> {
         }
         let known = self.conversions.get(&(value, is, wanted)).copied();
         known.unwrap_or_else(|| {
-            let Value { shape, dtype, .. } = self.cut.value(value);
+            let MemoryValue { shape, dtype, .. } = self.cut.value(value);
             estimated_secs(shape, *dtype)
         })
     }
 
     /// Returns the seconds of conversion for a reader that requires a layout.
-    fn reading(&self, value: ValueId, had: &Had, wanted: Layout) -> f64 {
+    fn reading(&self, value: ValueId, had: &AvailableLayouts, wanted: Layout) -> f64 {
         if had.also.contains(&wanted) { 0.0 } else { self.conversion(value, had.own, wanted) }
     }
 
     /// Returns the seconds of conversion for the step that writes a value. If the written layout is
     /// one of the additional ones, that needs no conversion, which [`Self::of_conversions`] has
     /// counted.
-    fn writing(&self, value: ValueId, had: &Had, written: Layout) -> f64 {
+    fn writing(&self, value: ValueId, had: &AvailableLayouts, written: Layout) -> f64 {
         let paid = if had.also.contains(&written) { self.conversion(value, had.own, written) } else { 0.0 };
         self.conversion(value, written, had.own) - paid
     }
@@ -249,10 +250,10 @@ impl<'a> Sum<'a> {
         [self.own[&self.cut.root(value).0]].into_iter().chain(self.also.get(&value).copied())
     }
 
-    fn had<'s>(&'s self, value: ValueId, values: &dyn Fn(usize) -> usize) -> Had<'s> {
+    fn had<'s>(&'s self, value: ValueId, values: &dyn Fn(usize) -> usize) -> AvailableLayouts<'s> {
         let meant = |variable: usize| &self.layouts[variable][values(variable)][..];
         let own = meant(self.own[&self.cut.root(value).0]).first().copied().unwrap_or(Layout::Plain);
-        Had { own, also: self.also.get(&value).map(|&variable| meant(variable)).unwrap_or_default() }
+        AvailableLayouts { own, also: self.also.get(&value).map(|&variable| meant(variable)).unwrap_or_default() }
     }
 
     /// Returns the cost of a step, by its schedule and the layouts of operands and output.
@@ -269,13 +270,13 @@ impl<'a> Sum<'a> {
             let reading = |value: ValueId, wanted: Layout| self.reading(value, &self.had(value, values), wanted);
             let writing = |written: Layout| self.writing(step.output, &self.had(step.output, values), written);
             match &self.wishes[number] {
-                Wishes::Of(of) => {
+                LayoutConstraints::Of(of) => {
                     let Some(wish) = of.get(values(schedule)) else { return 0.0 };
                     let reads = step.operands.iter().zip(&wish.operands);
                     let reads: f64 = reads.filter_map(|(&value, wanted)| Some(reading(value, (*wanted)?))).sum();
                     wish.run_secs + reads + writing(wish.output)
                 }
-                Wishes::Same(operands) => {
+                LayoutConstraints::Same(operands) => {
                     let same = operands.first().map_or(Layout::Plain, |&first| self.had(first, values).own);
                     operands.iter().map(|&value| reading(value, same)).sum::<f64>() + writing(same)
                 }
@@ -319,9 +320,11 @@ fn values(cut: &Cut) -> impl Iterator<Item = ValueId> {
 }
 
 /// Returns the blocked layouts that any schedule requires.
-pub(crate) fn blocked(wishes: &[Wishes]) -> Vec<Layout> {
+pub(crate) fn blocked(wishes: &[LayoutConstraints]) -> Vec<Layout> {
     let mut found = Vec::new();
-    for wish in wishes.iter().flat_map(|wishes| if let Wishes::Of(of) = wishes { of.as_slice() } else { &[] }) {
+    for wish in
+        wishes.iter().flat_map(|wishes| if let LayoutConstraints::Of(of) = wishes { of.as_slice() } else { &[] })
+    {
         for layout in wish.operands.iter().flatten().chain([&wish.output]) {
             if *layout != Layout::Plain && !found.contains(layout) {
                 found.push(*layout);
@@ -336,7 +339,7 @@ mod tests {
     use autotune_ir::DType;
 
     use super::*;
-    use crate::cut::{Step, Work};
+    use crate::cut::{Step, StepWork};
     use autotune_graph::NodeId;
 
     const BLOCKED: Layout = Layout::ChannelBlocked(16);
@@ -344,10 +347,10 @@ mod tests {
     /// A chain of steps over values with these numbers of pixels.
     fn chain(sizes: &[usize]) -> Cut {
         let value =
-            |&size: &usize| Value { node: NodeId(0), shape: vec![1, 16, size], dtype: DType::F32, within: None };
+            |&size: &usize| MemoryValue { node: NodeId(0), shape: vec![1, 16, size], dtype: DType::F32, within: None };
         let step = |at: usize| Step {
             name: at.to_string(),
-            work: Work::Interpret(NodeId(0)),
+            work: StepWork::Interpret(NodeId(0)),
             operands: vec![ValueId(at as u32)],
             output: ValueId(at as u32 + 1),
         };
@@ -360,12 +363,12 @@ mod tests {
         }
     }
 
-    fn assign(cut: &Cut, wishes: &[Wishes], can_lie: &dyn Fn(ValueId, Layout) -> bool) -> Layouts {
+    fn assign(cut: &Cut, wishes: &[LayoutConstraints], can_lie: &dyn Fn(ValueId, Layout) -> bool) -> Layouts {
         Sum::of(cut, wishes, &Conversions::new(), can_lie).least()
     }
 
-    fn wish(input: Layout, output: Layout, run_secs: f64) -> Wish {
-        Wish { operands: vec![Some(input)], output, run_secs }
+    fn wish(input: Layout, output: Layout, run_secs: f64) -> LayoutConstraint {
+        LayoutConstraint { operands: vec![Some(input)], output, run_secs }
     }
 
     #[test]
@@ -374,10 +377,10 @@ mod tests {
         let convert = estimated_secs(&[1, 16, 1000], DType::F32);
         // The first step writes a blocked output; the second is slower on it, by less or by more
         // than a conversion takes.
-        let first = Wishes::Of(vec![wish(Layout::Plain, BLOCKED, 1.0)]);
+        let first = LayoutConstraints::Of(vec![wish(Layout::Plain, BLOCKED, 1.0)]);
         let second = |gain: f64| {
             let slower = wish(BLOCKED, Layout::Plain, 1.0 + gain * convert);
-            Wishes::Of(vec![wish(Layout::Plain, Layout::Plain, 1.0), slower])
+            LayoutConstraints::Of(vec![wish(Layout::Plain, Layout::Plain, 1.0), slower])
         };
         let inner = |gain| assign(&cut, &[first.clone(), second(gain)], &|value, _| value == ValueId(1));
         assert_eq!(inner(0.5).picks, [0, 1]);
@@ -390,8 +393,8 @@ mod tests {
     #[test]
     fn large_networks_have_few_alternatives() {
         let (cut, both) = (chain(&[4; 6000]), [Layout::Plain, BLOCKED]);
-        let wishes: Vec<Wishes> = (0..cut.steps.len())
-            .map(|step| Wishes::Of(both.iter().map(|&layout| wish(layout, both[step % 2], 1.0)).collect()))
+        let wishes: Vec<LayoutConstraints> = (0..cut.steps.len())
+            .map(|step| LayoutConstraints::Of(both.iter().map(|&layout| wish(layout, both[step % 2], 1.0)).collect()))
             .collect();
         let conversions = Conversions::new();
         let sum = Sum::of(&cut, &wishes, &conversions, &|_, _| true);
@@ -404,9 +407,9 @@ mod tests {
     fn what_does_the_same_to_every_element_keeps_the_layout() {
         let cut = chain(&[1000, 1000, 1000, 1000]);
         let wishes = [
-            Wishes::Of(vec![wish(Layout::Plain, BLOCKED, 1.0)]),
-            Wishes::Same(vec![ValueId(1)]),
-            Wishes::Of(vec![wish(BLOCKED, Layout::Plain, 1.0)]),
+            LayoutConstraints::Of(vec![wish(Layout::Plain, BLOCKED, 1.0)]),
+            LayoutConstraints::Same(vec![ValueId(1)]),
+            LayoutConstraints::Of(vec![wish(BLOCKED, Layout::Plain, 1.0)]),
         ];
         let found = assign(&cut, &wishes, &|value, _| value != ValueId(0));
         assert_eq!([1, 2].map(|value| found.roots[&ValueId(value)]), [BLOCKED; 2]);

@@ -44,6 +44,7 @@ mod conversions;
 mod decide;
 mod device;
 mod error;
+mod interleaved;
 mod layouts;
 mod library;
 mod minimise;
@@ -57,22 +58,21 @@ mod strided;
 mod subject;
 #[cfg(test)]
 mod testing;
-mod turns;
 
 pub use autotune_graph::{
-    Builder, Constant, Conv, DType, EvaluateError, Fill, Graph, GraphError, Input, Listed, Node, NodeId, Op, OpError,
-    Operator, Output, Precision, Seeded, Stored, Tensor, Trace, UnknownPrecision, Value, Weights, dequantised, listed,
-    onnx, op, operators, printable, rewrite, zoo,
+    Builder, Constant, ConvLayer, DType, DeclaredType, EvaluateError, Fill, Graph, GraphError, GraphNode, Input,
+    Listed, NodeId, Op, OpError, Operator, Output, Precision, Seeded, Tensor, Trace, UnknownPrecision, Value, Weights,
+    dequantised, listed, onnx, op, operators, printable, rewrite, zoo,
 };
 pub use compiled::{Checked, Compiled, StepError, StepTime, Workspace, output_error};
 pub use conversions::{PlannedConversions, conversions};
 pub use decide::{Contender, Decided, decide};
 pub use device::NetworkDevice;
 pub use error::{CheckError, CompileError, RunError};
+pub use interleaved::time_interleaved;
 pub use library::error::LibraryError;
 pub use library::{Library, identifier};
 pub use planned::{PlannedKernel, PlannedStep, planned};
 pub use quantile::quantile;
-pub use race::{RaceError, Raced, race};
-pub use subject::{LoadError, Subject, SubjectError, tasks};
-pub use turns::time_in_turns;
+pub use race::{RaceError, RaceOutcome, race};
+pub use subject::{Subject, SubjectError, SubjectLoadError, tasks};

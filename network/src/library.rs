@@ -15,17 +15,17 @@ use std::io::{self, Write};
 use autotune_ir::Isa;
 
 use crate::compiled::Compiled;
-use crate::plan::Span;
-use autotune_graph::{Node, NodeId, Output};
+use crate::plan::SlotSpan;
+use autotune_graph::{GraphNode, NodeId, Output};
 use description::{Data, Described};
-use driver::{Distances, HEADER_BYTES, Job};
+use driver::{Distances, DriverJob, HEADER_BYTES};
 use elf::Elf;
 use error::LibraryError;
 use export::{Export, Fault, Side};
-use format::{Contents, Format, Function, Parts, Places};
+use format::{Format, FunctionRange, LibraryContents, LibraryParts, PartOffsets};
 use processor::Features;
-use steps::Steps;
-use weights::Weights;
+use steps::LibrarySteps;
+use weights::LibraryWeights;
 
 mod copy;
 mod description;
@@ -71,9 +71,9 @@ pub struct Library<'a> {
     tensors: [Vec<Described>; 2],
     workspace_bytes: usize,
     rodata: Vec<u8>,
-    weights: Weights<'a>,
+    weights: LibraryWeights<'a>,
     text: Vec<u8>,
-    functions: Vec<Function>,
+    functions: Vec<FunctionRange>,
 }
 
 /// Offsets of texts and records in the read-only data.
@@ -88,14 +88,14 @@ impl<'a> Library<'a> {
     /// Builds the library of a network. Names of its functions start with `name`, an
     /// [`identifier`]; `soname` is the file name that programs linked with it look for at run time.
     pub fn of(network: &'a Compiled, name: &str, soname: &str) -> Result<Self, LibraryError> {
-        let Steps { steps, text: mut kernels, weights, inputs, outputs } = Steps::of(network)?;
+        let LibrarySteps { steps, text: mut kernels, weights, inputs, outputs } = LibrarySteps::of(network)?;
         // Kernels may be for different instruction sets; the widest includes the others.
         let isas = network.schedules().iter().filter_map(|tuned| Some(tuned.target().cpu()?.isa));
         let isa = isas.max_by_key(|isa| isa.vector_bytes());
         let graph = network.graph();
         let plan = &network.plan;
-        let described = |name: &str, id: NodeId, &span: &Span| {
-            let Node { dtype, shape, .. } = graph.node(id);
+        let described = |name: &str, id: NodeId, &span: &SlotSpan| {
+            let GraphNode { dtype, shape, .. } = graph.node(id);
             Described { name: name.into(), dtype: *dtype, memory: plan.dtype(span), shape: shape.clone() }
         };
         let input = |(&id, span): (&NodeId, _)| described(&graph.node(id).name, id, span);
@@ -121,7 +121,7 @@ impl<'a> Library<'a> {
         kernels.resize(kernels.len().next_multiple_of(64), 0xcc);
         let places = FORMAT.places(&library.contents(&library.names()))?;
         let driver_at = places.text as i64 + kernels.len() as i64;
-        let job = Job {
+        let job = DriverJob {
             steps: &steps,
             places: [&inputs, &outputs],
             tensors: [&library.tensors[0], &library.tensors[1]],
@@ -133,7 +133,8 @@ impl<'a> Library<'a> {
         };
         let (driver, functions) = driver::driver(&job)?;
         // Function offsets count from the start of the kernels' code.
-        library.functions = functions.into_iter().map(|f| Function { first: kernels.len() + f.first, ..f }).collect();
+        library.functions =
+            functions.into_iter().map(|f| FunctionRange { first: kernels.len() + f.first, ..f }).collect();
         kernels.extend(driver);
         library.text = kernels;
         if places.text as usize + library.text.len() > MOST_BYTES {
@@ -172,7 +173,7 @@ impl<'a> Library<'a> {
         let names = self.names();
         let contents = self.contents(&names);
         let (rodata, text, functions) = (&self.rodata[..], &self.text[..], &self.functions[..]);
-        FORMAT.write(&contents, Parts { rodata, weights: Box::new(self.weights.pieces()), text, functions }, out)
+        FORMAT.write(&contents, LibraryParts { rodata, weights: Box::new(self.weights.pieces()), text, functions }, out)
     }
 
     /// Returns the names of the exported functions.
@@ -180,8 +181,8 @@ impl<'a> Library<'a> {
         Export::all().into_iter().map(|export| format!("{}_{}", self.name, export.word())).collect()
     }
 
-    fn contents<'n>(&'n self, functions: &'n [String]) -> Contents<'n> {
-        Contents { soname: &self.soname, functions, rodata: self.rodata.len(), weights: self.weights.bytes() }
+    fn contents<'n>(&'n self, functions: &'n [String]) -> LibraryContents<'n> {
+        LibraryContents { soname: &self.soname, functions, rodata: self.rodata.len(), weights: self.weights.bytes() }
     }
 
     fn tensors(&self, side: Side) -> &[Described] {
@@ -198,7 +199,7 @@ impl Texts {
         Self { data, records, instruction_set, faults }
     }
 
-    fn distances(&self, places: &Places, driver: i64) -> Distances {
+    fn distances(&self, places: &PartOffsets, driver: i64) -> Distances {
         let text = |at: usize| places.rodata as i64 + at as i64 - driver;
         Distances {
             library: -driver,

@@ -10,9 +10,9 @@ use autotune_workloads::{Broadcast, Pointwise, Workload};
 
 use crate::choose::{Choice, Choose};
 use crate::conversion::{self, Form};
-use crate::cut::{Cut, Step, Value, ValueId, Work};
+use crate::cut::{Cut, MemoryValue, Step, StepWork, ValueId};
 use crate::error::CompileError;
-use crate::layouts::{Conversions, Layouts, Sum, Wish, Wishes, blocked};
+use crate::layouts::{Conversions, LayoutConstraint, LayoutConstraints, Layouts, Sum, blocked};
 use autotune_graph::{Graph, NodeId};
 
 /// Estimated relative error of separately measured kernel times within a network: a plan may gain
@@ -25,7 +25,7 @@ pub(crate) struct Options<'a> {
     pub(crate) cut: &'a Cut,
     /// Schedules of each step, the best first; empty for steps without a kernel.
     pub(crate) schedules: Vec<Arc<[Tuned]>>,
-    wishes: Vec<Wishes>,
+    wishes: Vec<LayoutConstraints>,
     conversions: Conversions,
     /// Values in the memory of each root value, itself included.
     parts: Vec<Vec<ValueId>>,
@@ -36,7 +36,7 @@ fn sharing<'a>(graph: &Graph, cut: &'a Cut) -> Vec<Vec<&'a Workload>> {
     let elements = |node: &NodeId| graph.node(*node).shape.iter().product::<usize>();
     let mut of_constants: BTreeMap<NodeId, Vec<&Workload>> = BTreeMap::new();
     for step in &cut.steps {
-        let Work::Kernel(workload) = &step.work else { continue };
+        let StepWork::Kernel(workload) = &step.work else { continue };
         let nodes = step.operands.iter().map(|value| cut.values[value.0 as usize].node);
         let Some(largest) = nodes.filter(|&node| graph.constant_of(node).is_some()).max_by_key(elements) else {
             continue;
@@ -59,8 +59,8 @@ impl<'a> Options<'a> {
         let (schedules, wishes, conversions) = (Vec::new(), Vec::new(), Conversions::new());
         let mut options = Self { graph, cut, schedules, wishes, conversions, parts: parts(cut) };
         let kernel = |(number, step): (usize, &'a Step)| match &step.work {
-            Work::Kernel(workload) => Some((number, workload)),
-            Work::Copy(_) | Work::Interpret(_) => None,
+            StepWork::Kernel(workload) => Some((number, workload)),
+            StepWork::Copy(_) | StepWork::Interpret(_) => None,
         };
         choose.prepare(&cut.steps.iter().enumerate().filter_map(kernel).collect::<Vec<_>>())?;
         // A constant that is packed alike for several workloads occupies memory once.
@@ -68,8 +68,8 @@ impl<'a> Options<'a> {
 
         for (number, step) in cut.steps.iter().enumerate() {
             let schedules = match &step.work {
-                Work::Kernel(workload) => choose.of_step(number, workload)?,
-                Work::Copy(_) | Work::Interpret(_) => Arc::new([]),
+                StepWork::Kernel(workload) => choose.of_step(number, workload)?,
+                StepWork::Copy(_) | StepWork::Interpret(_) => Arc::new([]),
             };
             options.wishes.push(options.wishes(step, &schedules)?);
             options.schedules.push(schedules);
@@ -134,8 +134,8 @@ impl<'a> Options<'a> {
 
     fn run_secs(&self, layouts: &Layouts, step: usize) -> f64 {
         match &self.wishes[step] {
-            Wishes::Of(of) => of.get(layouts.picks[step]).map_or(0.0, |wish| wish.run_secs),
-            Wishes::Same(_) => 0.0,
+            LayoutConstraints::Of(of) => of.get(layouts.picks[step]).map_or(0.0, |wish| wish.run_secs),
+            LayoutConstraints::Same(_) => 0.0,
         }
     }
 
@@ -144,16 +144,16 @@ impl<'a> Options<'a> {
     }
 
     /// Returns the layout constraints of a step.
-    fn wishes(&self, step: &Step, schedules: &[Tuned]) -> Result<Wishes, CompileError> {
+    fn wishes(&self, step: &Step, schedules: &[Tuned]) -> Result<LayoutConstraints, CompileError> {
         if self.follows_layouts(step) {
             let whole = |&&operand: &&ValueId| self.cut.value(operand).shape == self.cut.value(step.output).shape;
-            return Ok(Wishes::Same(step.operands.iter().filter(whole).copied().collect()));
+            return Ok(LayoutConstraints::Same(step.operands.iter().filter(whole).copied().collect()));
         }
         let operands = vec![Some(Layout::Plain); step.operands.len()];
-        let plain = || vec![Wish { operands, output: Layout::Plain, run_secs: 0.0 }];
-        let wishes = schedules.iter().map(|tuned| wish(tuned, step.operands.len()));
-        let wishes: Vec<Wish> = wishes.collect::<Result<_, CompileError>>()?;
-        Ok(Wishes::Of(if wishes.is_empty() { plain() } else { wishes }))
+        let plain = || vec![LayoutConstraint { operands, output: Layout::Plain, run_secs: 0.0 }];
+        let wishes = schedules.iter().map(|tuned| layout_constraint(tuned, step.operands.len()));
+        let wishes: Vec<LayoutConstraint> = wishes.collect::<Result<_, CompileError>>()?;
+        Ok(LayoutConstraints::Of(if wishes.is_empty() { plain() } else { wishes }))
     }
 
     /// Returns the times of conversions to layouts that steps may require.
@@ -207,7 +207,7 @@ impl<'a> Options<'a> {
 
     /// True if a step is elementwise, so that it works in any layout.
     pub(crate) fn follows_layouts(&self, step: &Step) -> bool {
-        let Work::Kernel(workload) = &step.work else { return false };
+        let StepWork::Kernel(workload) = &step.work else { return false };
         let Some(Pointwise { lhs, rhs, third, .. }) = workload.sizes() else { return false };
         let shape = |value: ValueId| &self.cut.value(value).shape;
         let is_alike = |(broadcast, operand): (Broadcast, &ValueId)| match broadcast {
@@ -229,7 +229,7 @@ fn parts(cut: &Cut) -> Vec<Vec<ValueId>> {
 }
 
 /// True if a value can be stored in a layout.
-fn fits(value: &Value, layout: Layout) -> bool {
+fn fits(value: &MemoryValue, layout: Layout) -> bool {
     match (layout, &value.shape[..]) {
         (Layout::Plain, _) => true,
         (Layout::ChannelBlocked(block), [_, c, _, ..]) => c.is_multiple_of(block),
@@ -238,9 +238,9 @@ fn fits(value: &Value, layout: Layout) -> bool {
 }
 
 /// Returns the layouts that a schedule requires, and its time.
-fn wish(tuned: &Tuned, operands: usize) -> Result<Wish, CompileError> {
+fn layout_constraint(tuned: &Tuned, operands: usize) -> Result<LayoutConstraint, CompileError> {
     let plan = tuned.plan()?;
-    let mut wish = Wish { operands: vec![None; operands], output: Layout::Plain, run_secs: 0.0 };
+    let mut wish = LayoutConstraint { operands: vec![None; operands], output: Layout::Plain, run_secs: 0.0 };
     for buffer in &plan.buffers {
         match (buffer.role, buffer.binding) {
             (Role::Operand(place), Binding::Data) if place < operands => wish.operands[place] = Some(buffer.layout),

@@ -8,7 +8,7 @@ use autotune_runtime::{Device, Kernel, STAGGER_BYTES};
 
 use crate::arena::{self, Need};
 use crate::error::CompileError;
-use crate::plan::{Content, Doing, Operand, Plan, Slot, Span, given};
+use crate::plan::{ActionKind, ActionOperand, NetworkPlan, Slot, SlotContent, SlotSpan, given};
 
 /// Alignment of tensors in bytes.
 const ALIGNMENT: usize = 256;
@@ -18,7 +18,7 @@ type Life = (usize, usize);
 
 /// Returns the offsets of slots and of scratch memory, and the total size in bytes.
 pub(crate) fn places<D: Device>(
-    plan: &Plan,
+    plan: &NetworkPlan,
     kernels: &[Arc<Kernel<D>>],
     device: &D,
 ) -> Result<(Vec<usize>, Vec<usize>, usize), CompileError> {
@@ -31,14 +31,14 @@ pub(crate) fn places<D: Device>(
     let mut needs = Vec::new();
     for (number, (slot, life)) in plan.slots.iter().zip(&lives).enumerate() {
         // A slot in another's memory, or a constant, needs no bytes.
-        let held = life.filter(|_| slot.content == Content::Run && holders[number] == number);
+        let held = life.filter(|_| slot.content == SlotContent::Run && holders[number] == number);
         let (first, last) = held.unwrap_or((0, 0));
         let bytes = if held.is_some() { bytes(slot).ok_or(CompileError::TooLarge)? } else { 0 };
         needs.push(Need { bytes, steps: first..=last });
     }
     for (number, action) in plan.actions.iter().enumerate() {
         let bytes = match action.work {
-            Doing::Kernel(kernel) => kernels[kernel].scratch_bytes(device)?,
+            ActionKind::Kernel(kernel) => kernels[kernel].scratch_bytes(device)?,
             _ => 0,
         };
         needs.push(Need { bytes, steps: number..=number });
@@ -51,16 +51,16 @@ pub(crate) fn places<D: Device>(
 }
 
 /// Returns the lifetime of each slot.
-fn lives(plan: &Plan) -> Vec<Option<Life>> {
+fn lives(plan: &NetworkPlan) -> Vec<Option<Life>> {
     let mut lives: Vec<Option<Life>> = vec![None; plan.slots.len()];
-    let mut live = |span: Span, step: usize| {
+    let mut live = |span: SlotSpan, step: usize| {
         let life = lives[span.slot].get_or_insert((step, step));
         *life = (life.0.min(step), life.1.max(step));
     };
     // Inputs are written before the first step, and outputs are read after the last.
     plan.inputs.iter().for_each(|&span| live(span, 0));
     for (number, action) in plan.actions.iter().enumerate() {
-        action.operands.iter().filter_map(Operand::span).for_each(|span| live(span, number));
+        action.operands.iter().filter_map(ActionOperand::span).for_each(|span| live(span, number));
         live(action.output, number);
     }
     plan.outputs.iter().for_each(|&span| live(span, plan.actions.len()));
@@ -73,7 +73,7 @@ fn lives(plan: &Plan) -> Vec<Option<Life>> {
 ///
 /// Inputs are never overwritten, so that single steps can be repeated.
 fn holders<D: Device>(
-    plan: &Plan,
+    plan: &NetworkPlan,
     kernels: &[Arc<Kernel<D>>],
     lives: &mut [Option<Life>],
 ) -> Result<Vec<usize>, CompileError> {
@@ -81,7 +81,7 @@ fn holders<D: Device>(
     let mut is_input = vec![false; plan.slots.len()];
     plan.inputs.iter().for_each(|input| is_input[input.slot] = true);
     for (number, action) in plan.actions.iter().enumerate() {
-        let Doing::Kernel(kernel) = action.work else { continue };
+        let ActionKind::Kernel(kernel) = action.work else { continue };
         let (to, own) = (action.output, lives[action.output.slot]);
         let is_new = own.is_some_and(|(first, _)| first == number);
         // A C compiler may assume that pointers of operands and output do not alias.
@@ -89,11 +89,11 @@ fn holders<D: Device>(
             continue;
         }
 
-        let spans: Vec<Option<Span>> = action.operands.iter().map(Operand::span).collect();
+        let spans: Vec<Option<SlotSpan>> = action.operands.iter().map(ActionOperand::span).collect();
         for (buffer, from) in given(kernels[kernel].plan()).zip(&spans) {
             let (Some(from), Role::Operand(operand)) = (from, buffer.role) else { continue };
             let (slot, holder) = (&plan.slots[from.slot], holders[from.slot]);
-            let is_whole = *slot == plan.slots[to.slot] && from.first == 0 && slot.content == Content::Run;
+            let is_whole = *slot == plan.slots[to.slot] && from.first == 0 && slot.content == SlotContent::Run;
             let is_last = lives[from.slot].is_some_and(|(_, last)| last == number);
             let is_alone = spans.iter().flatten().filter(|other| holders[other.slot] == holder).count() == 1;
             if is_whole

@@ -13,7 +13,7 @@ use autotune_workloads::Workload;
 
 use crate::choose::{Choice, Choose};
 use crate::conversion::{self, Form};
-use crate::cut::{Cut, Step, Strided, Value, ValueId, Work};
+use crate::cut::{Cut, MemoryValue, Step, StepWork, Strided, ValueId};
 use crate::error::CompileError;
 use crate::layouts::Layouts;
 use crate::options::Options;
@@ -25,12 +25,12 @@ pub(crate) struct Slot {
     pub(crate) elements: usize,
     /// Element type in memory.
     pub(crate) dtype: DType,
-    pub(crate) content: Content,
+    pub(crate) content: SlotContent,
 }
 
 /// Content of a slot.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Content {
+pub(crate) enum SlotContent {
     /// Tensors of a run.
     Run,
     /// A constant in a layout.
@@ -39,7 +39,7 @@ pub(crate) enum Content {
 
 /// Elements of a slot from one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Span {
+pub(crate) struct SlotSpan {
     pub(crate) slot: usize,
     pub(crate) first: usize,
 }
@@ -48,9 +48,9 @@ pub(crate) struct Span {
 #[derive(Clone, Debug)]
 pub(crate) struct Action {
     pub(crate) name: String,
-    pub(crate) work: Doing,
-    pub(crate) operands: Vec<Operand>,
-    pub(crate) output: Span,
+    pub(crate) work: ActionKind,
+    pub(crate) operands: Vec<ActionOperand>,
+    pub(crate) output: SlotSpan,
     /// Value that the action writes, and its layout.
     pub(crate) value: (ValueId, Layout),
     /// True if the action only converts a value's layout or element type.
@@ -59,17 +59,17 @@ pub(crate) struct Action {
 
 /// Operand of an action.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Operand {
+pub(crate) enum ActionOperand {
     /// Elements of a slot.
-    Span(Span),
+    Span(SlotSpan),
     /// A constant that a kernel packs ahead of time, and may also read in every run.
     Constant(NodeId),
 }
 
 /// Operation of an action.
 #[derive(Clone, Debug)]
-pub(crate) enum Doing {
-    /// Runs the kernel with this number in [`Plan::kernels`].
+pub(crate) enum ActionKind {
+    /// Runs the kernel with this number in [`NetworkPlan::kernels`].
     Kernel(usize),
     /// Copies elements between places in memory.
     Copy(Strided),
@@ -78,29 +78,29 @@ pub(crate) enum Doing {
 }
 
 /// A network's kernels, memory, and actions in order.
-pub(crate) struct Plan {
+pub(crate) struct NetworkPlan {
     pub(crate) kernels: Vec<Tuned>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) actions: Vec<Action>,
     /// Row-major inputs of the graph.
-    pub(crate) inputs: Vec<Span>,
+    pub(crate) inputs: Vec<SlotSpan>,
     /// Row-major outputs of the graph.
-    pub(crate) outputs: Vec<Span>,
+    pub(crate) outputs: Vec<SlotSpan>,
 }
 
-struct Planner<'a, 'c> {
+struct NetworkPlanner<'a, 'c> {
     graph: &'a Graph,
     cut: &'a Cut,
     options: &'a Options<'a>,
     layouts: &'a Layouts,
     choose: &'c mut dyn Choose,
-    plan: Plan,
-    /// Numbers of kernels in [`Plan::kernels`], by workload and config.
+    plan: NetworkPlan,
+    /// Numbers of kernels in [`NetworkPlan::kernels`], by workload and config.
     numbers: HashMap<(Workload, Config), usize>,
     /// Slots of root values, with their forms.
     roots: HashMap<ValueId, (usize, Form)>,
     /// Converted copies of values, by form.
-    converted: HashMap<(ValueId, Form), Span>,
+    converted: HashMap<(ValueId, Form), SlotSpan>,
 }
 
 impl Slot {
@@ -110,9 +110,9 @@ impl Slot {
     }
 }
 
-impl Operand {
+impl ActionOperand {
     /// Returns the span, if the operand is one.
-    pub(crate) fn span(&self) -> Option<Span> {
+    pub(crate) fn span(&self) -> Option<SlotSpan> {
         match self {
             Self::Span(span) => Some(*span),
             Self::Constant(_) => None,
@@ -128,7 +128,7 @@ impl Operand {
     }
 }
 
-impl Plan {
+impl NetworkPlan {
     /// Creates the plan that is fastest by the known times of schedules.
     pub(crate) fn of(graph: &Graph, cut: &Cut, choose: &mut dyn Choose) -> Result<Self, CompileError> {
         let options = Options::of(graph, cut, choose)?;
@@ -139,9 +139,9 @@ impl Plan {
     pub(crate) fn with(options: &Options, layouts: &Layouts, choose: &mut dyn Choose) -> Result<Self, CompileError> {
         let (graph, cut) = (options.graph, options.cut);
         let (kernels, slots, actions, inputs, outputs) = (vec![], vec![], vec![], vec![], vec![]);
-        let plan = Plan { kernels, slots, actions, inputs, outputs };
+        let plan = NetworkPlan { kernels, slots, actions, inputs, outputs };
         let (numbers, roots, converted) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let mut planner = Planner { graph, cut, options, layouts, choose, plan, numbers, roots, converted };
+        let mut planner = NetworkPlanner { graph, cut, options, layouts, choose, plan, numbers, roots, converted };
 
         // The caller sees plain layouts.
         for &input in &cut.inputs {
@@ -159,12 +159,12 @@ impl Plan {
     }
 
     /// Returns the element type of a span.
-    pub(crate) fn dtype(&self, span: Span) -> DType {
+    pub(crate) fn dtype(&self, span: SlotSpan) -> DType {
         self.slots[span.slot].dtype
     }
 
     /// Returns the offset of a span in its slot, in bytes.
-    pub(crate) fn offset(&self, span: Span) -> usize {
+    pub(crate) fn offset(&self, span: SlotSpan) -> usize {
         span.first * self.dtype(span).bytes()
     }
 
@@ -181,18 +181,18 @@ impl Plan {
 
     fn kernel(&self, action: &Action) -> Option<&Tuned> {
         match action.work {
-            Doing::Kernel(kernel) => Some(&self.kernels[kernel]),
-            Doing::Copy(_) | Doing::Interpret(_) => None,
+            ActionKind::Kernel(kernel) => Some(&self.kernels[kernel]),
+            ActionKind::Copy(_) | ActionKind::Interpret(_) => None,
         }
     }
 }
 
-impl Planner<'_, '_> {
+impl NetworkPlanner<'_, '_> {
     fn step(&mut self, step: &Step, number: usize) -> Result<(), CompileError> {
         match &step.work {
-            Work::Kernel(_) => self.kernel(step, number),
-            Work::Copy(strided) => self.on_plain(step, Doing::Copy(strided.clone())),
-            Work::Interpret(node) => self.on_plain(step, Doing::Interpret(*node)),
+            StepWork::Kernel(_) => self.kernel(step, number),
+            StepWork::Copy(strided) => self.on_plain(step, ActionKind::Copy(strided.clone())),
+            StepWork::Interpret(node) => self.on_plain(step, ActionKind::Interpret(*node)),
         }
     }
 
@@ -202,27 +202,27 @@ impl Planner<'_, '_> {
     }
 
     /// Adds a step on row-major tensors.
-    fn on_plain(&mut self, step: &Step, work: Doing) -> Result<(), CompileError> {
+    fn on_plain(&mut self, step: &Step, work: ActionKind) -> Result<(), CompileError> {
         let written = self.plain(step.output);
         let read = |planner: &mut Self, operand| match work {
             // A copy does not convert element types, so its operand is converted first.
-            Doing::Copy(_) => planner.in_form(operand, written),
+            ActionKind::Copy(_) => planner.in_form(operand, written),
             _ => planner.in_form(operand, planner.plain(operand)),
         };
         let operands = step.operands.iter().map(|&operand| read(self, operand));
-        let mut spans = operands.collect::<Result<Vec<Span>, CompileError>>()?;
+        let mut spans = operands.collect::<Result<Vec<SlotSpan>, CompileError>>()?;
 
         let work = match work {
-            Doing::Copy(strided) if self.choose.copies_by_kernels() && strided.is_one_piece() => {
+            ActionKind::Copy(strided) if self.choose.copies_by_kernels() && strided.is_one_piece() => {
                 spans.iter_mut().for_each(|span| span.first += strided.from);
                 let copy = conversion::workload(&strided.extents, written, written)?;
                 let tuned = self.choose.of_conversion(&copy)?;
-                Doing::Kernel(self.kernel_of(&tuned))
+                ActionKind::Kernel(self.kernel_of(&tuned))
             }
             work => work,
         };
 
-        let operands = spans.into_iter().map(Operand::Span).collect();
+        let operands = spans.into_iter().map(ActionOperand::Span).collect();
         let (output, convert) = self.written(step.output, written);
         let value = (step.output, Layout::Plain);
         let name = step.name.clone();
@@ -246,12 +246,12 @@ impl Planner<'_, '_> {
             let is_packed = matches!(buffer.binding, Binding::Constant { .. });
             // A packed buffer is filled before all runs, so its operand must be a constant.
             operands.push(match (is_packed, self.graph.constant_of(node)) {
-                (true, Some(_)) => Operand::Constant(node),
+                (true, Some(_)) => ActionOperand::Constant(node),
                 (true, None) => return Err(CompileError::NotConstant { step: step.name.clone() }),
                 (false, _) => {
                     let is_whole = self.cut.value(value).shape == self.cut.value(step.output).shape;
                     let layout = follows.filter(|_| is_whole).unwrap_or(buffer.layout);
-                    Operand::Span(self.in_form(value, Form { layout, dtype: buffer.dtype })?)
+                    ActionOperand::Span(self.in_form(value, Form { layout, dtype: buffer.dtype })?)
                 }
             });
         }
@@ -259,7 +259,7 @@ impl Planner<'_, '_> {
         let layout = follows.or(written.map(|buffer| buffer.layout)).unwrap_or(Layout::Plain);
         let dtype = written.map_or(self.cut.value(step.output).dtype, |buffer| buffer.dtype);
         let (output, convert) = self.written(step.output, Form { layout, dtype });
-        let (name, work, value) = (step.name.clone(), Doing::Kernel(number), (step.output, layout));
+        let (name, work, value) = (step.name.clone(), ActionKind::Kernel(number), (step.output, layout));
         self.plan.actions.push(Action { name, work, operands, output, value, is_conversion: false });
         self.after(step.output, output, convert)
     }
@@ -280,20 +280,20 @@ impl Planner<'_, '_> {
     }
 
     /// Adds a slot for a value.
-    fn slot(&mut self, value: ValueId, dtype: DType, content: Content) -> usize {
+    fn slot(&mut self, value: ValueId, dtype: DType, content: SlotContent) -> usize {
         let elements = self.cut.value(value).shape.iter().product();
         self.plan.slots.push(Slot { elements, dtype, content });
         self.plan.slots.len() - 1
     }
 
     /// Returns a value's span in its own form; its root must have a slot.
-    fn own(&self, value: ValueId) -> Span {
+    fn own(&self, value: ValueId) -> SlotSpan {
         let (root, first) = self.cut.root(value);
-        Span { slot: self.roots[&root].0, first }
+        SlotSpan { slot: self.roots[&root].0, first }
     }
 
     /// Returns a value's span in a form, and adds a conversion if necessary.
-    fn in_form(&mut self, value: ValueId, form: Form) -> Result<Span, CompileError> {
+    fn in_form(&mut self, value: ValueId, form: Form) -> Result<SlotSpan, CompileError> {
         let form = self.own_type(value, form);
         let root = self.cut.root(value).0;
         if let Some(&span) = self.converted.get(&(value, form)) {
@@ -304,15 +304,15 @@ impl Planner<'_, '_> {
         let is_constant = self.graph.constant_of(node).is_some();
         // A whole constant is laid out ahead of time in each form.
         if is_constant && root == value {
-            let slot = self.slot(value, form.dtype, Content::Constant(node, form.layout));
-            let span = Span { slot, first: 0 };
+            let slot = self.slot(value, form.dtype, SlotContent::Constant(node, form.layout));
+            let span = SlotSpan { slot, first: 0 };
             self.converted.insert((value, form), span);
             return Ok(span);
         }
 
         if !self.roots.contains_key(&root) {
             // The value is an input of the network, or a constant with parts.
-            let content = if is_constant { Content::Constant(node, Layout::Plain) } else { Content::Run };
+            let content = if is_constant { SlotContent::Constant(node, Layout::Plain) } else { SlotContent::Run };
             let plain = self.plain(root);
             let slot = self.slot(root, plain.dtype, content);
             self.roots.insert(root, (slot, plain));
@@ -322,28 +322,28 @@ impl Planner<'_, '_> {
         if is == form {
             return Ok(own);
         }
-        let slot = self.slot(value, form.dtype, Content::Run);
-        let span = Span { slot, first: 0 };
+        let slot = self.slot(value, form.dtype, SlotContent::Run);
+        let span = SlotSpan { slot, first: 0 };
         self.convert(value, (own, is), (span, form))?;
         self.converted.insert((value, form), span);
         Ok(span)
     }
 
     /// Returns the span that a step writes in a form, and that form if a conversion must follow.
-    fn written(&mut self, value: ValueId, form: Form) -> (Span, Option<Form>) {
+    fn written(&mut self, value: ValueId, form: Form) -> (SlotSpan, Option<Form>) {
         let form = self.own_type(value, form);
         let root = self.cut.root(value).0;
         if !self.roots.contains_key(&root) {
             let layout = self.layouts.roots.get(&root).copied().unwrap_or(Layout::Plain);
             let own = Form { layout, ..self.plain(root) };
-            let slot = self.slot(root, own.dtype, Content::Run);
+            let slot = self.slot(root, own.dtype, SlotContent::Run);
             self.roots.insert(root, (slot, own));
         }
         if self.roots[&root].1 == form {
             return (self.own(value), None);
         }
-        let slot = self.slot(value, form.dtype, Content::Run);
-        (Span { slot, first: 0 }, Some(form))
+        let slot = self.slot(value, form.dtype, SlotContent::Run);
+        (SlotSpan { slot, first: 0 }, Some(form))
     }
 
     /// Replaces the form's element type by the value's own where both have the same representation.
@@ -353,7 +353,7 @@ impl Planner<'_, '_> {
     }
 
     /// Adds the conversion of a written value to its own form, if required.
-    fn after(&mut self, value: ValueId, written: Span, convert: Option<Form>) -> Result<(), CompileError> {
+    fn after(&mut self, value: ValueId, written: SlotSpan, convert: Option<Form>) -> Result<(), CompileError> {
         let Some(form) = convert else { return Ok(()) };
         let root = self.cut.root(value).0;
         let to = (self.own(value), self.roots[&root].1);
@@ -367,10 +367,10 @@ impl Planner<'_, '_> {
     fn convert(
         &mut self,
         value: ValueId,
-        (from, is): (Span, Form),
-        (to, wanted): (Span, Form),
+        (from, is): (SlotSpan, Form),
+        (to, wanted): (SlotSpan, Form),
     ) -> Result<(), CompileError> {
-        let Value { node, shape, .. } = self.cut.value(value);
+        let MemoryValue { node, shape, .. } = self.cut.value(value);
         let name = &self.graph.node(*node).name;
         if !conversion::is_between(is.dtype, wanted.dtype) {
             return Err(CompileError::Types { step: name.clone(), found: is.dtype, wanted: wanted.dtype });
@@ -381,8 +381,8 @@ impl Planner<'_, '_> {
         };
 
         let tuned = self.choose.of_conversion(&conversion::workload(shape, is, wanted)?)?;
-        let work = Doing::Kernel(self.kernel_of(&tuned));
-        let (operands, value) = (vec![Operand::Span(from)], (value, wanted.layout));
+        let work = ActionKind::Kernel(self.kernel_of(&tuned));
+        let (operands, value) = (vec![ActionOperand::Span(from)], (value, wanted.layout));
         self.plan.actions.push(Action { name, work, operands, output: to, value, is_conversion: true });
         Ok(())
     }

@@ -6,7 +6,7 @@ use autotune_ir::Target;
 use autotune_schedules::UnfitError;
 use autotune_workloads::Workload;
 
-use crate::cut::{Cut, Work};
+use crate::cut::{Cut, StepWork};
 use autotune_graph::Graph;
 
 /// A step of a network and its schedule on a target.
@@ -43,12 +43,12 @@ pub fn planned(
     target: &Target,
     variant: impl Fn(&Workload) -> Workload,
 ) -> Result<Vec<PlannedStep>, LookupError> {
-    let kernel = |work: &Work| {
-        let Work::Kernel(workload) = work else {
-            return Ok(if matches!(work, Work::Copy(_)) { PlannedKernel::Copy } else { PlannedKernel::None });
+    let kernel = |work: &StepWork| {
+        let StepWork::Kernel(workload) = work else {
+            return Ok(if matches!(work, StepWork::Copy(_)) { PlannedKernel::Copy } else { PlannedKernel::None });
         };
         // On other devices weights remain in device memory, so nothing is uncached.
-        let workload = variant(&workload.with_cold(workload.is_cold() && target.cpu().is_some()));
+        let workload = variant(&workload.with_uncached(workload.is_uncached() && target.cpu().is_some()));
         let query = Query::new(&workload, target);
         match source.map_or(query, |source| query.source(source)).best() {
             Ok(tuned) => Ok(PlannedKernel::Of(Box::new(tuned))),

@@ -15,16 +15,16 @@ use crate::choose::{Choice, Schedules};
 use crate::compiled::{Compiled, Workspace};
 use crate::cut::Cut;
 use crate::error::{CompileError, RunError};
+use crate::interleaved::{WARM_UP, time_interleaved};
 use crate::options::Options;
 use crate::quantile::quantile;
-use crate::turns::{WARM_UP, time_in_turns};
 use autotune_graph::Graph;
 use autotune_graph::Tensor;
 
 mod alike;
-mod keep;
+mod record;
 
-use alike::Alike;
+use alike::StepsByWorkload;
 
 /// Minimum and maximum number of rounds of a comparison; each network runs once in a round.
 const ROUNDS: [usize; 2] = [7, 60];
@@ -69,7 +69,7 @@ pub enum RaceError {
 }
 
 /// Result of a race.
-pub struct Raced {
+pub struct RaceOutcome {
     /// The network with the schedules that the database has now.
     pub network: Arc<Compiled>,
     /// True if new records were stored.
@@ -82,10 +82,10 @@ struct Entrant {
     workspace: Workspace,
 }
 
-struct Course<'a> {
+struct NetworkRace<'a> {
     graph: &'a Graph,
     cut: Cut,
-    alike: Alike,
+    alike: StepsByWorkload,
     db: &'a TuningDb,
     target: &'a Target,
     inputs: &'a [Tensor],
@@ -96,14 +96,14 @@ struct Course<'a> {
 }
 
 /// Time limit of a race.
-struct Clock {
+struct RaceClock {
     start: Instant,
     limit: Duration,
     /// Seconds of the last comparison of two networks, including the compilation of one.
     duel_secs: f64,
 }
 
-impl Clock {
+impl RaceClock {
     /// True if there is time for `duels` comparisons.
     fn has_time_for(&self, duels: f64) -> bool {
         self.start.elapsed().as_secs_f64() + duels * self.duel_secs <= self.limit.as_secs_f64()
@@ -146,9 +146,9 @@ pub fn race(
     inputs: &[Tensor],
     limit: Duration,
     cancel: &Cancel,
-) -> Result<Raced, RaceError> {
+) -> Result<RaceOutcome, RaceError> {
     let start = Instant::now();
-    let mut course = Course::of(graph, db, target, inputs, cancel);
+    let mut course = NetworkRace::of(graph, db, target, inputs, cancel);
     course.go_on()?;
     let making = Instant::now();
     let network = Compiled::of_cut(graph, course.cut.clone(), Some(db), target)?;
@@ -165,10 +165,10 @@ pub fn race(
     let rounds = (limit.as_secs_f64() / (4 * races) as f64 / run_secs) as usize;
     let rounds = rounds.clamp(ROUNDS[0], ROUNDS[1]);
     let duel_secs = making_secs + (2 * (rounds + WARM_UP)) as f64 * run_secs;
-    let mut clock = Clock { start, limit, duel_secs };
+    let mut clock = RaceClock { start, limit, duel_secs };
     course.go_on()?;
     if !clock.has_time_for(DUEL + KEEPING) {
-        return Ok(Raced { network, is_new: false });
+        return Ok(RaceOutcome { network, is_new: false });
     }
 
     course.untuned = course.measured_untuned(&clock)?;
@@ -183,19 +183,19 @@ pub fn race(
 
     // Loaded from the stored records, as in later uses.
     let mut choose = Schedules::of_network(db, target, course.cut.fingerprint(graph));
-    let network = best.workspace.network().beside(target, &mut choose)?;
-    Ok(Raced { network, is_new })
+    let network = best.workspace.network().sharing(target, &mut choose)?;
+    Ok(RaceOutcome { network, is_new })
 }
 
-impl<'a> Course<'a> {
+impl<'a> NetworkRace<'a> {
     fn of(graph: &'a Graph, db: &'a TuningDb, target: &'a Target, inputs: &'a [Tensor], cancel: &'a Cancel) -> Self {
         let cut = Cut::of(graph);
-        let (alike, untuned) = (Alike::of(&cut), HashMap::new());
+        let (alike, untuned) = (StepsByWorkload::of(&cut), HashMap::new());
         Self { graph, cut, alike, db, target, inputs, cancel, untuned }
     }
 
     /// Returns the untuned schedules that were measured, for as many workloads as time permits.
-    fn measured_untuned(&self, clock: &Clock) -> Result<HashMap<Workload, Tuned>, RaceError> {
+    fn measured_untuned(&self, clock: &RaceClock) -> Result<HashMap<Workload, Tuned>, RaceError> {
         let mut measured = HashMap::new();
         for (workload, _) in self.alike.groups() {
             self.go_on()?;
@@ -223,7 +223,7 @@ impl<'a> Course<'a> {
     fn network(&self, choice: &Choice, beside: &Entrant) -> Result<Entrant, RaceError> {
         self.go_on()?;
         let mut choose = Schedules::chosen(self.db, self.target, choice);
-        self.entrant(beside.workspace.network().beside(self.target, &mut choose)?)
+        self.entrant(beside.workspace.network().sharing(self.target, &mut choose)?)
     }
 
     /// Fails if the caller has cancelled.
@@ -233,7 +233,7 @@ impl<'a> Course<'a> {
 
     /// Returns the fastest among the leader, the network suggested by the records, the untuned one,
     /// and alternative plans.
-    fn best_plan(&self, mut best: Entrant, rounds: usize, clock: &mut Clock) -> Result<Entrant, RaceError> {
+    fn best_plan(&self, mut best: Entrant, rounds: usize, clock: &mut RaceClock) -> Result<Entrant, RaceError> {
         let [by_records, plans @ ..] = &self.plans()?[..] else { return Ok(best) };
         for choice in [by_records.clone(), self.exchanged(by_records, &self.untuned)] {
             if clock.has_time_for(DUEL + KEEPING) && !is_same(&choice, &best.choice) {
@@ -252,7 +252,12 @@ impl<'a> Course<'a> {
     }
 
     /// Returns for each workload the rival that speeds up the leader's steps most, if any.
-    fn gained(&self, best: &mut Entrant, rounds: usize, clock: &Clock) -> Result<HashMap<Workload, Tuned>, RaceError> {
+    fn gained(
+        &self,
+        best: &mut Entrant,
+        rounds: usize,
+        clock: &RaceClock,
+    ) -> Result<HashMap<Workload, Tuned>, RaceError> {
         let rivals = self.rivals(&best.choice)?;
         let mut gains: HashMap<Workload, (f64, Tuned)> = HashMap::new();
         // One network tries a rival of every workload at once.
@@ -287,7 +292,7 @@ impl<'a> Course<'a> {
         mut leader: Entrant,
         choice: &Choice,
         rounds: usize,
-        clock: &mut Clock,
+        clock: &mut RaceClock,
     ) -> Result<Entrant, RaceError> {
         let start = Instant::now();
         let mut other = self.network(choice, &leader)?;
@@ -299,7 +304,8 @@ impl<'a> Course<'a> {
     /// Returns the run times of networks, timed interleaved.
     fn secs<const N: usize>(&self, entrants: [&mut Entrant; N], rounds: usize) -> Result<[Vec<f64>; N], RaceError> {
         let mut workspaces = entrants.map(|entrant| &mut entrant.workspace);
-        let mut secs = time_in_turns(&mut workspaces, self.inputs, rounds, &|| self.cancel.is_cancelled())?.into_iter();
+        let mut secs =
+            time_interleaved(&mut workspaces, self.inputs, rounds, &|| self.cancel.is_cancelled())?.into_iter();
         self.go_on()?;
         Ok(std::array::from_fn(|_| secs.next().unwrap_or_default()))
     }

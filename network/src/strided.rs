@@ -25,7 +25,7 @@ const OF_ONE_THREAD: usize = 1 << 14;
 
 /// A loop of a copy: number of iterations, and the read and write strides in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Loop {
+pub(crate) struct StridedLoop {
     pub(crate) count: usize,
     pub(crate) read: isize,
     pub(crate) write: usize,
@@ -34,37 +34,37 @@ pub(crate) struct Loop {
 impl Strided {
     /// Returns the loops of the copy, outermost first, with adjacent loops merged where possible;
     /// at least one. Returns none if nothing is copied.
-    pub(crate) fn loops(&self) -> Option<Vec<Loop>> {
+    pub(crate) fn loops(&self) -> Option<Vec<StridedLoop>> {
         if self.extents.contains(&0) {
             return None;
         }
         let axes = self.extents.iter().zip(self.read.iter().zip(&self.write));
-        let mut loops: Vec<Loop> = Vec::new();
+        let mut loops: Vec<StridedLoop> = Vec::new();
         for (&count, (&read, &write)) in axes.filter(|(extent, _)| **extent != 1) {
             match loops.last_mut() {
                 // An outer stride equal to the whole inner loop: both are one loop.
                 Some(last) if last.read == read * count as isize && last.write == write * count => {
-                    *last = Loop { count: last.count * count, read, write };
+                    *last = StridedLoop { count: last.count * count, read, write };
                 }
-                _ => loops.push(Loop { count, read, write }),
+                _ => loops.push(StridedLoop { count, read, write }),
             }
         }
         if loops.is_empty() {
-            loops.push(Loop { count: 1, read: 1, write: 1 });
+            loops.push(StridedLoop { count: 1, read: 1, write: 1 });
         }
         Some(loops)
     }
 
     /// True if the copy is contiguous and forwards.
     pub(crate) fn is_one_piece(&self) -> bool {
-        matches!(self.loops().as_deref(), Some([Loop { read: 1, write: 1, .. }]))
+        matches!(self.loops().as_deref(), Some([StridedLoop { read: 1, write: 1, .. }]))
     }
 }
 
 /// A copy between two memories, divided into tasks that may run concurrently.
 pub(crate) struct Copying {
-    first: Loop,
-    rest: Vec<Loop>,
+    first: StridedLoop,
+    rest: Vec<StridedLoop>,
     elements: usize,
     /// First element that is read.
     begin: usize,
@@ -93,7 +93,7 @@ impl Copying {
         let loops = strided.loops()?;
         // In 128 bits, so that no offset overflows.
         let (mut least, mut most, mut last) = (strided.from as i128, strided.from as i128, 0u128);
-        for &Loop { count, read, write } in &loops {
+        for &StridedLoop { count, read, write } in &loops {
             let reach = read as i128 * (count as i128 - 1);
             least += reach.min(0);
             most += reach.max(0);
@@ -128,7 +128,7 @@ impl Copying {
     ///
     /// Elements have the size of `T`.
     unsafe fn run_as<T: Copy>(&self, part: Range<usize>) {
-        let outer = Loop { count: part.len(), ..self.first };
+        let outer = StridedLoop { count: part.len(), ..self.first };
         // SAFETY: `new` checked that all elements are in bounds. Exclusive use is guaranteed by the
         // caller of `new`, and other tasks write other elements.
         unsafe {
@@ -142,7 +142,12 @@ impl Copying {
 /// # Safety
 ///
 /// All elements are in bounds, and no other code uses the written ones.
-unsafe fn copy<T: Copy>(Loop { count, read, write }: Loop, inner: &[Loop], from: *const T, to: *mut T) {
+unsafe fn copy<T: Copy>(
+    StridedLoop { count, read, write }: StridedLoop,
+    inner: &[StridedLoop],
+    from: *const T,
+    to: *mut T,
+) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match inner {

@@ -7,7 +7,7 @@ use autotune::{Network, Task};
 use autotune_workloads::{Workload, WorkloadError, operators};
 use thiserror::Error;
 
-use crate::cut::{Cut, Work};
+use crate::cut::{Cut, StepWork};
 use autotune_graph::Graph;
 use autotune_graph::GraphError;
 use autotune_graph::onnx::{self, ImportError, ImportOptions};
@@ -27,7 +27,7 @@ pub enum Subject {
 
 /// Reason that a subject has no graph.
 #[derive(Debug, Error)]
-pub enum LoadError {
+pub enum SubjectLoadError {
     /// A built-in network cannot be created.
     #[error(transparent)]
     Zoo(#[from] ZooError),
@@ -95,21 +95,21 @@ impl Subject {
 
     /// Loads the [rewritten](crate::rewrite()) graph of a network; none for a workload. The options
     /// apply to ONNX files.
-    pub fn graph(&self, options: &ImportOptions) -> Result<Option<Graph>, LoadError> {
+    pub fn graph(&self, options: &ImportOptions) -> Result<Option<Graph>, SubjectLoadError> {
         let imported = self.imported(options)?;
         Ok(imported.map(|graph| rewrite(&graph)).transpose()?)
     }
 
     /// Loads the graph of a network before rewriting; none for a workload.
-    pub fn imported(&self, options: &ImportOptions) -> Result<Option<Graph>, LoadError> {
+    pub fn imported(&self, options: &ImportOptions) -> Result<Option<Graph>, SubjectLoadError> {
         let is_open = options.shapes.is_empty() && options.values.is_empty();
         Ok(Some(match self {
             Self::Workload(_) if is_open => return Ok(None),
-            Self::Workload(workload) => return Err(LoadError::Fixed { name: workload.to_string() }),
+            Self::Workload(workload) => return Err(SubjectLoadError::Fixed { name: workload.to_string() }),
             Self::Network(name) if is_open => zoo::graph(name)?,
-            Self::Network(name) => return Err(LoadError::Fixed { name: name.clone() }),
+            Self::Network(name) => return Err(SubjectLoadError::Fixed { name: name.clone() }),
             Self::Model(path) => {
-                onnx::read(path, options).map_err(|source| LoadError::Import { path: path.clone(), source })?
+                onnx::read(path, options).map_err(|source| SubjectLoadError::Import { path: path.clone(), source })?
             }
         }))
     }
@@ -133,9 +133,9 @@ impl Subject {
 pub fn tasks(graph: &Graph) -> Vec<Task> {
     let mut tasks: Vec<Task> = Vec::new();
     let mut known: HashMap<Workload, usize> = HashMap::new();
-    let mut names = Names::default();
+    let mut names = TaskNames::default();
     for step in Cut::of(graph).steps {
-        let Work::Kernel(workload) = step.work else { continue };
+        let StepWork::Kernel(workload) = step.work else { continue };
         match known.get(&workload) {
             Some(&task) => tasks[task].count += 1,
             None => {
@@ -149,13 +149,13 @@ pub fn tasks(graph: &Graph) -> Vec<Task> {
 
 /// Generator of unique task names.
 #[derive(Default)]
-struct Names {
+struct TaskNames {
     taken: HashSet<String>,
     /// Last number appended to each name that occurs repeatedly.
     numbers: HashMap<String, usize>,
 }
 
-impl Names {
+impl TaskNames {
     /// Returns a name, with the first free number appended if it is taken.
     fn of(&mut self, wanted: &str) -> String {
         let mut name = wanted.to_string();

@@ -13,12 +13,12 @@ use autotune_schedules::ScheduleSpace;
 use rand::{Rng, RngExt};
 
 use crate::compiled::Compiled;
-use crate::cut::{Cut, Work};
+use crate::cut::{Cut, StepWork};
 use crate::error::CompileError;
 use autotune_graph::Tensor;
 use autotune_graph::op::Op;
 use autotune_graph::operators::{Concat, Expand, Range, Slice, Sliding};
-use autotune_graph::{Builder, Conv, Seeded};
+use autotune_graph::{Builder, ConvLayer, Seeded};
 use autotune_graph::{Graph, NodeId};
 
 /// Creates a random network on images of 16 or 32 channels: convolutions, some of them equal,
@@ -33,8 +33,8 @@ pub(crate) fn random_graph(rng: &mut impl Rng, layers: usize) -> Graph {
         values.push(match rng.random_range(0..6) {
             0 if a.shape() == b.shape() => a * b,
             1 => a.concat(&[b], 1),
-            2 => a.conv(&name, Conv::new(32, Sliding::new(1))),
-            _ => a.conv(&name, Conv::new(16, Sliding::new(1))),
+            2 => a.conv(&name, ConvLayer::new(32, Sliding::new(1))),
+            _ => a.conv(&name, ConvLayer::new(16, Sliding::new(1))),
         });
         if layer + 1 == layers || rng.random_bool(0.2) {
             net.output(&name, values[values.len() - 1]);
@@ -52,7 +52,7 @@ pub(crate) fn any_secs(rng: &mut impl Rng) -> f64 {
 pub(crate) fn known(graph: &Graph, target: &Target, rng: &mut impl Rng, schedules: usize) -> TuningDb {
     let db = TuningDb::temporary().expect("a temporary folder");
     for step in &Cut::of(graph).steps {
-        let Work::Kernel(workload) = &step.work else { continue };
+        let StepWork::Kernel(workload) = &step.work else { continue };
         let space = ScheduleSpace::new(workload, target);
         for _ in 0..schedules {
             let config = space.sample(rng).config().clone();

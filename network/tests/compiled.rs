@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use autotune_ir::Target;
-use autotune_network::cut::{Cut, Work};
+use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{self, Binary, Concat, ConvTranspose, Expand, Gather, MatMul, Reduce, Sliding};
-use autotune_network::{Builder, Compiled, Conv, DType, Fill, Graph, NodeId, Op, Seeded, Tensor, rewrite, zoo};
+use autotune_network::{Builder, Compiled, ConvLayer, DType, Fill, Graph, NodeId, Op, Seeded, Tensor, rewrite, zoo};
 use autotune_schedules::{Portfolio, winograd};
 use autotune_workloads::{Activation, ReduceOp};
 
@@ -77,7 +77,7 @@ fn attention_with_masks_is_what_it_means() {
         net.output("y", x.self_attention("attention", 3, Some(mask)));
         let graph = net.finish().unwrap();
         check(&graph, 1, [1, 2], graph.name());
-        let is_kernel = |work: &Work| matches!(work, Work::Kernel(of) if of.as_str().starts_with("attention:"));
+        let is_kernel = |work: &StepWork| matches!(work, StepWork::Kernel(of) if of.as_str().starts_with("attention:"));
         let kernels = Cut::of(&graph).steps.iter().filter(|step| is_kernel(&step.work)).count();
         assert_eq!(kernels, wanted, "{shape:?}");
     }
@@ -91,12 +91,12 @@ fn what_is_done_to_channels_behind_an_activation_is_fused() {
     let hard_swish = Activation::new("hard_swish", &[]).unwrap();
     let (x, gate) = (net.input("x", &[1, 3, 9, 9]), net.input("gate", &[1, 16, 1, 1]));
     let [scale, shift] = ["scale", "shift"].map(|name| net.weight(name, &[16, 1, 1], Fill::deviation(1.0)));
-    let y = x.conv("conv", Conv::new(16, Sliding::new(3).pad(1)).bias()).activation(hard_swish) * scale + shift;
+    let y = x.conv("conv", ConvLayer::new(16, Sliding::new(3).pad(1)).bias()).activation(hard_swish) * scale + shift;
     net.output("gated", y * gate);
     let graph = net.finish().unwrap();
     check(&graph, 1, [1, 2], graph.name());
 
-    let text = |work: &Work| if let Work::Kernel(of) = work { of.to_string() } else { String::new() };
+    let text = |work: &StepWork| if let StepWork::Kernel(of) = work { of.to_string() } else { String::new() };
     let steps: Vec<String> = Cut::of(&graph).steps.iter().map(|step| text(&step.work)).collect();
     let conv = "conv2d:n=1,c=3,h=9,w=9,o=16,k=3,s=1,p=1,bias,act=hard_swish,post_scale,post_bias";
     assert_eq!(steps, [conv, "pointwise:m=16,n=81,op=copy,channels=column,scale"]);
@@ -106,7 +106,7 @@ fn what_is_done_to_channels_behind_an_activation_is_fused() {
 /// Winograd schedules.
 #[test]
 fn weights_may_come_with_every_run() {
-    fn steps(op: impl Into<Op>, weights: &[usize]) -> Vec<Work> {
+    fn steps(op: impl Into<Op>, weights: &[usize]) -> Vec<StepWork> {
         let mut graph = Graph::new("weights");
         let x = graph.input("x", DType::F32, &[1, 6, 9, 7]).unwrap();
         let weights = graph.input("weights", DType::F32, weights).unwrap();
@@ -118,7 +118,8 @@ fn weights_may_come_with_every_run() {
 
     let window = vec![Sliding::new(3).pad(1), Sliding::new(4).stride(2)];
     let conv = steps(operators::Conv { window: window.clone(), groups: 2 }, &[8, 3, 3, 4]);
-    let is_kernel = |work: &Work| matches!(work, Work::Kernel(workload) if workload.as_str().contains(",weights=data"));
+    let is_kernel =
+        |work: &StepWork| matches!(work, StepWork::Kernel(workload) if workload.as_str().contains(",weights=data"));
     assert!(matches!(&conv[..], [work] if is_kernel(work)), "{conv:?}");
 
     let transposed = steps(ConvTranspose { window, output_pad: vec![0, 0], groups: 1 }, &[6, 4, 3, 4]);
@@ -129,7 +130,7 @@ fn weights_may_come_with_every_run() {
 #[test]
 fn broadcast_products_and_sums_over_axes_that_lie_apart_are_one_kernel() {
     let steps = |graph: &Graph| {
-        let text = |work: &Work| if let Work::Kernel(of) = work { of.to_string() } else { String::new() };
+        let text = |work: &StepWork| if let StepWork::Kernel(of) = work { of.to_string() } else { String::new() };
         Cut::of(&rewrite(graph).unwrap()).steps.iter().map(|step| text(&step.work)).collect::<Vec<_>>()
     };
 
@@ -167,7 +168,7 @@ fn broadcast_products_and_sums_over_axes_that_lie_apart_are_one_kernel() {
 #[test]
 fn odd_numbers_of_channels_compute_what_they_mean() {
     let net = Builder::new("odd", Seeded { seed: 1 });
-    let conv = |channels| Conv::new(channels, Sliding::new(3).pad(1)).bias();
+    let conv = |channels| ConvLayer::new(channels, Sliding::new(3).pad(1)).bias();
     let x = net.input("x", &[1, 96, 40, 36]).conv("in", conv(96)).relu();
     let narrow = x.conv("narrow", conv(24)).relu();
     let odd = narrow.conv("odd", conv(58)).conv("prime", conv(29)).relu();
@@ -217,7 +218,7 @@ fn kernels_are_cold_whose_constants_the_caches_do_not_hold() {
         let x = net.input("x", &[1, 256]);
         net.output("y", x.linear("first", hidden).relu().linear("second", 256).softmax());
         let steps = Cut::of(&net.finish().unwrap()).steps;
-        let cold = |work: &Work| matches!(work, Work::Kernel(of) if of.is_cold());
+        let cold = |work: &StepWork| matches!(work, StepWork::Kernel(of) if of.is_uncached());
         steps.iter().map(|step| cold(&step.work)).collect::<Vec<_>>()
     };
     assert_eq!(colds(500), [false, false, false]);

@@ -7,7 +7,7 @@ use autotune_ir::plan::Binding;
 use autotune_ir::program::Role;
 use autotune_ir::{Artifact, Code, DType, Program, Target, may_overwrite};
 use autotune_network::operators::Sliding;
-use autotune_network::{Builder, Compiled, Conv, Graph, Seeded, Trace};
+use autotune_network::{Builder, Compiled, ConvLayer, Graph, Seeded, Trace};
 use autotune_runtime::{Cpu, Device, HostMemory, Kernel, View, ViewMut};
 use autotune_schedules::ScheduleSpace;
 use autotune_workloads::Workload;
@@ -100,10 +100,10 @@ fn what_may_be_overwritten_is_read_before() {
 /// Layers on images of one size; each is added to its own input.
 fn residual(layers: usize) -> Graph {
     let net = Builder::new("residual", Seeded { seed: 1 });
-    let mut x = net.input("x", &[1, 32, 40, 40]).conv("first", Conv::new(32, Sliding::new(1)));
+    let mut x = net.input("x", &[1, 32, 40, 40]).conv("first", ConvLayer::new(32, Sliding::new(1)));
     for layer in 0..layers {
-        let inner = x.conv(&format!("narrow{layer}"), Conv::new(16, Sliding::new(1))).relu();
-        x = (inner.conv(&format!("wide{layer}"), Conv::new(32, Sliding::new(1))) + x).relu();
+        let inner = x.conv(&format!("narrow{layer}"), ConvLayer::new(16, Sliding::new(1))).relu();
+        x = (inner.conv(&format!("wide{layer}"), ConvLayer::new(32, Sliding::new(1))) + x).relu();
     }
     net.output("y", x);
     net.finish().unwrap()

@@ -6,7 +6,7 @@
 use autotune_ir::Target;
 use autotune_network::operators::Sliding;
 use autotune_network::rewrite::rewrite_traced;
-use autotune_network::{Builder, CompileError, Compiled, Conv, Fill, Graph, Seeded, Tensor, zoo};
+use autotune_network::{Builder, CompileError, Compiled, ConvLayer, Fill, Graph, Seeded, Tensor, zoo};
 use autotune_runtime::{OpenClDevice, opencl};
 use autotune_workloads::PoolKind;
 
@@ -50,10 +50,10 @@ fn images() -> Graph {
     let net = Builder::new("images", Seeded { seed: 1 });
     let image = net.input("image", &[1, 3, 32, 32]);
     let window = |k: usize| Sliding::new(k).pad(k / 2);
-    let x = image.conv("first", Conv::new(16, window(3).stride(2))).batch_norm("bn").relu();
-    let y = x.conv("narrow", Conv::new(8, window(1)).bias()).relu();
-    let z = x.conv("each", Conv::new(16, window(3)).groups(16)).batch_norm("bn2").relu();
-    let both = y.concat(&[z], 1).conv("both", Conv::new(16, window(3)));
+    let x = image.conv("first", ConvLayer::new(16, window(3).stride(2))).batch_norm("bn").relu();
+    let y = x.conv("narrow", ConvLayer::new(8, window(1)).bias()).relu();
+    let z = x.conv("each", ConvLayer::new(16, window(3)).groups(16)).batch_norm("bn2").relu();
+    let both = y.concat(&[z], 1).conv("both", ConvLayer::new(16, window(3)));
     let sum = (both + x).relu().pool(PoolKind::Max, Sliding::new(2).stride(2));
     // Two parts are copied into one tensor, since the caller also reads them.
     let (given, row) = (net.input("given", &[1, 4, 8, 8]), net.weight("row", &[1, 16, 8, 8], Fill::deviation(1.0)));
@@ -86,7 +86,7 @@ fn workspaces_share_a_network() {
     let Some(target) = target() else { return };
     let graph = autotune_network::rewrite(&images()).unwrap();
     let network = Compiled::<OpenClDevice>::on_device(&graph, None, &target).unwrap();
-    let beside = network.untuned_beside(&target).unwrap();
+    let beside = network.untuned_sharing(&target).unwrap();
     let mut workspaces = [network.workspace(), network.workspace(), beside.workspace()].map(Result::unwrap);
     let inputs = |seed| [[1, 3, 32, 32], [1, 4, 8, 8]].map(|shape| numbers(&mut rng(seed), &shape));
     for _ in 0..2 {

@@ -3,11 +3,12 @@
 #![allow(unreachable_pub, clippy::unwrap_used)]
 
 use autotune_ir::Target;
-use autotune_network::cut::{Cut, Work};
+use autotune_network::cut::{Cut, StepWork};
 use autotune_network::onnx::{
-    self, Call, ExportError, ImportError, ImportOptions, NodeError, OnnxOperator, Value, Writer, attribute, float,
+    self, Call, ExportError, ImportError, ImportOptions, ImportValue, NodeError, NodeWriter, OnnxOperator, attribute,
+    float,
 };
-use autotune_network::op::{Anchor, Facts, NodeView, Part, shapes_of};
+use autotune_network::op::{Anchor, Facts, NodeView, SubNode, shapes_of};
 use autotune_network::operators::{Binary, Map};
 use autotune_network::{Compiled, Constant, DType, Graph, OpError, Operator, Tensor, rewrite};
 use autotune_workloads::{Activation, Function, Pointwise, PointwiseOp, Workload};
@@ -23,7 +24,7 @@ struct Ramp {
 
 static RAMP: OnnxOperator = OnnxOperator::one("Ramp", import).in_domain("com.example");
 
-fn import(call: &mut Call) -> Result<Value, NodeError> {
+fn import(call: &mut Call) -> Result<ImportValue, NodeError> {
     let x = call.only()?;
     let most = call.float("most")?.filter(|most| *most > 0.0);
     call.add(Ramp { most: most.ok_or_else(|| attribute("most", "is missing or not positive"))? }, &[x])
@@ -41,7 +42,7 @@ impl Operator for Ramp {
         Some(Anchor::new(Workload::new(op).ok()?, node))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.in_domain("com.example", 1);
         to.operator("Ramp", vec![float("most", self.most)])
     }
@@ -60,11 +61,11 @@ impl Operator for AboveOne {
         Tensor::f32(shape, operands[0].to_numbers().into_iter().map(|x| (f64::from(x).exp() + 1.0) as f32).collect())
     }
 
-    fn parts(&self, _: &NodeView) -> Option<Vec<Part>> {
+    fn parts(&self, _: &NodeView) -> Option<Vec<SubNode>> {
         Some(vec![
-            Part::new(Map(Function::Op(autotune_ir::program::UnaryOp::Exp)), vec![0]),
-            Part::new(Constant::from(Tensor::scalar(1.0)), vec![]),
-            Part::new(Binary::Add, vec![1, 2]),
+            SubNode::new(Map(Function::Op(autotune_ir::program::UnaryOp::Exp)), vec![0]),
+            SubNode::new(Constant::from(Tensor::scalar(1.0)), vec![]),
+            SubNode::new(Binary::Add, vec![1, 2]),
         ])
     }
 }
@@ -83,7 +84,7 @@ fn model(domain: &str) -> Model {
 
 fn run(graph: &Graph, input: &Tensor) -> Tensor {
     let graph = rewrite(graph).unwrap();
-    assert!(Cut::of(&graph).steps.iter().all(|step| matches!(step.work, Work::Kernel(_))));
+    assert!(Cut::of(&graph).steps.iter().all(|step| matches!(step.work, StepWork::Kernel(_))));
     let target = Target::detect("cpu", Some(1)).unwrap();
     let mut workspace = Compiled::new(&graph, None, &target).unwrap().workspace().unwrap();
     workspace.run_tensors(std::slice::from_ref(input)).unwrap().remove(0)

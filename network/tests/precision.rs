@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use autotune_ir::Target;
 use autotune_ir::program::UnaryOp;
-use autotune_network::cut::{Cut, Value, Work};
+use autotune_network::cut::{Cut, MemoryValue, StepWork};
 use autotune_network::operators::{Conv, Sliding};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{Compiled, DType, Decided, Graph, NodeId, Precision, StepError, decide, rewrite, tasks, zoo};
@@ -21,7 +21,7 @@ use crate::common::rng;
 /// Returns the workloads of a graph's steps.
 fn workloads(graph: &Graph) -> Vec<Workload> {
     let steps = Cut::of(graph).steps.into_iter();
-    let workload = |work| if let Work::Kernel(workload) = work { Some(workload) } else { None };
+    let workload = |work| if let StepWork::Kernel(workload) = work { Some(workload) } else { None };
     steps.filter_map(|step| workload(step.work)).collect()
 }
 
@@ -89,7 +89,7 @@ fn tensors_between_kernels_lie_in_bf16() {
         let cut = Cut::of(&graph);
         let own = cut.inputs.iter().chain(&cut.outputs).map(|&value| cut.root(value).0);
         let callers: Vec<_> = own.collect();
-        let is_constant = |value: &Value| graph.constant_of(value.node).is_some();
+        let is_constant = |value: &MemoryValue| graph.constant_of(value.node).is_some();
         for step in &cut.steps {
             for &operand in step.operands.iter().chain([&step.output]) {
                 let value = cut.value(operand);

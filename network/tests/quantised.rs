@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use autotune_ir::Target;
-use autotune_network::cut::{Cut, Work};
+use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{Binary, Conv, Dequantize, Map, MatMul, Quantize, Sliding, Transpose};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{Checked, Compiled, DType, Graph, NodeId, Precision, Tensor, dequantised, rewrite};
@@ -152,7 +152,7 @@ fn difference(a: &Tensor, b: &Tensor) -> f32 {
 
 fn workloads(graph: &Graph) -> Vec<Workload> {
     let steps = Cut::of(graph).steps.into_iter();
-    steps.filter_map(|step| if let Work::Kernel(workload) = step.work { Some(workload) } else { None }).collect()
+    steps.filter_map(|step| if let StepWork::Kernel(workload) = step.work { Some(workload) } else { None }).collect()
 }
 
 /// Results equal the reference's except for values halfway between two steps, which intermediate

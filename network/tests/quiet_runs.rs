@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use autotune_ir::Target;
-use autotune_network::cut::{Cut, Work};
+use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{Binary, Range, Reduce, Slice, Sliding, Transpose};
-use autotune_network::{Builder, Compiled, Conv, DType, Graph, NodeId, Op, Seeded, Tensor, Workspace, rewrite, zoo};
+use autotune_network::{
+    Builder, Compiled, ConvLayer, DType, Graph, NodeId, Op, Seeded, Tensor, Workspace, rewrite, zoo,
+};
 use autotune_workloads::ReduceOp;
 
 /// Allocator that counts the allocations of all threads.
@@ -41,8 +43,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn moving() -> Graph {
     let net = Builder::new("moving", Seeded { seed: 1 });
     let x = net.input("x", &[2, 16, 12, 12]);
-    let a = x.conv("a", Conv::new(16, Sliding::new(3).pad(1)).bias()).relu();
-    let b = (a.conv("b", Conv::new(16, Sliding::new(1))) + a).relu();
+    let a = x.conv("a", ConvLayer::new(16, Sliding::new(3).pad(1)).bias()).relu();
+    let b = (a.conv("b", ConvLayer::new(16, Sliding::new(1))) + a).relu();
     net.output("y", b.concat(&[a, b], 1));
     let mut graph = net.finish().unwrap();
 
@@ -86,7 +88,7 @@ fn networks() -> Vec<Graph> {
 /// Creates a workspace, with inputs and outputs.
 fn workspace(graph: &Graph, threads: usize) -> (Workspace, Vec<Vec<f32>>, Vec<Vec<f32>>) {
     let steps = Cut::of(graph).steps;
-    assert!(steps.iter().all(|step| !matches!(step.work, Work::Interpret(_))), "{}: {steps:?}", graph.name());
+    assert!(steps.iter().all(|step| !matches!(step.work, StepWork::Interpret(_))), "{}: {steps:?}", graph.name());
     let network: Arc<Compiled> = Compiled::new(graph, None, &Target::detect("cpu", Some(threads)).unwrap()).unwrap();
     let memory = |id: NodeId| vec![1.0; graph.node(id).shape.iter().product()];
     let inputs = graph.inputs().iter().map(|&id| memory(id)).collect();

@@ -10,7 +10,7 @@ use autotune::{Cancel, Query};
 use autotune_db::{Snapshot, SnapshotWriter, Source, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_network::operators::Sliding;
-use autotune_network::{Builder, Compiled, Conv, Graph, RaceError, Seeded, race, tasks};
+use autotune_network::{Builder, Compiled, ConvLayer, Graph, RaceError, Seeded, race, tasks};
 use autotune_schedules::{Config, ScheduleSpace};
 use autotune_workloads::{Activation, Workload};
 use rand::seq::IndexedRandom;
@@ -26,9 +26,9 @@ fn graph(name: &str, layers: usize) -> Graph {
     let net = Builder::new(name, Seeded { seed: name.len() as u64 });
     let mut x = net.input("x", &[1, 16, 12, 12]);
     for layer in 0..layers {
-        x = x.conv(&format!("conv{layer}"), Conv::new(16, Sliding::new(3).pad(1)).bias());
+        x = x.conv(&format!("conv{layer}"), ConvLayer::new(16, Sliding::new(3).pad(1)).bias());
     }
-    net.output("y", x.conv("last", Conv::new(32, Sliding::new(1))));
+    net.output("y", x.conv("last", ConvLayer::new(32, Sliding::new(1))));
     net.finish().unwrap()
 }
 
@@ -138,7 +138,7 @@ fn networks_side_by_side_compute_what_they_do_alone() {
 
     let alone = Compiled::new(&graph, None, &target).unwrap();
     for source in [None, Some(&db as &dyn Source)] {
-        let beside = Compiled::new(&graph, source, &target).unwrap().untuned_beside(&target).unwrap();
+        let beside = Compiled::new(&graph, source, &target).unwrap().untuned_sharing(&target).unwrap();
         assert_eq!(beside.schedules().len(), alone.schedules().len());
         assert_eq!(run(beside), run(Arc::clone(&alone)));
     }

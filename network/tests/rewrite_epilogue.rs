@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use autotune_network::cut::{Cut, Work};
+use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{Binary, Conv, ConvTranspose, MatMul, Reshape, Resize, Sliding, Transpose};
 use autotune_network::{Graph, NodeId, rewrite};
 use autotune_workloads::{Coordinates, Rounding, Sampling};
@@ -18,8 +18,8 @@ fn rewritten(net: &Net, seed: u64) -> Graph {
 
 /// Returns the workloads of a graph's steps.
 fn steps(graph: &Graph) -> Vec<String> {
-    let text = |work: &Work| match work {
-        Work::Kernel(workload) => workload.to_string(),
+    let text = |work: &StepWork| match work {
+        StepWork::Kernel(workload) => workload.to_string(),
         other => format!("{other:?}"),
     };
     Cut::of(graph).steps.iter().map(|step| text(&step.work)).collect()

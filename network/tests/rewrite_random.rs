@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use autotune_network::cut::{Cut, Work};
+use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{Conv, Pool};
 use autotune_network::{Graph, Input, rewrite};
 
@@ -39,7 +39,7 @@ fn every_node_has_a_kernel() {
         // Other graphs than above.
         let graph = rewrite(&random_graph(seed + 2000, 36, choices)).unwrap();
         for step in Cut::of(&graph).steps {
-            if let Work::Interpret(id) = step.work {
+            if let StepWork::Interpret(id) = step.work {
                 let node = graph.node(id);
                 let shapes: Vec<_> = node.operands.iter().map(|&id| &graph.node(id).shape).collect();
                 panic!("{seed}: {:?} of {shapes:?}", node.op);

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use autotune_ir::Target;
-use autotune_network::cut::{Cut, Work};
+use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{
     Binary, Cast, Concat, Conv, ConvTranspose, CumSum, Gather, GroupNorm, LocalResponseNorm, MatMul, Pad, Pool, Reduce,
     Resize, Sliding, Softmax, Transpose,
@@ -25,7 +25,7 @@ fn assert_compiles(graph: &Graph, seed: u64) {
         _ => assert_same_on(graph, &rewritten, &brought(graph, &mut rng(seed)), &format!("seed {seed}")),
     }
     for step in Cut::of(&rewritten).steps {
-        if let Work::Interpret(id) = step.work {
+        if let StepWork::Interpret(id) = step.work {
             panic!("{seed}: {:?}", rewritten.node(id));
         }
     }
@@ -303,7 +303,7 @@ fn scores_times_a_large_number() {
     let mixed = net.add(MatMul, &[weights, v]);
     net.output(mixed);
     let steps = Cut::of(&rewrite(&net.graph).unwrap()).steps;
-    assert!(!steps.iter().any(|step| matches!(step.work, Work::Interpret(_))), "{steps:?}");
+    assert!(!steps.iter().any(|step| matches!(step.work, StepWork::Interpret(_))), "{steps:?}");
 }
 
 #[test]

@@ -5,9 +5,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use autotune_network::cut::{Cut, Work};
+use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{Attention, Binary, Conv, ConvTranspose, LayerNorm, MatMul};
-use autotune_network::{Constant, DType, Fill, Graph, Node, Op, OpError, Tensor, Weights, rewrite, zoo};
+use autotune_network::{Constant, DType, Fill, Graph, GraphNode, Op, OpError, Tensor, Weights, rewrite, zoo};
 
 /// Weights that take no time: zero pages that are never touched.
 struct Zeros;
@@ -22,7 +22,7 @@ fn graph(name: &str) -> Graph {
     zoo::with_weights(name, Zeros).unwrap()
 }
 
-fn shape<'g>(graph: &'g Graph, node: &Node, operand: usize) -> &'g [usize] {
+fn shape<'g>(graph: &'g Graph, node: &GraphNode, operand: usize) -> &'g [usize] {
     &graph.node(node.operands[operand]).shape
 }
 
@@ -30,12 +30,12 @@ fn count(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-fn is_constant(graph: &Graph, node: &Node, operand: usize) -> bool {
+fn is_constant(graph: &Graph, node: &GraphNode, operand: usize) -> bool {
     graph.constant_of(node.operands[operand]).is_some()
 }
 
 /// Counts the multiply-adds of convolutions and products, including padding taps.
-fn multiply_adds(graph: &Graph, node: &Node) -> usize {
+fn multiply_adds(graph: &Graph, node: &GraphNode) -> usize {
     match &node.op {
         op if op.is::<Conv>() => count(&node.shape) * count(&shape(graph, node, 1)[1..]),
         op if op.is::<ConvTranspose>() => count(shape(graph, node, 0)) * count(&shape(graph, node, 1)[1..]),
@@ -207,7 +207,7 @@ fn every_node_has_a_kernel() {
     for name in zoo::NAMES {
         let graph = rewrite(&zoo::with_weights(name, Ramps).unwrap()).unwrap();
         for step in Cut::of(&graph).steps {
-            assert!(!matches!(step.work, Work::Interpret(_)), "{name}: {step:?}");
+            assert!(!matches!(step.work, StepWork::Interpret(_)), "{name}: {step:?}");
         }
     }
 }

@@ -19,7 +19,7 @@ use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{DType, KernelPlan, Launch};
 
 use crate::device::Device;
-use crate::error::{KernelError, Misfit};
+use crate::error::{KernelError, ViewMismatch};
 use crate::kernel::{Kernel, Packed, Scratch};
 use crate::view::{View, ViewMut};
 
@@ -107,7 +107,7 @@ pub fn memory<D: Device>(device: &D) {
 /// Checks that the kernel computes what its plan says, directly, in recordings and with packed
 /// constants, and that misuse is rejected.
 pub fn kernels<D: Device>(device: &D, kernel: &Kernel<D>) {
-    let mut data = Data::new(device, kernel, 1);
+    let mut data = RunOperands::new(device, kernel, 1);
     data.run(device, kernel);
     data.check(device, 1);
     data.put(device, 2);
@@ -131,7 +131,7 @@ pub fn threads<D: Device>(make: impl Fn() -> D + Sync, kernel: &Kernel<D>) {
     let (start, packed) = (Barrier::new(THREADS), &packed);
     let work = |seed: usize| {
         let device = make();
-        let mut data = Data::sharing(&device, kernel, Arc::clone(packed), seed);
+        let mut data = RunOperands::sharing(&device, kernel, Arc::clone(packed), seed);
         start.wait();
         for run in 0..RUNS {
             data.put(&device, seed + run);
@@ -147,14 +147,14 @@ pub fn threads<D: Device>(make: impl Fn() -> D + Sync, kernel: &Kernel<D>) {
 }
 
 /// Buffers of a run of the kernel.
-struct Data<D: Device> {
+struct RunOperands<D: Device> {
     input: D::Memory,
     output: D::Memory,
     packed: Arc<Packed<D>>,
     scratch: Scratch<D>,
 }
 
-impl<D: Device> Data<D> {
+impl<D: Device> RunOperands<D> {
     fn new(device: &D, kernel: &Kernel<D>, seed: usize) -> Self {
         let weights = must("upload", device.upload(&weights()));
         // Packs into the middle of a larger memory.
@@ -191,7 +191,7 @@ impl<D: Device> Data<D> {
     }
 }
 
-fn recorded<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
+fn recorded<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut RunOperands<D>) {
     data.put(device, 3);
     let operands = [View::of(&data.input, DType::F32, &SHAPE), View::packed()];
     let mut outputs = [ViewMut::of(&mut data.output, DType::F32, &SHAPE)];
@@ -207,7 +207,7 @@ fn recorded<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
     data.check(device, 3);
 }
 
-fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
+fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut RunOperands<D>) {
     let small = must("allocate", device.allocate(4));
     // SAFETY: nothing writes to the memory.
     let small = must("part", unsafe { device.part(&small, 0..4) });
@@ -239,7 +239,10 @@ fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
         assert!(found.starts_with("'input': its address is aligned to 4 bytes"), "misuse: {found}");
     }
     assert!(kernel.pack(device, &[]).is_err(), "pack: must fail without constants");
-    assert!(matches!(kernel.pack(device, &[View::packed()]), Err(KernelError::Operand { misfit: Misfit::Absent, .. })));
+    assert!(matches!(
+        kernel.pack(device, &[View::packed()]),
+        Err(KernelError::Operand { misfit: ViewMismatch::Absent, .. })
+    ));
     let little = must("allocate", device.allocate(8));
     // SAFETY: nothing else uses the memory.
     let little = must("part", unsafe { device.part(&little, 0..4) });
@@ -255,7 +258,7 @@ fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
 
 /// Checks that a kernel rejects packed constants and scratch of another kernel with the same plan.
 pub fn other_kernels<D: Device>(device: &D, kernels: [&Kernel<D>; 2]) {
-    let [mut first, mut second] = kernels.map(|kernel| Data::new(device, kernel, 1));
+    let [mut first, mut second] = kernels.map(|kernel| RunOperands::new(device, kernel, 1));
     let operands = [View::of(&first.input, DType::F32, &SHAPE), View::packed()];
     let mut outputs = [ViewMut::of(&mut first.output, DType::F32, &SHAPE)];
     let run = kernels[0].run(device, &second.packed, &mut first.scratch, &operands, &mut outputs);
@@ -271,12 +274,12 @@ pub fn other_kernels<D: Device>(device: &D, kernels: [&Kernel<D>; 2]) {
 pub fn other_devices<D: Device>(device: &D, other: &D, kernel: &Kernel<D>) {
     let elsewhere = must("upload", other.upload(&input(1)));
     assert!(!device.holds(&elsewhere), "holds: must be false for memory of another device");
-    let mut data = Data::new(device, kernel, 1);
+    let mut data = RunOperands::new(device, kernel, 1);
     let operands = [View::of(&elsewhere, DType::F32, &SHAPE), View::packed()];
     let mut outputs = [ViewMut::of(&mut data.output, DType::F32, &SHAPE)];
     let run = kernel.run(device, &data.packed, &mut data.scratch, &operands, &mut outputs);
     assert!(
-        matches!(run, Err(KernelError::Operand { misfit: Misfit::Elsewhere, .. })),
+        matches!(run, Err(KernelError::Operand { misfit: ViewMismatch::Elsewhere, .. })),
         "run: must reject memory of another device"
     );
 }

@@ -16,12 +16,12 @@ use libloading::Library;
 use smallvec::SmallVec;
 
 use crate::cache;
-use crate::device::{Bound, Device, Extent, word_bytes};
+use crate::device::{Bound, Device, MemoryExtent, word_bytes};
 use crate::element::bytes_of;
 use crate::error::{DeviceError, LoadError};
 use crate::executable::Executable;
 use crate::host_memory::HostMemory;
-use crate::team::{StageFn, Stages, Team, Work};
+use crate::team::{StageFn, Stages, Team, TeamWork};
 
 /// Size in bytes from which all threads together touch the pages of new memory, and the size of the
 /// parts that they take.
@@ -74,12 +74,12 @@ pub struct CpuModule {
     are_global: SmallVec<[bool; 16]>,
     needs_private: bool,
     /// Owner of the functions' code, kept alive.
-    _code: Option<Loaded>,
+    _code: Option<LoadedCode>,
 }
 
 /// Owner of a kernel's code; only its destructor is used.
 #[expect(dead_code, reason = "functions of the kernel point into them")]
-enum Loaded {
+enum LoadedCode {
     Library(Library),
     Memory(Executable),
 }
@@ -92,7 +92,7 @@ pub struct CpuCall {
     /// Private memory of each thread.
     private: SmallVec<[*mut c_char; 8]>,
     /// Owner of the memory that the pointers refer to, kept alive.
-    _uses: Uses,
+    _uses: CallResources,
 }
 
 // SAFETY: the pointers are dereferenced only when a call is started, and the caller of `bind`
@@ -103,7 +103,7 @@ unsafe impl Sync for CpuCall {}
 
 /// Owner of the memory that a call uses; only its destructor is used.
 #[expect(dead_code, reason = "a call points into it")]
-enum Uses {
+enum CallResources {
     Memory(Bound<HostMemory>),
     Work(Arc<dyn Any + Send + Sync>),
 }
@@ -127,7 +127,7 @@ impl CpuCall {
         let buffers = SmallVec::from_slice(&[Arc::as_ptr(&work).cast_mut().cast()]);
         let private = SmallVec::from_elem(ptr::null_mut(), cpu.threads());
         let stages = SmallVec::from_slice(&[(part::<F> as StageFn, tasks)]);
-        Self { stages, buffers, private, _uses: Uses::Work(work) }
+        Self { stages, buffers, private, _uses: CallResources::Work(work) }
     }
 
     /// Replaces the address of a buffer, given by its position in the kernel's plan, and returns
@@ -143,8 +143,8 @@ impl CpuCall {
 }
 
 impl Stages for CpuCall {
-    fn stages(&self) -> impl Iterator<Item = Work<'_>> {
-        let work = |&(function, tasks)| Work { function, buffers: &self.buffers, locals: &self.private, tasks };
+    fn stages(&self) -> impl Iterator<Item = TeamWork<'_>> {
+        let work = |&(function, tasks)| TeamWork { function, buffers: &self.buffers, locals: &self.private, tasks };
         self.stages.iter().map(work)
     }
 }
@@ -159,7 +159,7 @@ impl CpuModule {
         Self::of(functions, None, plan)
     }
 
-    fn of(functions: Vec<StageFn>, code: Option<Loaded>, plan: &KernelPlan) -> Result<Self, LoadError> {
+    fn of(functions: Vec<StageFn>, code: Option<LoadedCode>, plan: &KernelPlan) -> Result<Self, LoadError> {
         let (entries, stages) = (functions.len(), plan.stages.len());
         if entries != stages {
             return Err(LoadError::Entries { entries, code_bytes: 0, stages });
@@ -188,7 +188,7 @@ impl CpuModule {
             let missing = |_| LoadError::Symbol { path: path.into(), symbol: stage.symbol.clone() };
             functions.push(*function.map_err(missing)?);
         }
-        Self::of(functions, Some(Loaded::Library(library)), plan)
+        Self::of(functions, Some(LoadedCode::Library(library)), plan)
     }
 
     /// Copies machine code to memory that is executable and not writable.
@@ -215,7 +215,7 @@ impl CpuModule {
         };
         let functions: Option<Vec<StageFn>> = code.entries.iter().map(function).collect();
         let functions = functions.ok_or(LoadError::Entries { entries, code_bytes, stages })?;
-        Self::of(functions, Some(Loaded::Memory(executable)), plan)
+        Self::of(functions, Some(LoadedCode::Memory(executable)), plan)
     }
 }
 
@@ -267,7 +267,7 @@ impl Device for Cpu {
         unsafe { memory.part(bytes) }
     }
 
-    fn extent(&self, memory: &HostMemory) -> Extent {
+    fn extent(&self, memory: &HostMemory) -> MemoryExtent {
         memory.extent()
     }
 
@@ -327,7 +327,7 @@ impl Device for Cpu {
         let stage = |&number: &usize| module.stages.get(number).copied();
         let stages = stages.iter().map(stage).collect::<Option<_>>();
         let stages = stages.ok_or_else(|| DeviceError::fault("the kernel has no such stage"))?;
-        Ok(CpuCall { stages, buffers, private, _uses: Uses::Memory(memory) })
+        Ok(CpuCall { stages, buffers, private, _uses: CallResources::Memory(memory) })
     }
 
     fn start(&self, call: &CpuCall) -> Result<(), DeviceError> {

@@ -16,7 +16,7 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::Ptx;
 
-use crate::device::{Bound, Device, Extent, alignment_of, from, within, word_bytes};
+use crate::device::{Bound, Device, MemoryExtent, alignment_of, from, within, word_bytes};
 use crate::error::{DeviceError, LoadError};
 use crate::gpu::{ALIGNMENT, GpuInfo, is_meant, model, none_meant};
 
@@ -93,17 +93,17 @@ pub struct CudaMemory {
     bytes: usize,
     context: Arc<CudaContext>,
     /// Allocation that contains it; `None` if the memory is borrowed from the caller.
-    owner: Option<Arc<Block>>,
+    owner: Option<Arc<StreamAllocation>>,
 }
 
 /// Memory that is allocated and freed in the order of a stream.
-struct Block {
+struct StreamAllocation {
     slice: CudaSlice<u8>,
     /// True if another stream has used it; its work must finish before the memory is freed.
     is_shared: AtomicBool,
 }
 
-impl Drop for Block {
+impl Drop for StreamAllocation {
     fn drop(&mut self) {
         if *self.is_shared.get_mut() {
             // If the device is lost, there is nothing to wait for.
@@ -272,7 +272,7 @@ impl Device for CudaDevice {
             _ => fault(e),
         })?;
         let address = slice.device_ptr(&self.stream).0;
-        let owner = Arc::new(Block { slice, is_shared: AtomicBool::new(false) });
+        let owner = Arc::new(StreamAllocation { slice, is_shared: AtomicBool::new(false) });
         Ok(CudaMemory { address, bytes: bytes.max(1), context: Arc::clone(&self.context), owner: Some(owner) })
     }
 
@@ -285,8 +285,8 @@ impl Device for CudaDevice {
         })
     }
 
-    fn extent(&self, memory: &CudaMemory) -> Extent {
-        Extent { bytes: memory.bytes, alignment: alignment_of(memory.address as usize) }
+    fn extent(&self, memory: &CudaMemory) -> MemoryExtent {
+        MemoryExtent { bytes: memory.bytes, alignment: alignment_of(memory.address as usize) }
     }
 
     fn holds(&self, memory: &CudaMemory) -> bool {

@@ -62,7 +62,7 @@ pub trait Device: Sized {
     unsafe fn part(&self, memory: &Self::Memory, bytes: Range<usize>) -> Result<Self::Memory, DeviceError>;
 
     /// Returns size and alignment of a memory.
-    fn extent(&self, memory: &Self::Memory) -> Extent;
+    fn extent(&self, memory: &Self::Memory) -> MemoryExtent;
 
     /// Returns true if kernels on this device can use the memory.
     fn holds(&self, memory: &Self::Memory) -> bool;
@@ -153,7 +153,7 @@ pub struct Bound<M> {
 
 /// Size and alignment of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct MemoryExtent {
     /// Size of the memory in bytes.
     pub bytes: usize,
     /// Largest power of two that divides the address.

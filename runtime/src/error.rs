@@ -110,7 +110,7 @@ pub enum KernelError {
         /// Name of the operand in the plan.
         name: String,
         /// Difference from the plan.
-        misfit: Misfit,
+        misfit: ViewMismatch,
     },
     /// Packed constants or scratch belong to another kernel.
     #[error("cannot use {what} of another kernel")]
@@ -140,7 +140,7 @@ pub enum KernelError {
 
 /// Difference between a view and the buffer of the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Misfit {
+pub enum ViewMismatch {
     /// The operand is [`crate::View::packed`], but runs read it.
     #[error("it has no memory, but runs read it")]
     Absent,

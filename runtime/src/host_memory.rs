@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use crate::device::{Extent, alignment_of, from, within};
+use crate::device::{MemoryExtent, alignment_of, from, within};
 use crate::element::Element;
 use crate::error::DeviceError;
 
@@ -24,7 +24,7 @@ pub struct HostMemory {
     start: NonNull<u8>,
     bytes: usize,
     /// Allocation that contains it; `None` if the memory is borrowed from the caller.
-    owner: Option<Arc<Block>>,
+    owner: Option<Arc<HostAllocation>>,
 }
 
 // SAFETY: bytes are written only through `&mut`, or by a caller of `Device::part` that guaranteed
@@ -37,13 +37,13 @@ impl HostMemory {
     /// Allocates at least `bytes` zeros in whole pages. All pages are resident, so that timed
     /// kernels cause no page faults.
     pub fn new(bytes: usize) -> Result<Self, DeviceError> {
-        Self::of_block(Block::new(bytes), bytes)
+        Self::of_block(HostAllocation::new(bytes), bytes)
     }
 
     /// Allocates zeros whose pages become resident when a thread first writes them; for memory that
     /// is written once, such as weights.
     pub fn untouched(bytes: usize) -> Result<Self, DeviceError> {
-        Self::of_block(Block::mapped(bytes), bytes)
+        Self::of_block(HostAllocation::mapped(bytes), bytes)
     }
 
     /// Makes the pages that begin in a range resident.
@@ -59,7 +59,7 @@ impl HostMemory {
         }
     }
 
-    fn of_block(block: Option<Block>, wanted: usize) -> Result<Self, DeviceError> {
+    fn of_block(block: Option<HostAllocation>, wanted: usize) -> Result<Self, DeviceError> {
         let message = || format!("cannot allocate {wanted} bytes");
         let block = block.ok_or_else(|| DeviceError::OutOfMemory { message: message() })?;
         Ok(Self { start: block.start, bytes: block.bytes, owner: Some(Arc::new(block)) })
@@ -125,8 +125,8 @@ impl HostMemory {
         self.start.as_ptr()
     }
 
-    pub(crate) fn extent(&self) -> Extent {
-        Extent { bytes: self.bytes, alignment: alignment_of(self.start.as_ptr() as usize) }
+    pub(crate) fn extent(&self) -> MemoryExtent {
+        MemoryExtent { bytes: self.bytes, alignment: alignment_of(self.start.as_ptr() as usize) }
     }
 
     /// Implements [`crate::Device::part`].
@@ -155,7 +155,7 @@ impl HostMemory {
 
 /// An allocation of memory.
 #[derive(Debug)]
-struct Block {
+struct HostAllocation {
     start: NonNull<u8>,
     bytes: usize,
     /// Layout of the allocation; `None` for mapped pages.
@@ -163,11 +163,11 @@ struct Block {
 }
 
 // SAFETY: a block owns its allocation; `HostMemory` controls access to it.
-unsafe impl Send for Block {}
+unsafe impl Send for HostAllocation {}
 // SAFETY: as above.
-unsafe impl Sync for Block {}
+unsafe impl Sync for HostAllocation {}
 
-impl Block {
+impl HostAllocation {
     /// Allocates at least `bytes` zeros; `None` if there is no memory.
     fn new(bytes: usize) -> Option<Self> {
         let page = if bytes < HUGE_BYTES { PAGE } else { HUGE_PAGE };
@@ -212,7 +212,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for HostAllocation {
     fn drop(&mut self) {
         match self.layout {
             // SAFETY: allocated in `new` with this layout.

@@ -10,8 +10,8 @@ use autotune_ir::program::When;
 use autotune_ir::{Artifact, Code, KernelPlan};
 
 use crate::cpu::{Cpu, CpuModule};
-use crate::device::{Bound, Device, Extent};
-use crate::error::{DeviceError, KernelError, LoadError, Misfit};
+use crate::device::{Bound, Device, MemoryExtent};
+use crate::error::{DeviceError, KernelError, LoadError, ViewMismatch};
 use crate::team::StageFn;
 use crate::view::{View, ViewMut};
 
@@ -355,7 +355,7 @@ impl<D: Device> Kernel<D> {
         buffer: &PlanBuffer,
         may_be_absent: bool,
     ) -> Result<Option<&'v D::Memory>, KernelError> {
-        let named = |misfit: Misfit| KernelError::Operand { name: buffer.name.clone(), misfit };
+        let named = |misfit: ViewMismatch| KernelError::Operand { name: buffer.name.clone(), misfit };
         // Compiled code assumes that elements are naturally aligned.
         let own = if self.takes_any_address { 1 } else { buffer.dtype.bytes() };
         view.memory(device, buffer, device.alignment().max(own), may_be_absent).map_err(named)
@@ -425,7 +425,8 @@ fn parts<D: Device>(
     ranges: Vec<Range<usize>>,
     what: &'static str,
 ) -> Result<Vec<D::Memory>, KernelError> {
-    let (needed, Extent { bytes, alignment }) = (ranges.last().map_or(0, |range| range.end), device.extent(&memory));
+    let (needed, MemoryExtent { bytes, alignment }) =
+        (ranges.last().map_or(0, |range| range.end), device.extent(&memory));
     if bytes < needed || (alignment < LEAST_ALIGNMENT && needed > 0) {
         return Err(KernelError::Memory { what, found: bytes, needed });
     }

@@ -39,9 +39,9 @@ pub use affinity::{allowed_cores, pin_to_core};
 pub use cpu::{Cpu, CpuCall};
 #[cfg(feature = "cuda")]
 pub use cuda::CudaDevice;
-pub use device::{Bound, Device, Extent};
+pub use device::{Bound, Device, MemoryExtent};
 pub use element::{Element, bytes_of, bytes_of_mut};
-pub use error::{DeviceError, KernelError, LoadError, Misfit};
+pub use error::{DeviceError, KernelError, LoadError, ViewMismatch};
 #[cfg(any(feature = "cuda", feature = "opencl"))]
 pub use gpu::GpuInfo;
 pub use host_memory::HostMemory;

@@ -19,7 +19,7 @@ use opencl3::platform::{Platform, get_platforms};
 use opencl3::program::Program;
 use opencl3::types::CL_BLOCKING;
 
-use crate::device::{Bound, Device, Extent, alignment_of, from, within, word_bytes};
+use crate::device::{Bound, Device, MemoryExtent, alignment_of, from, within, word_bytes};
 use crate::error::{DeviceError, LoadError};
 use crate::gpu::{ALIGNMENT, GpuInfo, is_meant, model, none_meant};
 
@@ -229,8 +229,8 @@ impl Device for OpenClDevice {
 
     /// Returns the size and the alignment of the offset in the buffer; the buffer itself is aligned
     /// for any type.
-    fn extent(&self, memory: &OpenClMemory) -> Extent {
-        Extent { bytes: memory.bytes, alignment: alignment_of(memory.first_byte) }
+    fn extent(&self, memory: &OpenClMemory) -> MemoryExtent {
+        MemoryExtent { bytes: memory.bytes, alignment: alignment_of(memory.first_byte) }
     }
 
     fn holds(&self, memory: &OpenClMemory) -> bool {

@@ -28,13 +28,13 @@ const RUN_YIELDS: usize = 1_000;
 /// waiting thread first spins, then yields its core, then sleeps. Runs of short stages thus make no
 /// system calls, and an idle team uses no CPU time.
 pub struct Team {
-    shared: Arc<Shared>,
+    shared: Arc<TeamShared>,
     helpers: Vec<JoinHandle<()>>,
 }
 
 /// A stage to be run, with its arguments.
 #[derive(Clone, Copy)]
-pub(crate) struct Work<'a> {
+pub(crate) struct TeamWork<'a> {
     pub(crate) function: StageFn,
     pub(crate) buffers: &'a [*mut f32],
     /// Private memory of at least each thread of the team.
@@ -43,17 +43,17 @@ pub(crate) struct Work<'a> {
 }
 
 // SAFETY: the caller of `Team::run` permits all threads to use the memory behind the pointers.
-unsafe impl Sync for Work<'_> {}
+unsafe impl Sync for TeamWork<'_> {}
 
 /// A sequence of stages that every thread of a run executes.
 pub(crate) trait Stages: Sync {
-    fn stages(&self) -> impl Iterator<Item = Work<'_>>;
+    fn stages(&self) -> impl Iterator<Item = TeamWork<'_>>;
 }
 
 /// Work of every thread in a run: a function, and the address and length of borrowed data of the
 /// caller.
 #[derive(Clone, Copy)]
-struct Job {
+struct TeamJob {
     /// Must be called only while the caller's data is borrowed.
     function: unsafe fn(*const (), usize, &Member),
     of: *const (),
@@ -62,13 +62,13 @@ struct Job {
 
 /// A thread that takes part in a run.
 struct Member<'a> {
-    shared: &'a Shared,
+    shared: &'a TeamShared,
     index: usize,
 }
 
 /// State shared by all threads. Apart from the insides of posts, it is written only when a thread
 /// falls asleep or wakes.
-struct Shared {
+struct TeamShared {
     /// One post per thread, the caller's first.
     posts: Vec<Post>,
     /// Number of helpers that sleep or are about to.
@@ -86,7 +86,7 @@ struct Post {
     reached: AtomicUsize,
     /// Work of this run. The caller writes it between two runs; publishing the begin makes it
     /// visible to helpers.
-    job: UnsafeCell<Option<Job>>,
+    job: UnsafeCell<Option<TeamJob>>,
 }
 
 impl Post {
@@ -98,9 +98,9 @@ impl Post {
 
 // SAFETY: `job` is written only while all helpers wait for the begin of a run, and read only within
 // runs.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for TeamShared {}
 // SAFETY: as above.
-unsafe impl Send for Shared {}
+unsafe impl Send for TeamShared {}
 
 impl Team {
     /// Creates a team of `threads` threads (at least 1), including the caller, without pinning.
@@ -118,7 +118,7 @@ impl Team {
 
     /// Creates a team. Each helper first calls `start` with its number, from 1.
     fn with(threads: usize, start: fn(usize)) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TeamShared {
             posts: (0..threads.max(1)).map(Post::new).collect(),
             sleepers: AtomicUsize::new(0),
             threads: OnceLock::new(),
@@ -161,7 +161,7 @@ impl Team {
         };
         // SAFETY: the function receives the address and length of data that is borrowed until the
         // run ends.
-        unsafe { self.together(Job { function: walk, of: stages.as_ptr().cast(), len: stages.len() }) };
+        unsafe { self.together(TeamJob { function: walk, of: stages.as_ptr().cast(), len: stages.len() }) };
     }
 
     /// Runs `work` on parts of `0..tasks`, one per thread. `work` must not panic.
@@ -177,7 +177,7 @@ impl Team {
             }
         };
         // SAFETY: the function receives the address of data that is borrowed until the run ends.
-        unsafe { self.together(Job { function: part, of: (&raw const work).cast(), len: tasks }) };
+        unsafe { self.together(TeamJob { function: part, of: (&raw const work).cast(), len: tasks }) };
     }
 
     /// Lets every thread execute a job, and returns when all have.
@@ -185,7 +185,7 @@ impl Team {
     /// # Safety
     ///
     /// Every thread may call the job's function concurrently until this returns.
-    unsafe fn together(&mut self, job: Job) {
+    unsafe fn together(&mut self, job: TeamJob) {
         let caller = Member { shared: &self.shared, index: 0 };
         // SAFETY: no helper is in a run: the last run was awaited, and `&mut self` excludes other
         // callers. Helpers execute the job before they reach the end of this run, which is awaited
@@ -209,13 +209,13 @@ impl Drop for Team {
     }
 }
 
-impl Stages for Work<'_> {
-    fn stages(&self) -> impl Iterator<Item = Work<'_>> {
+impl Stages for TeamWork<'_> {
+    fn stages(&self) -> impl Iterator<Item = TeamWork<'_>> {
         std::iter::once(*self)
     }
 }
 
-impl Work<'_> {
+impl TeamWork<'_> {
     /// Runs some tasks on the given thread.
     ///
     /// # Safety
@@ -269,7 +269,7 @@ impl Member<'_> {
     /// # Safety
     ///
     /// Must be called within the run of the job.
-    unsafe fn work(&self, job: Job) {
+    unsafe fn work(&self, job: TeamJob) {
         let panics = Panics;
         // SAFETY: the caller of the run lends the job's data until the run ends.
         unsafe { (job.function)(job.of, job.len, self) };
@@ -436,7 +436,7 @@ mod tests {
                     if round % 20 == 0 {
                         thread::sleep(std::time::Duration::from_millis(2));
                     }
-                    let work = Work { function: count, buffers: &buffers, locals: &local_pointers, tasks };
+                    let work = TeamWork { function: count, buffers: &buffers, locals: &local_pointers, tasks };
                     // SAFETY: `count` accesses one element per task.
                     unsafe { team.run(&[work]) };
                 }
@@ -480,13 +480,13 @@ mod tests {
                 let [a, b] = &mut memory;
                 let (a, b) = (a.as_mut_ptr(), b.as_mut_ptr());
                 let orders = [[a, b], [b, a]];
-                let stages = (0..40).map(|stage| Work {
+                let stages = (0..40).map(|stage| TeamWork {
                     function: sums,
                     buffers: &orders[stage % 2],
                     locals: &locals,
                     tasks: tasks(stage),
                 });
-                let stages: Vec<Work> = stages.collect();
+                let stages: Vec<TeamWork> = stages.collect();
                 if round % 4 == 0 {
                     thread::sleep(std::time::Duration::from_millis(2));
                 }

@@ -7,8 +7,8 @@ use autotune_ir::plan::PlanBuffer;
 use autotune_ir::program::Layout;
 
 use crate::cpu::Cpu;
-use crate::device::{Device, Extent};
-use crate::error::Misfit;
+use crate::device::{Device, MemoryExtent};
+use crate::error::ViewMismatch;
 use crate::host_memory::HostMemory;
 
 /// A tensor that a kernel reads, dense and row-major in its physical shape. It stays in the
@@ -16,7 +16,7 @@ use crate::host_memory::HostMemory;
 ///
 /// The kernel checks it when it is passed.
 pub struct View<'a, D: Device = Cpu> {
-    place: Place<'a, D::Memory>,
+    place: ViewMemory<'a, D::Memory>,
     dtype: DType,
     shape: &'a [usize],
     layout: Layout,
@@ -28,7 +28,7 @@ pub struct ViewMut<'a, D: Device = Cpu> {
     _exclusive: PhantomData<&'a mut ()>,
 }
 
-enum Place<'a, M> {
+enum ViewMemory<'a, M> {
     Lent(&'a M),
     /// Wraps the memory of a slice, whose length must match the shape exactly.
     Own(M),
@@ -38,13 +38,13 @@ enum Place<'a, M> {
 impl<'a, D: Device> View<'a, D> {
     /// Views the first elements of a memory.
     pub fn of(memory: &'a D::Memory, dtype: DType, shape: &'a [usize]) -> Self {
-        Self { place: Place::Lent(memory), dtype, shape, layout: Layout::Plain }
+        Self { place: ViewMemory::Lent(memory), dtype, shape, layout: Layout::Plain }
     }
 
     /// Stands for a constant that runs read only in packed form, so that its own memory may no
     /// longer exist.
     pub fn packed() -> Self {
-        Self { place: Place::Absent, dtype: DType::F32, shape: &[], layout: Layout::Plain }
+        Self { place: ViewMemory::Absent, dtype: DType::F32, shape: &[], layout: Layout::Plain }
     }
 
     /// Declares the layout of the logical tensor; the shape stays the physical one.
@@ -59,39 +59,39 @@ impl<'a, D: Device> View<'a, D> {
         buffer: &PlanBuffer,
         wanted_alignment: usize,
         may_be_absent: bool,
-    ) -> Result<Option<&D::Memory>, Misfit> {
+    ) -> Result<Option<&D::Memory>, ViewMismatch> {
         let memory = match &self.place {
-            Place::Lent(memory) => memory,
-            Place::Own(memory) => memory,
-            Place::Absent if may_be_absent => return Ok(None),
-            Place::Absent => return Err(Misfit::Absent),
+            ViewMemory::Lent(memory) => memory,
+            ViewMemory::Own(memory) => memory,
+            ViewMemory::Absent if may_be_absent => return Ok(None),
+            ViewMemory::Absent => return Err(ViewMismatch::Absent),
         };
         if !device.holds(memory) {
-            return Err(Misfit::Elsewhere);
+            return Err(ViewMismatch::Elsewhere);
         }
         if !self.dtype.lies_as(buffer.dtype) {
-            return Err(Misfit::DType { found: self.dtype, wanted: buffer.dtype });
+            return Err(ViewMismatch::DType { found: self.dtype, wanted: buffer.dtype });
         }
         if self.layout != buffer.layout {
-            return Err(Misfit::Layout { found: self.layout, wanted: buffer.layout });
+            return Err(ViewMismatch::Layout { found: self.layout, wanted: buffer.layout });
         }
         if self.shape != buffer.shape {
-            return Err(Misfit::Shape { found: self.shape.to_vec(), wanted: buffer.shape.clone() });
+            return Err(ViewMismatch::Shape { found: self.shape.to_vec(), wanted: buffer.shape.clone() });
         }
 
-        let Extent { bytes, alignment } = device.extent(memory);
+        let MemoryExtent { bytes, alignment } = device.extent(memory);
         // A size that overflows exceeds every memory.
         let needed = buffer.bytes().unwrap_or(usize::MAX);
         let fits = match &self.place {
             // A slice of another length is most likely the wrong slice.
-            Place::Own(_) => bytes == needed,
+            ViewMemory::Own(_) => bytes == needed,
             _ => bytes >= needed,
         };
         if !fits {
-            return Err(Misfit::Size { found: bytes, wanted: needed });
+            return Err(ViewMismatch::Size { found: bytes, wanted: needed });
         }
         if alignment < wanted_alignment {
-            return Err(Misfit::Alignment { found: alignment, wanted: wanted_alignment });
+            return Err(ViewMismatch::Alignment { found: alignment, wanted: wanted_alignment });
         }
         Ok(Some(memory))
     }
@@ -119,7 +119,7 @@ impl<'a> View<'a, Cpu> {
     }
 
     fn of_own(memory: HostMemory, dtype: DType, shape: &'a [usize]) -> Self {
-        Self { place: Place::Own(memory), dtype, shape, layout: Layout::Plain }
+        Self { place: ViewMemory::Own(memory), dtype, shape, layout: Layout::Plain }
     }
 }
 

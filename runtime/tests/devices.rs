@@ -4,7 +4,9 @@
 use std::ffi::{c_char, c_long};
 
 use autotune_runtime::team::StageFn;
-use autotune_runtime::{Cpu, Device, Extent, HostMemory, Kernel, KernelError, Misfit, Runner, View, ViewMut, contract};
+use autotune_runtime::{
+    Cpu, Device, HostMemory, Kernel, KernelError, MemoryExtent, Runner, View, ViewMismatch, ViewMut, contract,
+};
 
 /// Number of elements per task.
 const PER_TASK: usize = 8;
@@ -109,10 +111,10 @@ fn slices_of_another_length_or_type_are_refused() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(misfit(View::new(&x[1..], &shape)), ("input".into(), Misfit::Size { found: 380, wanted: 384 }));
+    assert_eq!(misfit(View::new(&x[1..], &shape)), ("input".into(), ViewMismatch::Size { found: 380, wanted: 384 }));
     let bits = [0u16; 96];
     let half = View::of_bits(&bits, autotune_ir::DType::F16, &shape);
-    assert!(matches!(misfit(half).1, Misfit::DType { .. }));
+    assert!(matches!(misfit(half).1, ViewMismatch::DType { .. }));
     let run = kernel.run(&cpu, &packed, &mut scratch, &[View::new(&x, &shape), View::packed()], &mut []);
     assert!(matches!(run, Err(KernelError::Count { what: "outputs", found: 0, wanted: 1, .. })));
 }
@@ -142,7 +144,7 @@ fn memory_of_the_caller_is_used_where_it_is() {
     let mut arena = vec![0.0f32; 4096];
     // SAFETY: the arena outlives its wrappers, and nothing else uses it meanwhile.
     let memory = unsafe { HostMemory::wrap(std::ptr::NonNull::from(&mut arena[1..]).cast(), 4 * 4095) };
-    let Extent { bytes, alignment } = cpu.extent(&memory);
+    let MemoryExtent { bytes, alignment } = cpu.extent(&memory);
     assert!(bytes == 4 * 4095 && alignment >= 4);
     // SAFETY: as above.
     let mut part = unsafe { cpu.part(&memory, 400..800) }.unwrap();

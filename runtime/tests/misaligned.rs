@@ -91,7 +91,7 @@ fn compiled_c_runs_at_any_address() {
 #[cfg(target_arch = "x86_64")]
 fn results_of_16_bits_are_handed_out_as_bits() {
     use autotune_ir::DType::{Bf16, F16, F32};
-    use autotune_runtime::{KernelError, Misfit};
+    use autotune_runtime::{KernelError, ViewMismatch};
     const UNTOUCHED: u16 = 0xbeef;
     let (target, cpu) = (Target::detect("cpu", Some(2)).unwrap(), Cpu::new(2));
     for (to, dtype) in [("f16", F16), ("bf16", Bf16)] {
@@ -117,7 +117,7 @@ fn results_of_16_bits_are_handed_out_as_bits() {
         let mut floats = vec![0.0; x.len()];
         let refused = runner.run(&operands, &mut [ViewMut::new(&mut floats, &shape)]).unwrap_err();
         let KernelError::Operand { misfit, .. } = refused else { panic!("{refused}") };
-        assert_eq!(misfit, Misfit::DType { found: F32, wanted: dtype });
+        assert_eq!(misfit, ViewMismatch::DType { found: F32, wanted: dtype });
     }
 }
 

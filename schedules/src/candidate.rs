@@ -8,9 +8,9 @@ use autotune_ir::program::Program;
 use autotune_ir::target::Target;
 use autotune_workloads::Workload;
 
-use crate::config::{Config, KnobValues, Value, stable_hash};
+use crate::config::{Config, KnobValue, KnobValues, stable_hash};
 use crate::error::LowerError;
-use crate::point::Point;
+use crate::point::KnobIndices;
 use crate::registry::{self, find_anywhere};
 use crate::sketch::Plan;
 
@@ -19,20 +19,20 @@ use crate::sketch::Plan;
 /// It dereferences to its [`Config`]. Config, hash and plan are computed on first use and shared by
 /// clones. Loop nests are not cached: each call of [`Candidate::lower`] builds them anew.
 #[derive(Clone)]
-pub struct Candidate(Arc<Shared>);
+pub struct Candidate(Arc<CandidateInner>);
 
-struct Shared {
+struct CandidateInner {
     workload: Workload,
     target: Arc<Target>,
-    origin: Origin,
+    origin: CandidateOrigin,
     stable_hash: OnceLock<u64>,
     plan: OnceLock<Result<Box<dyn Plan>, LowerError>>,
 }
 
 /// Source of the knob values.
-enum Origin {
+enum CandidateOrigin {
     /// A point of a space, and its config once it was asked for.
-    Point(Point, OnceLock<Config>),
+    Point(KnobIndices, OnceLock<Config>),
     Config(Config),
 }
 
@@ -44,28 +44,28 @@ impl Candidate {
     }
 
     pub(crate) fn of_config(workload: &Workload, target: &Arc<Target>, config: Config) -> Self {
-        Self::at(workload, target, Origin::Config(config), OnceLock::new())
+        Self::at(workload, target, CandidateOrigin::Config(config), OnceLock::new())
     }
 
     /// Returns the candidate of a point of a space, with its plan if that was made already.
     pub(crate) fn of_point(
         workload: &Workload,
         target: &Arc<Target>,
-        point: Point,
+        point: KnobIndices,
         plan: Option<Box<dyn Plan>>,
     ) -> Self {
         let plan = plan.map_or_else(OnceLock::new, |plan| OnceLock::from(Ok(plan)));
-        Self::at(workload, target, Origin::Point(point, OnceLock::new()), plan)
+        Self::at(workload, target, CandidateOrigin::Point(point, OnceLock::new()), plan)
     }
 
     fn at(
         workload: &Workload,
         target: &Arc<Target>,
-        origin: Origin,
+        origin: CandidateOrigin,
         plan: OnceLock<Result<Box<dyn Plan>, LowerError>>,
     ) -> Self {
         let (workload, target) = (workload.clone(), Arc::clone(target));
-        Self(Arc::new(Shared { workload, target, origin, stable_hash: OnceLock::new(), plan }))
+        Self(Arc::new(CandidateInner { workload, target, origin, stable_hash: OnceLock::new(), plan }))
     }
 
     /// Returns the workload that the schedule computes.
@@ -86,8 +86,8 @@ impl Candidate {
     /// Returns the schedule in text form.
     pub fn config(&self) -> &Config {
         match &self.0.origin {
-            Origin::Point(point, config) => config.get_or_init(|| point.to_config()),
-            Origin::Config(config) => config,
+            CandidateOrigin::Point(point, config) => config.get_or_init(|| point.to_config()),
+            CandidateOrigin::Config(config) => config,
         }
     }
 
@@ -104,25 +104,25 @@ impl Candidate {
     }
 
     /// Returns the point of its space; `None` for a candidate that was made from a config.
-    pub(crate) fn point(&self) -> Option<&Point> {
+    pub(crate) fn point(&self) -> Option<&KnobIndices> {
         match &self.0.origin {
-            Origin::Point(point, _) => Some(point),
-            Origin::Config(_) => None,
+            CandidateOrigin::Point(point, _) => Some(point),
+            CandidateOrigin::Config(_) => None,
         }
     }
 
     fn values(&self) -> &dyn KnobValues {
         match &self.0.origin {
-            Origin::Point(point, _) => point,
-            Origin::Config(config) => config,
+            CandidateOrigin::Point(point, _) => point,
+            CandidateOrigin::Config(config) => config,
         }
     }
 
     /// Returns names and values of the knobs, sorted by name.
-    pub fn knobs(&self) -> impl Iterator<Item = (&str, &Value)> {
+    pub fn knobs(&self) -> impl Iterator<Item = (&str, &KnobValue)> {
         let (point, config) = match &self.0.origin {
-            Origin::Point(point, _) => (Some(point.knobs()), None),
-            Origin::Config(config) => (None, Some(config.knobs())),
+            CandidateOrigin::Point(point, _) => (Some(point.knobs()), None),
+            CandidateOrigin::Config(config) => (None, Some(config.knobs())),
         };
         point.into_iter().flatten().chain(config.into_iter().flatten())
     }
@@ -130,7 +130,7 @@ impl Candidate {
     /// Returns the algorithm of the kernel: the name of the sketch, and the values of its
     /// [`Sketch::algorithm_knobs`](crate::sketch::Sketch::algorithm_knobs). Candidates with equal
     /// algorithms differ in tiles and loops alone.
-    pub fn algorithm(&self) -> (&str, Vec<Option<&Value>>) {
+    pub fn algorithm(&self) -> (&str, Vec<Option<&KnobValue>>) {
         let values = self.values();
         let knobs = find_anywhere(self.sketch()).map_or(&[][..], |sketch| sketch.algorithm_knobs());
         (self.sketch(), knobs.iter().map(|&knob| values.value(knob)).collect())

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Value of one knob.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Value {
+pub enum KnobValue {
     /// Tile sizes of one axis in elements, outermost level first.
     Tile(Vec<usize>),
     /// Names of loop axes, outermost first.
@@ -17,12 +17,12 @@ pub enum Value {
     Choice(String),
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for KnobValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Tile(sizes) => write_joined(f, sizes, "x"),
-            Value::Order(axes) => write_joined(f, axes, ">"),
-            Value::Choice(word) => f.write_str(word),
+            KnobValue::Tile(sizes) => write_joined(f, sizes, "x"),
+            KnobValue::Order(axes) => write_joined(f, axes, ">"),
+            KnobValue::Choice(word) => f.write_str(word),
         }
     }
 }
@@ -34,14 +34,14 @@ fn write_joined<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T], separa
     Ok(())
 }
 
-/// Access to the values of a sketch's knobs, in a [`Config`] or in a [`Point`](crate::point::Point)
-/// of a space.
+/// Access to the values of a sketch's knobs, in a [`Config`] or in a
+/// [`KnobIndices`](crate::point::KnobIndices) of a space.
 pub trait KnobValues {
     /// Returns the name of the sketch.
     fn sketch(&self) -> &str;
 
     /// Returns the value of a knob by its name; `None` if there is no such knob.
-    fn value(&self, knob: &str) -> Option<&Value>;
+    fn value(&self, knob: &str) -> Option<&KnobValue>;
 }
 
 /// Schedule as stored in databases and logs and written by users: the name of a sketch, and a value
@@ -53,7 +53,7 @@ pub struct Config {
     /// Name of the sketch.
     pub sketch: String,
     /// Values by the names of their knobs.
-    pub knobs: BTreeMap<String, Value>,
+    pub knobs: BTreeMap<String, KnobValue>,
 }
 
 impl Config {
@@ -63,7 +63,7 @@ impl Config {
         stable_hash(&self.sketch, self.knobs())
     }
 
-    pub(crate) fn knobs(&self) -> impl Iterator<Item = (&str, &Value)> {
+    pub(crate) fn knobs(&self) -> impl Iterator<Item = (&str, &KnobValue)> {
         self.knobs.iter().map(|(name, value)| (name.as_str(), value))
     }
 }
@@ -73,7 +73,7 @@ impl KnobValues for Config {
         &self.sketch
     }
 
-    fn value(&self, knob: &str) -> Option<&Value> {
+    fn value(&self, knob: &str) -> Option<&KnobValue> {
         self.knobs.get(knob)
     }
 }
@@ -89,14 +89,14 @@ impl fmt::Display for Config {
 fn write_text<'a>(
     out: &mut impl Write,
     sketch: &str,
-    mut knobs: impl Iterator<Item = (&'a str, &'a Value)>,
+    mut knobs: impl Iterator<Item = (&'a str, &'a KnobValue)>,
 ) -> fmt::Result {
     out.write_str(sketch)?;
     knobs.try_for_each(|(name, value)| write!(out, "; {name}={value}"))
 }
 
 /// Returns [`Config::stable_hash`]; `knobs` must be sorted by name.
-pub(crate) fn stable_hash<'a>(sketch: &str, knobs: impl Iterator<Item = (&'a str, &'a Value)>) -> u64 {
+pub(crate) fn stable_hash<'a>(sketch: &str, knobs: impl Iterator<Item = (&'a str, &'a KnobValue)>) -> u64 {
     let mut hash = Fnv1a::default();
     // Writing into a hash cannot fail.
     let _ = write_text(&mut hash, sketch, knobs);
@@ -151,9 +151,9 @@ mod tests {
     #[test]
     fn json_and_hash_are_stable() {
         let knobs = [
-            ("tile.o".to_string(), Value::Tile(vec![64, 32])),
-            ("order".to_string(), Value::Order(vec!["o".into(), "oh".into()])),
-            ("data".to_string(), Value::Choice("inplace".into())),
+            ("tile.o".to_string(), KnobValue::Tile(vec![64, 32])),
+            ("order".to_string(), KnobValue::Order(vec!["o".into(), "oh".into()])),
+            ("data".to_string(), KnobValue::Choice("inplace".into())),
         ];
         let config = Config { sketch: "direct".into(), knobs: knobs.into_iter().collect() };
         let json = serde_json::to_string(&config).unwrap();

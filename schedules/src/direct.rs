@@ -27,7 +27,7 @@ use autotune_workloads::Workload;
 mod balance;
 mod default;
 pub(crate) mod knobs;
-pub(crate) mod laid;
+pub(crate) mod layouts;
 pub(crate) mod lower;
 pub(crate) mod reader;
 pub(crate) mod roles;
@@ -39,8 +39,8 @@ pub use reader::DataMode;
 pub(crate) use roles::block_size;
 pub(crate) use sketch::DirectSketch;
 
-use laid::{Groups, Laid, Layouts};
-use reader::Reader;
+use layouts::{DataLayouts, Groups, SplitContraction};
+use reader::KnobReader;
 use roles::Roles;
 
 /// Name of the sketch in configs.
@@ -116,7 +116,7 @@ struct Tiles {
 }
 
 impl Tiles {
-    fn read(reader: &Reader, roles: &Roles, laid: &Laid, block: usize) -> Result<Self, LowerError> {
+    fn read(reader: &KnobReader, roles: &Roles, laid: &SplitContraction, block: usize) -> Result<Self, LowerError> {
         let mut tiles = Self { cache: Vec::new(), register: Vec::new() };
         let axes = roles.spatial.iter().copied().chain(roles.step);
         for axis in axes.filter(|&axis| roles.extent(axis) > 1) {
@@ -181,9 +181,9 @@ impl Direct {
 
     /// Parses the knobs for a workload whose roles are known.
     fn with_roles(roles: &Roles, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
-        let reader = Reader(knobs);
+        let reader = KnobReader(knobs);
         let block = block_size(target);
-        let layouts = Layouts::read(&reader, roles.blockable(block), block)?;
+        let layouts = DataLayouts::read(&reader, roles.blockable(block), block)?;
         let data_mode = reader.data_mode()?;
         let packed_weights = reader.packs_weights()?;
 
@@ -199,7 +199,7 @@ impl Direct {
         let tiles = Tiles::read(&reader, roles, &laid, block)?;
         let vector = roles.vector_of(reader.choice("vector")?)?;
 
-        let Laid { contraction, names, .. } = &*laid;
+        let SplitContraction { contraction, names, .. } = &*laid;
         let reduce = reader.order("order.reduce", &names.reduce)?;
         let direct = Self {
             contraction: Arc::clone(contraction),

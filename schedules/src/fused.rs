@@ -23,8 +23,8 @@ use autotune_ir::target::CpuTarget;
 use autotune_workloads::Workload;
 
 use crate::config::KnobValues;
-use crate::direct::laid::{Layouts, layout};
-use crate::direct::reader::Reader;
+use crate::direct::layouts::{DataLayouts, layout};
+use crate::direct::reader::KnobReader;
 use crate::direct::{Direct, TileLoop, block_size};
 use crate::error::LowerError;
 
@@ -37,7 +37,7 @@ mod part;
 mod sketch;
 
 pub(crate) use pair::Pair;
-use part::Part;
+use part::FusedPart;
 pub(crate) use sketch::FusedSketch;
 
 /// Name of the sketch in configs.
@@ -67,11 +67,11 @@ impl Fused {
     }
 
     fn of_pair(pair: &Arc<Pair>, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
-        let (reader, block) = (Reader(knobs), block_size(target));
+        let (reader, block) = (KnobReader(knobs), block_size(target));
         let is_whole = reader.one_of("between", &["tile", "whole"])? == "whole";
-        let tiles = Tiles::read(&reader, pair)?;
+        let tiles = FusedTiles::read(&reader, pair)?;
         let layouts = layouts(&reader, pair, block)?;
-        let [of_first, of_second] = [0, 1].map(|number| Part::new(pair, number, layouts[number], block));
+        let [of_first, of_second] = [0, 1].map(|number| FusedPart::new(pair, number, layouts[number], block));
 
         let units = [of_first.unit(pair.first.channel), of_second.unit(pair.step)];
         let chunk = format!("tile.{}", pair.second.name(pair.step));
@@ -82,7 +82,7 @@ impl Fused {
         // Blocked axes count blocks: a chunk must be whole blocks in both contractions.
         units.into_iter().try_for_each(is_multiple)?;
 
-        let part = |of: &Part, channels: AxisId, unit: usize| {
+        let part = |of: &FusedPart, channels: AxisId, unit: usize| {
             let rows = tiles.rows.iter().map(|(row, tile)| (row[of.number], *tile));
             of.direct(target, knobs, rows.chain([(channels, tiles.chunk / unit)]).collect(), tiles.rows.len())
         };
@@ -132,15 +132,15 @@ impl Fused {
 }
 
 /// Tile sizes in elements, common to both contractions.
-struct Tiles<'a> {
+struct FusedTiles<'a> {
     /// Rows in the order of their loops, as axes of both contractions, with their tile sizes.
     rows: Vec<(&'a [AxisId; 2], usize)>,
     /// Intermediate channels per chunk.
     chunk: usize,
 }
 
-impl<'a> Tiles<'a> {
-    fn read(reader: &Reader, pair: &'a Pair) -> Result<Self, LowerError> {
+impl<'a> FusedTiles<'a> {
+    fn read(reader: &KnobReader, pair: &'a Pair) -> Result<Self, LowerError> {
         let name = |row: &[AxisId; 2]| pair.second.name(row[1]);
         let names: Vec<&str> = pair.rows.iter().map(name).collect();
         let order = if names.len() > 1 { reader.order("order", &names)? } else { names.clone() };
@@ -156,7 +156,7 @@ impl<'a> Tiles<'a> {
 }
 
 /// Reads the layouts of both contractions; they share the layout of the intermediate tensor.
-fn layouts(reader: &Reader, pair: &Pair, block: usize) -> Result<[Layouts; 2], LowerError> {
+fn layouts(reader: &KnobReader, pair: &Pair, block: usize) -> Result<[DataLayouts; 2], LowerError> {
     let [in_blocks, between_blocks, out_blocks] = pair.blockable(block);
     let read = |name: &str, blocks| layout(reader, name, blocks, block);
     let input = read("layout.in", in_blocks)?;
@@ -164,5 +164,5 @@ fn layouts(reader: &Reader, pair: &Pair, block: usize) -> Result<[Layouts; 2], L
 
     let copied = "first.layout.data";
     let data = if reader.has(copied) { read(copied, in_blocks)? } else { input };
-    Ok([Layouts { input, data, output: between }, Layouts { input: between, data: between, output }])
+    Ok([DataLayouts { input, data, output: between }, DataLayouts { input: between, data: between, output }])
 }

@@ -7,17 +7,17 @@
 //!     acc = 0                                                         [Tiling::sums]
 //!     chunks of the reduction                                         [Tiling::reduce, Pipeline]
 //!       data_shared, weight_shared = inputs of the chunk              [Staged]
-//!       acc += data_shared * weight_shared                            [Kernel]
+//!       acc += data_shared * weight_shared                            [MicroKernel]
 //!     output = act(acc + bias + residual)                             (guarded at the edges)
 //! ```
 //!
 //! | part | file | decides |
 //! |---|---|---|
 //! | [`AxisRoles`] | `roles.rs` | the role of each axis, and the location of elements in memory |
-//! | [`Level`] | here | the elements of an axis per block, thread and register |
+//! | [`TileLevel`] | here | the elements of an axis per block, thread and register |
 //! | [`Staged`] | `staged.rs`, `lower/copy.rs` | the layout in shared memory; packing |
 //! | [`Pipeline`] | `lower/pipeline.rs` | which threads copy, when, and how far ahead |
-//! | [`Kernel`] | `lower/registers.rs`, `lower/matrix.rs` | the multiplication of a chunk |
+//! | [`MicroKernel`] | `lower/registers.rs`, `lower/matrix.rs` | the multiplication of a chunk |
 //! | | `lower/output.rs` | epilogue, guards, partial sums |
 //! | | `limits.rs` | rules between the parts, limits of the target |
 //!
@@ -133,7 +133,7 @@ pub(crate) const MAX_UNROLLED_ROUNDS: usize = 8;
 
 /// A loop over elements of an axis, `step` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Level {
+pub struct TileLevel {
     /// Axis of the contraction.
     pub axis: AxisId,
     /// Name of the loop; with a leading dot, a suffix to the name of the axis.
@@ -146,7 +146,7 @@ pub struct Level {
 
 /// Multiplication of a chunk in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kernel {
+pub enum MicroKernel {
     /// Each thread multiplies its own tile, from registers.
     Registers {
         /// Maximum number of reduction steps in one straight-line body.
@@ -190,17 +190,17 @@ pub struct Tiling {
     /// Reduction axes, with the extent of a chunk along each; outermost first.
     pub reduce: Vec<(AxisId, usize)>,
     /// Block loops over tiles, outermost first.
-    pub blocks: Vec<Level>,
+    pub blocks: Vec<TileLevel>,
     /// Thread loops, outermost first, over all threads that multiply.
-    pub threads: Vec<Level>,
+    pub threads: Vec<TileLevel>,
     /// Loops over the sums of a thread, in register order.
-    pub sums: Vec<Level>,
+    pub sums: Vec<TileLevel>,
     /// Staging of the data and of the weights.
     pub staged: [Staged; 2],
     /// Packing of the weights ahead of time, if they are packed.
     pub packing: Option<Packing>,
     /// Multiplication of a chunk.
-    pub kernel: Kernel,
+    pub kernel: MicroKernel,
     /// Schedule of the copies of chunks.
     pub pipeline: Pipeline,
     /// Number of chunks in shared memory.
@@ -211,7 +211,7 @@ pub struct Tiling {
     pub persistent: Option<usize>,
 }
 
-fn product(levels: &[Level]) -> usize {
+fn product(levels: &[TileLevel]) -> usize {
     levels.iter().map(|level| level.extent).product()
 }
 
@@ -259,7 +259,7 @@ impl Tiling {
     }
 
     /// Loops over a thread's sums that an operand depends on, with their positions in `sums`.
-    pub(crate) fn sums_of(&self, which: usize) -> impl Iterator<Item = (usize, &Level)> {
+    pub(crate) fn sums_of(&self, which: usize) -> impl Iterator<Item = (usize, &TileLevel)> {
         self.sums.iter().enumerate().filter(move |(_, level)| self.staged[which].source.uses(level.axis))
     }
 
@@ -287,7 +287,7 @@ impl Tiling {
     /// Number of chunks whose copies may be in flight before a chunk is multiplied.
     pub fn ahead(&self) -> usize {
         match (self.kernel, self.pipeline) {
-            (Kernel::Matrix { by: ThreadGroup::WarpGroup, .. }, Pipeline::Asynchronous) => self.slots - 2,
+            (MicroKernel::Matrix { by: ThreadGroup::WarpGroup, .. }, Pipeline::Asynchronous) => self.slots - 2,
             _ => self.slots - 1,
         }
     }
@@ -296,8 +296,8 @@ impl Tiling {
     pub fn shared_bytes(&self) -> usize {
         // Each slot has mbarriers: full and empty with a producer, full only without.
         let words = match (self.kernel, self.pipeline) {
-            (Kernel::Matrix { by: ThreadGroup::WarpGroup, .. }, Pipeline::Producer) => 2,
-            (Kernel::Matrix { by: ThreadGroup::WarpGroup, .. }, _) => 1,
+            (MicroKernel::Matrix { by: ThreadGroup::WarpGroup, .. }, Pipeline::Producer) => 2,
+            (MicroKernel::Matrix { by: ThreadGroup::WarpGroup, .. }, _) => 1,
             _ => 0,
         };
         let bytes = |s: &Staged| self.slots * s.shape().iter().product::<usize>() * s.dtype.bytes();
@@ -316,7 +316,7 @@ impl Tiling {
     pub fn registers(&self) -> usize {
         let rounds = self.rounds();
         match self.kernel {
-            Kernel::Registers { .. } => {
+            MicroKernel::Registers { .. } => {
                 let fragments: usize =
                     [0, 1].map(|which| self.sums_of(which).map(|s| s.1.extent).product::<usize>()).iter().sum();
                 let copies = self.staged.iter().zip(rounds).map(|(staged, rounds)| match self.pipeline {
@@ -326,12 +326,12 @@ impl Tiling {
                 });
                 self.sums() + fragments + copies.sum::<usize>() + THREAD_REGISTERS
             }
-            Kernel::Matrix { by: ThreadGroup::Warp, instructions: [rows, columns], .. } => {
+            MicroKernel::Matrix { by: ThreadGroup::Warp, instructions: [rows, columns], .. } => {
                 // Copies of a convolution's data also hold the indices of a pixel.
                 let copies = rounds[1] + if self.roles.pixels.is_some() { 2 } else { 1 } * rounds[0];
                 self.sums() + 4 * rows + 2 * columns + ASYNC_COPY_REGISTERS * copies + MMA_THREAD_REGISTERS
             }
-            Kernel::Matrix { by: ThreadGroup::WarpGroup, .. } => self.sums() + MMA_THREAD_REGISTERS,
+            MicroKernel::Matrix { by: ThreadGroup::WarpGroup, .. } => self.sums() + MMA_THREAD_REGISTERS,
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::config::{Config, Value};
-use crate::point::Point;
+use crate::config::{Config, KnobValue};
+use crate::point::KnobIndices;
 use crate::sketch::Sketch;
 
 /// A named choice from a list of values.
@@ -15,7 +15,7 @@ pub struct Knob {
     /// Name of the knob in configs.
     pub name: String,
     /// Allowed values: at least one, without repetition.
-    pub values: Vec<Value>,
+    pub values: Vec<KnobValue>,
     /// True if a config may omit the knob, which then has its first value. Configs that were
     /// written before the knob existed omit it.
     pub is_optional: bool,
@@ -24,12 +24,12 @@ pub struct Knob {
 impl Knob {
     /// Returns a knob that chooses one of `words`.
     pub fn choice(name: &str, words: &[&str]) -> Self {
-        Self::of(name, words.iter().map(|w| Value::Choice(w.to_string())).collect())
+        Self::of(name, words.iter().map(|w| KnobValue::Choice(w.to_string())).collect())
     }
 
     /// Returns a knob that chooses one of `tiles`.
     pub fn tile(name: &str, tiles: Vec<Vec<usize>>) -> Self {
-        Self::of(name, tiles.into_iter().map(Value::Tile).collect())
+        Self::of(name, tiles.into_iter().map(KnobValue::Tile).collect())
     }
 
     /// Returns a knob that chooses any order of the loops over `axes`.
@@ -39,7 +39,7 @@ impl Knob {
         Self::of(name, values)
     }
 
-    fn of(name: &str, values: Vec<Value>) -> Self {
+    fn of(name: &str, values: Vec<KnobValue>) -> Self {
         Self { name: name.into(), values, is_optional: false }
     }
 
@@ -50,7 +50,7 @@ impl Knob {
 
     /// Returns the position of a config's value among the allowed ones. A missing value of an
     /// optional knob has position 0.
-    pub(crate) fn position(&self, value: Option<&Value>) -> Option<usize> {
+    pub(crate) fn position(&self, value: Option<&KnobValue>) -> Option<usize> {
         match value {
             Some(value) => self.values.iter().position(|offered| offered == value),
             None => self.is_optional.then_some(0),
@@ -59,9 +59,9 @@ impl Knob {
 }
 
 /// Collects every order of `axes` that begins with `chosen`.
-fn permutations<'a>(axes: &[&'a str], chosen: &mut Vec<&'a str>, all: &mut Vec<Value>) {
+fn permutations<'a>(axes: &[&'a str], chosen: &mut Vec<&'a str>, all: &mut Vec<KnobValue>) {
     if chosen.len() == axes.len() {
-        all.push(Value::Order(chosen.iter().map(|axis| axis.to_string()).collect()));
+        all.push(KnobValue::Order(chosen.iter().map(|axis| axis.to_string()).collect()));
         return;
     }
     for axis in axes {
@@ -112,20 +112,20 @@ impl KnobSpace {
 
     /// Returns the combination in which each knob has the value at the position that `pick`
     /// returns.
-    pub(crate) fn point(self: &Arc<Self>, pick: impl FnMut(&Knob) -> usize) -> Point {
-        Point::new(self, self.knobs.iter().map(pick))
+    pub(crate) fn point(self: &Arc<Self>, pick: impl FnMut(&Knob) -> usize) -> KnobIndices {
+        KnobIndices::new(self, self.knobs.iter().map(pick))
     }
 
     /// Returns the combination in which each knob has the value at the position that `wanted`
     /// returns; `None` if that is no position of some knob.
-    pub fn point_of(self: &Arc<Self>, wanted: impl Fn(&Knob) -> Option<usize>) -> Option<Point> {
+    pub fn point_of(self: &Arc<Self>, wanted: impl Fn(&Knob) -> Option<usize>) -> Option<KnobIndices> {
         let offered = |knob: &Knob| wanted(knob).filter(|&position| position < knob.values.len());
         let positions: Option<Vec<usize>> = self.knobs.iter().map(offered).collect();
-        Some(Point::new(self, positions?.into_iter()))
+        Some(KnobIndices::new(self, positions?.into_iter()))
     }
 
     /// Returns the point of a config; `None` if the config has other knobs or values.
-    pub fn locate(self: &Arc<Self>, config: &Config) -> Option<Point> {
+    pub fn locate(self: &Arc<Self>, config: &Config) -> Option<KnobIndices> {
         // Optional knobs may be missing, but a config must not have unknown ones.
         let known = self.knobs.iter().filter(|knob| config.knobs.contains_key(&knob.name)).count();
         let is_alike = config.sketch == self.name() && config.knobs.len() == known;
@@ -133,13 +133,13 @@ impl KnobSpace {
     }
 
     /// Returns combination number `index`: a mixed-radix number whose last knob varies fastest.
-    pub(crate) fn nth(self: &Arc<Self>, mut index: u128) -> Point {
+    pub(crate) fn nth(self: &Arc<Self>, mut index: u128) -> KnobIndices {
         let mut digits = vec![0; self.knobs.len()];
         for (digit, knob) in digits.iter_mut().zip(&self.knobs).rev() {
             *digit = (index % knob.values.len() as u128) as usize;
             index /= knob.values.len() as u128;
         }
-        Point::new(self, digits.into_iter())
+        KnobIndices::new(self, digits.into_iter())
     }
 }
 
@@ -159,9 +159,9 @@ impl KnobSpace {
     /// runs coordinate descent: it improves one knob after the other until a pass over all knobs
     /// gains less than 1 %. The seed is fixed, so that the result is deterministic; it is `None` if
     /// no valid combination is found.
-    pub fn least(self: &Arc<Self>, cost: impl Fn(&Point) -> Option<f64>) -> Option<(f64, Point)> {
+    pub fn least(self: &Arc<Self>, cost: impl Fn(&KnobIndices) -> Option<f64>) -> Option<(f64, KnobIndices)> {
         let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let mut best: Option<(f64, Point)> = None;
+        let mut best: Option<(f64, KnobIndices)> = None;
         let mut valid = 0;
         for draw in 0..2 * START_DRAWS {
             let is_sparse = draw >= START_DRAWS;

@@ -59,10 +59,10 @@ mod tolerance;
 pub mod winograd;
 
 pub use candidate::Candidate;
-pub use config::{Config, KnobValues, Value};
+pub use config::{Config, KnobValue, KnobValues};
 pub use error::LowerError;
 pub use knob_space::{Knob, KnobSpace};
-pub use point::Point;
+pub use point::KnobIndices;
 pub use portfolio::Portfolio;
 pub use registry::{LOWERING_VERSION, lower, register_sketch};
 pub use sketch::EXACT_TOLERANCE;

@@ -12,7 +12,7 @@ use autotune_ir::program::{
 use autotune_ir::spec::Equation;
 use autotune_workloads::Workload;
 
-use nest::Nest;
+use nest::NestParts;
 
 pub(crate) mod nest;
 pub(crate) mod partial;
@@ -35,7 +35,7 @@ impl OperandBuffers {
     /// `input`. The result, and operands of its shape, have those of `output`. Other operands are
     /// in the plain layout.
     pub(crate) fn new(
-        all: &mut Nest,
+        all: &mut NestParts,
         workload: &Workload,
         input: (&[usize], Layout),
         output: (&[usize], Layout),

@@ -48,15 +48,15 @@ use autotune_ir::program::{Access, Expr};
 use autotune_ir::spec::{Axis, AxisId, Spec};
 use autotune_ir::target::CpuTarget;
 
-use crate::config::{KnobValues, Value};
+use crate::config::{KnobValue, KnobValues};
 use crate::direct::block_size;
-use crate::direct::reader::Reader;
+use crate::direct::reader::KnobReader;
 use crate::error::LowerError;
 
 mod chain;
 mod default;
 mod knobs;
-mod laid;
+mod layouts;
 mod lower;
 mod memory;
 mod separable;
@@ -67,13 +67,13 @@ mod turned;
 mod window;
 
 pub(crate) use chain::{Chain, axis_of, is_given};
-use laid::Laid;
+use layouts::ChainLayout;
 pub(crate) use memory::LONGEST_SUM;
 pub(crate) use separable::SeparableSketch;
 pub(crate) use sketch::MapReduceSketch;
 pub(crate) use storing::Storing;
-pub(crate) use window::{Piece, Taps};
-use window::{Window, whole, windows};
+pub(crate) use window::{AxisTiles, Taps};
+use window::{ChainWindow, whole, windows};
 
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "map_reduce";
@@ -116,7 +116,7 @@ pub struct MapReduce {
     pub(crate) chain: Chain,
     /// Layouts of images in channel blocks, if there are any; `chain` is then over the blocked
     /// shapes.
-    pub(crate) laid: Option<Laid>,
+    pub(crate) laid: Option<ChainLayout>,
     /// Vector axis of each pass.
     pub(crate) vectors: Vec<AxisId>,
     /// Elements of a vector along an axis that is not a row.
@@ -134,7 +134,7 @@ pub struct MapReduce {
     /// True if the next tile's operand is prefetched while this tile is computed.
     pub(crate) prefetch: bool,
     pub(crate) storing: Storing,
-    windows: Vec<Window>,
+    windows: Vec<ChainWindow>,
     /// Maps that run in stages of their own before this one.
     pub(crate) before: Vec<Self>,
 }
@@ -153,7 +153,7 @@ impl MapReduce {
     /// the first knob that is malformed, does not fit the chain, or breaks a limit of the target.
     fn new(spec: &Arc<Spec>, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Option<Self>, LowerError> {
         let Some(chain) = Chain::of(spec) else { return Ok(None) };
-        let laid = Laid::read(&chain, block_size(target), &Reader(knobs))?;
+        let laid = ChainLayout::read(&chain, block_size(target), &KnobReader(knobs))?;
         let mut vectors = vectors(&chain, laid.as_ref(), &choice(knobs, "vector")?)?;
         let mut tiles = vec![1; chain.rows];
         for axis in knobs::tiled(&chain) {
@@ -207,7 +207,7 @@ impl MapReduce {
 
     /// Returns a schedule with tiles of one position and rows in their order; vector axes are not
     /// set.
-    fn least(chain: Chain, windows: Vec<Window>, unit: VectorUnit) -> Self {
+    fn least(chain: Chain, windows: Vec<ChainWindow>, unit: VectorUnit) -> Self {
         Self {
             laid: None,
             vectors: Vec::new(),
@@ -292,7 +292,7 @@ impl MapReduce {
 
     /// Returns the spec of the workload, in its logical shapes.
     pub(crate) fn spec(&self) -> &Arc<Spec> {
-        self.laid.as_ref().map_or(&self.chain.spec, Laid::spec)
+        self.laid.as_ref().map_or(&self.chain.spec, ChainLayout::spec)
     }
 
     /// Returns the length of a pass's vectors in elements; along a row it is the extent of the
@@ -385,7 +385,7 @@ impl MapReduce {
     }
 
     /// Returns the tiles along a row; `None` if too many are single positions next to padding.
-    pub(crate) fn pieces(&self, axis: AxisId) -> Option<SmallVec<[Piece; 4]>> {
+    pub(crate) fn pieces(&self, axis: AxisId) -> Option<SmallVec<[AxisTiles; 4]>> {
         match self.windows.iter().find(|window| window.spatial == axis) {
             Some(window) => window.pieces(&self.chain.passes()[window.pass], self.tiles[axis]),
             None => Some(whole(0, self.chain.row_axes()[axis].extent, self.tiles[axis]).collect()),
@@ -394,20 +394,20 @@ impl MapReduce {
 
     /// Returns the non-row axis along which a window of the pass reads past a tensor, and its tiles
     /// of one position. `None` if there is no such axis or too many positions touch padding.
-    pub(crate) fn own_pieces(&self, number: usize) -> Option<(AxisId, SmallVec<[Piece; 4]>)> {
-        let is_own = |window: &&Window| window.pass == number && window.spatial >= self.chain.rows;
+    pub(crate) fn own_pieces(&self, number: usize) -> Option<(AxisId, SmallVec<[AxisTiles; 4]>)> {
+        let is_own = |window: &&ChainWindow| window.pass == number && window.spatial >= self.chain.rows;
         let window = self.windows.iter().find(is_own)?;
         Some((window.spatial, window.pieces(&self.chain.passes()[number], 1)?))
     }
 }
 
 /// Returns the vector axis of each pass for a value of the knob `vector`.
-fn vectors(chain: &Chain, laid: Option<&Laid>, name: &str) -> Result<Vec<AxisId>, LowerError> {
+fn vectors(chain: &Chain, laid: Option<&ChainLayout>, name: &str) -> Result<Vec<AxisId>, LowerError> {
     let refused = |reason: String| Err(LowerError::knob("vector", reason));
     if !chain.passes().iter().any(|pass| pass.axes.iter().any(|axis| axis.name == name)) {
         return refused(format!("'{name}' is not an axis of the workload"));
     }
-    let channel = laid::channel(chain).map(|axis| chain.row_axes()[axis].name);
+    let channel = layouts::channel(chain).map(|axis| chain.row_axes()[axis].name);
     match laid {
         Some(_) if channel != Some(name) => {
             refused(format!("'{name}' is not the channel axis, along which blocked layouts are vectorised"))
@@ -421,7 +421,7 @@ fn vectors(chain: &Chain, laid: Option<&Laid>, name: &str) -> Result<Vec<AxisId>
 /// order of the knob.
 fn order(chain: &Chain, knobs: &dyn KnobValues) -> Result<Vec<AxisId>, LowerError> {
     let names = match knobs.value("order") {
-        Some(Value::Order(names)) => names.as_slice(),
+        Some(KnobValue::Order(names)) => names.as_slice(),
         None => &[],
         Some(_) => return Err(LowerError::knob("order", "is not an order of loops")),
     };
@@ -443,7 +443,7 @@ fn order(chain: &Chain, knobs: &dyn KnobValues) -> Result<Vec<AxisId>, LowerErro
 
 fn choice(knobs: &dyn KnobValues, knob: &str) -> Result<String, LowerError> {
     match knobs.value(knob) {
-        Some(Value::Choice(word)) => Ok(word.clone()),
+        Some(KnobValue::Choice(word)) => Ok(word.clone()),
         Some(_) => Err(LowerError::knob(knob, "is not a word")),
         None => Err(LowerError::knob(knob, "is missing")),
     }
@@ -451,7 +451,7 @@ fn choice(knobs: &dyn KnobValues, knob: &str) -> Result<String, LowerError> {
 
 fn tile(knobs: &dyn KnobValues, knob: &str, extent: usize) -> Result<usize, LowerError> {
     match knobs.value(knob) {
-        Some(Value::Tile(sizes)) if matches!(sizes[..], [size] if (1..=extent).contains(&size)) => Ok(sizes[0]),
+        Some(KnobValue::Tile(sizes)) if matches!(sizes[..], [size] if (1..=extent).contains(&size)) => Ok(sizes[0]),
         Some(_) => Err(LowerError::knob(knob, format!("must be one size from 1 to {extent}"))),
         None => Err(LowerError::knob(knob, "is missing")),
     }

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use rand::{Rng, RngExt};
 use smallvec::SmallVec;
 
-use crate::config::{Config, KnobValues, Value};
+use crate::config::{Config, KnobValue, KnobValues};
 use crate::knob_space::KnobSpace;
 
 /// One combination of a sketch's knob values, valid or not, stored as the position of each value in
 /// its knob. A point is the form that a [`Config`] has inside its schedule space.
 #[derive(Clone, Debug)]
-pub struct Point {
+pub struct KnobIndices {
     space: Arc<KnobSpace>,
     positions: SmallVec<[u32; 16]>,
 }
 
-impl Point {
+impl KnobIndices {
     pub(crate) fn new(space: &Arc<KnobSpace>, positions: impl Iterator<Item = usize>) -> Self {
         Self { space: Arc::clone(space), positions: positions.map(|position| position as u32).collect() }
     }
@@ -27,11 +27,11 @@ impl Point {
     }
 
     /// Returns names and values of the knobs, sorted by name.
-    pub(crate) fn knobs(&self) -> impl Iterator<Item = (&str, &Value)> {
+    pub(crate) fn knobs(&self) -> impl Iterator<Item = (&str, &KnobValue)> {
         self.space.by_name.iter().map(|&knob| (self.space.knobs[knob].name.as_str(), self.value_at(knob)))
     }
 
-    fn value_at(&self, knob: usize) -> &Value {
+    fn value_at(&self, knob: usize) -> &KnobValue {
         &self.space.knobs[knob].values[self.positions[knob] as usize]
     }
 
@@ -83,27 +83,27 @@ impl Point {
     }
 }
 
-impl KnobValues for Point {
+impl KnobValues for KnobIndices {
     fn sketch(&self) -> &str {
         self.space.name()
     }
 
-    fn value(&self, knob: &str) -> Option<&Value> {
+    fn value(&self, knob: &str) -> Option<&KnobValue> {
         let knob = self.space.knobs.iter().position(|it| it.name == knob)?;
         Some(self.value_at(knob))
     }
 }
 
 /// Two points of one space are equal if their sketches and positions are equal.
-impl PartialEq for Point {
+impl PartialEq for KnobIndices {
     fn eq(&self, other: &Self) -> bool {
         self.space.name() == other.space.name() && self.positions == other.positions
     }
 }
 
-impl Eq for Point {}
+impl Eq for KnobIndices {}
 
-impl Hash for Point {
+impl Hash for KnobIndices {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.space.name().hash(state);
         self.positions.hash(state);

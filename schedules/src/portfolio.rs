@@ -23,12 +23,12 @@ const MAX_WORK_SHARE: f64 = 0.7;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Portfolio {
     /// Entries, ordered so that the first cover the most workloads.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<PortfolioEntry>,
 }
 
 /// A schedule and the workload that it was measured on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct PortfolioEntry {
     /// Workload that the schedule was measured on.
     pub workload: Workload,
     /// The schedule in text form.
@@ -73,7 +73,7 @@ impl Portfolio {
                 *known = (run_secs, config);
             }
         }
-        let entry = |((workload, _), (_, config)): ((&Workload, &str), (f64, &Config))| Entry {
+        let entry = |((workload, _), (_, config)): ((&Workload, &str), (f64, &Config))| PortfolioEntry {
             workload: workload.clone(),
             config: config.clone(),
         };
@@ -81,7 +81,7 @@ impl Portfolio {
     }
 
     /// Returns [`nearest`] of the portfolio's entries.
-    pub fn nearest(&self, workload: &Workload, n: usize) -> Vec<&Entry> {
+    pub fn nearest(&self, workload: &Workload, n: usize) -> Vec<&PortfolioEntry> {
         nearest(&self.entries, workload, n)
     }
 }
@@ -89,19 +89,23 @@ impl Portfolio {
 /// Returns the entries of the `n` workloads that are nearest to `workload` by
 /// [`Workload::distance`], nearest first. Only workloads of the same operator and element type
 /// count.
-pub fn nearest<'a>(entries: impl IntoIterator<Item = &'a Entry>, workload: &Workload, n: usize) -> Vec<&'a Entry> {
+pub fn nearest<'a>(
+    entries: impl IntoIterator<Item = &'a PortfolioEntry>,
+    workload: &Workload,
+    n: usize,
+) -> Vec<&'a PortfolioEntry> {
     nearest_to(entries, |other| workload.distance(other), n)
 }
 
 /// Returns the entries of the `n` workloads with the least `distance`, nearest first. Workloads at
 /// infinite distance are left out.
 pub fn nearest_to<'a>(
-    entries: impl IntoIterator<Item = &'a Entry>,
+    entries: impl IntoIterator<Item = &'a PortfolioEntry>,
     distance: impl Fn(&Workload) -> f32,
     n: usize,
-) -> Vec<&'a Entry> {
+) -> Vec<&'a PortfolioEntry> {
     let with_distance = entries.into_iter().map(|entry| (distance(&entry.workload), entry));
-    let mut alike: Vec<(f32, &Entry)> = with_distance.filter(|(distance, _)| distance.is_finite()).collect();
+    let mut alike: Vec<(f32, &PortfolioEntry)> = with_distance.filter(|(distance, _)| distance.is_finite()).collect();
     // Ties are broken by workload, so that the result does not depend on the order of entries.
     alike.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.workload.cmp(&b.1.workload)));
     let of_workloads = alike.chunk_by(|a, b| a.1.workload == b.1.workload);
@@ -110,9 +114,9 @@ pub fn nearest_to<'a>(
 
 /// Transfers entries to a space, each with at most `tries` combinations
 /// ([`ScheduleSpace::adapt_within`]). The result has the order of the entries, without duplicates.
-pub fn carried_over<'a>(
+pub fn transferred_schedules<'a>(
     space: &ScheduleSpace,
-    entries: impl IntoIterator<Item = &'a Entry>,
+    entries: impl IntoIterator<Item = &'a PortfolioEntry>,
     tries: usize,
 ) -> Vec<Candidate> {
     let mut met = HashSet::new();
@@ -136,10 +140,10 @@ pub fn is_promising(candidate: &Candidate) -> bool {
 /// ones among the [transferred](carried_over) entries, and the default schedule.
 pub fn offered<'a>(
     space: &ScheduleSpace,
-    entries: impl IntoIterator<Item = &'a Entry>,
+    entries: impl IntoIterator<Item = &'a PortfolioEntry>,
     tries: usize,
 ) -> Vec<Candidate> {
-    let mut candidates = carried_over(space, entries, tries);
+    let mut candidates = transferred_schedules(space, entries, tries);
     candidates.retain(is_promising);
     let default = space.default_candidate();
     if candidates.iter().all(|candidate| candidate.stable_hash() != default.stable_hash()) {
@@ -163,7 +167,7 @@ mod tests {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) });
             let portfolio = Portfolio::for_target(&target).expect("the example `pretrain` makes it");
             assert!(!portfolio.entries.is_empty());
-            for Entry { workload, config } in &portfolio.entries {
+            for PortfolioEntry { workload, config } in &portfolio.entries {
                 // Limits that depend on cache sizes may exclude the schedule itself on this target,
                 // but not all schedules near it.
                 let space = ScheduleSpace::new(workload, &target);
@@ -173,7 +177,7 @@ mod tests {
             for text in ["conv2d:c=40,h=36,w=44,o=72,k=3,p=1,bias", "matmul:m=77,n=200,k=300"] {
                 let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
                 let nearest = portfolio.nearest(space.workload(), usize::MAX);
-                let candidates = carried_over(&space, nearest, MAX_TRIED);
+                let candidates = transferred_schedules(&space, nearest, MAX_TRIED);
                 assert!(candidates.len() > 4, "{text}: {candidates:?}");
                 assert!(candidates.iter().all(|candidate| space.contains(candidate)));
             }
@@ -196,7 +200,7 @@ mod tests {
             ("conv2d:c=64,h=1,w=56,o=64,k=3,p=1", false),
         ] {
             let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
-            let carried = carried_over(&space, &portfolio.entries, MAX_TRIED);
+            let carried = transferred_schedules(&space, &portfolio.entries, MAX_TRIED);
             assert!(carried.iter().any(|candidate| !candidate.config().is_exact()), "{text}");
             let offered = offered(&space, &portfolio.entries, MAX_TRIED);
             assert!(!offered.is_empty() && offered.iter().all(is_promising), "{text}");
@@ -230,7 +234,8 @@ mod tests {
         assert_eq!(history.nearest(asked.workload(), 2), nearest[..2]);
         assert!(nearest.iter().all(|entry| fastest(entry.workload.as_str()) == Some(&entry.config)));
 
-        let candidates = carried_over(&asked, nearest.iter().copied().chain(nearest.iter().copied()), MAX_TRIED);
+        let candidates =
+            transferred_schedules(&asked, nearest.iter().copied().chain(nearest.iter().copied()), MAX_TRIED);
         assert!(!candidates.is_empty() && candidates.len() <= 3);
         assert!(candidates.iter().all(|candidate| asked.contains(candidate)));
     }

@@ -52,10 +52,10 @@ use autotune_ir::{DType, VarId};
 use autotune_workloads::Workload;
 
 use crate::config::KnobValues;
-use crate::direct::reader::Reader;
+use crate::direct::reader::KnobReader;
 use crate::error::LowerError;
 use crate::map_reduce::{Chain, axis_of, is_given};
-use turned::Turned;
+use turned::ContiguousAxes;
 
 mod lower;
 mod sketch;
@@ -99,7 +99,7 @@ pub struct Rows {
     /// True if values per element of a row are stored in shared memory rather than recomputed.
     pub(crate) keeps: bool,
     /// Axes and edge length of tiles for a transposing copy.
-    pub(crate) tile: Option<(Turned, usize)>,
+    pub(crate) tile: Option<(ContiguousAxes, usize)>,
 }
 
 /// Returns the chain of a spec that the sketch applies to. No map comes before the chain. Each
@@ -202,7 +202,7 @@ impl Rows {
     /// workload, or breaks a limit of the target.
     pub fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let chain = chain_of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
-        let reader = Reader(knobs);
+        let reader = KnobReader(knobs);
         let [threads, row_threads, fan_in, unroll] =
             ["threads", "threads.row", "fan_in", "unroll"].map(|knob| reader.number(knob));
         let (threads, row_threads) = (threads?, row_threads?);
@@ -211,8 +211,8 @@ impl Rows {
         // Configs of older versions lack the knobs for vectors and tiles.
         let lanes = if reader.has("vector") { reader.number("vector")? } else { 1 };
         let tile = if reader.has("tile") && reader.choice("tile")? != "none" {
-            let turned =
-                Turned::of(&chain).ok_or_else(|| LowerError::knob("tile", "the workload transposes nothing"))?;
+            let turned = ContiguousAxes::of(&chain)
+                .ok_or_else(|| LowerError::knob("tile", "the workload transposes nothing"))?;
             Some((turned, reader.number("tile")?))
         } else {
             None

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::config::{Config, KnobValues};
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
-use crate::point::Point;
+use crate::point::KnobIndices;
 use autotune_ir::analyse::run_cycles;
 use autotune_ir::program::Program;
 use autotune_ir::target::{GpuTarget, Target};
@@ -42,13 +42,13 @@ pub trait Sketch: Sync {
     /// Returns the schedule that is chosen without measuring, and its cost in an estimate that all
     /// sketches of a tier share. The choice depends on workload and target alone. `None` if the
     /// sketch chooses no schedule.
-    fn default(&self, _workload: &Workload, _target: &Target, _space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
+    fn default(&self, _workload: &Workload, _target: &Target, _space: &Arc<KnobSpace>) -> Option<(f64, KnobIndices)> {
         None
     }
 
     /// True if the sketch's default schedule is closer to the best than a cost model's top pick, so
     /// that models are not consulted.
-    fn is_settled(&self, _workload: &Workload, _target: &Target) -> bool {
+    fn trusts_default(&self, _workload: &Workload, _target: &Target) -> bool {
         false
     }
 
@@ -112,13 +112,13 @@ pub trait Plan: Send + Sync {
 }
 
 /// A plan that consists of typed knob values and the function that lowers them.
-struct Lowering<P> {
+struct PlanFromFn<P> {
     workload: Workload,
     params: P,
     lower: fn(&Workload, &P) -> Program,
 }
 
-impl<P: Send + Sync> Plan for Lowering<P> {
+impl<P: Send + Sync> Plan for PlanFromFn<P> {
     fn lower(&self) -> Program {
         (self.lower)(&self.workload, &self.params)
     }
@@ -130,12 +130,12 @@ pub(crate) fn plan<P: Send + Sync + 'static>(
     params: P,
     lower: fn(&Workload, &P) -> Program,
 ) -> Box<dyn Plan> {
-    Box::new(Lowering { workload: workload.clone(), params, lower })
+    Box::new(PlanFromFn { workload: workload.clone(), params, lower })
 }
 
 /// Returns the estimated cycles of a point's kernel, from the analysis of its loop nests; `None` if
 /// the point breaks a rule.
-pub(crate) fn cycles(sketch: &dyn Sketch, workload: &Workload, target: &Target, point: &Point) -> Option<f64> {
+pub(crate) fn cycles(sketch: &dyn Sketch, workload: &Workload, target: &Target, point: &KnobIndices) -> Option<f64> {
     Some(run_cycles(&sketch.plan(workload, target, point).ok()?.lower(), target))
 }
 

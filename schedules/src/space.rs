@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::direct::MAX_SHARE;
 use crate::error::LowerError;
 use crate::knob_space::KnobSpace;
-use crate::point::Point;
+use crate::point::KnobIndices;
 use crate::registry::{self, check_target};
 use crate::sketch::Plan;
 use autotune_ir::target::Target;
@@ -124,12 +124,12 @@ impl ScheduleSpace {
 
     /// Returns the candidate of a point if it satisfies the sketch's rules and the target's limits
     /// and divides its work evenly among threads.
-    fn admit(&self, point: Point) -> Option<Candidate> {
+    fn admit(&self, point: KnobIndices) -> Option<Candidate> {
         let plan = self.plan(&point).filter(|plan| self.is_balanced(plan.largest_share()))?;
         Some(Candidate::of_point(&self.workload, &self.target, point, Some(plan)))
     }
 
-    fn plan(&self, point: &Point) -> Option<Box<dyn Plan>> {
+    fn plan(&self, point: &KnobIndices) -> Option<Box<dyn Plan>> {
         let is_refused = self.refusal.is_some();
         (!is_refused).then(|| point.space().sketch.plan(&self.workload, &self.target, point).ok()).flatten()
     }
@@ -154,7 +154,7 @@ impl ScheduleSpace {
         }
     }
 
-    fn locate(&self, config: &Config) -> Option<Point> {
+    fn locate(&self, config: &Config) -> Option<KnobIndices> {
         self.sketches.iter().find_map(|space| space.locate(config))
     }
 
@@ -174,10 +174,10 @@ impl ScheduleSpace {
         self.default.as_ref().unwrap_or_else(|| self.rule())
     }
 
-    /// True if [`Sketch::is_settled`](crate::sketch::Sketch::is_settled) holds for one of the
-    /// space's sketches.
-    pub fn is_settled(&self) -> bool {
-        self.sketches.iter().any(|space| space.sketch.is_settled(&self.workload, &self.target))
+    /// True if [`Sketch::trusts_default`](crate::sketch::Sketch::trusts_default) holds for one of
+    /// the space's sketches.
+    pub fn trusts_default(&self) -> bool {
+        self.sketches.iter().any(|space| space.sketch.trusts_default(&self.workload, &self.target))
     }
 
     fn rule(&self) -> &Candidate {
@@ -219,7 +219,7 @@ impl ScheduleSpace {
                 return drawn;
             }
         }
-        let admit = |point: Point| self.admit(point);
+        let admit = |point: KnobIndices| self.admit(point);
         let find = || Few::find(sketch, self.default_candidate().point(), |point| admit(point.clone()).is_some());
         few.get_or_init(find).pick(admit, rng)
     }
@@ -230,9 +230,9 @@ impl ScheduleSpace {
     /// probability if there are several sketches, the result is a fresh sample.
     pub fn neighbor<R: Rng + ?Sized>(&self, candidate: &Candidate, rng: &mut R) -> Candidate {
         let moves_on = self.sketches.len() > 1 && rng.random_ratio(1, SKETCH_CHANGE);
-        let number = |point: &&Point| self.sketches.iter().position(|space| space.name() == point.space().name());
+        let number = |point: &&KnobIndices| self.sketches.iter().position(|space| space.name() == point.space().name());
         // A sketch whose few valid points are all known has no further neighbours to search.
-        let has_others = |point: &&Point| {
+        let has_others = |point: &&KnobIndices| {
             number(point).is_some_and(|number| !self.few[number].get().is_some_and(|few| few.is_closed))
         };
         if let Some(point) = candidate.point().filter(|_| !moves_on).filter(has_others) {
@@ -267,7 +267,7 @@ impl ScheduleSpace {
     }
 
     /// Returns the combination of a number; the sketches' combinations are numbered consecutively.
-    fn nth(&self, mut number: u128) -> Option<Point> {
+    fn nth(&self, mut number: u128) -> Option<KnobIndices> {
         for sketch in &self.sketches {
             match number.checked_sub(sketch.len()) {
                 None => return Some(sketch.nth(number)),
@@ -295,7 +295,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
-    use crate::config::Value;
+    use crate::config::KnobValue;
     use autotune_ir::target::{CpuTarget, GpuTarget};
 
     /// Returns a space in which every knob has `words` meaningless values in front of its default
@@ -305,7 +305,7 @@ mod tests {
         let default = space.default_config();
         space.sketches.truncate(1);
         for knob in &mut Arc::make_mut(&mut space.sketches[0]).knobs {
-            let meaningless = (0..words).map(|i| Value::Choice(format!("meaningless{i}")));
+            let meaningless = (0..words).map(|i| KnobValue::Choice(format!("meaningless{i}")));
             knob.values = meaningless.chain([default.knobs[&knob.name].clone()]).collect();
         }
         space.rule = OnceLock::from(space.candidate(&default));
@@ -331,11 +331,11 @@ mod tests {
         let (mut space, default) = hidden("conv2d:c=4,h=9,w=9,o=12,k=3,p=1", 300);
         for (name, words) in [("unroll", ["1", "16"]), ("parallel", ["1", "1"])] {
             let knob = Arc::make_mut(&mut space.sketches[0]).knobs.iter_mut().find(|knob| knob.name == name).unwrap();
-            knob.values.extend(words.map(|word| Value::Choice(word.into())));
+            knob.values.extend(words.map(|word| KnobValue::Choice(word.into())));
         }
         space.rule = OnceLock::from(space.candidate(&default));
         let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let mut unrolls: Vec<Value> = (0..100).map(|_| space.sample(&mut rng).knobs["unroll"].clone()).collect();
+        let mut unrolls: Vec<KnobValue> = (0..100).map(|_| space.sample(&mut rng).knobs["unroll"].clone()).collect();
         unrolls.sort();
         unrolls.dedup();
         assert_eq!(unrolls.len(), 3, "{unrolls:?} of {default}");
@@ -368,7 +368,7 @@ mod tests {
             ScheduleSpace::new(&"matmul:m=8,n=16,k=8".parse().unwrap(), &Target::Cpu(CpuTarget::generic_avx2(1)));
         let with = |name: &str, word: &str| {
             let mut config = space.default_config();
-            config.knobs.insert(name.into(), Value::Choice(word.into()));
+            config.knobs.insert(name.into(), KnobValue::Choice(word.into()));
             space.checked(&config).unwrap_err()
         };
         assert!(matches!(with("unroll", "none"), UnfitError::Lower(_)));

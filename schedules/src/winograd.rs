@@ -17,7 +17,7 @@
 //! | 7x7, 2, few channels | 49 | 25 | 16 | 12.25 | |
 //!
 //! A strided convolution is a sum of several with stride 1 ([`matrices`]). With few channels, it is
-//! instead one convolution of stride 1 with more channels ([`Conv`]).
+//! instead one convolution of stride 1 with more channels ([`WinogradConv`]).
 //!
 //! Tensors whose channels are not a multiple of the block stay in the plain layout. To vectorise
 //! their transforms over channels, a task transposes rows of input tiles into channel blocks first,
@@ -40,7 +40,7 @@
 //! Rounding errors are larger than those of the direct algorithm, see `tolerance`.
 
 use crate::config::KnobValues;
-use crate::direct::{block_size, reader::Reader};
+use crate::direct::{block_size, reader::KnobReader};
 use crate::error::LowerError;
 use autotune_ir::analyse::tile_registers;
 use autotune_ir::program::Layout;
@@ -56,7 +56,7 @@ pub(crate) mod passes;
 pub(crate) mod rewrite;
 mod sketch;
 
-use conv::Conv;
+use conv::WinogradConv;
 use matrices::Filtering;
 pub(crate) use sketch::WinogradSketch;
 
@@ -76,7 +76,7 @@ const MAX_BODY: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Winograd {
     /// Convolution that is computed.
-    pub conv: Conv,
+    pub conv: WinogradConv,
     /// Channels per block: at least one vector.
     pub block: usize,
     /// Rows (and columns) of an output tile.
@@ -98,7 +98,7 @@ pub struct Winograd {
 /// Returns the work with tiles of `m` outputs, without the transforms; `None` if the algorithm does
 /// not apply. The bytes include the transformed filters instead of the filters.
 pub(crate) fn work(workload: &Workload, m: usize) -> Option<Work> {
-    let conv = Conv::of(workload).filter(|conv| conv.filtering(m).is_known())?;
+    let conv = WinogradConv::of(workload).filter(|conv| conv.filtering(m).is_known())?;
     let direct = workload.work();
     let [filters, transformed] =
         [conv.taps, conv.filtering(m).inputs() * conv.phases()].map(|size| (conv.o * conv.c * size * size) as f64);
@@ -110,8 +110,8 @@ impl Winograd {
     /// Parses the knobs of a config. Fails with the first knob that is malformed, does not fit the
     /// workload, or breaks a limit of the target.
     pub fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
-        let conv = Conv::of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
-        let reader = Reader(knobs);
+        let conv = WinogradConv::of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
+        let reader = KnobReader(knobs);
         let block = block_size(target);
 
         let [rows] = reader.tile::<1>("tile.th")?;
@@ -201,12 +201,12 @@ impl Winograd {
     }
 
     /// Shape of a row of input tiles for a block of channels: `[row, column, lane]`.
-    pub fn input_strip(&self) -> [usize; 3] {
+    pub fn input_tile_row(&self) -> [usize; 3] {
         [self.a(), (self.tiles[1] - 1) * self.tiles_apart() + self.a(), self.depth_block().next_power_of_two()]
     }
 
     /// Shape of a row of output tiles for a block of channels: `[row, column, lane]`.
-    pub fn output_strip(&self) -> [usize; 3] {
+    pub fn output_tile_row(&self) -> [usize; 3] {
         [self.m, self.tiles[1] * self.m, self.block]
     }
 
@@ -267,7 +267,7 @@ impl Winograd {
         let input = if self.staged { 0 } else { bytes(&self.input_shape()) };
         // The strips of input and output are not live at the same time.
         let [read, written] = self.layouts();
-        let strips = strip(read, self.input_strip()).max(strip(written, self.output_strip()));
+        let strips = strip(read, self.input_tile_row()).max(strip(written, self.output_tile_row()));
         let needed = input.saturating_add(bytes(&self.product_shape())).saturating_add(strips);
         let limit = 2 * target.l2_bytes;
         if needed > limit {

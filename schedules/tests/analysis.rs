@@ -10,7 +10,7 @@ use autotune_codegen::asm::{assemble, x86::disassemble};
 use autotune_ir::analyse::{RegisterTile, analyse};
 use autotune_ir::program::{Access, Node, Store, When};
 use autotune_ir::{CpuTarget, Isa, Program, Target, VarId};
-use autotune_schedules::{ScheduleSpace, Value, lower};
+use autotune_schedules::{KnobValue, ScheduleSpace, lower};
 use autotune_workloads::Workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -159,10 +159,10 @@ fn register_tiles_are_what_the_assembler_emits() {
                     format!("matmul:m={},n={},k=64", 4 * rows, 2 * vectors * lanes).parse().unwrap();
                 let mut config = ScheduleSpace::new(&workload, &target).default_config();
                 let tiles = [("tile.m", vec![4 * rows, rows]), ("tile.n", vec![2 * vectors * lanes, vectors * lanes])];
-                let tiles = tiles.map(|(knob, tile)| (knob.to_string(), Value::Tile(tile)));
+                let tiles = tiles.map(|(knob, tile)| (knob.to_string(), KnobValue::Tile(tile)));
                 config.knobs.extend(tiles);
-                config.knobs.insert("unroll".into(), Value::Choice("4".into()));
-                config.knobs.insert("data".into(), Value::Choice("inplace".into()));
+                config.knobs.insert("unroll".into(), KnobValue::Choice("4".into()));
+                config.knobs.insert("data".into(), KnobValue::Choice("inplace".into()));
                 // The rules refuse tiles that need too many registers.
                 let Ok(program) = lower(&workload, &target, &config) else { continue };
                 let tile: RegisterTile = analyse(&program, &target).dominant.unwrap().tile;
@@ -187,7 +187,7 @@ fn register_tiles_are_what_the_assembler_emits() {
 #[test]
 fn cold_constants_are_counted_as_they_are_stored() {
     let target = target(Isa::Avx512);
-    let cold_bytes = |text: &str, set: &[(&str, Value)]| {
+    let cold_bytes = |text: &str, set: &[(&str, KnobValue)]| {
         let workload: Workload = text.parse().unwrap();
         let space = ScheduleSpace::new(&workload, &target);
         let mut config = space.default_config();
@@ -199,7 +199,7 @@ fn cold_constants_are_counted_as_they_are_stored() {
         analyse(&lower(&workload, &target, &config).unwrap(), &target).totals.cold_bytes
     };
 
-    let (product, weights) = ("matmul:m=6,n=96,k=50", |choice: &str| [("weights", Value::Choice(choice.into()))]);
+    let (product, weights) = ("matmul:m=6,n=96,k=50", |choice: &str| [("weights", KnobValue::Choice(choice.into()))]);
     assert_eq!(cold_bytes(product, &[]), 0.0);
     assert_eq!(cold_bytes(&format!("{product},cold"), &weights("inplace")), 4.0 * 50.0 * 96.0);
     // Packing pads the columns to whole vectors.
@@ -209,11 +209,11 @@ fn cold_constants_are_counted_as_they_are_stored() {
     let conv: Workload = "conv2d:c=64,h=28,w=28,o=64,k=3,p=1".parse().unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     for cold in [false, true] {
-        let workload = conv.with_cold(cold);
+        let workload = conv.with_uncached(cold);
         let space = ScheduleSpace::new(&workload, &target);
         let (config, m) = std::iter::repeat_with(|| space.sample(&mut rng).config().clone())
             .find_map(|config| match config.knobs.get("m")? {
-                Value::Choice(m) => Some((config.clone(), m.parse::<f64>().unwrap())),
+                KnobValue::Choice(m) => Some((config.clone(), m.parse::<f64>().unwrap())),
                 _ => None,
             })
             .unwrap();

@@ -8,7 +8,7 @@ use std::cell::Cell;
 
 use autotune_codegen::asm::{assemble, x86::disassemble};
 use autotune_ir::{CpuTarget, DType, Isa, Target, interpret, verify};
-use autotune_schedules::{Config, ScheduleSpace, Value, lower};
+use autotune_schedules::{Config, KnobValue, ScheduleSpace, lower};
 use autotune_workloads::{Operands, Workload, reference};
 use ndarray::{ArrayD, IxDyn};
 use rand::{Rng, RngExt, SeedableRng};
@@ -180,7 +180,7 @@ fn configs(space: &ScheduleSpace, count: u64) -> Vec<Config> {
     let mut all = vec![space.default_config()];
     all.extend((0..count).map(|seed| space.sample(&mut ChaCha8Rng::seed_from_u64(seed)).config().clone()));
     let mut streamed = space.default_config();
-    let word = Value::Choice("streamed".into());
+    let word = KnobValue::Choice("streamed".into());
     streamed.knobs.entry("result".into()).and_modify(|value| *value = word);
     all.push(streamed);
     all
@@ -253,9 +253,9 @@ fn every_part_of_a_vector_is_stored() {
             let text = format!("pointwise:m={rows},n={columns},op=add,rhs=column,to={word}");
             let workload: Workload = text.parse().unwrap();
             let mut config = ScheduleSpace::new(&workload, &target).default_config();
-            config.knobs.insert("vector".into(), Value::Choice(vector.into()));
+            config.knobs.insert("vector".into(), KnobValue::Choice(vector.into()));
             let tile = format!("tile.{vector}");
-            config.knobs.entry(tile).and_modify(|value| *value = Value::Tile(vec![n]));
+            config.knobs.entry(tile).and_modify(|value| *value = KnobValue::Tile(vec![n]));
             let Ok(program) = lower(&workload, &target, &config) else { continue };
             let code = assemble(&program, &target).unwrap();
             if runs(&target) {
@@ -279,12 +279,12 @@ fn every_element_has_its_value() {
             let text = format!("pointwise:m={rows},n={columns},op=add,rhs=column,to=f32,dtype={word}");
             let (workload, target): (Workload, _) = (text.parse().unwrap(), target(isa, 1));
             let mut config = ScheduleSpace::new(&workload, &target).default_config();
-            config.knobs.insert("vector".into(), Value::Choice(vector.into()));
+            config.knobs.insert("vector".into(), KnobValue::Choice(vector.into()));
 
             let tiles = [("m", if vector == "m" { 27 } else { 2 }), ("n", if vector == "m" { 1 } else { columns })]
                 .map(|(axis, tile)| (format!("tile.{axis}"), tile));
             for (knob, tile) in tiles {
-                config.knobs.entry(knob).and_modify(|value| *value = Value::Tile(vec![tile]));
+                config.knobs.entry(knob).and_modify(|value| *value = KnobValue::Tile(vec![tile]));
             }
 
             let program = lower(&workload, &target, &config).unwrap();
@@ -321,7 +321,7 @@ fn every_element_is_rounded_to_by_an_instruction() {
         let wanted = operands[0].mapv(|x| normal(nearest(DType::Bf16, normal(x))));
 
         let mut all = configs(&ScheduleSpace::new(&workload, &target), 3);
-        all[0].knobs.insert("vector".into(), Value::Choice(vector.into()));
+        all[0].knobs.insert("vector".into(), KnobValue::Choice(vector.into()));
         for config in all {
             let Ok(program) = lower(&workload, &target, &config) else { continue };
             let code = assemble(&program, &target).unwrap();

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use autotune_ir::program::When;
 use autotune_ir::{CpuTarget, GpuTarget, Isa, Target};
-use autotune_schedules::{ScheduleSpace, Value, lower};
+use autotune_schedules::{KnobValue, ScheduleSpace, lower};
 use autotune_workloads::{Conv1d, Conv3d, ConvTranspose2d, Operands, Window, Workload, max_rel_error, reference};
 use ndarray::{ArrayD, Dimension};
 use rand::SeedableRng;
@@ -156,7 +156,7 @@ fn weights_of_transposed_convolutions_may_come_with_every_run() {
     let workload: Workload = "conv_transpose2d:c=5,h=4,w=5,o=7,k=3,s=2,p=1,op=1,weights=data".parse().unwrap();
     let target = Target::Cpu(cpu);
     let mut config = ScheduleSpace::new(&workload, &target).default_config();
-    config.knobs.insert("weights".into(), Value::Choice("inplace".into()));
+    config.knobs.insert("weights".into(), KnobValue::Choice("inplace".into()));
     let problem = lower(&workload, &target, &config).unwrap_err().to_string();
     assert_eq!(problem, "knob 'weights': weights that are read out of bounds must be packed");
 }

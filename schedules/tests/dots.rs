@@ -7,7 +7,7 @@ use autotune_codegen::asm::{assemble, x86::disassemble};
 use autotune_ir::instruction::{DOT_BF16, Feature, Instruction};
 use autotune_ir::program::{LoopKind, Node, Scope, preorder};
 use autotune_ir::{CpuTarget, DType, Isa, Program, Target, interpret, verify};
-use autotune_schedules::{Candidate, ScheduleSpace, Value, lower, tolerance};
+use autotune_schedules::{Candidate, KnobValue, ScheduleSpace, lower, tolerance};
 use autotune_workloads::{Operands, Types, Workload, max_rel_error, reference};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -177,7 +177,7 @@ fn random_copies_of_images_have_the_steps_of_a_group_side_by_side() {
             let target = &targets[seed as usize % targets.len()];
 
             let space = ScheduleSpace::new(&workload, target);
-            let copies = ["tile", "copy"].map(|word| Value::Choice(word.into()));
+            let copies = ["tile", "copy"].map(|word| KnobValue::Choice(word.into()));
             let is_copied =
                 |candidate: &Candidate| candidate.config().knobs.get("data").is_some_and(|data| copies.contains(data));
             let is_in_groups = |candidate: &Candidate| candidate.lower().is_ok_and(|p| copy_in_groups(&p).is_some());
@@ -204,7 +204,7 @@ fn plain_images_are_copied_in_groups() {
             let config = ScheduleSpace::new(&workload, &target).default_config();
             let program = lower(&workload, &target, &config).unwrap();
             assert_eq!(copy_in_groups(&program), Some(steps), "{text}\n{config}");
-            assert_eq!(config.knobs.get("vector"), Some(&Value::Choice(vector.into())), "{text}\n{config}");
+            assert_eq!(config.knobs.get("vector"), Some(&KnobValue::Choice(vector.into())), "{text}\n{config}");
         }
     }
     // Channel-blocked data already has the steps adjacent.
@@ -319,7 +319,7 @@ fn nests_that_the_instruction_does_not_do_are_found() {
 
 #[test]
 fn chunks_of_a_reduction_keep_their_sums_in_f32() {
-    let chunk = |tile: &str| (tile.to_string(), Value::Tile(vec![16]));
+    let chunk = |tile: &str| (tile.to_string(), KnobValue::Tile(vec![16]));
     for (text, knob) in [
         ("matmul:m=8,n=32,k=64,bias,act=relu", "tile.k"),
         ("matmul:b=2,m=9,n=40,k=48,ta", "tile.k"),

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use autotune_ir::program::{Access, BufferId, Expr, Loop, LoopKind, Node, Program, Role, Scope};
 use autotune_ir::{Affine, CpuTarget, Isa, Target, verify};
-use autotune_schedules::{Config, ScheduleSpace, Value, fused, lower};
+use autotune_schedules::{Config, KnobValue, ScheduleSpace, fused, lower};
 use autotune_workloads::{Between, Mlp, Operands, SeparableConv2d, Workload, max_rel_error, reference};
 use ndarray::ArrayD;
 
@@ -114,7 +114,7 @@ fn every_pair_has_a_default_and_no_other_sketch() {
 }
 
 /// Returns the space of a workload, and its default config with other values of some knobs.
-fn changed(text: &str, target: &Target, changes: &[(&str, Value)]) -> (ScheduleSpace, Config) {
+fn changed(text: &str, target: &Target, changes: &[(&str, KnobValue)]) -> (ScheduleSpace, Config) {
     let space = ScheduleSpace::new(&text.parse().unwrap(), target);
     let mut config = space.default_config();
     for (knob, value) in changes {
@@ -123,8 +123,8 @@ fn changed(text: &str, target: &Target, changes: &[(&str, Value)]) -> (ScheduleS
     (space, config)
 }
 
-fn word(word: &str) -> Value {
-    Value::Choice(word.into())
+fn word(word: &str) -> KnobValue {
+    KnobValue::Choice(word.into())
 }
 
 const CONV: &str = "separable_conv2d:n=2,c=32,h=9,w=11,o=24,k=3,p=1,mid=relu,mid_bias,bias,add,act=relu";
@@ -136,7 +136,7 @@ fn what_is_between_is_kept_in_chunks_or_written_out() {
     for (text, chunk) in [(CONV, "tile.c"), (MLP, "tile.h")] {
         for (between, size) in [("tile", 16), ("tile", 64), ("whole", 16), ("whole", 64)] {
             let size = if text == CONV { size.min(32) } else { size };
-            let changes = [("between", word(between)), (chunk, Value::Tile(vec![size]))];
+            let changes = [("between", word(between)), (chunk, KnobValue::Tile(vec![size]))];
             let (space, config) = changed(text, &target, &changes);
             check_configs(&space, 3, [config.clone()]);
             let program = lower(space.workload(), &target, &config).unwrap();
@@ -165,25 +165,25 @@ fn the_equation_with_the_most_work_may_be_either() {
 #[test]
 fn what_cannot_be_is_refused_by_the_knobs_name() {
     let target = target(Isa::Avx2, 1);
-    let refused = |text: &str, knob: &str, value: Value| {
+    let refused = |text: &str, knob: &str, value: KnobValue| {
         let (space, config) = changed(text, &target, &[(knob, value)]);
         let error = lower(space.workload(), &target, &config).unwrap_err().to_string();
         assert!(!space.contains(&config) && error.starts_with(&format!("knob '{knob}")), "{knob}: {error}");
     };
     refused(CONV, "between", word("half"));
-    refused(CONV, "tile.c", Value::Tile(vec![12]));
-    refused(CONV, "tile.oh", Value::Tile(vec![0]));
-    refused(CONV, "order", Value::Order(vec!["oh".into(), "oh".into()]));
+    refused(CONV, "tile.c", KnobValue::Tile(vec![12]));
+    refused(CONV, "tile.oh", KnobValue::Tile(vec![0]));
+    refused(CONV, "order", KnobValue::Order(vec!["oh".into(), "oh".into()]));
     refused(CONV, "layout.between", word("plane"));
     refused(CONV, "first.vector", word("n"));
     refused(CONV, "second.unroll", word("none"));
-    refused(CONV, "first.tile.ow", Value::Tile(vec![1, 2]));
-    refused(CONV, "second.order.inner", Value::Order(vec!["o".into()]));
+    refused(CONV, "first.tile.ow", KnobValue::Tile(vec![1, 2]));
+    refused(CONV, "second.order.inner", KnobValue::Order(vec!["o".into()]));
     refused(MLP, "first.weights", word("loose"));
 
     // The intermediate result exceeds the second-level cache.
     let wide = "mlp:m=512,n=16,k=8,h=8192";
-    let (space, config) = changed(wide, &target, &[("tile.m", Value::Tile(vec![96]))]);
+    let (space, config) = changed(wide, &target, &[("tile.m", KnobValue::Tile(vec![96]))]);
     let error = lower(space.workload(), &target, &config).unwrap_err().to_string();
     assert!(error.starts_with("knob 'between': 3151872 bytes of intermediate values exceed"), "{error}");
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use autotune_codegen::asm::assemble;
 use autotune_codegen::gpu;
 use autotune_ir::{DType, Target, verify};
-use autotune_schedules::{Config, ScheduleSpace, Value, lower};
+use autotune_schedules::{Config, KnobValue, ScheduleSpace, lower};
 use autotune_workloads::Workload;
 use rand::seq::{IndexedRandom, IteratorRandom};
 use rand::{Rng, RngExt};
@@ -25,7 +25,7 @@ const USUAL_CASES: u64 = 4000;
 /// Number of configs per workload, each with one more change than the one before.
 const CHANGES: usize = 12;
 
-fn random_value<R: Rng>(rng: &mut R) -> Value {
+fn random_value<R: Rng>(rng: &mut R) -> KnobValue {
     const WORDS: [&str; 16] = [
         "0",
         "1",
@@ -54,9 +54,9 @@ fn random_value<R: Rng>(rng: &mut R) -> Value {
     };
 
     match rng.random_range(0..4) {
-        0 => Value::Choice(WORDS.choose(rng).unwrap().to_string()),
-        1 => Value::Order((0..rng.random_range(0..5)).map(|_| AXES.choose(rng).unwrap().to_string()).collect()),
-        _ => Value::Tile((0..rng.random_range(0..5)).map(|_| size(rng)).collect()),
+        0 => KnobValue::Choice(WORDS.choose(rng).unwrap().to_string()),
+        1 => KnobValue::Order((0..rng.random_range(0..5)).map(|_| AXES.choose(rng).unwrap().to_string()).collect()),
+        _ => KnobValue::Tile((0..rng.random_range(0..5)).map(|_| size(rng)).collect()),
     }
 }
 
@@ -82,7 +82,7 @@ fn change<R: Rng>(config: &mut Config, space: &ScheduleSpace, rng: &mut R) {
             config.knobs.insert(name, random_value(rng));
         }
         5..9 => match config.knobs.get_mut(&name) {
-            Some(Value::Tile(sizes)) if !sizes.is_empty() => {
+            Some(KnobValue::Tile(sizes)) if !sizes.is_empty() => {
                 let at = rng.random_range(0..sizes.len());
                 sizes[at] = match rng.random_range(0..4) {
                     0 => sizes[at].saturating_mul(rng.random_range(0..5)),
@@ -90,11 +90,11 @@ fn change<R: Rng>(config: &mut Config, space: &ScheduleSpace, rng: &mut R) {
                     _ => rng.random_range(0..70),
                 };
             }
-            Some(Value::Order(axes)) if !axes.is_empty() => {
+            Some(KnobValue::Order(axes)) if !axes.is_empty() => {
                 let (a, b) = (rng.random_range(0..axes.len()), rng.random_range(0..axes.len()));
                 axes.swap(a, b);
             }
-            Some(Value::Choice(word)) => *word = rng.random_range(0..40).to_string(),
+            Some(KnobValue::Choice(word)) => *word = rng.random_range(0..40).to_string(),
             _ => {}
         },
         _ => {

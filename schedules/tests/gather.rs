@@ -9,7 +9,7 @@ use autotune_codegen::asm::assemble;
 use autotune_ir::program::{Expr, Role};
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Problem, Target, interpret, verify};
 use autotune_schedules::{ScheduleSpace, lower, tolerance};
-use autotune_workloads::{Gather, Operands, Workload, reference};
+use autotune_workloads::{GatherWorkload, Operands, Workload, reference};
 use ndarray::ArrayD;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -46,12 +46,12 @@ fn gpu(name: &str) -> Target {
 }
 
 /// Returns the row of an index by the operator's definition.
-fn row(number: f32, &Gather { k: rows, from_end, .. }: &Gather) -> usize {
+fn row(number: f32, &GatherWorkload { k: rows, from_end, .. }: &GatherWorkload) -> usize {
     let number = if from_end && number < 0.0 { number + rows as f32 } else { number };
     if number.is_nan() { 0 } else { number.floor().clamp(0.0, (rows - 1) as f32) as usize }
 }
 
-fn by_hand(gather: &Gather, operands: &Operands) -> ArrayD<f32> {
+fn by_hand(gather: &GatherWorkload, operands: &Operands) -> ArrayD<f32> {
     ArrayD::from_shape_fn(vec![gather.m, gather.n], |at| operands[0][[row(operands[1][at[0]], gather), at[1]]])
 }
 
@@ -84,7 +84,7 @@ fn odd(operands: &mut Operands, rows: usize) {
 fn references_and_programs_are_what_the_operator_says_whatever_the_numbers_are() {
     for (seed, (m, end)) in (0..).zip([(1, ""), (5, ""), (11, ""), (40, ""), (1, ",from_end"), (40, ",from_end")]) {
         let workload: Workload = format!("gather:m={m},n=9,k=7{end}").parse().unwrap();
-        let gather = *workload.sizes::<Gather>().unwrap();
+        let gather = *workload.sizes::<GatherWorkload>().unwrap();
         let mut operands = Operands::random(workload.spec(), seed);
         for is_odd in [false, true] {
             if is_odd {
@@ -136,7 +136,7 @@ fn c_agrees_with_the_reference() {
         let mut operands = Operands::random(workload.spec(), seed);
         for is_odd in [false, true] {
             if is_odd {
-                odd(&mut operands, workload.sizes::<Gather>().unwrap().k);
+                odd(&mut operands, workload.sizes::<GatherWorkload>().unwrap().k);
             }
             let output = match c::run(&program, &cpu(Isa::Avx2), &operands) {
                 Ok(output) => output,
@@ -172,7 +172,7 @@ fn the_assembler_agrees_with_the_interpreter() {
             let space = ScheduleSpace::new(&workload, &target);
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let mut operands = Operands::random(workload.spec(), seed);
-            if let Some(gather) = workload.sizes::<Gather>() {
+            if let Some(gather) = workload.sizes::<GatherWorkload>() {
                 odd(&mut operands, gather.k);
             }
 
@@ -197,7 +197,7 @@ fn elements_found_by_values_are_those_of_operands_along_dimensions_that_there_ar
     let program = lower(&workload, &target, &ScheduleSpace::new(&workload, &target).default_config()).unwrap();
     assert_eq!(verify(&program, &target), Ok(()));
     let output = program.find(Role::Output).unwrap();
-    let problem = |change: &dyn Fn(&mut autotune_ir::program::Gather)| {
+    let problem = |change: &dyn Fn(&mut autotune_ir::program::GatherAccess)| {
         let mut program = program.clone();
         for stage in &mut program.stages {
             for_each_store(&mut stage.body, &mut |store| {

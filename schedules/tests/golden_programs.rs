@@ -6,7 +6,7 @@
 
 use autotune_codegen::{c, gpu};
 use autotune_ir::{CpuTarget, GpuApi, Program, Target};
-use autotune_schedules::{Config, ScheduleSpace, Value, lower};
+use autotune_schedules::{Config, KnobValue, ScheduleSpace, lower};
 use autotune_workloads::Workload;
 
 use crate::common::golden::assert_golden;
@@ -16,7 +16,7 @@ fn cpu() -> Target {
 }
 
 /// Returns the program of the default with other values of some knobs.
-fn program(workload: &str, target: &Target, changes: &[(&str, Value)]) -> Program {
+fn program(workload: &str, target: &Target, changes: &[(&str, KnobValue)]) -> Program {
     let workload: Workload = workload.parse().unwrap();
     let mut config = ScheduleSpace::new(&workload, target).default_config();
     for (knob, value) in changes {
@@ -25,14 +25,14 @@ fn program(workload: &str, target: &Target, changes: &[(&str, Value)]) -> Progra
     lower(&workload, target, &config).unwrap()
 }
 
-fn golden(name: &str, workload: &str, changes: &[(&str, Value)]) -> Program {
+fn golden(name: &str, workload: &str, changes: &[(&str, KnobValue)]) -> Program {
     let program = program(workload, &cpu(), changes);
     assert_golden(&format!("{name}.txt"), &program.to_string());
     program
 }
 
 /// Compares the program and its kernels in C.
-fn golden_c(name: &str, workload: &str, changes: &[(&str, Value)]) {
+fn golden_c(name: &str, workload: &str, changes: &[(&str, KnobValue)]) {
     let program = golden(name, workload, changes);
     let (prelude, kernels) = parts(&c::generate(&program, &cpu()));
     assert_golden(&format!("{name}.c"), &kernels);
@@ -62,18 +62,18 @@ fn what_stands_in_front_of_kernels_in_c() {
 }
 
 /// Compares the loop nest for a GPU.
-fn golden_gpu(name: &str, workload: &str, changes: &[(&str, Value)]) -> Program {
+fn golden_gpu(name: &str, workload: &str, changes: &[(&str, KnobValue)]) -> Program {
     let program = program(workload, &Target::detect("cuda:sm_80", None).unwrap(), changes);
     assert_golden(&format!("{name}.txt"), &program.to_string());
     program
 }
 
-fn word(word: &str) -> Value {
-    Value::Choice(word.into())
+fn word(word: &str) -> KnobValue {
+    KnobValue::Choice(word.into())
 }
 
 /// Knob values of the fused sketch on GPUs that give short kernels.
-fn plain() -> [(&'static str, Value); 7] {
+fn plain() -> [(&'static str, KnobValue); 7] {
     [
         ("stages", word("1")),
         ("first.vector.data", word("1")),
@@ -88,11 +88,11 @@ fn plain() -> [(&'static str, Value); 7] {
 #[test]
 fn attention_keeps_scores_in_the_block() {
     let changes = [
-        ("tile.m", Value::Tile(vec![8, 8, 1])),
-        ("tile.n", Value::Tile(vec![2, 1])),
-        ("tile.d", Value::Tile(vec![2])),
-        ("first.tile.k", Value::Tile(vec![4])),
-        ("second.tile.n", Value::Tile(vec![4])),
+        ("tile.m", KnobValue::Tile(vec![8, 8, 1])),
+        ("tile.n", KnobValue::Tile(vec![2, 1])),
+        ("tile.d", KnobValue::Tile(vec![2])),
+        ("first.tile.k", KnobValue::Tile(vec![4])),
+        ("second.tile.n", KnobValue::Tile(vec![4])),
     ];
     let changes = [&plain()[..], &changes].concat();
     let program = golden_gpu("attention", "attention:b=2,m=6,n=22,k=4,d=10,mask=row", &changes);
@@ -104,11 +104,11 @@ fn attention_keeps_scores_in_the_block() {
 fn products_keep_what_is_between_in_shared_memory() {
     let changes = [
         ("between", word("shared")),
-        ("tile.m", Value::Tile(vec![8, 8, 1])),
-        ("tile.h", Value::Tile(vec![2, 1])),
-        ("tile.n", Value::Tile(vec![1])),
-        ("first.tile.k", Value::Tile(vec![4])),
-        ("second.tile.h", Value::Tile(vec![8])),
+        ("tile.m", KnobValue::Tile(vec![8, 8, 1])),
+        ("tile.h", KnobValue::Tile(vec![2, 1])),
+        ("tile.n", KnobValue::Tile(vec![1])),
+        ("first.tile.k", KnobValue::Tile(vec![4])),
+        ("second.tile.h", KnobValue::Tile(vec![8])),
     ];
     golden_gpu("mlp", "mlp:m=8,n=7,k=8,h=20,mid=relu,mid_bias", &[&plain()[..], &changes].concat());
 }
@@ -134,11 +134,11 @@ fn conv2d_copies_tiles_and_splits_the_reduction() {
         "conv2d_tile",
         "conv2d:c=16,h=6,w=6,o=10,k=3,p=1",
         &[
-            ("layout.in", Value::Choice("plain".into())),
-            ("data", Value::Choice("tile".into())),
-            ("tile.c", Value::Tile(vec![8])),
-            ("tile.oh", Value::Tile(vec![4, 2])),
-            ("tile.ow", Value::Tile(vec![6, 3])),
+            ("layout.in", KnobValue::Choice("plain".into())),
+            ("data", KnobValue::Choice("tile".into())),
+            ("tile.c", KnobValue::Tile(vec![8])),
+            ("tile.oh", KnobValue::Tile(vec![4, 2])),
+            ("tile.ow", KnobValue::Tile(vec![6, 3])),
         ],
     );
 }
@@ -149,19 +149,19 @@ fn strided_conv2d_packs_panels() {
         "conv2d_panel",
         "conv2d:c=3,h=6,w=37,o=20,k=3,s=2,p=1",
         &[
-            ("data", Value::Choice("panel".into())),
-            ("vector", Value::Choice("ow".into())),
-            ("tile.o", Value::Tile(vec![20, 5])),
-            ("tile.oh", Value::Tile(vec![2, 1])),
-            ("tile.ow", Value::Tile(vec![24, 8])),
-            ("order", Value::Order(["oh", "ow", "c", "o"].map(String::from).to_vec())),
+            ("data", KnobValue::Choice("panel".into())),
+            ("vector", KnobValue::Choice("ow".into())),
+            ("tile.o", KnobValue::Tile(vec![20, 5])),
+            ("tile.oh", KnobValue::Tile(vec![2, 1])),
+            ("tile.ow", KnobValue::Tile(vec![24, 8])),
+            ("order", KnobValue::Order(["oh", "ow", "c", "o"].map(String::from).to_vec())),
         ],
     );
 }
 
 #[test]
 fn matmul_has_remainders() {
-    golden_c("matmul_remainders", "matmul:m=5,n=19,k=6", &[("tile.m", Value::Tile(vec![2, 2]))]);
+    golden_c("matmul_remainders", "matmul:m=5,n=19,k=6", &[("tile.m", KnobValue::Tile(vec![2, 2]))]);
 }
 
 #[test]
@@ -181,10 +181,10 @@ fn fused_contractions_keep_what_is_between_in_chunks() {
         "separable_conv2d",
         "separable_conv2d:c=16,h=6,w=5,o=12,k=3,p=1,mid=relu,mid_bias,bias",
         &[
-            ("tile.c", Value::Tile(vec![8])),
-            ("tile.oh", Value::Tile(vec![2])),
-            ("first.tile.oh", Value::Tile(vec![1])),
-            ("first.unroll", Value::Choice("1".into())),
+            ("tile.c", KnobValue::Tile(vec![8])),
+            ("tile.oh", KnobValue::Tile(vec![2])),
+            ("first.tile.oh", KnobValue::Tile(vec![1])),
+            ("first.unroll", KnobValue::Choice("1".into())),
         ],
     );
 }

@@ -15,9 +15,10 @@ use autotune_ir::analyse::analyse;
 use autotune_ir::program::{BinaryOp, Expr, Node, Role, Scope, UnaryOp};
 use autotune_ir::spec::Reduction;
 use autotune_ir::{DType, GpuApi, InterpError, Launch, Problem, ProgramError, Target, interpret, verify};
-use autotune_schedules::{Config, ScheduleSpace, Value, fused, lower};
+use autotune_schedules::{Config, KnobValue, ScheduleSpace, fused, lower};
 use autotune_workloads::{
-    Attention, Computed, Fields, Formula, Mask, Operands, Operator, OperatorKind, Workload, WorkloadError, reference,
+    AttentionWorkload, Computed, Fields, Mask, Operands, OperatorFormula, OperatorKind, Workload, WorkloadError,
+    WorkloadOperator, reference,
 };
 use ndarray::ArrayD;
 use rand::{RngExt, SeedableRng};
@@ -188,7 +189,7 @@ fn cuda_compiles_and_the_default_does_not_spill() {
 }
 
 /// Returns a workload and its default with other values of some knobs.
-fn changed(text: &str, target: &Target, changes: &[(&str, Value)]) -> (Workload, Config) {
+fn changed(text: &str, target: &Target, changes: &[(&str, KnobValue)]) -> (Workload, Config) {
     let workload: Workload = text.parse().unwrap();
     let mut config = ScheduleSpace::new(&workload, target).default_config();
     for (knob, value) in changes {
@@ -197,12 +198,12 @@ fn changed(text: &str, target: &Target, changes: &[(&str, Value)]) -> (Workload,
     (workload, config)
 }
 
-fn word(word: &str) -> Value {
-    Value::Choice(word.into())
+fn word(word: &str) -> KnobValue {
+    KnobValue::Choice(word.into())
 }
 
-fn tile<const N: usize>(sizes: [usize; N]) -> Value {
-    Value::Tile(sizes.to_vec())
+fn tile<const N: usize>(sizes: [usize; N]) -> KnobValue {
+    KnobValue::Tile(sizes.to_vec())
 }
 
 /// Attention for small tiles: three chunks of keys, four threads per row.
@@ -281,7 +282,7 @@ fn programs_keep_the_limits_of_the_target() {
 #[test]
 fn what_cannot_be_is_refused_by_the_knobs_name() {
     let target = target("cuda:sm_80");
-    let refused = |text: &str, changes: &[(&str, Value)], knob: &str| {
+    let refused = |text: &str, changes: &[(&str, KnobValue)], knob: &str| {
         let (workload, config) = changed(text, &target, changes);
         let error = lower(&workload, &target, &config).unwrap_err().to_string();
         assert!(error.starts_with(&format!("knob '{knob}")), "{knob}: {error}");
@@ -339,15 +340,15 @@ fn a_barrier_that_is_left_out_is_a_race() {
 
 /// An operator defined by its formula.
 #[derive(Debug)]
-struct Other(Formula);
+struct Other(OperatorFormula);
 
 static KIND: OperatorKind = OperatorKind { name: "other", fields: "", example: "other", parse };
 
-fn parse(_: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(_: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     Err(WorkloadError::UnknownOperator { name: "other".into(), known: String::new() })
 }
 
-impl Operator for Other {
+impl WorkloadOperator for Other {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -360,14 +361,14 @@ impl Operator for Other {
         Ok(())
     }
 
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         self.0.clone()
     }
 }
 
 /// Returns attention with some of its equations changed.
 fn other(change: impl FnOnce(&mut [Computed])) -> Workload {
-    let attention = Attention { mask: Mask::Row, ..Attention::new(2, [9, 21], [6, 10]) };
+    let attention = AttentionWorkload { mask: Mask::Row, ..AttentionWorkload::new(2, [9, 21], [6, 10]) };
     let mut formula = attention.formula();
     change(&mut formula.computed);
     Workload::new(Other(formula)).unwrap()

@@ -8,7 +8,8 @@ use std::fmt;
 use autotune_ir::{Affine, DType, GpuTarget, Target, VarId, interpret, verify};
 use autotune_schedules::{Config, ScheduleSpace, lower};
 use autotune_workloads::{
-    Fields, Formula, Operands, Operator, OperatorKind, Tensor, Workload, WorkloadError, max_rel_error, reference,
+    Fields, OperandTensor, Operands, OperatorFormula, OperatorKind, Workload, WorkloadError, WorkloadOperator,
+    max_rel_error, reference,
 };
 use rand::SeedableRng;
 use rand::seq::IndexedRandom;
@@ -16,15 +17,15 @@ use rand_chacha::ChaCha8Rng;
 
 static KIND: OperatorKind = OperatorKind { name: "other", fields: "", example: "other", parse };
 
-fn parse(_: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(_: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     Err(WorkloadError::UnknownOperator { name: "other".into(), known: String::new() })
 }
 
 /// An operator defined by its formula.
 #[derive(Debug)]
-struct Other(&'static str, Formula);
+struct Other(&'static str, OperatorFormula);
 
-impl Operator for Other {
+impl WorkloadOperator for Other {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -37,7 +38,7 @@ impl Operator for Other {
         Ok(())
     }
 
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         self.1.clone()
     }
 }
@@ -46,12 +47,9 @@ fn var(axis: usize) -> Affine {
     Affine::var(VarId(axis as u32))
 }
 
-fn operands(data: Vec<usize>, weight: Vec<usize>) -> [Tensor; 2] {
-    let [data, weight] = [("input", data, false), ("weight", weight, true)].map(|(name, shape, is_constant)| Tensor {
-        name,
-        shape,
-        is_constant,
-    });
+fn operands(data: Vec<usize>, weight: Vec<usize>) -> [OperandTensor; 2] {
+    let [data, weight] = [("input", data, false), ("weight", weight, true)]
+        .map(|(name, shape, is_constant)| OperandTensor { name, shape, is_constant });
     [data, weight]
 }
 
@@ -73,7 +71,7 @@ fn convolution(name: &'static str, extents: &[usize], stride: usize) -> Workload
     let output: Vec<Affine> = (0..2 + dims).map(var).collect();
     let [input, kernel] = operands([&[n, c], extents].concat(), [&[o, c][..], &vec![3; dims]].concat());
     let shape = [&[n, o], &out[..]].concat();
-    let formula = Formula::product(&axes, [(input, data), (kernel, weight)], (shape, output), 1);
+    let formula = OperatorFormula::product(&axes, [(input, data), (kernel, weight)], (shape, output), 1);
     Workload::new(Other(name, formula)).unwrap()
 }
 
@@ -82,8 +80,12 @@ fn product() -> Workload {
     let axes = [("a", 3, false), ("b", 7, false), ("n", 24, false), ("k", 40, true)];
     let [data, weight] = operands(vec![3, 7, 40], vec![40, 24]);
     let (left, right) = (vec![var(0), var(1), var(3)], vec![var(3), var(2)]);
-    let formula =
-        Formula::product(&axes, [(data, left), (weight, right)], (vec![3, 7, 24], vec![var(0), var(1), var(2)]), 2);
+    let formula = OperatorFormula::product(
+        &axes,
+        [(data, left), (weight, right)],
+        (vec![3, 7, 24], vec![var(0), var(1), var(2)]),
+        2,
+    );
     Workload::new(Other("rows", formula)).unwrap()
 }
 
@@ -166,8 +168,9 @@ fn backwards(is_backwards: [bool; 2], is_constant: bool) -> Workload {
     let step = |is_backwards: bool| if is_backwards { var(2) * -1 + 9 } else { var(2) };
     let [data, weight] = operands(vec![7, 10], vec![10, 12]);
     let (left, right) = (vec![var(0), step(is_backwards[0])], vec![step(is_backwards[1]), var(1)]);
-    let weight = Tensor { is_constant, ..weight };
-    let formula = Formula::product(&axes, [(data, left), (weight, right)], (vec![7, 12], vec![var(0), var(1)]), 1);
+    let weight = OperandTensor { is_constant, ..weight };
+    let formula =
+        OperatorFormula::product(&axes, [(data, left), (weight, right)], (vec![7, 12], vec![var(0), var(1)]), 1);
     Workload::new(Other("backwards", formula)).unwrap()
 }
 

@@ -9,9 +9,9 @@
 
 use autotune_codegen as codegen;
 use autotune_ir::analyse::analyse;
-use autotune_ir::program::{Access, BufferId, Expr, Grid, InBounds, Node, Program, Role, Store, StoreMode};
+use autotune_ir::program::{Access, BufferId, Expr, GpuGrid, InBounds, Node, Program, Role, Store, StoreMode};
 use autotune_ir::{Affine, DType, GpuApi, Launch, Target, interpret, verify};
-use autotune_schedules::{Config, ScheduleSpace, Value, lower};
+use autotune_schedules::{Config, KnobValue, ScheduleSpace, lower};
 use autotune_workloads::{Operands, Workload, reference};
 use ndarray::ArrayD;
 use rand::RngExt;
@@ -236,7 +236,7 @@ fn configs_without_vectors_are_of_single_elements() {
 /// Returns a config with vectors of `lanes` elements.
 fn with_vector(workload: &Workload, target: &Target, lanes: &str) -> Config {
     let space = ScheduleSpace::new(workload, target);
-    let is_wanted = |config: &Config| config.knobs["vector"] == Value::Choice(lanes.into());
+    let is_wanted = |config: &Config| config.knobs["vector"] == KnobValue::Choice(lanes.into());
     space.iter().map(|candidate| candidate.config().clone()).find(is_wanted).unwrap()
 }
 
@@ -346,7 +346,7 @@ fn a_diagonal_is_not_the_whole_result() {
     assert_eq!(verify(&program, &target), Ok(()));
 
     let output = program.find(Role::Output).unwrap();
-    let thread = Grid::of(&program.stages[0]).unwrap().threads[0].var;
+    let thread = GpuGrid::of(&program.stages[0]).unwrap().threads[0].var;
     let index = vec![Affine::var(thread), Affine::var(thread)];
     let dst = Access { buffer: output, index: index.into() };
     let store = Node::Store(Store { dst, mode: StoreMode::Assign, value: Expr::Const(0.0), iteration: None });

@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 
 use autotune_ir::program::{BufferId, Expr, Layout, Node, Program, Role, Store, StoreMode};
 use autotune_ir::{Affine, CpuTarget, Isa, Target, interpret, verify};
-use autotune_schedules::{ScheduleSpace, Value, lower};
+use autotune_schedules::{KnobValue, ScheduleSpace, lower};
 use autotune_workloads::{
-    Attention, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Operands, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm,
-    Softmax, Transpose, Workload, max_rel_error, reference,
+    AttentionWorkload, GroupNormWorkload, LayerNormWorkload, LocalResponseNormWorkload, Mask, Operands, Pool2d,
+    PoolKind, ReduceOp, ReduceWorkload, RmsNorm, SoftmaxWorkload, TransposeWorkload, Workload, max_rel_error,
+    reference,
 };
 use ndarray::{ArrayD, Axis, s};
 use rand::SeedableRng;
@@ -44,7 +45,7 @@ fn pooled(pool: &Pool2d, input: &ArrayD<f32>) -> ArrayD<f64> {
     })
 }
 
-fn reduced(reduce: &Reduce, input: &ArrayD<f32>) -> ArrayD<f64> {
+fn reduced(reduce: &ReduceWorkload, input: &ArrayD<f32>) -> ArrayD<f64> {
     let (extents, left_out) = (reduce.extents(), reduce.extents().len() - input.ndim());
     let mut values = input.mapv(f64::from);
     for place in (0..extents.len()).rev().filter(|place| place % 2 == 1) {
@@ -59,14 +60,14 @@ fn reduced(reduce: &Reduce, input: &ArrayD<f32>) -> ArrayD<f64> {
     values
 }
 
-fn transposed(transpose: &Transpose, input: &ArrayD<f32>) -> ArrayD<f64> {
+fn transposed(transpose: &TransposeWorkload, input: &ArrayD<f32>) -> ArrayD<f64> {
     assert_eq!(input.shape(), transpose.shape());
     input.view().permuted_axes(transpose.perm()).mapv(f64::from)
 }
 
 /// Computes attention query by query.
-fn attended(attention: &Attention, operands: &Operands) -> ArrayD<f64> {
-    let Attention { b, h, m, n, k, d, mask, causal } = *attention;
+fn attended(attention: &AttentionWorkload, operands: &Operands) -> ArrayD<f64> {
+    let AttentionWorkload { b, h, m, n, k, d, mask, causal } = *attention;
     let [query, key, value] = [(0, m, k), (1, n, k), (2, n, d)]
         .map(|(i, rows, columns)| operands[i].mapv(f64::from).into_shape_with_order([b, h, rows, columns]).unwrap());
     let added = |batch: usize, row: usize, j: usize| match mask {
@@ -93,7 +94,7 @@ fn attended(attention: &Attention, operands: &Operands) -> ArrayD<f64> {
 /// Normalises row by row, by the definitions of the papers.
 fn normalised(workload: &Workload, operands: &Operands) -> Option<ArrayD<f64>> {
     let input = operands[0].mapv(f64::from);
-    if let Some(softmax) = workload.sizes::<Softmax>() {
+    if let Some(softmax) = workload.sizes::<SoftmaxWorkload>() {
         let mut output = input;
         for mut row in output.lanes_mut(Axis(1)) {
             let total: f64 = row.iter().map(|x| x.exp()).sum();
@@ -102,7 +103,7 @@ fn normalised(workload: &Workload, operands: &Operands) -> Option<ArrayD<f64>> {
         return Some(output);
     }
 
-    if let Some(norm) = workload.sizes::<GroupNorm>() {
+    if let Some(norm) = workload.sizes::<GroupNormWorkload>() {
         let of_group = norm.c / norm.groups;
         return Some(ArrayD::from_shape_fn(input.shape(), |i| {
             let first = i[1] / of_group * of_group;
@@ -113,7 +114,7 @@ fn normalised(workload: &Workload, operands: &Operands) -> Option<ArrayD<f64>> {
             normal * f64::from(operands[1][i[1]]) + f64::from(operands[2][i[1]])
         }));
     }
-    if let Some(norm) = workload.sizes::<LocalResponseNorm>() {
+    if let Some(norm) = workload.sizes::<LocalResponseNormWorkload>() {
         return Some(ArrayD::from_shape_fn(input.shape(), |i| {
             let low = i[1].saturating_sub((norm.size - 1) / 2);
             let high = (i[1] + norm.size / 2).min(norm.c - 1);
@@ -123,11 +124,11 @@ fn normalised(workload: &Workload, operands: &Operands) -> Option<ArrayD<f64>> {
         }));
     }
 
-    if let Some(attention) = workload.sizes::<Attention>() {
+    if let Some(attention) = workload.sizes::<AttentionWorkload>() {
         return Some(attended(attention, operands));
     }
 
-    let (norm, rms) = (workload.sizes::<LayerNorm>(), workload.sizes::<RmsNorm>());
+    let (norm, rms) = (workload.sizes::<LayerNormWorkload>(), workload.sizes::<RmsNorm>());
     let eps = f64::from(norm.map(|norm| norm.eps).or(rms.map(|rms| rms.eps))?);
     let mut output = input;
     for mut row in output.lanes_mut(Axis(1)) {
@@ -146,8 +147,8 @@ fn by_hand(workload: &Workload, operands: &Operands) -> ArrayD<f32> {
     let function = workload.prologue().activation;
     let input = &operands[0].mapv(|x| activated(function, x.into(), 1.0) as f32);
     let pool = workload.sizes::<Pool2d>().map(|pool| pooled(pool, input));
-    let reduce = workload.sizes::<Reduce>().map(|reduce| reduced(reduce, input));
-    let transpose = workload.sizes::<Transpose>().map(|transpose| transposed(transpose, input));
+    let reduce = workload.sizes::<ReduceWorkload>().map(|reduce| reduced(reduce, input));
+    let transpose = workload.sizes::<TransposeWorkload>().map(|transpose| transposed(transpose, input));
     pool.or(reduce).or(transpose).or(normalised(workload, operands)).unwrap().mapv(|x| x as f32)
 }
 
@@ -310,14 +311,14 @@ fn vectors_run_along_rows_of_pairs() {
 #[test]
 fn layouts_that_do_not_fit_are_refused_with_the_knob() {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
-    let refused = |text: &str, changes: &[(&str, Value)]| {
+    let refused = |text: &str, changes: &[(&str, KnobValue)]| {
         let workload: Workload = text.parse().unwrap();
         let mut config = ScheduleSpace::new(&workload, &target).default_config();
         config.knobs.extend(changes.iter().map(|(name, value)| (name.to_string(), value.clone())));
         lower(&workload, &target, &config).unwrap_err().to_string()
     };
 
-    let word = |word: &str| Value::Choice(word.into());
+    let word = |word: &str| KnobValue::Choice(word.into());
     let (whole, odd) = ("pool2d:c=16,h=9,w=20,k=3,kind=max", "pool2d:c=12,h=9,w=20,kh=1,kw=3,kind=max");
     let no_blocks = "knob 'layout.in': the workload has no channels that the block size 8 divides";
     assert_eq!(refused(odd, &[("layout.in", word("blocked"))]), no_blocks);
@@ -332,7 +333,7 @@ fn layouts_that_do_not_fit_are_refused_with_the_knob() {
         "knob 'vector': 'c' is contiguous only in channel-blocked layouts"
     );
     assert_eq!(
-        refused(whole, &[("tile.c", Value::Tile(vec![4]))]),
+        refused(whole, &[("tile.c", KnobValue::Tile(vec![4]))]),
         "knob 'tile.c': 4 channels are not a multiple of the block size 8"
     );
 }

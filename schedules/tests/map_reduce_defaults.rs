@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use autotune_ir::{CpuTarget, Isa, Target};
-use autotune_schedules::{ScheduleSpace, Value, lower};
+use autotune_schedules::{KnobValue, ScheduleSpace, lower};
 use autotune_workloads::Workload;
 
 #[test]
@@ -55,7 +55,7 @@ fn vectors_go_along_what_is_contiguous_by_default() {
         ("matmul:m=1,n=50257,k=768,tb,weights=data,bias", "k"),
     ] {
         let config = ScheduleSpace::new(&text.parse().unwrap(), &target).default_config();
-        assert_eq!(config.knobs["vector"], Value::Choice(axis.into()), "{text}: {config}");
+        assert_eq!(config.knobs["vector"], KnobValue::Choice(axis.into()), "{text}: {config}");
     }
 }
 
@@ -85,13 +85,13 @@ fn products_of_few_rows_or_a_column_read_the_matrix_in_order() {
         ("matmul:m=9,n=5000,k=768,weights=data", "direct", false),
     ] {
         let space = space(text, 1);
-        assert_eq!((&*space.default_config().sketch, space.is_settled()), (sketch, is_settled), "{text}");
+        assert_eq!((&*space.default_config().sketch, space.trusts_default()), (sketch, is_settled), "{text}");
     }
 
     for (threads, most) in [(1, 5024), (2, 2528)] {
         let config = space("matmul:m=1,n=5000,k=768,weights=data", threads).default_config();
-        assert_eq!(config.knobs["tile.n"], Value::Tile(vec![most, 32]), "{config}");
-        assert_eq!(config.knobs["tile.k"], Value::Tile(vec![8]), "{config}");
+        assert_eq!(config.knobs["tile.n"], KnobValue::Tile(vec![most, 32]), "{config}");
+        assert_eq!(config.knobs["tile.k"], KnobValue::Tile(vec![8]), "{config}");
     }
 }
 
@@ -110,14 +110,14 @@ fn transposes_have_square_blocks_by_default() {
     ] {
         let space = ScheduleSpace::new(&text.parse().unwrap(), &target(isa, threads));
         let config = space.default_config();
-        assert_eq!(config.knobs["tile.m"], Value::Tile(vec![m]), "{text}: {config}");
-        assert_eq!(config.knobs["tile.n"], Value::Tile(vec![n]), "{text}: {config}");
-        assert_eq!(config.knobs["vector"], Value::Choice(vector.into()), "{text}: {config}");
-        assert!(matches!(&config.knobs["order"], Value::Order(names) if names[0] == outermost), "{text}: {config}");
-        assert!(space.is_settled(), "{text}");
+        assert_eq!(config.knobs["tile.m"], KnobValue::Tile(vec![m]), "{text}: {config}");
+        assert_eq!(config.knobs["tile.n"], KnobValue::Tile(vec![n]), "{text}: {config}");
+        assert_eq!(config.knobs["vector"], KnobValue::Choice(vector.into()), "{text}: {config}");
+        assert!(matches!(&config.knobs["order"], KnobValue::Order(names) if names[0] == outermost), "{text}: {config}");
+        assert!(space.trusts_default(), "{text}");
     }
     for text in ["pointwise:m=64,n=64,op=relu", "softmax:m=64,n=64", "pool2d:c=64,h=9,w=9,k=3,s=1,kind=max"] {
-        assert!(!ScheduleSpace::new(&text.parse().unwrap(), &target(Isa::Avx2, 1)).is_settled(), "{text}");
+        assert!(!ScheduleSpace::new(&text.parse().unwrap(), &target(Isa::Avx2, 1)).trusts_default(), "{text}");
     }
 }
 
@@ -132,7 +132,7 @@ fn rows_between_what_is_combined_are_added_up_in_the_cache_by_default() {
     ] {
         let config = ScheduleSpace::new(&text.parse().unwrap(), &target).default_config();
         for &(knob, tile) in tiles {
-            assert_eq!(config.knobs[knob], Value::Tile(vec![tile]), "{text}: {config}");
+            assert_eq!(config.knobs[knob], KnobValue::Tile(vec![tile]), "{text}: {config}");
         }
     }
 }
@@ -160,7 +160,7 @@ fn the_matrix_of_a_product_from_memory_is_prefetched() {
         assert!(prefetches.all(|what| what.starts_with(&format!("{name}["))), "{text}\n{config}\n{program}");
     }
     let small = ScheduleSpace::new(&"matmul:m=512,n=4,k=512,weights=data".parse().unwrap(), &target).default_config();
-    assert_eq!(small.knobs["prefetch"], Value::Choice("0".into()), "{small}");
+    assert_eq!(small.knobs["prefetch"], KnobValue::Choice("0".into()), "{small}");
 }
 
 /// Rows with a power-of-two stride share few ways of the first-level cache.
@@ -170,7 +170,7 @@ fn tiles_have_no_more_rows_than_the_cache_holds_lines_of() {
     for (k, most) in [(1000, 28), (512, 16), (1024, 8), (4096, 8)] {
         let workload: Workload = format!("matmul:m=1024,n=16,k={k}").parse().unwrap();
         let config = ScheduleSpace::new(&workload, &target).default_config();
-        let Value::Tile(tile) = &config.knobs["tile.m"] else { panic!("{config}") };
+        let KnobValue::Tile(tile) = &config.knobs["tile.m"] else { panic!("{config}") };
         assert_eq!(tile[1], most, "{config}");
     }
 }

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::{ScheduleSpace, lower};
-use autotune_workloads::{Operands, Pad, PadMode, Workload, reference};
+use autotune_workloads::{Operands, PadMode, PadWorkload, Workload, reference};
 use ndarray::ArrayD;
 
 use crate::common::cases::for_cases;
@@ -14,7 +14,7 @@ use crate::common::operators::random_pad;
 use crate::common::random_programs::check_drawn;
 use crate::common::{c, missing};
 
-fn by_hand(pad: &Pad, input: &ArrayD<f32>) -> ArrayD<f32> {
+fn by_hand(pad: &PadWorkload, input: &ArrayD<f32>) -> ArrayD<f32> {
     let [above, below, left, right] = pad.pad.map(|pad| pad as i64);
     let (h, w) = (pad.h as i64, pad.w as i64);
     let shape = vec![pad.n, pad.c, (h + above + below) as usize, (w + left + right) as usize];
@@ -44,7 +44,7 @@ fn references_are_what_each_mode_says() {
     for_cases(300, |seed, choices| {
         let workload = random_pad(choices);
         assert_eq!(workload.to_string().parse::<Workload>().unwrap(), workload);
-        let pad = *workload.sizes::<Pad>().unwrap();
+        let pad = *workload.sizes::<PadWorkload>().unwrap();
         let operands = Operands::random(workload.spec(), seed);
         assert_eq!(reference(&workload, &operands), by_hand(&pad, &operands[0]), "{workload}");
         modes.borrow_mut()[pad.mode as usize] += 1;

@@ -6,7 +6,7 @@
 use autotune_ir::interp::interpret;
 use autotune_ir::program::{Buffer, BufferId, Loop, Role};
 use autotune_ir::{CpuTarget, Isa, Problem, Program, Target, verify};
-use autotune_schedules::{Config, ScheduleSpace, Value, lower, tolerance, winograd};
+use autotune_schedules::{Config, KnobValue, ScheduleSpace, lower, tolerance, winograd};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -74,7 +74,7 @@ fn configs_from_before_there_were_prefetches_have_none() {
     let (workload, target, mut config) = small();
     let mut lowered = |prefetch: Option<&str>| {
         config.knobs.remove("prefetch");
-        config.knobs.extend(prefetch.map(|bytes| ("prefetch".to_string(), Value::Choice(bytes.into()))));
+        config.knobs.extend(prefetch.map(|bytes| ("prefetch".to_string(), KnobValue::Choice(bytes.into()))));
         lower(&workload, &target, &config)
     };
     let none = lowered(None).unwrap();
@@ -90,7 +90,7 @@ fn configs_from_before_there_were_prefetches_have_none() {
 fn sizes_of_tiles_that_there_are_no_matrices_for_are_refused() {
     let (workload, target, mut config) = small();
     for m in ["0", "1", "5", "7", "16", "18446744073709551615", "-2", ""] {
-        config.knobs.insert(winograd::TILE_SIZE_KNOB.into(), Value::Choice(m.into()));
+        config.knobs.insert(winograd::TILE_SIZE_KNOB.into(), KnobValue::Choice(m.into()));
         assert!(lower(&workload, &target, &config).is_err(), "{m}");
         assert_eq!(config.work(&workload).flops.max(workload.flops()), workload.flops(), "{m}");
         assert!(tolerance(&workload, &config) <= 4e-4, "{m}");

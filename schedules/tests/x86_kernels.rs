@@ -7,7 +7,7 @@
 use autotune_codegen::asm::{AssembleError, assemble, x86::disassemble};
 use autotune_ir::program::{Expr, LoopKind, Role, StoreMode};
 use autotune_ir::{Affine, CpuTarget, Isa, Program, Target, VarId};
-use autotune_schedules::{EXACT_TOLERANCE, ScheduleSpace, Value, lower, tolerance};
+use autotune_schedules::{EXACT_TOLERANCE, KnobValue, ScheduleSpace, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 
 use crate::common::cases::for_cases_in_parallel;
@@ -103,20 +103,20 @@ fn random_panels_agree_with_the_reference() {
 
 #[test]
 fn panels_are_copied_by_shuffles() {
-    let panel = |workload: &str, changes: &[(&str, Value)]| {
+    let panel = |workload: &str, changes: &[(&str, KnobValue)]| {
         let (workload, target) = (workload.parse().unwrap(), target(Isa::Avx2, 1));
         let mut config = ScheduleSpace::new(&workload, &target).default_config();
-        config.knobs.insert("data".into(), Value::Choice("panel".into()));
+        config.knobs.insert("data".into(), KnobValue::Choice("panel".into()));
         config.knobs.extend(changes.iter().map(|(name, value)| (name.to_string(), value.clone())));
         let program = lower(&workload, &target, &config).unwrap();
         check_program(&program, &target, 1, EXACT_TOLERANCE, &config.to_string());
         disassemble(&assemble(&program, &target).unwrap())
     };
-    let order = Value::Order(["m", "k", "n"].map(String::from).to_vec());
-    let matmul = panel("matmul:m=11,n=1024,k=9", &[("tile.m", Value::Tile(vec![6, 6])), ("order", order)]);
+    let order = KnobValue::Order(["m", "k", "n"].map(String::from).to_vec());
+    let matmul = panel("matmul:m=11,n=1024,k=9", &[("tile.m", KnobValue::Tile(vec![6, 6])), ("order", order)]);
     assert!(matmul.contains("vunpckhps") && matmul.contains("vunpcklpd"), "{matmul}");
-    let along_width = [("vector", Value::Choice("ow".into())), ("tile.o", Value::Tile(vec![60, 6]))];
-    let changes = [&along_width[..], &[("tile.ow", Value::Tile(vec![16, 16]))]].concat();
+    let along_width = [("vector", KnobValue::Choice("ow".into())), ("tile.o", KnobValue::Tile(vec![60, 6]))];
+    let changes = [&along_width[..], &[("tile.ow", KnobValue::Tile(vec![16, 16]))]].concat();
     let conv = panel("conv2d:c=5,h=9,w=33,o=60,k=3,s=2", &changes);
     assert!(conv.contains("vshufps") && conv.contains("vpermpd"), "{conv}");
 }
@@ -128,9 +128,9 @@ fn transposes_are_copied_by_permutations() {
         let (workload, target): (Workload, _) = (text.parse().unwrap(), target(isa, 1));
         let mut config = ScheduleSpace::new(&workload, &target).default_config();
         for (name, tile) in [("tile.m", m), ("tile.n", n)] {
-            config.knobs.insert(name.into(), Value::Tile(vec![tile]));
+            config.knobs.insert(name.into(), KnobValue::Tile(vec![tile]));
         }
-        config.knobs.insert("vector".into(), Value::Choice(vector.into()));
+        config.knobs.insert("vector".into(), KnobValue::Choice(vector.into()));
         let program = lower(&workload, &target, &config).unwrap();
         check_program(&program, &target, 1, EXACT_TOLERANCE, &format!("{isa}: {workload}\n{config}"));
         disassemble(&assemble(&program, &target).unwrap())
@@ -179,8 +179,10 @@ fn windows_share_what_they_combine() {
         {
             let mut config = ScheduleSpace::new(&workload, &target).default_config();
             let tiles = [("tile.c", tile[0] * lanes), ("tile.oh", tile[1]), ("tile.ow", tile[2])];
-            tiles.into_iter().for_each(|(name, tile)| drop(config.knobs.insert(name.into(), Value::Tile(vec![tile]))));
-            config.knobs.insert("unroll".into(), Value::Choice(unroll.into()));
+            tiles
+                .into_iter()
+                .for_each(|(name, tile)| drop(config.knobs.insert(name.into(), KnobValue::Tile(vec![tile]))));
+            config.knobs.insert("unroll".into(), KnobValue::Choice(unroll.into()));
             let Ok(program) = lower(&workload, &target, &config) else { continue };
             check_program(&program, &target, 1, EXACT_TOLERANCE, &format!("{workload}\n{config}"));
 
@@ -208,10 +210,10 @@ fn windows_share_what_they_combine() {
 #[test]
 fn maxima_pass_on_what_is_not_a_number_from_every_place() {
     let tile = |names: [&str; 2], tile: [usize; 2]| {
-        names.into_iter().zip(tile).map(|(name, tile)| (name.to_string(), Value::Tile(vec![tile]))).collect()
+        names.into_iter().zip(tile).map(|(name, tile)| (name.to_string(), KnobValue::Tile(vec![tile]))).collect()
     };
     let windows = |tiles| tile(["tile.oh", "tile.ow"], tiles);
-    let cases: [(&str, Vec<(String, Value)>); 5] = [
+    let cases: [(&str, Vec<(String, KnobValue)>); 5] = [
         ("pool2d:c=LANES,h=4,w=6,k=3,s=1,p=1,kind=max", windows([2, 4])),
         ("pool2d:c=LANES,h=5,w=5,k=3,s=2,p=1,kind=max", windows([1, 2])),
         ("pool2d:c=LANES,h=4,w=4,k=2,s=2,act=relu,kind=max", windows([2, 2])),
@@ -267,9 +269,9 @@ fn a_tile_of_windows_takes_half_of_the_operations() {
         let (workload, target): (Workload, _) = (text.parse().unwrap(), target(isa, 1));
         let mut config = ScheduleSpace::new(&workload, &target).default_config();
         for (name, tile) in [("tile.c", isa.vector_bytes() / 4), ("tile.oh", 2), ("tile.ow", 4)] {
-            config.knobs.insert(name.into(), Value::Tile(vec![tile]));
+            config.knobs.insert(name.into(), KnobValue::Tile(vec![tile]));
         }
-        config.knobs.insert("unroll".into(), Value::Choice("16".into()));
+        config.knobs.insert("unroll".into(), KnobValue::Choice("16".into()));
         let code = disassemble(&assemble(&lower(&workload, &target, &config).unwrap(), &target).unwrap());
         ["vmaxps", "vaddps"].map(|word| code.matches(word).count())
     };
@@ -303,11 +305,11 @@ fn lanes_of_rows_are_folded_together() {
             let mut config = ScheduleSpace::new(&workload, &target).default_config();
             for (name, value) in &mut config.knobs {
                 match name.as_str() {
-                    "tile.m" | "tile.c" => *value = Value::Tile(vec![rows]),
+                    "tile.m" | "tile.c" => *value = KnobValue::Tile(vec![rows]),
                     "vector" => {
-                        *value = Value::Choice(if workload.to_string().contains("kw") { "kw" } else { "n" }.into())
+                        *value = KnobValue::Choice(if workload.to_string().contains("kw") { "kw" } else { "n" }.into())
                     }
-                    "width" => *value = Value::Choice(width.into()),
+                    "width" => *value = KnobValue::Choice(width.into()),
                     _ => {}
                 }
             }
@@ -337,7 +339,7 @@ fn every_other_element_is_loaded_by_numbers() {
             let workload: Workload = text.parse().unwrap();
             let mut config = ScheduleSpace::new(&workload, &target).default_config();
             for (name, tile) in [("tile.ow", columns), ("tile.oh", 2)] {
-                config.knobs.entry(name.into()).and_modify(|value| *value = Value::Tile(vec![tile]));
+                config.knobs.entry(name.into()).and_modify(|value| *value = KnobValue::Tile(vec![tile]));
             }
             let program = lower(&workload, &target, &config).unwrap();
             let context = format!("{isa}: {workload}\n{config}");
@@ -359,8 +361,8 @@ fn results_are_stored_past_caches_where_they_are_aligned() {
         let transpose: Workload = format!("transpose:m={width},n=7").parse().unwrap();
         for (tile, is_whole) in [(4, false), (isa.vector_bytes() / 4, true)] {
             let mut config = ScheduleSpace::new(&transpose, &target).default_config();
-            let knobs = [("vector", Value::Choice("m".into())), ("result", Value::Choice("streamed".into()))];
-            let tiles = [("tile.m", tile), ("tile.n", 4)].map(|(name, tile)| (name, Value::Tile(vec![tile])));
+            let knobs = [("vector", KnobValue::Choice("m".into())), ("result", KnobValue::Choice("streamed".into()))];
+            let tiles = [("tile.m", tile), ("tile.n", 4)].map(|(name, tile)| (name, KnobValue::Tile(vec![tile])));
             knobs.into_iter().chain(tiles).for_each(|(name, value)| drop(config.knobs.insert(name.into(), value)));
             let program = lower(&transpose, &target, &config).unwrap();
             check_program(&program, &target, 1, EXACT_TOLERANCE, &format!("{transpose}\n{config}"));
@@ -373,7 +375,7 @@ fn results_are_stored_past_caches_where_they_are_aligned() {
             let workload: Workload = format!("{operator}:m=7,n={width}").parse().unwrap();
             let mut config = ScheduleSpace::new(&workload, &target).default_config();
             for (result, word) in [("cached", "vmovups"), ("fetched", "prefetchw"), ("streamed", "vmovntps")] {
-                config.knobs.insert("result".into(), Value::Choice(result.into()));
+                config.knobs.insert("result".into(), KnobValue::Choice(result.into()));
                 let program = lower(&workload, &target, &config).unwrap();
                 check_program(&program, &target, 1, tolerance(&workload, &config), &format!("{workload}\n{config}"));
                 let code = disassemble(&assemble(&program, &target).unwrap());

@@ -86,9 +86,9 @@ mod scheduler;
 pub mod search;
 mod session;
 mod settings;
-mod standing;
 mod support;
 mod task;
+mod task_best;
 #[cfg(test)]
 mod testing;
 mod time;

@@ -13,23 +13,23 @@ use crate::report::{Retired, Stop};
 use crate::scheduler::next_task;
 use crate::settings::Settings;
 use crate::task::TaskState;
-use crate::time::Planned;
+use crate::time::BatchTimes;
 
 /// Candidate that was proposed and has not been measured yet.
 pub(crate) struct Proposal {
     pub(crate) task: usize,
     pub(crate) candidate: Candidate,
-    pub(crate) planned: Planned,
+    pub(crate) planned: BatchTimes,
     /// True if it is to be measured even after the time budget.
     pub(crate) is_needed: bool,
 }
 
 /// Queue between the planner and the measurer, which may run in different threads.
 #[derive(Default)]
-pub(crate) struct WorkQueue(Mutex<Work>);
+pub(crate) struct WorkQueue(Mutex<QueuedWork>);
 
 #[derive(Default)]
-pub(crate) struct Work {
+pub(crate) struct QueuedWork {
     /// Proposals by their positions among all candidates proposed so far.
     pub(crate) proposals: BTreeMap<usize, Proposal>,
     /// Number of candidates proposed so far.
@@ -40,7 +40,7 @@ pub(crate) struct Work {
     pub(crate) retired: Vec<(usize, Retired)>,
 }
 
-impl Work {
+impl QueuedWork {
     /// Appends proposals to the queue.
     fn propose(&mut self, proposals: impl IntoIterator<Item = Proposal>) {
         for proposal in proposals {
@@ -56,7 +56,7 @@ impl Work {
 }
 
 impl WorkQueue {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Work> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, QueuedWork> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,7 +70,7 @@ pub(crate) struct Planner<'a> {
     /// Error because of which no more batches are proposed.
     pub(crate) error: Option<ModelError>,
     /// Times of the last planning, even if it gave no batch.
-    pub(crate) last: Option<Planned>,
+    pub(crate) last: Option<BatchTimes>,
     uses_scores: bool,
     settings: &'a Settings,
     first_cost: Vec<f64>,
@@ -124,7 +124,7 @@ impl<'a> Planner<'a> {
         let needed = self.needed();
         let is_needed = !needed.is_empty();
         let batch = if is_needed { needed } else { self.propose(queue) };
-        let planned = Planned { begun, learnt, proposed: Instant::now() };
+        let planned = BatchTimes { begun, learnt, proposed: Instant::now() };
         self.last = Some(planned);
 
         let candidates = batch.iter().map(|(_, candidate)| candidate.clone()).collect();

@@ -30,7 +30,7 @@ pub(crate) fn race(
     let start = Instant::now();
     let params = &recorder.settings.params.race;
     let records = recorder.measured(space.workload())?;
-    let Field { mut candidates, stay } = Field::of(recorder, space, &records, more, budget_secs)?;
+    let RaceField { mut candidates, stay } = RaceField::of(recorder, space, &records, more, budget_secs)?;
     let known_secs = candidates.iter().filter_map(|candidate| fastest_secs(&records, candidate));
     let least_secs = known_secs.reduce(f64::min);
     for attempt in 1..=params.attempts {
@@ -57,13 +57,13 @@ pub(crate) fn race(
 }
 
 /// Participants of a race.
-struct Field {
+struct RaceField {
     candidates: Vec<Candidate>,
     /// Number of leading candidates that stay in all repetitions of the race.
     stay: usize,
 }
 
-impl Field {
+impl RaceField {
     fn of(
         recorder: &Recorder<'_>,
         space: &ScheduleSpace,
@@ -144,7 +144,7 @@ fn finalists(
 }
 
 /// Returns true if the task's last measurement was a race.
-pub(crate) fn is_settled(recorder: &Recorder<'_>, workload: &Workload) -> Result<bool, DbError> {
+pub(crate) fn is_raced(recorder: &Recorder<'_>, workload: &Workload) -> Result<bool, DbError> {
     let last = recorder.measured(workload)?.pop();
     Ok(last.is_some_and(|record| matches!(record.phase, Phase::Race { .. })))
 }

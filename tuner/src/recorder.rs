@@ -12,7 +12,7 @@ use autotune_schedules::{Candidate, Config, LOWERING_VERSION, ScheduleSpace};
 use autotune_workloads::Workload;
 
 use crate::settings::Settings;
-use crate::standing::Standing;
+use crate::task_best::TaskBest;
 
 /// Longest time for which a measurement may be lost by a power failure. Waiting for the disk after
 /// each one would take as long as measuring.
@@ -24,7 +24,7 @@ pub(crate) struct Recorder<'a> {
     pub(crate) target: &'a Target,
     pub(crate) settings: &'a Settings,
     flushed: Cell<Option<Instant>>,
-    standings: RefCell<HashMap<Workload, Standing>>,
+    standings: RefCell<HashMap<Workload, TaskBest>>,
     /// Load of other programs on the target's CPU since the run began; `None` for GPUs.
     watch: Option<LoadWatch>,
     /// Workloads and config hashes that ran in this run.
@@ -53,9 +53,9 @@ impl<'a> Recorder<'a> {
     }
 
     /// Returns the results of a task so far.
-    pub(crate) fn standing(&self, space: &ScheduleSpace) -> Standing {
+    pub(crate) fn standing(&self, space: &ScheduleSpace) -> TaskBest {
         let standings = self.standings.borrow();
-        standings.get(space.workload()).cloned().unwrap_or_else(|| Standing::new(space.default_config()))
+        standings.get(space.workload()).cloned().unwrap_or_else(|| TaskBest::new(space.default_config()))
     }
 
     /// Returns true if a config ran correctly in this run. Others come from a database and must be
@@ -66,7 +66,7 @@ impl<'a> Recorder<'a> {
 
     /// Starts tracking the results of a task.
     pub(crate) fn follow(&self, space: &ScheduleSpace) {
-        let standing = Standing::new(space.default_config());
+        let standing = TaskBest::new(space.default_config());
         self.standings.borrow_mut().insert(space.workload().clone(), standing);
     }
 
@@ -121,7 +121,7 @@ impl<'a> Recorder<'a> {
     /// Returns the records of a task that were measured on this machine with the present lowering.
     pub(crate) fn measured(&self, workload: &Workload) -> Result<Vec<TuningRecord>, DbError> {
         let mut records = self.db.query(workload, &self.target.key())?;
-        records.retain(|record| !record.is_claim());
+        records.retain(|record| !record.is_untrusted());
         Ok(records)
     }
 }

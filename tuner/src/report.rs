@@ -62,17 +62,17 @@ impl Timing {
     pub fn of(phase: Phase, taken: f64) -> Self {
         match phase {
             Phase::Search => Self::Once,
-            Phase::Race { .. } => Self::in_turns(taken),
+            Phase::Race { .. } => Self::interleaved(taken),
         }
     }
 
     /// Returns the reliability of interleaved times measured under a load; an unknown load counts
     /// as none.
-    pub fn beside(load: Option<Load>) -> Self {
-        Self::in_turns(load.map_or(0.0, |load| load.taken))
+    pub fn under_load(load: Option<Load>) -> Self {
+        Self::interleaved(load.map_or(0.0, |load| load.taken))
     }
 
-    fn in_turns(taken: f64) -> Self {
+    fn interleaved(taken: f64) -> Self {
         if taken > DISTURBED { Self::Disturbed } else { Self::Raced }
     }
 

@@ -4,7 +4,7 @@ use crate::params::SchedulingParams;
 
 /// State of one task for the scheduler.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Progress {
+pub(crate) struct TaskProgress {
     /// Factor of the task's time in the objective.
     pub(crate) weight: f64,
     /// Lower bound of the seconds per run, for instance from the device's ceilings; 0 if unknown.
@@ -17,7 +17,7 @@ pub(crate) struct Progress {
     pub(crate) retired: bool,
 }
 
-impl Progress {
+impl TaskProgress {
     /// Returns the best seconds per run so far; infinite if there are none.
     pub(crate) fn best_secs(&self) -> f64 {
         self.best_after.last().copied().unwrap_or(f64::INFINITY)
@@ -75,13 +75,13 @@ pub(crate) fn batch_size(trials: usize, tasks: usize, params: &SchedulingParams)
 /// Every task gets a first batch, the one with the largest `first_cost` first. Then the task with
 /// the largest expected gain is chosen.
 pub(crate) fn next_task(
-    tasks: &[&Progress],
+    tasks: &[&TaskProgress],
     first_cost: &[f64],
     batch: usize,
     beyond_plateaus: bool,
     params: &SchedulingParams,
 ) -> Option<usize> {
-    let is_open = |task: &Progress| !task.retired && (beyond_plateaus || !task.on_plateau(params));
+    let is_open = |task: &TaskProgress| !task.retired && (beyond_plateaus || !task.on_plateau(params));
     let open = || tasks.iter().enumerate().filter(|(_, task)| is_open(task));
     let first_of = |best: Option<(usize, f64)>, (i, value): (usize, f64)| match best {
         Some((_, most)) if most >= value => best,
@@ -107,9 +107,9 @@ mod tests {
     /// Simulates scheduling and returns the order of tasks. Each task has a weight and a first
     /// time, and its time after `t` trials is 0.2 + 0.8 / `t` of the first.
     fn simulate(tasks: &[(f64, f64)], trials: usize, batch: usize) -> Vec<usize> {
-        let mut progress: Vec<Progress> = tasks
+        let mut progress: Vec<TaskProgress> = tasks
             .iter()
-            .map(|&(weight, _)| Progress {
+            .map(|&(weight, _)| TaskProgress {
                 weight,
                 floor_secs: 0.0,
                 best_after: Vec::new(),
@@ -149,9 +149,10 @@ mod tests {
 
     #[test]
     fn retired_and_plateaued_tasks_get_nothing() {
-        let open = Progress { weight: 1.0, floor_secs: 0.0, best_after: vec![1.0; 4], in_flight: 0, retired: false };
-        let retired = Progress { weight: 100.0, retired: true, ..open.clone() };
-        let plateau = Progress { weight: 100.0, best_after: vec![1.0; PATIENCE + 1], ..open.clone() };
+        let open =
+            TaskProgress { weight: 1.0, floor_secs: 0.0, best_after: vec![1.0; 4], in_flight: 0, retired: false };
+        let retired = TaskProgress { weight: 100.0, retired: true, ..open.clone() };
+        let plateau = TaskProgress { weight: 100.0, best_after: vec![1.0; PATIENCE + 1], ..open.clone() };
         let cost = [1.0; 3];
         assert_eq!(next_task(&[&retired, &open, &plateau], &cost, 8, false, &params()), Some(1));
         assert_eq!(next_task(&[&retired, &plateau], &cost, 8, false, &params()), None);
@@ -162,9 +163,9 @@ mod tests {
     fn less_is_expected_of_a_task_the_longer_it_gained_nothing() {
         let task = |idle: usize, fallen_to: f64| {
             let best_after = [vec![1.0; 300 - idle], vec![fallen_to; idle + 1]].concat();
-            Progress { weight: 1.0, floor_secs: 0.1, best_after, in_flight: 0, retired: false }
+            TaskProgress { weight: 1.0, floor_secs: 0.1, best_after, in_flight: 0, retired: false }
         };
-        let next = |tasks: [Progress; 2]| next_task(&tasks.each_ref(), &[1.0; 2], 8, true, &params());
+        let next = |tasks: [TaskProgress; 2]| next_task(&tasks.each_ref(), &[1.0; 2], 8, true, &params());
         assert_eq!(next([task(290, 0.5), task(100, 0.5)]), Some(1));
         assert_eq!(next([task(100, 0.5), task(290, 0.5)]), Some(0));
         assert_eq!(
@@ -176,14 +177,14 @@ mod tests {
 
     #[test]
     fn what_is_in_flight_counts() {
-        let task = |trials, in_flight| Progress {
+        let task = |trials, in_flight| TaskProgress {
             weight: 1.0,
             floor_secs: 0.0,
             best_after: vec![1.0; trials],
             in_flight,
             retired: false,
         };
-        let next = |tasks: &[Progress]| next_task(&tasks.iter().collect::<Vec<_>>(), &[1.0; 3], 8, true, &params());
+        let next = |tasks: &[TaskProgress]| next_task(&tasks.iter().collect::<Vec<_>>(), &[1.0; 3], 8, true, &params());
         assert_eq!(next(&[task(0, 8), task(0, 0), task(4, 0)]), Some(1), "no first batch twice");
         assert_eq!(next(&[task(0, 8), task(8, 0), task(4, 0)]), Some(2), "the unknown waits for its results");
         assert_eq!(next(&[task(0, 8), task(8, 0), task(4, 8)]), Some(1), "trials in flight lower what more would gain");
@@ -192,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_plateau_needs_patience_and_small_gain() {
-        let task = |best_after| Progress { weight: 1.0, floor_secs: 0.0, best_after, in_flight: 0, retired: false };
+        let task = |best_after| TaskProgress { weight: 1.0, floor_secs: 0.0, best_after, in_flight: 0, retired: false };
         assert!(!task(vec![1.0; PATIENCE]).on_plateau(&params()));
         assert!(task(vec![1.0; PATIENCE + 1]).on_plateau(&params()));
         let mut gained = vec![1.0; PATIENCE];

@@ -1,6 +1,7 @@
 //! Searchers, which propose configs: the trait [`Searcher`] and the built-in ones.
 //!
-//! A custom searcher implements the trait; [`Batch`] makes a batch distinct and fills it up.
+//! A custom searcher implements the trait; [`CandidateBatch`] makes a batch distinct and fills it
+//! up.
 
 mod annealing;
 mod batch;
@@ -12,7 +13,7 @@ mod searcher;
 mod select;
 
 pub use annealing::{Annealing, AnnealingParams};
-pub use batch::Batch;
+pub use batch::CandidateBatch;
 pub use coverage::CoverageParams;
 pub use genetic::{Genetic, GeneticParams};
 pub use grid::Grid;

@@ -20,7 +20,7 @@ use crate::learner::Learner;
 use crate::network::Task;
 use crate::observer::{Event, Observer};
 use crate::planner::{Planner, WorkQueue};
-use crate::race::{is_settled, race};
+use crate::race::{is_raced, race};
 use crate::recorder::Recorder;
 use crate::report::{CurvePoint, Disturbance, Report, Retired, Stop};
 use crate::scheduler::batch_size;
@@ -52,7 +52,7 @@ pub(crate) struct Session<'a> {
 }
 
 /// Exchangeable parts of a run.
-pub(crate) struct Parts<'a> {
+pub(crate) struct SessionParts<'a> {
     pub(crate) new_searcher: &'a NewSearcher<'a>,
     pub(crate) cost_model: Box<dyn CostModel>,
     pub(crate) measurer: &'a mut dyn Measurer,
@@ -66,10 +66,10 @@ impl<'a> Session<'a> {
         tasks: &[Task],
         target: &'a Target,
         settings: &'a Settings,
-        parts: Parts<'a>,
+        parts: SessionParts<'a>,
     ) -> Result<Self, TuneError> {
         let start = Instant::now();
-        let Parts { new_searcher, cost_model, measurer, db, observer } = parts;
+        let SessionParts { new_searcher, cost_model, measurer, db, observer } = parts;
         let params = &settings.params;
         let recorder = Recorder::new(db, target, settings);
         let spaces: Vec<ScheduleSpace> = tasks.par_iter().map(|task| space(task, target, settings, start)).collect();
@@ -256,7 +256,7 @@ impl<'a> Session<'a> {
         let [least_secs, most_secs] = params.budget_secs;
         let budget_secs = share.map_or(most_secs, |share| share.max(least_secs).min(most_secs));
         let is_short = share.is_some_and(|share| share < least_secs);
-        let more = if is_short || is_settled(&self.recorder, &state.task.workload)? { 0 } else { params.racers };
+        let more = if is_short || is_raced(&self.recorder, &state.task.workload)? { 0 } else { params.racers };
 
         // A task without a measurement is waited for, however late it is.
         if share.is_some() && standing.best.is_some() {
@@ -309,7 +309,7 @@ fn history_of(records: &[TuningRecord], own: &[Workload]) -> Portfolio {
 fn begin(state: &mut TaskState, history: &Portfolio, learner: &mut Learner, recorder: &Recorder<'_>) {
     let params = &recorder.settings.params;
     let nearest = history.nearest(&state.task.workload, params.neighbors);
-    let carried = portfolio::carried_over(&state.space, nearest, PredictParams::QUICK.tries);
+    let carried = portfolio::transferred_schedules(&state.space, nearest, PredictParams::QUICK.tries);
     let carried = state.begin_with(carried);
     if carried.is_empty() {
         return;
@@ -330,7 +330,7 @@ fn drop_incredible(records: &mut Vec<TuningRecord>, target: &Target, settings: &
     let credible_share = settings.params.credible_share;
     let mut floors: HashMap<Workload, f64> = HashMap::new();
     records.retain(|record| {
-        let Some(claimed_secs) = record.measurement.run_secs().filter(|_| record.is_claim()) else {
+        let Some(claimed_secs) = record.measurement.run_secs().filter(|_| record.is_untrusted()) else {
             return true;
         };
         let floor =

@@ -11,14 +11,14 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::network::Task;
 use crate::report::Retired;
-use crate::scheduler::Progress;
+use crate::scheduler::TaskProgress;
 use crate::search::{Ask, ScoreFn, Searcher};
 
 /// Task with its space, its searcher and the results so far.
 pub(crate) struct TaskState {
     pub(crate) task: Task,
     pub(crate) space: ScheduleSpace,
-    pub(crate) progress: Progress,
+    pub(crate) progress: TaskProgress,
     pub(crate) retired: Option<Retired>,
     /// Number of trials without a run time.
     pub(crate) failed: usize,
@@ -54,7 +54,7 @@ impl TaskState {
         mut claimed: Vec<Candidate>,
     ) -> Self {
         claimed.reverse();
-        let measured = || records.iter().filter(|r| !r.is_claim());
+        let measured = || records.iter().filter(|r| !r.is_untrusted());
         let searched = || measured().filter(|r| r.phase == Phase::Search);
         let resumed = searched().count();
         let mix = format!("{seed} {} {resumed}", task.workload);
@@ -62,7 +62,7 @@ impl TaskState {
 
         let mut state = Self {
             task,
-            progress: Progress { weight, floor_secs, best_after: Vec::new(), in_flight: 0, retired: false },
+            progress: TaskProgress { weight, floor_secs, best_after: Vec::new(), in_flight: 0, retired: false },
             retired: None,
             failed: 0,
             resumed,

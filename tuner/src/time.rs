@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// Times of planning a batch: start, end of learning from earlier results, and end of proposing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Planned {
+pub(crate) struct BatchTimes {
     pub(crate) begun: Instant,
     pub(crate) learnt: Instant,
     pub(crate) proposed: Instant,
@@ -38,7 +38,7 @@ pub struct TimeShares {
 
 impl TimeShares {
     /// Adds the time from `from` to `to`, in which the device waited for the batch `planned`.
-    pub(crate) fn waited(&mut self, from: Instant, to: Instant, planned: Option<Planned>) {
+    pub(crate) fn waited(&mut self, from: Instant, to: Instant, planned: Option<BatchTimes>) {
         let within =
             |start: Instant, end: Instant| end.min(to).saturating_duration_since(start.max(from)).as_secs_f64();
         let fit_secs = planned.map_or(0.0, |planned| within(planned.begun, planned.learnt));
@@ -71,7 +71,7 @@ mod tests {
     fn only_what_the_device_waited_for_counts() {
         let start = Instant::now();
         let at = |secs: f64| start + Duration::from_secs_f64(secs);
-        let planned = Some(Planned { begun: at(1.0), learnt: at(3.0), proposed: at(4.0) });
+        let planned = Some(BatchTimes { begun: at(1.0), learnt: at(3.0), proposed: at(4.0) });
         let shares = |from: f64, to: f64, planned| {
             let mut shares = TimeShares::default();
             shares.waited(at(from), at(to), planned);

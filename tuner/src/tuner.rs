@@ -19,7 +19,7 @@ use crate::observer::{Observer, Silent};
 use crate::params::TuneParams;
 use crate::report::{BenchReport, Report};
 use crate::search::{Annealing, NewSearcher, Searcher};
-use crate::session::{Parts, Session};
+use crate::session::{Session, SessionParts};
 use crate::settings::{Settings, Setup};
 use crate::support::check_supported;
 
@@ -150,10 +150,10 @@ impl<'a> Tuner<'a> {
             false => XgbModel::from_estimate(&self.target),
         };
         let cost_model = self.cost_model.unwrap_or_else(|| Box::new(own_model()));
-        let run = Run { measurer: self.measurer, db: self.db, observer: self.observer };
+        let run = RunContext { measurer: self.measurer, db: self.db, observer: self.observer };
         run.with(tasks, &self.target, self.settings, |target, settings, measurer, db, observer| {
             let new_searcher = &*self.new_searcher;
-            let parts = Parts { new_searcher, cost_model, measurer, db, observer };
+            let parts = SessionParts { new_searcher, cost_model, measurer, db, observer };
             let mut session = Session::resume(tasks, target, settings, parts)?;
             let stop = session.search()?;
             session.finish(stop)
@@ -164,7 +164,7 @@ impl<'a> Tuner<'a> {
     /// and appends the results to the database. If no schedule of a task is known, only its default
     /// is measured. Limits and seed are ignored.
     pub fn bench(self, tasks: &[Task]) -> Result<BenchReport, TuneError> {
-        let run = Run { measurer: self.measurer, db: self.db, observer: self.observer };
+        let run = RunContext { measurer: self.measurer, db: self.db, observer: self.observer };
         run.with(tasks, &self.target, self.settings, |target, settings, measurer, db, observer| {
             bench(tasks, target, settings, measurer, db, observer)
         })
@@ -172,13 +172,13 @@ impl<'a> Tuner<'a> {
 }
 
 /// Parts of a run that the caller may have provided.
-struct Run<'a> {
+struct RunContext<'a> {
     measurer: Option<&'a mut dyn Measurer>,
     db: Option<&'a TuningDb>,
     observer: Option<&'a mut dyn Observer>,
 }
 
-impl Run<'_> {
+impl RunContext<'_> {
     /// Calls `action` with the provided parts and defaults for the others. If ceilings are known,
     /// the target has the rates that follow from them. The time to make the defaults counts towards
     /// the time budget.

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use autotune::contract;
-use autotune::search::{Annealing, AnnealingParams, Ask, Batch, Genetic, GeneticParams, Searcher};
+use autotune::search::{Annealing, AnnealingParams, Ask, CandidateBatch, Genetic, GeneticParams, Searcher};
 use autotune_cost_model::{XgbModel, XgbParams};
 use autotune_ir::{CpuTarget, Target};
 use autotune_measure::{Batches, InProcessMeasurer, MeasureError, MeasureOptions, Measurer, OnResult, RaceResult};
@@ -55,7 +55,7 @@ struct Faulty {
 
 impl Searcher for Faulty {
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
-        let mut batch = Batch::new(ask.seen, ask.n);
+        let mut batch = CandidateBatch::new(ask.seen, ask.n);
         let rng = ask.rng;
         batch.fill(ask.space, rng);
         let mut candidates = batch.into_candidates();

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use autotune::search::Random;
 use autotune::{Deploy, DeployError, Origin, Task, TuneError, TuneOnMiss, Tuner};
 use autotune_cost_model::features;
-use autotune_db::{Phase, Snapshot, SnapshotWriter, Standing, TaskHold, TuningDb, TuningRecord};
-use autotune_ir::{CpuTarget, Isa, Reach, Target};
+use autotune_db::{Phase, Snapshot, SnapshotWriter, TaskHold, TimeProvenance, TuningDb, TuningRecord};
+use autotune_ir::{CpuTarget, Isa, KeyScope, Target};
 use autotune_schedules::{Candidate, ScheduleSpace};
 use autotune_workloads::Workload;
 
@@ -36,7 +36,7 @@ fn tune(db: &TuningDb, workload: &Workload, target: &Target) -> Result<(), TuneE
 }
 
 /// Returns the provenance of the schedule's time; `None` for the default schedule.
-fn standing(deploy: &Deploy<'_>) -> Option<Standing> {
+fn standing(deploy: &Deploy<'_>) -> Option<TimeProvenance> {
     let tuned = deploy.schedule(&workload(), &target()).unwrap();
     tuned.best().map(|best| best.standing)
 }
@@ -55,13 +55,13 @@ fn off_is_the_default_and_look_up_is_what_there_is() {
     tune(&db, &workload(), &target()).unwrap();
     let snapshot = snapshot(&db);
     assert_eq!(standing(&Deploy::Off), None);
-    assert_eq!(standing(&Deploy::LookUp(&db)), Some(Standing::Raced));
-    assert_eq!(standing(&Deploy::LookUp(&snapshot)), Some(Standing::Raced));
+    assert_eq!(standing(&Deploy::LookUp(&db)), Some(TimeProvenance::Raced));
+    assert_eq!(standing(&Deploy::LookUp(&snapshot)), Some(TimeProvenance::Raced));
 
     let alike = Target::Cpu(CpuTarget { l3_bytes: 16 << 20, ..CpuTarget::generic_avx2(2) });
     let tuned = Deploy::LookUp(&snapshot).schedule(&workload(), &alike).unwrap();
     let Origin::Tuned(found) = tuned.origin() else { panic!("the model's schedule is served") };
-    assert_eq!((found.reach, found.best.standing), (Reach::Model, Standing::Claimed));
+    assert_eq!((found.reach, found.best.standing), (KeyScope::Model, TimeProvenance::Claimed));
     assert_eq!(found.best.record.target, target().key());
 }
 
@@ -75,7 +75,7 @@ fn a_miss_is_tuned_once_and_served_from_then_on() {
     };
     let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path, counted));
     for _ in 0..2 {
-        assert_eq!(standing(&deploy), Some(Standing::Raced));
+        assert_eq!(standing(&deploy), Some(TimeProvenance::Raced));
     }
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 
@@ -100,15 +100,15 @@ fn what_a_snapshot_has_raced_here_is_not_tuned_and_what_others_found_is() {
     tune(&tuned, &workload(), &target()).unwrap();
     let snapshot = snapshot(&tuned);
     let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path, tune).after(&snapshot));
-    assert_eq!(standing(&deploy), Some(Standing::Raced));
+    assert_eq!(standing(&deploy), Some(TimeProvenance::Raced));
     assert!(!path.exists(), "no database is made for it");
 
     let alike = Target::Cpu(CpuTarget { l3_bytes: 16 << 20, ..CpuTarget::generic_avx2(2) });
     let held = TaskHold::take(&path, &workload(), &alike.key(), Duration::ZERO).unwrap();
     let standing = || deploy.schedule(&workload(), &alike).unwrap().best().map(|best| best.standing);
-    assert_eq!(standing(), Some(Standing::Claimed), "meanwhile what others found is better than the default");
+    assert_eq!(standing(), Some(TimeProvenance::Claimed), "meanwhile what others found is better than the default");
     drop(held);
-    assert_eq!(standing(), Some(Standing::Raced));
+    assert_eq!(standing(), Some(TimeProvenance::Raced));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn who_does_not_wait_gets_the_best_there_is() {
     half_done.phase = Phase::Search;
     db.append(&half_done).unwrap();
     let tuned = deploy.schedule(&half_done.workload, &target()).unwrap();
-    assert_eq!(tuned.best().map(|best| best.standing), Some(Standing::Searched), "what was measured so far");
+    assert_eq!(tuned.best().map(|best| best.standing), Some(TimeProvenance::Searched), "what was measured so far");
 
     let start = Instant::now();
     let waits = Deploy::TuneOnMiss(TuneOnMiss::into(&path, fails).wait(Duration::from_millis(200)));
@@ -222,7 +222,7 @@ fn another_process() {
         tune(db, workload, target)
     };
     let on_miss = TuneOnMiss::into(folder.join("db"), logged).wait(Duration::from_secs(100));
-    assert_eq!(standing(&Deploy::TuneOnMiss(on_miss)), Some(Standing::Raced));
+    assert_eq!(standing(&Deploy::TuneOnMiss(on_miss)), Some(TimeProvenance::Raced));
 }
 
 fn tuned_by(folder: &Path) -> Vec<String> {

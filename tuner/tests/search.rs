@@ -12,7 +12,7 @@ use autotune_cost_model::XgbModel;
 use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_measurement::RunSecs;
-use autotune_schedules::{Candidate, Config, ScheduleSpace, Value};
+use autotune_schedules::{Candidate, Config, KnobValue, ScheduleSpace};
 use autotune_workloads::Workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -439,9 +439,9 @@ fn a_search_recovers_from_a_distorted_history() {
 /// Returns true if the sum of tile sizes is large, like tiles that do not fit a GPU's shared memory
 /// or registers.
 fn fails(candidate: &Candidate) -> bool {
-    let octaves = |value: &Value| match value {
-        Value::Tile(sizes) => sizes.iter().map(|&size| (size as f64).log2()).sum(),
-        Value::Order(_) | Value::Choice(_) => 0.0,
+    let octaves = |value: &KnobValue| match value {
+        KnobValue::Tile(sizes) => sizes.iter().map(|&size| (size as f64).log2()).sum(),
+        KnobValue::Order(_) | KnobValue::Choice(_) => 0.0,
     };
     candidate.knobs().map(|(_, value)| octaves(value)).sum::<f64>() > 20.0
 }

@@ -3,13 +3,13 @@
 
 use autotune::search::Random;
 use autotune::{BuildError, LookupError, Origin, PredictParams, Query, Task, Tuned, Tuner};
-use autotune_cost_model::DraftModel;
-use autotune_db::{Phase, Snapshot, SnapshotWriter, Source, Standing, TuningDb, TuningRecord};
+use autotune_cost_model::RankingModel;
+use autotune_db::{Phase, Snapshot, SnapshotWriter, Source, TimeProvenance, TuningDb, TuningRecord};
 use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::Binding;
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_runtime::{View, ViewMut};
-use autotune_schedules::{Candidate, ScheduleSpace, Value};
+use autotune_schedules::{Candidate, KnobValue, ScheduleSpace};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 
 use crate::support::{PaperDevice, best_and_worst};
@@ -44,7 +44,7 @@ fn the_winner_is_found_and_without_one_the_default() {
     let (db, space) = (tuned_db(), ScheduleSpace::new(&workload(), &target()));
     let tuned = Query::new(&workload(), &target()).source(&db).best().unwrap();
     let best = db.best(&workload(), &target().key(), &|_| true).unwrap().unwrap();
-    assert!(tuned.is_tuned() && tuned.best() == Some(&best) && best.standing == Standing::Raced);
+    assert!(tuned.is_tuned() && tuned.best() == Some(&best) && best.standing == TimeProvenance::Raced);
     assert_eq!(tuned.config(), &best.record.config);
     assert_eq!(tuned.program().unwrap(), &space.checked(&best.record.config).unwrap().lower().unwrap());
 
@@ -59,7 +59,7 @@ fn the_winner_is_found_and_without_one_the_default() {
 
 #[test]
 fn what_was_found_with_warm_constants_answers_for_cold_ones_that_nothing_is_known_of() {
-    let (db, cold) = (tuned_db(), workload().with_cold(true));
+    let (db, cold) = (tuned_db(), workload().with_uncached(true));
     let look_up = || Query::new(&cold, &target()).source(&db).best().unwrap();
     let warm = Query::new(&workload(), &target()).source(&db).best().unwrap();
     assert!(look_up().is_tuned() && look_up().config() == warm.config() && *look_up().workload() == workload());
@@ -109,7 +109,7 @@ fn what_a_source_knows_of_other_workloads_and_what_ships_are_ranked_together() {
     let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
     let space = |text: &str| ScheduleSpace::new(&text.parse().unwrap(), &target);
     let (asked, near) = (space("matmul:m=61,n=100,k=70"), space("matmul:m=60,n=100,k=70"));
-    let model = DraftModel::for_target(&target).unwrap();
+    let model = RankingModel::for_target(&target).unwrap();
     let score = |candidate: &Candidate| model.scores(std::slice::from_ref(candidate))[0];
 
     let look_up = |source: &dyn Source| Query::new(asked.workload(), &target).source(source).best().unwrap();
@@ -143,7 +143,7 @@ fn what_a_source_knows_of_other_workloads_and_what_ships_are_ranked_together() {
 fn what_is_not_in_todays_space_stands_in_no_ones_way() {
     let db = tuned_db();
     let mut poison = fastest(&db);
-    poison.config.knobs.insert("warp".into(), Value::Choice("9".into()));
+    poison.config.knobs.insert("warp".into(), KnobValue::Choice("9".into()));
     db.append(&poison).unwrap();
     let tuned = Query::new(&workload(), &target()).source(&db).best().unwrap();
     assert!(tuned.is_tuned() && tuned.config() != &poison.config);
@@ -168,11 +168,11 @@ fn claims_are_served_as_what_they_are_and_never_before_what_was_measured() {
     let claim = TuningRecord { imported: true, ..fastest(&tuned_db()) };
     db.append(&claim).unwrap();
     let standing = || Query::new(&workload(), &target()).source(&db).best().unwrap().best().map(|best| best.standing);
-    assert_eq!(standing(), Some(Standing::Claimed));
+    assert_eq!(standing(), Some(TimeProvenance::Claimed));
     let mut measured = fastest(&tuned_db());
     measured.measurement.outcome.as_mut().unwrap().run_secs = 1.0;
     db.append(&measured).unwrap();
-    assert_eq!(standing(), Some(Standing::Searched));
+    assert_eq!(standing(), Some(TimeProvenance::Searched));
 }
 
 #[test]

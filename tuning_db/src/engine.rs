@@ -14,8 +14,8 @@ use serde::Deserialize;
 
 use crate::error::DbError;
 use crate::files::io_error;
-use crate::flushed::{Count, Counts};
-use crate::keys::{self, Entry, RECORD_PREFIX, Records, TaskKey};
+use crate::flushed::{Count, RecordCounts};
+use crate::keys::{self, FiledRecord, RECORD_PREFIX, Records, TaskKey};
 
 /// Bytes of the engine's page cache: it is read only once, when the database is opened.
 const CACHE_BYTES: u64 = 16 << 20;
@@ -34,7 +34,7 @@ pub(crate) struct Engine {
 
 /// Records found in the engine.
 #[derive(Debug, Default)]
-pub(crate) struct Contents {
+pub(crate) struct EngineContents {
     pub(crate) records: Records,
     /// Damage because of which records may be missing or unreadable.
     pub(crate) damage: Option<String>,
@@ -57,8 +57,8 @@ impl Engine {
 
     /// Reads every readable record. If iteration fails, the records counted in `wanted` are read
     /// one by one.
-    pub(crate) fn read(&self, wanted: &Counts) -> Contents {
-        let mut contents = Contents::default();
+    pub(crate) fn read(&self, wanted: &RecordCounts) -> EngineContents {
+        let mut contents = EngineContents::default();
         let mut pairs = self.sled.scan_prefix(RECORD_PREFIX);
         loop {
             match self.guarded(|| pairs.next().transpose()) {
@@ -85,9 +85,9 @@ impl Engine {
 
     /// Returns the record counts from the indexes of the layout without a journal; `None` if this
     /// engine never belonged to a database.
-    pub(crate) fn indexed(&self) -> Result<Option<Counts>, DbError> {
+    pub(crate) fn indexed(&self) -> Result<Option<RecordCounts>, DbError> {
         #[derive(Deserialize)]
-        struct Index {
+        struct OldIndex {
             records: u64,
         }
         if self.guarded(|| self.sled.get("meta/format"))?.is_none() {
@@ -99,12 +99,12 @@ impl Engine {
         while let Some((key, value)) = self.guarded(|| pairs.next().transpose())? {
             // An unreadable index is ignored: the counts only serve to detect lost records.
             let task = key.get(2..).and_then(keys::parse_task);
-            let index: Option<Index> = serde_json::from_slice(&value).ok();
-            if let (Some(task), Some(Index { records })) = (task, index) {
+            let index: Option<OldIndex> = serde_json::from_slice(&value).ok();
+            if let (Some(task), Some(OldIndex { records })) = (task, index) {
                 counts.insert(task, Count { records, next: records });
             }
         }
-        Ok(Some(Counts(counts)))
+        Ok(Some(RecordCounts(counts)))
     }
 
     /// Stores records, either all or none of them.
@@ -141,11 +141,13 @@ impl Engine {
     }
 }
 
-impl Contents {
+impl EngineContents {
     fn take(&mut self, key: &[u8], line: &[u8]) {
         let text = std::str::from_utf8(line).ok().filter(|text| !text.contains('\n'));
         match (keys::parse_record(key), text) {
-            (Some((task, place)), Some(text)) => self.records.insert(Entry { task, place, line: text.to_string() }),
+            (Some((task, place)), Some(text)) => {
+                self.records.insert(FiledRecord { task, place, line: text.to_string() })
+            }
             _ => self.damage = Some(format!("entry '{}' is invalid", key.escape_ascii())),
         }
     }

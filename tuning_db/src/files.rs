@@ -34,7 +34,7 @@ const FORMAT_WORD: &str = "autotune-db";
 
 /// Layout according to a database's FORMAT file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub(crate) enum FormatFile {
     /// The file is missing: the database is new, or it lost the file.
     Unmade,
     /// Format 1, without a journal.
@@ -48,7 +48,7 @@ pub(crate) fn journal(path: &Path) -> PathBuf {
 }
 
 /// Creates the directory if needed, and locks it for writing.
-pub(crate) fn take(path: &Path) -> Result<(Hold, Layout), DbError> {
+pub(crate) fn take(path: &Path) -> Result<(Hold, FormatFile), DbError> {
     fs::create_dir_all(path).map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => DbError::NotADirectory { path: path.to_path_buf() },
         _ => io_error("cannot create", path)(e),
@@ -61,11 +61,11 @@ pub(crate) fn take(path: &Path) -> Result<(Hold, Layout), DbError> {
 }
 
 /// Returns the layout of the directory; fails if it is not a database or has a newer format.
-pub(crate) fn check_format(path: &Path) -> Result<Layout, DbError> {
+pub(crate) fn check_format(path: &Path) -> Result<FormatFile, DbError> {
     let format_path = path.join("FORMAT");
     let text = match fs::read(&format_path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(e) if e.kind() == ErrorKind::NotFound => return check_unmade(path).map(|()| Layout::Unmade),
+        Err(e) if e.kind() == ErrorKind::NotFound => return check_unmade(path).map(|()| FormatFile::Unmade),
         Err(e) if e.kind() == ErrorKind::NotADirectory => {
             return Err(DbError::NotADirectory { path: path.to_path_buf() });
         }
@@ -77,8 +77,8 @@ pub(crate) fn check_format(path: &Path) -> Result<Layout, DbError> {
         Some(found) if found > FORMAT => {
             Err(DbError::NewerFormat { path: path.to_path_buf(), found, supported: FORMAT })
         }
-        Some(FORMAT) => Ok(Layout::Present),
-        Some(WITHOUT_JOURNAL) => Ok(Layout::WithoutJournal),
+        Some(FORMAT) => Ok(FormatFile::Present),
+        Some(WITHOUT_JOURNAL) => Ok(FormatFile::WithoutJournal),
         _ => {
             let word: String = text.chars().take(40).collect();
             let detail = format!("its FORMAT file says {word:?} instead of \"{FORMAT_WORD} {FORMAT}\"");

@@ -24,20 +24,20 @@ pub(crate) struct Count {
 
 /// Record counts of all tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts(pub(crate) BTreeMap<TaskKey, Count>);
+pub(crate) struct RecordCounts(pub(crate) BTreeMap<TaskKey, Count>);
 
 /// Content of the file `flushed`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Flushed {
     /// Record counts of each task.
-    Counts(Counts),
+    Counts(RecordCounts),
     /// Total number of records, from the layout without a journal.
     Total(u64),
     /// The file is missing or unreadable, for this reason.
     Unknown(&'static str),
 }
 
-impl Counts {
+impl RecordCounts {
     pub(crate) fn of(records: &Records) -> Self {
         let count = |lines: &BTreeMap<u64, String>| Count {
             records: lines.len() as u64,
@@ -103,7 +103,7 @@ impl Flushed {
             Err(_) => return Self::Unknown("it cannot be read"),
         };
         let text = String::from_utf8_lossy(&bytes);
-        match (Counts::parse(&text), text.trim_end().parse()) {
+        match (RecordCounts::parse(&text), text.trim_end().parse()) {
             (Some(counts), _) => Self::Counts(counts),
             // A checksum line is longer than any total.
             (None, Ok(total)) if text.len() < 16 => Self::Total(total),

@@ -9,7 +9,7 @@ use crate::record::{Phase, TuningRecord};
 
 /// Fields of one record that queries need.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct IndexRow {
     pub(crate) place: u64,
     pub(crate) run_secs: Option<f64>,
     pub(crate) config_hash: u64,
@@ -17,8 +17,8 @@ pub(crate) struct Row {
     pub(crate) is_claim: bool,
 }
 
-impl Row {
-    fn is_faster_than(&self, other: Option<Row>) -> bool {
+impl IndexRow {
+    fn is_faster_than(&self, other: Option<IndexRow>) -> bool {
         match (self.run_secs, other.and_then(|other| other.run_secs)) {
             (Some(own), Some(other)) => own < other,
             (own, _) => own.is_some(),
@@ -29,7 +29,7 @@ impl Row {
 /// Index of a task's readable records, built when first needed and then updated with every append.
 #[derive(Debug, Default)]
 pub(crate) struct TaskIndex {
-    rows: Vec<Row>,
+    rows: Vec<IndexRow>,
     /// Hashes of all configs with records.
     configs: HashSet<u64>,
     /// Hashes of configs measured on this machine with the present lowering.
@@ -60,8 +60,8 @@ impl TaskIndex {
     }
 
     fn push(&mut self, place: u64, record: &TuningRecord) {
-        let (config_hash, is_claim) = (record.config.stable_hash(), record.is_claim());
-        self.rows.push(Row {
+        let (config_hash, is_claim) = (record.config.stable_hash(), record.is_untrusted());
+        self.rows.push(IndexRow {
             place,
             run_secs: record.measurement.run_secs(),
             config_hash,
@@ -85,12 +85,12 @@ impl TaskIndex {
     }
 
     /// Returns the records measured on this machine with the present lowering, in order.
-    pub(crate) fn measured(&self) -> impl Iterator<Item = Row> {
+    pub(crate) fn measured(&self) -> impl Iterator<Item = IndexRow> {
         self.rows.iter().copied().filter(|row| !row.is_claim)
     }
 
     /// Returns the untrusted records, except those of configs that were also measured here.
-    pub(crate) fn claims(&self) -> impl Iterator<Item = Row> {
+    pub(crate) fn claims(&self) -> impl Iterator<Item = IndexRow> {
         self.rows.iter().copied().filter(|row| row.is_claim && !self.measured.contains(&row.config_hash))
     }
 }
@@ -98,15 +98,15 @@ impl TaskIndex {
 /// Race whose records are being read.
 struct Race {
     id: u64,
-    incumbent: Option<Row>,
+    incumbent: Option<IndexRow>,
     incumbent_raced: bool,
-    fastest: Option<Row>,
+    fastest: Option<IndexRow>,
 }
 
 /// Returns the best record that fits, see [`TuningDb::best`](crate::TuningDb::best). `fits`, which
 /// is expensive, is called only for rows on which the result depends.
-pub(crate) fn best(rows: impl Iterator<Item = Row>, fits: &mut dyn FnMut(Row) -> bool) -> Option<Row> {
-    let mut best: Option<Row> = None;
+pub(crate) fn best(rows: impl Iterator<Item = IndexRow>, fits: &mut dyn FnMut(IndexRow) -> bool) -> Option<IndexRow> {
+    let mut best: Option<IndexRow> = None;
     let mut race: Option<Race> = None;
     for row in rows {
         let Phase::Race { id } = row.phase else {
@@ -139,8 +139,8 @@ pub(crate) fn best(rows: impl Iterator<Item = Row>, fits: &mut dyn FnMut(Row) ->
 /// A config is ranked by its fastest record in the last race it took part in, and omitted if it
 /// failed there. Without a race it is ranked by its fastest record of the search. Ties are resolved
 /// in favour of the earlier record.
-pub(crate) fn ranking(rows: impl Iterator<Item = Row>) -> Vec<Row> {
-    let mut standings: HashMap<u64, Row> = HashMap::new();
+pub(crate) fn ranking(rows: impl Iterator<Item = IndexRow>) -> Vec<IndexRow> {
+    let mut standings: HashMap<u64, IndexRow> = HashMap::new();
     for row in rows {
         let standing = standings.entry(row.config_hash).or_insert(row);
         let starts_race = row.phase != Phase::Search && row.phase != standing.phase;
@@ -148,7 +148,8 @@ pub(crate) fn ranking(rows: impl Iterator<Item = Row>) -> Vec<Row> {
             *standing = row;
         }
     }
-    let mut ranked: Vec<(f64, Row)> = standings.into_values().filter_map(|row| Some((row.run_secs?, row))).collect();
+    let mut ranked: Vec<(f64, IndexRow)> =
+        standings.into_values().filter_map(|row| Some((row.run_secs?, row))).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.place.cmp(&b.1.place)));
     ranked.into_iter().map(|(_, row)| row).collect()
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::checksum::{checksum, is_checksum};
 use crate::error::DbError;
 use crate::files::{io_error, set_aside_name, sync_folder};
-use crate::keys::{Entry, Records, TaskKey};
+use crate::keys::{FiledRecord, Records, TaskKey};
 
 /// Attempts of a reader to read a damaged journal: the writer may just be undoing an unfinished
 /// append.
@@ -32,10 +32,10 @@ const BUFFER_BYTES: usize = 1 << 16;
 
 /// Content of a journal.
 #[derive(Debug, Default)]
-pub(crate) struct Contents {
+pub(crate) struct JournalContents {
     pub(crate) records: Records,
     /// Records at the end whose append was not finished.
-    pub(crate) unfinished: Vec<Entry>,
+    pub(crate) unfinished: Vec<FiledRecord>,
     /// Numbers of the unreadable lines, from 1.
     pub(crate) damaged_lines: Vec<u64>,
     /// Offset in bytes at which the last finished append ends.
@@ -43,7 +43,7 @@ pub(crate) struct Contents {
 }
 
 /// Reads the journal; `None` if the file does not exist.
-pub(crate) fn read(path: &Path) -> Result<Option<Contents>, DbError> {
+pub(crate) fn read(path: &Path) -> Result<Option<JournalContents>, DbError> {
     match File::open(path).and_then(|file| parse(BufReader::with_capacity(BUFFER_BYTES, file))) {
         Ok(contents) => Ok(Some(contents)),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
@@ -52,7 +52,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Contents>, DbError> {
 }
 
 /// Reads the journal while another process may be writing to it.
-pub(crate) fn read_beside_writer(path: &Path) -> Result<Option<Contents>, DbError> {
+pub(crate) fn read_beside_writer(path: &Path) -> Result<Option<JournalContents>, DbError> {
     let mut contents = read(path)?;
     for _ in 1..READS {
         if contents.as_ref().is_none_or(|contents| contents.damaged_lines.is_empty()) {
@@ -64,7 +64,7 @@ pub(crate) fn read_beside_writer(path: &Path) -> Result<Option<Contents>, DbErro
     Ok(contents)
 }
 
-fn parse(mut journal: impl BufRead) -> io::Result<Contents> {
+fn parse(mut journal: impl BufRead) -> io::Result<JournalContents> {
     let mut parser = Parser::default();
     let mut line = Vec::new();
     loop {
@@ -82,9 +82,9 @@ fn parse(mut journal: impl BufRead) -> io::Result<Contents> {
 /// State of parsing a journal.
 #[derive(Default)]
 struct Parser {
-    contents: Contents,
+    contents: JournalContents,
     /// Entries of the append being read, and the number of lines that it still lacks.
-    append: Vec<Entry>,
+    append: Vec<FiledRecord>,
     left: u64,
     lines: u64,
     at: u64,
@@ -123,7 +123,7 @@ impl Parser {
 }
 
 /// Returns the number of lines left in the append, and the entry; `None` if the line is damaged.
-fn parse_line(line: &[u8]) -> Option<(u64, Entry)> {
+fn parse_line(line: &[u8]) -> Option<(u64, FiledRecord)> {
     let (digits, rest) = std::str::from_utf8(line).ok()?.split_once('\t')?;
     if !is_checksum(digits, rest.as_bytes()) {
         return None;
@@ -132,7 +132,7 @@ fn parse_line(line: &[u8]) -> Option<(u64, Entry)> {
     let mut field = || fields.next();
     let (left, place) = (field()?.parse().ok()?, field()?.parse().ok()?);
     let task = TaskKey { target: field()?.to_string(), workload: field()?.to_string() };
-    Some((left, Entry { task, place, line: field()?.to_string() }))
+    Some((left, FiledRecord { task, place, line: field()?.to_string() }))
 }
 
 fn write_line(text: &mut String, left: usize, task: &TaskKey, place: u64, line: &str) {
@@ -182,7 +182,7 @@ impl Journal {
 
     /// Appends records. If that fails, some of them may have been written, see
     /// [`cut_back_to`](Self::cut_back_to).
-    pub(crate) fn append(&mut self, entries: &[Entry]) -> Result<(), DbError> {
+    pub(crate) fn append(&mut self, entries: &[FiledRecord]) -> Result<(), DbError> {
         let mut text = String::new();
         for (left, entry) in (0..entries.len()).rev().zip(entries) {
             write_line(&mut text, left, &entry.task, entry.place, &entry.line);
@@ -214,9 +214,9 @@ impl Journal {
 mod tests {
     use super::*;
 
-    fn entry(place: u64) -> Entry {
+    fn entry(place: u64) -> FiledRecord {
         let task = TaskKey { target: "cpu:x".into(), workload: "matmul:m=1,n=2,k=3".into() };
-        Entry { task, place, line: format!("{{\"number\":{place},\"word\":\"ü\"}}") }
+        FiledRecord { task, place, line: format!("{{\"number\":{place},\"word\":\"ü\"}}") }
     }
 
     /// Writes appends of 1, 3 and 2 records. Returns the file's bytes and the end of each append.

@@ -51,7 +51,7 @@ pub(crate) fn parse_task(texts: &[u8]) -> Option<TaskKey> {
 
 /// Stored record: its task, its position there (from 0), and its line of JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct FiledRecord {
     pub(crate) task: TaskKey,
     pub(crate) place: u64,
     pub(crate) line: String,
@@ -67,7 +67,7 @@ impl Records {
     }
 
     /// Inserts a record unless there is one at its position.
-    pub(crate) fn insert(&mut self, entry: Entry) {
+    pub(crate) fn insert(&mut self, entry: FiledRecord) {
         self.0.entry(entry.task).or_default().entry(entry.place).or_insert(entry.line);
     }
 

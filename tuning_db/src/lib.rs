@@ -29,10 +29,10 @@
 //! therefore share one look-up, and damage cannot occur after opening.
 //!
 //! ```
-//! use autotune_db::{Phase, Provenance, Standing, TuningDb, TuningRecord};
+//! use autotune_db::{Phase, Provenance, TimeProvenance, TuningDb, TuningRecord};
 //! use autotune_measurement::{Backend, Measurement, RunSecs};
 //! use autotune_ir::Target;
-//! use autotune_schedules::{Config, Value};
+//! use autotune_schedules::{Config, KnobValue};
 //! use autotune_workloads::Workload;
 //!
 //! let workload: Workload = "matmul:m=64,n=64,k=64".parse()?;
@@ -42,7 +42,7 @@
 //!     target: target.clone(),
 //!     config: Config {
 //!         sketch: "direct".into(),
-//!         knobs: [("tile.m".into(), Value::Tile(vec![rows]))].into(),
+//!         knobs: [("tile.m".into(), KnobValue::Tile(vec![rows]))].into(),
 //!     },
 //!     measurement: Measurement {
 //!         outcome: Ok(RunSecs::made_up(run_secs)),
@@ -75,7 +75,7 @@
 //! let fits = |config: &Config| config.sketch == "direct"; // or ScheduleSpace::contains
 //! let best = db.best(&workload, &target, &fits)?.ok_or("nothing measured yet")?;
 //! assert_eq!(best.record.measurement.run_secs(), Some(20e-6));
-//! assert_eq!(best.standing, Standing::Searched);
+//! assert_eq!(best.standing, TimeProvenance::Searched);
 //! assert!(db.contains(&workload, &target, &record(16, 1.0).config)?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -110,11 +110,11 @@ mod writer;
 pub use error::{DbError, RecordError, SnapshotError};
 pub use holder::Holder;
 pub use log::{ImportReport, OnInvalid};
-pub use lookup::{Best, Standing, TaskSummary};
+pub use lookup::{Best, TaskSummary, TimeProvenance};
 pub use record::{Phase, Provenance, RECORD_VERSION, TuningRecord};
 pub use salvage::SalvageReport;
 pub use snapshot::{Entry, KeyChain, Snapshot, SnapshotWriter};
-pub use source::{Empty, Found, Source, open_source};
+pub use source::{EmptySource, Found, Source, open_source};
 pub use store::TuningDb;
 pub use task_hold::TaskHold;
 pub use warning::{TaskCount, TaskCounts, Warning};

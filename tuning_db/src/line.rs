@@ -12,7 +12,7 @@ struct VersionProbe {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct RecordLine<'a> {
     version: u32,
     #[serde(flatten)]
     record: &'a TuningRecord,
@@ -27,7 +27,7 @@ impl TuningRecord {
     pub fn to_line(&self) -> Result<String, RecordError> {
         check_values(self)?;
         check_texts(self)?;
-        let line = Line { version: RECORD_VERSION, record: self };
+        let line = RecordLine { version: RECORD_VERSION, record: self };
         let text = serde_json::to_string(&line).map_err(|e| RecordError::Malformed(e.to_string()))?;
         Self::from_line(&text)?;
         Ok(text)

@@ -69,8 +69,8 @@ impl TuningDb {
     }
 
     /// Stores, durably, every record of an exported log that is not there yet. They are marked as
-    /// [untrusted](TuningRecord::is_claim), because their times may not hold on this machine. Blank
-    /// lines are skipped.
+    /// [untrusted](TuningRecord::is_untrusted), because their times may not hold on this machine.
+    /// Blank lines are skipped.
     ///
     /// # Errors
     /// [`Log`](DbError::Log) names the first line that is no record, if such lines are refused;

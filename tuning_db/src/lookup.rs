@@ -9,7 +9,7 @@ use autotune_workloads::Workload;
 use serde::Serialize;
 
 use crate::error::DbError;
-use crate::index::{Row, TaskIndex, best, ranking};
+use crate::index::{IndexRow, TaskIndex, best, ranking};
 use crate::keys::TaskKey;
 use crate::record::{Phase, TuningRecord};
 use crate::store::{TaskLog, TuningDb};
@@ -33,28 +33,29 @@ pub struct Best {
     #[serde(flatten)]
     pub record: TuningRecord,
     /// Provenance of the record's time.
-    pub standing: Standing,
+    pub standing: TimeProvenance,
 }
 
 /// Provenance of a record's time, which tells how reliable it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum TimeProvenance {
     /// Measured on this machine in a race against other winners.
     Raced,
     /// Measured on this machine once, by a search. The fastest of many such times is biased by
     /// luck.
     Searched,
-    /// [Untrusted](TuningRecord::is_claim): not measured on this machine with the present lowering.
+    /// [Untrusted](TuningRecord::is_untrusted): not measured on this machine with the present
+    /// lowering.
     Claimed,
 }
 
 impl Best {
     fn of(record: TuningRecord) -> Self {
         let standing = match record.phase {
-            _ if record.is_claim() => Standing::Claimed,
-            Phase::Race { .. } => Standing::Raced,
-            Phase::Search => Standing::Searched,
+            _ if record.is_untrusted() => TimeProvenance::Claimed,
+            Phase::Race { .. } => TimeProvenance::Raced,
+            Phase::Search => TimeProvenance::Searched,
         };
         Self { record, standing }
     }
@@ -62,7 +63,7 @@ impl Best {
     /// Orders records by preference: the lesser is deployed. Measured records come before untrusted
     /// ones, then the fastest.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
-        let is_claim = |best: &Self| best.standing == Standing::Claimed;
+        let is_claim = |best: &Self| best.standing == TimeProvenance::Claimed;
         let secs = |best: &Self| best.record.measurement.run_secs().unwrap_or(f64::INFINITY);
         is_claim(self).cmp(&is_claim(other)).then(secs(self).total_cmp(&secs(other)))
     }
@@ -79,7 +80,7 @@ struct Fitting<'a> {
 }
 
 impl Fitting<'_> {
-    fn fits(&mut self, row: Row) -> bool {
+    fn fits(&mut self, row: IndexRow) -> bool {
         if let Some(fits) = self.known.get(&row.config_hash) {
             return *fits;
         }
@@ -88,13 +89,13 @@ impl Fitting<'_> {
         fits
     }
 
-    fn record(&self, row: Row) -> Option<TuningRecord> {
+    fn record(&self, row: IndexRow) -> Option<TuningRecord> {
         let line = self.log.lines.get(&row.place)?;
         self.db.decode(self.task, row.place, line)
     }
 
     /// Returns the first `k` records that fit.
-    fn first(&mut self, rows: Vec<Row>, k: usize) -> Vec<TuningRecord> {
+    fn first(&mut self, rows: Vec<IndexRow>, k: usize) -> Vec<TuningRecord> {
         let mut records = Vec::new();
         let mut rows = rows.into_iter();
         while records.len() < k
@@ -122,7 +123,7 @@ impl TuningDb {
     /// faster. Ties are resolved in favour of the earlier record.
     ///
     /// Only if there is no such record, the same rule is applied to the [untrusted
-    /// records](TuningRecord::is_claim) of configs that were not measured on this machine.
+    /// records](TuningRecord::is_untrusted) of configs that were not measured on this machine.
     pub fn best(
         &self,
         workload: &Workload,
@@ -167,9 +168,9 @@ impl TuningDb {
         Ok(self.ranked(workload, target, k, fits, |index| ranking(index.measured())))
     }
 
-    /// Returns the `k` [untrusted records](TuningRecord::is_claim) of a task that are most worth
-    /// measuring, ranked as by [`top`](Self::top). Only configs that fit and were not measured on
-    /// this machine with the present lowering count.
+    /// Returns the `k` [untrusted records](TuningRecord::is_untrusted) of a task that are most
+    /// worth measuring, ranked as by [`top`](Self::top). Only configs that fit and were not
+    /// measured on this machine with the present lowering count.
     pub fn claims(
         &self,
         workload: &Workload,
@@ -244,7 +245,7 @@ impl TuningDb {
         target: &str,
         k: usize,
         fits: &dyn Fn(&Config) -> bool,
-        rows: impl FnOnce(&TaskIndex) -> Vec<Row>,
+        rows: impl FnOnce(&TaskIndex) -> Vec<IndexRow>,
     ) -> Vec<TuningRecord> {
         let first = |index: &TaskIndex, fitting: &mut Fitting<'_>| Some(fitting.first(rows(index), k));
         self.of_task(workload, target, fits, first).unwrap_or_default()

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use crate::engine::{self, Engine};
 use crate::error::DbError;
-use crate::files::{self, Layout, io_error, set_aside_name, write_format};
-use crate::flushed::{Counts, Flushed};
+use crate::files::{self, FormatFile, io_error, set_aside_name, write_format};
+use crate::flushed::{Flushed, RecordCounts};
 use crate::journal::{self, Journal};
-use crate::keys::{Entry, Records};
+use crate::keys::{FiledRecord, Records};
 use crate::warning::{TaskCount, TaskCounts, Warning};
-use crate::writer::Writer;
+use crate::writer::DbWriter;
 
 const JOURNAL: &str = "the journal";
 const ENGINE: &str = "the storage engine's copy";
@@ -18,7 +18,7 @@ const ENGINE: &str = "the storage engine's copy";
 /// Database opened for writing: its records, and warnings about repairs.
 pub(crate) struct Opened {
     pub(crate) records: Records,
-    pub(crate) writer: Writer,
+    pub(crate) writer: DbWriter,
     pub(crate) warnings: Vec<Warning>,
 }
 
@@ -37,16 +37,16 @@ pub(crate) fn open(path: &Path) -> Result<Opened, DbError> {
     let journal = copies.mend_journal()?;
     let engine = copies.mend_engine()?;
     let Copies { records, durable, warnings, mended, .. } = copies;
-    let mut writer = Writer { journal, engine, flushed: durable, broken: false, _hold: hold };
+    let mut writer = DbWriter { journal, engine, flushed: durable, broken: false, _hold: hold };
 
-    if mended || layout != Layout::Present {
-        let counts = Counts::of(&records);
+    if mended || layout != FormatFile::Present {
+        let counts = RecordCounts::of(&records);
         writer.journal.sync()?;
         writer.engine.sync()?;
         counts.write(path)?;
         writer.flushed = counts;
     }
-    if layout != Layout::Present {
+    if layout != FormatFile::Present {
         write_format(path)?;
     }
     Ok(Opened { records, writer, warnings })
@@ -55,19 +55,19 @@ pub(crate) fn open(path: &Path) -> Result<Opened, DbError> {
 /// Both copies of the records as they were found.
 pub(crate) struct Copies<'a> {
     path: &'a Path,
-    layout: Layout,
-    pub(crate) journal: journal::Contents,
+    layout: FormatFile,
+    pub(crate) journal: journal::JournalContents,
     /// Open engine; `None` if its files are too damaged to open it.
     engine: Option<Engine>,
-    engine_contents: engine::Contents,
+    engine_contents: engine::EngineContents,
     /// Record counts that were durable, as far as known.
-    pub(crate) durable: Counts,
+    pub(crate) durable: RecordCounts,
     /// Total number of records if only the total is known, not the counts per task; else 0.
     total: u64,
     /// Union of both copies.
     pub(crate) records: Records,
     /// Entries that the journal lacks.
-    to_journal: Vec<Entry>,
+    to_journal: Vec<FiledRecord>,
     pub(crate) warnings: Vec<Warning>,
     /// True if anything had to be repaired.
     mended: bool,
@@ -76,14 +76,14 @@ pub(crate) struct Copies<'a> {
 impl<'a> Copies<'a> {
     /// Reads both copies without changing them. `engine` is the open engine, or the error if its
     /// files are too damaged.
-    pub(crate) fn read(path: &'a Path, layout: Layout, engine: Result<Engine, DbError>) -> Result<Self, DbError> {
+    pub(crate) fn read(path: &'a Path, layout: FormatFile, engine: Result<Engine, DbError>) -> Result<Self, DbError> {
         let mut copies = Self {
             path,
             layout,
             journal: journal::read_beside_writer(&files::journal(path))?.unwrap_or_default(),
             engine: None,
-            engine_contents: engine::Contents::default(),
-            durable: Counts::default(),
+            engine_contents: engine::EngineContents::default(),
+            durable: RecordCounts::default(),
             total: 0,
             records: Records::default(),
             to_journal: Vec::new(),
@@ -111,7 +111,7 @@ impl<'a> Copies<'a> {
     /// Reads the durable record counts: per task, or the total if the layout has no more.
     fn read_durable(&mut self, engine: Option<&Engine>) {
         let flushed = Flushed::read(self.path);
-        if self.layout == Layout::WithoutJournal {
+        if self.layout == FormatFile::WithoutJournal {
             self.total = if let Flushed::Total(total) = flushed { total } else { 0 };
             match engine.map(Engine::indexed) {
                 Some(Ok(Some(counts))) => self.durable = counts,
@@ -139,11 +139,11 @@ impl<'a> Copies<'a> {
             && self.engine_contents.damage.is_none()
             && self.journal.records.is_empty()
             && self.journal.damaged_lines.is_empty()
-            && self.durable == Counts::default();
+            && self.durable == RecordCounts::default();
         match self.layout {
-            Layout::Unmade if is_new => self.warnings.clear(),
-            Layout::Unmade => self.warnings.push(Warning::format(self.path)),
-            Layout::WithoutJournal | Layout::Present => {}
+            FormatFile::Unmade if is_new => self.warnings.clear(),
+            FormatFile::Unmade => self.warnings.push(Warning::format(self.path)),
+            FormatFile::WithoutJournal | FormatFile::Present => {}
         }
     }
 
@@ -171,7 +171,7 @@ impl<'a> Copies<'a> {
 
         for (task, place, line) in self.engine_contents.records.iter() {
             match self.records.get(task, place) {
-                None => self.to_journal.push(Entry { task: task.clone(), place, line: line.to_string() }),
+                None => self.to_journal.push(FiledRecord { task: task.clone(), place, line: line.to_string() }),
                 Some(journaled) if journaled != line => {
                     self.engine_contents
                         .damage
@@ -209,7 +209,7 @@ impl<'a> Copies<'a> {
             let detail = damage.map_or(String::new(), |damage| format!(" (the storage engine: {damage})"));
             return Err(DbError::Lost { path: self.path.to_path_buf(), records: lost, detail });
         }
-        if let (Layout::WithoutJournal, Some(damage)) = (self.layout, &self.engine_contents.damage) {
+        if let (FormatFile::WithoutJournal, Some(damage)) = (self.layout, &self.engine_contents.damage) {
             return Err(DbError::Corrupt { path: self.path.to_path_buf(), detail: damage.clone() });
         }
         let gaps = self.durable.gaps(&self.records);
@@ -237,7 +237,7 @@ impl<'a> Copies<'a> {
             journal.append(&self.to_journal)?;
             let mut added = Records::default();
             self.to_journal.drain(..).for_each(|entry| added.insert(entry));
-            if self.layout != Layout::WithoutJournal {
+            if self.layout != FormatFile::WithoutJournal {
                 self.restored(JOURNAL, &added);
             }
         }
@@ -250,7 +250,7 @@ impl<'a> Copies<'a> {
         let mut missing = Records::default();
         for (task, place, line) in self.records.iter() {
             if self.engine_contents.records.get(task, place).is_none() {
-                missing.insert(Entry { task: task.clone(), place, line: line.to_string() });
+                missing.insert(FiledRecord { task: task.clone(), place, line: line.to_string() });
             }
         }
         let was_durable = missing.iter().any(|(task, place, _)| self.durable.covers(task, place));

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use crate::error::DbError;
-use crate::files::{self, Layout};
-use crate::flushed::{Counts, Flushed};
+use crate::files::{self, FormatFile};
+use crate::flushed::{Flushed, RecordCounts};
 use crate::journal;
 use crate::keys::Records;
 use crate::warning::Warning;
@@ -37,33 +37,33 @@ impl Reading {
             // A writer has created or migrated the database meanwhile.
             return Self::of(path);
         }
-        if layout == Layout::Unmade
+        if layout == FormatFile::Unmade
             && journal.as_ref().is_none_or(|journal| journal.end == 0)
             && !path.join("sled").exists()
         {
             return Err(not_found());
         }
 
-        let has_journal = journal.is_some() && layout != Layout::WithoutJournal;
-        let is_unmade = layout == Layout::Unmade;
+        let has_journal = journal.is_some() && layout != FormatFile::WithoutJournal;
+        let is_unmade = layout == FormatFile::Unmade;
         let mut reading = Self { records: Records::default(), warnings: Vec::new(), has_journal, is_unmade };
         reading.judge(path, layout, journal.unwrap_or_default(), flushed);
-        if layout == Layout::Unmade && !reading.records.is_empty() {
+        if layout == FormatFile::Unmade && !reading.records.is_empty() {
             reading.warnings.push(Warning::format(path));
         }
         Ok(reading)
     }
 
     /// Takes over the journal's records and warns of missing ones.
-    fn judge(&mut self, path: &Path, layout: Layout, journal: journal::Contents, flushed: Flushed) {
+    fn judge(&mut self, path: &Path, layout: FormatFile, journal: journal::JournalContents, flushed: Flushed) {
         let durable = match flushed {
             Flushed::Counts(counts) => counts,
             Flushed::Total(_) | Flushed::Unknown(_) => {
                 let reason = if let Flushed::Unknown(reason) = flushed { reason } else { "it is damaged" };
-                if layout == Layout::Present || journal.end > 0 {
+                if layout == FormatFile::Present || journal.end > 0 {
                     self.warnings.push(Warning::flushed(path, reason));
                 }
-                Counts::default()
+                RecordCounts::default()
             }
         };
         self.records = journal.records;

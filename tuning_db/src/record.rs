@@ -111,7 +111,7 @@ impl TuningRecord {
 
     /// Returns true if the record is untrusted: imported, or measured with another version of the
     /// lowering, so that its time may not be that of the present code on this machine.
-    pub fn is_claim(&self) -> bool {
+    pub fn is_untrusted(&self) -> bool {
         self.imported || self.provenance.lowering != LOWERING_VERSION
     }
 }

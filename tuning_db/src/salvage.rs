@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::engine::Engine;
 use crate::error::DbError;
-use crate::files::{self, Layout, io_error};
+use crate::files::{self, FormatFile, io_error};
 use crate::hold::Hold;
 use crate::log::{passable, write_line};
 use crate::mend::Copies;
@@ -42,7 +42,7 @@ impl TuningDb {
         }
         // A damaged FORMAT file must not prevent the recovery.
         let layout = match files::check_format(path) {
-            Err(DbError::Corrupt { .. }) => Layout::Present,
+            Err(DbError::Corrupt { .. }) => FormatFile::Present,
             layout => layout?,
         };
 

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use autotune_ir::{KeyParts, Reach, Target};
+use autotune_ir::{KeyParts, KeyScope, Target};
 use autotune_schedules::{Config, ScheduleSpace, portfolio};
 use autotune_workloads::Workload;
 use serde::Serialize;
 
 use crate::error::DbError;
-use crate::lookup::{Best, Standing};
+use crate::lookup::{Best, TimeProvenance};
 use crate::snapshot::{KeyChain, Snapshot};
 use crate::store::TuningDb;
 use crate::warning::Warning;
@@ -20,15 +20,15 @@ pub struct Found {
     #[serde(flatten)]
     pub best: Best,
     /// Scope of the key that found the record.
-    pub reach: Reach,
+    pub reach: KeyScope,
 }
 
 /// Source of schedules for look-ups.
 pub trait Source: Send + Sync {
     /// Returns the best record for a workload and target under the narrowest key that has one: the
-    /// target's own, that of its model, of its family, or of its instruction set ([`Reach`]). Only
-    /// records whose config `fits` count: the caller decides whether a config is in the present
-    /// schedule space.
+    /// target's own, that of its model, of its family, or of its instruction set ([`KeyScope`]).
+    /// Only records whose config `fits` count: the caller decides whether a config is in the
+    /// present schedule space.
     ///
     /// A record found by a wider key is untrusted, because it was not measured on this machine. A
     /// stated GPU target stands for every device of its kind, and a measurement on any of them
@@ -43,7 +43,7 @@ pub trait Source: Send + Sync {
     /// Returns schedules to transfer to a space whose workload has no record: those of at most `n`
     /// workloads with the same operator and element type, narrowest key scope first, then nearest
     /// shape ([`Workload::distance`]). The default implementation returns none.
-    fn nearest(&self, space: &ScheduleSpace, n: usize) -> Result<Vec<portfolio::Entry>, DbError> {
+    fn nearest(&self, space: &ScheduleSpace, n: usize) -> Result<Vec<portfolio::PortfolioEntry>, DbError> {
         let _ = (space, n);
         Ok(Vec::new())
     }
@@ -59,9 +59,9 @@ pub trait Source: Send + Sync {
 }
 
 /// Source that has no records.
-pub struct Empty;
+pub struct EmptySource;
 
-impl Source for Empty {
+impl Source for EmptySource {
     fn find(&self, _: &Workload, _: &Target, _: &dyn Fn(&Config) -> bool) -> Result<Option<Found>, DbError> {
         Ok(None)
     }
@@ -92,7 +92,7 @@ impl Source for TuningDb {
         let targets = self.targets_of(workload);
         let reach_of = |target: &String| own.narrowest_shared(&KeyParts::of(target));
 
-        for reach in Reach::ALL {
+        for reach in KeyScope::ALL {
             let mut best: Option<Best> = None;
             for target in targets.iter().filter(|target| reach_of(target) == Some(reach)) {
                 let of_target = self.best(workload, target, fits)?;
@@ -100,7 +100,7 @@ impl Source for TuningDb {
             }
             if let Some(mut best) = best {
                 if !own.owns(reach) {
-                    best.standing = Standing::Claimed;
+                    best.standing = TimeProvenance::Claimed;
                 }
                 return Ok(Some(Found { best, reach }));
             }
@@ -108,8 +108,8 @@ impl Source for TuningDb {
         Ok(None)
     }
 
-    fn nearest(&self, space: &ScheduleSpace, n: usize) -> Result<Vec<portfolio::Entry>, DbError> {
-        let mut entries: Vec<portfolio::Entry> = Vec::new();
+    fn nearest(&self, space: &ScheduleSpace, n: usize) -> Result<Vec<portfolio::PortfolioEntry>, DbError> {
+        let mut entries: Vec<portfolio::PortfolioEntry> = Vec::new();
         for (workload, target) in self.nearest_tasks(space.workload(), &space.target().key()) {
             if entries.len() >= n {
                 break;
@@ -118,7 +118,7 @@ impl Source for TuningDb {
                 continue;
             }
             if let Some(best) = self.best(&workload, &target, &|_| true)? {
-                entries.push(portfolio::Entry { workload, config: best.record.config });
+                entries.push(portfolio::PortfolioEntry { workload, config: best.record.config });
             }
         }
         Ok(entries)
@@ -145,24 +145,24 @@ impl Source for Snapshot {
             let entry = entry?;
             let best = entry.best()?;
             if fits(&best.record.config) {
-                return Ok(Some(Found { best, reach: entry.reach() }));
+                return Ok(Some(Found { best, reach: entry.key_scope() }));
             }
         }
         Ok(None)
     }
 
-    fn nearest(&self, space: &ScheduleSpace, n: usize) -> Result<Vec<portfolio::Entry>, DbError> {
+    fn nearest(&self, space: &ScheduleSpace, n: usize) -> Result<Vec<portfolio::PortfolioEntry>, DbError> {
         let mut entries = Vec::new();
         for entry in Snapshot::nearest(self, &KeyChain::of(&space.target().key()), space.workload(), n)? {
             // Skip operators that only a newer version knows.
             let Ok(workload) = entry.workload().parse() else { continue };
-            entries.push(portfolio::Entry { workload, config: entry.config()? });
+            entries.push(portfolio::PortfolioEntry { workload, config: entry.config()? });
         }
         Ok(entries)
     }
 
     fn knows(&self, workload: &Workload, target: &str) -> Result<bool, DbError> {
         let entry = self.get(&KeyChain::of(target), &workload.to_string())?;
-        Ok(entry.is_some_and(|entry| entry.reach() == Reach::Machine))
+        Ok(entry.is_some_and(|entry| entry.key_scope() == KeyScope::Machine))
     }
 }

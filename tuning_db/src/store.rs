@@ -9,14 +9,14 @@ use autotune_workloads::Workload;
 
 use crate::check::tidy;
 use crate::error::DbError;
-use crate::flushed::{Count, Counts};
+use crate::flushed::{Count, RecordCounts};
 use crate::index::TaskIndex;
-use crate::keys::{Entry, Records, TaskKey};
+use crate::keys::{FiledRecord, Records, TaskKey};
 use crate::mend;
 use crate::reading::Reading;
 use crate::record::TuningRecord;
 use crate::warning::Warning;
-use crate::writer::Writer;
+use crate::writer::DbWriter;
 
 /// Tuning records, on disk and, while a handle is open, in memory.
 ///
@@ -40,7 +40,7 @@ enum Storage {
     /// None: appends are refused.
     Reading,
     /// To the files on disk.
-    Writing(Mutex<Writer>),
+    Writing(Mutex<DbWriter>),
 }
 
 /// Warnings that were not returned yet.
@@ -210,7 +210,7 @@ impl TuningDb {
         &self,
         tasks: &BTreeMap<TaskKey, TaskLog>,
         lined: &'a [(TuningRecord, String)],
-    ) -> Result<(Vec<Entry>, Vec<&'a TuningRecord>), DbError> {
+    ) -> Result<(Vec<FiledRecord>, Vec<&'a TuningRecord>), DbError> {
         let (mut entries, mut new) = (Vec::new(), Vec::new());
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         let mut added: BTreeMap<TaskKey, u64> = BTreeMap::new();
@@ -223,7 +223,7 @@ impl TuningDb {
             let added = added.entry(task.clone()).or_default();
             let place = log.map_or(0, TaskLog::next_place).saturating_add(*added);
             *added += 1;
-            entries.push(Entry { task, place, line: line.clone() });
+            entries.push(FiledRecord { task, place, line: line.clone() });
             new.push(record);
         }
         Ok((entries, new))
@@ -240,8 +240,8 @@ impl TuningDb {
         Ok(record.imported && log.has_line(index, &measured.to_line().map_err(DbError::Refused)?))
     }
 
-    /// Copies the records of the target `from` as [untrusted records](TuningRecord::is_claim) of
-    /// the target `to`, unless they are already there. Returns the number of new ones. Used when
+    /// Copies the records of the target `from` as [untrusted records](TuningRecord::is_untrusted)
+    /// of the target `to`, unless they are already there. Returns the number of new ones. Used when
     /// the key of a target has changed: the records may be of another machine that had the same old
     /// key.
     pub fn adopt(&self, from: &str, to: &str) -> Result<usize, DbError> {
@@ -317,8 +317,8 @@ impl Drop for TuningDb {
     }
 }
 
-fn counts(tasks: &BTreeMap<TaskKey, TaskLog>) -> Counts {
-    Counts(tasks.iter().map(|(task, log)| (task.clone(), log.count())).collect())
+fn counts(tasks: &BTreeMap<TaskKey, TaskLog>) -> RecordCounts {
+    RecordCounts(tasks.iter().map(|(task, log)| (task.clone(), log.count())).collect())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,25 +4,25 @@ use std::path::Path;
 
 use crate::engine::Engine;
 use crate::error::DbError;
-use crate::flushed::Counts;
+use crate::flushed::RecordCounts;
 use crate::hold::Hold;
 use crate::journal::Journal;
-use crate::keys::Entry;
+use crate::keys::FiledRecord;
 
 /// Both copies of the records. The fields drop in order, so the lock is released last.
-pub(crate) struct Writer {
+pub(crate) struct DbWriter {
     pub(crate) journal: Journal,
     pub(crate) engine: Engine,
     /// Record counts that are known to be durable.
-    pub(crate) flushed: Counts,
+    pub(crate) flushed: RecordCounts,
     /// True if an unfinished append could not be undone.
     pub(crate) broken: bool,
     pub(crate) _hold: Hold,
 }
 
-impl Writer {
+impl DbWriter {
     /// Stores records in both copies, or in neither.
-    pub(crate) fn append(&mut self, path: &Path, entries: &[Entry]) -> Result<(), DbError> {
+    pub(crate) fn append(&mut self, path: &Path, entries: &[FiledRecord]) -> Result<(), DbError> {
         if self.broken {
             return Err(DbError::Broken { path: path.to_path_buf() });
         }
@@ -36,7 +36,7 @@ impl Writer {
     }
 
     /// Makes everything appended durable and stores `counts`, the record counts.
-    pub(crate) fn flush(&mut self, path: &Path, counts: Counts) -> Result<(), DbError> {
+    pub(crate) fn flush(&mut self, path: &Path, counts: RecordCounts) -> Result<(), DbError> {
         self.journal.sync()?;
         self.engine.write_out()?;
         if counts != self.flushed {
@@ -47,7 +47,7 @@ impl Writer {
     }
 
     /// Flushes, and also makes the engine's copy durable.
-    pub(crate) fn close(&mut self, path: &Path, counts: Counts) -> Result<(), DbError> {
+    pub(crate) fn close(&mut self, path: &Path, counts: RecordCounts) -> Result<(), DbError> {
         if counts == self.flushed {
             return Ok(());
         }

@@ -4,9 +4,9 @@
 
 use std::io::Cursor;
 
-use autotune_db::{DbError, OnInvalid, Standing, TuningDb, TuningRecord};
+use autotune_db::{DbError, OnInvalid, TimeProvenance, TuningDb, TuningRecord};
 use autotune_measurement::CandidateError;
-use autotune_schedules::{Config, Value};
+use autotune_schedules::{Config, KnobValue};
 use autotune_workloads::Workload;
 
 use crate::support::{TARGETS, WORKLOADS, any, config, export, failed, imported, racing, record};
@@ -23,11 +23,11 @@ fn in_space(config: &Config) -> bool {
 }
 
 fn with_unknown_knob(mut record: TuningRecord) -> TuningRecord {
-    record.config.knobs.insert("warp".into(), Value::Choice("9".into()));
+    record.config.knobs.insert("warp".into(), KnobValue::Choice("9".into()));
     record
 }
 
-fn best(db: &TuningDb) -> Option<(Standing, f64)> {
+fn best(db: &TuningDb) -> Option<(TimeProvenance, f64)> {
     let best = db.best(&workload(), TARGET, &in_space).unwrap()?;
     Some((best.standing, best.record.measurement.run_secs()?))
 }
@@ -42,12 +42,12 @@ fn a_claim_never_beats_what_was_measured_here() {
     let db = TuningDb::temporary().unwrap();
     let r = |number, run_secs| record(WORKLOADS[0], TARGET, number, run_secs);
     assert_eq!(import(&db, &[r(0, 1e-12), with_unknown_knob(r(1, 1e-13))]), 2);
-    assert_eq!(best(&db), Some((Standing::Claimed, 1e-12)), "nothing else is known");
+    assert_eq!(best(&db), Some((TimeProvenance::Claimed, 1e-12)), "nothing else is known");
 
     db.append(&r(2, 1e-3)).unwrap();
-    assert_eq!(best(&db), Some((Standing::Searched, 1e-3)));
+    assert_eq!(best(&db), Some((TimeProvenance::Searched, 1e-3)));
     db.append_all(&[racing(r(2, 2e-3), 1), racing(r(3, 3e-3), 1)]).unwrap();
-    assert_eq!(best(&db), Some((Standing::Raced, 2e-3)));
+    assert_eq!(best(&db), Some((TimeProvenance::Raced, 2e-3)));
 
     let top: Vec<TuningRecord> = db.top(&workload(), TARGET, 9, &in_space).unwrap();
     assert_eq!(top.iter().map(|r| r.config.clone()).collect::<Vec<_>>(), [config(2), config(3)]);
@@ -62,9 +62,9 @@ fn a_record_outside_the_space_stands_in_no_ones_way() {
     // This record was measured here, by a version whose space had the knob.
     let unfit = with_unknown_knob(r(0, 1e-12));
     db.append_all(&[unfit.clone(), r(1, 1e-3)]).unwrap();
-    assert_eq!(best(&db), Some((Standing::Searched, 1e-3)));
+    assert_eq!(best(&db), Some((TimeProvenance::Searched, 1e-3)));
     db.append_all(&[racing(r(1, 1.5e-3), 7), racing(unfit.clone(), 7), racing(r(2, 1.2e-3), 7)]).unwrap();
-    assert_eq!(best(&db), Some((Standing::Raced, 1.2e-3)));
+    assert_eq!(best(&db), Some((TimeProvenance::Raced, 1.2e-3)));
     assert_eq!(db.best(&workload(), TARGET, &any).unwrap().unwrap().record, racing(unfit, 7));
 }
 
@@ -73,9 +73,9 @@ fn what_failed_here_is_not_served_on_somebody_elses_word() {
     let db = TuningDb::temporary().unwrap();
     let r = |number, run_secs| record(WORKLOADS[0], TARGET, number, run_secs);
     import(&db, &[r(0, 1e-9), r(1, 1e-3)]);
-    assert_eq!(best(&db), Some((Standing::Claimed, 1e-9)));
+    assert_eq!(best(&db), Some((TimeProvenance::Claimed, 1e-9)));
     db.append(&failed(r(0, 1.0))).unwrap();
-    assert_eq!(best(&db), Some((Standing::Claimed, 1e-3)));
+    assert_eq!(best(&db), Some((TimeProvenance::Claimed, 1e-3)));
     db.append(&failed(r(1, 1.0))).unwrap();
     assert_eq!(best(&db), None);
 }
@@ -86,7 +86,7 @@ fn another_lowerings_time_is_a_claim() {
     let mut old = record(WORKLOADS[0], TARGET, 0, 1e-9);
     old.provenance.lowering = 0;
     db.append_all(&[old.clone(), record(WORKLOADS[0], TARGET, 1, 1e-3)]).unwrap();
-    assert_eq!(best(&db), Some((Standing::Searched, 1e-3)));
+    assert_eq!(best(&db), Some((TimeProvenance::Searched, 1e-3)));
     assert_eq!(db.claims(&workload(), TARGET, 9, &in_space).unwrap(), [old]);
 }
 
@@ -124,7 +124,7 @@ fn records_of_an_old_key_are_adopted_once_as_claims() {
         let adopted = db.query_target("cpu:new:threads=1").unwrap();
         assert!(adopted.len() == 9 && adopted.iter().all(|r| r.imported && r.target == "cpu:new:threads=1"));
         let best = db.best(&workload(), "cpu:new:threads=1", &any).unwrap().unwrap();
-        assert_eq!(best.standing, Standing::Claimed);
+        assert_eq!(best.standing, TimeProvenance::Claimed);
         assert_eq!(db.adopt("cpu:nobody", "cpu:new:threads=1").unwrap(), 0);
     }
 }

@@ -36,7 +36,7 @@ fn answers(bytes: Vec<u8>) -> Option<Vec<String>> {
             answers.push(match snapshot.get(&keys, workload) {
                 Ok(None) => "none".into(),
                 Ok(Some(entry)) => match (entry.config(), entry.best()) {
-                    (Ok(_), Ok(best)) => format!("{best:?} {:?} {}", entry.reach(), entry.run_secs()),
+                    (Ok(_), Ok(best)) => format!("{best:?} {:?} {}", entry.key_scope(), entry.run_secs()),
                     (_, Err(error)) | (Err(error), _) => one_line(&error),
                 },
                 Err(error) => one_line(&error),

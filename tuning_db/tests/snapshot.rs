@@ -6,11 +6,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use autotune_db::{
-    DbError, KeyChain, Phase, Snapshot, SnapshotError, SnapshotWriter, Source, Standing, TuningDb, TuningRecord,
+    DbError, KeyChain, Phase, Snapshot, SnapshotError, SnapshotWriter, Source, TimeProvenance, TuningDb, TuningRecord,
     open_source,
 };
-use autotune_ir::{CpuTarget, KeyParts, Reach, Target};
-use autotune_schedules::{Config, ScheduleSpace, Value};
+use autotune_ir::{CpuTarget, KeyParts, KeyScope, Target};
+use autotune_schedules::{Config, KnobValue, ScheduleSpace};
 use autotune_workloads::Workload;
 use rand::{Rng, RngExt};
 
@@ -53,23 +53,23 @@ fn snapshot(records: &[TuningRecord]) -> Snapshot {
 
 /// Specification of a look-up: among the records under the narrowest key that has any, measured
 /// records come before untrusted ones, then the fastest.
-fn model<'a>(records: &'a [TuningRecord], target: &str, workload: &str) -> Option<(&'a TuningRecord, Reach)> {
+fn model<'a>(records: &'a [TuningRecord], target: &str, workload: &str) -> Option<(&'a TuningRecord, KeyScope)> {
     let asks = KeyParts::of(target);
-    Reach::ALL.into_iter().find_map(|reach| {
+    KeyScope::ALL.into_iter().find_map(|reach| {
         let of_key = records
             .iter()
             .filter(|r| r.workload.to_string() == workload && asks.shares(&KeyParts::of(&r.target), reach));
-        let worth = |r: &TuningRecord| (r.is_claim(), r.measurement.run_secs().unwrap());
+        let worth = |r: &TuningRecord| (r.is_untrusted(), r.measurement.run_secs().unwrap());
         Some((of_key.min_by(|a, b| worth(a).partial_cmp(&worth(b)).unwrap())?, reach))
     })
 }
 
 /// Specification of the search for similar workloads: narrowest keys first, and under each the
 /// nearest shapes.
-fn near_model(records: &[TuningRecord], target: &str, workload: &Workload, n: usize) -> Vec<(Reach, String)> {
+fn near_model(records: &[TuningRecord], target: &str, workload: &Workload, n: usize) -> Vec<(KeyScope, String)> {
     let asks = KeyParts::of(target);
-    let mut near: Vec<(Reach, String)> = Vec::new();
-    for reach in Reach::ALL {
+    let mut near: Vec<(KeyScope, String)> = Vec::new();
+    for reach in KeyScope::ALL {
         let of_key = records.iter().filter(|r| asks.shares(&KeyParts::of(&r.target), reach));
         let mut alike: Vec<&Workload> =
             of_key.map(|r| &r.workload).filter(|other| workload.distance(other).is_finite()).collect();
@@ -95,7 +95,7 @@ fn the_nearest_are_of_the_narrowest_keys_and_of_the_same_operator() {
             for workload in asked.map(|text| text.parse::<Workload>().unwrap()) {
                 for n in [0, 1, 3, 100] {
                     let found = snapshot.nearest(&KeyChain::of(target), &workload, n).unwrap();
-                    let found: Vec<_> = found.iter().map(|e| (e.reach(), e.workload().to_string())).collect();
+                    let found: Vec<_> = found.iter().map(|e| (e.key_scope(), e.workload().to_string())).collect();
                     let expected = near_model(&records, target, &workload, n);
                     assert_eq!(found, expected, "seed {seed}: {n} near {workload} on {target}");
                 }
@@ -138,7 +138,7 @@ fn a_snapshot_answers_what_its_records_say() {
                 let what = format!("seed {seed}: {workload} on {target}");
                 let expected = model(&records, target, &workload);
                 let found = snapshot.get(&keys, &workload).unwrap();
-                assert_eq!(found.map(|entry| entry.reach()), expected.map(|(_, reach)| reach), "{what}");
+                assert_eq!(found.map(|entry| entry.key_scope()), expected.map(|(_, reach)| reach), "{what}");
                 let (Some(found), Some((record, reach))) = (found, expected) else { continue };
 
                 assert_eq!((found.workload(), found.target()), (workload.as_str(), record.target.as_str()), "{what}");
@@ -146,10 +146,11 @@ fn a_snapshot_answers_what_its_records_say() {
                 assert_eq!(found.lowering(), record.provenance.lowering, "{what}");
                 assert_eq!(found.config().unwrap(), record.config, "{what}");
                 let best = found.best().unwrap();
-                assert_eq!((&best.record, best.standing), (record, found.standing()), "{what}");
-                let is_claim = record.is_claim() || !KeyParts::of(target).owns(reach);
-                let measured = if record.phase == Phase::Search { Standing::Searched } else { Standing::Raced };
-                assert_eq!(best.standing, if is_claim { Standing::Claimed } else { measured }, "{what}");
+                assert_eq!((&best.record, best.standing), (record, found.provenance()), "{what}");
+                let is_claim = record.is_untrusted() || !KeyParts::of(target).owns(reach);
+                let measured =
+                    if record.phase == Phase::Search { TimeProvenance::Searched } else { TimeProvenance::Raced };
+                assert_eq!(best.standing, if is_claim { TimeProvenance::Claimed } else { measured }, "{what}");
             }
             assert!(snapshot.get(&keys, "matmul:m=1,n=1,k=1").unwrap().is_none());
             assert!(snapshot.get(&keys, "").unwrap().is_none());
@@ -169,7 +170,7 @@ fn a_workload_may_be_known_by_many_machines_of_one_instruction_set() {
     for number in 0..70 {
         for workload in workloads() {
             let found = snapshot.get(&KeyChain::of(&machine(number)), &workload).unwrap();
-            let found = found.map(|entry| (entry.best().unwrap().record, entry.reach()));
+            let found = found.map(|entry| (entry.best().unwrap().record, entry.key_scope()));
             let expected = model(&records, &machine(number), &workload);
             assert_eq!(found, expected.map(|(record, reach)| (record.clone(), reach)), "{workload} on {number}");
         }
@@ -198,7 +199,7 @@ fn a_databases_best_are_written_and_looked_up_alike() {
     let stated = Target::detect("cuda:sm_80", None).unwrap();
     let best = of_default(workload, &target, 2e-5);
     let mut poison = of_default(workload, &target, 1e-9);
-    poison.config.knobs.insert("warp".into(), Value::Choice("9".into()));
+    poison.config.knobs.insert("warp".into(), KnobValue::Choice("9".into()));
     let device = TuningRecord { target: "cuda:sm_80:A100".into(), ..of_default(workload, &stated, 3e-5) };
     let outside = of_default("matmul:m=32,n=32,k=32", &target, 1e-5);
     let outside = TuningRecord { config: poison.config.clone(), ..outside };
@@ -220,9 +221,9 @@ fn a_databases_best_are_written_and_looked_up_alike() {
     let parsed: Workload = workload.parse().unwrap();
     let family = Target::Cpu(CpuTarget { l2_bytes: 1 << 20, ..cpu });
     for (asks, record, reach, standing) in [
-        (&target, &best, Reach::Machine, Standing::Searched),
-        (&family, &best, Reach::Model, Standing::Claimed),
-        (&stated, &device, Reach::Isa, Standing::Searched),
+        (&target, &best, KeyScope::Machine, TimeProvenance::Searched),
+        (&family, &best, KeyScope::Model, TimeProvenance::Claimed),
+        (&stated, &device, KeyScope::Isa, TimeProvenance::Searched),
     ] {
         let space = ScheduleSpace::new(&parsed, asks);
         for source in [&db as &dyn Source, &snapshot] {
@@ -245,7 +246,7 @@ fn what_would_not_be_served_is_found_by_the_check() {
     let target = Target::Cpu(CpuTarget::generic_avx2(2));
     let sound = of_default("matmul:m=64,n=64,k=64", &target, 2e-5);
     let mut outside = of_default("matmul:m=32,n=64,k=64", &target, 2e-5);
-    outside.config.knobs.insert("warp".into(), Value::Choice("9".into()));
+    outside.config.knobs.insert("warp".into(), KnobValue::Choice("9".into()));
     let unknown = TuningRecord { target: "tpu:v7".into(), ..sound.clone() };
     let report = snapshot(&[sound, outside, unknown]).check().unwrap();
     let words: Vec<&str> = report.flaws.iter().map(|flaw| flaw.reason.as_str()).collect();

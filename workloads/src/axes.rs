@@ -17,7 +17,7 @@ use autotune_ir::{Affine, VarId};
 /// A dimension of the data that is read at `stride * row + dilation * tap - pad`. Axes that the
 /// weights have may shift it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct WindowAxis {
     /// Number of the dimension.
     pub dim: usize,
     /// Extent of the dimension.
@@ -50,7 +50,7 @@ pub struct Axes {
     /// Reduction axes that do not share a dimension with an axis of the result.
     pub steps: Vec<AxisId>,
     /// Dimensions of the data indexed by an axis of the result and a reduction axis.
-    pub windows: Vec<Window>,
+    pub windows: Vec<WindowAxis>,
     /// Batch axes that shift a window: the phases of a transposed convolution.
     pub shifts: Vec<AxisId>,
 }
@@ -76,7 +76,7 @@ impl Axes {
             let is_tap = axes.windows.iter().any(|window| window.tap == id);
             match (axis.reduce, uses(&data.index, id), uses(&weight.index, id)) {
                 (false, true, true) => {
-                    let slides = |window: &Window| data.index[window.dim].uses(VarId(id as u32));
+                    let slides = |window: &WindowAxis| data.index[window.dim].uses(VarId(id as u32));
                     axes.shifts.extend(axes.windows.iter().any(slides).then_some(id));
                     axes.batch.push(id);
                 }
@@ -172,7 +172,7 @@ fn uses(index: &[Affine], axis: AxisId) -> bool {
 
 /// Returns the dimensions of the data that are indexed by a reduction axis and an axis of the
 /// result that the weights do not have.
-fn windows(main: &Equation, data: &[Affine], weight: &[Affine], extents: &[usize]) -> Vec<Window> {
+fn windows(main: &Equation, data: &[Affine], weight: &[Affine], extents: &[usize]) -> Vec<WindowAxis> {
     let is_tap = |axis: AxisId| main.axes[axis].reduce;
     let is_row = |axis: AxisId| !is_tap(axis) && !uses(weight, axis);
     let is_shift = |axis: AxisId| !is_tap(axis) && uses(weight, axis);
@@ -182,7 +182,7 @@ fn windows(main: &Equation, data: &[Affine], weight: &[Affine], extents: &[usize
         let ((row, stride), (tap, dilation)) = if is_tap(a.0.0 as usize) { (b, a) } else { (a, b) };
         let (row, tap) = (row.0 as usize, tap.0 as usize);
         let pad = -index.constant;
-        let window = Window { dim, extent: extents[dim], row, tap, stride, dilation, pad };
+        let window = WindowAxis { dim, extent: extents[dim], row, tap, stride, dilation, pad };
         (is_row(row) && is_tap(tap)).then_some(window)
     };
     data.iter().enumerate().filter_map(window).collect()
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(of(&axes.columns), ["o"]);
         assert_eq!(of(&axes.steps), ["c"]);
         assert_eq!(of(&axes.taps().collect::<Vec<_>>()), ["kh", "kw"]);
-        assert_eq!(axes.windows[1], Window { dim: 3, extent: 8, row: 4, tap: 7, stride: 1, dilation: 2, pad: 1 });
+        assert_eq!(axes.windows[1], WindowAxis { dim: 3, extent: 8, row: 4, tap: 7, stride: 1, dilation: 2, pad: 1 });
         assert!(axes.is_windowed(3) && !axes.is_windowed(0) && !is_depthwise);
     }
 

@@ -7,7 +7,7 @@ use autotune_ir::DType;
 use autotune_ir::dtype::Kind;
 use autotune_ir::interp::{OperandError, check_operands};
 use autotune_ir::program::{BinaryOp, Expr, Role, UnaryOp};
-use autotune_ir::spec::{Spec, Tensor};
+use autotune_ir::spec::{Spec, TensorSpec};
 use ndarray::{ArrayD, IxDyn};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -81,7 +81,7 @@ impl Operands {
         let (products, has_integers) = (factors.product::<f32>(), spec.multiplied_dtype().is_integer());
         let result = spec.find(Role::Output).map_or(1.0, |tensor| unit(tensor.dtype).min(sum_scale * products));
 
-        let draw = |(number, tensor): (usize, &Tensor)| {
+        let draw = |(number, tensor): (usize, &TensorSpec)| {
             let (seed, dtype) = ([seed, number as u64], tensor.dtype);
             if let Some(extent) = spec.indexes(tensor) {
                 return random_tensor(&tensor.shape, seed, |x| index(x, extent));
@@ -138,14 +138,14 @@ fn unit(dtype: DType) -> f32 {
 
 /// True for operands of products, and of intermediate tensors before them. Others are added to the
 /// sums of products.
-fn is_multiplied(spec: &Spec, tensor: &Tensor) -> bool {
+fn is_multiplied(spec: &Spec, tensor: &TensorSpec) -> bool {
     let mut loads = spec.equations[..=spec.main].iter().flat_map(|equation| equation.loads());
     loads.any(|access| spec.tensor(access).name == tensor.name)
 }
 
 /// True if an equation takes a logarithm, root or power of the tensor, or of a function of it.
 /// These are undefined for negative values.
-fn has_roots(spec: &Spec, tensor: &Tensor) -> bool {
+fn has_roots(spec: &Spec, tensor: &TensorSpec) -> bool {
     let is_it = |expr: &Expr| matches!(expr, Expr::Load(access) if spec.tensor(access).name == tensor.name);
     let is_root = |expr: &Expr| match expr {
         Expr::Unary(UnaryOp::Log | UnaryOp::Log1p | UnaryOp::Sqrt | UnaryOp::Rsqrt, of) => of.any(&is_it),
@@ -156,7 +156,7 @@ fn has_roots(spec: &Spec, tensor: &Tensor) -> bool {
 }
 
 /// True if the last equation multiplies sums by the tensor, such as slopes.
-fn scales_sums(spec: &Spec, tensor: &Tensor) -> bool {
+fn scales_sums(spec: &Spec, tensor: &TensorSpec) -> bool {
     let is_it = |of: &Expr| matches!(of, Expr::Load(access) if spec.tensor(access).name == tensor.name);
     let is_factor = |expr: &Expr| matches!(expr, Expr::Binary(BinaryOp::Mul, of) if of.iter().any(is_it));
     spec.equations.last().is_some_and(|tail| tail.value.any(&is_factor))

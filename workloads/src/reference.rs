@@ -29,7 +29,7 @@ use autotune_ir::DType;
 use autotune_ir::Spec;
 use autotune_ir::interp::OperandError;
 use autotune_ir::program::Role;
-use autotune_ir::spec::{Source, Tensor};
+use autotune_ir::spec::{TensorSource, TensorSpec};
 
 use crate::axes::is_pair;
 use crate::operands::{Operands, OutOfMemory, bends, bends_sums, sum_size};
@@ -47,7 +47,7 @@ mod tile;
 use line::points;
 use product::Product;
 pub use selection::EXACT_MULTIPLY_ADDS;
-use selection::Selection;
+use selection::LineSelection;
 
 /// Returns the output of a workload, summed in f64 and rounded once. The operands are first rounded
 /// to their types.
@@ -89,7 +89,7 @@ const LEAST_BENT: f32 = 1.0 / 64.0;
 /// The values that an output is compared with: all elements, or for large workloads those that the
 /// [module](self) describes.
 pub struct Reference {
-    selection: Selection,
+    selection: LineSelection,
     /// Values by line, block and element: `[lines, blocks, width]`. If exact, the output in its own
     /// shape.
     values: ArrayD<f32>,
@@ -123,9 +123,9 @@ impl Reference {
     /// Computes the reference of any spec, exact up to `bound` multiply-adds.
     pub fn with_bound(spec: &Spec, operands: &Operands, bound: u64, seed: u64) -> Result<Self, ReferenceError> {
         operands.check(spec)?;
-        let selection = Selection::of(spec, bound, seed);
+        let selection = LineSelection::of(spec, bound, seed);
         let given: Vec<_> = operands.iter().map(|operand| operand.as_standard_layout()).collect();
-        let tensors = line::Tensor::all(spec, &given);
+        let tensors = line::ReferenceTensor::all(spec, &given);
         let (values, rests, mapped) = if has_rests(spec, &selection) {
             let (exact, mapped) = evaluated(spec, &selection, tensors, |x| x)?;
             let values: Vec<f32> = exact.iter().map(|&x| x as f32).collect();
@@ -165,8 +165,9 @@ impl Reference {
     /// Returns the number of bytes of a workload's reference, including intermediate tensors, which
     /// are needed unless the output is a sum of products.
     pub fn bytes(workload: &Workload) -> usize {
-        let selection = Selection::of(workload.spec(), EXACT_MULTIPLY_ADDS, 0);
-        let is_made = |tensor: &&Tensor| selection.lines.vector.is_none() && tensor.source == Source::Computed;
+        let selection = LineSelection::of(workload.spec(), EXACT_MULTIPLY_ADDS, 0);
+        let is_made =
+            |tensor: &&TensorSpec| selection.lines.vector.is_none() && tensor.source == TensorSource::Computed;
         let made = workload.spec().tensors.iter().filter(is_made).map(|tensor| points(&tensor.shape).saturating_mul(8));
         let mapped =
             workload.spec().prologue().map(|map| points(&workload.spec().tensor(&map.output).shape).saturating_mul(8));
@@ -201,7 +202,7 @@ impl Reference {
 }
 
 /// True if all elements are compared, and are integers that f32 may round.
-fn has_rests(spec: &Spec, selection: &Selection) -> bool {
+fn has_rests(spec: &Spec, selection: &LineSelection) -> bool {
     let dtype = lines::output(spec).dtype;
     selection.is_exact() && dtype.is_integer() && dtype.bytes() >= 4
 }
@@ -217,8 +218,8 @@ fn range_of_bytes(spec: &Spec) -> f32 {
 /// the last equation maps; 0 if unknown.
 fn evaluated<T: Clone + Default + Send>(
     spec: &Spec,
-    selection: &Selection,
-    mut tensors: Vec<line::Tensor>,
+    selection: &LineSelection,
+    mut tensors: Vec<line::ReferenceTensor>,
     of: fn(f64) -> T,
 ) -> Result<(Vec<T>, f32), OutOfMemory> {
     let Some(axis) = selection.lines.vector else { return plain::evaluate(spec, tensors, of) };

@@ -52,7 +52,7 @@ mod types;
 mod window;
 
 pub use activation::Activation;
-pub use attention::{Attention, Mask};
+pub use attention::{AttentionWorkload, Mask};
 pub use between::Between;
 pub use conv_transpose2d::ConvTranspose2d;
 pub use conv1d::Conv1d;
@@ -61,29 +61,30 @@ pub use conv3d::Conv3d;
 pub use epilogue::Epilogue;
 pub use error::WorkloadError;
 pub use fields::{Fields, write_each};
-pub use gather::Gather;
-pub use group_norm::GroupNorm;
-pub use layer_norm::LayerNorm;
-pub use local_response_norm::LocalResponseNorm;
+pub use gather::GatherWorkload;
+pub use group_norm::GroupNormWorkload;
+pub use layer_norm::LayerNormWorkload;
+pub use local_response_norm::LocalResponseNormWorkload;
 pub use matmul::{Batch, Matmul, Sides};
 pub use mlp::Mlp;
 pub use operator::{
-    Computed, Formula, Operator, OperatorKind, Table, Tensor, check_elements, check_positive, element, named_axes,
+    Computed, OperandTensor, OperatorFormula, OperatorKind, Table, WorkloadOperator, check_elements, check_positive,
+    element, named_axes,
 };
-pub use pad::{Pad, PadMode};
+pub use pad::{PadMode, PadWorkload};
 pub use pointwise::{Broadcast, Channels, Function, Pointwise, PointwiseOp};
 pub use pool2d::{Pool2d, PoolKind};
 pub use prologue::Prologue;
 pub use rate::{Rate, Work};
-pub use reduce::{Reduce, ReduceOp};
+pub use reduce::{ReduceOp, ReduceWorkload};
 pub use registry::{AlreadyRegistered, operators, register_operator};
 pub use resample::{Coordinates, Resample, Rounding, Sampling};
-pub use resize::{Resize, ResizeMode};
+pub use resize::{ResizeMode, ResizeWorkload};
 pub use rms_norm::RmsNorm;
 pub use separable_conv2d::SeparableConv2d;
 pub use shape::shape_distance;
-pub use softmax::Softmax;
-pub use transpose::Transpose;
+pub use softmax::SoftmaxWorkload;
+pub use transpose::TransposeWorkload;
 pub use types::Types;
 pub use window::Window;
 
@@ -95,7 +96,7 @@ use terms::Terms;
 pub struct Workload(Arc<Inner>);
 
 struct Inner {
-    op: Arc<dyn Operator>,
+    op: Arc<dyn WorkloadOperator>,
     terms: Terms,
     text: String,
     spec: Arc<Spec>,
@@ -112,11 +113,11 @@ impl Workload {
     /// assert_eq!(Workload::new(Matmul::new(1, 2, 3, 4))?.to_string(), "matmul:m=2,n=3,k=4");
     /// # Ok::<(), autotune_workloads::WorkloadError>(())
     /// ```
-    pub fn new(op: impl Operator) -> Result<Self, WorkloadError> {
+    pub fn new(op: impl WorkloadOperator) -> Result<Self, WorkloadError> {
         Self::of(Arc::new(op), Terms::default())
     }
 
-    fn of(op: Arc<dyn Operator>, mut terms: Terms) -> Result<Self, WorkloadError> {
+    fn of(op: Arc<dyn WorkloadOperator>, mut terms: Terms) -> Result<Self, WorkloadError> {
         op.check()?;
         let (name, formula) = (op.kind().name, op.formula());
         let unfit = |field, reason: &str| WorkloadError::Unfit { op: name, field, reason: reason.into() };
@@ -143,7 +144,7 @@ impl Workload {
     }
 
     /// Creates a workload from an operator's formula, to which the prologue has been applied.
-    fn made(op: Arc<dyn Operator>, terms: Terms, formula: Formula) -> Self {
+    fn made(op: Arc<dyn WorkloadOperator>, terms: Terms, formula: OperatorFormula) -> Self {
         let has_weights = formula.operands.iter().any(spec::is_weight);
         let types = terms.types.canonical(has_weights, &terms.epilogue);
         let terms = Terms { types, ..terms };
@@ -221,9 +222,9 @@ impl Workload {
         (0..operands.len()).filter(|&number| spec::is_weight(&operands[number])).collect()
     }
 
-    /// Returns the workload with uncached constants ([`Workload::is_cold`]), or with constants that
-    /// may be cached.
-    pub fn with_cold(&self, cold: bool) -> Self {
+    /// Returns the workload with uncached constants ([`Workload::is_uncached`]), or with constants
+    /// that may be cached.
+    pub fn with_uncached(&self, cold: bool) -> Self {
         self.with(Terms { cold, ..self.0.terms })
     }
 
@@ -233,7 +234,7 @@ impl Workload {
     }
 
     /// Returns the operator with its sizes.
-    pub fn operator(&self) -> &dyn Operator {
+    pub fn operator(&self) -> &dyn WorkloadOperator {
         &*self.0.op
     }
 
@@ -246,7 +247,7 @@ impl Workload {
     /// assert_eq!(workload.sizes::<Conv2d>(), None);
     /// # Ok::<(), autotune_workloads::WorkloadError>(())
     /// ```
-    pub fn sizes<T: Operator>(&self) -> Option<&T> {
+    pub fn sizes<T: WorkloadOperator>(&self) -> Option<&T> {
         let op: &dyn Any = self.operator();
         op.downcast_ref()
     }
@@ -320,7 +321,7 @@ impl Workload {
     /// network whose weights exceed the caches. False if they stay where the last run left them.
     ///
     /// The result is the same, but another schedule may be the fastest.
-    pub fn is_cold(&self) -> bool {
+    pub fn is_uncached(&self) -> bool {
         self.0.terms.cold
     }
 

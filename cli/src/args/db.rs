@@ -7,7 +7,7 @@ use clap::Args;
 use super::Failure;
 
 /// Path at which a database or a snapshot is opened.
-pub(crate) struct Place {
+pub(crate) struct DatabasePath {
     pub(crate) path: PathBuf,
     /// True if the command line names the path: a missing database is then an error, not an empty
     /// one.
@@ -23,7 +23,7 @@ pub(crate) struct DbArgs {
 }
 
 impl DbArgs {
-    pub(crate) fn place(&self) -> Result<Place, Failure> {
+    pub(crate) fn place(&self) -> Result<DatabasePath, Failure> {
         place(self.db.as_deref())
     }
 }
@@ -36,7 +36,7 @@ pub(crate) struct RecordsArgs {
 }
 
 impl RecordsArgs {
-    pub(crate) fn place(&self) -> Result<Place, Failure> {
+    pub(crate) fn place(&self) -> Result<DatabasePath, Failure> {
         place(self.db.as_deref())
     }
 }
@@ -50,19 +50,19 @@ pub(crate) struct LookupArgs {
 }
 
 impl LookupArgs {
-    pub(crate) fn place(&self) -> Result<Place, Failure> {
+    pub(crate) fn place(&self) -> Result<DatabasePath, Failure> {
         place(self.db.as_deref())
     }
 }
 
 /// Returns the given path, else `$AUTOTUNE_DB`, `$XDG_DATA_HOME/autotune/db` or
 /// `~/.local/share/autotune/db`.
-fn place(given: Option<&Path>) -> Result<Place, Failure> {
+fn place(given: Option<&Path>) -> Result<DatabasePath, Failure> {
     let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let known = given.map(Path::to_path_buf).or_else(|| var("AUTOTUNE_DB"));
     let data_home = || var("XDG_DATA_HOME").or_else(|| Some(var("HOME")?.join(".local/share")));
     let path = known
         .or_else(|| Some(data_home()?.join("autotune/db")))
         .ok_or_else(|| Failure::Usage("no path for the tuning database: use --db PATH or set AUTOTUNE_DB".into()))?;
-    Ok(Place { path, is_given: given.is_some() })
+    Ok(DatabasePath { path, is_given: given.is_some() })
 }

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use autotune::Network;
 use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
-use autotune_network::{DType, Graph, LoadError, NodeId, Precision, Subject, Tensor, dequantised, listed, rewrite};
+use autotune_network::{
+    DType, Graph, NodeId, Precision, Subject, SubjectLoadError, Tensor, dequantised, listed, rewrite,
+};
 use clap::{Args, ValueEnum};
 use ndarray::{ArrayD, IxDyn};
 
@@ -26,17 +28,17 @@ impl SubjectArgs {
     /// Returns the tasks to tune for a target. Fails for `--precision auto`.
     pub(crate) fn tasks(&self, target: &TargetArgs) -> Result<Network> {
         let loaded = self.load()?;
-        loaded.as_ref().map_or(Ok(()), Loaded::check_precision)?;
+        loaded.as_ref().map_or(Ok(()), LoadedNetwork::check_precision)?;
         Ok(target.tasks(&self.subject, loaded.as_ref().map(|loaded| &loaded.graph))?)
     }
 
     /// Loads and rewrites a network; returns `None` for a workload.
-    pub(crate) fn load(&self) -> Result<Option<Loaded>> {
+    pub(crate) fn load(&self) -> Result<Option<LoadedNetwork>> {
         self.inputs.load(&self.subject)
     }
 
     /// Loads a network without rewriting it; returns `None` for a workload.
-    pub(crate) fn import(&self) -> Result<Option<Loaded>> {
+    pub(crate) fn import(&self) -> Result<Option<LoadedNetwork>> {
         self.inputs.import(&self.subject)
     }
 }
@@ -100,15 +102,15 @@ fn parse_error(text: &str) -> Result<f64, String> {
 }
 
 /// Network with the tensors that are given for its inputs.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedNetwork {
     pub(crate) graph: Graph,
     /// Given tensors by the names of the inputs.
-    pub(crate) given: BTreeMap<String, GivenFile>,
+    pub(crate) given: BTreeMap<String, InputFile>,
     /// Largest relative error of outputs if the precision is to be decided by running; else `None`.
     pub(crate) max_error: Option<f64>,
 }
 
-impl Loaded {
+impl LoadedNetwork {
     /// Fails for `--precision auto`, which is decided by running the network.
     pub(crate) fn check_precision(&self) -> Result<(), Failure> {
         let why = "not supported here, since it requires running the network: tune with --precision f32 and with --precision bf16";
@@ -120,7 +122,7 @@ impl Loaded {
 }
 
 /// Tensor for an input, with the file that it was read from.
-pub(crate) struct GivenFile {
+pub(crate) struct InputFile {
     pub(crate) path: PathBuf,
     pub(crate) tensor: Tensor,
 }
@@ -128,14 +130,14 @@ pub(crate) struct GivenFile {
 impl InputArgs {
     /// Loads a network with these shapes, inputs and types, [rewritten](rewrite()); returns `None`
     /// for a workload.
-    pub(crate) fn load(&self, subject: &Subject) -> Result<Option<Loaded>> {
+    pub(crate) fn load(&self, subject: &Subject) -> Result<Option<LoadedNetwork>> {
         let Some(loaded) = self.import(subject)? else { return Ok(None) };
-        let graph = rewrite(&loaded.graph).map_err(LoadError::from)?;
-        Ok(Some(Loaded { graph, ..loaded }))
+        let graph = rewrite(&loaded.graph).map_err(SubjectLoadError::from)?;
+        Ok(Some(LoadedNetwork { graph, ..loaded }))
     }
 
     /// Loads a network as [`load`](Self::load) does, without rewriting it.
-    fn import(&self, subject: &Subject) -> Result<Option<Loaded>> {
+    fn import(&self, subject: &Subject) -> Result<Option<LoadedNetwork>> {
         let loaded = self.imported(subject)?;
         let (precision, max_error) = match self.precision {
             Precise::In(_) if self.max_error.is_some() => {
@@ -152,25 +154,25 @@ impl InputArgs {
         let Some(loaded) = loaded else { return Ok(None) };
         let graph = match self.quantised {
             Quantised::Int => loaded.graph,
-            Quantised::Float => dequantised(&loaded.graph).map_err(LoadError::from)?,
+            Quantised::Float => dequantised(&loaded.graph).map_err(SubjectLoadError::from)?,
         };
-        Ok(Some(Loaded { graph: graph.with_precision(precision), max_error, ..loaded }))
+        Ok(Some(LoadedNetwork { graph: graph.with_precision(precision), max_error, ..loaded }))
     }
 
     /// Reads a network in the types of its file, without rewriting it.
-    fn imported(&self, subject: &Subject) -> Result<Option<Loaded>> {
+    fn imported(&self, subject: &Subject) -> Result<Option<LoadedNetwork>> {
         let mut options = ImportOptions { shapes: self.shapes()?, ..ImportOptions::default() };
         let Subject::Model(path) = subject else {
             let Some(graph) = subject.imported(&options).map_err(|error| refusal(error, &BTreeMap::new()))? else {
                 return self.check_none().map(|()| None);
             };
             let given = self.of_own_inputs(&declared(&graph))?;
-            return Ok(Some(Loaded { graph, given, max_error: None }));
+            return Ok(Some(LoadedNetwork { graph, given, max_error: None }));
         };
 
         let mut given = BTreeMap::new();
         if !self.input.is_empty() {
-            let wrong = |source| LoadError::Import { path: path.clone(), source };
+            let wrong = |source| SubjectLoadError::Import { path: path.clone(), source };
             let declared = onnx::inputs(path).map_err(wrong)?;
             options.values = self.numbers(&declared)?;
             given = self.files(&declared)?;
@@ -179,7 +181,7 @@ impl InputArgs {
             options.shapes.entry(name.clone()).or_insert_with(|| file.tensor.shape().to_vec());
         }
         let graph = subject.imported(&options).map_err(|error| refusal(error, &given))?;
-        Ok(graph.map(|graph| Loaded { graph, given, max_error: None }))
+        Ok(graph.map(|graph| LoadedNetwork { graph, given, max_error: None }))
     }
 
     fn shapes(&self) -> Result<BTreeMap<String, Vec<usize>>, Failure> {
@@ -196,7 +198,7 @@ impl InputArgs {
 
     /// Returns the files for the inputs of a built-in network; constant inputs are a usage error
     /// there.
-    fn of_own_inputs(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, GivenFile>, Failure> {
+    fn of_own_inputs(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, InputFile>, Failure> {
         match self.numbers(declared)?.first_key_value() {
             Some((name, _)) => {
                 let why = "only an input of an ONNX file can be a constant";
@@ -222,12 +224,12 @@ impl InputArgs {
     }
 
     /// Reads the inputs that are given as files, by name.
-    fn files(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, GivenFile>, Failure> {
+    fn files(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, InputFile>, Failure> {
         let all = self.words(declared)?.into_iter().filter(|(_, text)| !is_number(text));
         let file = |(input, text): (&DeclaredInput, &str)| {
             let path = PathBuf::from(text);
             let tensor = npy::read(&path, input.dtype)?;
-            Ok((input.name.clone(), GivenFile { path, tensor }))
+            Ok((input.name.clone(), InputFile { path, tensor }))
         };
         all.map(file).collect()
     }
@@ -272,13 +274,13 @@ fn declared(graph: &Graph) -> Vec<DeclaredInput> {
 }
 
 /// Converts an import error: a bad shape from `--shape` or from an input file is a usage error.
-fn refusal(error: LoadError, given: &BTreeMap<String, GivenFile>) -> anyhow::Error {
+fn refusal(error: SubjectLoadError, given: &BTreeMap<String, InputFile>) -> anyhow::Error {
     match &error {
-        LoadError::Import { source: ImportError::Shape { input, .. }, .. } => {
+        SubjectLoadError::Import { source: ImportError::Shape { input, .. }, .. } => {
             let file = given.get(input).map(|file| format!("--input {}", file.path.display()));
             Failure::Usage(format!("{}: {error}", file.unwrap_or_else(|| "--shape".into()))).into()
         }
-        LoadError::Fixed { .. } => Failure::Usage(format!("--shape: {error}")).into(),
+        SubjectLoadError::Fixed { .. } => Failure::Usage(format!("--shape: {error}")).into(),
         _ => error.into(),
     }
 }

@@ -2,11 +2,11 @@
 
 use anyhow::{Result, bail};
 use autotune::Origin;
-use autotune_db::Standing;
+use autotune_db::TimeProvenance;
 use autotune_ir::Target;
 use autotune_workloads::Workload;
 
-use super::lookup::{claim, look_up, look_up_source};
+use super::lookup::{look_up, look_up_source, untrusted_note};
 use crate::args::LookupArgs;
 use crate::output::{print, say};
 
@@ -26,8 +26,8 @@ pub(super) fn run(workload: &Workload, target: &Target, db: &LookupArgs) -> Resu
         });
     };
 
-    if found.best.standing == Standing::Claimed {
-        say(format_args!("autotune: untrusted record ({}): tuning will measure it", claim(found, target)));
+    if found.best.standing == TimeProvenance::Claimed {
+        say(format_args!("autotune: untrusted record ({}): tuning will measure it", untrusted_note(found, target)));
     }
     print(&serde_json::to_string_pretty(found)?)
 }

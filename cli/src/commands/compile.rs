@@ -17,7 +17,7 @@ use crate::output::print;
 
 pub(super) fn run(args: CompileArgs) -> Result<()> {
     args.target.check_cpu("libraries are supported on CPUs only")?;
-    let Names { soname, name, header } = Names::of(&args.output)?;
+    let LibraryName { soname, name, header } = LibraryName::of(&args.output)?;
     check_output("-o", &args.output, "library", |start| start.starts_with(b"\x7fELF"))?;
     check_ours("-o: the header", &header, "header of a network", Library::is_header)?;
     let (loaded, target) = network(&args.subject, &args.target)?;
@@ -53,7 +53,7 @@ fn write(library: &Library, file: &Path, header: &Path) -> io::Result<()> {
 }
 
 /// Names derived from the path of a library.
-struct Names {
+struct LibraryName {
     /// Name by which the dynamic linker finds the library (`DT_SONAME`).
     soname: String,
     /// Prefix of the exported functions, a C identifier.
@@ -61,7 +61,7 @@ struct Names {
     header: PathBuf,
 }
 
-impl Names {
+impl LibraryName {
     /// Derives the names from the file name: `libmodel.so.1` is the library `model`. Fails for
     /// standard output, and for a file name that the header would have.
     fn of(file: &Path) -> Result<Self, Failure> {
@@ -104,7 +104,8 @@ mod tests {
     #[test]
     fn names_are_from_the_file() {
         let names = |file: &str| {
-            let Names { soname, name, header } = Names::of(Path::new(file)).map_err(|error| error.to_string()).unwrap();
+            let LibraryName { soname, name, header } =
+                LibraryName::of(Path::new(file)).map_err(|error| error.to_string()).unwrap();
             (soname, name, header.to_str().unwrap().to_string())
         };
         let of = |soname: &str, name: &str, header: &str| (soname.into(), name.into(), header.into());
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(names("lib.so"), of("lib.so", "lib", "lib.h"));
         assert_eq!(names("plain"), of("plain", "plain", "plain.h"));
         assert_eq!(names(".so"), of(".so", "network_", ".h"));
-        assert!(Names::of(Path::new("model.h")).is_err() && Names::of(Path::new("-")).is_err());
+        assert!(LibraryName::of(Path::new("model.h")).is_err() && LibraryName::of(Path::new("-")).is_err());
     }
 
     #[test]

@@ -30,7 +30,7 @@ const RACE_SECS: [f64; 2] = [0.02, 0.2];
 const OVERRUN: Duration = Duration::from_secs(2);
 
 /// Measurer, database and search options used for conversions.
-pub(super) struct Bench<'a> {
+pub(super) struct ConversionBench<'a> {
     pub(super) target: &'a Target,
     pub(super) measurer: &'a mut dyn Measurer,
     pub(super) ceilings: Option<Ceilings>,
@@ -48,7 +48,7 @@ pub(super) struct Budget {
     pub(super) left: Option<Duration>,
 }
 
-impl Bench<'_> {
+impl ConversionBench<'_> {
     /// Measures conversions of a network, then tunes the important ones. First it measures the
     /// default schedule of each unmeasured conversion of the fastest plan, and of plans that are
     /// hardly slower. Then it tunes the conversions of the fastest plan, with the same share of the

@@ -26,7 +26,7 @@ pub(super) fn run(action: LogAction) -> Result<()> {
 
 fn export(file: &Path, db: &RecordsArgs) -> Result<()> {
     let db = TuningDb::open_reading(db.place()?.path).map_err(refusal)?;
-    let mut output = Output::new(file)?;
+    let mut output = LogOutput::new(file)?;
     let Some(records) = unless_unread(db.export(&mut output))? else {
         return Ok(());
     };
@@ -41,7 +41,7 @@ fn salvage(file: &Path, db: &RecordsArgs) -> Result<()> {
     if !path.exists() {
         return Err(refusal(DbError::NotFound { path }));
     }
-    let mut output = Output::new(file)?;
+    let mut output = LogOutput::new(file)?;
     let Some(report) = unless_unread(TuningDb::salvage(&path, &mut output))? else {
         return Ok(());
     };
@@ -64,12 +64,12 @@ fn salvage(file: &Path, db: &RecordsArgs) -> Result<()> {
 }
 
 /// Destination of exported records: a file, or standard output for `-`.
-enum Output {
+enum LogOutput {
     Stdout(BufWriter<StdoutLock<'static>>),
     File(NewFile),
 }
 
-impl Output {
+impl LogOutput {
     fn new(file: &Path) -> Result<Self, Failure> {
         if file == Path::new("-") {
             interrupt::note("the text on standard output is incomplete");
@@ -87,7 +87,7 @@ impl Output {
     }
 }
 
-impl Write for Output {
+impl Write for LogOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Stdout(out) => out.write(bytes),

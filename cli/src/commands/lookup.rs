@@ -4,18 +4,18 @@ use std::collections::HashSet;
 
 use anyhow::Result;
 use autotune::{LookupError, Origin, Query, Tuned};
-use autotune_db::{DbError, Empty, Found, Snapshot, SnapshotError, Source, TuningDb, open_source};
-use autotune_ir::{Reach, Target};
+use autotune_db::{DbError, EmptySource, Found, Snapshot, SnapshotError, Source, TuningDb, open_source};
+use autotune_ir::{KeyScope, Target};
 use autotune_schedules::UnfitError;
 use autotune_workloads::Workload;
 
 use super::shared::{refusal, warn};
-use crate::args::{Failure, Place};
+use crate::args::{DatabasePath, Failure};
 use crate::output::say;
 
 /// Opens a database or a snapshot for lookups, even while another process uses it. Returns `None`
 /// if the default path does not exist.
-pub(super) fn look_up_source(place: Place) -> Result<Option<Box<dyn Source>>> {
+pub(super) fn look_up_source(place: DatabasePath) -> Result<Option<Box<dyn Source>>> {
     if_there(open_source(place.path), place.is_given)
 }
 
@@ -23,13 +23,13 @@ pub(super) fn look_up_source(place: Place) -> Result<Option<Box<dyn Source>>> {
 /// With an empty source, each kernel gets the schedule predicted for a missing record, within
 /// milliseconds. `run`, `compile` and `bench --profile` all use this, so that they run the same
 /// kernels.
-pub(super) fn network_source(place: Place) -> Result<Box<dyn Source>> {
-    Ok(look_up_source(place)?.unwrap_or_else(|| Box::new(Empty)))
+pub(super) fn network_source(place: DatabasePath) -> Result<Box<dyn Source>> {
+    Ok(look_up_source(place)?.unwrap_or_else(|| Box::new(EmptySource)))
 }
 
 /// Opens the database for reading its records, even while another process uses it. Returns `None`
 /// if the default path does not exist.
-pub(super) fn look_up_db(Place { path, is_given }: Place) -> Result<Option<TuningDb>> {
+pub(super) fn look_up_db(DatabasePath { path, is_given }: DatabasePath) -> Result<Option<TuningDb>> {
     if path.is_file() && Snapshot::open(&path).is_ok() {
         let why =
             "is a snapshot, which has the best schedules but no trials: use the database from which it was written";
@@ -68,19 +68,19 @@ pub(super) fn origin_word(tuned: &Tuned) -> &'static str {
 }
 
 /// Explains why the time of an untrusted record was not measured by this version on this machine.
-pub(super) fn claim(found: &Found, target: &Target) -> String {
+pub(super) fn untrusted_note(found: &Found, target: &Target) -> String {
     let record = &found.best.record;
     let wider = |what: &str| format!("from another machine with the same {what}, {}", record.target);
     match found.reach {
         _ if record.imported => "imported, never measured here".into(),
-        Reach::Model if target.legacy_key().as_ref() == Some(&record.target) => {
+        KeyScope::Model if target.legacy_key().as_ref() == Some(&record.target) => {
             "stored under the key of an earlier version, which other machines may share".into()
         }
-        Reach::Model => wider("CPU model"),
-        Reach::Family => wider("CPU family"),
-        Reach::Isa if target.gpu().is_some() => wider("kind of GPU"),
-        Reach::Isa => wider("instruction set"),
-        Reach::Machine => format!("made by the lowering of another version ({})", record.provenance.lowering),
+        KeyScope::Model => wider("CPU model"),
+        KeyScope::Family => wider("CPU family"),
+        KeyScope::Isa if target.gpu().is_some() => wider("kind of GPU"),
+        KeyScope::Isa => wider("instruction set"),
+        KeyScope::Machine => format!("made by the lowering of another version ({})", record.provenance.lowering),
     }
 }
 

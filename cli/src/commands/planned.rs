@@ -11,14 +11,14 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 
 use super::lookup::{look_up_db, origin_word};
-use crate::args::{DbArgs, Place, VariantArgs};
+use crate::args::{DatabasePath, DbArgs, VariantArgs};
 use crate::output::{print, say};
 
 /// Prints the execution plan of a network's variant; `absent` says why nothing can be measured.
 pub(super) fn run(graph: &Graph, target: &Target, variant: &VariantArgs, db: &DbArgs, absent: &str) -> Result<()> {
     say(format_args!("autotune: {absent}: nothing is measured; these steps would run on {target}"));
     // Tuning would create a missing database, so its absence is not an error here either.
-    let db = look_up_db(Place { is_given: false, ..db.place()? })?;
+    let db = look_up_db(DatabasePath { is_given: false, ..db.place()? })?;
     let source = db.as_ref().map(|db| db as &dyn Source);
     // The callback of `planned` cannot fail, so the first error is kept and returned afterwards.
     let unfit = OnceCell::new();

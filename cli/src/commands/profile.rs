@@ -4,20 +4,20 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use autotune::{Origin, Timing, Tuned};
-use autotune_db::Standing;
+use autotune_db::TimeProvenance;
 use autotune_ir::Target;
 use autotune_ir::program::{Layout, Role};
 use autotune_measure::{Ceilings, LoadWatch, MeasureOptions, WorkerMeasurer};
-use autotune_network::{Compiled, NetworkDevice, StepTime, quantile, time_in_turns};
+use autotune_network::{Compiled, NetworkDevice, StepTime, quantile, time_interleaved};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
-use super::lookup::{claim, network_source};
+use super::lookup::{network_source, untrusted_note};
 use super::rounded::decided;
 use super::run::{RUNS_IN_A_ROW, inputs, network};
 use super::shared::{JsonSink, on_device, or_without, warn};
-use crate::args::{DbArgs, Loaded, SubjectArgs, TargetArgs};
+use crate::args::{DbArgs, LoadedNetwork, SubjectArgs, TargetArgs};
 use crate::report::{caveat, marked};
 
 /// Number of timed runs of the network, and of each step.
@@ -74,7 +74,7 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
     on_device!(target, profile(&json, &loaded, &target, db))
 }
 
-fn profile<D: NetworkDevice>(json: &JsonSink, loaded: &Loaded, target: &Target, db: &DbArgs) -> Result<()> {
+fn profile<D: NetworkDevice>(json: &JsonSink, loaded: &LoadedNetwork, target: &Target, db: &DbArgs) -> Result<()> {
     let source = network_source(db.place()?)?;
     let ceilings = or_without(WorkerMeasurer::new(MeasureOptions::default())?.ceilings(target));
     let inputs = inputs(loaded)?;
@@ -83,14 +83,14 @@ fn profile<D: NetworkDevice>(json: &JsonSink, loaded: &Loaded, target: &Target, 
     warn(&*source);
     let mut workspaces = [network.workspace()?];
     let watch = LoadWatch::start(target.threads());
-    let mut run_secs = time_in_turns(&mut workspaces, &inputs, RUNS, &|| false)?.swap_remove(0);
+    let mut run_secs = time_interleaved(&mut workspaces, &inputs, RUNS, &|| false)?.swap_remove(0);
     if target.gpu().is_some() {
         // The device's clock also times the steps, so the two are comparable.
         run_secs = (0..RUNS).map(|_| workspaces[0].run_secs(RUNS_IN_A_ROW)).collect::<Result<_, _>>()?;
     }
     let times = workspaces[0].profile(RUNS)?;
     let load = watch.awaited_load();
-    let timing = Timing::beside(load);
+    let timing = Timing::under_load(load);
 
     let sum_secs = times.iter().map(|step| step.run_secs).sum();
     let repeat_sum_secs = times.iter().map(|step| step.repeat_secs).sum();
@@ -136,9 +136,9 @@ fn chosen(tuned: &Tuned) -> String {
     match tuned.origin() {
         Origin::Tuned(found) if found.best.record.workload.network().is_some() => "fastest whole network".into(),
         Origin::Tuned(found) => match found.best.standing {
-            Standing::Raced => "won a race".into(),
-            Standing::Searched => "fastest of a search".into(),
-            Standing::Claimed => format!("untrusted record: {}", claim(found, tuned.target())),
+            TimeProvenance::Raced => "won a race".into(),
+            TimeProvenance::Searched => "fastest of a search".into(),
+            TimeProvenance::Claimed => format!("untrusted record: {}", untrusted_note(found, tuned.target())),
         },
         Origin::Predicted { expected_loss } => format!("predicted, {expected_loss:.2} times the best"),
         Origin::Default => "fixed rule".into(),

@@ -32,7 +32,7 @@ pub(super) fn run(args: ReportArgs) -> Result<()> {
     }
     let workloads: Vec<Workload> = tasks.iter().map(|task| task.workload.clone()).collect();
     let target = args.target.detect(&workloads)?;
-    let output = Output::new(args.output)?;
+    let output = PageOutput::new(args.output)?;
 
     let nothing = || format!("no records of {subject} on {target}: tune it first (autotune {subject})");
     let db = look_up_db(args.db.place()?)?.with_context(nothing)?;
@@ -53,7 +53,7 @@ pub(super) fn run(args: ReportArgs) -> Result<()> {
     let records: usize = histories.iter().map(|history| history.records.len()).sum();
     let page = Page { subject: &subject, target: &target, key: &key, ceilings, histories: &histories };
     output.write(&page.write()?)?;
-    if let Output::File(file) = &output {
+    if let PageOutput::File(file) = &output {
         say(format_args!("wrote {}: {} task(s), {records} record(s)", file.display(), tasks.len()));
     }
     Ok(())
@@ -114,12 +114,12 @@ fn ceilings(target: &Target) -> Result<Ceilings, String> {
 }
 
 /// Destination of the page.
-enum Output {
+enum PageOutput {
     Stdout,
     File(PathBuf),
 }
 
-impl Output {
+impl PageOutput {
     /// Accepts a file in an existing folder, or `-` for standard output.
     fn new(path: PathBuf) -> Result<Self, Failure> {
         if path == Path::new("-") {

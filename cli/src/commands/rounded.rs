@@ -68,14 +68,14 @@ pub(super) fn warn_if_slow(graph: &Graph, target: &Target) {
 
 /// Effect of rounding on the outputs of a network.
 #[derive(Clone, Copy, Serialize)]
-pub(super) struct Rounding {
+pub(super) struct RoundingEffect {
     precision: &'static str,
     /// Largest absolute difference between an output element and the same element in f32, divided
     /// by the largest absolute element of that output.
     max_rel_error: f64,
 }
 
-impl Rounding {
+impl RoundingEffect {
     /// Compares some outputs with the outputs in f32 for the same inputs.
     pub(super) fn of(graph: &Graph, found: &[Tensor], in_f32: &[Tensor]) -> Self {
         Self { precision: graph.precision().word(), max_rel_error: output_error(found, in_f32) }

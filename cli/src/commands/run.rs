@@ -12,8 +12,8 @@ use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{
-    Checked, Compiled, DType, Graph, NetworkDevice, Node, NodeId, Output, StepError, Tensor, Workspace, listed,
-    printable, quantile, time_in_turns,
+    Checked, Compiled, DType, Graph, GraphNode, NetworkDevice, NodeId, Output, StepError, Tensor, Workspace, listed,
+    printable, quantile, time_interleaved,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -21,9 +21,9 @@ use serde::Serialize;
 
 use super::file::{NewFile, check_folder};
 use super::lookup::network_source;
-use super::rounded::{Rounding, decided, in_f32, warn_if_slow};
+use super::rounded::{RoundingEffect, decided, in_f32, warn_if_slow};
 use super::shared::{JsonSink, on_device, warn};
-use crate::args::{Failure, GivenFile, Loaded, RunArgs, SubjectArgs, TargetArgs};
+use crate::args::{Failure, InputFile, LoadedNetwork, RunArgs, SubjectArgs, TargetArgs};
 use crate::npy;
 use crate::output::say;
 use crate::report::{caveat, marked};
@@ -45,7 +45,7 @@ struct Figures {
     untuned_tasks: usize,
     /// Effect of rounding, where a network is not in f32.
     #[serde(skip_serializing_if = "Option::is_none")]
-    rounding: Option<Rounding>,
+    rounding: Option<RoundingEffect>,
 }
 
 /// Quantiles of the run time of a network, in seconds.
@@ -83,7 +83,7 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
 fn run_on<D: NetworkDevice>(
     args: &RunArgs,
     json: &JsonSink,
-    loaded: Loaded,
+    loaded: LoadedNetwork,
     target: &Target,
     start: Instant,
 ) -> Result<()> {
@@ -118,7 +118,7 @@ fn run_on<D: NetworkDevice>(
         None => None,
     };
     let load = runs.load().or_else(|| command.awaited_load());
-    let timing = Timing::beside(load);
+    let timing = Timing::under_load(load);
 
     say_untuned(network.schedules(), target);
     let on_device = device_secs.as_ref().map(|secs| format!(", on the device {}", secs.told(timing)));
@@ -129,7 +129,7 @@ fn run_on<D: NetworkDevice>(
     // Read before the network in f32 is made, which needs memory of its own.
     let peak_bytes = peak_bytes();
     let rounding = match in_f32::<D>(&graph, &*source, target)? {
-        Some(network) => Some(Rounding::of(&graph, &outputs, &network.workspace()?.run_tensors(&inputs)?)),
+        Some(network) => Some(RoundingEffect::of(&graph, &outputs, &network.workspace()?.run_tensors(&inputs)?)),
         None => None,
     };
     json.say_all(rounding.map(|rounding| rounding.told()))?;
@@ -162,12 +162,12 @@ pub(super) fn say_untuned(schedules: &[Tuned], target: &Target) {
 }
 
 /// Loads a network and detects this machine's device for it.
-pub(super) fn network(subject: &SubjectArgs, target: &TargetArgs) -> Result<(Loaded, Target)> {
+pub(super) fn network(subject: &SubjectArgs, target: &TargetArgs) -> Result<(LoadedNetwork, Target)> {
     on_target(subject.load()?, target)
 }
 
 /// Returns a network with this machine's device for it. A workload is a usage error.
-fn on_target(loaded: Option<Loaded>, target: &TargetArgs) -> Result<(Loaded, Target)> {
+fn on_target(loaded: Option<LoadedNetwork>, target: &TargetArgs) -> Result<(LoadedNetwork, Target)> {
     let Some(loaded) = loaded else {
         return Err(Failure::Usage("a workload cannot be run: use autotune bench to time it".into()).into());
     };
@@ -194,7 +194,7 @@ pub(super) fn latencies<D: NetworkDevice>(
     runs: usize,
     is_over: &dyn Fn() -> bool,
 ) -> Result<Vec<Latency>> {
-    Ok(time_in_turns(workspaces, inputs, runs, is_over)?.into_iter().map(Latency::of).collect())
+    Ok(time_interleaved(workspaces, inputs, runs, is_over)?.into_iter().map(Latency::of).collect())
 }
 
 /// Largest magnitude up to which every integer is exact as f32, the type in which networks compute
@@ -202,7 +202,7 @@ pub(super) fn latencies<D: NetworkDevice>(
 const MOST_EXACT: i64 = 1 << 24;
 
 /// Returns the input tensors of a network: the given ones, and random ones for the rest.
-pub(super) fn inputs(loaded: &Loaded) -> Result<Vec<Tensor>> {
+pub(super) fn inputs(loaded: &LoadedNetwork) -> Result<Vec<Tensor>> {
     let graph = &loaded.graph;
     let tensor = |(number, &id): (usize, &NodeId)| match loaded.given.get(&graph.node(id).name) {
         Some(file) => checked(graph.node(id), file),
@@ -213,7 +213,7 @@ pub(super) fn inputs(loaded: &Loaded) -> Result<Vec<Tensor>> {
 
 /// Returns the tensor of a file if it has the shape of the input, and only integers that are exact
 /// as f32.
-fn checked(node: &Node, file: &GivenFile) -> Result<Tensor> {
+fn checked(node: &GraphNode, file: &InputFile) -> Result<Tensor> {
     let path = file.path.display();
     let (found, wanted) = (file.tensor.shape(), &node.shape);
     if found != wanted {
@@ -233,7 +233,7 @@ fn checked(node: &Node, file: &GivenFile) -> Result<Tensor> {
     Ok(file.tensor.clone())
 }
 
-fn random(node: &Node, seed: u64) -> Result<Tensor> {
+fn random(node: &GraphNode, seed: u64) -> Result<Tensor> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let numbers = (0..node.shape.iter().product()).map(|_| match node.dtype {
         DType::Bool => 1.0,

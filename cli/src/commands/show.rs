@@ -3,14 +3,14 @@
 use anyhow::Result;
 use autotune::{Origin, Tuned};
 use autotune_codegen::{asm, c, gpu};
-use autotune_db::Standing;
+use autotune_db::TimeProvenance;
 use autotune_ir::{GpuApi, Target};
-use autotune_measure::{Build, Builder, MeasureOptions};
+use autotune_measure::{Build, KernelBuilder, MeasureOptions};
 use autotune_measurement::Backend;
 use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError};
 use autotune_workloads::Workload;
 
-use super::lookup::{claim, look_up, look_up_source};
+use super::lookup::{look_up, look_up_source, untrusted_note};
 use crate::args::{Failure, LookupArgs};
 use crate::output::print;
 
@@ -60,7 +60,7 @@ fn resources(candidate: &Candidate) -> String {
         return String::new();
     }
     let options = MeasureOptions::default();
-    let builds = Builder::new(options.backend, options.build_limit_secs).build(std::slice::from_ref(candidate));
+    let builds = KernelBuilder::new(options.backend, options.build_limit_secs).build(std::slice::from_ref(candidate));
     let why = match builds.as_deref() {
         Ok([Build { resources: Some(taken), .. }]) => {
             let serialized = if taken.is_serialized { "; its matrix instructions are serialized" } else { "" };
@@ -91,8 +91,8 @@ fn origin(tuned: &Tuned) -> String {
     };
     let (record, target) = (&found.best.record, tuned.target());
     let ms = record.measurement.run_secs().unwrap_or(f64::NAN) * 1e3;
-    let is_claim = found.best.standing == Standing::Claimed;
-    let worth = if is_claim { format!(", {}", claim(found, target)) } else { String::new() };
+    let is_claim = found.best.standing == TimeProvenance::Claimed;
+    let worth = if is_claim { format!(", {}", untrusted_note(found, target)) } else { String::new() };
     let is_alone = record.measurement.outcome.as_ref().is_ok_and(|run| run.graph_runs == 0);
     let timed = if is_alone && is_cuda(target) { ", each run launched separately" } else { "" };
     format!("the best in the database ({ms:.4} ms{timed}{worth})")

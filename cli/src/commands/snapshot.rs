@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use autotune_db::{Snapshot, SnapshotWriter, TuningDb};
-use autotune_ir::{KeyParts, Reach, Target, TargetError};
+use autotune_ir::{KeyParts, KeyScope, Target, TargetError};
 use autotune_measure::gpu;
 
 use super::shared::{refusal, warn};
@@ -24,7 +24,7 @@ pub(super) fn run(action: SnapshotAction) -> Result<()> {
 }
 
 fn write(file: &Path, target: Option<&str>, db: &RecordsArgs) -> Result<()> {
-    let selection = target.map(Selection::of).transpose()?;
+    let selection = target.map(TargetSelection::of).transpose()?;
     let db = TuningDb::open_reading(db.place()?.path).map_err(refusal)?;
 
     let mut writer = SnapshotWriter::default();
@@ -70,7 +70,7 @@ fn check(file: &Path) -> Result<()> {
 }
 
 /// Targets whose schedules are written.
-enum Selection {
+enum TargetSelection {
     /// This machine's CPU with any number of threads.
     Cpu(String),
     /// One device, by its key.
@@ -79,7 +79,7 @@ enum Selection {
     Kind(Target),
 }
 
-impl Selection {
+impl TargetSelection {
     fn of(word: &str) -> Result<Self> {
         if word == "cuda" {
             return Ok(Self::Device(gpu::find(word)?.target.key()));
@@ -97,7 +97,7 @@ impl Selection {
         match self {
             Self::Cpu(cpu) => without_threads(key) == Some(cpu),
             Self::Device(device) => key == device,
-            Self::Kind(kind) => KeyParts::of(key).shares(&KeyParts::of(&kind.key()), Reach::Isa),
+            Self::Kind(kind) => KeyParts::of(key).shares(&KeyParts::of(&kind.key()), KeyScope::Isa),
         }
     }
 }

@@ -13,13 +13,13 @@ use autotune_runtime::Cpu;
 use autotune_workloads::Workload;
 use serde::Serialize;
 
-use super::conversions::{Bench, Budget};
+use super::conversions::{Budget, ConversionBench};
 use super::lookup::adopt_legacy;
 use super::planned;
-use super::rounded::{Rounding, in_f32, warn_if_slow};
+use super::rounded::{RoundingEffect, in_f32, warn_if_slow};
 use super::run::{RUNS_IN_A_ROW, inputs, latencies};
 use super::shared::{JsonSink, on_device, open_db, open_device};
-use crate::args::{Failure, Loaded, TuneArgs};
+use crate::args::{Failure, LoadedNetwork, TuneArgs};
 use crate::output::say;
 use crate::report::{beside_f32, caveat, compared, summary, table};
 use crate::{interrupt, progress};
@@ -46,7 +46,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         return Err(Failure::Usage("no network or workload specified".into()).into());
     };
     let loaded = args.inputs.load(subject)?;
-    loaded.as_ref().map_or(Ok(()), Loaded::check_precision)?;
+    loaded.as_ref().map_or(Ok(()), LoadedNetwork::check_precision)?;
     let graph = loaded.as_ref().map(|loaded| &loaded.graph);
     let network = &args.variant.of(args.target.tasks(subject, graph)?)?;
     if let Some(graph) = graph
@@ -71,7 +71,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         (trials, _) => trials,
     };
     // The budget counts from the start of the command, including import and detection.
-    let is_timed = |_: &Loaded| target.cpu().is_some() || args.variant.is_none();
+    let is_timed = |_: &LoadedNetwork| target.cpu().is_some() || args.variant.is_none();
     let timed = loaded.filter(is_timed);
     let time_budget = args.time_budget.map(|budget| search_budget(budget, timed.is_some(), start.elapsed()));
     // Records of earlier versions become untrusted; tuning measures the fastest of them again.
@@ -96,7 +96,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         Some(loaded) => {
             let left = || args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()));
             let (target, measurer, db) = (&target, &mut measurer, &db);
-            let bench = Bench { target, measurer, ceilings, setup, db, cancel: &cancel, params, kind, seed };
+            let bench = ConversionBench { target, measurer, ceilings, setup, db, cancel: &cancel, params, kind, seed };
             bench.measure(&loaded.graph, &Budget { trials, left: left() })?;
             match cancel.is_cancelled() {
                 true => None,
@@ -105,7 +105,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         }
         None => None,
     };
-    json.write(&Tuned { report: &report, network: latency.as_ref() })?;
+    json.write(&TuneOutput { report: &report, network: latency.as_ref() })?;
     json.say(&table(&report.tasks))?;
     json.say_all(summary(&report))?;
     if let Some(NetworkLatency { default_secs, best_secs, f32_secs, rounding, timing, load }) = latency {
@@ -128,7 +128,7 @@ fn search_budget(budget: Duration, networks_race: bool, spent: Duration) -> Dura
 
 /// Output of `--json`: the report and, for a network, its latency as a whole.
 #[derive(Serialize)]
-struct Tuned<'a> {
+struct TuneOutput<'a> {
     #[serde(flatten)]
     report: &'a Report,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -144,7 +144,7 @@ struct NetworkLatency {
     #[serde(skip_serializing_if = "Option::is_none")]
     f32_secs: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    rounding: Option<Rounding>,
+    rounding: Option<RoundingEffect>,
     timing: Timing,
     /// Load by other programs during the runs.
     load: Option<Load>,
@@ -153,7 +153,7 @@ struct NetworkLatency {
 /// Races schedules within the whole network, then compares its untuned schedules with the best
 /// known ones. Returns `None` if cancelled. `before` is the load by other programs up to now.
 fn raced(
-    loaded: &Loaded,
+    loaded: &LoadedNetwork,
     db: &TuningDb,
     target: &Target,
     left: Option<Duration>,
@@ -169,7 +169,7 @@ fn raced(
     };
 
     let exact = in_f32::<Cpu>(graph, db, target)?;
-    let networks = [network.untuned_beside(target)?, network].into_iter().chain(exact);
+    let networks = [network.untuned_sharing(target)?, network].into_iter().chain(exact);
     let mut workspaces = networks.map(|network| network.workspace()).collect::<Result<Vec<_>, _>>()?;
 
     // These runs give the outputs to compare, and the time of a round.
@@ -184,10 +184,10 @@ fn raced(
 
     let load = watch.load().or(before);
 
-    let timing = Timing::beside(load);
+    let timing = Timing::under_load(load);
     let [default_secs, best_secs] = [0, 1].map(|network| latencies[network].p10);
     let f32_secs = latencies.get(2).map(|latency| latency.p10);
-    let rounding = outputs.get(2).map(|exact| Rounding::of(graph, &outputs[1], exact));
+    let rounding = outputs.get(2).map(|exact| RoundingEffect::of(graph, &outputs[1], exact));
     let latency = NetworkLatency { default_secs, best_secs, f32_secs, rounding, timing, load };
     Ok((!cancel.is_cancelled()).then_some(latency))
 }
@@ -195,14 +195,14 @@ fn raced(
 /// Times a network on a GPU by the device's clock, with interleaved runs of its untuned and its
 /// best known schedules. Returns `None` if cancelled, or if the device has no kernel for a step.
 fn timed_on<D: NetworkDevice>(
-    loaded: &Loaded,
+    loaded: &LoadedNetwork,
     db: &TuningDb,
     target: &Target,
     cancel: &Cancel,
 ) -> Result<Option<NetworkLatency>> {
     let watch = LoadWatch::start(target.threads());
     let network = Compiled::<D>::on_device(&loaded.graph, Some(db), target)?;
-    let networks = [network.untuned_beside(target)?, network];
+    let networks = [network.untuned_sharing(target)?, network];
     let mut workspaces = Vec::new();
     for network in &networks {
         match network.workspace() {
@@ -230,7 +230,7 @@ fn timed_on<D: NetworkDevice>(
     }
     let [default_secs, best_secs] = secs.map(|secs| quantile(secs, LOW));
     let load = watch.load();
-    let timing = Timing::beside(load);
+    let timing = Timing::under_load(load);
     Ok(Some(NetworkLatency { default_secs, best_secs, f32_secs: None, rounding: None, timing, load }))
 }
 
@@ -307,7 +307,7 @@ fn all_failed(tasks: &[&TaskReport], target: &str, db: &TuningDb) -> Result<Stri
 /// Returns the search trials of a workload that this machine measured.
 fn searched(db: &TuningDb, workload: &Workload, target: &str) -> Result<impl Iterator<Item = TuningRecord>> {
     let records = db.query(workload, target)?;
-    Ok(records.into_iter().filter(|record| !record.is_claim() && record.phase == Phase::Search))
+    Ok(records.into_iter().filter(|record| !record.is_untrusted() && record.phase == Phase::Search))
 }
 
 #[cfg(test)]

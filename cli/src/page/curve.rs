@@ -4,7 +4,7 @@ use autotune_db::TuningRecord;
 
 /// One point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Point {
+pub(crate) struct SearchMoment {
     /// Number of trials up to here.
     pub(crate) trials: f64,
     /// Seconds spent building and measuring those trials.
@@ -16,10 +16,10 @@ pub(crate) struct Point {
 /// Returns the points at which the best time improved, and the last trial. Several tasks that were
 /// tuned together count with their weights. The curve begins once each task has a time; it is empty
 /// if a task never gets one.
-pub(crate) fn best_so_far(tasks: &[(f64, &[&TuningRecord])]) -> Vec<Point> {
+pub(crate) fn best_so_far(tasks: &[(f64, &[&TuningRecord])]) -> Vec<SearchMoment> {
     let mut best_secs = vec![f64::INFINITY; tasks.len()];
-    let mut now = Point { trials: 0.0, spent_secs: 0.0, best_secs: f64::INFINITY };
-    let mut points: Vec<Point> = Vec::new();
+    let mut now = SearchMoment { trials: 0.0, spent_secs: 0.0, best_secs: f64::INFINITY };
+    let mut points: Vec<SearchMoment> = Vec::new();
 
     for (task, trial) in in_order(tasks) {
         let measurement = &trial.measurement;
@@ -99,7 +99,7 @@ mod tests {
         record
     }
 
-    fn triples(points: Vec<Point>) -> Vec<[f64; 3]> {
+    fn triples(points: Vec<SearchMoment>) -> Vec<[f64; 3]> {
         points.into_iter().map(|point| [point.trials, point.spent_secs, point.best_secs]).collect()
     }
 

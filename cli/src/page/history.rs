@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use autotune::{PredictParams, Task, Timing, predicted};
-use autotune_db::{Best, Phase, Standing, TuningDb, TuningRecord};
+use autotune_db::{Best, Phase, TimeProvenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::Ceilings;
 use autotune_schedules::{Config, ScheduleSpace};
@@ -45,7 +45,7 @@ impl History {
         key: &str,
     ) -> Result<Self> {
         let space = ScheduleSpace::new(&task.workload, target);
-        let (claims, measured): (Vec<_>, Vec<_>) = records.into_iter().partition(TuningRecord::is_claim);
+        let (claims, measured): (Vec<_>, Vec<_>) = records.into_iter().partition(TuningRecord::is_untrusted);
         let count = claims.len();
         let records = if measured.is_empty() { claims } else { measured };
 
@@ -72,7 +72,7 @@ impl History {
 
     /// Returns the reliability of the best run time.
     pub(crate) fn best_timing(&self) -> Timing {
-        let measured = self.best.as_ref().filter(|best| best.standing != Standing::Claimed);
+        let measured = self.best.as_ref().filter(|best| best.standing != TimeProvenance::Claimed);
         measured.map_or(Timing::Once, |best| Timing::of(best.record.phase, best.record.measurement.taken))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use autotune_charts::Element;
-use autotune_schedules::Value;
+use autotune_schedules::KnobValue;
 
 use super::history::History;
 use super::html::{card, cards, code_cell, number_cell, paragraph, section, table};
@@ -43,8 +43,8 @@ pub(crate) fn effects(history: &History) -> Option<(Vec<Effect>, usize)> {
         return None;
     }
 
-    let effect = |(knob, value): (&String, &Value)| {
-        let mut groups: BTreeMap<Option<&Value>, Vec<f64>> = BTreeMap::new();
+    let effect = |(knob, value): (&String, &KnobValue)| {
+        let mut groups: BTreeMap<Option<&KnobValue>, Vec<f64>> = BTreeMap::new();
         for (knobs, log_secs) in &timed {
             groups.entry(knobs.get(knob)).or_default().push(*log_secs);
         }
@@ -114,7 +114,7 @@ fn row(effect: &Effect) -> Vec<Element> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use autotune::Task;
-    use autotune_db::{Best, Standing};
+    use autotune_db::{Best, TimeProvenance};
 
     use super::*;
     use crate::page::made_up::record;
@@ -122,7 +122,7 @@ mod tests {
     fn history(trials: usize, secs: impl Fn(usize) -> f64) -> History {
         let workload = "matmul:m=8,n=16,k=8";
         let records: Vec<_> = (0..trials).map(|i| record(workload, i, Some(secs(i)), 0)).collect();
-        let best = records.first().map(|record| Best { record: record.clone(), standing: Standing::Searched });
+        let best = records.first().map(|record| Best { record: record.clone(), standing: TimeProvenance::Searched });
         History { task: Task::single(workload.parse().unwrap()), records, claims: 0, best, default: None }
     }
 

@@ -3,14 +3,14 @@
 
 use autotune_db::{Phase, Provenance, TuningRecord};
 use autotune_measurement::{CandidateError, Measurement, RunSecs};
-use autotune_schedules::{Config, LOWERING_VERSION, Value};
+use autotune_schedules::{Config, KnobValue, LOWERING_VERSION};
 
 /// Returns a record of a configuration with a number; without a run time it is a failed one.
 pub(crate) fn record(workload: &str, number: usize, run_secs: Option<f64>, seed: u64) -> TuningRecord {
     let knobs = [
-        ("tile".to_string(), Value::Tile(vec![number + 1, 4])),
-        ("odd".to_string(), Value::Choice((number % 2).to_string())),
-        ("same".to_string(), Value::Choice("always".into())),
+        ("tile".to_string(), KnobValue::Tile(vec![number + 1, 4])),
+        ("odd".to_string(), KnobValue::Choice((number % 2).to_string())),
+        ("same".to_string(), KnobValue::Choice("always".into())),
     ];
     let outcome = run_secs.map(RunSecs::made_up).ok_or(CandidateError::Timeout { limit_secs: 1.0 });
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use autotune::{Predicted, predict_held_out};
-use autotune_charts::{Axis, Chart, Colour, Element, Mark, Scale};
+use autotune_charts::{Chart, ChartAxis, Colour, Element, Mark, Scale};
 use autotune_cost_model::metrics::pairwise_accuracy;
 use autotune_cost_model::relative_throughputs;
 use autotune_db::TuningRecord;
@@ -89,8 +89,11 @@ fn figure(name: &str, judged: &Judged) -> Element {
         judged.pairwise_accuracy.map_or_else(String::new, |accuracy| format!("pairwise accuracy {accuracy:.2}, "));
     let more = format!("{accuracy}{} held out", many(judged.held_out, "schedule"));
     let axes = [
-        Axis::new("predicted score (right: faster)", Scale::linear(judged.points.iter().map(|point| point[0]))),
-        Axis::new("measured time over the best held-out one", Scale::log(judged.points.iter().map(|point| point[1]))),
+        ChartAxis::new("predicted score (right: faster)", Scale::linear(judged.points.iter().map(|point| point[0]))),
+        ChartAxis::new(
+            "measured time over the best held-out one",
+            Scale::log(judged.points.iter().map(|point| point[1])),
+        ),
     ];
     let chart = Chart::new(format!("{name}: measured against predicted"), SIZE, axes);
     card(name, more, chart.mark(Mark::Dots { points: judged.points.clone(), colour: Colour::Series(0) }).draw())

@@ -65,7 +65,7 @@ fn distinct(texts: impl Iterator<Item = String>) -> String {
 fn records_text(page: &Page<'_>, records: &[&TuningRecord]) -> String {
     let raced = records.iter().filter(|record| record.phase != Phase::Search).count();
     let claims: usize = page.histories.iter().map(|history| history.claims).sum();
-    let shown = records.iter().filter(|record| record.is_claim()).count();
+    let shown = records.iter().filter(|record| record.is_untrusted()).count();
     let mut text =
         format!("{}: {}, {raced} of races", many(records.len(), "record"), many(records.len() - raced, "trial"));
     if shown > 0 {

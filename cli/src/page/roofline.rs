@@ -1,6 +1,6 @@
 //! The section that compares the tasks with the peak rates of the machine.
 
-use autotune_charts::{Anchor, Axis, Chart, Colour, Element, Mark, Named, Scale};
+use autotune_charts::{Chart, ChartAxis, Colour, Element, Mark, NamedPoint, Scale, TextAnchor};
 use autotune_ir::DType;
 use autotune_measure::Ceilings;
 use autotune_schedules::Config;
@@ -22,7 +22,7 @@ const LEVELS: [&str; 3] = ["second-level caches", "last-level cache", "memory"];
 pub(crate) fn draw(page: &Page<'_>) -> Element {
     let section = section("roofline", "Roofline", NOTE);
     let ceilings = page.ceilings.as_ref();
-    let points: Vec<Named> = page.histories.iter().filter_map(|history| point(history, ceilings.ok())).collect();
+    let points: Vec<NamedPoint> = page.histories.iter().filter_map(|history| point(history, ceilings.ok())).collect();
     if points.is_empty() {
         return section.child(paragraph("No task has a time."));
     }
@@ -38,7 +38,7 @@ pub(crate) fn draw(page: &Page<'_>) -> Element {
 }
 
 /// Returns the dot of a task's best schedule, with a line from its default.
-fn point(history: &History, ceilings: Option<&Ceilings>) -> Option<Named> {
+fn point(history: &History, ceilings: Option<&Ceilings>) -> Option<NamedPoint> {
     let best = &history.best.as_ref()?.record;
     let at = |config: &Config, secs: f64| {
         let work = config.work(&history.task.workload);
@@ -54,10 +54,10 @@ fn point(history: &History, ceilings: Option<&Ceilings>) -> Option<Named> {
         rate(at_best[0]),
         or_none(share),
     );
-    Some(Named { at: at_best, name: history.task.name.clone(), more, from: default })
+    Some(NamedPoint { at: at_best, name: history.task.name.clone(), more, from: default })
 }
 
-fn chart(points: Vec<Named>, ceilings: Option<&Ceilings>, dtypes: &[DType]) -> Element {
+fn chart(points: Vec<NamedPoint>, ceilings: Option<&Ceilings>, dtypes: &[DType]) -> Element {
     // Operations per byte from which on a memory level no longer limits the fastest type (the ridge
     // points).
     let peak = |ceilings: &Ceilings| {
@@ -70,7 +70,7 @@ fn chart(points: Vec<Named>, ceilings: Option<&Ceilings>, dtypes: &[DType]) -> E
     let roofs = ceilings.iter().flat_map(|c| [peak(c) * 1.3 / 1e9, c.read_bytes_per_sec[2] * x.ends()[0] / 1e9]);
     let y = Scale::log(places().map(|[_, y]| y).chain(roofs));
 
-    let axes = [Axis::new("arithmetic intensity, FLOP a byte", x), Axis::new("GFLOP/s", y)];
+    let axes = [ChartAxis::new("arithmetic intensity, FLOP a byte", x), ChartAxis::new("GFLOP/s", y)];
     let mut chart = Chart::new("Roofline of all tasks", SIZE, axes);
     for mark in ceilings.iter().flat_map(|ceilings| roof(ceilings, dtypes, peak(ceilings), x.ends())) {
         chart = chart.mark(mark);
@@ -90,7 +90,7 @@ fn roof(ceilings: &Ceilings, dtypes: &[DType], peak: f64, [left, right]: [f64; 2
         let gflops = ceilings.dtype_flops_per_sec(*dtype) / 1e9;
         let text = format!("{gflops:.0} GFLOP/s {}", dtype.word());
         marks.push(line([[left, gflops], [right, gflops]], String::new()));
-        marks.push(Mark::Label { at: [right, gflops], text, colour, anchor: Anchor::End, lower: -5.0 });
+        marks.push(Mark::Label { at: [right, gflops], text, colour, anchor: TextAnchor::End, lower: -5.0 });
     }
     for (level, rate) in LEVELS.into_iter().zip(ceilings.read_bytes_per_sec) {
         let ridge = (peak / rate).max(left);

@@ -1,13 +1,13 @@
 //! The section on the progress of the searches.
 
-use autotune_charts::{Anchor, Axis, Chart, Colour, Element, Mark, Scale};
+use autotune_charts::{Chart, ChartAxis, Colour, Element, Mark, Scale, TextAnchor};
 use autotune_db::TuningRecord;
 
-use super::curve::{Point, best_so_far, spread};
+use super::curve::{SearchMoment, best_so_far, spread};
 use super::history::History;
 use super::html::{card, cards, pair, paragraph, section};
 use super::number::many;
-use super::runs::{Run, runs};
+use super::runs::{SearchRun, runs};
 
 const NOTE: &str = "The best time so far, as measured by the search, against trials and against the seconds spent on building and \
     measuring; the time of search and model is not recorded. Each seed that started without results is a separate \
@@ -38,8 +38,8 @@ impl Against {
         }
     }
 
-    fn of(self, points: &[Point]) -> Vec<[f64; 2]> {
-        let x = |point: &Point| match self {
+    fn of(self, points: &[SearchMoment]) -> Vec<[f64; 2]> {
+        let x = |point: &SearchMoment| match self {
             Against::Trials => point.trials,
             Against::Seconds => point.spent_secs,
         };
@@ -49,7 +49,7 @@ impl Against {
 
 pub(crate) fn draw(histories: &[History]) -> Element {
     let section = section("search", "Best so far", NOTE);
-    let runs: Vec<Vec<Run<'_>>> = histories.iter().map(runs).collect();
+    let runs: Vec<Vec<SearchRun<'_>>> = histories.iter().map(runs).collect();
     let both = [Against::Trials, Against::Seconds];
     let mut section =
         match network(histories, &runs) {
@@ -64,8 +64,8 @@ pub(crate) fn draw(histories: &[History]) -> Element {
         };
 
     for against in both {
-        let figure = |(history, runs): (&History, &Vec<Run<'_>>)| {
-            let curves: Vec<Vec<Point>> = runs.iter().map(|run| best_so_far(&[(1.0, &run.trials)])).collect();
+        let figure = |(history, runs): (&History, &Vec<SearchRun<'_>>)| {
+            let curves: Vec<Vec<SearchMoment>> = runs.iter().map(|run| best_so_far(&[(1.0, &run.trials)])).collect();
             let chart = chart(&history.task.name, TASK, against, &curves, history.best_secs());
             card(&history.task.name, told(history, runs), chart)
         };
@@ -77,7 +77,7 @@ pub(crate) fn draw(histories: &[History]) -> Element {
 }
 
 /// Describes the number of trials and runs of a curve.
-fn told(history: &History, runs: &[Run<'_>]) -> String {
+fn told(history: &History, runs: &[SearchRun<'_>]) -> String {
     let trials = many(history.trials().count(), "trial");
     match runs {
         [] | [_] => trials,
@@ -87,15 +87,15 @@ fn told(history: &History, runs: &[Run<'_>]) -> String {
 
 /// Returns the curves of all tasks together, one for each run with a time of every task that
 /// occurs. Returns `None` if there is no such run, or only one task.
-fn network(histories: &[History], runs: &[Vec<Run<'_>>]) -> Option<Vec<Vec<Point>>> {
-    let of_tasks: Vec<(f64, &Vec<Run<'_>>)> =
+fn network(histories: &[History], runs: &[Vec<SearchRun<'_>>]) -> Option<Vec<Vec<SearchMoment>>> {
+    let of_tasks: Vec<(f64, &Vec<SearchRun<'_>>)> =
         histories.iter().map(|history| history.task.count as f64).zip(runs).filter(|(count, _)| *count > 0.0).collect();
     let (_, first) = of_tasks.first().filter(|_| of_tasks.len() > 1)?;
 
-    let curve = |run: &Run<'_>| {
+    let curve = |run: &SearchRun<'_>| {
         let seed = run.seeds[0];
         // Runs of different tasks belong together if they began with the same seed.
-        let same = |(count, runs): &(f64, &'_ Vec<Run<'_>>)| {
+        let same = |(count, runs): &(f64, &'_ Vec<SearchRun<'_>>)| {
             let found = runs.iter().position(|run| run.seeds[0] == seed)?;
             Some((*count, found))
         };
@@ -104,12 +104,18 @@ fn network(histories: &[History], runs: &[Vec<Run<'_>>]) -> Option<Vec<Vec<Point
         let trials: Vec<(f64, &[&TuningRecord])> = trials.collect();
         Some(best_so_far(&trials)).filter(|points| !points.is_empty())
     };
-    let curves: Vec<Vec<Point>> = first.iter().filter_map(curve).collect();
+    let curves: Vec<Vec<SearchMoment>> = first.iter().filter_map(curve).collect();
     (!curves.is_empty()).then_some(curves)
 }
 
 /// Draws a single curve, or median and range of several.
-fn chart(title: &str, size: [f64; 2], against: Against, curves: &[Vec<Point>], best_secs: Option<f64>) -> Element {
+fn chart(
+    title: &str,
+    size: [f64; 2],
+    against: Against,
+    curves: &[Vec<SearchMoment>],
+    best_secs: Option<f64>,
+) -> Element {
     let curves: Vec<Vec<[f64; 2]>> = curves.iter().map(|points| against.of(points)).filter(|c| !c.is_empty()).collect();
     if curves.is_empty() {
         return paragraph("No trial of a search ran.");
@@ -118,8 +124,8 @@ fn chart(title: &str, size: [f64; 2], against: Against, curves: &[Vec<Point>], b
     let values = |which: usize| curves.iter().flatten().map(move |point| point[which]);
     let x = Scale::log(values(0));
     let axes = [
-        Axis::new(against.title(), x),
-        Axis::new("best run time so far, ms", Scale::log(values(1).chain(best_ms)).at_least(LEAST_RATIO)),
+        ChartAxis::new(against.title(), x),
+        ChartAxis::new("best run time so far, ms", Scale::log(values(1).chain(best_ms)).at_least(LEAST_RATIO)),
     ];
 
     let colour = Colour::Series(0);
@@ -138,7 +144,7 @@ fn chart(title: &str, size: [f64; 2], against: Against, curves: &[Vec<Point>], b
         at: [x.ends()[1], spread.first().map_or(f64::NAN, |s| s.high)],
         text: format!("median of {} runs", curves.len()),
         colour,
-        anchor: Anchor::End,
+        anchor: TextAnchor::End,
         lower: 14.0,
     };
     chart.mark(Mark::Band { points: band, colour }).mark(Mark::Steps { points: median, colour }).mark(label).draw()

@@ -1,8 +1,8 @@
 //! The table of tasks, and the cost of the untuned schedules.
 
 use autotune::Timing;
-use autotune_charts::{Bars, Element, Row};
-use autotune_db::{Best, Standing};
+use autotune_charts::{BarRow, Bars, Element};
+use autotune_db::{Best, TimeProvenance};
 use autotune_measure::Ceilings;
 
 use super::Page;
@@ -87,9 +87,9 @@ fn default_text(default: &DefaultTime) -> String {
 
 fn word(best: &Best) -> &'static str {
     match best.standing {
-        Standing::Raced => "raced",
-        Standing::Searched => "searched",
-        Standing::Claimed => "claimed",
+        TimeProvenance::Raced => "raced",
+        TimeProvenance::Searched => "searched",
+        TimeProvenance::Claimed => "claimed",
     }
 }
 
@@ -123,7 +123,8 @@ pub(crate) fn draw_regret(histories: &[History]) -> Element {
         return section.child(paragraph("No task has both a default and a best time."));
     };
 
-    let rows = known.iter().map(|(history, ratio)| Row { name: history.task.name.clone(), values: vec![Some(*ratio)] });
+    let rows =
+        known.iter().map(|(history, ratio)| BarRow { name: history.task.name.clone(), values: vec![Some(*ratio)] });
     let bars = Bars {
         title: "Default over best time of each task".into(),
         axis: "default over best time".into(),

@@ -10,12 +10,12 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{Arithmetic, ElementType, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
-use super::leaf::{self, Input, Memory, Op, Source};
-use super::nest::{Kind, Tree};
-use super::plan::{NONE, Plan};
+use super::instruction_set::{Arithmetic, ArithmeticOperand, ElementType, MAX_REGISTERS, Shape, Vector, Vectors};
+use super::interleave::Interleave;
+use super::leaf::{self, BlockOp, LeafInput, LeafSource, MemoryAccess};
+use super::nest::{ValueKind, ValueTree};
+use super::plan::{EmitOrder, NONE};
 use super::transpose;
-use super::weave::Weave;
 use autotune_ir::program::StoreMode;
 
 mod combine;
@@ -40,10 +40,10 @@ pub(super) fn emit(
     isa: &mut impl Vectors,
     code: leaf::Block,
     Common { accumulators, scratch, streamed }: Common,
-    plan: &mut Plan,
+    plan: &mut EmitOrder,
 ) -> Result<(), Failure> {
     plan.make(code);
-    let mut block = Block {
+    let mut block = BlockEmitter {
         code,
         inputs: &[],
         at: 0,
@@ -76,34 +76,36 @@ pub(super) fn emit(
             together.iter().for_each(|behind| done[i + behind] = true);
             continue;
         }
-        if block.store_in_turns(&code.ops[i..])? {
+        if block.store_interleaved(&code.ops[i..])? {
             done.resize(code.ops.len(), false);
             done[i + 1] = true;
             continue;
         }
         match code.ops[i] {
-            Op::MulAdd { acc, part, factors, by } => block.multiply_add((acc as Vector, part), factors, by)?,
-            Op::Store { dst, mode, value: value @ Tree { steps: Some(first), .. } } => {
+            BlockOp::MulAdd { acc, part, factors, by } => block.multiply_add((acc as Vector, part), factors, by)?,
+            BlockOp::Store { dst, mode, value: value @ ValueTree { steps: Some(first), .. } } => {
                 block.store_steps(dst, mode, value, first)?;
             }
-            Op::Store { dst: Input::Accumulator(acc), mode, value } => block.set(acc as Vector, mode, value)?,
-            Op::Store { dst: Input::Part { acc, lanes, .. }, mode, value } => {
+            BlockOp::Store { dst: LeafInput::Accumulator(acc), mode, value } => {
+                block.set(acc as Vector, mode, value)?
+            }
+            BlockOp::Store { dst: LeafInput::Part { acc, lanes, .. }, mode, value } => {
                 block.inputs = code.inputs_of(value);
                 let value = block.value(value.root, None)?;
                 block.keep_part((acc as Vector, lanes), mode, value)?;
             }
-            Op::Store { dst: Input::Source(dst), mode, value } => {
-                if let Source::Memory(memory) = code.sources[dst as usize] {
+            BlockOp::Store { dst: LeafInput::Source(dst), mode, value } => {
+                if let LeafSource::Memory(memory) = code.sources[dst as usize] {
                     block.store(memory, mode, value)?;
                 }
             }
-            Op::Fold { acc, rows: (from, to), lanes, by } => {
+            BlockOp::Fold { acc, rows: (from, to), lanes, by } => {
                 let rows = code.rows[from as usize..to as usize].iter().map(|&row| row as Vector).collect();
                 block.fold(acc as Vector, rows, (lanes, by))?;
             }
-            Op::Combine { acc, by, of } => block.combine(acc as Vector, by, of)?,
-            Op::Prefetch { source: id, hint } => {
-                if let Source::Memory(memory) = code.sources[id as usize] {
+            BlockOp::Combine { acc, by, of } => block.combine(acc as Vector, by, of)?,
+            BlockOp::Prefetch { source: id, hint } => {
+                if let LeafSource::Memory(memory) = code.sources[id as usize] {
                     block.isa.prefetch(memory.at, hint);
                 }
             }
@@ -127,11 +129,11 @@ impl Temp {
     const FREE: Self = Self { holds: NONE, next_use: NONE, pins: 0 };
 }
 
-struct Block<'e, S> {
+struct BlockEmitter<'e, S> {
     code: leaf::Block<'e>,
     /// Inputs of the value being computed.
-    inputs: &'e [Input],
-    plan: &'e mut Plan,
+    inputs: &'e [LeafInput],
+    plan: &'e mut EmitOrder,
     isa: &'e mut S,
     /// Position of the current operation.
     at: u32,
@@ -149,20 +151,20 @@ struct Block<'e, S> {
     slots: u32,
 }
 
-impl<S: Vectors> Block<'_, S> {
-    fn kind(&self, value: u32) -> Kind {
+impl<S: Vectors> BlockEmitter<'_, S> {
+    fn kind(&self, value: u32) -> ValueKind {
         self.code.values[value as usize].kind
     }
 
     /// Returns the source that a value is, if it is one.
     fn as_source(&self, value: u32) -> Option<u32> {
         match self.kind(value) {
-            Kind::Input(i) => self.inputs[i as usize].source(),
+            ValueKind::Input(i) => self.inputs[i as usize].source(),
             _ => None,
         }
     }
 
-    fn source_of(&self, id: u32) -> Source {
+    fn source_of(&self, id: u32) -> LeafSource {
         self.code.sources[id as usize]
     }
 
@@ -172,7 +174,7 @@ impl<S: Vectors> Block<'_, S> {
         let is_ordered = by == Arithmetic::DotU8I8;
         let (kept, other) = if !is_ordered && self.memory_operand(a).is_some() { (b, a) } else { (a, b) };
         // If one operand is in a register, pin it before the other is loaded, which might evict it.
-        let resident = self.resident(other).map(Operand::Register);
+        let resident = self.resident(other).map(ArithmeticOperand::Register);
         let kept = self.source(kept)?;
         let other = resident.map_or_else(|| self.operand(other), Ok)?;
         if by == Arithmetic::MulPairs {
@@ -190,26 +192,26 @@ impl<S: Vectors> Block<'_, S> {
     }
 
     /// Emits accumulator += products of pairs, in its first `part` lanes only if that is not 0.
-    fn add_pairs(&mut self, (acc, part): (Vector, u8), a: Vector, b: Operand) -> Result<(), Failure> {
+    fn add_pairs(&mut self, (acc, part): (Vector, u8), a: Vector, b: ArithmeticOperand) -> Result<(), Failure> {
         // `MulPairs` cannot broadcast an operand from memory.
         let products = self.spare()?;
         let b = match b {
-            Operand::Splat(at) => {
+            ArithmeticOperand::Splat(at) => {
                 self.isa.load(products, Shape::Splat, at);
-                Operand::Register(products)
+                ArithmeticOperand::Register(products)
             }
             other => other,
         };
         self.isa.arithmetic(Arithmetic::MulPairs, products, a, b);
-        self.release(Operand::Register(a));
-        if b != Operand::Register(products) {
+        self.release(ArithmeticOperand::Register(a));
+        if b != ArithmeticOperand::Register(products) {
             self.release(b);
         }
 
         let sum = if part == 0 { acc } else { products };
-        self.isa.arithmetic(Arithmetic::AddBits, sum, acc, Operand::Register(products));
+        self.isa.arithmetic(Arithmetic::AddBits, sum, acc, ArithmeticOperand::Register(products));
         if part == 0 {
-            self.release(Operand::Register(products));
+            self.release(ArithmeticOperand::Register(products));
             return Ok(());
         }
         self.keep_part((acc, part), StoreMode::Assign, products)
@@ -226,55 +228,55 @@ impl<S: Vectors> Block<'_, S> {
         }
         if mode == StoreMode::Accumulate {
             let sum = self.spare()?;
-            self.isa.arithmetic(Arithmetic::Add, sum, whole, Operand::Register(value));
-            self.release(Operand::Register(value));
+            self.isa.arithmetic(Arithmetic::Add, sum, whole, ArithmeticOperand::Register(value));
+            self.release(ArithmeticOperand::Register(value));
             value = sum;
         }
         self.isa.merge(whole, value, lanes);
-        self.release(Operand::Register(value));
+        self.release(ArithmeticOperand::Register(value));
         if let Some(slot) = slot {
             self.isa.spill(whole, slot);
-            self.release(Operand::Register(whole));
+            self.release(ArithmeticOperand::Register(whole));
         }
         Ok(())
     }
 
     /// Emits accumulator = value, or += value.
-    fn set(&mut self, acc: Vector, mode: StoreMode, value: Tree) -> Result<(), Failure> {
+    fn set(&mut self, acc: Vector, mode: StoreMode, value: ValueTree) -> Result<(), Failure> {
         self.inputs = self.code.inputs_of(value);
         if mode == StoreMode::Accumulate {
             let value = self.value(value.root, None)?;
-            self.arithmetic(Arithmetic::Add, Some(acc), acc, Operand::Register(value))?;
+            self.arithmetic(Arithmetic::Add, Some(acc), acc, ArithmeticOperand::Register(value))?;
             return Ok(());
         }
         if let Some(id) = self.as_source(value.root) {
             self.load(acc, id);
             return Ok(());
         }
-        let reads = |i: &Input| matches!(i, Input::Accumulator(other) | Input::Part { acc: other, .. } if *other == u16::from(acc));
+        let reads = |i: &LeafInput| matches!(i, LeafInput::Accumulator(other) | LeafInput::Part { acc: other, .. } if *other == u16::from(acc));
         // `max` reads all its operands in its last instruction, so its destination may be one of
         // them. Other values are built up in the destination, which must not be read.
-        let is_last = matches!(self.kind(value.root), Kind::Binary(Arithmetic::Max, ..));
+        let is_last = matches!(self.kind(value.root), ValueKind::Binary(Arithmetic::Max, ..));
         let goes_there = is_last || !self.inputs.iter().any(reads);
         let value = self.value(value.root, goes_there.then_some(acc))?;
         if value != acc {
             self.isa.copy(acc, value);
-            self.release(Operand::Register(value));
+            self.release(ArithmeticOperand::Register(value));
         }
         Ok(())
     }
 
     /// Emits the first operation and others as an interleaving or a transpose, if they are one;
     /// returns their numbers.
-    fn copy_together(&mut self, ops: &[Op]) -> SmallVec<[usize; 8]> {
-        if let Some(copy) = Weave::of(self.code, ops, self.isa.lanes())
+    fn copy_together(&mut self, ops: &[BlockOp]) -> SmallVec<[usize; 8]> {
+        if let Some(copy) = Interleave::of(self.code, ops, self.isa.lanes())
             && let Some(registers) = copy.registers(self.isa, self.first)
         {
             self.vacate_first(registers);
             copy.emit(self.isa, self.first);
             return copy.ops;
         }
-        if let Some((copy, registers)) = transpose::Block::of(self.code, ops, self.isa, self.first) {
+        if let Some((copy, registers)) = transpose::TransposeBlock::of(self.code, ops, self.isa, self.first) {
             self.vacate_first(registers);
             copy.emit(self.isa, self.first, self.streamed);
             return (0..copy.rows()).collect();
@@ -309,15 +311,15 @@ impl<S: Vectors> Block<'_, S> {
     /// The last instruction writes to `to`, if given. The value must not read `to`.
     fn value(&mut self, value: u32, to: Option<Vector>) -> Result<Vector, Failure> {
         let (mut op, mut a, mut b) = match self.kind(value) {
-            Kind::Binary(op, a, b) => (op, a, b),
-            Kind::Input(i) => match self.inputs[i as usize] {
-                Input::Accumulator(acc) | Input::Part { acc, first: 0, .. } => return Ok(acc as Vector),
-                Input::Part { acc, first, .. } => {
+            ValueKind::Binary(op, a, b) => (op, a, b),
+            ValueKind::Input(i) => match self.inputs[i as usize] {
+                LeafInput::Accumulator(acc) | LeafInput::Part { acc, first: 0, .. } => return Ok(acc as Vector),
+                LeafInput::Part { acc, first, .. } => {
                     let to = self.spare()?;
                     self.isa.shift_lanes(to, acc as Vector, first);
                     return Ok(to);
                 }
-                Input::Source(id) => return self.source(id),
+                LeafInput::Source(id) => return self.source(id),
             },
             // Steps are computed elsewhere.
             _ => return self.spare(),
@@ -327,7 +329,7 @@ impl<S: Vectors> Block<'_, S> {
             Arithmetic::Max => (a, b) = (b, a),
             Arithmetic::Add => match self.scaled(b) {
                 // `a + -1 * b` is a subtraction.
-                Some((factor, other)) if self.source_of(factor) == Source::Constant(f32::to_bits(-1.0)) => {
+                Some((factor, other)) if self.source_of(factor) == LeafSource::Constant(f32::to_bits(-1.0)) => {
                     (op, b) = (Arithmetic::Sub, other);
                 }
                 Some((factor, other)) => return self.add_scaled(a, factor, other, to),
@@ -340,7 +342,7 @@ impl<S: Vectors> Block<'_, S> {
         let registers = |v: u32| self.code.values[v as usize].registers;
         let (a, b) = if registers(b) > registers(a) {
             let b = self.value(b, None)?;
-            (self.value(a, None)?, Operand::Register(b))
+            (self.value(a, None)?, ArithmeticOperand::Register(b))
         } else {
             let a = self.value(a, None)?;
             (a, self.value_operand(b)?)
@@ -350,10 +352,10 @@ impl<S: Vectors> Block<'_, S> {
 
     /// Returns the constant's source and the other factor, if a value is a product with a constant.
     fn scaled(&self, value: u32) -> Option<(u32, u32)> {
-        let Kind::Binary(Arithmetic::Mul, a, b) = self.kind(value) else { return None };
+        let ValueKind::Binary(Arithmetic::Mul, a, b) = self.kind(value) else { return None };
         [(a, b), (b, a)].into_iter().find_map(|(factor, other)| {
             let id = self.as_source(factor)?;
-            matches!(self.source_of(id), Source::Constant(_)).then_some((id, other))
+            matches!(self.source_of(id), LeafSource::Constant(_)).then_some((id, other))
         })
     }
 
@@ -367,7 +369,7 @@ impl<S: Vectors> Block<'_, S> {
         };
         if to != sum {
             self.isa.copy(to, sum);
-            self.release(Operand::Register(sum));
+            self.release(ArithmeticOperand::Register(sum));
         }
         let factor = self.source(factor)?;
         let b = self.value_operand(b)?;
@@ -378,8 +380,14 @@ impl<S: Vectors> Block<'_, S> {
     ///
     /// This is `to`, if given, else a register that the caller releases.
     #[inline(always)]
-    fn arithmetic(&mut self, op: Arithmetic, to: Option<Vector>, a: Vector, b: Operand) -> Result<Vector, Failure> {
-        self.release(Operand::Register(a));
+    fn arithmetic(
+        &mut self,
+        op: Arithmetic,
+        to: Option<Vector>,
+        a: Vector,
+        b: ArithmeticOperand,
+    ) -> Result<Vector, Failure> {
+        self.release(ArithmeticOperand::Register(a));
         self.release(b);
         let to = to.map_or_else(|| self.spare(), Ok)?;
         self.isa.arithmetic(op, to, a, b);
@@ -392,25 +400,25 @@ impl<S: Vectors> Block<'_, S> {
     }
 
     /// Returns a value as an operand, which the caller releases.
-    fn value_operand(&mut self, value: u32) -> Result<Operand, Failure> {
+    fn value_operand(&mut self, value: u32) -> Result<ArithmeticOperand, Failure> {
         match self.as_source(value) {
             Some(id) => self.operand(id),
-            None => self.value(value, None).map(Operand::Register),
+            None => self.value(value, None).map(ArithmeticOperand::Register),
         }
     }
 
     /// Returns a source as an operand, which the caller releases.
-    fn operand(&mut self, id: u32) -> Result<Operand, Failure> {
+    fn operand(&mut self, id: u32) -> Result<ArithmeticOperand, Failure> {
         match self.memory_operand(id) {
             Some(operand) => Ok(operand),
-            None => self.source(id).map(Operand::Register),
+            None => self.source(id).map(ArithmeticOperand::Register),
         }
     }
 
     /// Returns a source as a memory operand, if it is in no register and is not worth one, and the
     /// instruction set allows it.
-    fn memory_operand(&mut self, id: u32) -> Option<Operand> {
-        let Source::Memory(memory) = self.source_of(id) else { return None };
+    fn memory_operand(&mut self, id: u32) -> Option<ArithmeticOperand> {
+        let LeafSource::Memory(memory) = self.source_of(id) else { return None };
         if memory.of != ElementType::Word {
             return None;
         }
@@ -441,14 +449,14 @@ impl<S: Vectors> Block<'_, S> {
 
     fn load(&mut self, register: Vector, id: u32) {
         match self.source_of(id) {
-            Source::Constant(bits) => self.isa.constant(register, bits),
-            Source::Memory(memory) => self.load_memory(register, memory),
+            LeafSource::Constant(bits) => self.isa.constant(register, bits),
+            LeafSource::Memory(memory) => self.load_memory(register, memory),
         }
     }
 
-    fn load_memory(&mut self, register: Vector, memory: Memory) {
+    fn load_memory(&mut self, register: Vector, memory: MemoryAccess) {
         match memory {
-            Memory { at, shape, of: ElementType::Word } => self.isa.load(register, shape, at),
+            MemoryAccess { at, shape, of: ElementType::Word } => self.isa.load(register, shape, at),
             memory => self.isa.load_narrow(register, memory),
         }
     }
@@ -486,8 +494,8 @@ impl<S: Vectors> Block<'_, S> {
     }
 
     #[inline]
-    fn release(&mut self, operand: Operand) {
-        if let Operand::Register(register) = operand
+    fn release(&mut self, operand: ArithmeticOperand) {
+        if let ArithmeticOperand::Register(register) = operand
             && register >= self.first
         {
             let temp = self.temps[usize::from(register)];

@@ -6,8 +6,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::error::{AssembleError, Failure};
 use super::instruction_set::PrefetchHint;
-use super::leaf::{Input, Item, Lanes, Leaf, Op};
-use super::nest::{Element, Nest, Node, Place, Tree};
+use super::leaf::{BlockOp, Item, Lanes, Leaf, LeafInput};
+use super::nest::{ElementBase, LeafNest, NestElement, NestNode, ValueTree};
 use autotune_ir::program::{LoopKind, Program, Role};
 
 /// Expands one nest at a time, reusing its memory.
@@ -22,7 +22,7 @@ pub(super) struct Expander<'p> {
     /// outside of such loops.
     vector: (u32, usize),
     /// Input of each known element.
-    inputs: FxHashMap<Lanes, Input>,
+    inputs: FxHashMap<Lanes, LeafInput>,
     /// Current version of each pointer's buffer; the last one is for constants.
     versions: Vec<u32>,
     /// Start of the current block in the leaf's operations and sources.
@@ -47,7 +47,7 @@ impl<'p> Expander<'p> {
     }
 
     /// Expands a nest into `leaf`.
-    pub(super) fn expand(&mut self, nest: &Nest) -> Result<(), Failure> {
+    pub(super) fn expand(&mut self, nest: &LeafNest) -> Result<(), Failure> {
         let Leaf { items, ops, inputs, rows, sources, accumulators, shared, parts, strides, depth } = &mut self.leaf;
         items.clear();
         ops.clear();
@@ -81,10 +81,10 @@ impl<'p> Expander<'p> {
     }
 
     /// Expands nodes within `depth` loops.
-    fn nodes(&mut self, nest: &Nest, range: Range<usize>, depth: usize) -> Result<(), Failure> {
+    fn nodes(&mut self, nest: &LeafNest, range: Range<usize>, depth: usize) -> Result<(), Failure> {
         let mut at = range.start;
         while at < range.end {
-            let Node::Loop { var, extent, kind, end } = nest.nodes[at] else {
+            let NestNode::Loop { var, extent, kind, end } = nest.nodes[at] else {
                 self.statement(nest, &nest.nodes[at])?;
                 at += 1;
                 continue;
@@ -120,73 +120,73 @@ impl<'p> Expander<'p> {
         Ok(())
     }
 
-    fn statement(&mut self, nest: &Nest, node: &Node) -> Result<(), Failure> {
+    fn statement(&mut self, nest: &LeafNest, node: &NestNode) -> Result<(), Failure> {
         match *node {
-            Node::MulAdd { acc, factors: [a, b], by } => {
+            NestNode::MulAdd { acc, factors: [a, b], by } => {
                 let (a, b, dst) = (self.input(nest, a)?, self.input(nest, b)?, self.destination(nest, acc)?);
                 let acc = match dst {
-                    Input::Accumulator(acc) => Some((acc, 0)),
-                    Input::Part { acc, lanes, .. } => Some((acc, lanes)),
-                    Input::Source(_) => None,
+                    LeafInput::Accumulator(acc) => Some((acc, 0)),
+                    LeafInput::Part { acc, lanes, .. } => Some((acc, lanes)),
+                    LeafInput::Source(_) => None,
                 };
-                if let (Input::Source(a), Input::Source(b), Some((acc, part))) = (a, b, acc) {
-                    self.leaf.ops.push(Op::MulAdd { acc, part, factors: [a, b], by });
+                if let (LeafInput::Source(a), LeafInput::Source(b), Some((acc, part))) = (a, b, acc) {
+                    self.leaf.ops.push(BlockOp::MulAdd { acc, part, factors: [a, b], by });
                 }
             }
 
             // A value that reads one lane of each row belongs to a horizontal reduction.
-            Node::Store { dst, mode, value } if self.folds(nest, value) => self.fold(nest, (dst, mode, value))?,
-            Node::Store { dst, mode, value } => {
+            NestNode::Store { dst, mode, value } if self.folds(nest, value) => self.fold(nest, (dst, mode, value))?,
+            NestNode::Store { dst, mode, value } => {
                 let value = self.value(nest, value)?;
-                let op = Op::Store { dst: self.destination(nest, dst)?, mode, value };
+                let op = BlockOp::Store { dst: self.destination(nest, dst)?, mode, value };
                 self.leaf.ops.push(op);
                 // A store may overwrite elements that were loaded through any pointer to the same
                 // buffer.
-                if let Place::Memory(pointer) = nest.elements[dst as usize].place {
+                if let ElementBase::Memory(pointer) = nest.elements[dst as usize].place {
                     let buffer = nest.pointers[usize::from(pointer)];
                     let behind = self.versions.iter_mut().zip(&nest.pointers).filter(|(_, of)| **of == buffer);
                     behind.for_each(|(version, _)| *version += 1);
                 }
             }
-            Node::Prefetch { element, level } => {
-                if let (Input::Source(source), Place::Memory(pointer)) =
+            NestNode::Prefetch { element, level } => {
+                if let (LeafInput::Source(source), ElementBase::Memory(pointer)) =
                     (self.input(nest, element)?, nest.elements[element as usize].place)
                 {
                     let buffer = nest.pointers[usize::from(pointer)];
                     let is_written = self.program.buffer(buffer).role == Role::Output;
                     let hint = if is_written { PrefetchHint::Write } else { PrefetchHint::Read(level) };
-                    self.leaf.ops.push(Op::Prefetch { source, hint });
+                    self.leaf.ops.push(BlockOp::Prefetch { source, hint });
                 }
             }
             // A vectorised loop has no loops inside.
-            Node::Loop { .. } => {}
+            NestNode::Loop { .. } => {}
         }
         Ok(())
     }
 
     /// Returns the destination of a store. For an accumulator, it must be its first lanes or all of
     /// them.
-    fn destination(&mut self, nest: &Nest, element: u32) -> Result<Input, Failure> {
+    fn destination(&mut self, nest: &LeafNest, element: u32) -> Result<LeafInput, Failure> {
         match (self.input(nest, element)?, nest.elements[element as usize].place) {
-            (Input::Part { first: 1.., .. }, Place::Accumulators(buffer)) => {
+            (LeafInput::Part { first: 1.., .. }, ElementBase::Accumulators(buffer)) => {
                 Err(AssembleError::register_index(self.program, buffer))
             }
             (input, _) => Ok(input),
         }
     }
 
-    fn value(&mut self, nest: &Nest, value: Tree) -> Result<Tree, Failure> {
+    fn value(&mut self, nest: &LeafNest, value: ValueTree) -> Result<ValueTree, Failure> {
         let first = self.leaf.inputs.len() as u32;
         for element in value.inputs.0..value.inputs.1 {
             let input = self.input(nest, element)?;
             self.leaf.inputs.push(input);
         }
-        Ok(Tree { inputs: (first, self.leaf.inputs.len() as u32), ..value })
+        Ok(ValueTree { inputs: (first, self.leaf.inputs.len() as u32), ..value })
     }
 
     /// Returns the input of an element in the current block and iterations.
     #[inline(always)]
-    pub(super) fn input(&mut self, nest: &Nest, element: u32) -> Result<Input, Failure> {
+    pub(super) fn input(&mut self, nest: &LeafNest, element: u32) -> Result<LeafInput, Failure> {
         let key = self.lanes_of(nest, element);
         if let Some(&known) = self.inputs.get(&key) {
             return Ok(known);
@@ -196,8 +196,8 @@ impl<'p> Expander<'p> {
 
     /// Returns the lanes of an element in the current block and iterations.
     #[inline(always)]
-    pub(super) fn lanes_of(&self, nest: &Nest, element: u32) -> Lanes {
-        let &Element { place, constant, terms } = &nest.elements[element as usize];
+    pub(super) fn lanes_of(&self, nest: &LeafNest, element: u32) -> Lanes {
+        let &NestElement { place, constant, terms } = &nest.elements[element as usize];
         let (vector, mut lanes) = self.vector;
         let (mut first, mut stride) = (constant, 0);
         for &(var, coefficient) in &nest.terms[terms.0 as usize..terms.1 as usize] {
@@ -209,22 +209,22 @@ impl<'p> Expander<'p> {
 
         // An element that is the same for every lane is a single one, unless it is the destination
         // of partial sums that have lanes.
-        if stride == 0 && !matches!(place, Place::Accumulators(_)) {
+        if stride == 0 && !matches!(place, ElementBase::Accumulators(_)) {
             lanes = 1;
         }
         if lanes == 1 {
             stride = 0;
         }
         let version = match place {
-            Place::Constant(_) => self.versions[nest.pointers.len()],
-            Place::Accumulators(_) => 0,
-            Place::Memory(pointer) => self.versions[usize::from(pointer)],
+            ElementBase::Constant(_) => self.versions[nest.pointers.len()],
+            ElementBase::Accumulators(_) => 0,
+            ElementBase::Memory(pointer) => self.versions[usize::from(pointer)],
         };
         Lanes { place, version, first, stride, lanes }
     }
 
     #[inline(never)]
-    fn new_input(&mut self, nest: &Nest, key: Lanes) -> Result<Input, Failure> {
+    fn new_input(&mut self, nest: &LeafNest, key: Lanes) -> Result<LeafInput, Failure> {
         let input = self.leaf.input(key, self.block.1, (self.lanes, nest))?;
         self.inputs.insert(key, input);
         Ok(input)
@@ -237,7 +237,7 @@ impl<'p> Expander<'p> {
         let overlaps = |a: &Lanes, b: &Lanes| a.place == b.place && a.first + a.lanes as i64 > b.first;
         for (i, lanes) in sorted.iter().enumerate() {
             let is_apart = !sorted.get(i + 1).is_some_and(|next| overlaps(lanes, next));
-            if let Place::Accumulators(buffer) = lanes.place
+            if let ElementBase::Accumulators(buffer) = lanes.place
                 && !(is_apart && (lanes.lanes == 1 || lanes.stride == 1))
             {
                 return Err(AssembleError::register_index(self.program, buffer));

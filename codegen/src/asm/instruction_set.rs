@@ -8,7 +8,7 @@
 use smallvec::SmallVec;
 
 use super::error::Failure;
-use super::leaf::{Leaf, Memory};
+use super::leaf::{Leaf, MemoryAccess};
 use autotune_ir::instruction::Instruction;
 use autotune_ir::program::{Compare, PrefetchLevel};
 use autotune_ir::spec::Reduction;
@@ -90,7 +90,7 @@ pub(super) enum Shape {
 
 /// Second operand of an arithmetic instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Operand {
+pub(super) enum ArithmeticOperand {
     Register(Vector),
     /// A whole vector in memory.
     Vector(Address),
@@ -148,7 +148,7 @@ pub(super) type Dots = SmallVec<[(&'static Instruction, Arithmetic); 4]>;
 
 /// Direction of a NaN-propagating maximum or minimum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bound {
+pub(super) enum MinMax {
     Larger,
     Smaller,
 }
@@ -156,7 +156,7 @@ pub(super) enum Bound {
 /// Operation that combines two values of a reduction.
 pub(super) enum Combination {
     Arithmetic(Arithmetic),
-    Bound(Bound),
+    Bound(MinMax),
 }
 
 impl Combination {
@@ -165,8 +165,8 @@ impl Combination {
             Reduction::Sum => Combination::Arithmetic(Arithmetic::Add),
             Reduction::Product => Combination::Arithmetic(Arithmetic::Mul),
             Reduction::MaxNumber => Combination::Arithmetic(Arithmetic::Max),
-            Reduction::Max => Combination::Bound(Bound::Larger),
-            Reduction::Min => Combination::Bound(Bound::Smaller),
+            Reduction::Max => Combination::Bound(MinMax::Larger),
+            Reduction::Min => Combination::Bound(MinMax::Smaller),
         }
     }
 }
@@ -192,7 +192,7 @@ pub(super) const VECTOR_SLOTS: usize = 32;
 
 /// Order of two signed integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum SignedOrder {
     Less,
     Greater,
 }
@@ -231,13 +231,13 @@ pub(super) trait Vectors {
     fn rounds_to_bf16(&self) -> bool;
 
     /// Loads elements of less than 32 bits, `v = [at]`.
-    fn load_narrow(&mut self, v: Vector, memory: Memory);
+    fn load_narrow(&mut self, v: Vector, memory: MemoryAccess);
 
     /// Stores elements of less than 32 bits, `[at] = v`.
     ///
     /// Whole vectors [bypass the caches](Vectors::stream) if `is_streamed`. Overwrites `spare`,
     /// which is not `v`.
-    fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool);
+    fn store_narrow(&mut self, v: Vector, memory: MemoryAccess, spare: Vector, is_streamed: bool);
 
     /// Stores a vector, `[at] = v`, bypassing the caches. The address is a multiple of the vector's
     /// size.
@@ -311,11 +311,11 @@ pub(super) trait Vectors {
     fn merge(&mut self, to: Vector, from: Vector, lanes: u8);
 
     /// Computes `to = a op b`.
-    fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand);
+    fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: ArithmeticOperand);
 
     /// Sets `b` to the larger or smaller of `a` and `b`, or to NaN if either is NaN. Overwrites
     /// `spare`.
-    fn bound(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector);
+    fn bound(&mut self, bound: MinMax, b: Vector, a: ArithmeticOperand, spare: Vector);
 
     /// Returns the number of instructions of [`Vectors::bound`], at least two.
     fn bound_instructions(&self) -> usize;
@@ -333,7 +333,7 @@ pub(super) trait Vectors {
     fn fill(&mut self, v: Vector, slot: usize);
 
     /// Returns a value in memory as an operand of arithmetic, if the instruction set allows it.
-    fn memory_operand(&self, shape: Shape, at: Address) -> Option<Operand>;
+    fn memory_operand(&self, shape: Shape, at: Address) -> Option<ArithmeticOperand>;
 }
 
 /// Functions, stack slots, loops and calls.
@@ -379,7 +379,7 @@ pub(super) trait Control {
     fn split(&mut self, by: i64, slot: usize);
 
     /// Sets `accumulator = limit` if the accumulator is beyond it in this order.
-    fn clamp(&mut self, beyond: Order, limit: i64);
+    fn clamp(&mut self, beyond: SignedOrder, limit: i64);
 
     /// Jumps back to an offset if the accumulator is less.
     fn jump_if_less(&mut self, than: Limit, to: usize);

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
 use super::instruction_set::{Address, Arithmetic, ElementType, PrefetchHint, Shape};
-use super::nest::{Nest, Place, Tree, Value};
+use super::nest::{ElementBase, LeafNest, NestValue, ValueTree};
 use autotune_ir::program::{BufferId, Program, StoreMode};
 use autotune_ir::spec::Reduction;
 
@@ -29,12 +29,12 @@ use autotune_ir::spec::Reduction;
 #[derive(Clone, Default)]
 pub(super) struct Leaf {
     pub(super) items: Vec<Item>,
-    pub(super) ops: Vec<Op>,
+    pub(super) ops: Vec<BlockOp>,
     /// Inputs of all operations' values.
-    pub(super) inputs: Vec<Input>,
-    /// Accumulators whose lanes are folded (see [`Op::Fold`]).
+    pub(super) inputs: Vec<LeafInput>,
+    /// Accumulators whose lanes are folded (see [`BlockOp::Fold`]).
     pub(super) rows: Vec<u16>,
-    pub(super) sources: Vec<Source>,
+    pub(super) sources: Vec<LeafSource>,
     /// Elements held by the accumulator registers.
     pub(super) accumulators: Vec<Lanes>,
     /// Number of registers after the accumulators, for values that several accumulators combine.
@@ -50,7 +50,7 @@ pub(super) struct Leaf {
 /// Elements of one vector, for the current iterations of the loops around it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lanes {
-    pub(super) place: Place,
+    pub(super) place: ElementBase,
     /// Version of the contents: increases with each block and each store to the buffer. Always 0
     /// for accumulators.
     pub(super) version: u32,
@@ -65,9 +65,9 @@ impl Hash for Lanes {
     /// Hashes only the parts that usually differ, which is faster.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let place = match self.place {
-            Place::Constant(bits) => bits,
-            Place::Accumulators(buffer) => buffer.0,
-            Place::Memory(pointer) => pointer.into(),
+            ElementBase::Constant(bits) => bits,
+            ElementBase::Accumulators(buffer) => buffer.0,
+            ElementBase::Memory(pointer) => pointer.into(),
         };
         state.write_u64(u64::from(place) << 32 ^ u64::from(self.version) << 48 ^ self.first as u64);
     }
@@ -86,15 +86,15 @@ pub(super) enum Item {
 /// An operation of a block. Source numbers are relative to the block's first source, inputs of a
 /// value to the leaf's first.
 #[derive(Clone, Copy)]
-pub(super) enum Op {
+pub(super) enum BlockOp {
     /// Accumulator += product of two values in memory, by the instruction `by`; only in the first
     /// `part` lanes if that is not 0.
     MulAdd { acc: u16, part: u8, factors: [u32; 2], by: Arithmetic },
     /// Accumulator or memory = value, or += value.
-    Store { dst: Input, mode: StoreMode, value: Tree },
+    Store { dst: LeafInput, mode: StoreMode, value: ValueTree },
     /// Accumulator = the first input, combined with the second if there is one. Inputs are sources
     /// or accumulators.
-    Combine { acc: u16, by: Reduction, of: (Input, Option<Input>) },
+    Combine { acc: u16, by: Reduction, of: (LeafInput, Option<LeafInput>) },
     /// Prefetch of a source's cache line.
     Prefetch { source: u32, hint: PrefetchHint },
     /// Lane `r` of accumulator `acc` = reduction of the first `lanes` lanes of row `r`. `rows` is a
@@ -104,7 +104,7 @@ pub(super) enum Op {
 
 /// Operand or destination of an operation.
 #[derive(Clone, Copy)]
-pub(super) enum Input {
+pub(super) enum LeafInput {
     Accumulator(u16),
     /// `lanes` lanes of an accumulator from lane `first` on. `first` is 0, or a power of two of at
     /// least `lanes`.
@@ -116,32 +116,32 @@ pub(super) enum Input {
     Source(u32),
 }
 
-impl Input {
+impl LeafInput {
     /// Returns the number of the source, if it is one.
     pub(super) fn source(self) -> Option<u32> {
         match self {
-            Input::Source(id) => Some(id),
-            Input::Accumulator(_) | Input::Part { .. } => None,
+            LeafInput::Source(id) => Some(id),
+            LeafInput::Accumulator(_) | LeafInput::Part { .. } => None,
         }
     }
 }
 
 /// A value that a register may hold besides partial sums.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
-    Memory(Memory),
+pub(super) enum LeafSource {
+    Memory(MemoryAccess),
     /// A constant in every lane, as the bits of an f32.
     Constant(u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Memory {
+pub(super) struct MemoryAccess {
     pub(super) at: Address,
     pub(super) shape: Shape,
     pub(super) of: ElementType,
 }
 
-impl Memory {
+impl MemoryAccess {
     /// Returns the address if this is a whole vector at a displacement that is a multiple of its
     /// size.
     pub(super) fn whole_vector(self, lanes: usize) -> Option<Address> {
@@ -154,14 +154,14 @@ impl Memory {
 /// A block of a leaf, borrowed.
 #[derive(Clone, Copy)]
 pub(super) struct Block<'l> {
-    pub(super) ops: &'l [Op],
-    pub(super) sources: &'l [Source],
+    pub(super) ops: &'l [BlockOp],
+    pub(super) sources: &'l [LeafSource],
     /// Inputs of the whole leaf.
-    inputs: &'l [Input],
+    inputs: &'l [LeafInput],
     /// Folded accumulators of the whole leaf.
     pub(super) rows: &'l [u16],
     /// Values of the whole leaf.
-    pub(super) values: &'l [Value],
+    pub(super) values: &'l [NestValue],
     /// Buffer of each pointer.
     pointers: &'l [BufferId],
 }
@@ -169,25 +169,25 @@ pub(super) struct Block<'l> {
 impl<'l> Block<'l> {
     /// Returns the address at which an operation overwrites a whole vector of memory, at a
     /// displacement that is a multiple of its size.
-    fn whole_vector(&self, op: &Op, lanes: usize) -> Option<Address> {
-        let Op::Store { dst: Input::Source(dst), mode: StoreMode::Assign, .. } = *op else { return None };
-        let Source::Memory(memory) = self.sources[dst as usize] else { return None };
+    fn whole_vector(&self, op: &BlockOp, lanes: usize) -> Option<Address> {
+        let BlockOp::Store { dst: LeafInput::Source(dst), mode: StoreMode::Assign, .. } = *op else { return None };
+        let LeafSource::Memory(memory) = self.sources[dst as usize] else { return None };
         memory.whole_vector(lanes)
     }
 
-    pub(super) fn inputs_of(&self, value: Tree) -> &'l [Input] {
+    pub(super) fn inputs_of(&self, value: ValueTree) -> &'l [LeafInput] {
         &self.inputs[value.inputs.0 as usize..value.inputs.1 as usize]
     }
 
-    pub(super) fn buffer(&self, memory: Memory) -> BufferId {
+    pub(super) fn buffer(&self, memory: MemoryAccess) -> BufferId {
         self.pointers[usize::from(memory.at.pointer)]
     }
 
     /// Returns the buffer of a source, unless that is a constant.
     pub(super) fn buffer_of(&self, source: u32) -> Option<BufferId> {
         match self.sources[source as usize] {
-            Source::Memory(memory) => Some(self.buffer(memory)),
-            Source::Constant(_) => None,
+            LeafSource::Memory(memory) => Some(self.buffer(memory)),
+            LeafSource::Constant(_) => None,
         }
     }
 }
@@ -196,7 +196,7 @@ impl Leaf {
     /// Returns the number of vector registers needed: two hold the value being computed, and one
     /// more the products of pairs.
     pub(super) fn registers(&self) -> usize {
-        let has_pairs = self.ops.iter().any(|op| matches!(op, Op::MulAdd { by: Arithmetic::MulPairs, .. }));
+        let has_pairs = self.ops.iter().any(|op| matches!(op, BlockOp::MulAdd { by: Arithmetic::MulPairs, .. }));
         self.held() + 2 + usize::from(has_pairs)
     }
 
@@ -210,21 +210,21 @@ impl Leaf {
         &mut self,
         element: Lanes,
         first: usize,
-        (whole, nest): (usize, &Nest),
-    ) -> Result<Input, Failure> {
+        (whole, nest): (usize, &LeafNest),
+    ) -> Result<LeafInput, Failure> {
         let source = match element.place {
-            Place::Constant(bits) => Source::Constant(bits),
-            Place::Memory(pointer) => {
-                Source::Memory(self.memory(element, (pointer, nest.types[usize::from(pointer)]), whole)?)
+            ElementBase::Constant(bits) => LeafSource::Constant(bits),
+            ElementBase::Memory(pointer) => {
+                LeafSource::Memory(self.memory(element, (pointer, nest.types[usize::from(pointer)]), whole)?)
             }
-            Place::Accumulators(_) => return Ok(self.accumulator(element)),
+            ElementBase::Accumulators(_) => return Ok(self.accumulator(element)),
         };
         self.sources.push(source);
-        Ok(Input::Source((self.sources.len() - 1 - first) as u32))
+        Ok(LeafInput::Source((self.sources.len() - 1 - first) as u32))
     }
 
     /// Returns a new accumulator, or a part of an existing one.
-    fn accumulator(&mut self, element: Lanes) -> Input {
+    fn accumulator(&mut self, element: Lanes) -> LeafInput {
         let part_of = |whole: &Lanes| {
             let (first, lanes) = (element.first - whole.first, element.lanes as i64);
             let is_inside = first >= 0 && first + lanes <= whole.lanes as i64;
@@ -236,13 +236,13 @@ impl Leaf {
         let known = self.accumulators.iter().enumerate().find_map(|(acc, whole)| Some((acc, part_of(whole)?)));
         let Some((acc, first)) = known else {
             self.accumulators.push(element);
-            return Input::Accumulator(self.accumulators.len() as u16 - 1);
+            return LeafInput::Accumulator(self.accumulators.len() as u16 - 1);
         };
         let (acc, lanes) = (acc as u16, element.lanes as u8);
         if !self.parts.contains(&lanes) {
             self.parts.push(lanes);
         }
-        Input::Part { acc, first, lanes }
+        LeafInput::Part { acc, first, lanes }
     }
 
     /// Returns the accumulators that each hold one of these elements, and the lane, which is the
@@ -266,12 +266,13 @@ impl Leaf {
 
     /// Returns the number of loads of vectors of this type and length in the code.
     pub(super) fn loads(&self, of: ElementType, lanes: u8) -> usize {
-        let is_vector = |source: &Source| matches!(source, Source::Memory(memory) if (memory.of, memory.shape) == (of, Shape::Lanes(lanes)));
+        let is_vector = |source: &LeafSource| matches!(source, LeafSource::Memory(memory) if (memory.of, memory.shape) == (of, Shape::Lanes(lanes)));
         let of_block = |item: &Item| match item {
             Item::Block { ops, sources } => {
                 // The destination of a store is a source, too, but is not loaded.
                 let is_stored = |number: u32| {
-                    let stores = |op: &Op| matches!(op, Op::Store { dst: Input::Source(to), .. } if *to == number);
+                    let stores =
+                        |op: &BlockOp| matches!(op, BlockOp::Store { dst: LeafInput::Source(to), .. } if *to == number);
                     self.ops[ops.clone()].iter().any(stores)
                 };
                 let vectors = (0..).zip(&self.sources[sources.clone()]).filter(|(_, source)| is_vector(source));
@@ -282,7 +283,12 @@ impl Leaf {
         self.items.iter().map(of_block).sum()
     }
 
-    fn memory(&mut self, element: Lanes, (pointer, of): (u8, ElementType), whole: usize) -> Result<Memory, Failure> {
+    fn memory(
+        &mut self,
+        element: Lanes,
+        (pointer, of): (u8, ElementType),
+        whole: usize,
+    ) -> Result<MemoryAccess, Failure> {
         let Lanes { first, stride, lanes, .. } = element;
         let (first, stride) = (first * of.bytes(), stride * of.bytes());
         // Every lane must be reachable by a 32-bit displacement.
@@ -306,14 +312,14 @@ impl Leaf {
         if lanes > 1 && lanes != whole && !self.parts.contains(&part) {
             self.parts.push(part);
         }
-        Ok(Memory { at: Address { pointer, disp: first as i32 }, shape, of })
+        Ok(MemoryAccess { at: Address { pointer, disp: first as i32 }, shape, of })
     }
 
     /// Returns a bit set of pointers whose stores may stream.
     ///
     /// Their buffers are streamed, whole vectors are stored, and every offset and step is a
     /// multiple of a vector's size. So the stores are aligned if the pointer is.
-    pub(super) fn streamed(&self, nest: &Nest, program: &Program, lanes: usize) -> u32 {
+    pub(super) fn streamed(&self, nest: &LeafNest, program: &Program, lanes: usize) -> u32 {
         // Other steps would misalign the next iterations.
         let is_whole = |elements: i64| elements.rem_euclid(lanes as i64) == 0;
         let goes_along = |pointer: u8| {
@@ -331,7 +337,7 @@ impl Leaf {
     }
 
     /// Returns the block of these operations and sources.
-    pub(super) fn block<'l>(&'l self, nest: &'l Nest, ops: &Range<usize>, sources: &Range<usize>) -> Block<'l> {
+    pub(super) fn block<'l>(&'l self, nest: &'l LeafNest, ops: &Range<usize>, sources: &Range<usize>) -> Block<'l> {
         Block {
             ops: &self.ops[ops.clone()],
             sources: &self.sources[sources.clone()],

@@ -20,7 +20,7 @@ mod steps;
 pub(super) struct Pointer {
     pub(super) buffer: BufferId,
     /// Group size and type in which its elements are read and written.
-    of: Elements,
+    of: ElementFormat,
     pub(super) base: Affine,
     /// Serial variables around its accesses, each with the number of elements to advance per
     /// iteration.
@@ -31,7 +31,7 @@ type Steps = SmallVec<[(u32, i64); 8]>;
 
 /// Group size and type in which elements of a buffer are read and written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Elements {
+struct ElementFormat {
     /// Number of adjacent elements that are read as one, a 32-bit word if more than one. Offsets
     /// count groups.
     group: usize,
@@ -49,14 +49,14 @@ impl Pointer {
 /// The loop nest of a leaf before unrolling. Leaves that differ only in their pointers' values are
 /// equal.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(super) struct Nest {
+pub(super) struct LeafNest {
     /// Nodes in preorder: every loop comes before its body.
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<NestNode>,
     /// Values of stores; operands come before the values that use them.
-    pub(super) values: Vec<Value>,
+    pub(super) values: Vec<NestValue>,
     /// Elements that are read and written: the inputs of each value from left to right, then its
     /// destination.
-    pub(super) elements: Vec<Element>,
+    pub(super) elements: Vec<NestElement>,
     /// Terms of all elements' offsets: a variable's number and its coefficient in elements.
     pub(super) terms: Vec<(u32, i64)>,
     /// Steps of the pointers, including steps of zero elements, for the serial loops around their
@@ -70,19 +70,19 @@ pub(super) struct Nest {
     pub(super) vars: usize,
 }
 
-impl Nest {
+impl LeafNest {
     /// True if there is a gather.
     pub(super) fn fetches(&self) -> bool {
-        self.values.iter().any(|value| matches!(value.kind, Kind::Fetch(_)))
+        self.values.iter().any(|value| matches!(value.kind, ValueKind::Fetch(_)))
     }
 
     /// True if some value is computed in steps.
     pub(super) fn has_steps(&self) -> bool {
-        self.nodes.iter().any(|node| matches!(node, Node::Store { value, .. } if value.steps.is_some()))
+        self.nodes.iter().any(|node| matches!(node, NestNode::Store { value, .. } if value.steps.is_some()))
     }
 }
 
-impl Hash for Nest {
+impl Hash for LeafNest {
     /// Hashes only the parts that usually differ, which is faster.
     fn hash<H: Hasher>(&self, state: &mut H) {
         [self.nodes.len(), self.values.len(), self.elements.len()].hash(state);
@@ -93,20 +93,20 @@ impl Hash for Nest {
 
 /// A node of a nest. Elements and variables are referenced by number.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Node {
+pub(super) enum NestNode {
     /// A loop whose body is the nodes from the next one to `end` (exclusive).
     Loop { var: u32, extent: usize, kind: LoopKind, end: usize },
     /// Accumulator += product of two elements of memory, by the instruction `by`.
     MulAdd { acc: u32, factors: [u32; 2], by: Arithmetic },
     /// Element = value, or element += value.
-    Store { dst: u32, mode: StoreMode, value: Tree },
+    Store { dst: u32, mode: StoreMode, value: ValueTree },
     /// Prefetch of an element.
     Prefetch { element: u32, level: PrefetchLevel },
 }
 
 /// A value and its operands, which form a tree or a sequence of steps.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Tree {
+pub(super) struct ValueTree {
     /// Number of the last value.
     pub(super) root: u32,
     /// Range of its inputs in the nest's elements.
@@ -119,13 +119,13 @@ pub(super) struct Tree {
 /// An operation, with the number of registers needed to evaluate it besides accumulators (Sethi and
 /// Ullman, "The generation of optimal code for arithmetic expressions", 1970).
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Value {
-    pub(super) kind: Kind,
+pub(super) struct NestValue {
+    pub(super) kind: ValueKind,
     pub(super) registers: u8,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     /// The tree's input of this number.
     Input(u32),
     /// An operation on two values of a tree.
@@ -141,14 +141,14 @@ pub(super) enum Kind {
     Fetch([u32; 2]),
 }
 
-impl Kind {
+impl ValueKind {
     /// Returns the operands of a step.
     pub(super) fn operands(&self) -> &[u32] {
         match self {
-            Kind::Input(_) | Kind::Binary(..) => &[],
-            Kind::Step(primitive, of) => &of[..primitive.operands()],
-            Kind::Own(of) | Kind::Whole(of) => of,
-            Kind::Fetch(of) => of,
+            ValueKind::Input(_) | ValueKind::Binary(..) => &[],
+            ValueKind::Step(primitive, of) => &of[..primitive.operands()],
+            ValueKind::Own(of) | ValueKind::Whole(of) => of,
+            ValueKind::Fetch(of) => of,
         }
     }
 }
@@ -156,15 +156,15 @@ impl Kind {
 /// An element: its offset from the base of its place is a constant plus terms of unrolled and
 /// vectorised variables, in elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Element {
-    pub(super) place: Place,
+pub(super) struct NestElement {
+    pub(super) place: ElementBase,
     pub(super) constant: i64,
     /// Range of its terms in the nest's `terms`.
     pub(super) terms: (u32, u32),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum ElementBase {
     /// A constant with the bits of an f32, in no memory.
     Constant(u32),
     /// An element of a buffer of register scope.
@@ -184,14 +184,14 @@ pub(super) struct Advance {
 /// A variable in scope at the current node.
 struct Scoped {
     var: VarId,
-    binding: Binding,
+    binding: LeafVariable,
     /// Its coefficient in the current access.
     coefficient: i64,
 }
 
 /// Binding of a variable relative to a leaf, with its number in the nest.
 #[derive(Clone, Copy)]
-enum Binding {
+enum LeafVariable {
     Outside,
     Serial(u32),
     /// Unrolled or vectorised: it is constant in straight-line code.
@@ -225,7 +225,7 @@ pub(super) struct Resolver<'p> {
     has_integers: bool,
     /// Variables in scope at the current node, outermost first.
     scope: Vec<Scoped>,
-    pub(super) nest: Nest,
+    pub(super) nest: LeafNest,
     pub(super) pointers: Vec<Pointer>,
 }
 
@@ -242,13 +242,13 @@ fn is_tree(value: &Expr) -> bool {
 impl<'p> Resolver<'p> {
     pub(super) fn new(program: &'p Program, integers: usize, offers: Offers) -> Self {
         let (has_integers, scope) = (program.has_integers(), Vec::new());
-        Self { program, integers, offers, has_integers, scope, nest: Nest::default(), pointers: Vec::new() }
+        Self { program, integers, offers, has_integers, scope, nest: LeafNest::default(), pointers: Vec::new() }
     }
 
     /// Resolves a node within loops over `vars`: its nest, and the pointers to pass to it.
     pub(super) fn resolve(&mut self, vars: &[VarId], node: &'p program::Node) -> Result<(), Failure> {
         // Every leaf call is resolved, so the memory of the previous nest is reused.
-        let Nest { nodes, values, elements, terms, steps, pointers, types, vars: count } = &mut self.nest;
+        let LeafNest { nodes, values, elements, terms, steps, pointers, types, vars: count } = &mut self.nest;
         nodes.clear();
         values.clear();
         elements.clear();
@@ -259,7 +259,7 @@ impl<'p> Resolver<'p> {
         *count = 0;
         self.pointers.clear();
         self.scope.clear();
-        self.scope.extend(vars.iter().map(|&var| Scoped { var, binding: Binding::Outside, coefficient: 0 }));
+        self.scope.extend(vars.iter().map(|&var| Scoped { var, binding: LeafVariable::Outside, coefficient: 0 }));
 
         self.node(node)?;
         for (i, pointer) in self.pointers.iter().enumerate() {
@@ -280,7 +280,7 @@ impl<'p> Resolver<'p> {
                 let mut element = self.access(access)?;
                 element.constant += *ahead as i64;
                 let number = self.nest.elements.len() as u32;
-                self.nest.nodes.push(Node::Prefetch { element: number, level: *level });
+                self.nest.nodes.push(NestNode::Prefetch { element: number, level: *level });
                 self.nest.elements.push(element);
                 Ok(())
             }
@@ -308,13 +308,13 @@ impl<'p> Resolver<'p> {
         let statement = |this: &mut Self| {
             for factor in dot.factors {
                 // The steps of the loop fill one word, which the instruction multiplies at once.
-                let words = Elements { group: dot.steps.extent, of: ElementType::Word };
+                let words = ElementFormat { group: dot.steps.extent, of: ElementType::Word };
                 let word = this.access_as(factor, words)?;
                 this.nest.elements.push(word);
             }
             let (acc, end) = (this.access(&dot.store.dst)?, this.nest.elements.len() as u32);
             this.nest.elements.push(acc);
-            this.nest.nodes.push(Node::MulAdd { acc: end, factors: [end - 2, end - 1], by });
+            this.nest.nodes.push(NestNode::MulAdd { acc: end, factors: [end - 2, end - 1], by });
             Ok(())
         };
         match dot.lanes {
@@ -331,15 +331,15 @@ impl<'p> Resolver<'p> {
         let var = self.nest.vars as u32;
         self.nest.vars += 1;
         let is_serial = !matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized);
-        let binding = if is_serial { Binding::Serial(var) } else { Binding::Written(var) };
+        let binding = if is_serial { LeafVariable::Serial(var) } else { LeafVariable::Written(var) };
 
         let at = self.nest.nodes.len();
         // Placeholder: the loop's end is known only after its body.
-        self.nest.nodes.push(Node::Prefetch { element: 0, level: PrefetchLevel::L1 });
+        self.nest.nodes.push(NestNode::Prefetch { element: 0, level: PrefetchLevel::L1 });
         self.scope.push(Scoped { var: l.var, binding, coefficient: 0 });
         body(self)?;
         self.scope.pop();
-        self.nest.nodes[at] = Node::Loop { var, extent: l.extent, kind: l.kind, end: self.nest.nodes.len() };
+        self.nest.nodes[at] = NestNode::Loop { var, extent: l.extent, kind: l.kind, end: self.nest.nodes.len() };
         Ok(())
     }
 
@@ -370,30 +370,30 @@ impl<'p> Resolver<'p> {
             }
             None => self.value(&store.value, first)?,
         };
-        let dst = self.access_as(&store.dst, Elements { group: 1, of })?;
+        let dst = self.access_as(&store.dst, ElementFormat { group: 1, of })?;
 
-        let Nest { nodes, values, elements, .. } = &mut self.nest;
-        let in_memory = |element: &Element| matches!(element.place, Place::Memory(_));
+        let LeafNest { nodes, values, elements, .. } = &mut self.nest;
+        let in_memory = |element: &NestElement| matches!(element.place, ElementBase::Memory(_));
         // A product of two elements of memory is fused with the addition to its accumulator.
         let end = elements.len() as u32;
         nodes.push(match (dst.place, mode, values[root as usize].kind, &elements[first..]) {
-            (Place::Accumulators(_), StoreMode::Accumulate, Kind::Binary(Arithmetic::Mul, ..), [a, b])
+            (ElementBase::Accumulators(_), StoreMode::Accumulate, ValueKind::Binary(Arithmetic::Mul, ..), [a, b])
                 if in_memory(a) && in_memory(b) =>
             {
-                Node::MulAdd { acc: end, factors: [end - 2, end - 1], by: Arithmetic::MulAdd }
+                NestNode::MulAdd { acc: end, factors: [end - 2, end - 1], by: Arithmetic::MulAdd }
             }
             // A plain copy needs no steps.
-            (.., Kind::Input(_), _) => {
-                Node::Store { dst: end, mode, value: Tree { root, inputs: (first as u32, end), steps: None } }
+            (.., ValueKind::Input(_), _) => {
+                NestNode::Store { dst: end, mode, value: ValueTree { root, inputs: (first as u32, end), steps: None } }
             }
-            _ => Node::Store { dst: end, mode, value: Tree { root, inputs: (first as u32, end), steps } },
+            _ => NestNode::Store { dst: end, mode, value: ValueTree { root, inputs: (first as u32, end), steps } },
         });
         elements.push(dst);
         Ok(())
     }
 
     fn constant(&mut self, bits: u32, first: usize) -> u32 {
-        self.input(Element { place: Place::Constant(bits), constant: 0, terms: (0, 0) }, first)
+        self.input(NestElement { place: ElementBase::Constant(bits), constant: 0, terms: (0, 0) }, first)
     }
 
     /// Pushes a value of a tree whose inputs begin at `first`; returns its number.
@@ -417,18 +417,18 @@ impl<'p> Resolver<'p> {
             [a, b] if a == b => a + 1,
             [a, b] => a.max(b),
         };
-        Ok(self.push_value(Kind::Binary(op, a, b), registers))
+        Ok(self.push_value(ValueKind::Binary(op, a, b), registers))
     }
 
-    fn input(&mut self, element: Element, first: usize) -> u32 {
-        let in_register = matches!(element.place, Place::Accumulators(_));
+    fn input(&mut self, element: NestElement, first: usize) -> u32 {
+        let in_register = matches!(element.place, ElementBase::Accumulators(_));
         self.nest.elements.push(element);
         // An element of memory has to be loaded to a register. An accumulator is in one already.
-        self.push_value(Kind::Input((self.nest.elements.len() - 1 - first) as u32), u8::from(!in_register))
+        self.push_value(ValueKind::Input((self.nest.elements.len() - 1 - first) as u32), u8::from(!in_register))
     }
 
-    fn push_value(&mut self, kind: Kind, registers: u8) -> u32 {
-        self.nest.values.push(Value { kind, registers });
+    fn push_value(&mut self, kind: ValueKind, registers: u8) -> u32 {
+        self.nest.values.push(NestValue { kind, registers });
         self.nest.values.len() as u32 - 1
     }
 }

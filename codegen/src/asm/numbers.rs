@@ -19,8 +19,8 @@
 use std::ops::Range;
 
 use super::instruction_set::{Arithmetic, Vector, Vectors};
-use super::leaf::{Block, Input, Item, Leaf, Op, Source};
-use super::nest::Nest;
+use super::leaf::{Block, BlockOp, Item, Leaf, LeafInput, LeafSource};
+use super::nest::LeafNest;
 use super::share::{combination, share, spare};
 use autotune_ir::program::BufferId;
 use autotune_ir::spec::Reduction;
@@ -44,9 +44,9 @@ impl OfNumbers {
     ///
     /// Returns `None` if registers are lacking, if the fallback could compute something else, or if
     /// the form is not faster.
-    pub(super) fn of(leaf: &Leaf, nest: &Nest, isa: &impl Vectors) -> Option<Self> {
+    pub(super) fn of(leaf: &Leaf, nest: &LeafNest, isa: &impl Vectors) -> Option<Self> {
         let all = leaf.block(nest, &(0..leaf.ops.len()), &(0..leaf.sources.len()));
-        let is_maximum = |op: &Op| matches!(combination(all, op), Some((Reduction::Max, ..)));
+        let is_maximum = |op: &BlockOp| matches!(combination(all, op), Some((Reduction::Max, ..)));
         if !all.ops.iter().any(is_maximum) {
             return None;
         }
@@ -74,7 +74,7 @@ impl OfNumbers {
             return None;
         }
         // The initial value of the sums is a source after those of all blocks.
-        leaf.sources.push(Source::Constant(f32::to_bits(1.0)));
+        leaf.sources.push(LeafSource::Constant(f32::to_bits(1.0)));
         leaf.shared += count;
         (leaf.items, leaf.ops) = (items, rewritten.ops);
         Some(Self { leaf, sum: first as Vector })
@@ -83,23 +83,25 @@ impl OfNumbers {
 
 /// True if a leaf can be computed twice: it only computes maxima of values from memory, and stores
 /// to other buffers than it reads.
-fn is_repeatable(leaf: &Leaf, nest: &Nest) -> bool {
+fn is_repeatable(leaf: &Leaf, nest: &LeafNest) -> bool {
     let (mut read, mut written) = (Vec::new(), Vec::new());
     for item in &leaf.items {
         let Item::Block { ops, sources } = item else { continue };
         let code = leaf.block(nest, ops, sources);
-        let buffers = |inputs: &[Input]| -> Vec<Option<BufferId>> {
+        let buffers = |inputs: &[LeafInput]| -> Vec<Option<BufferId>> {
             inputs.iter().filter_map(|it| it.source()).map(|id| code.buffer_of(id)).collect()
         };
 
         for op in code.ops {
             match *op {
                 // Only maxima may read memory, since only their operands are checked.
-                Op::Store { value, .. } if buffers(code.inputs_of(value)).iter().any(Option::is_some) => return false,
-                Op::Store { dst, .. } => written.extend(buffers(&[dst])),
-                Op::Combine { by: Reduction::Max, of: (a, b), .. } => read.extend(buffers(&[a, b.unwrap_or(a)])),
-                Op::Fold { .. } | Op::Prefetch { .. } => {}
-                Op::MulAdd { .. } | Op::Combine { .. } => return false,
+                BlockOp::Store { value, .. } if buffers(code.inputs_of(value)).iter().any(Option::is_some) => {
+                    return false;
+                }
+                BlockOp::Store { dst, .. } => written.extend(buffers(&[dst])),
+                BlockOp::Combine { by: Reduction::Max, of: (a, b), .. } => read.extend(buffers(&[a, b.unwrap_or(a)])),
+                BlockOp::Fold { .. } | BlockOp::Prefetch { .. } => {}
+                BlockOp::MulAdd { .. } | BlockOp::Combine { .. } => return false,
             }
         }
     }
@@ -113,7 +115,7 @@ struct Rewritten {
     next: usize,
     /// Source that waits for a second factor.
     half: Option<u32>,
-    ops: Vec<Op>,
+    ops: Vec<BlockOp>,
     /// Number of maxima in the leaf.
     maxima: usize,
     /// Number of loaded values that go into maxima.
@@ -127,7 +129,7 @@ impl Rewritten {
 
     /// Returns a block that sets the sums to a constant, the leaf's source number `one`.
     fn begun(&mut self, one: usize) -> Item {
-        let set = |acc: u16| Op::Combine { acc, by: Reduction::Sum, of: (Input::Source(0), None) };
+        let set = |acc: u16| BlockOp::Combine { acc, by: Reduction::Sum, of: (LeafInput::Source(0), None) };
         self.ops.extend(self.sums.clone().map(set));
         Item::Block { ops: 0..self.ops.len(), sources: one..one + 1 }
     }
@@ -137,9 +139,9 @@ impl Rewritten {
         let mut is_added = vec![false; code.sources.len()];
         for op in code.ops {
             let mut op = *op;
-            if let Op::Combine { of: (a, b), .. } = op {
+            if let BlockOp::Combine { of: (a, b), .. } = op {
                 self.maxima += 1;
-                for id in [Some(a), b].into_iter().flatten().filter_map(Input::source) {
+                for id in [Some(a), b].into_iter().flatten().filter_map(LeafInput::source) {
                     // Each loaded value is checked once per block.
                     if !std::mem::replace(&mut is_added[id as usize], true) {
                         self.loads += 1;
@@ -148,8 +150,8 @@ impl Rewritten {
                 }
             }
 
-            if let Op::Combine { by: by @ Reduction::Max, .. } | Op::Fold { by: Some(by @ Reduction::Max), .. } =
-                &mut op
+            if let BlockOp::Combine { by: by @ Reduction::Max, .. }
+            | BlockOp::Fold { by: Some(by @ Reduction::Max), .. } = &mut op
             {
                 *by = Reduction::MaxNumber;
             }
@@ -165,8 +167,8 @@ impl Rewritten {
     /// Returns a block that adds the other sums to the first.
     fn ended(&mut self) -> Item {
         let (begin, acc) = (self.ops.len(), self.sums.start);
-        let of = |sum: u16| (Input::Accumulator(acc), Some(Input::Accumulator(sum)));
-        self.ops.extend(self.sums.clone().skip(1).map(|sum| Op::Combine { acc, by: Reduction::Sum, of: of(sum) }));
+        let of = |sum: u16| (LeafInput::Accumulator(acc), Some(LeafInput::Accumulator(sum)));
+        self.ops.extend(self.sums.clone().skip(1).map(|sum| BlockOp::Combine { acc, by: Reduction::Sum, of: of(sum) }));
         Item::Block { ops: begin..self.ops.len(), sources: 0..0 }
     }
 
@@ -187,6 +189,6 @@ impl Rewritten {
         };
         let acc = self.sums.start + self.next as u16;
         self.next = (self.next + 1) % self.sums.len();
-        self.ops.push(Op::MulAdd { acc, part: 0, factors: [half, id], by: Arithmetic::MulAdd });
+        self.ops.push(BlockOp::MulAdd { acc, part: 0, factors: [half, id], by: Arithmetic::MulAdd });
     }
 }

@@ -15,8 +15,8 @@ use std::ops::Range;
 
 use super::block::WANTED;
 use super::fold::combined_by;
-use super::leaf::{Block, Input, Item, Leaf, Op, Source};
-use super::nest::{Kind, Nest, Tree};
+use super::leaf::{Block, BlockOp, Item, Leaf, LeafInput, LeafSource};
+use super::nest::{LeafNest, ValueKind, ValueTree};
 use autotune_ir::program::StoreMode;
 use autotune_ir::spec::Reduction;
 
@@ -29,10 +29,10 @@ const SPARE: usize = 3;
 /// Rewrites the blocks of a leaf where sharing saves instructions.
 ///
 /// `registers` and `to_fold` are the numbers of registers in total and for horizontal reductions.
-/// Other maxima and minima of an accumulator and a source become [`Op::Combine`].
-pub(super) fn share(leaf: &mut Leaf, nest: &Nest, (registers, to_fold): (usize, usize)) {
+/// Other maxima and minima of an accumulator and a source become [`BlockOp::Combine`].
+pub(super) fn share(leaf: &mut Leaf, nest: &LeafNest, (registers, to_fold): (usize, usize)) {
     let all = leaf.block(nest, &(0..leaf.ops.len()), &(0..leaf.sources.len()));
-    let combines = |op: &Op| combination(all, op).is_some();
+    let combines = |op: &BlockOp| combination(all, op).is_some();
     if !all.ops.iter().any(combines) {
         return;
     }
@@ -45,7 +45,7 @@ pub(super) fn share(leaf: &mut Leaf, nest: &Nest, (registers, to_fold): (usize, 
         let (code, begin) = (leaf.block(nest, ops, sources), rewritten.len());
         let mut rest = code.ops;
         while !rest.is_empty() {
-            let run = Run::of(code, rest);
+            let run = CombineRun::of(code, rest);
             let (of_run, behind) = rest.split_at(run.as_ref().map_or(1, |(_, len, _)| *len));
             match run.and_then(|(run, _, kept)| Some((kept, run.shared(first, available)?))) {
                 Some((kept, (shared, registers))) => {
@@ -73,53 +73,55 @@ pub(super) fn share(leaf: &mut Leaf, nest: &Nest, (registers, to_fold): (usize, 
 /// Returns the number of registers to leave for the operands of a leaf's operations; horizontal
 /// reductions take `to_fold`.
 pub(super) fn spare(all: Block, to_fold: usize) -> usize {
-    let has_steps = |op: &Op| matches!(op, Op::Store { value: Tree { steps: Some(_), .. }, .. });
+    let has_steps = |op: &BlockOp| matches!(op, BlockOp::Store { value: ValueTree { steps: Some(_), .. }, .. });
     let computes = all.ops.iter().any(|op| has_steps(op) && combination(all, op).is_none());
-    let folds = all.ops.iter().any(|op| matches!(op, Op::Fold { .. }));
+    let folds = all.ops.iter().any(|op| matches!(op, BlockOp::Fold { .. }));
     let to_compute = if computes { WANTED.into() } else { SPARE };
     if folds { to_fold.max(to_compute) } else { to_compute }
 }
 
-/// Returns a maximum or minimum of an accumulator and a source as [`Op::Combine`], which needs one
-/// more register.
-fn bounded(code: Block, op: &Op) -> Option<Op> {
+/// Returns a maximum or minimum of an accumulator and a source as [`BlockOp::Combine`], which needs
+/// one more register.
+fn bounded(code: Block, op: &BlockOp) -> Option<BlockOp> {
     let (by, acc, source) = combination(code, op).filter(|(by, ..)| *by != Reduction::Sum)?;
-    Some(Op::Combine { acc, by, of: (Input::Accumulator(acc), Some(Input::Source(source))) })
+    Some(BlockOp::Combine { acc, by, of: (LeafInput::Accumulator(acc), Some(LeafInput::Source(source))) })
 }
 
 /// Returns the operator, accumulator and source, if an operation combines an accumulator with a
 /// source.
-pub(super) fn combination(code: Block, op: &Op) -> Option<(Reduction, u16, u32)> {
-    let Op::Store { dst: Input::Accumulator(acc), mode, value } = *op else { return None };
+pub(super) fn combination(code: Block, op: &BlockOp) -> Option<(Reduction, u16, u32)> {
+    let BlockOp::Store { dst: LeafInput::Accumulator(acc), mode, value } = *op else { return None };
     let kind = |value: u32| code.values[value as usize].kind;
     let root = kind(value.root);
     // Operands that are computed themselves are no sources.
-    let is_plain = root.operands().iter().all(|&value| matches!(kind(value), Kind::Input(_)));
+    let is_plain = root.operands().iter().all(|&value| matches!(kind(value), ValueKind::Input(_)));
     match (combined_by(mode, root).filter(|_| is_plain)?, code.inputs_of(value)) {
-        (by @ Reduction::Sum, &[Input::Source(source)]) => Some((by, acc, source)),
+        (by @ Reduction::Sum, &[LeafInput::Source(source)]) => Some((by, acc, source)),
         (
             by @ (Reduction::Max | Reduction::Min),
-            &[Input::Source(source), Input::Accumulator(other)] | &[Input::Accumulator(other), Input::Source(source)],
+            &[LeafInput::Source(source), LeafInput::Accumulator(other)]
+            | &[LeafInput::Accumulator(other), LeafInput::Source(source)],
         ) => (other == acc).then_some((by, acc, source)),
         _ => None,
     }
 }
 
 /// Returns the accumulator that an operation sets to a constant, and the constant's bits.
-fn cleared(code: Block, op: &Op) -> Option<(u16, u32)> {
-    let Op::Store { dst: Input::Accumulator(acc), mode: StoreMode::Assign, value } = *op else { return None };
-    let (Kind::Input(_), &[Input::Source(source)]) = (code.values[value.root as usize].kind, code.inputs_of(value))
+fn cleared(code: Block, op: &BlockOp) -> Option<(u16, u32)> {
+    let BlockOp::Store { dst: LeafInput::Accumulator(acc), mode: StoreMode::Assign, value } = *op else { return None };
+    let (ValueKind::Input(_), &[LeafInput::Source(source)]) =
+        (code.values[value.root as usize].kind, code.inputs_of(value))
     else {
         return None;
     };
     match code.sources[source as usize] {
-        Source::Constant(bits) => Some((acc, bits)),
-        Source::Memory(_) => None,
+        LeafSource::Constant(bits) => Some((acc, bits)),
+        LeafSource::Memory(_) => None,
     }
 }
 
 /// Consecutive operations that combine sources into accumulators with one operator.
-struct Run {
+struct CombineRun {
     by: Reduction,
     accumulators: Vec<Combined>,
     /// Sources, each with a bit mask of the accumulators that combine it.
@@ -134,13 +136,13 @@ struct Combined {
     holds: bool,
 }
 
-impl Run {
+impl CombineRun {
     /// Returns the run at the beginning of some operations, after operations that clear
     /// accumulators.
     ///
     /// Also returns the total number of these operations, and those that clear an accumulator whose
     /// value is not redundant.
-    fn of(code: Block, ops: &[Op]) -> Option<(Self, usize, Vec<Op>)> {
+    fn of(code: Block, ops: &[BlockOp]) -> Option<(Self, usize, Vec<BlockOp>)> {
         let clears = ops.iter().map_while(|op| cleared(code, op)).take(MOST_ACCUMULATORS);
         let clears: Vec<(u16, u32)> = clears.collect();
         let (by, ..) = combination(code, ops.get(clears.len())?)?;
@@ -186,7 +188,7 @@ impl Run {
 
     /// Returns a shorter equivalent of the run, and the number of registers from `first` on that it
     /// needs; `None` if `available` registers do not suffice.
-    fn shared(&self, first: usize, available: usize) -> Option<(Vec<Op>, usize)> {
+    fn shared(&self, first: usize, available: usize) -> Option<(Vec<BlockOp>, usize)> {
         let (ops, taken) = Factored::of(self, true).scheduled(first);
         if taken <= available {
             return (ops.len() < self.count()).then_some((ops, taken));
@@ -215,7 +217,7 @@ impl Run {
 /// A run with shared values: combinations used several times, and the values left for each
 /// accumulator. Values are numbered: first the run's sources, then the nodes.
 struct Factored<'r> {
-    run: &'r Run,
+    run: &'r CombineRun,
     /// Operand values of each shared combination; nodes come after their operands.
     nodes: Vec<[usize; 2]>,
     /// Values to combine for each accumulator.
@@ -227,7 +229,7 @@ impl<'r> Factored<'r> {
     ///
     /// The pair that most accumulators combine is shared first. Of several such pairs, it is the
     /// one with the fewest accumulators that combine only one of the two.
-    fn of(run: &'r Run, shares: bool) -> Self {
+    fn of(run: &'r CombineRun, shares: bool) -> Self {
         let mut masks: Vec<u32> = run.terms.iter().map(|term| term.1).collect();
         let mut nodes = Vec::new();
         while let Some(([a, b], both)) = most_shared(&masks).filter(|_| shares) {
@@ -262,9 +264,13 @@ impl<'r> Factored<'r> {
     ///
     /// Greedily chooses the accumulator that leaves the fewest values live. If nothing is shared,
     /// the accumulators are interleaved.
-    fn scheduled(&self, first: usize) -> (Vec<Op>, usize) {
-        let mut state =
-            State { made: vec![None; self.nodes.len()], uses: self.uses(), free: Vec::new(), next: first as u16 };
+    fn scheduled(&self, first: usize) -> (Vec<BlockOp>, usize) {
+        let mut state = CombineState {
+            made: vec![None; self.nodes.len()],
+            uses: self.uses(),
+            free: Vec::new(),
+            next: first as u16,
+        };
         let mut left: Vec<usize> = (0..self.run.accumulators.len()).collect();
         if self.nodes.is_empty() {
             let most = self.values.iter().map(Vec::len).max().unwrap_or(0);
@@ -276,7 +282,7 @@ impl<'r> Factored<'r> {
 
         let mut ops = Vec::new();
         // Simulates a choice and counts the values that stay live after it.
-        let values_behind = |state: &State, number: usize| {
+        let values_behind = |state: &CombineState, number: usize| {
             let mut trial = state.clone();
             trial.finish(self, number, &mut Vec::new());
             trial.made.iter().zip(&trial.uses).filter(|(place, uses)| place.is_some() && **uses > 0).count()
@@ -305,7 +311,7 @@ fn most_shared(masks: &[u32]) -> Option<([usize; 2], u32)> {
 
 /// State while operations are ordered.
 #[derive(Clone)]
-struct State {
+struct CombineState {
     /// Register that holds each node.
     made: Vec<Option<u16>>,
     /// Number of remaining uses of each node.
@@ -315,9 +321,9 @@ struct State {
     next: u16,
 }
 
-impl State {
+impl CombineState {
     /// Emits all combinations of an accumulator.
-    fn finish(&mut self, factored: &Factored, number: usize, ops: &mut Vec<Op>) {
+    fn finish(&mut self, factored: &Factored, number: usize, ops: &mut Vec<BlockOp>) {
         let values = &factored.values[number];
         for (place, &value) in values.iter().enumerate() {
             self.make(factored, value, ops);
@@ -329,20 +335,20 @@ impl State {
 
     /// Returns the operation that combines an accumulator's value number `place`, if there is one.
     /// A cleared accumulator starts with the combination of its first two values.
-    fn combined(&self, factored: &Factored, number: usize, place: usize) -> Option<Op> {
+    fn combined(&self, factored: &Factored, number: usize, place: usize) -> Option<BlockOp> {
         let (values, Combined { acc, holds }) = (&factored.values[number], factored.run.accumulators[number]);
         let input = |place: usize| self.input(factored, values[place]);
         let of = match (holds, place) {
             (false, 0) if values.len() > 1 => return None,
             (false, 0) => (input(0), None),
             (false, 1) => (input(0), Some(input(1))),
-            _ => (Input::Accumulator(acc), Some(input(place))),
+            _ => (LeafInput::Accumulator(acc), Some(input(place))),
         };
-        Some(Op::Combine { acc, by: factored.run.by, of })
+        Some(BlockOp::Combine { acc, by: factored.run.by, of })
     }
 
     /// Emits a node and the nodes that it needs, unless that has been done.
-    fn make(&mut self, factored: &Factored, value: usize, ops: &mut Vec<Op>) {
+    fn make(&mut self, factored: &Factored, value: usize, ops: &mut Vec<BlockOp>) {
         let Some(node) = factored.node(value).filter(|&node| self.made[node].is_none()) else {
             return;
         };
@@ -359,17 +365,17 @@ impl State {
             self.next += 1;
             self.next - 1
         });
-        if matches!(other, Input::Accumulator(register) if register == acc) {
+        if matches!(other, LeafInput::Accumulator(register) if register == acc) {
             std::mem::swap(&mut of, &mut other);
         }
         self.made[node] = Some(acc);
-        ops.push(Op::Combine { acc, by: factored.run.by, of: (of, Some(other)) });
+        ops.push(BlockOp::Combine { acc, by: factored.run.by, of: (of, Some(other)) });
     }
 
-    fn input(&self, factored: &Factored, value: usize) -> Input {
+    fn input(&self, factored: &Factored, value: usize) -> LeafInput {
         match factored.node(value) {
-            Some(node) => Input::Accumulator(self.made[node].unwrap_or(self.next)),
-            None => Input::Source(factored.run.terms[value].0),
+            Some(node) => LeafInput::Accumulator(self.made[node].unwrap_or(self.next)),
+            None => LeafInput::Source(factored.run.terms[value].0),
         }
     }
 
@@ -393,16 +399,16 @@ mod tests {
 
     /// Returns the sources that each register combines after some operations, sorted, with
     /// repetitions. An accumulator with an initial value has that as an extra source.
-    fn held(run: &Run, ops: &[Op]) -> HashMap<u16, Vec<u32>> {
+    fn held(run: &CombineRun, ops: &[BlockOp]) -> HashMap<u16, Vec<u32>> {
         let own = |known: &&Combined| known.holds;
         let mut held: HashMap<u16, Vec<u32>> =
             run.accumulators.iter().filter(own).map(|known| (known.acc, vec![1000 + u32::from(known.acc)])).collect();
         for op in ops {
-            let Op::Combine { acc, of: (first, second), .. } = *op else { panic!("another operation") };
-            let of = |input: Input| match input {
-                Input::Source(source) => vec![source],
-                Input::Accumulator(acc) => held[&acc].clone(),
-                Input::Part { .. } => panic!("a part"),
+            let BlockOp::Combine { acc, of: (first, second), .. } = *op else { panic!("another operation") };
+            let of = |input: LeafInput| match input {
+                LeafInput::Source(source) => vec![source],
+                LeafInput::Accumulator(acc) => held[&acc].clone(),
+                LeafInput::Part { .. } => panic!("a part"),
             };
             let mut combined: Vec<u32> = [Some(first), second].into_iter().flatten().flat_map(of).collect();
             combined.sort_unstable();
@@ -411,7 +417,7 @@ mod tests {
         held
     }
 
-    fn check(run: &Run, first: usize, available: usize) -> Option<(usize, usize)> {
+    fn check(run: &CombineRun, first: usize, available: usize) -> Option<(usize, usize)> {
         let (ops, taken) = run.shared(first, available)?;
         assert!(taken <= available && ops.len() < run.count(), "{taken} registers, {} operations", ops.len());
         let held = held(run, &ops);
@@ -425,7 +431,7 @@ mod tests {
 
     /// Returns a reduction over windows of `taps` by `taps` with a stride, for `rows` by `columns`
     /// accumulators.
-    fn windows([rows, columns]: [usize; 2], taps: usize, stride: usize) -> Run {
+    fn windows([rows, columns]: [usize; 2], taps: usize, stride: usize) -> CombineRun {
         let width = (columns - 1) * stride + taps;
         let mut terms: Vec<(u32, u32)> = Vec::new();
         for source in 0..((rows - 1) * stride + taps) * width {
@@ -436,7 +442,7 @@ mod tests {
             terms.push((source as u32, mask));
         }
         let accumulators = (0..(rows * columns) as u16).map(|acc| Combined { acc, holds: false }).collect();
-        Run { by: Reduction::Sum, accumulators, terms }
+        CombineRun { by: Reduction::Sum, accumulators, terms }
     }
 
     #[test]
@@ -468,7 +474,7 @@ mod tests {
             if u64::from(all) != masks {
                 continue;
             }
-            let run = Run { by: Reduction::Sum, accumulators, terms };
+            let run = CombineRun { by: Reduction::Sum, accumulators, terms };
             let count = run.count();
             println!("seed {seed}: {count} operations become {:?}", check(&run, 40, rng.random_range(0..16)));
         }

@@ -13,11 +13,11 @@ use smallvec::SmallVec;
 use super::block::{self, Common};
 use super::error::{AssembleError, Failure};
 use super::expander::Expander;
-use super::instruction_set::{InstructionSet, Limit, Order};
+use super::instruction_set::{InstructionSet, Limit, SignedOrder};
 use super::leaf::{Item, Leaf};
-use super::nest::{Nest, Offers, Resolver};
+use super::nest::{LeafNest, Offers, Resolver};
 use super::numbers::OfNumbers;
-use super::plan::Plan;
+use super::plan::EmitOrder;
 use super::share::share;
 use autotune_ir::affine::VarId;
 use autotune_ir::program::{Buffer, BufferId, Node, Program, Scope, Stage, parallel_prefix, preorder};
@@ -35,10 +35,10 @@ pub(super) struct Generator<'p, I> {
     isa: I,
     resolver: Resolver<'p>,
     /// Nests of the leaves that are called, by leaf number.
-    leaves: Vec<Rc<Nest>>,
+    leaves: Vec<Rc<LeafNest>>,
     /// Code offset of each leaf that has been emitted: the first ones of `leaves`.
     offsets: Vec<usize>,
-    numbers: FxHashMap<Rc<Nest>, usize>,
+    numbers: FxHashMap<Rc<LeafNest>, usize>,
     /// Variables bound outside leaves, in the order of their slots.
     vars: Vec<VarId>,
     /// Number of slots for variables.
@@ -104,8 +104,8 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         // The function's range of tasks, clamped to the tree's.
         let loops = parallel_prefix(node);
         let count: usize = loops.iter().map(|l| l.extent).product();
-        self.clamp(BEGIN, TASK, Order::Less, first as i64);
-        self.clamp(END, TASKS_END, Order::Greater, (first + count) as i64);
+        self.clamp(BEGIN, TASK, SignedOrder::Less, first as i64);
+        self.clamp(END, TASKS_END, SignedOrder::Greater, (first + count) as i64);
         // The condition is checked before the first iteration, since the range may be empty.
         let to_check = self.isa.jump();
 
@@ -128,7 +128,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
     }
 
     /// `[to] = [from]`, or `limit` if `[from]` is beyond it in this order.
-    fn clamp(&mut self, from: usize, to: usize, beyond: Order, limit: i64) {
+    fn clamp(&mut self, from: usize, to: usize, beyond: SignedOrder, limit: i64) {
         self.isa.read(from);
         self.isa.clamp(beyond, limit);
         self.isa.write(to);
@@ -195,7 +195,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
     /// Emits the leaves that have not been emitted yet.
     fn new_leaves(&mut self) -> Result<(), Failure> {
         let mut expander = Expander::new(self.program, usize::from(self.isa.lanes()));
-        let mut plan = Plan::default();
+        let mut plan = EmitOrder::default();
         for nest in &self.leaves[self.offsets.len()..] {
             expander.expand(nest)?;
             // The fast form is made from the leaf before sharing, because it needs registers of its
@@ -238,7 +238,7 @@ fn is_streamed(program: &Program, stage: &Stage) -> bool {
 
 /// A leaf with its source nest and its fast form that ignores NaN.
 struct Forms<'l> {
-    nest: &'l Nest,
+    nest: &'l LeafNest,
     leaf: &'l Leaf,
     of_numbers: Option<&'l OfNumbers>,
 }
@@ -249,7 +249,7 @@ impl Forms<'_> {
     ///
     /// A leaf with streaming stores is emitted twice. The second version has plain stores, for
     /// pointers that are not aligned.
-    fn emit(&self, isa: &mut impl InstructionSet, plan: &mut Plan, streamed: u32) -> Result<(), Failure> {
+    fn emit(&self, isa: &mut impl InstructionSet, plan: &mut EmitOrder, streamed: u32) -> Result<(), Failure> {
         let Self { nest, leaf, .. } = self;
         let (needed, available) = (leaf.registers(), isa.registers());
         if needed > available {
@@ -273,7 +273,7 @@ impl Forms<'_> {
 
     /// Emits the fast form that ignores NaN, if there is one, then the exact form, which runs only
     /// if the fast one found a NaN.
-    fn emit_both(&self, isa: &mut impl InstructionSet, plan: &mut Plan, streamed: u32) -> Result<(), Failure> {
+    fn emit_both(&self, isa: &mut impl InstructionSet, plan: &mut EmitOrder, streamed: u32) -> Result<(), Failure> {
         let Self { nest, leaf, of_numbers } = *self;
         let scratch = self.scratch() as u8;
         let common = |leaf: &Leaf| Common { accumulators: leaf.held(), scratch, streamed };
@@ -299,8 +299,8 @@ impl Forms<'_> {
 
 fn emit_items(
     isa: &mut impl InstructionSet,
-    plan: &mut Plan,
-    (nest, leaf): (&Nest, &Leaf),
+    plan: &mut EmitOrder,
+    (nest, leaf): (&LeafNest, &Leaf),
     common: Common,
 ) -> Result<(), Failure> {
     // The counter register of each open loop, and the offset of its body.
@@ -327,7 +327,7 @@ fn emit_items(
 }
 
 /// Advances the pointers by a number of iterations of a loop.
-fn advance(isa: &mut impl InstructionSet, nest: &Nest, var: u32, iterations: i64) {
+fn advance(isa: &mut impl InstructionSet, nest: &LeafNest, var: u32, iterations: i64) {
     for step in nest.steps.iter().filter(|s| s.var == var) {
         isa.advance(step.pointer, step.elements * nest.types[usize::from(step.pointer)].bytes() * iterations);
     }

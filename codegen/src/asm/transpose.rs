@@ -10,8 +10,8 @@
 use smallvec::SmallVec;
 
 use super::instruction_set::{Address, ElementType, Shape, Vector, Vectors};
-use super::leaf::{self, Input, Memory, Op, Source};
-use super::nest::Tree;
+use super::leaf::{self, BlockOp, LeafInput, LeafSource, MemoryAccess};
+use super::nest::ValueTree;
 use autotune_ir::machine::cpu::SET_PERIOD_BYTES;
 use autotune_ir::program::StoreMode;
 
@@ -20,7 +20,7 @@ const COLUMN: usize = 16;
 
 /// A block to transpose. With elements of `bytes` bytes, the one in row `r`, lane `l` is read at
 /// `from + bytes * r + stride * l` and written to `to[r] + bytes * l`.
-pub(super) struct Block {
+pub(super) struct TransposeBlock {
     to: SmallVec<[Address; 16]>,
     from: Address,
     stride: i32,
@@ -28,10 +28,10 @@ pub(super) struct Block {
     of: ElementType,
 }
 
-impl Block {
+impl TransposeBlock {
     /// Returns the block that the first operations copy, if they do, and the number of registers
     /// from `first` on that it overwrites.
-    pub(super) fn of(code: leaf::Block, ops: &[Op], isa: &impl Vectors, first: Vector) -> Option<(Self, usize)> {
+    pub(super) fn of(code: leaf::Block, ops: &[BlockOp], isa: &impl Vectors, first: Vector) -> Option<(Self, usize)> {
         let (_, from) = copy_of_bits(code, ops.first()?)?;
         let Shape::Strided { lanes, stride } = from.shape else { return None };
         let square = (i64::from(stride) % SET_PERIOD_BYTES == 0).then_some(usize::from(lanes));
@@ -44,13 +44,13 @@ impl Block {
     }
 
     /// Returns the block with this number of rows, if the operations copy one.
-    fn of_rows(code: leaf::Block, ops: &[Op], count: usize) -> Option<Self> {
-        let rows: Option<SmallVec<[(Memory, Memory); 16]>> =
+    fn of_rows(code: leaf::Block, ops: &[BlockOp], count: usize) -> Option<Self> {
+        let rows: Option<SmallVec<[(MemoryAccess, MemoryAccess); 16]>> =
             ops.get(..count)?.iter().map(|op| copy_of_bits(code, op)).collect();
         let rows = rows?;
         let &(_, from) = rows.first()?;
         let Shape::Strided { lanes, stride } = from.shape else { return None };
-        let is_row = |(r, (to, row)): (usize, &(Memory, Memory))| {
+        let is_row = |(r, (to, row)): (usize, &(MemoryAccess, MemoryAccess))| {
             let disp = from.at.disp.checked_add(from.of.bytes() as i32 * r as i32);
             to.shape == Shape::Lanes(lanes)
                 // Within one buffer, a row could overwrite elements that are read later.
@@ -74,7 +74,7 @@ impl Block {
             (0..usize::from(self.lanes)).map(|lane| self.from.behind(lane, self.stride)).collect();
         let whole = isa.lanes();
         let is_streamed = |&at: &Address| {
-            let memory = Memory { at, shape: Shape::Lanes(self.lanes), of: self.of };
+            let memory = MemoryAccess { at, shape: Shape::Lanes(self.lanes), of: self.of };
             memory.whole_vector(whole.into()).is_some() && streamed & 1 << at.pointer != 0
         };
         isa.transpose((&self.to, &columns), self.of, first, self.to.iter().all(is_streamed));
@@ -82,14 +82,16 @@ impl Block {
 }
 
 /// Returns destination and source, if an operation only copies words.
-pub(super) fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
+pub(super) fn copy(code: leaf::Block, op: &BlockOp) -> Option<(MemoryAccess, MemoryAccess)> {
     copy_of_bits(code, op).filter(|(to, _)| to.of == ElementType::Word)
 }
 
 /// Returns destination and source, if an operation only copies words or 16-bit elements.
-fn copy_of_bits(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
+fn copy_of_bits(code: leaf::Block, op: &BlockOp) -> Option<(MemoryAccess, MemoryAccess)> {
     match assignment(code, op)? {
-        (to, Source::Memory(from)) if to.of == from.of && matches!(to.of, ElementType::Word | ElementType::Half) => {
+        (to, LeafSource::Memory(from))
+            if to.of == from.of && matches!(to.of, ElementType::Word | ElementType::Half) =>
+        {
             Some((to, from))
         }
         _ => None,
@@ -97,14 +99,18 @@ fn copy_of_bits(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
 }
 
 /// Returns destination and source, if an operation only stores what it loads, unconverted.
-pub(super) fn assignment(code: leaf::Block, op: &Op) -> Option<(Memory, Source)> {
-    let Op::Store { dst: Input::Source(to), mode: StoreMode::Assign, value: value @ Tree { steps: None, .. } } = *op
+pub(super) fn assignment(code: leaf::Block, op: &BlockOp) -> Option<(MemoryAccess, LeafSource)> {
+    let BlockOp::Store {
+        dst: LeafInput::Source(to),
+        mode: StoreMode::Assign,
+        value: value @ ValueTree { steps: None, .. },
+    } = *op
     else {
         return None;
     };
-    let &[Input::Source(from)] = code.inputs_of(value) else { return None };
+    let &[LeafInput::Source(from)] = code.inputs_of(value) else { return None };
     match code.sources[to as usize] {
-        Source::Memory(to) => Some((to, code.sources[from as usize])),
-        Source::Constant(_) => None,
+        LeafSource::Memory(to) => Some((to, code.sources[from as usize])),
+        LeafSource::Constant(_) => None,
     }
 }

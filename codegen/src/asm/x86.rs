@@ -13,7 +13,7 @@ mod control;
 mod dots;
 mod encode;
 mod fold;
-mod held;
+mod index_registers;
 mod moves;
 mod narrow;
 mod numbers;
@@ -26,7 +26,7 @@ pub use routine::{Condition, Label, Routine};
 /// Emits instructions of AVX2 or AVX-512.
 pub(super) struct X86 {
     isa: Isa,
-    code: encode::Code,
+    code: encode::CodeBuffer,
     /// Dot product instructions of programs that the processor has.
     dots: Dots,
     /// True if the processor rounds vectors to bf16 (AVX512_BF16).
@@ -37,21 +37,21 @@ pub(super) struct X86 {
     /// after the code.
     has_steps: bool,
     /// Index vectors that the current leaf keeps in registers.
-    held: Held,
+    held: IndexRegisters,
 }
 
 /// Registers with index vectors for permutations that the current leaf keeps (AVX-512 only).
 #[derive(Clone, Copy, Default)]
-struct Held {
+struct IndexRegisters {
     /// Indices for loads of every other element from two vectors. The first half of the elements is
     /// in the second vector, the other half in the first, which begins 15 elements later.
     even_numbers: Option<Vector>,
     /// Indices of 16-bit elements, each twice, to put bf16 into the upper halves of lanes. The mask
-    /// register `held::UPPER_HALVES` is then in use, too.
+    /// register `index_registers::UPPER_HALVES` is then in use, too.
     halves: Option<Vector>,
 }
 
-impl Held {
+impl IndexRegisters {
     /// Returns the number of registers in use.
     fn count(self) -> usize {
         usize::from(self.even_numbers.is_some()) + usize::from(self.halves.is_some())
@@ -64,10 +64,10 @@ impl X86 {
             isa: cpu.isa,
             dots: dots::dots(cpu),
             rounds_to_bf16: DOT_BF16.feature.is_of_cpu(cpu),
-            code: encode::Code::default(),
+            code: encode::CodeBuffer::default(),
             masks: Vec::new(),
             has_steps: false,
-            held: Held::default(),
+            held: IndexRegisters::default(),
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use super::narrow;
-use super::value::{Value, type_name};
-use super::writer::Writer;
+use super::value::{CValue, type_name};
+use super::writer::CWriter;
 use crate::formula;
-use autotune_ir::program::Gather;
+use autotune_ir::program::GatherAccess;
 
 /// Returns C functions equivalent to [`autotune_ir::program::gathered_index`], for 1 to `lanes`
 /// values.
@@ -28,11 +28,11 @@ pub(super) fn functions(lanes: usize) -> String {
     text
 }
 
-impl Writer<'_, '_> {
+impl CWriter<'_, '_> {
     /// Returns the gather of an element, or of one element per lane.
     ///
     /// Computed indices get names. Indices that are equal for all lanes are added to the offset.
-    pub(super) fn gather(&mut self, Gather { access, dims, at }: &Gather) -> Value {
+    pub(super) fn gather(&mut self, GatherAccess { access, dims, at }: &GatherAccess) -> CValue {
         let buffer = self.generator.program.buffer(access.buffer);
         if buffer.dtype.is_integer() {
             return narrow::unfound();
@@ -70,6 +70,6 @@ impl Writer<'_, '_> {
                 (name, lanes)
             }
         };
-        Value { text, lanes }
+        CValue { text, lanes }
     }
 }

@@ -8,23 +8,23 @@ use autotune_ir::program::{Access, BufferId, Node, Program, Scope, preorder};
 
 /// A pointer parameter of a register tile's function: the address of element `base` of `buffer`,
 /// where `base` is affine in the variables outside the tile.
-pub(super) struct Pointer {
+pub(super) struct TilePointer {
     pub(super) buffer: BufferId,
     pub(super) base: Affine,
 }
 
 /// The memory that a register tile reads and writes.
-pub(super) struct Leaf {
-    pub(super) pointers: Vec<Pointer>,
+pub(super) struct TileInterface {
+    pub(super) pointers: Vec<TilePointer>,
     /// Variables bound inside the tile, in order of appearance.
     pub(super) inner: Vec<VarId>,
     /// Global and local buffers that the tile writes.
     pub(super) written: BTreeSet<BufferId>,
 }
 
-impl Leaf {
+impl TileInterface {
     pub(super) fn of(program: &Program, node: &Node) -> Self {
-        let mut leaf = Leaf { pointers: Vec::new(), inner: bound_vars(node), written: BTreeSet::new() };
+        let mut leaf = TileInterface { pointers: Vec::new(), inner: bound_vars(node), written: BTreeSet::new() };
         for node in preorder(std::slice::from_ref(node)) {
             match node {
                 Node::Store(store) => {
@@ -47,7 +47,7 @@ impl Leaf {
                 // terms only.
                 let terms = offset.terms.into_iter().filter(|t| !self.inner.contains(&t.0)).collect();
                 self.pointers
-                    .push(Pointer { buffer: access.buffer, base: Affine { constant: offset.constant, terms } });
+                    .push(TilePointer { buffer: access.buffer, base: Affine { constant: offset.constant, terms } });
             }
         }
     }

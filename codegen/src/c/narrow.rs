@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::value::{Value, splat};
-use super::writer::Writer;
+use super::value::{CValue, splat};
+use super::writer::CWriter;
 use crate::formula;
 use autotune_ir::DType;
 use autotune_ir::formula::Formula;
@@ -25,13 +25,13 @@ static inline float nearest1(float x) {
 
 /// The C type of an element.
 #[derive(Clone, Copy)]
-struct Element {
+struct CElement {
     name: &'static str,
     /// Prefix of the names of its vector types.
     vector: &'static str,
 }
 
-impl Element {
+impl CElement {
     fn of(dtype: DType) -> Self {
         let (name, vector) = match dtype {
             DType::F32 | DType::Tf32 => ("float", "vec"),
@@ -57,18 +57,18 @@ pub(super) fn is_narrow(buffer: &Buffer) -> bool {
 }
 
 pub(super) fn element_type(buffer: &Buffer) -> &'static str {
-    Element::of(formula::memory_dtype(buffer)).name
+    CElement::of(formula::memory_dtype(buffer)).name
 }
 
 /// Returns the name of a buffer's vector load macro, and the prefix of its vector type's name.
 pub(super) fn load(buffer: &Buffer) -> (String, &'static str) {
-    let element = Element::of(formula::memory_dtype(buffer));
+    let element = CElement::of(formula::memory_dtype(buffer));
     if is_narrow(buffer) { (format!("LD{}", element.suffix()), element.vector) } else { ("LD".into(), element.vector) }
 }
 
 /// Returns an undeclared name, so that C compilers reject gathers from buffers of integers.
-pub(super) fn unfound() -> Value {
-    Value { text: "elements_of_this_type_are_not_found_by_values".into(), lanes: 1 }
+pub(super) fn unfound() -> CValue {
+    CValue { text: "elements_of_this_type_are_not_found_by_values".into(), lanes: 1 }
 }
 
 /// Converts a buffer's elements to the values that C variables hold: f32, or the bits of integers.
@@ -89,13 +89,13 @@ fn widened(dtype: DType, elements: &str, lanes: usize) -> String {
 /// store macros.
 pub(super) fn types(program: &Program, lanes: usize) -> String {
     let dtypes = program.buffers.iter().map(formula::memory_dtype).filter(|dtype| !dtype.is_word());
-    let elements: BTreeMap<&str, (Element, usize)> = dtypes
-        .map(|dtype| (Element::of(dtype), dtype.bytes()))
+    let elements: BTreeMap<&str, (CElement, usize)> = dtypes
+        .map(|dtype| (CElement::of(dtype), dtype.bytes()))
         .map(|(element, bytes)| (element.vector, (element, bytes)))
         .collect();
     let mut text = String::new();
     for (element, bytes) in elements.into_values() {
-        let (Element { name, vector, .. }, suffix) = (element, element.suffix());
+        let (CElement { name, vector, .. }, suffix) = (element, element.suffix());
         let mut n = 2;
         while n <= lanes {
             // Vectors are unaligned in memory and alias elements.
@@ -131,7 +131,7 @@ pub(super) fn integers(n: usize) -> String {
     )
 }
 
-impl Writer<'_, '_> {
+impl CWriter<'_, '_> {
     /// True if a value is an integer.
     pub(super) fn is_integer(&self, value: &Expr) -> bool {
         let program = self.generator.program;
@@ -139,7 +139,7 @@ impl Writer<'_, '_> {
     }
 
     /// Returns the bits of an integer value.
-    pub(super) fn integer(&mut self, value: &Expr) -> Value {
+    pub(super) fn integer(&mut self, value: &Expr) -> CValue {
         match value {
             Expr::Load(access) => self.load(access),
             Expr::Binary(op, of) => {
@@ -147,15 +147,15 @@ impl Writer<'_, '_> {
                 let lanes = values.iter().map(|value| value.lanes).max().unwrap_or(1);
                 let operands = values.map(|value| splat(value, lanes));
                 let text = Formula::of_integers(*op).and_then(|formula| formula::applied_to(formula, &operands, lanes));
-                Value { text: text.unwrap_or_default(), lanes }
+                CValue { text: text.unwrap_or_default(), lanes }
             }
-            Expr::Const(whole) => Value { text: format!("of_bits1({:#x}u)", *whole as i32), lanes: 1 },
+            Expr::Const(whole) => CValue { text: format!("of_bits1({:#x}u)", *whole as i32), lanes: 1 },
             _ => unfound(),
         }
     }
 
     /// Returns the bits that a store writes to a buffer of integers.
-    pub(super) fn stored_integer(&mut self, store: &Store) -> Value {
+    pub(super) fn stored_integer(&mut self, store: &Store) -> CValue {
         let dst = self.generator.program.buffer(store.dst.buffer);
         let (dtype, in_memory) = (dst.dtype, dst.scope != Scope::Register);
         // Zero has the same bits as an integer.
@@ -170,7 +170,7 @@ impl Writer<'_, '_> {
             let old = self.load(&store.dst);
             let lanes = old.lanes.max(value.lanes);
             let [a, b] = [old, value].map(|value| splat(value, lanes));
-            value = Value { text: format!("of_bits{lanes}(bits{lanes}({a}) + bits{lanes}({b}))"), lanes };
+            value = CValue { text: format!("of_bits{lanes}(bits{lanes}({a}) + bits{lanes}({b}))"), lanes };
         }
         // Only a store to memory narrows; registers hold 32 bits.
         if is_integer && in_memory && dtype != DType::I32 {
@@ -180,7 +180,7 @@ impl Writer<'_, '_> {
     }
 
     /// Stores elements of a narrow type; for integers, `value` is their bits.
-    pub(super) fn store_narrow(&mut self, store: &Store, value: Value, lanes: usize) {
+    pub(super) fn store_narrow(&mut self, store: &Store, value: CValue, lanes: usize) {
         let dtype = self.generator.program.dtype(store.dst.buffer);
         if store.mode == StoreMode::Accumulate && !dtype.is_integer() {
             return self.line("#error \"elements of 16 bits are not added to\"");
@@ -196,7 +196,7 @@ impl Writer<'_, '_> {
         if lanes == 1 {
             return self.line(&format!("{pointer}[{offset}] = {bits};"));
         }
-        let element = Element::of(dtype);
+        let element = CElement::of(dtype);
         let (vector, suffix) = (element.vector, element.suffix());
         let elements = format!("__builtin_convertvector({bits}, {vector}{lanes})");
         if stride == 1 {

@@ -1,10 +1,10 @@
 //! Prefetches, by a compiler builtin.
 
-use super::writer::Writer;
+use super::writer::CWriter;
 use crate::formula;
 use autotune_ir::program::{Access, PrefetchLevel, Role};
 
-impl Writer<'_, '_> {
+impl CWriter<'_, '_> {
     /// Writes a prefetch of the element `ahead` elements further on.
     ///
     /// The address is computed as an integer, because C forbids pointers beyond a buffer's end.

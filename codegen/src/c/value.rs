@@ -1,7 +1,7 @@
 //! Values of C expressions.
 
 /// A C expression and its number of lanes (1 for a scalar).
-pub(super) struct Value {
+pub(super) struct CValue {
     pub(super) text: String,
     pub(super) lanes: usize,
 }
@@ -12,6 +12,6 @@ pub(super) fn type_name(lanes: usize) -> String {
 }
 
 /// Returns the value with `lanes` lanes, by a broadcast of a scalar if necessary.
-pub(super) fn splat(value: Value, lanes: usize) -> String {
+pub(super) fn splat(value: CValue, lanes: usize) -> String {
     if value.lanes == lanes { value.text } else { format!("splat{lanes}({})", value.text) }
 }

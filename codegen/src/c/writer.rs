@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::leaf::Leaf;
+use super::leaf::TileInterface;
 use crate::flat_offset;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, BufferId, Program};
 use autotune_ir::vector::Vector;
 
 /// The source of a program under construction.
-pub(super) struct Generator<'a> {
+pub(super) struct CGenerator<'a> {
     pub(super) program: &'a Program,
     pub(super) lanes: usize,
     /// True if some buffer holds integers.
@@ -26,11 +26,11 @@ pub(super) enum Accumulator {
     Part(Vec<String>),
 }
 
-pub(super) struct Writer<'g, 'p> {
-    pub(super) generator: &'g mut Generator<'p>,
+pub(super) struct CWriter<'g, 'p> {
+    pub(super) generator: &'g mut CGenerator<'p>,
     /// The register tile being written, or `None` outside of tiles. In a tile, variables and
     /// pointers are named `i<position>` and `p<position>`; outside, `v<id>` and `b<id>`.
-    pub(super) leaf: Option<Leaf>,
+    pub(super) leaf: Option<TileInterface>,
     pub(super) text: String,
     pub(super) depth: usize,
     /// Values of the enclosing unrolled variables, and the first value of the vectorised one.
@@ -47,8 +47,8 @@ pub(super) struct Writer<'g, 'p> {
     pub(super) registers: Vec<BufferId>,
 }
 
-impl<'g, 'p> Writer<'g, 'p> {
-    pub(super) fn new(generator: &'g mut Generator<'p>, leaf: Option<Leaf>) -> Self {
+impl<'g, 'p> CWriter<'g, 'p> {
+    pub(super) fn new(generator: &'g mut CGenerator<'p>, leaf: Option<TileInterface>) -> Self {
         // The code of a stage is inside its loop over tasks.
         let depth = if leaf.is_some() { 1 } else { 2 };
         Self {

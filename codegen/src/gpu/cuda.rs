@@ -9,12 +9,12 @@
 use super::dialect::{Dialect, Printer};
 use super::element;
 use super::used::Used;
-use super::writer::Writer;
+use super::writer::GpuWriter;
 use autotune_ir::DType;
 use autotune_ir::instruction::WGMMA;
 use autotune_ir::launch::{Launch, box_copies};
 use autotune_ir::plan::TensorBox;
-use autotune_ir::program::{Grid, LoopKind, Node, Program, Scope, Stage};
+use autotune_ir::program::{GpuGrid, LoopKind, Node, Program, Scope, Stage};
 
 mod copy;
 mod functions;
@@ -46,7 +46,7 @@ impl Dialect for Cuda {
 
     const INFINITY: &str = "__uint_as_float(0x7f800000u)";
 
-    fn new(program: &Program, stage: &Stage, grid: &Grid, launch: Launch) -> Self {
+    fn new(program: &Program, stage: &Stage, grid: &GpuGrid, launch: Launch) -> Self {
         let thread = |from_within: usize| grid.threads.iter().rev().nth(from_within).map(|l| l.var);
         // The first dimension of a shared buffer for boxes numbers its slots.
         let slots = box_copies(grid.body).iter().map(|copy| program.buffer(copy.to.buffer).shape[0]).max();
@@ -112,7 +112,7 @@ impl Dialect for Cuda {
         ""
     }
 
-    fn node(writer: &mut Writer<Self>, node: &Node) {
+    fn node(writer: &mut GpuWriter<Self>, node: &Node) {
         match node {
             Node::CopyGroup { body } => writer.copy_group(body),
             Node::AwaitCopies { but } => writer.await_copies(*but),

@@ -1,11 +1,11 @@
 //! Interface between the GPU printer and a GPU language.
 
 use super::element;
-use super::writer::Writer;
+use super::writer::GpuWriter;
 use autotune_ir::DType;
 use autotune_ir::instruction::Instruction;
 use autotune_ir::launch::Launch;
-use autotune_ir::program::{Grid, Node, Program, Scope, Stage};
+use autotune_ir::program::{GpuGrid, Node, Program, Scope, Stage};
 
 /// Printer of one instruction in a dialect.
 pub(super) struct Printer<D: 'static> {
@@ -13,12 +13,12 @@ pub(super) struct Printer<D: 'static> {
     /// Returns the device functions that calls with these nests need.
     pub(super) functions: fn(DType, &[&[Node]]) -> String,
     /// Writes a call with this nest.
-    pub(super) print: fn(&mut Writer<'_, D>, &[Node]),
+    pub(super) print: fn(&mut GpuWriter<'_, D>, &[Node]),
 }
 
 /// A dialect of C for GPUs, with its state while a kernel is written.
 ///
-/// [`Writer`] has everything that dialects share. Nodes reach the dialect through
+/// [`GpuWriter`] has everything that dialects share. Nodes reach the dialect through
 /// [`Dialect::node`]. Nodes that it does not handle go to the writer: asynchronous copies become
 /// plain stores, and whatever has no plain C, such as instructions that are not in the dialect's
 /// table, becomes an `#error`.
@@ -45,7 +45,7 @@ pub(super) trait Dialect: Sized + 'static {
     const CONVERTS_BY_FORMULAS: bool = false;
 
     /// Returns the dialect's state at the start of a kernel.
-    fn new(program: &Program, stage: &Stage, grid: &Grid, launch: Launch) -> Self;
+    fn new(program: &Program, stage: &Stage, grid: &GpuGrid, launch: Launch) -> Self;
 
     /// Returns functions that a program's kernels call.
     ///
@@ -88,8 +88,8 @@ pub(super) trait Dialect: Sized + 'static {
     /// Returns the qualifier before the type of a pointer to memory of a scope.
     fn address_space(scope: Scope) -> &'static str;
 
-    /// Writes a node in the dialect's own way, or by [`Writer::common`].
-    fn node(writer: &mut Writer<Self>, node: &Node) {
+    /// Writes a node in the dialect's own way, or by [`GpuWriter::common`].
+    fn node(writer: &mut GpuWriter<Self>, node: &Node) {
         writer.common(node);
     }
 

@@ -4,7 +4,7 @@ use super::dialect::Dialect;
 use super::element;
 use autotune_ir::DType;
 use autotune_ir::launch::Launch;
-use autotune_ir::program::{Grid, Program, Scope, Stage};
+use autotune_ir::program::{GpuGrid, Program, Scope, Stage};
 
 pub(super) struct OpenCl;
 
@@ -20,7 +20,7 @@ impl Dialect for OpenCl {
 
     const CONVERTS_BY_FORMULAS: bool = true;
 
-    fn new(_: &Program, _: &Stage, _: &Grid, _: Launch) -> Self {
+    fn new(_: &Program, _: &Stage, _: &GpuGrid, _: Launch) -> Self {
         Self
     }
 

@@ -12,13 +12,13 @@ use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::launch::{Launch, shared_offsets};
 use autotune_ir::program::{
-    Access, Buffer, BufferId, Digit, Expr, Gather, Grid, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store,
-    StoreMode,
+    Access, Buffer, BufferId, Digit, Expr, GatherAccess, GpuGrid, InBounds, Loop, LoopKind, Node, Program, Scope,
+    Stage, Store, StoreMode,
 };
 use autotune_ir::vector::Vector;
 
 /// Writer of one kernel.
-pub(super) struct Writer<'a, D> {
+pub(super) struct GpuWriter<'a, D> {
     pub(super) program: &'a Program,
     pub(super) dialect: D,
     text: String,
@@ -30,9 +30,9 @@ pub(super) struct Writer<'a, D> {
     next_name: usize,
 }
 
-impl<'a, D: Dialect> Writer<'a, D> {
+impl<'a, D: Dialect> GpuWriter<'a, D> {
     /// Returns the source of a stage's kernel.
-    pub(super) fn kernel(program: &'a Program, stage: &Stage, symbol: &str, grid: &Grid, launch: Launch) -> String {
+    pub(super) fn kernel(program: &'a Program, stage: &Stage, symbol: &str, grid: &GpuGrid, launch: Launch) -> String {
         let dialect = D::new(program, stage, grid, launch);
         let (text, extents) = (String::new(), HashMap::new());
         let mut writer = Self { program, dialect, text, depth: 1, extents, vector: None, next_name: 0 };
@@ -65,7 +65,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
         self.line(&format!("#error \"{what}\""));
     }
 
-    fn head(&mut self, stage: &Stage, symbol: &str, grid: &Grid, launch: Launch) {
+    fn head(&mut self, stage: &Stage, symbol: &str, grid: &GpuGrid, launch: Launch) {
         // Buffers that are only read become pointers to constants, which compilers can optimise
         // better.
         let stored = Used::of(grid.body).stored;
@@ -82,7 +82,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
     }
 
     /// Declares shared buffers and the thread's private buffers.
-    fn memory(&mut self, grid: &Grid) {
+    fn memory(&mut self, grid: &GpuGrid) {
         let shared = shared_offsets(self.program, grid.body);
         if !shared.is_empty() {
             self.lines(self.dialect.shared_memory());
@@ -371,7 +371,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
     }
 
     /// Returns the gathered element of each lane.
-    fn gather(&mut self, Gather { access, dims, at }: &Gather, lanes: usize) -> Vec<String> {
+    fn gather(&mut self, GatherAccess { access, dims, at }: &GatherAccess, lanes: usize) -> Vec<String> {
         let buffer = self.program.buffer(access.buffer);
         let (strides, dtype) = (buffer.strides(), self.dtype(access));
         let all: Vec<Vec<String>> = at.iter().map(|of| self.expr(of, lanes)).collect();

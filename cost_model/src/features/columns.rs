@@ -7,11 +7,11 @@ use autotune_ir::machine::cpu::peak_flops_per_cycle;
 use autotune_ir::program::Role;
 use autotune_ir::spec::Spec;
 
-use super::window::Window;
+use super::window::WindowFeatures;
 
 /// Compression of a value. All but `Linear` put `log2_` in front of the column's unit.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scale {
+pub(super) enum ValueScale {
     /// The value as it is.
     Linear,
     /// `log2(1 + x)`, for sizes and counts.
@@ -28,7 +28,7 @@ pub(super) struct Columns<T: ?Sized> {
     name: &'static str,
     unit: &'static str,
     parts: &'static [&'static str],
-    scale: Scale,
+    scale: ValueScale,
     value: fn(&T, usize) -> f64,
 }
 
@@ -38,7 +38,7 @@ const SINGLE: &[&str] = &[""];
 pub(super) const fn one<T>(
     name: &'static str,
     unit: &'static str,
-    scale: Scale,
+    scale: ValueScale,
     value: fn(&T, usize) -> f64,
 ) -> Columns<T> {
     Columns { name, unit, parts: SINGLE, scale, value }
@@ -49,7 +49,7 @@ pub(super) const fn each<T>(
     name: &'static str,
     unit: &'static str,
     parts: &'static [&'static str],
-    scale: Scale,
+    scale: ValueScale,
     value: fn(&T, usize) -> f64,
 ) -> Columns<T> {
     Columns { name, unit, parts, scale, value }
@@ -57,17 +57,17 @@ pub(super) const fn each<T>(
 
 impl<T> Columns<T> {
     pub(super) fn names(&self) -> impl Iterator<Item = String> + '_ {
-        let log = if self.scale == Scale::Linear { "" } else { "log2_" };
+        let log = if self.scale == ValueScale::Linear { "" } else { "log2_" };
         self.parts.iter().map(move |part| format!("{}.{log}{}", self.name.replace('*', part), self.unit))
     }
 
     fn value(&self, of: &T, part: usize) -> f32 {
         let x = (self.value)(of, part);
         let x = match self.scale {
-            Scale::Linear => x,
-            Scale::Log2 => (1.0 + x.max(0.0)).log2(),
-            Scale::Ratio => x.log2(),
-            Scale::SignedLog2 => (1.0 + x.abs()).log2().copysign(x),
+            ValueScale::Linear => x,
+            ValueScale::Log2 => (1.0 + x.max(0.0)).log2(),
+            ValueScale::Ratio => x.log2(),
+            ValueScale::SignedLog2 => (1.0 + x.abs()).log2().copysign(x),
         };
         if x.is_finite() { x as f32 } else { 0.0 }
     }
@@ -118,20 +118,20 @@ pub(super) fn write<'r, T>(table: &[Columns<T>], of: Option<&T>, row: &'r mut [f
 /// Data that the columns of a whole program are computed from.
 pub(super) struct Whole {
     pub(super) spec: Arc<Spec>,
-    pub(super) window: Window,
+    pub(super) window: WindowFeatures,
     pub(super) analysis: Analysis,
-    pub(super) elements: Elements,
+    pub(super) elements: ElementCounts,
 }
 
 /// Number of elements of each operand and of the output.
 #[derive(Clone, Copy)]
-pub(super) struct Elements {
+pub(super) struct ElementCounts {
     pub(super) data: f64,
     pub(super) weight: f64,
     pub(super) output: f64,
 }
 
-impl Elements {
+impl ElementCounts {
     pub(super) fn of(spec: &Spec) -> Self {
         let count = |role| spec.find(role).map_or(0.0, |tensor| tensor.shape.iter().map(|&d| d as f64).product());
         Self { data: count(Role::Operand(0)), weight: count(Role::Operand(1)), output: count(Role::Output) }
@@ -161,7 +161,7 @@ impl Whole {
     }
 }
 
-use Scale::{Linear, Log2, Ratio};
+use ValueScale::{Linear, Log2, Ratio};
 
 /// Columns of the whole program.
 pub(super) const WHOLE: &[Columns<Whole>] = &[
@@ -216,7 +216,7 @@ pub(super) const WHOLE: &[Columns<Whole>] = &[
     }),
     // Estimates of the time.
     each("estimate.*", "per_peak", BOUNDS, Linear, |w, by| w.per_peak(w.analysis.cycles_per_flop(by))),
-    one("estimate.cold", "per_peak", Linear, |w, _| w.per_peak(w.analysis.cold_cycles_per_flop())),
+    one("estimate.cold", "per_peak", Linear, |w, _| w.per_peak(w.analysis.uncached_cycles_per_flop())),
     one("estimate.roofline", "per_peak", Linear, |w, _| {
         let cycles_per_flop = (0..4).map(|by| w.analysis.cycles_per_flop(by)).fold(0.0, f64::max);
         w.per_peak(cycles_per_flop * w.analysis.imbalance())

@@ -2,7 +2,7 @@
 
 use autotune_ir::analyse::gpu::{BOUNDS, Kernels, LIMITS, Requests};
 
-use super::columns::Scale::{Linear, Log2};
+use super::columns::ValueScale::{Linear, Log2};
 use super::columns::{Columns, each, one};
 
 mod compiled;

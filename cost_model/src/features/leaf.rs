@@ -4,7 +4,7 @@ use autotune_ir::analyse::{AxisClass, Dominant, Footprint};
 use autotune_ir::machine::cpu::{FMA_LATENCY_CYCLES, FMAS_PER_CYCLE};
 use autotune_ir::program::LoopKind;
 
-use super::columns::Scale::{Linear, Log2, SignedLog2};
+use super::columns::ValueScale::{Linear, Log2, SignedLog2};
 use super::columns::{Columns, each, one};
 
 /// Cache sizes at which traffic is sampled, whatever the target's caches: 4 KiB to 4 MiB.

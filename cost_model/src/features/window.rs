@@ -7,7 +7,7 @@ use autotune_ir::spec::{AxisId, Spec};
 /// The window of a convolution; other equations have a window of one tap. Values of several
 /// dimensions are multiplied.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(super) struct WindowFeatures {
     /// True if an axis of the result and a reduction axis move along the same dimension of the
     /// data.
     pub(super) slides: bool,
@@ -18,7 +18,7 @@ pub(super) struct Window {
     batch: usize,
 }
 
-impl Window {
+impl WindowFeatures {
     pub(super) fn of(spec: &Spec) -> Self {
         let mut window = Self { slides: false, taps: 1, stride: 1, dilation: 1, batch: 1 };
         let equation = spec.main();

@@ -6,7 +6,7 @@
 //! highest bit is set if a missing value goes right) and `number: f32` (the threshold, or a leaf's
 //! value).
 
-use super::{MISSING_RIGHT, Node, Root, Trees};
+use super::{MISSING_RIGHT, Root, TreeNode, Trees};
 
 const LEAF: u16 = 0x7fff;
 const RIGHT: u16 = 0x8000;
@@ -36,7 +36,7 @@ impl Trees {
 
     /// Decodes trees; `None` for bytes that are no valid trees.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut bytes = Reader(bytes);
+        let mut bytes = NumberReader(bytes);
         let (columns, base) = (bytes.u32()? as usize, f32::from_bits(bytes.u32()?));
         let mut trees = Self { columns, base, roots: Vec::new(), nodes: Vec::new() };
         for _ in 0..bytes.u32()? {
@@ -46,7 +46,7 @@ impl Trees {
         is_sound.then_some(trees)
     }
 
-    fn read_tree(&mut self, bytes: &mut Reader<'_>) -> Option<()> {
+    fn read_tree(&mut self, bytes: &mut NumberReader<'_>) -> Option<()> {
         let root = u32::try_from(self.nodes.len()).ok()?;
         let count = bytes.u32()?;
         // Breadth first, so that a node's depth is known before its children are read.
@@ -55,7 +55,7 @@ impl Trees {
             let (split, number) = (bytes.u16()?, f32::from_bits(bytes.u32()?));
             let depth = *depths.get(at as usize)?;
             if split == LEAF {
-                self.nodes.push(Node { threshold: f32::NAN, split: 0, child: root + at, value: number });
+                self.nodes.push(TreeNode { threshold: f32::NAN, split: 0, child: root + at, value: number });
                 continue;
             }
 
@@ -66,7 +66,7 @@ impl Trees {
             }
             depths.extend([depth + 1; 2]);
             let missing = if split & RIGHT != 0 { MISSING_RIGHT } else { 0 };
-            self.nodes.push(Node { threshold: number, split: column | missing, child: root + child, value: 0.0 });
+            self.nodes.push(TreeNode { threshold: number, split: column | missing, child: root + child, value: 0.0 });
         }
         let is_whole = depths.len() == count as usize;
         self.roots.push(Root { node: root, depth: depths.into_iter().max()? });
@@ -75,9 +75,9 @@ impl Trees {
 }
 
 /// Reader of little-endian numbers.
-struct Reader<'a>(&'a [u8]);
+struct NumberReader<'a>(&'a [u8]);
 
-impl Reader<'_> {
+impl NumberReader<'_> {
     fn u16(&mut self) -> Option<u16> {
         let (number, rest) = self.0.split_first_chunk()?;
         self.0 = rest;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::{MISSING_RIGHT, Node, Root, Trees};
+use super::{MISSING_RIGHT, Root, TreeNode, Trees};
 
 /// Upper limit of feature columns, well above any model of this crate.
 const MAX_COLUMNS: usize = 1 << 16;
@@ -83,7 +83,7 @@ impl Trees {
             let (left, right) = (tree.left_children[index], tree.right_children[index]);
             if left < 0 {
                 depth_max = depth_max.max(depth);
-                self.nodes.push(Node { threshold: f32::NAN, split: 0, child: here, value: condition });
+                self.nodes.push(TreeNode { threshold: f32::NAN, split: 0, child: here, value: condition });
                 continue;
             }
 
@@ -100,7 +100,7 @@ impl Trees {
             }
 
             let missing = if tree.default_left[index] != 0 { 0 } else { MISSING_RIGHT };
-            self.nodes.push(Node { threshold: condition, split: column | missing, child, value: 0.0 });
+            self.nodes.push(TreeNode { threshold: condition, split: column | missing, child, value: 0.0 });
         }
 
         let node = u32::try_from(first).map_err(|_| "it has too many nodes")?;

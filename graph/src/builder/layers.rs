@@ -9,7 +9,7 @@ const BIAS: f32 = 0.05;
 
 /// Window and channels of a convolution layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Conv {
+pub struct ConvLayer {
     channels: usize,
     window: Sliding,
     groups: usize,
@@ -17,7 +17,7 @@ pub struct Conv {
     gain: f32,
 }
 
-impl Conv {
+impl ConvLayer {
     /// Creates a convolution to this number of channels, with the same window along all spatial
     /// axes.
     pub fn new(channels: usize, window: Sliding) -> Self {
@@ -43,8 +43,8 @@ impl Conv {
 
 impl<'b> Value<'b> {
     /// Adds a convolution of `[n, c, ..]` with weights `[o, c/groups, ..kernel]`.
-    pub fn conv(self, name: &str, conv: Conv) -> Value<'b> {
-        let (shape, Conv { window, groups, .. }) = (self.shape(), conv);
+    pub fn conv(self, name: &str, conv: ConvLayer) -> Value<'b> {
+        let (shape, ConvLayer { window, groups, .. }) = (self.shape(), conv);
         let spatial = shape.len().saturating_sub(2);
         let channels = self.channels() / groups.max(1);
         let weights = [&[conv.channels, channels], &vec![window.kernel; spatial][..]].concat();
@@ -55,8 +55,8 @@ impl<'b> Value<'b> {
     }
 
     /// Adds a transposed convolution of `[n, c, ..]` with weights `[c, o/groups, ..kernel]`.
-    pub fn conv_transpose(self, name: &str, conv: Conv) -> Value<'b> {
-        let (shape, Conv { window, groups, .. }) = (self.shape(), conv);
+    pub fn conv_transpose(self, name: &str, conv: ConvLayer) -> Value<'b> {
+        let (shape, ConvLayer { window, groups, .. }) = (self.shape(), conv);
         let spatial = shape.len().saturating_sub(2);
         let (channels, groups_of) = (self.channels(), groups.max(1));
         let weights = [&[channels, conv.channels / groups_of], &vec![window.kernel; spatial][..]].concat();
@@ -124,7 +124,7 @@ impl<'b> Value<'b> {
         self.shape().get(1).copied().unwrap_or(1)
     }
 
-    fn weighted(self, name: &str, op: impl Into<Op>, shape: &[usize], products: usize, conv: Conv) -> Value<'b> {
+    fn weighted(self, name: &str, op: impl Into<Op>, shape: &[usize], products: usize, conv: ConvLayer) -> Value<'b> {
         let fill = Fill::of_sums(products, conv.gain);
         let mut operands = vec![self.builder.weight(&format!("{name}.weight"), shape, fill)];
         if conv.has_bias {

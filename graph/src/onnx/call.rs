@@ -6,7 +6,7 @@ use std::sync::Arc;
 use autotune_ir::DType;
 use rten_onnx::onnx::{AttributeProto, AttributeType, NodeProto};
 
-use super::draft::Draft;
+use super::draft::GraphDraft;
 use super::error::{NodeError, unfit};
 use super::file::ModelFile;
 use super::tensor::{self, number};
@@ -15,21 +15,21 @@ use crate::op::Op;
 use crate::tensor::Tensor;
 use crate::text::{listed, printable};
 
-pub use super::draft::Value;
+pub use super::draft::ImportValue;
 
 /// Result of importing a part of a node.
 pub type Result<T> = std::result::Result<T, NodeError>;
 
 /// An ONNX node during import, with its operands and the graph that it is added to.
 pub struct Call<'a> {
-    pub(crate) draft: &'a mut Draft,
+    pub(crate) draft: &'a mut GraphDraft,
     file: &'a ModelFile<'a>,
     /// Opset version of the model.
     pub version: i64,
     /// Name for the nodes that the import adds.
     pub name: &'a str,
     node: &'a NodeProto,
-    operands: Vec<Option<Value>>,
+    operands: Vec<Option<ImportValue>>,
     /// Attributes that the import has not read. Any left at the end is an error, as it would be
     /// ignored.
     unread: RefCell<Vec<&'a str>>,
@@ -38,12 +38,12 @@ pub struct Call<'a> {
 // Inputs and attributes of the node.
 impl<'a> Call<'a> {
     pub(super) fn new(
-        draft: &'a mut Draft,
+        draft: &'a mut GraphDraft,
         file: &'a ModelFile<'a>,
         version: i64,
         name: &'a str,
         node: &'a NodeProto,
-        operands: Vec<Option<Value>>,
+        operands: Vec<Option<ImportValue>>,
     ) -> Result<Self> {
         let mut names: Vec<&str> = node.attribute.iter().map(|a| a.name.as_deref().unwrap_or_default()).collect();
         names.sort_unstable();
@@ -78,28 +78,28 @@ impl<'a> Call<'a> {
     }
 
     /// Returns an input, unless it is absent.
-    pub fn optional(&self, input: usize) -> Option<Value> {
+    pub fn optional(&self, input: usize) -> Option<ImportValue> {
         self.operands.get(input).copied().flatten()
     }
 
     /// Returns an input; fails if it is absent.
-    pub fn operand(&self, input: usize) -> Result<Value> {
+    pub fn operand(&self, input: usize) -> Result<ImportValue> {
         self.optional(input).ok_or_else(|| NodeError::Input { input, reason: "is missing".into() })
     }
 
     /// Returns all inputs; fails if any is absent.
-    pub fn operands(&self) -> Result<Vec<Value>> {
+    pub fn operands(&self) -> Result<Vec<ImportValue>> {
         (0..self.count()).map(|input| self.operand(input)).collect()
     }
 
     /// Replaces the node's inputs, so that another operator's import can read its results. Returns
     /// the previous inputs.
-    pub(crate) fn given(&mut self, operands: Vec<Option<Value>>) -> Vec<Option<Value>> {
+    pub(crate) fn given(&mut self, operands: Vec<Option<ImportValue>>) -> Vec<Option<ImportValue>> {
         std::mem::replace(&mut self.operands, operands)
     }
 
     /// Returns the only input; fails if there are several.
-    pub fn only(&self) -> Result<Value> {
+    pub fn only(&self) -> Result<ImportValue> {
         self.check_most(1)?;
         self.operand(0)
     }
@@ -233,42 +233,42 @@ impl<'a> Call<'a> {
 // Nodes that the import adds.
 impl Call<'_> {
     /// Returns the shape of a value.
-    pub fn shape(&self, value: Value) -> Vec<usize> {
+    pub fn shape(&self, value: ImportValue) -> Vec<usize> {
         self.draft.shape(value).to_vec()
     }
 
     /// Returns the number of axes of a value.
-    pub fn rank(&self, value: Value) -> usize {
+    pub fn rank(&self, value: ImportValue) -> usize {
         self.draft.shape(value).len()
     }
 
     /// Returns the constant, if a value is the same in all runs.
-    pub fn constant_of(&self, value: Value) -> Option<&Constant> {
+    pub fn constant_of(&self, value: ImportValue) -> Option<&Constant> {
         self.draft.constant_of(value)
     }
 
     /// Returns the number of a constant with one element.
-    pub fn number_of(&self, value: Value) -> Option<f32> {
+    pub fn number_of(&self, value: ImportValue) -> Option<f32> {
         self.draft.number(value)
     }
 
     /// Returns the element type of a value.
-    pub fn dtype(&self, value: Value) -> DType {
+    pub fn dtype(&self, value: ImportValue) -> DType {
         self.draft.dtype(value)
     }
 
     /// Adds an operator's result: a constant if all operands are constants, else a new node.
-    pub fn add(&mut self, op: impl Into<Op>, operands: &[Value]) -> Result<Value> {
+    pub fn add(&mut self, op: impl Into<Op>, operands: &[ImportValue]) -> Result<ImportValue> {
         Ok(self.draft.add(self.name, op.into(), operands)?)
     }
 
     /// Adds a constant.
-    pub fn constant(&mut self, constant: impl Into<Constant>) -> Value {
+    pub fn constant(&mut self, constant: impl Into<Constant>) -> ImportValue {
         self.draft.constant(self.name, constant)
     }
 
     /// Adds a constant number without axes, of the type of `like`.
-    pub fn number(&mut self, number: f32, like: Value) -> Result<Value> {
+    pub fn number(&mut self, number: f32, like: ImportValue) -> Result<ImportValue> {
         let tensor = match self.dtype(like) {
             DType::I64 => Tensor::i64(&[], vec![number as i64])?,
             _ => Tensor::scalar(number),

@@ -3,18 +3,18 @@
 use autotune_ir::DType;
 
 use super::limits::MOST_AXES;
-use super::operator::Bytes;
+use super::operator::Int8Reading;
 use super::tensor::number;
 use crate::constant::Constant;
 use crate::error::OpError;
 use crate::graph::{Graph, NodeId};
 use crate::op::Op;
 use crate::operators::Cast;
-use crate::tensor::{Stored, elements};
+use crate::tensor::{DeclaredType, elements};
 
 /// A tensor of the graph under construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Value(u32);
+pub struct ImportValue(u32);
 
 /// State of a value.
 enum Known {
@@ -26,14 +26,14 @@ enum Known {
 
 /// A graph under construction. Operations on constants are evaluated immediately, so that shapes
 /// are known when operators need them, and their nodes are not kept.
-pub(crate) struct Draft {
+pub(crate) struct GraphDraft {
     graph: Graph,
     values: Vec<Known>,
     /// Remaining budget of evaluation steps and constant elements.
     left: usize,
 }
 
-impl Draft {
+impl GraphDraft {
     pub(crate) fn new(name: &str, most_folded: usize) -> Self {
         Self { graph: Graph::new(name), values: Vec::new(), left: most_folded }
     }
@@ -42,22 +42,27 @@ impl Draft {
         self.graph
     }
 
-    pub(crate) fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Result<Value, OpError> {
+    pub(crate) fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Result<ImportValue, OpError> {
         let id = self.graph.input(name, dtype, shape).map_err(|e| e.source)?;
         Ok(self.value(Known::Node(id)))
     }
 
-    pub(crate) fn output(&mut self, name: &str, value: Value, stored: Option<Stored>) {
+    pub(crate) fn output(&mut self, name: &str, value: ImportValue, stored: Option<DeclaredType>) {
         let node = self.node(value);
         self.graph.output_as(name, node, stored);
     }
 
-    pub(crate) fn constant(&mut self, name: &str, constant: impl Into<Constant>) -> Value {
+    pub(crate) fn constant(&mut self, name: &str, constant: impl Into<Constant>) -> ImportValue {
         self.value(Known::Constant { name: name.into(), constant: constant.into(), node: None })
     }
 
     /// Adds the result of an operation on a constant, even if it takes many steps.
-    pub(crate) fn computed(&mut self, name: &str, op: impl Into<Op>, constant: &Constant) -> Result<Value, OpError> {
+    pub(crate) fn computed(
+        &mut self,
+        name: &str,
+        op: impl Into<Op>,
+        constant: &Constant,
+    ) -> Result<ImportValue, OpError> {
         let op = op.into();
         let (shape, _) = op.infer(&[(constant.shape(), constant.dtype())])?;
         self.spend(elements(&shape)?, &shape)?;
@@ -65,7 +70,7 @@ impl Draft {
     }
 
     /// Adds the result of an operation on values.
-    pub(crate) fn add(&mut self, name: &str, op: Op, operands: &[Value]) -> Result<Value, OpError> {
+    pub(crate) fn add(&mut self, name: &str, op: Op, operands: &[ImportValue]) -> Result<ImportValue, OpError> {
         let known: Vec<(&[usize], DType)> =
             operands.iter().map(|&value| (self.shape(value), self.dtype(value))).collect();
         let (shape, _) = op.infer(&known)?;
@@ -97,25 +102,27 @@ impl Draft {
     pub(super) fn read_as(
         &mut self,
         name: &str,
-        value: Value,
+        value: ImportValue,
         of_bytes: Option<DType>,
-        bytes: Bytes,
-    ) -> Result<Value, OpError> {
+        bytes: Int8Reading,
+    ) -> Result<ImportValue, OpError> {
         match (self.dtype(value), of_bytes) {
-            (DType::I8 | DType::U8, _) if bytes == Bytes::Widened => self.add(name, Cast(DType::I64).into(), &[value]),
-            (DType::I64, Some(dtype)) if bytes == Bytes::Wanted => self.add(name, Cast(dtype).into(), &[value]),
+            (DType::I8 | DType::U8, _) if bytes == Int8Reading::Widened => {
+                self.add(name, Cast(DType::I64).into(), &[value])
+            }
+            (DType::I64, Some(dtype)) if bytes == Int8Reading::Wanted => self.add(name, Cast(dtype).into(), &[value]),
             _ => Ok(value),
         }
     }
 
-    pub(crate) fn shape(&self, value: Value) -> &[usize] {
+    pub(crate) fn shape(&self, value: ImportValue) -> &[usize] {
         match &self.values[value.0 as usize] {
             Known::Node(id) => &self.graph.node(*id).shape,
             Known::Constant { constant, .. } => constant.shape(),
         }
     }
 
-    pub(crate) fn dtype(&self, value: Value) -> DType {
+    pub(crate) fn dtype(&self, value: ImportValue) -> DType {
         match &self.values[value.0 as usize] {
             Known::Node(id) => self.graph.node(*id).dtype,
             Known::Constant { constant, .. } => constant.dtype(),
@@ -123,7 +130,7 @@ impl Draft {
     }
 
     /// Returns the constant, if a value is the same in all runs.
-    pub(crate) fn constant_of(&self, value: Value) -> Option<&Constant> {
+    pub(crate) fn constant_of(&self, value: ImportValue) -> Option<&Constant> {
         match &self.values[value.0 as usize] {
             Known::Node(_) => None,
             Known::Constant { constant, .. } => Some(constant),
@@ -131,19 +138,19 @@ impl Draft {
     }
 
     /// Returns the number of a constant with one element.
-    pub(crate) fn number(&self, value: Value) -> Option<f32> {
+    pub(crate) fn number(&self, value: ImportValue) -> Option<f32> {
         let constant = self.constant_of(value)?;
         let is_one = constant.shape().iter().product::<usize>() == 1;
         number(is_one.then(|| constant.tensor().ok())??)
     }
 
-    fn value(&mut self, known: Known) -> Value {
-        let value = Value(self.values.len() as u32);
+    fn value(&mut self, known: Known) -> ImportValue {
+        let value = ImportValue(self.values.len() as u32);
         self.values.push(known);
         value
     }
 
-    fn node(&mut self, value: Value) -> NodeId {
+    fn node(&mut self, value: ImportValue) -> NodeId {
         match &mut self.values[value.0 as usize] {
             Known::Node(id) => *id,
             Known::Constant { node: Some(id), .. } => *id,

@@ -9,8 +9,8 @@ use rten_onnx::protobuf::{EncodeMessage, MessageWriter, ProtobufError, ValueWrit
 
 use super::attribute::data_type;
 use super::error::ExportError;
-use super::writer::{Writer, Written, free};
-use crate::graph::{Graph, Input, Node, NodeId};
+use super::writer::{GraphWriter, NodeWriter, free};
+use crate::graph::{Graph, GraphNode, Input, NodeId};
 
 /// Opset version of exported files: the first whose group normalisation has a scale for each
 /// channel.
@@ -38,7 +38,7 @@ impl Model<'_> {
 }
 
 /// A graph with its name.
-struct Named<'a>(&'a str, &'a GraphProto);
+struct NamedGraph<'a>(&'a str, &'a GraphProto);
 
 impl EncodeMessage for Model<'_> {
     fn encode_fields<W: WriteValue>(&self, fields: &mut MessageWriter<W>) -> Result<(), ProtobufError> {
@@ -49,7 +49,7 @@ impl EncodeMessage for Model<'_> {
 
         fields.write_int64(IR_VERSION_FIELD, IR_VERSION)?;
         fields.write_string(PRODUCER_NAME, "autotune")?;
-        fields.write_message(GRAPH, &Named(self.name, &self.graph))?;
+        fields.write_message(GRAPH, &NamedGraph(self.name, &self.graph))?;
         let own = [(String::new(), VERSION)];
         for (domain, version) in own.into_iter().chain(self.domains.clone()) {
             let opset = OperatorSetIdProto { domain: Some(domain), version: Some(version) };
@@ -59,7 +59,7 @@ impl EncodeMessage for Model<'_> {
     }
 }
 
-impl EncodeMessage for Named<'_> {
+impl EncodeMessage for NamedGraph<'_> {
     fn encode_fields<W: WriteValue>(&self, fields: &mut MessageWriter<W>) -> Result<(), ProtobufError> {
         const NAME: u64 = 2;
         fields.write_string(NAME, if self.0.is_empty() { "graph" } else { self.0 })?;
@@ -70,7 +70,7 @@ impl EncodeMessage for Named<'_> {
 /// Converts a graph to a model.
 pub(super) fn model(graph: &Graph) -> Result<Model<'_>, ExportError> {
     let (names, taken) = names(graph)?;
-    let mut file = Written { taken, ..Written::default() };
+    let mut file = GraphWriter { taken, ..GraphWriter::default() };
     for (id, _) in graph.nodes() {
         write(&mut file, graph, id, &names)?;
     }
@@ -87,7 +87,7 @@ pub(super) fn model(graph: &Graph) -> Result<Model<'_>, ExportError> {
 }
 
 /// Writes the ONNX nodes that compute a node's tensor.
-fn write(file: &mut Written, graph: &Graph, id: NodeId, names: &[String]) -> Result<(), ExportError> {
+fn write(file: &mut GraphWriter, graph: &Graph, id: NodeId, names: &[String]) -> Result<(), ExportError> {
     let (node, output) = (graph.node(id), &names[id.0 as usize]);
     if node.op.is::<Input>() {
         file.graph.input.push(info(output, node));
@@ -96,7 +96,7 @@ fn write(file: &mut Written, graph: &Graph, id: NodeId, names: &[String]) -> Res
 
     let inputs = node.operands.iter().map(|operand| names[operand.0 as usize].clone()).collect();
     let (operands, called) = (graph.facts(&node.operands), (&*node.name, node.op.name()));
-    let mut to = Writer { file, node: called, inputs, operands, output, shape: &node.shape, domain: None };
+    let mut to = NodeWriter { file, node: called, inputs, operands, output, shape: &node.shape, domain: None };
     match graph.constant_of(id) {
         Some(constant) => {
             let tensor = constant.read().map_err(|source| to.wrong(source.to_string()))?;
@@ -134,7 +134,7 @@ fn names(graph: &Graph) -> Result<(Vec<String>, HashSet<String>), ExportError> {
     Ok((names, taken))
 }
 
-fn info(name: &str, node: &Node) -> ValueInfoProto {
+fn info(name: &str, node: &GraphNode) -> ValueInfoProto {
     let extent = |&extent: &usize| Dimension { dim_value: Some(extent as i64), dim_param: None };
     let shape = Some(TensorShapeProto { dim: node.shape.iter().map(extent).collect() });
     let tensor = TypeProtoTensor { elem_type: Some(data_type(node.dtype)), shape };

@@ -20,14 +20,14 @@ const MOST_BYTES: u64 = 1 << 31;
 
 /// Bytes of a model and the folder of its external tensors.
 pub(super) struct ModelFile<'a> {
-    bytes: Bytes<'a>,
+    bytes: FileBytes<'a>,
     folder: Option<&'a Path>,
     /// External files by their canonical paths.
     beside: RefCell<HashMap<PathBuf, Arc<Mapped>>>,
 }
 
 #[derive(Clone)]
-enum Bytes<'a> {
+enum FileBytes<'a> {
     /// Borrowed from the caller.
     Lent(&'a [u8]),
     /// Mapped for as long as a reference exists.
@@ -35,8 +35,8 @@ enum Bytes<'a> {
 }
 
 /// A range of a file's bytes.
-pub(super) struct Part<'a> {
-    bytes: Bytes<'a>,
+pub(super) struct FileRange<'a> {
+    bytes: FileBytes<'a>,
     range: Range<usize>,
 }
 
@@ -50,15 +50,15 @@ impl<'a> ModelFile<'a> {
         let mapped = mapped.map_err(|source| ImportError::Io { path: path.into(), source })?;
         let mapped = mapped.ok_or_else(|| ImportError::Malformed("the file is larger than 2 GiB".into()))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        Ok(Self { folder: Some(folder.unwrap_or(Path::new("."))), ..Self::new(Bytes::Mapped(mapped)) })
+        Ok(Self { folder: Some(folder.unwrap_or(Path::new("."))), ..Self::new(FileBytes::Mapped(mapped)) })
     }
 
     /// Uses bytes in memory; there are no external files.
     pub(super) fn of_bytes(bytes: &'a [u8]) -> Self {
-        Self::new(Bytes::Lent(bytes))
+        Self::new(FileBytes::Lent(bytes))
     }
 
-    fn new(bytes: Bytes<'a>) -> Self {
+    fn new(bytes: FileBytes<'a>) -> Self {
         Self { bytes, folder: None, beside: RefCell::default() }
     }
 
@@ -70,21 +70,21 @@ impl<'a> ModelFile<'a> {
     }
 
     /// Returns the bytes that a position, as in the parsed model, refers to.
-    pub(super) fn raw(&self, place: &[u8]) -> Option<Part<'a>> {
+    pub(super) fn raw(&self, place: &[u8]) -> Option<FileRange<'a>> {
         let (numbers, _) = place.as_chunks();
         let &[first, length] = numbers else { return None };
         let [first, length] = [first, length].map(|number| usize::try_from(u64::from_le_bytes(number)).ok());
         let range = first?..first?.checked_add(length?)?;
-        (range.end <= self.bytes.len()).then(|| Part { bytes: self.bytes.clone(), range })
+        (range.end <= self.bytes.len()).then(|| FileRange { bytes: self.bytes.clone(), range })
     }
 
     /// Returns `size` bytes at `offset` of a file inside the folder, after resolving symbolic
     /// links; none without a folder.
-    pub(super) fn part_of(&self, location: &str, offset: u64, size: u64) -> Option<io::Result<Part<'a>>> {
+    pub(super) fn part_of(&self, location: &str, offset: u64, size: u64) -> Option<io::Result<FileRange<'a>>> {
         Some(self.part_in(self.folder?, location, offset, size))
     }
 
-    fn part_in(&self, folder: &Path, location: &str, offset: u64, size: u64) -> io::Result<Part<'a>> {
+    fn part_in(&self, folder: &Path, location: &str, offset: u64, size: u64) -> io::Result<FileRange<'a>> {
         let outside = || io::Error::other("outside the folder of the model");
         // Reject absolute paths and `..` before the file system is touched.
         if !Path::new(location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
@@ -106,24 +106,24 @@ impl<'a> ModelFile<'a> {
         let length = mapped.len() as u64;
         match offset.checked_add(size) {
             Some(end) if end <= length => {
-                Ok(Part { bytes: Bytes::Mapped(mapped), range: offset as usize..end as usize })
+                Ok(FileRange { bytes: FileBytes::Mapped(mapped), range: offset as usize..end as usize })
             }
             _ => Err(io::Error::other(format!("{size} bytes at offset {offset} exceed the file size {length}"))),
         }
     }
 }
 
-impl Part<'_> {
+impl FileRange<'_> {
     /// Returns the mapped file, which stays in memory, and the range in it.
     pub(super) fn mapped(&self) -> Option<(Arc<Mapped>, Range<usize>)> {
         match &self.bytes {
-            Bytes::Mapped(mapped) => Some((Arc::clone(mapped), self.range.clone())),
-            Bytes::Lent(_) => None,
+            FileBytes::Mapped(mapped) => Some((Arc::clone(mapped), self.range.clone())),
+            FileBytes::Lent(_) => None,
         }
     }
 }
 
-impl Deref for Part<'_> {
+impl Deref for FileRange<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -131,13 +131,13 @@ impl Deref for Part<'_> {
     }
 }
 
-impl Deref for Bytes<'_> {
+impl Deref for FileBytes<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         match self {
-            Bytes::Lent(bytes) => bytes,
-            Bytes::Mapped(mapped) => mapped,
+            FileBytes::Lent(bytes) => bytes,
+            FileBytes::Mapped(mapped) => mapped,
         }
     }
 }

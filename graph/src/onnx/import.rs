@@ -6,12 +6,12 @@ use autotune_ir::DType;
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
 use super::call::{Call, Result as NodeResult, attribute};
-use super::draft::{Draft, Value};
+use super::draft::{GraphDraft, ImportValue};
 use super::error::{ImportError, NodeError};
 use super::file::ModelFile;
 use super::inputs::{DeclaredInput, ImportOptions};
 use super::limits::VERSIONS;
-use super::operator::{Bytes, OnnxOperator};
+use super::operator::{Int8Reading, OnnxOperator};
 use super::tensor;
 use crate::graph::Graph;
 use crate::operators;
@@ -25,7 +25,7 @@ pub(super) fn graph(file: &ModelFile, options: &ImportOptions) -> Result<Graph, 
     let (nodes, wanted) = needed(&proto);
 
     let mut import = Import {
-        draft: Draft::new(options.name.as_deref().unwrap_or("network"), options.most_folded),
+        draft: GraphDraft::new(options.name.as_deref().unwrap_or("network"), options.most_folded),
         values: HashMap::new(),
         of_bytes: HashMap::new(),
         wanted,
@@ -101,11 +101,11 @@ fn is_default(node: &NodeProto) -> bool {
 }
 
 struct Import<'a> {
-    draft: Draft,
+    draft: GraphDraft,
     /// Values by their names in the file.
-    values: HashMap<String, Value>,
+    values: HashMap<String, ImportValue>,
     /// Original types of inputs that have 8 bits in the file.
-    of_bytes: HashMap<Value, DType>,
+    of_bytes: HashMap<ImportValue, DType>,
     /// Names that a needed node or an output reads.
     wanted: HashSet<&'a str>,
     version: i64,
@@ -192,7 +192,7 @@ impl<'a> Import<'a> {
 
     /// Imports the nodes of a nested graph and returns its outputs. The nested graph sees outer
     /// names; its own names are removed afterwards.
-    fn inlined(&mut self, graph: &'a GraphProto) -> Result<NodeResult<Vec<Value>>, ImportError> {
+    fn inlined(&mut self, graph: &'a GraphProto) -> Result<NodeResult<Vec<ImportValue>>, ImportError> {
         let (nodes, wanted) = needed(graph);
         // While the nested graph is imported, only its own needs count.
         let outer = std::mem::replace(&mut self.wanted, wanted);
@@ -228,7 +228,7 @@ impl<'a> Import<'a> {
     }
 
     /// Records the names of a node's outputs that are read.
-    fn outputs_are(&mut self, node: &NodeProto, computed: &[Value]) -> NodeResult<()> {
+    fn outputs_are(&mut self, node: &NodeProto, computed: &[ImportValue]) -> NodeResult<()> {
         for (output, name) in node.output.iter().enumerate().filter(|(_, name)| self.wanted.contains(&***name)) {
             let &value = computed.get(output).ok_or(NodeError::Output { output })?;
             if self.values.insert(name.clone(), value).is_some() {
@@ -238,7 +238,7 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    fn operand(&self, input: usize, name: &str) -> NodeResult<Option<Value>> {
+    fn operand(&self, input: usize, name: &str) -> NodeResult<Option<ImportValue>> {
         if name.is_empty() {
             return Ok(None);
         }
@@ -257,8 +257,10 @@ impl<'a> Import<'a> {
                 return Err(wrong("duplicate name"));
             }
             // Callers get 8-bit integers as i64.
-            let value =
-                self.draft.read_as(&printable(name), value, None, Bytes::Widened).map_err(|e| wrong(&e.to_string()))?;
+            let value = self
+                .draft
+                .read_as(&printable(name), value, None, Int8Reading::Widened)
+                .map_err(|e| wrong(&e.to_string()))?;
             let tensor = info.r#type.as_ref().and_then(|r#type| r#type.tensor_type.as_ref());
             let declared = tensor.and_then(|tensor| tensor.elem_type);
             let stored = declared.and_then(|declared| tensor::stored(declared, self.draft.dtype(value)));

@@ -43,7 +43,7 @@ impl Default for ImportOptions {
 }
 
 /// An input with its resolved shape.
-pub(super) struct Input {
+pub(super) struct ImportInput {
     pub(super) name: String,
     pub(super) dtype: DType,
     pub(super) shape: Vec<usize>,
@@ -70,7 +70,7 @@ pub struct DeclaredInput {
 pub(super) fn resolve<'a>(
     inputs: impl Iterator<Item = &'a ValueInfoProto>,
     options: &ImportOptions,
-) -> Result<Vec<Input>, ImportError> {
+) -> Result<Vec<ImportInput>, ImportError> {
     let declared = inputs.map(Declared::new).collect::<Result<Vec<Declared>, ImportError>>()?;
     let by_name: HashMap<&str, &Declared> = declared.iter().map(|input| (input.name, input)).collect();
     let mut given = options.shapes.keys().chain(options.values.keys());
@@ -194,7 +194,7 @@ impl<'a> Declared<'a> {
         Ok(())
     }
 
-    fn resolved(&self, options: &ImportOptions, parameters: &Parameters) -> Result<Input, ImportError> {
+    fn resolved(&self, options: &ImportOptions, parameters: &Parameters) -> Result<ImportInput, ImportError> {
         let shape = match self.given(options)? {
             Some(shape) => shape.to_vec(),
             None => self.without_shape(parameters)?,
@@ -203,7 +203,7 @@ impl<'a> Declared<'a> {
         let signed: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
         tensor::extents(&signed).map_err(|reason| self.wrong(reason))?;
         let value = options.values.get(self.name).cloned();
-        Ok(Input { name: self.name.into(), dtype: self.dtype, shape, of_bytes: self.of_bytes, value })
+        Ok(ImportInput { name: self.name.into(), dtype: self.dtype, shape, of_bytes: self.of_bytes, value })
     }
 
     /// Derives the shape from the file and the named extents of other inputs.

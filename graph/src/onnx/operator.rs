@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::call::{Call, Result, Value};
+use super::call::{Call, ImportValue, Result};
 
 /// Import rule of an ONNX operator: converts its nodes to nodes of a graph.
 pub struct OnnxOperator {
@@ -12,12 +12,12 @@ pub struct OnnxOperator {
     pub(crate) name: &'static str,
     convert: Convert,
     /// Representation of 8-bit integer operands.
-    pub(crate) bytes: Bytes,
+    pub(crate) bytes: Int8Reading,
 }
 
 /// Representation of an operator's 8-bit integer operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bytes {
+pub(crate) enum Int8Reading {
     /// Widened to 64 bits.
     Widened,
     /// Quantised tensors unchanged; 8-bit graph inputs have 64 bits.
@@ -30,9 +30,9 @@ pub(crate) enum Bytes {
 #[derive(Clone, Copy)]
 enum Convert {
     /// For operators with a single supported output.
-    One(fn(&mut Call) -> Result<Value>),
+    One(fn(&mut Call) -> Result<ImportValue>),
     /// For operators with as many outputs as the node names.
-    Many(fn(&mut Call, usize) -> Result<Vec<Value>>),
+    Many(fn(&mut Call, usize) -> Result<Vec<ImportValue>>),
 }
 
 impl fmt::Debug for OnnxOperator {
@@ -43,24 +43,24 @@ impl fmt::Debug for OnnxOperator {
 
 impl OnnxOperator {
     /// Creates a rule for an operator of ONNX itself with one supported output.
-    pub const fn one(name: &'static str, convert: fn(&mut Call) -> Result<Value>) -> Self {
-        Self { domain: "", name, convert: Convert::One(convert), bytes: Bytes::Widened }
+    pub const fn one(name: &'static str, convert: fn(&mut Call) -> Result<ImportValue>) -> Self {
+        Self { domain: "", name, convert: Convert::One(convert), bytes: Int8Reading::Widened }
     }
 
     /// Creates a rule for an operator of ONNX itself with several outputs. The function receives
     /// the number of outputs that the node names.
-    pub const fn many(name: &'static str, convert: fn(&mut Call, usize) -> Result<Vec<Value>>) -> Self {
-        Self { domain: "", name, convert: Convert::Many(convert), bytes: Bytes::Widened }
+    pub const fn many(name: &'static str, convert: fn(&mut Call, usize) -> Result<Vec<ImportValue>>) -> Self {
+        Self { domain: "", name, convert: Convert::Many(convert), bytes: Int8Reading::Widened }
     }
 
     /// Makes the operator receive 8-bit integers unchanged, as it works on quantised tensors.
     pub(crate) const fn of_bytes(self) -> Self {
-        Self { bytes: Bytes::Wanted, ..self }
+        Self { bytes: Int8Reading::Wanted, ..self }
     }
 
     /// Makes the operator receive quantised tensors unchanged, as it only moves elements.
     pub(crate) const fn keeps_bytes(self) -> Self {
-        Self { bytes: Bytes::Kept, ..self }
+        Self { bytes: Int8Reading::Kept, ..self }
     }
 
     /// Sets the domain of the operator's opset.
@@ -74,7 +74,7 @@ impl OnnxOperator {
     }
 
     /// Imports a node with `count` outputs.
-    pub(crate) fn outputs(&self, call: &mut Call, count: usize) -> Result<Vec<Value>> {
+    pub(crate) fn outputs(&self, call: &mut Call, count: usize) -> Result<Vec<ImportValue>> {
         match self.convert {
             Convert::One(convert) => Ok(vec![convert(call)?]),
             Convert::Many(convert) => convert(call, count),

@@ -6,10 +6,10 @@ use half::{bf16, f16};
 use ndarray::ArrayD;
 use rten_onnx::onnx::{DataLocation, DataType, TensorProto};
 
-use super::file::{ModelFile, Part};
+use super::file::{FileRange, ModelFile};
 use super::limits::MOST_AXES;
 use crate::constant::{Constant, LARGE_BYTES};
-use crate::tensor::{Stored, Tensor, array, elements};
+use crate::tensor::{DeclaredType, Tensor, array, elements};
 use crate::text::printable;
 
 /// Returns the element type after import; fails for unsupported types.
@@ -25,23 +25,23 @@ pub(crate) fn dtype(data_type: Option<DataType>) -> Result<DType, String> {
 
 /// Returns the element type that callers of the network see, if the file declares another type than
 /// `dtype`. bf16 remains f32, since NumPy lacks it.
-pub(super) fn stored(data_type: DataType, dtype: DType) -> Option<Stored> {
+pub(super) fn stored(data_type: DataType, dtype: DType) -> Option<DeclaredType> {
     let stored = match data_type {
-        DataType::BOOL => Stored::Of(DType::Bool),
-        DataType::INT8 => Stored::Of(DType::I8),
-        DataType::INT16 => Stored::Of(DType::I16),
-        DataType::INT32 => Stored::Of(DType::I32),
-        DataType::INT64 => Stored::Of(DType::I64),
-        DataType::UINT8 => Stored::Of(DType::U8),
-        DataType::UINT16 => Stored::U16,
-        DataType::UINT32 => Stored::U32,
-        DataType::UINT64 => Stored::U64,
-        DataType::FLOAT16 => Stored::Of(DType::F16),
-        DataType::FLOAT => Stored::Of(DType::F32),
-        DataType::DOUBLE => Stored::F64,
+        DataType::BOOL => DeclaredType::Of(DType::Bool),
+        DataType::INT8 => DeclaredType::Of(DType::I8),
+        DataType::INT16 => DeclaredType::Of(DType::I16),
+        DataType::INT32 => DeclaredType::Of(DType::I32),
+        DataType::INT64 => DeclaredType::Of(DType::I64),
+        DataType::UINT8 => DeclaredType::Of(DType::U8),
+        DataType::UINT16 => DeclaredType::U16,
+        DataType::UINT32 => DeclaredType::U32,
+        DataType::UINT64 => DeclaredType::U64,
+        DataType::FLOAT16 => DeclaredType::Of(DType::F16),
+        DataType::FLOAT => DeclaredType::Of(DType::F32),
+        DataType::DOUBLE => DeclaredType::F64,
         _ => return None,
     };
-    (stored != Stored::Of(dtype)).then_some(stored)
+    (stored != DeclaredType::Of(dtype)).then_some(stored)
 }
 
 /// Returns the type of 8-bit integers, as in quantised tensors.
@@ -107,7 +107,7 @@ fn size_of(data_type: DataType) -> usize {
 }
 
 /// Reads raw data; large f32 tensors stay in the mapped file.
-fn of_part(data_type: DataType, shape: &[usize], count: usize, part: &Part) -> Result<Constant, String> {
+fn of_part(data_type: DataType, shape: &[usize], count: usize, part: &FileRange) -> Result<Constant, String> {
     let is_whole = count.checked_mul(size_of(data_type)) == Some(part.len());
     match part.mapped() {
         Some((file, bytes)) if is_whole && data_type == DataType::FLOAT && part.len() >= LARGE_BYTES => {
@@ -198,7 +198,7 @@ fn external<'a>(
     data_type: DataType,
     count: usize,
     file: &ModelFile<'a>,
-) -> Result<Part<'a>, String> {
+) -> Result<FileRange<'a>, String> {
     let entry = |key: &str| {
         let entry = proto.external_data.iter().find(|entry| entry.key.as_deref() == Some(key));
         entry.and_then(|entry| entry.value.as_deref())

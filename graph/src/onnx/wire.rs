@@ -33,7 +33,7 @@ enum Message {
 }
 
 /// Content of a length-delimited field.
-enum Held {
+enum FieldContent {
     Message(Message),
     /// Packed numbers of this size in bytes.
     Fixed(usize),
@@ -43,9 +43,9 @@ enum Held {
     Bytes,
 }
 
-fn held(message: Message, field: u64) -> Held {
+fn held(message: Message, field: u64) -> FieldContent {
     use Message::*;
-    Held::Message(match (message, field) {
+    FieldContent::Message(match (message, field) {
         (Model, 7) | (Attribute, 6) => Graph,
         (Model, 8 | 14) | (Tensor, 13) | (Shape, 1) => Flat,
         (Graph, 1) => Node,
@@ -56,17 +56,17 @@ fn held(message: Message, field: u64) -> Held {
         (Type, 1) => TensorType,
         (Type, 4) => SequenceType,
         (TensorType, 2) => Shape,
-        (Tensor, 4) => return Held::Fixed(4),
-        (Tensor, 10) => return Held::Fixed(8),
-        (Tensor, 5 | 7) => return Held::Varints,
-        (Node, 1 | 2) => return Held::Name,
-        _ => return Held::Bytes,
+        (Tensor, 4) => return FieldContent::Fixed(4),
+        (Tensor, 10) => return FieldContent::Fixed(8),
+        (Tensor, 5 | 7) => return FieldContent::Varints,
+        (Node, 1 | 2) => return FieldContent::Name,
+        _ => return FieldContent::Bytes,
     })
 }
 
 /// Checks that every length stays within its message, and that messages are not nested too deeply.
 pub(super) fn check(bytes: &[u8]) -> Result<(), ImportError> {
-    let mut reader = Reader { bytes, at: 0 };
+    let mut reader = WireReader { bytes, at: 0 };
     let mut open = vec![(Message::Model, bytes.len())];
     let (mut messages, mut names) = (1, 0);
 
@@ -88,23 +88,23 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), ImportError> {
                 let inner = inner.map(|length| reader.at + length);
                 let inner = inner.ok_or_else(|| reader.wrong("a length exceeds the enclosing message"))?;
                 match held(message, tag >> 3) {
-                    Held::Message(message) => {
+                    FieldContent::Message(message) => {
                         open.push((message, inner));
                         messages += 1;
                     }
-                    Held::Fixed(size) if !(inner - reader.at).is_multiple_of(size) => {
+                    FieldContent::Fixed(size) if !(inner - reader.at).is_multiple_of(size) => {
                         return Err(reader.wrong("a packed field ends within a number"));
                     }
-                    Held::Varints => {
+                    FieldContent::Varints => {
                         while reader.at < inner {
                             reader.varint(inner)?;
                         }
                     }
-                    Held::Name => {
+                    FieldContent::Name => {
                         names += 1;
                         reader.at = inner;
                     }
-                    Held::Fixed(_) | Held::Bytes => reader.at = inner,
+                    FieldContent::Fixed(_) | FieldContent::Bytes => reader.at = inner,
                 }
             }
             _ => return Err(reader.wrong("unknown wire type")),
@@ -119,12 +119,12 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), ImportError> {
     Ok(())
 }
 
-struct Reader<'a> {
+struct WireReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Reader<'_> {
+impl WireReader<'_> {
     /// Reads a varint (7 bits per byte, least significant first) that ends before `end`.
     fn varint(&mut self, end: usize) -> Result<u64, ImportError> {
         const LONGEST: usize = 10;

@@ -11,7 +11,7 @@ use crate::tensor::{Facts, Tensor};
 
 /// An ONNX graph under construction.
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct GraphWriter {
     pub(super) graph: GraphProto,
     /// Names of all tensors.
     pub(super) taken: HashSet<String>,
@@ -21,7 +21,7 @@ pub(super) struct Written {
     pub(super) made: usize,
 }
 
-impl Written {
+impl GraphWriter {
     pub(super) fn node(
         &mut self,
         (domain, operator): (Option<&str>, &str),
@@ -68,8 +68,8 @@ pub(super) fn free(taken: &mut HashSet<String>, mut name: String) -> String {
 }
 
 /// A node during export. It becomes one or more ONNX nodes, the last of which computes its tensor.
-pub struct Writer<'a> {
-    pub(super) file: &'a mut Written,
+pub struct NodeWriter<'a> {
+    pub(super) file: &'a mut GraphWriter,
     /// Name and operator of the node, for messages.
     pub(super) node: (&'a str, &'static str),
     /// Names of the operands.
@@ -81,7 +81,7 @@ pub struct Writer<'a> {
     pub(super) domain: Option<&'static str>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> NodeWriter<'a> {
     /// Returns the names of the operands.
     pub fn inputs(&self) -> Vec<String> {
         self.inputs.clone()

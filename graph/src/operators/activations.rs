@@ -22,7 +22,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Shrink", shrink),
 ];
 
-fn ceil(call: &mut Call) -> Result<Value> {
+fn ceil(call: &mut Call) -> Result<ImportValue> {
     let x = call.only()?;
     // Kernels have a floor only: ceil(x) = -floor(-x).
     let opposite = call.unary(UnaryOp::Neg, x)?;
@@ -30,13 +30,13 @@ fn ceil(call: &mut Call) -> Result<Value> {
     call.unary(UnaryOp::Neg, floor)
 }
 
-fn reciprocal(call: &mut Call) -> Result<Value> {
+fn reciprocal(call: &mut Call) -> Result<ImportValue> {
     let x = call.only()?;
     let one = call.number(1.0, x)?;
     call.binary(Binary::Div, one, x)
 }
 
-fn relu(call: &mut Call) -> Result<Value> {
+fn relu(call: &mut Call) -> Result<ImportValue> {
     let x = call.only()?;
     match call.dtype(x) {
         DType::I64 => call.with(Binary::Max, x, 0.0),
@@ -44,7 +44,7 @@ fn relu(call: &mut Call) -> Result<Value> {
     }
 }
 
-fn hard_sigmoid(call: &mut Call) -> Result<Value> {
+fn hard_sigmoid(call: &mut Call) -> Result<ImportValue> {
     let x = call.only()?;
     let (alpha, beta) = (call.float_or("alpha", 0.2)?, call.float_or("beta", 0.5)?);
     // As an activation it can be fused into an epilogue; parameters outside the activation's range
@@ -58,7 +58,7 @@ fn hard_sigmoid(call: &mut Call) -> Result<Value> {
 }
 
 /// Imports `x * sigmoid(alpha * x)`.
-fn swish(call: &mut Call) -> Result<Value> {
+fn swish(call: &mut Call) -> Result<ImportValue> {
     let x = call.only()?;
     let alpha = call.float_or("alpha", 1.0)?;
     if alpha == 1.0 {
@@ -71,7 +71,7 @@ fn swish(call: &mut Call) -> Result<Value> {
 
 /// Imports a clamp. Bounds are attributes before opset 11 and inputs since; a missing bound is
 /// infinite.
-fn clip(call: &mut Call) -> Result<Value> {
+fn clip(call: &mut Call) -> Result<ImportValue> {
     call.check_most(if call.version < 11 { 1 } else { 3 })?;
     let x = call.operand(0)?;
     let bounds = match call.version < 11 {
@@ -83,7 +83,7 @@ fn clip(call: &mut Call) -> Result<Value> {
         false => [call.optional(1), call.optional(2)],
     };
 
-    let known = |bound: Option<Value>, none: f32| match bound {
+    let known = |bound: Option<ImportValue>, none: f32| match bound {
         Some(bound) => call.number_of(bound),
         None => Some(none),
     };
@@ -103,7 +103,7 @@ fn clip(call: &mut Call) -> Result<Value> {
 }
 
 /// Imports `max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1)`.
-fn celu(call: &mut Call) -> Result<Value> {
+fn celu(call: &mut Call) -> Result<ImportValue> {
     let x = call.only()?;
     let alpha = call.float_or("alpha", 1.0)?;
     if alpha == 1.0 {
@@ -117,21 +117,21 @@ fn celu(call: &mut Call) -> Result<Value> {
     call.binary(Binary::Add, above, below)
 }
 
-fn selu(call: &mut Call) -> Result<Value> {
+fn selu(call: &mut Call) -> Result<ImportValue> {
     let x = call.only()?;
     let (alpha, gamma) = (call.float_or("alpha", 1.673_263_2)?, call.float_or("gamma", 1.050_701)?);
     let elu = call.with_parameters("elu", &[alpha], x)?;
     call.with(Binary::Mul, elu, gamma)
 }
 
-fn softsign(call: &mut Call) -> Result<Value> {
+fn softsign(call: &mut Call) -> Result<ImportValue> {
     let x = call.only()?;
     let size = call.unary(UnaryOp::Abs, x)?;
     let divisor = call.with(Binary::Add, size, 1.0)?;
     call.binary(Binary::Div, x, divisor)
 }
 
-fn thresholded_relu(call: &mut Call) -> Result<Value> {
+fn thresholded_relu(call: &mut Call) -> Result<ImportValue> {
     let x = call.only()?;
     let alpha = call.float_or("alpha", 1.0)?;
     let (alpha, zero) = (call.number(alpha, x)?, call.number(0.0, x)?);
@@ -141,7 +141,7 @@ fn thresholded_relu(call: &mut Call) -> Result<Value> {
 
 /// Imports soft shrinkage: values in `[-lambd, lambd]` become zero, others move towards zero by
 /// `bias`.
-fn shrink(call: &mut Call) -> Result<Value> {
+fn shrink(call: &mut Call) -> Result<ImportValue> {
     let x = call.only()?;
     let (lambd, bias) = (call.float_or("lambd", 0.5)?, call.float_or("bias", 0.0)?);
     let (hi, lo, zero) = (call.number(lambd, x)?, call.number(-lambd, x)?, call.number(0.0, x)?);

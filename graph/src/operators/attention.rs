@@ -66,7 +66,7 @@ impl Operator for Attention {
             return None;
         }
 
-        let whole = workload::Attention::new(batch.iter().product(), [*m, *n], [*d, *e]);
+        let whole = workload::AttentionWorkload::new(batch.iter().product(), [*m, *n], [*d, *e]);
         let op = match node.count() {
             3 => whole,
             _ if node.dtype(3) == DType::F32 => masked(whole, batch, node.shape(3))?,
@@ -77,7 +77,7 @@ impl Operator for Attention {
     }
 
     /// Writes the matrix product, softmax and second matrix product that attention consists of.
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let (operands, axes) = (to.inputs(), to.shape().len());
         let mut perm: Vec<usize> = (0..axes).collect();
         perm.swap(axes - 2, axes - 1);
@@ -130,7 +130,7 @@ fn mask(operands: &[&Tensor], extents: &[usize]) -> Result<Option<Vec<f64>>, OpE
     if elements(extents)? == 0 {
         return Ok(Some(Vec::new()));
     }
-    let rows = Rows::broadcast([mask.shape()], extents);
+    let rows = TensorRows::broadcast([mask.shape()], extents);
     Ok(Some(match mask.dtype() {
         DType::Bool => {
             let mask = values::<bool>(operands, 3)?;
@@ -153,7 +153,7 @@ fn weigh(row: &mut [f64]) {
 
 /// Adds the mask's kind to the workload, for a mask `shape` that broadcasts to `[..batch, m, n]`.
 /// Returns none where the workload has no such mask.
-fn masked(whole: workload::Attention, batch: &[usize], shape: &[usize]) -> Option<workload::Attention> {
+fn masked(whole: workload::AttentionWorkload, batch: &[usize], shape: &[usize]) -> Option<workload::AttentionWorkload> {
     let mut own = vec![1; (batch.len() + 2).checked_sub(shape.len())?];
     own.extend(shape);
     let (of_batch, of_scores) = own.split_at(batch.len());
@@ -164,7 +164,7 @@ fn masked(whole: workload::Attention, batch: &[usize], shape: &[usize]) -> Optio
     };
     // A mask that the whole batch shares has no batch axis in the workload.
     if of_batch.iter().all(|&extent| extent == 1) {
-        return Some(workload::Attention { mask: if of_rows { Mask::Matrix } else { Mask::Row }, ..whole });
+        return Some(workload::AttentionWorkload { mask: if of_rows { Mask::Matrix } else { Mask::Row }, ..whole });
     }
 
     let product = |extents: &[usize]| extents.iter().product();
@@ -174,5 +174,5 @@ fn masked(whole: workload::Attention, batch: &[usize], shape: &[usize]) -> Optio
     let (outer, heads) = batch.split_at(shared);
     let is_repeated = of_batch[shared..].iter().all(|&extent| extent == 1);
     let mask = if of_rows { Mask::Matrices } else { Mask::Rows };
-    is_repeated.then(|| workload::Attention { b: product(outer), h: product(heads), mask, ..whole })
+    is_repeated.then(|| workload::AttentionWorkload { b: product(outer), h: product(heads), mask, ..whole })
 }

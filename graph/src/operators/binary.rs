@@ -115,7 +115,7 @@ impl Operator for Binary {
         pointwise(node, operation(*self, node.dtype(0))?)
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator(self.name(), Vec::new())
     }
 
@@ -167,7 +167,7 @@ pub(super) fn paired<T: Typed, U: Typed>(
     of: impl Fn(T, T) -> U,
 ) -> Result<Tensor, OpError> {
     let (a, b) = (values::<T>(operands, 0)?, values::<T>(operands, 1)?);
-    let rows = Rows::broadcast([operands[0].shape(), operands[1].shape()], shape);
+    let rows = TensorRows::broadcast([operands[0].shape(), operands[1].shape()], shape);
     tensor(shape, rows.map(|[at, bt]| of(a[at], b[bt])))
 }
 
@@ -191,12 +191,12 @@ fn operation(binary: Binary, dtype: DType) -> Option<PointwiseOp> {
 }
 
 impl Call<'_> {
-    pub(crate) fn binary(&mut self, binary: Binary, a: Value, b: Value) -> call::Result<Value> {
+    pub(crate) fn binary(&mut self, binary: Binary, a: ImportValue, b: ImportValue) -> call::Result<ImportValue> {
         self.add(binary, &[a, b])
     }
 
     /// Adds an operation whose second operand is a constant number.
-    pub(crate) fn with(&mut self, binary: Binary, a: Value, number: f32) -> call::Result<Value> {
+    pub(crate) fn with(&mut self, binary: Binary, a: ImportValue, number: f32) -> call::Result<ImportValue> {
         let number = self.number(number, a)?;
         self.binary(binary, a, number)
     }
@@ -204,7 +204,7 @@ impl Call<'_> {
 
 /// Returns both operands. Before opset 7 an attribute `axis` aligns the axes of the second with
 /// those of the first.
-fn pair(call: &mut Call) -> call::Result<[Value; 2]> {
+fn pair(call: &mut Call) -> call::Result<[ImportValue; 2]> {
     call.check_most(2)?;
     let (a, mut b) = (call.operand(0)?, call.operand(1)?);
     if call.version < 7 {
@@ -222,12 +222,12 @@ fn pair(call: &mut Call) -> call::Result<[Value; 2]> {
     Ok([a, b])
 }
 
-fn of_two(call: &mut Call, op: Binary) -> call::Result<Value> {
+fn of_two(call: &mut Call, op: Binary) -> call::Result<ImportValue> {
     let [a, b] = pair(call)?;
     call.binary(op, a, b)
 }
 
-fn of_many(call: &mut Call, op: Binary) -> call::Result<Value> {
+fn of_many(call: &mut Call, op: Binary) -> call::Result<ImportValue> {
     let operands = call.operands()?;
     let mut all = call.operand(0)?;
     for &next in &operands[1..] {
@@ -236,19 +236,19 @@ fn of_many(call: &mut Call, op: Binary) -> call::Result<Value> {
     Ok(all)
 }
 
-fn mean(call: &mut Call) -> call::Result<Value> {
+fn mean(call: &mut Call) -> call::Result<ImportValue> {
     let sum = of_many(call, Binary::Add)?;
     let count = call.count() as f32;
     call.with(Binary::Div, sum, count)
 }
 
-fn greater(call: &mut Call) -> call::Result<Value> {
+fn greater(call: &mut Call) -> call::Result<ImportValue> {
     let [a, b] = pair(call)?;
     call.binary(Binary::Less, b, a)
 }
 
 /// Imports `a <= b` as `a < b or a == b`, since `not (b < a)` would be true for NaN.
-fn less_or_equal(call: &mut Call, [first, second]: [usize; 2]) -> call::Result<Value> {
+fn less_or_equal(call: &mut Call, [first, second]: [usize; 2]) -> call::Result<ImportValue> {
     call.check_most(2)?;
     let (a, b) = (call.operand(first)?, call.operand(second)?);
     let less = call.binary(Binary::Less, a, b)?;
@@ -256,18 +256,18 @@ fn less_or_equal(call: &mut Call, [first, second]: [usize; 2]) -> call::Result<V
     either(call, less, equal)
 }
 
-fn either(call: &mut Call, a: Value, b: Value) -> call::Result<Value> {
+fn either(call: &mut Call, a: ImportValue, b: ImportValue) -> call::Result<ImportValue> {
     let (not_a, not_b) = (call.add(Not, &[a])?, call.add(Not, &[b])?);
     let neither = call.binary(Binary::And, not_a, not_b)?;
     call.add(Not, &[neither])
 }
 
-fn or(call: &mut Call) -> call::Result<Value> {
+fn or(call: &mut Call) -> call::Result<ImportValue> {
     let [a, b] = pair(call)?;
     either(call, a, b)
 }
 
-fn xor(call: &mut Call) -> call::Result<Value> {
+fn xor(call: &mut Call) -> call::Result<ImportValue> {
     let [a, b] = pair(call)?;
     // For booleans, exclusive or is inequality.
     let same = call.binary(Binary::Equal, a, b)?;
@@ -275,7 +275,7 @@ fn xor(call: &mut Call) -> call::Result<Value> {
 }
 
 /// Imports a power; constant exponents such as 2 and 0.5 become products, roots or reciprocals.
-fn power(call: &mut Call) -> call::Result<Value> {
+fn power(call: &mut Call) -> call::Result<ImportValue> {
     let [x, exponent] = pair(call)?;
     // The exponent must not broadcast `x` to another shape.
     let is_number = call.dtype(x) == DType::F32 && call.rank(exponent) <= call.rank(x);
@@ -303,7 +303,7 @@ fn power(call: &mut Call) -> call::Result<Value> {
 
 /// Imports the integer remainder. It has the sign of the divisor, or with `fmod` that of the
 /// dividend.
-fn remainder(call: &mut Call) -> call::Result<Value> {
+fn remainder(call: &mut Call) -> call::Result<ImportValue> {
     let of_dividend = call.flag("fmod", false)?;
     let [a, b] = pair(call)?;
     if call.dtype(a) != DType::I64 {
@@ -319,7 +319,7 @@ fn remainder(call: &mut Call) -> call::Result<Value> {
 }
 
 /// Returns the remainder of a division that truncates towards zero.
-fn rest(call: &mut Call, a: Value, b: Value) -> call::Result<Value> {
+fn rest(call: &mut Call, a: ImportValue, b: ImportValue) -> call::Result<ImportValue> {
     let quotient = call.binary(Binary::Div, a, b)?;
     let whole = call.binary(Binary::Mul, quotient, b)?;
     call.binary(Binary::Sub, a, whole)

@@ -60,7 +60,7 @@ impl Operator for Cast {
         is_same.then_some(Movement::Piece(0))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator("Cast", vec![typed("to", data_type(self.0))])
     }
 }
@@ -73,7 +73,7 @@ fn copied_as(node: &NodeView, data: DType, out: DType) -> Option<Anchor> {
 }
 
 impl Call<'_> {
-    pub(crate) fn cast(&mut self, dtype: DType, x: Value) -> call::Result<Value> {
+    pub(crate) fn cast(&mut self, dtype: DType, x: ImportValue) -> call::Result<ImportValue> {
         match self.dtype(x) == dtype {
             true => Ok(x),
             false => self.add(Cast(dtype), &[x]),
@@ -83,7 +83,7 @@ impl Call<'_> {
 
 /// Imports a cast. Types that are one [`DType`] here are not told apart, so a cast to f16 does not
 /// round.
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     let x = call.only()?;
     // These apply to casts to 8-bit floating point only.
     call.ignore(&["saturate", "round_mode"]);
@@ -94,7 +94,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     call.cast(dtype, x)
 }
 
-fn cast_like(call: &mut Call) -> call::Result<Value> {
+fn cast_like(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(2)?;
     // These apply to casts to 8-bit floating point only.
     call.ignore(&["saturate", "round_mode"]);

@@ -24,7 +24,7 @@ impl Operator for Where {
         fn of<T: Typed>(operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
             let (choice, yes, no) =
                 (values::<bool>(operands, 0)?, values::<T>(operands, 1)?, values::<T>(operands, 2)?);
-            let rows = Rows::broadcast([operands[0].shape(), operands[1].shape(), operands[2].shape()], shape);
+            let rows = TensorRows::broadcast([operands[0].shape(), operands[1].shape(), operands[2].shape()], shape);
             tensor(shape, rows.map(|[c, y, n]| if choice[c] { yes[y] } else { no[n] }))
         }
         by_type!(operands[1].dtype(), of(operands, shape))
@@ -34,12 +34,12 @@ impl Operator for Where {
         pointwise(node, PointwiseOp::Where)
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator("Where", Vec::new())
     }
 }
 
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(3)?;
     let operands = [call.operand(0)?, call.operand(1)?, call.operand(2)?];
     call.add(Where, &operands)

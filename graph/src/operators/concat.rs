@@ -42,7 +42,7 @@ impl Operator for Concat {
         Some(Movement::Parts(self.axis))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator("Concat", vec![int("axis", self.axis)])
     }
 }
@@ -62,7 +62,7 @@ fn output(axis: usize, shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
     Ok(shape)
 }
 
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     let operands = call.operands()?;
     let &first = operands.first().ok_or(NodeError::Input { input: 0, reason: "is missing".into() })?;
     let number = call.int("axis")?.ok_or_else(|| attribute("axis", "is missing"))?;

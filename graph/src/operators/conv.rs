@@ -38,7 +38,7 @@ impl Operator for Conv {
         Some(Anchor::new(bare, node).with_bias().with_sums(Some(1)))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator("Conv", [exported(&self.window), vec![int("group", self.groups)]].concat())
     }
 
@@ -149,7 +149,7 @@ pub(super) fn workload(window: &[Sliding], groups: usize, shapes: [&[usize]; 2])
     }
 }
 
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     let operands = window::operands(call)?;
     let extents = spatial(call, operands[0])?;
     let kernel = kernel_of_weights(call, operands[1], extents.len())?;

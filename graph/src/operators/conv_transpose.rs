@@ -85,7 +85,7 @@ impl Operator for ConvTranspose {
         Some(Anchor::new(bare, node).with_bias().with_sums(Some(1)))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let more = vec![ints("output_padding", self.output_pad.iter().copied()), int("group", self.groups)];
         to.operator("ConvTranspose", [exported(&self.window), more].concat())
     }
@@ -151,7 +151,7 @@ fn workload(window: &[Sliding], output_pad: &[usize], groups: usize, shapes: [&[
     Workload::new(op).ok()
 }
 
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     let operands = window::operands(call)?;
     let extents = spatial(call, operands[0])?;
     let kernel = kernel_of_weights(call, operands[1], extents.len())?;
@@ -201,7 +201,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
 
 /// Adds a transposed convolution, then `before` elements of padding ahead of its output. Only the
 /// bias reaches those elements.
-fn moved(call: &mut Call, op: ConvTranspose, operands: &[Value], before: &[usize]) -> call::Result<Value> {
+fn moved(call: &mut Call, op: ConvTranspose, operands: &[ImportValue], before: &[usize]) -> call::Result<ImportValue> {
     let sums = call.add(op, &operands[..2])?;
     let pad = [0, 0].iter().chain(before).map(|&before| [before, 0]).collect();
     let padded = call.add(Pad { pad, mode: PadMode::Constant, value: 0.0 }, &[sums])?;

@@ -41,23 +41,23 @@ impl Operator for CumSum {
 
     /// Returns a parallel prefix sum by doubling (Hillis and Steele): each round adds the sums that
     /// end where the present ones begin, so that they span twice as many elements.
-    fn parts(&self, node: &NodeView) -> Option<Vec<Part>> {
+    fn parts(&self, node: &NodeView) -> Option<Vec<SubNode>> {
         let (shape, extent) = (node.shape(0), node.shape(0)[self.axis]);
         let mut parts = Vec::new();
         let mut sums = if self.exclusive { self.shifted(&mut parts, node, 0, 1)? } else { 0 };
         let mut reach = 1;
         while reach < extent {
             let before = self.shifted(&mut parts, node, sums, reach)?;
-            parts.push(Part::new(Binary::Add, vec![sums, before]));
+            parts.push(SubNode::new(Binary::Add, vec![sums, before]));
             (sums, reach) = (parts.len(), 2 * reach);
         }
         if parts.is_empty() {
-            parts.push(Part::new(Reshape(shape.to_vec()), vec![0]));
+            parts.push(SubNode::new(Reshape(shape.to_vec()), vec![0]));
         }
         Some(parts)
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let axis = Tensor::i64(&[], vec![self.axis as i64]).map_err(|source| to.wrong(source.to_string()))?;
         let (x, axis) = (to.input(0), to.constant(&axis));
         let attributes = vec![int("exclusive", self.exclusive.into()), int("reverse", self.reverse.into())];
@@ -68,7 +68,7 @@ impl Operator for CumSum {
 impl CumSum {
     /// Appends parts that shift a tensor along the axis and fill with zeros. Returns the result's
     /// operand number, counted over the node's operand and the parts.
-    fn shifted(&self, parts: &mut Vec<Part>, node: &NodeView, sums: usize, by: usize) -> Option<usize> {
+    fn shifted(&self, parts: &mut Vec<SubNode>, node: &NodeView, sums: usize, by: usize) -> Option<usize> {
         let (shape, dtype) = node.output();
         let mut ranges = Range::all(shape);
         let range = &mut ranges[self.axis];
@@ -80,11 +80,11 @@ impl CumSum {
         let mut zeros = shape.to_vec();
         zeros[self.axis] = by;
 
-        parts.push(Part::new(Slice(ranges), vec![sums]));
+        parts.push(SubNode::new(Slice(ranges), vec![sums]));
         let rest = parts.len();
-        parts.push(Part::new(Constant::from(zero(&zeros, dtype).ok()?), Vec::new()));
+        parts.push(SubNode::new(Constant::from(zero(&zeros, dtype).ok()?), Vec::new()));
         let pieces = if self.reverse { vec![rest, rest + 1] } else { vec![rest + 1, rest] };
-        parts.push(Part::new(Concat { axis: self.axis }, pieces));
+        parts.push(SubNode::new(Concat { axis: self.axis }, pieces));
         Some(parts.len())
     }
 
@@ -121,7 +121,7 @@ fn zero(shape: &[usize], dtype: DType) -> Result<Tensor, OpError> {
     }
 }
 
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(2)?;
     let (x, number) = (call.operand(0)?, call.known_number(1)?);
     let number = number.ok_or_else(|| NodeError::Input { input: 1, reason: "is missing".into() })?;

@@ -27,14 +27,14 @@ impl Operator for Expand {
         Some(Movement::Strided { from: 0, steps: steps.collect() })
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let shape = to.integers(self.0.iter().map(|&extent| extent as i64))?;
         to.node("Expand", &[&to.input(0), &shape], vec![])
     }
 }
 
 impl Call<'_> {
-    pub(crate) fn expand(&mut self, shape: &[usize], x: Value) -> call::Result<Value> {
+    pub(crate) fn expand(&mut self, shape: &[usize], x: ImportValue) -> call::Result<ImportValue> {
         match self.draft.shape(x) == shape {
             true => Ok(x),
             false => self.add(Expand(shape.to_vec()), &[x]),
@@ -42,13 +42,13 @@ impl Call<'_> {
     }
 
     /// Adds a constant that repeats one value.
-    pub(crate) fn filled(&mut self, value: &Constant, shape: &[usize]) -> call::Result<Value> {
+    pub(crate) fn filled(&mut self, value: &Constant, shape: &[usize]) -> call::Result<ImportValue> {
         Ok(self.draft.computed(self.name, Expand(shape.to_vec()), value)?)
     }
 }
 
 /// Imports a broadcast; the target shape and the input's broadcast to each other.
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(2)?;
     let x = call.operand(0)?;
     let shape = call.known_integers(1)?.ok_or(NodeError::Input { input: 1, reason: "is missing".into() })?;
@@ -59,7 +59,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
 
 /// Imports repetition. Each repeated axis becomes two: a new outer axis, which is broadcast, and
 /// the original.
-fn tile(call: &mut Call) -> call::Result<Value> {
+fn tile(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(2)?;
     let x = call.operand(0)?;
     let shape = call.shape(x);

@@ -57,15 +57,15 @@ impl Operator for Gather {
         let from_end = known.is_none_or(|numbers| numbers.iter().any(|&number| number < 0));
         let (k, row) = node.shape(0).split_first().filter(|_| self.axis == 0)?;
         let (m, n) = (node.shape(1).iter().product(), row.iter().product());
-        Some(Anchor::new(Workload::new(workload::Gather { m, n, k: *k, from_end }).ok()?, node))
+        Some(Anchor::new(Workload::new(workload::GatherWorkload { m, n, k: *k, from_end }).ok()?, node))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator("Gather", vec![int("axis", self.axis)])
     }
 }
 
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(2)?;
     let (x, numbers) = (call.operand(0)?, call.operand(1)?);
     let axis = axis(call.int_or("axis", 0)?, call.rank(x))?;

@@ -48,11 +48,11 @@ impl Operator for GroupNorm {
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         let [n, c, spatial @ ..] = node.shape(0) else { return None };
         let Self { groups, eps } = *self;
-        let op = workload::GroupNorm { n: *n, c: *c, groups, s: spatial.iter().product(), eps };
+        let op = workload::GroupNormWorkload { n: *n, c: *c, groups, s: spatial.iter().product(), eps };
         Some(Anchor::new(Workload::new(op).ok()?, node))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator("GroupNormalization", vec![int("num_groups", self.groups), float("epsilon", self.eps)])
     }
 
@@ -61,7 +61,7 @@ impl Operator for GroupNorm {
     }
 }
 
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(3)?;
     call.ignore(&["stash_type"]);
     let eps = call.float_or("epsilon", EPS)?;
@@ -83,7 +83,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
     call.add(GroupNorm { groups, eps }, &[x, scale, bias])
 }
 
-fn instance_norm(call: &mut Call) -> call::Result<Value> {
+fn instance_norm(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(3)?;
     let eps = call.float_or("epsilon", EPS)?;
     let operands = [call.operand(0)?, call.operand(1)?, call.operand(2)?];

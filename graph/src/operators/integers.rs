@@ -46,7 +46,7 @@ fn check(facts: &[Facts]) -> Result<(), OpError> {
 fn centred(operands: &[&Tensor], operand: usize) -> Vec<f32> {
     let (x, zero) = (operands[operand], operands[operand + 2]);
     let (numbers, zeros) = (x.to_numbers(), zero.to_numbers());
-    Rows::broadcast([x.shape(), zero.shape()], x.shape()).map(|[at, zero]| numbers[at] - zeros[zero])
+    TensorRows::broadcast([x.shape(), zero.shape()], x.shape()).map(|[at, zero]| numbers[at] - zeros[zero])
 }
 
 fn integers(shape: &[usize], sums: Vec<f64>) -> Result<Tensor, OpError> {
@@ -64,7 +64,7 @@ impl Operator for MatMulInteger {
         integers(shape, matmul::sums([&a, &b], [operands[0].shape(), operands[1].shape()], shape)?)
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         exported_as(to, "MatMulInteger", Vec::new())
     }
 
@@ -89,7 +89,7 @@ impl Operator for ConvInteger {
         integers(shape, conv.sums([&x, &weights], [operands[0].shape(), operands[1].shape()], shape)?)
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let attributes = [exported(&self.window), vec![int("group", self.groups)]].concat();
         exported_as(to, "ConvInteger", attributes)
     }
@@ -101,7 +101,7 @@ impl Operator for ConvInteger {
 
 /// Writes an operator whose output has 32 bits in ONNX and 64 bits here. ONNX zero points have at
 /// most one axis.
-fn exported_as(to: &mut Writer, operator: &str, attributes: Vec<Attribute>) -> Result<(), ExportError> {
+fn exported_as(to: &mut NodeWriter, operator: &str, attributes: Vec<Attribute>) -> Result<(), ExportError> {
     let mut inputs = to.inputs();
     // Single numbers and vectors are valid zero points in ONNX already.
     for (operand, input) in inputs.iter_mut().enumerate().skip(2) {
@@ -119,7 +119,7 @@ fn exported_as(to: &mut Writer, operator: &str, attributes: Vec<Attribute>) -> R
 impl Call<'_> {
     /// Returns an input's zero point, or zero if the input is absent. A zero point with more than
     /// one element is shaped to broadcast along an axis of `x`.
-    fn zero_along(&mut self, input: usize, x: Value, axis: usize) -> call::Result<Value> {
+    fn zero_along(&mut self, input: usize, x: ImportValue, axis: usize) -> call::Result<ImportValue> {
         let dtype = self.dtype(x);
         let Some(zero) = self.optional(input) else {
             return Ok(self.constant(Tensor::of_numbers(&[], dtype, &[0.0])?));
@@ -142,7 +142,7 @@ impl Call<'_> {
     }
 }
 
-fn import_matmul(call: &mut Call) -> call::Result<Value> {
+fn import_matmul(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(4)?;
     let (a, b) = (call.operand(0)?, call.operand(1)?);
     // A vector has a zero point for each row of `a`, or for each column of `b`.
@@ -153,7 +153,7 @@ fn import_matmul(call: &mut Call) -> call::Result<Value> {
     call.add(MatMulInteger, &[a, b, a_zero, b_zero])
 }
 
-fn import_conv(call: &mut Call) -> call::Result<Value> {
+fn import_conv(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(4)?;
     let (x, weights) = (call.operand(0)?, call.operand(1)?);
     let [x_zero, w_zero] = [call.zero_along(2, x, 1)?, call.zero_along(3, weights, 0)?];

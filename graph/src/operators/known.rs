@@ -13,7 +13,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Range", range),
 ];
 
-fn constant(call: &mut Call) -> Result<Value> {
+fn constant(call: &mut Call) -> Result<ImportValue> {
     if let Some(constant) = call.tensor("value")? {
         return Ok(call.constant(constant));
     }
@@ -31,7 +31,7 @@ fn constant(call: &mut Call) -> Result<Value> {
     Ok(call.constant(tensor))
 }
 
-fn constant_of_shape(call: &mut Call) -> Result<Value> {
+fn constant_of_shape(call: &mut Call) -> Result<ImportValue> {
     let shape = call.known_integers(0)?.ok_or(NodeError::Input { input: 0, reason: "is missing".into() })?;
     let shape = tensor::extents(&shape).map_err(NodeError::Unfit)?;
     let value = call.tensor("value")?.unwrap_or_else(|| Tensor::scalar(0.0).into());
@@ -48,7 +48,7 @@ fn constant_of_shape(call: &mut Call) -> Result<Value> {
 
 /// Imports a shape, or its extents from `start` to `end`. Negative positions count from the end;
 /// both are clamped to the rank.
-fn shape(call: &mut Call) -> Result<Value> {
+fn shape(call: &mut Call) -> Result<ImportValue> {
     let shape = call.shape(call.operand(0)?);
     let rank = shape.len() as i64;
     let place = |axis: i64| if axis < 0 { axis.saturating_add(rank) } else { axis }.clamp(0, rank) as usize;
@@ -58,13 +58,13 @@ fn shape(call: &mut Call) -> Result<Value> {
     Ok(call.constant(Tensor::i64(&[extents.len()], extents)?))
 }
 
-fn size(call: &mut Call) -> Result<Value> {
+fn size(call: &mut Call) -> Result<ImportValue> {
     let count = elements(&call.shape(call.operand(0)?))?;
     Ok(call.constant(Tensor::i64(&[], vec![count as i64])?))
 }
 
 /// Imports the numbers from a start towards a limit, which is excluded, by a step.
-fn range(call: &mut Call) -> Result<Value> {
+fn range(call: &mut Call) -> Result<ImportValue> {
     let part = |input: usize| call.known(input)?.ok_or(NodeError::Input { input, reason: "is missing".into() });
     let parts = [part(0)?, part(1)?, part(2)?];
     let integers: Option<Vec<i64>> = parts

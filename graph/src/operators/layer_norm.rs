@@ -44,11 +44,11 @@ impl Operator for LayerNorm {
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         let (outer, inner) = node.shape(0).split_at(self.axis);
-        let op = workload::LayerNorm { m: outer.iter().product(), n: inner.iter().product(), eps: self.eps };
+        let op = workload::LayerNormWorkload { m: outer.iter().product(), n: inner.iter().product(), eps: self.eps };
         (node.count() == 3).then_some(Anchor::new(Workload::new(op).ok()?, node))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator("LayerNormalization", vec![int("axis", self.axis), float("epsilon", self.eps)])
     }
 
@@ -67,7 +67,7 @@ pub(super) fn normal(row: &[f32], eps: f32) -> Vec<f64> {
     row.iter().map(|&x| (f64::from(x) - mean) / deviation).collect()
 }
 
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(3)?;
     // The type of the statistics: f32 by default, and here always.
     call.ignore(&["stash_type"]);
@@ -83,7 +83,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
 }
 
 /// Imports `x / sqrt(mean of squares + eps) * scale` as elementwise operators and a mean.
-fn rms_norm(call: &mut Call) -> call::Result<Value> {
+fn rms_norm(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(2)?;
     // The type of the statistics: f32 by default, and here always.
     call.ignore(&["stash_type"]);

@@ -48,11 +48,11 @@ impl Operator for LocalResponseNorm {
         let [n, c, spatial @ ..] = node.shape(0) else { return None };
         let Self { size, alpha, beta, bias: shift } = *self;
         let s = spatial.iter().product();
-        let op = workload::LocalResponseNorm { n: *n, c: *c, s, size, alpha, beta, shift };
+        let op = workload::LocalResponseNormWorkload { n: *n, c: *c, s, size, alpha, beta, shift };
         Some(Anchor::new(Workload::new(op).ok()?, node))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let Self { size, alpha, beta, bias } = *self;
         to.operator("LRN", vec![int("size", size), float("alpha", alpha), float("beta", beta), float("bias", bias)])
     }
@@ -66,7 +66,7 @@ impl Operator for LocalResponseNorm {
     }
 }
 
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     let size = call.int("size")?.and_then(|size| usize::try_from(size).ok());

@@ -76,7 +76,7 @@ impl Operator for Map {
         pointwise(node, PointwiseOp::Unary(self.0))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         export(to, self.0)
     }
 
@@ -100,7 +100,7 @@ fn stays_whole(function: Function) -> bool {
 }
 
 /// Writes a function as its ONNX operator, or as several where ONNX has none.
-fn export(to: &mut Writer, function: Function) -> Result<(), ExportError> {
+fn export(to: &mut NodeWriter, function: Function) -> Result<(), ExportError> {
     let one = |operator| vec![(operator, vec![])];
     let chain = match function {
         Function::Activation(activation) => match activation {
@@ -170,7 +170,7 @@ fn rounded(data_type: DataType) -> Vec<(&'static str, Vec<Attribute>)> {
 }
 
 /// Writes `x * sigmoid(x)`; the ONNX operator `Swish` needs a later opset than the export has.
-fn silu(to: &mut Writer) -> Result<(), ExportError> {
+fn silu(to: &mut NodeWriter) -> Result<(), ExportError> {
     let x = to.input(0);
     let sigmoid = to.between("Sigmoid", &[&x], vec![]);
     to.node("Mul", &[&x, &sigmoid], vec![])
@@ -178,7 +178,7 @@ fn silu(to: &mut Writer) -> Result<(), ExportError> {
 
 /// Writes `exp(x) - 1` or `log(1 + x)`; ONNX has no operators that preserve the digits of small
 /// `x`.
-fn beside_one(to: &mut Writer, op: UnaryOp) -> Result<(), ExportError> {
+fn beside_one(to: &mut NodeWriter, op: UnaryOp) -> Result<(), ExportError> {
     let (x, one) = (to.input(0), to.number(1.0));
     if op == UnaryOp::Expm1 {
         let inner = to.between("Exp", &[&x], vec![]);
@@ -190,16 +190,21 @@ fn beside_one(to: &mut Writer, op: UnaryOp) -> Result<(), ExportError> {
 }
 
 impl Call<'_> {
-    pub(crate) fn unary(&mut self, op: UnaryOp, x: Value) -> call::Result<Value> {
+    pub(crate) fn unary(&mut self, op: UnaryOp, x: ImportValue) -> call::Result<ImportValue> {
         self.add(Map(Function::Op(op)), &[x])
     }
 
-    pub(crate) fn activation(&mut self, activation: Activation, x: Value) -> call::Result<Value> {
+    pub(crate) fn activation(&mut self, activation: Activation, x: ImportValue) -> call::Result<ImportValue> {
         self.add(Map(Function::Activation(activation)), &[x])
     }
 
     /// Adds the activation of this name, if it accepts the parameters.
-    pub(super) fn with_parameters(&mut self, word: &str, parameters: &[f32], x: Value) -> call::Result<Value> {
+    pub(super) fn with_parameters(
+        &mut self,
+        word: &str,
+        parameters: &[f32],
+        x: ImportValue,
+    ) -> call::Result<ImportValue> {
         match Activation::new(word, parameters) {
             Ok(activation) => self.activation(activation, x),
             Err(wanted) => error::unfit(format!("parameters {:?}, expected {wanted}", listed(parameters))),
@@ -207,23 +212,23 @@ impl Call<'_> {
     }
 }
 
-fn unary(call: &mut Call, op: UnaryOp) -> call::Result<Value> {
+fn unary(call: &mut Call, op: UnaryOp) -> call::Result<ImportValue> {
     let x = call.only()?;
     call.unary(op, x)
 }
 
-fn activation(call: &mut Call, activation: Activation) -> call::Result<Value> {
+fn activation(call: &mut Call, activation: Activation) -> call::Result<ImportValue> {
     let x = call.only()?;
     call.activation(activation, x)
 }
 
-fn leaky_relu(call: &mut Call) -> call::Result<Value> {
+fn leaky_relu(call: &mut Call) -> call::Result<ImportValue> {
     let x = call.only()?;
     let alpha = call.float_or("alpha", 0.01)?;
     call.with_parameters("leaky_relu", &[alpha], x)
 }
 
-fn gelu(call: &mut Call) -> call::Result<Value> {
+fn gelu(call: &mut Call) -> call::Result<ImportValue> {
     let x = call.only()?;
     match call.word_or("approximate", "none")? {
         "none" => call.activation(Activation::Gelu, x),
@@ -232,14 +237,14 @@ fn gelu(call: &mut Call) -> call::Result<Value> {
     }
 }
 
-fn elu(call: &mut Call) -> call::Result<Value> {
+fn elu(call: &mut Call) -> call::Result<ImportValue> {
     let x = call.only()?;
     let alpha = call.float_or("alpha", 1.0)?;
     call.with_parameters("elu", &[alpha], x)
 }
 
 /// Imports inference-time dropout, which is the identity.
-fn dropout(call: &mut Call) -> call::Result<Value> {
+fn dropout(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(3)?;
     // These attributes matter in training only.
     call.ignore(&["ratio", "seed", "is_test"]);

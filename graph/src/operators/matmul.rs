@@ -38,7 +38,7 @@ impl Operator for MatMul {
             .or_else(|| product_of(node, [false, false]))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator("MatMul", Vec::new())
     }
 
@@ -135,7 +135,7 @@ fn is_exchange(node: &NodeView, operand: usize) -> bool {
     rank >= 2 && perm[rank - 2..] == [rank - 1, rank - 2] && perm[..rank - 2].iter().copied().eq(0..rank - 2)
 }
 
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(2)?;
     let operands = [call.operand(0)?, call.operand(1)?];
     call.add(MatMul, &operands)
@@ -143,7 +143,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
 
 /// Imports `alpha * a b + beta * c` with optional transpositions; `alpha` is folded into `b` if
 /// that is constant.
-fn gemm(call: &mut Call) -> call::Result<Value> {
+fn gemm(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(3)?;
     call.ignore(&["broadcast"]);
     let (alpha, beta) = (call.float_or("alpha", 1.0)?, call.float_or("beta", 1.0)?);
@@ -173,7 +173,7 @@ fn gemm(call: &mut Call) -> call::Result<Value> {
     }
 }
 
-fn transposed(call: &mut Call, name: &'static str, input: usize) -> call::Result<Value> {
+fn transposed(call: &mut Call, name: &'static str, input: usize) -> call::Result<ImportValue> {
     let x = call.operand(input)?;
     if call.rank(x) != 2 {
         return error::unfit(format!("expected a matrix, found shape {:?}", call.shape(x)));

@@ -14,7 +14,7 @@ pub(super) static IMPORTS: &[OnnxOperator] =
     &[OnnxOperator::one("BatchNormalization", batch_norm), OnnxOperator::one("LpNormalization", lp_norm)];
 
 /// Reshapes a vector of channels so that it broadcasts to images of `rank` axes.
-fn of_channels(call: &mut Call, numbers: Value, rank: usize) -> Result<Value> {
+fn of_channels(call: &mut Call, numbers: ImportValue, rank: usize) -> Result<ImportValue> {
     let shape = call.shape(numbers);
     match shape.len() == 1 && rank > 1 {
         true => call.reshape(&[shape, vec![1; rank - 2]].concat(), numbers),
@@ -24,7 +24,7 @@ fn of_channels(call: &mut Call, numbers: Value, rank: usize) -> Result<Value> {
 
 /// Imports `x * a + b` with `a = scale / sqrt(variance + eps)` and `b = bias - mean * a`; both are
 /// constants if the statistics are.
-fn batch_norm(call: &mut Call) -> Result<Value> {
+fn batch_norm(call: &mut Call) -> Result<ImportValue> {
     call.check_most(5)?;
     call.ignore(&["momentum", "is_test"]);
     let eps = call.float_or("epsilon", EPS)?;
@@ -48,7 +48,7 @@ fn batch_norm(call: &mut Call) -> Result<Value> {
 
 /// Imports `x` divided by its L1 or L2 norm along an axis; where the norm is 0 in f32, the output
 /// is zero.
-fn lp_norm(call: &mut Call) -> Result<Value> {
+fn lp_norm(call: &mut Call) -> Result<ImportValue> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     let axis = axis(call.int_or("axis", -1)?, call.rank(x))?;

@@ -24,12 +24,12 @@ impl Operator for Not {
         pointwise(node, PointwiseOp::Not)
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator("Not", Vec::new())
     }
 }
 
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     call.add(Not, &[x])

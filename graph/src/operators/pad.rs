@@ -55,7 +55,7 @@ impl Operator for Pad {
         Some(Anchor::new(workload_of(&self.pad, self.mode, self.value, node.shape(0))?, node))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let ends = [0, 1].into_iter().flat_map(|end| self.pad.iter().map(move |pad| pad[end] as i64));
         let (ends, value) = (to.integers(ends)?, to.number(self.value));
         let mode = match self.mode {
@@ -109,11 +109,11 @@ fn workload_of(pad: &[[usize; 2]], mode: PadMode, value: f32, shape: &[usize]) -
     };
     let [n, c, h, w] = image;
     let pad = [rows[0], rows[1], columns[0], columns[1]];
-    Workload::new(workload::Pad { n, c, h, w, pad, mode, value: value + 0.0 }).ok()
+    Workload::new(workload::PadWorkload { n, c, h, w, pad, mode, value: value + 0.0 }).ok()
 }
 
 /// Imports padding. Amounts and value are attributes before opset 11; negative amounts crop.
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(if call.version < 11 { 1 } else { 4 })?;
     let x = call.operand(0)?;
     let shape = call.shape(x);

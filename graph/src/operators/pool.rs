@@ -81,7 +81,7 @@ impl Operator for Pool {
         Some(Anchor::new(workload.with_dtype(node.dtype(0)).ok()?, node))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let all = [exported(&self.window), vec![int("ceil_mode", self.ceil.into())]].concat();
         match self.kind {
             PoolKind::Max => to.operator("MaxPool", all),
@@ -143,7 +143,7 @@ fn workload(window: &[Sliding], ceil: bool, kind: PoolKind, shape: &[usize]) -> 
 }
 
 /// Returns the operand and the windows of a pooling node.
-fn pool_windows(call: &Call) -> call::Result<(Value, Vec<Sliding>)> {
+fn pool_windows(call: &Call) -> call::Result<(ImportValue, Vec<Sliding>)> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     let extents = spatial(call, x)?;
@@ -163,13 +163,13 @@ fn covered(window: &Sliding, extent: usize) -> call::Result<(usize, bool)> {
 }
 
 /// True if windows that end after the padding count and at least one exists.
-fn has_more(call: &Call, x: Value, window: &[Sliding]) -> call::Result<bool> {
+fn has_more(call: &Call, x: ImportValue, window: &[Sliding]) -> call::Result<bool> {
     let more: call::Result<Vec<bool>> =
         window.iter().zip(spatial(call, x)?).map(|(window, extent)| Ok(covered(window, extent)?.1)).collect();
     Ok(call.flag("ceil_mode", false)? && more?.contains(&true))
 }
 
-fn max_pool(call: &mut Call) -> call::Result<Value> {
+fn max_pool(call: &mut Call) -> call::Result<ImportValue> {
     // The order concerns indices, which are not an output here.
     call.ignore(&["storage_order"]);
     let (x, window) = pool_windows(call)?;
@@ -177,7 +177,7 @@ fn max_pool(call: &mut Call) -> call::Result<Value> {
     call.add(Pool { window, ceil, kind: PoolKind::Max }, &[x])
 }
 
-fn average_pool(call: &mut Call) -> call::Result<Value> {
+fn average_pool(call: &mut Call) -> call::Result<ImportValue> {
     let with_padding = call.flag("count_include_pad", false)?;
     let (mut x, mut window) = pool_windows(call)?;
     let ceil = has_more(call, x, &window)?;
@@ -201,7 +201,7 @@ fn average_pool(call: &mut Call) -> call::Result<Value> {
 }
 
 /// Imports a reduction over all spatial axes.
-fn global(call: &mut Call, op: ReduceOp) -> call::Result<Value> {
+fn global(call: &mut Call, op: ReduceOp) -> call::Result<ImportValue> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     let axes: Vec<usize> = (2..2 + spatial(call, x)?.len()).collect();

@@ -26,12 +26,12 @@ impl Operator for Prelu {
         pointwise(node, PointwiseOp::Prelu)
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator("PRelu", Vec::new())
     }
 }
 
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(2)?;
     let (x, mut slope) = (call.operand(0)?, call.operand(1)?);
     // Before opset 7 there is one slope for each channel, or a single one.

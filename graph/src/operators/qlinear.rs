@@ -27,7 +27,7 @@ const FLOAT: &[&[OnnxOperator]] =
     &[binary::IMPORTS, concat::IMPORTS, conv::IMPORTS, map::IMPORTS, matmul::IMPORTS, pool::IMPORTS, softmax::IMPORTS];
 
 /// Imports the float operator of this name on other operands, with the node's attributes.
-fn float(call: &mut Call, operator: &str, operands: Vec<Value>) -> call::Result<Value> {
+fn float(call: &mut Call, operator: &str, operands: Vec<ImportValue>) -> call::Result<ImportValue> {
     let operator = FLOAT.iter().copied().flatten().find(|own| own.is("", operator)).ok_or(NodeError::Operator)?;
     // The float operator's import reads these in place of the node's inputs.
     let given = call.given(operands.into_iter().map(Some).collect());
@@ -41,40 +41,40 @@ fn float(call: &mut Call, operator: &str, operands: Vec<Value>) -> call::Result<
 fn between(
     call: &mut Call,
     operator: &str,
-    operands: Vec<Value>,
+    operands: Vec<ImportValue>,
     output: [usize; 2],
     axis: i64,
-) -> call::Result<Value> {
+) -> call::Result<ImportValue> {
     let made = float(call, operator, operands)?;
     call.quantised(made, output, axis)
 }
 
-fn of_one(call: &mut Call, operator: &str) -> call::Result<Value> {
+fn of_one(call: &mut Call, operator: &str) -> call::Result<ImportValue> {
     call.check_most(5)?;
     let x = call.dequantised(0, [1, 2], 1)?;
     between(call, operator, vec![x], [3, 4], 1)
 }
 
-fn softmax_of(call: &mut Call) -> call::Result<Value> {
+fn softmax_of(call: &mut Call) -> call::Result<ImportValue> {
     // The attribute is the opset version of the float operator.
     call.version = call.int_or("opset", 13)?;
     of_one(call, "Softmax")
 }
 
-fn pooled(call: &mut Call, operator: &str) -> call::Result<Value> {
+fn pooled(call: &mut Call, operator: &str) -> call::Result<ImportValue> {
     if call.flag("channels_last", false)? {
         return Err(attribute("channels_last", "channels-last images are not supported"));
     }
     of_one(call, operator)
 }
 
-fn of_two(call: &mut Call, operator: &str) -> call::Result<Value> {
+fn of_two(call: &mut Call, operator: &str) -> call::Result<ImportValue> {
     call.check_most(8)?;
     let (a, b) = (call.dequantised(0, [1, 2], 1)?, call.dequantised(3, [4, 5], 1)?);
     between(call, operator, vec![a, b], [6, 7], 1)
 }
 
-fn convolution(call: &mut Call) -> call::Result<Value> {
+fn convolution(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(9)?;
     let (x, weights) = (call.dequantised(0, [1, 2], 1)?, call.dequantised(3, [4, 5], 0)?);
     let bias = bias(call, [1, 4], 8)?;
@@ -83,7 +83,7 @@ fn convolution(call: &mut Call) -> call::Result<Value> {
 }
 
 /// Returns the bias, whose unit is the product of both scales, as f32.
-fn bias(call: &mut Call, [x, weights]: [usize; 2], bias: usize) -> call::Result<Option<Value>> {
+fn bias(call: &mut Call, [x, weights]: [usize; 2], bias: usize) -> call::Result<Option<ImportValue>> {
     let Some(value) = call.optional(bias) else { return Ok(None) };
     let (x, weights) = (call.scale(x)?, call.scale(weights)?);
     let x = call.reshape(&[], x)?;
@@ -94,14 +94,14 @@ fn bias(call: &mut Call, [x, weights]: [usize; 2], bias: usize) -> call::Result<
 
 /// Imports a matrix product. The first scale has one element for each row, the second for each
 /// column.
-fn product_of_matrices(call: &mut Call) -> call::Result<Value> {
+fn product_of_matrices(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(8)?;
     let (a, b) = (call.dequantised(0, [1, 2], -2)?, call.dequantised(3, [4, 5], -1)?);
     between(call, "MatMul", vec![a, b], [6, 7], -2)
 }
 
 /// Imports a product; without an output scale its result is f32.
-fn gemm(call: &mut Call) -> call::Result<Value> {
+fn gemm(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(9)?;
     let columns = if call.flag("transB", false)? { 0 } else { 1 };
     let (a, b) = (call.dequantised(0, [1, 2], 1)?, call.dequantised(3, [4, 5], columns)?);
@@ -112,7 +112,7 @@ fn gemm(call: &mut Call) -> call::Result<Value> {
     }
 }
 
-fn concatenation(call: &mut Call) -> call::Result<Value> {
+fn concatenation(call: &mut Call) -> call::Result<ImportValue> {
     // Inputs are the output's scale and zero point, then tensor, scale and zero point of each part.
     let parts = call.count().saturating_sub(2) / 3;
     let part = |number: usize| 2 + 3 * number;
@@ -122,7 +122,7 @@ fn concatenation(call: &mut Call) -> call::Result<Value> {
             call.count()
         )));
     }
-    let operands: call::Result<Vec<Value>> =
+    let operands: call::Result<Vec<ImportValue>> =
         (0..parts).map(|number| call.dequantised(part(number), [part(number) + 1, part(number) + 2], 1)).collect();
     between(call, "Concat", operands?, [0, 1], 1)
 }

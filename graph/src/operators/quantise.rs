@@ -88,7 +88,7 @@ impl Operator for Quantize {
         Tensor::of_numbers(shape, self.dtype, &x.iter().enumerate().map(whole).collect::<Vec<_>>())
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator("QuantizeLinear", vec![int("axis", self.axis)])
     }
 
@@ -118,7 +118,7 @@ impl Operator for Dequantize {
         tensor(shape, x.iter().enumerate().map(number).collect())
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator("DequantizeLinear", vec![int("axis", self.axis)])
     }
 
@@ -145,7 +145,7 @@ impl Operator for Saturate {
         Tensor::of_numbers(shape, self.0, &values(operands, 0)?.iter().map(whole).collect::<Vec<_>>())
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let zero = to.constant(&Tensor::of_numbers(&[], self.0, &[0.0]).map_err(|e| to.wrong(e.to_string()))?);
         let (x, one) = (to.input(0), to.number(1.0));
         to.node("QuantizeLinear", &[&x, &one, &zero], Vec::new())
@@ -159,7 +159,7 @@ impl Operator for Saturate {
 // Import of quantised tensors.
 impl Call<'_> {
     /// Returns a scale; a constant one must be positive.
-    pub(super) fn scale(&self, input: usize) -> call::Result<Value> {
+    pub(super) fn scale(&self, input: usize) -> call::Result<ImportValue> {
         let value = self.operand(input)?;
         let wrong = |reason: String| Err(NodeError::Input { input, reason });
         if self.dtype(value) != DType::F32 {
@@ -174,7 +174,7 @@ impl Call<'_> {
     }
 
     /// Returns an 8-bit zero point for each scale: zeros if the input is absent.
-    pub(super) fn zero(&mut self, input: usize, scale: Value, dtype: DType) -> call::Result<Value> {
+    pub(super) fn zero(&mut self, input: usize, scale: ImportValue, dtype: DType) -> call::Result<ImportValue> {
         let shape = self.shape(scale);
         match self.optional(input) {
             Some(zero) if self.dtype(zero) == dtype => {
@@ -198,7 +198,7 @@ impl Call<'_> {
     }
 
     /// Returns a type's name for messages; all wider integers are one type here.
-    fn type_word(&self, value: Value) -> &'static str {
+    fn type_word(&self, value: ImportValue) -> &'static str {
         match self.dtype(value) {
             DType::I64 => "another integer type",
             other => other.word(),
@@ -206,7 +206,7 @@ impl Call<'_> {
     }
 
     /// Returns the axis along which a tensor's scales vary.
-    pub(super) fn scale_axis(&self, axis: i64, x: Value, scale: Value) -> call::Result<usize> {
+    pub(super) fn scale_axis(&self, axis: i64, x: ImportValue, scale: ImportValue) -> call::Result<usize> {
         let (rank, scales) = (self.rank(x), self.shape(scale));
         match elements(&scales)? {
             1 => Ok(0),
@@ -216,7 +216,12 @@ impl Call<'_> {
 
     /// Quantises by the scale and the zero point at these inputs; the type is the zero point's, or
     /// u8 without one.
-    pub(super) fn quantised(&mut self, x: Value, [scale, zero]: [usize; 2], axis: i64) -> call::Result<Value> {
+    pub(super) fn quantised(
+        &mut self,
+        x: ImportValue,
+        [scale, zero]: [usize; 2],
+        axis: i64,
+    ) -> call::Result<ImportValue> {
         let dtype = match self.optional(zero) {
             Some(given) if is_of_bytes(self.dtype(given)) => self.dtype(given),
             _ => DType::U8,
@@ -224,7 +229,13 @@ impl Call<'_> {
         self.quantised_to(dtype, x, [scale, zero], axis)
     }
 
-    fn quantised_to(&mut self, dtype: DType, x: Value, inputs: [usize; 2], axis: i64) -> call::Result<Value> {
+    fn quantised_to(
+        &mut self,
+        dtype: DType,
+        x: ImportValue,
+        inputs: [usize; 2],
+        axis: i64,
+    ) -> call::Result<ImportValue> {
         let scale = self.scale(inputs[0])?;
         let zero = self.zero(inputs[1], scale, dtype)?;
         let axis = self.scale_axis(axis, x, scale)?;
@@ -233,7 +244,7 @@ impl Call<'_> {
 
     /// Dequantises an input by the scale and the zero point at other inputs. Wider integers,
     /// usually biases, are converted to f32 and scaled right away.
-    pub(super) fn dequantised(&mut self, x: usize, [scale, zero]: [usize; 2], axis: i64) -> call::Result<Value> {
+    pub(super) fn dequantised(&mut self, x: usize, [scale, zero]: [usize; 2], axis: i64) -> call::Result<ImportValue> {
         let (x, number) = (self.operand(x)?, x);
         let scale = self.scale(scale)?;
         let axis = self.scale_axis(axis, x, scale)?;
@@ -250,14 +261,14 @@ impl Call<'_> {
     /// Adds `(x - zero) * scale` for integers wider than 8 bits.
     pub(super) fn dequantised_integers(
         &mut self,
-        mut x: Value,
-        scale: Value,
-        zero: Option<Value>,
+        mut x: ImportValue,
+        scale: ImportValue,
+        zero: Option<ImportValue>,
         axis: usize,
-    ) -> call::Result<Value> {
+    ) -> call::Result<ImportValue> {
         let rank = self.rank(x);
         // Several scales extend along the axis; a single one broadcasts anyway.
-        let along = |call: &mut Self, of: Value| {
+        let along = |call: &mut Self, of: ImportValue| {
             let count = elements(&call.shape(of))?;
             let mut shape = vec![1; if count == 1 { 0 } else { rank }];
             shape.get_mut(axis).into_iter().for_each(|extent| *extent = count);
@@ -288,7 +299,7 @@ fn axis_attribute(call: &Call) -> call::Result<i64> {
     call.int_or("axis", 1)
 }
 
-fn quantize_linear(call: &mut Call) -> call::Result<Value> {
+fn quantize_linear(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(3)?;
     let x = call.operand(0)?;
     let x = call.cast(DType::F32, x)?;
@@ -305,7 +316,7 @@ fn quantize_linear(call: &mut Call) -> call::Result<Value> {
     }
 }
 
-fn dequantize_linear(call: &mut Call) -> call::Result<Value> {
+fn dequantize_linear(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(3)?;
     call.ignore(&["output_dtype"]);
     let axis = axis_attribute(call)?;
@@ -314,7 +325,7 @@ fn dequantize_linear(call: &mut Call) -> call::Result<Value> {
 
 /// Imports quantisation to u8 by a range that is computed from the input and includes 0. The
 /// outputs are the integers, scale and zero point. A tensor of zeros has scale 1.
-fn dynamic(call: &mut Call, _: usize) -> call::Result<Vec<Value>> {
+fn dynamic(call: &mut Call, _: usize) -> call::Result<Vec<ImportValue>> {
     const STEPS: f32 = 255.0;
     let x = call.only()?;
     let row = call.reshape(&[elements(&call.shape(x))?], x)?;

@@ -11,27 +11,27 @@ use crate::onnx::error::unfit;
 
 mod cell;
 
-use cell::{Cell, Kind};
+use cell::{Cell, CellKind};
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::many("LSTM", |call, _| lstm(call)),
     OnnxOperator::many("GRU", |call, _| gru(call)),
-    OnnxOperator::many("RNN", |call, _| layer(call, Kind::Plain)),
+    OnnxOperator::many("RNN", |call, _| layer(call, CellKind::Plain)),
 ];
 
 /// Maximum number of time steps: each becomes about twenty nodes.
 const MOST_STEPS: usize = 256;
 
-fn lstm(call: &mut Call) -> Result<Vec<Value>> {
+fn lstm(call: &mut Call) -> Result<Vec<ImportValue>> {
     if call.flag("input_forget", false)? {
         return Err(attribute("input_forget", "is not supported"));
     }
-    layer(call, Kind::LongShort)
+    layer(call, CellKind::LongShort)
 }
 
-fn gru(call: &mut Call) -> Result<Vec<Value>> {
+fn gru(call: &mut Call) -> Result<Vec<ImportValue>> {
     let resets_product = call.flag("linear_before_reset", false)?;
-    layer(call, Kind::Gated { resets_product })
+    layer(call, CellKind::Gated { resets_product })
 }
 
 /// Extents of a layer's states, `[images, hidden]`.
@@ -44,7 +44,7 @@ struct Sizes {
 impl Sizes {
     /// Reads the sizes of a layer with inputs `[steps, images, inputs]`; fails if the operands do
     /// not fit each other.
-    fn of(call: &Call, kind: Kind, x: Value, [w, r]: [Value; 2], directions: usize) -> Result<Self> {
+    fn of(call: &Call, kind: CellKind, x: ImportValue, [w, r]: [ImportValue; 2], directions: usize) -> Result<Self> {
         let [x, w, r] = [x, w, r].map(|value| call.shape(value));
         let (&[steps, images, inputs], &[_, _, hidden]) = (&x[..], &r[..]) else {
             return unfit(format!("expected three axes each, found inputs {x:?} and recurrent weights {r:?}"));
@@ -79,7 +79,7 @@ fn directions(call: &Call) -> Result<&'static [bool]> {
 }
 
 /// Returns the activations of a layer, those of the second direction after those of the first.
-fn activations(call: &Call, kind: Kind, directions: usize) -> Result<Vec<Activation>> {
+fn activations(call: &Call, kind: CellKind, directions: usize) -> Result<Vec<Activation>> {
     let defaults = kind.activations();
     let Some(words) = call.words("activations")? else { return Ok(defaults.repeat(directions)) };
     if words.len() != directions * defaults.len() {
@@ -99,7 +99,7 @@ fn activations(call: &Call, kind: Kind, directions: usize) -> Result<Vec<Activat
 
 /// Imports a layer. Its outputs are the outputs of all time steps, the last state, and for LSTM the
 /// last cell state.
-fn layer(call: &mut Call, kind: Kind) -> Result<Vec<Value>> {
+fn layer(call: &mut Call, kind: CellKind) -> Result<Vec<ImportValue>> {
     call.check_most(kind.inputs())?;
     let (mut x, images_first) = (call.operand(0)?, call.flag("layout", false)?);
     // With `layout` = 1 the batch is the first axis.
@@ -117,11 +117,11 @@ fn layer(call: &mut Call, kind: Kind) -> Result<Vec<Value>> {
     for (direction, (&is_backwards, activations)) in directions.iter().zip(of_direction).enumerate() {
         let cell = Cell::of(call, kind, hidden, direction, activations)?;
         let starts = kind.states().iter().map(|&input| start(call, input, sizes, direction, images_first));
-        let mut states = starts.collect::<Result<Vec<Value>>>()?;
+        let mut states = starts.collect::<Result<Vec<ImportValue>>>()?;
         let outputs = run(call, &cell, x, &mut states, is_backwards)?;
         // Outputs in ONNX are `[steps, directions, images, hidden]`.
         let rows = outputs.into_iter().map(|output| call.reshape(&[1, 1, images, hidden], output));
-        let rows = rows.collect::<Result<Vec<Value>>>()?;
+        let rows = rows.collect::<Result<Vec<ImportValue>>>()?;
         all.push(joined(call, 0, &rows)?);
         for (last, state) in last.iter_mut().zip(states) {
             last.push(call.reshape(&[1, images, hidden], state)?);
@@ -142,7 +142,7 @@ fn layer(call: &mut Call, kind: Kind) -> Result<Vec<Value>> {
     Ok(outputs)
 }
 
-fn joined(call: &mut Call, axis: usize, parts: &[Value]) -> Result<Value> {
+fn joined(call: &mut Call, axis: usize, parts: &[ImportValue]) -> Result<ImportValue> {
     match parts {
         [only] => Ok(*only),
         _ => call.add(Concat { axis }, parts),
@@ -150,7 +150,13 @@ fn joined(call: &mut Call, axis: usize, parts: &[Value]) -> Result<Value> {
 }
 
 /// Returns the outputs of all time steps in sequence order; `states` is updated to the last ones.
-fn run(call: &mut Call, cell: &Cell, x: Value, states: &mut [Value], backwards: bool) -> Result<Vec<Value>> {
+fn run(
+    call: &mut Call,
+    cell: &Cell,
+    x: ImportValue,
+    states: &mut [ImportValue],
+    backwards: bool,
+) -> Result<Vec<ImportValue>> {
     let (steps, images) = (call.shape(x)[0], call.shape(x)[1]);
     // The gates' products with all inputs are independent of the state: one product for all time
     // steps.
@@ -171,7 +177,7 @@ fn run(call: &mut Call, cell: &Cell, x: Value, states: &mut [Value], backwards: 
 }
 
 /// Returns a direction's initial state, `[images, hidden]`: zeros if the input is absent.
-fn start(call: &mut Call, input: usize, sizes: Sizes, direction: usize, images_first: bool) -> Result<Value> {
+fn start(call: &mut Call, input: usize, sizes: Sizes, direction: usize, images_first: bool) -> Result<ImportValue> {
     let Sizes { images, hidden } = sizes;
     let Some(mut given) = call.optional(input) else {
         return call.filled(&Tensor::scalar(0.0).into(), &[images, hidden]);

@@ -49,7 +49,7 @@ impl Operator for Reduce {
         let from = operands[0].shape();
         let kept: Vec<usize> =
             from.iter().enumerate().map(|(axis, &extent)| if axes.contains(&axis) { 1 } else { extent }).collect();
-        let places = Rows::broadcast([&kept], from).map(|[to]| to);
+        let places = TensorRows::broadcast([&kept], from).map(|[to]| to);
         let each = axes.iter().map(|&axis| from[axis]).product::<usize>();
 
         if operands[0].dtype() == DType::I64 {
@@ -74,11 +74,11 @@ impl Operator for Reduce {
     /// Returns a reduction workload, except for integer means, which truncate.
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         let has_fractions = self.op == ReduceOp::Mean && node.dtype(0) == DType::I64;
-        let op = workload::Reduce::new(node.shape(0), &self.axes, self.op).ok().filter(|_| !has_fractions)?;
+        let op = workload::ReduceWorkload::new(node.shape(0), &self.axes, self.op).ok().filter(|_| !has_fractions)?;
         Some(Anchor::new(Workload::new(op).ok()?, node))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let axes = to.integers(self.axes.iter().map(|&axis| axis as i64))?;
         let attributes = vec![int("keepdims", self.keep_axes.into()), int("noop_with_empty_axes", 1)];
         let operator = match self.op {
@@ -149,19 +149,25 @@ fn of_integers(op: ReduceOp, a: i64, b: i64) -> i64 {
 }
 
 impl Call<'_> {
-    pub(crate) fn reduce(&mut self, op: ReduceOp, axes: &[usize], keep_axes: bool, x: Value) -> call::Result<Value> {
+    pub(crate) fn reduce(
+        &mut self,
+        op: ReduceOp,
+        axes: &[usize],
+        keep_axes: bool,
+        x: ImportValue,
+    ) -> call::Result<ImportValue> {
         self.add(Reduce { op, axes: axes.to_vec(), keep_axes }, &[x])
     }
 }
 
 /// Operand and axes of a reduction node.
-struct Reduction {
-    x: Value,
+struct ReducedTensor {
+    x: ImportValue,
     axes: Vec<usize>,
     keep_axes: bool,
 }
 
-impl Reduction {
+impl ReducedTensor {
     /// Reads a node. Axes are an attribute before opset 18 (before 13 for sums); without axes all
     /// are reduced, unless an attribute says none.
     fn of(call: &Call) -> call::Result<Self> {
@@ -180,7 +186,7 @@ impl Reduction {
         Ok(Self { x, axes, keep_axes: call.flag("keepdims", true)? })
     }
 
-    fn reduced(&self, call: &mut Call, op: ReduceOp, x: Value) -> call::Result<Value> {
+    fn reduced(&self, call: &mut Call, op: ReduceOp, x: ImportValue) -> call::Result<ImportValue> {
         match self.axes.is_empty() {
             true => Ok(x),
             false => call.reduce(op, &self.axes, self.keep_axes, x),
@@ -188,38 +194,38 @@ impl Reduction {
     }
 }
 
-fn plain(call: &mut Call, op: ReduceOp) -> call::Result<Value> {
-    let reduction = Reduction::of(call)?;
+fn plain(call: &mut Call, op: ReduceOp) -> call::Result<ImportValue> {
+    let reduction = ReducedTensor::of(call)?;
     reduction.reduced(call, op, reduction.x)
 }
 
-fn l1(call: &mut Call) -> call::Result<Value> {
-    let reduction = Reduction::of(call)?;
+fn l1(call: &mut Call) -> call::Result<ImportValue> {
+    let reduction = ReducedTensor::of(call)?;
     let sizes = call.unary(UnaryOp::Abs, reduction.x)?;
     reduction.reduced(call, ReduceOp::Sum, sizes)
 }
 
-fn sum_square(call: &mut Call) -> call::Result<Value> {
-    let reduction = Reduction::of(call)?;
+fn sum_square(call: &mut Call) -> call::Result<ImportValue> {
+    let reduction = ReducedTensor::of(call)?;
     let squares = call.binary(Binary::Mul, reduction.x, reduction.x)?;
     reduction.reduced(call, ReduceOp::Sum, squares)
 }
 
-fn l2(call: &mut Call) -> call::Result<Value> {
+fn l2(call: &mut Call) -> call::Result<ImportValue> {
     let sum = sum_square(call)?;
     call.unary(UnaryOp::Sqrt, sum)
 }
 
-fn log_sum(call: &mut Call) -> call::Result<Value> {
-    let reduction = Reduction::of(call)?;
+fn log_sum(call: &mut Call) -> call::Result<ImportValue> {
+    let reduction = ReducedTensor::of(call)?;
     let sum = reduction.reduced(call, ReduceOp::Sum, reduction.x)?;
     call.unary(UnaryOp::Log, sum)
 }
 
 /// Imports `log(sum(exp(x)))`. The maximum, clamped to finite numbers, is subtracted first so that
 /// the exponentials do not overflow.
-fn log_sum_exp(call: &mut Call) -> call::Result<Value> {
-    let mut reduction = Reduction::of(call)?;
+fn log_sum_exp(call: &mut Call) -> call::Result<ImportValue> {
+    let mut reduction = ReducedTensor::of(call)?;
     // The maximum must broadcast against the operand.
     let keep_axes = std::mem::replace(&mut reduction.keep_axes, true);
     let largest = reduction.reduced(call, ReduceOp::Max, reduction.x)?;
@@ -241,7 +247,7 @@ fn log_sum_exp(call: &mut Call) -> call::Result<Value> {
 
 /// Imports the index of the largest or smallest element along an axis, the first or the last of
 /// equal ones. NaN counts as either, as in NumPy.
-fn place_of(call: &mut Call, op: ReduceOp) -> call::Result<Value> {
+fn place_of(call: &mut Call, op: ReduceOp) -> call::Result<ImportValue> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     let mut shape = vec![1; call.rank(x)];

@@ -37,7 +37,7 @@ impl Operator for Reshape {
         Some(Movement::Piece(0))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let shape = to.integers(self.0.iter().map(|&extent| extent as i64))?;
         // With `allowzero`, an extent of 0 does not copy the input's.
         to.node("Reshape", &[&to.input(0), &shape], vec![int("allowzero", 1)])
@@ -49,7 +49,7 @@ impl Operator for Reshape {
 }
 
 impl Call<'_> {
-    pub(crate) fn reshape(&mut self, shape: &[usize], x: Value) -> call::Result<Value> {
+    pub(crate) fn reshape(&mut self, shape: &[usize], x: ImportValue) -> call::Result<ImportValue> {
         match self.draft.shape(x) == shape {
             true => Ok(x),
             false => self.add(Reshape(shape.to_vec()), &[x]),
@@ -58,7 +58,7 @@ impl Call<'_> {
 }
 
 /// Imports a reshape. An extent of 0 copies the input's, unless `allowzero` is set; -1 is inferred.
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(2)?;
     let x = call.operand(0)?;
     let means_zero = call.flag("allowzero", false)?;
@@ -92,7 +92,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
 }
 
 /// Imports a reshape to a matrix; `axis` separates rows from columns.
-fn flatten(call: &mut Call) -> call::Result<Value> {
+fn flatten(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     let shape = call.shape(x);
@@ -105,7 +105,7 @@ fn flatten(call: &mut Call) -> call::Result<Value> {
     call.reshape(&matrix, x)
 }
 
-fn squeeze(call: &mut Call) -> call::Result<Value> {
+fn squeeze(call: &mut Call) -> call::Result<ImportValue> {
     let x = call.operand(0)?;
     let shape = call.shape(x);
     let axes = match call.integers("axes", 1, 13)? {
@@ -120,7 +120,7 @@ fn squeeze(call: &mut Call) -> call::Result<Value> {
 }
 
 /// Imports new axes of extent 1, counted in the output.
-fn unsqueeze(call: &mut Call) -> call::Result<Value> {
+fn unsqueeze(call: &mut Call) -> call::Result<ImportValue> {
     let x = call.operand(0)?;
     let mut shape = call.shape(x);
     let missing = || NodeError::Unfit("the axes are missing".into());

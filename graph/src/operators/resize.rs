@@ -60,13 +60,13 @@ impl Operator for Resize {
         let Resample { n, c, input: [h, w], .. } = resample;
         // An integer scale has a workload of its own.
         let workload = match resample.scale() {
-            Some(scale) => Workload::new(workload::Resize { n, c, h, w, scale, mode: ResizeMode::Nearest }),
+            Some(scale) => Workload::new(workload::ResizeWorkload { n, c, h, w, scale, mode: ResizeMode::Nearest }),
             None => Workload::new(resample),
         };
         Some(Anchor::new(workload.ok()?, node).with_sums(Some(1)))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let extents: Vec<i64> = to.shape().iter().map(|&extent| extent as i64).collect();
         let (x, none, extents) = (to.input(0), String::new(), to.integers(extents)?);
         to.node("Resize", &[&x, &none, &none, &extents], exported(self.coordinates, self.sampling))
@@ -110,7 +110,7 @@ fn exported(coordinates: Coordinates, sampling: Sampling) -> Vec<Attribute> {
     attributes
 }
 
-fn upsample(call: &mut Call) -> call::Result<Value> {
+fn upsample(call: &mut Call) -> call::Result<ImportValue> {
     let x = call.operand(0)?;
     let scales = match call.version < 9 {
         true => call.floats("scales")?.map(<[f32]>::to_vec),
@@ -125,7 +125,7 @@ fn upsample(call: &mut Call) -> call::Result<Value> {
 /// Resizes as before opset 11, which did not define rounding. ONNX Runtime and the standard's
 /// examples use asymmetric coordinates, rounding up along axes that shrink and down along axes that
 /// grow.
-fn resized_before_11(call: &mut Call, x: Value, size: &[usize], mode: &str) -> call::Result<Value> {
+fn resized_before_11(call: &mut Call, x: ImportValue, size: &[usize], mode: &str) -> call::Result<ImportValue> {
     if mode != "nearest" {
         return resized(call, x, size, mode, ["asymmetric", "floor"]);
     }
@@ -135,7 +135,7 @@ fn resized_before_11(call: &mut Call, x: Value, size: &[usize], mode: &str) -> c
     resized(call, x, size, mode, ["asymmetric", "floor"])
 }
 
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     let x = call.operand(0)?;
     let mode = call.word_or("mode", "nearest")?;
     if call.version < 11 {
@@ -161,7 +161,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
 }
 
 /// Returns the shape given by the sizes or scales of a node; an empty input counts as absent.
-fn wanted(call: &Call, x: Value) -> call::Result<Vec<usize>> {
+fn wanted(call: &Call, x: ImportValue) -> call::Result<Vec<usize>> {
     let shape = call.shape(x);
     let axes = match call.ints("axes")? {
         Some(numbers) => {
@@ -210,11 +210,11 @@ fn scaled(shape: &[usize], scales: &[f32]) -> call::Result<Vec<usize>> {
 /// Resizes images along height and width, or along width alone.
 fn resized(
     call: &mut Call,
-    x: Value,
+    x: ImportValue,
     size: &[usize],
     mode: &str,
     [coordinates, nearest]: [&str; 2],
-) -> call::Result<Value> {
+) -> call::Result<ImportValue> {
     let shape = call.shape(x);
     if size == shape {
         return Ok(x);

@@ -90,7 +90,7 @@ impl Operator for ScaledConv {
         Some(Anchor::new(workload, node).with_sums(Some(1)))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let attributes = [exported(&self.window), vec![int("group", self.groups)]].concat();
         exported_sums(to, "ConvInteger", attributes, 1)
     }
@@ -126,7 +126,7 @@ impl Operator for ScaledMatMul {
         Some(anchor)
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let rank = to.shape().len();
         exported_sums(to, "MatMulInteger", Vec::new(), rank - 1)
     }
@@ -180,7 +180,7 @@ impl Operator for Rescale {
         Some(Anchor::new(workload, node).with_sums(Some(self.axis)))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         // ONNX multiplies numbers of equal types only.
         let x = match to.operand(0).1 {
             DType::F32 => to.input(0),
@@ -215,7 +215,7 @@ impl Operator for Unsigned {
         tensor(shape, x.iter().map(|x| x.cast_unsigned() ^ 0x80).collect())
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         // The sum does not fit i8, so it is computed in f32.
         let x = to.between("Cast", &[&to.input(0)], vec![float_type()]);
         let by = to.number(128.0);
@@ -229,14 +229,14 @@ fn float_type() -> Attribute {
 }
 
 /// Writes rounding and saturation to an 8-bit type.
-fn saturated(to: &mut Writer, x: &String, dtype: DType) -> Result<(), ExportError> {
+fn saturated(to: &mut NodeWriter, x: &String, dtype: DType) -> Result<(), ExportError> {
     let zero = to.constant(&Tensor::of_numbers(&[], dtype, &[0.0]).map_err(|e| to.wrong(e.to_string()))?);
     let one = to.number(1.0);
     to.node("QuantizeLinear", &[x, &one, &zero], Vec::new())
 }
 
 /// Writes a vector reshaped to have `behind` axes of extent 1 after it.
-fn along(to: &mut Writer, operand: usize, behind: usize) -> Result<String, ExportError> {
+fn along(to: &mut NodeWriter, operand: usize, behind: usize) -> Result<String, ExportError> {
     if behind == 0 {
         return Ok(to.input(operand));
     }
@@ -246,7 +246,12 @@ fn along(to: &mut Writer, operand: usize, behind: usize) -> Result<String, Expor
 }
 
 /// Writes integer sums, then their scales and biases.
-fn exported_sums(to: &mut Writer, operator: &str, attributes: Vec<Attribute>, axis: usize) -> Result<(), ExportError> {
+fn exported_sums(
+    to: &mut NodeWriter,
+    operator: &str,
+    attributes: Vec<Attribute>,
+    axis: usize,
+) -> Result<(), ExportError> {
     let (x, weights, behind) = (to.input(0), to.input(1), to.shape().len() - 1 - axis);
     let [scale, bias] = [2, 3].map(|operand| along(to, operand, behind));
     let (scale, bias) = (scale?, bias?);

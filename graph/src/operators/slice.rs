@@ -53,7 +53,7 @@ impl Operator for Slice {
         Some(Movement::Strided { from, steps: steps.collect() })
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let ranges = &self.0;
         let extents = to.operand(0).0;
         let starts = to.integers(ranges.iter().map(|range| range.start as i64))?;
@@ -94,7 +94,7 @@ fn end(range: &Range, extent: usize) -> i64 {
 }
 
 impl Call<'_> {
-    pub(crate) fn slice(&mut self, ranges: Vec<Range>, x: Value) -> call::Result<Value> {
+    pub(crate) fn slice(&mut self, ranges: Vec<Range>, x: ImportValue) -> call::Result<ImportValue> {
         match ranges == Range::all(self.draft.shape(x)) {
             true => Ok(x),
             false => self.add(Slice(ranges), &[x]),
@@ -102,7 +102,12 @@ impl Call<'_> {
     }
 
     /// Adds a slice of `count` elements from `start` on along an axis.
-    pub(crate) fn part(&mut self, x: Value, axis: usize, [start, count]: [usize; 2]) -> call::Result<Value> {
+    pub(crate) fn part(
+        &mut self,
+        x: ImportValue,
+        axis: usize,
+        [start, count]: [usize; 2],
+    ) -> call::Result<ImportValue> {
         let mut ranges = Range::all(self.draft.shape(x));
         ranges[axis] = Range { start, step: 1, count };
         self.slice(ranges, x)
@@ -110,7 +115,7 @@ impl Call<'_> {
 }
 
 /// Imports a slice. Bounds are attributes before opset 10; steps exist since then.
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(if call.version < 10 { 1 } else { 5 })?;
     let x = call.operand(0)?;
     let shape = call.shape(x);
@@ -156,7 +161,7 @@ fn range(extent: usize, start: i64, end: i64, step: i64) -> call::Result<Range> 
 
 /// Imports a split along an axis: into parts of the given sizes, or into one part for each output,
 /// the last of which may be smaller.
-fn split(call: &mut Call, outputs: usize) -> call::Result<Vec<Value>> {
+fn split(call: &mut Call, outputs: usize) -> call::Result<Vec<ImportValue>> {
     call.check_most(if call.version < 13 { 1 } else { 2 })?;
     let x = call.operand(0)?;
     let shape = call.shape(x);

@@ -32,11 +32,11 @@ impl Operator for Softmax {
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         let (before, rest) = node.shape(0).split_at(self.axis);
         let (m, n, k) = (before.iter().product(), rest[0], rest[1..].iter().product());
-        let op = workload::Softmax { m, n, k, log: self.log };
+        let op = workload::SoftmaxWorkload { m, n, k, log: self.log };
         Some(Anchor::new(Workload::new(op).ok()?, node))
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator(self.name(), vec![int("axis", self.axis)])
     }
 
@@ -46,7 +46,7 @@ impl Operator for Softmax {
 }
 
 /// Imports a softmax. Before opset 13 it runs over all axes from `axis` on together.
-fn import(call: &mut Call, log: bool) -> call::Result<Value> {
+fn import(call: &mut Call, log: bool) -> call::Result<ImportValue> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     let shape = call.shape(x);

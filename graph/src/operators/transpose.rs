@@ -36,7 +36,7 @@ impl Operator for Transpose {
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
-        let op = workload::Transpose::new(node.shape(0), &self.0).ok()?;
+        let op = workload::TransposeWorkload::new(node.shape(0), &self.0).ok()?;
         let workload = Workload::new(op).and_then(|workload| workload.with_dtype(memory_dtype(node.dtype(0))));
         Some(Anchor::new(workload.ok()?, node))
     }
@@ -51,7 +51,7 @@ impl Operator for Transpose {
         Some(Movement::Strided { from: 0, steps: self.0.iter().map(|&axis| strides[axis] as isize).collect() })
     }
 
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         to.operator("Transpose", vec![ints("perm", self.0.iter().copied())])
     }
 
@@ -61,7 +61,7 @@ impl Operator for Transpose {
 }
 
 impl Call<'_> {
-    pub(crate) fn transpose(&mut self, perm: &[usize], x: Value) -> call::Result<Value> {
+    pub(crate) fn transpose(&mut self, perm: &[usize], x: ImportValue) -> call::Result<ImportValue> {
         match perm.len() == self.rank(x) && perm.iter().copied().eq(0..perm.len()) {
             true => Ok(x),
             false => self.add(Transpose(perm.to_vec()), &[x]),
@@ -69,7 +69,7 @@ impl Call<'_> {
     }
 }
 
-fn import(call: &mut Call) -> call::Result<Value> {
+fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     let perm = call.extents("perm")?.unwrap_or_else(|| (0..call.rank(x)).rev().collect());
@@ -77,7 +77,7 @@ fn import(call: &mut Call) -> call::Result<Value> {
 }
 
 /// Returns images and the block size of a conversion between channels and spatial blocks.
-fn blocks(call: &Call) -> call::Result<(Value, [usize; 4], usize)> {
+fn blocks(call: &Call) -> call::Result<(ImportValue, [usize; 4], usize)> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     let size = call.int("blocksize")?.and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
@@ -88,7 +88,7 @@ fn blocks(call: &Call) -> call::Result<(Value, [usize; 4], usize)> {
     }
 }
 
-fn depth_to_space(call: &mut Call) -> call::Result<Value> {
+fn depth_to_space(call: &mut Call) -> call::Result<ImportValue> {
     let (x, [n, c, h, w], size) = blocks(call)?;
     let inner = c / (size * size);
     // The modes differ in the order of the block and channel axes.
@@ -104,7 +104,7 @@ fn depth_to_space(call: &mut Call) -> call::Result<Value> {
     call.reshape(&[n, inner, h, w], ordered)
 }
 
-fn space_to_depth(call: &mut Call) -> call::Result<Value> {
+fn space_to_depth(call: &mut Call) -> call::Result<ImportValue> {
     let (x, [n, c, h, w], size) = blocks(call)?;
     let (h, w) = (h / size, w / size);
     let parts = call.reshape(&[n, c, h, size, w, size], x)?;

@@ -135,7 +135,7 @@ pub(super) fn auto_pad(call: &Call) -> Result<AutoPad> {
 }
 
 /// Returns the spatial extents of images, without batch and channels.
-pub(super) fn spatial(call: &Call, x: Value) -> Result<Vec<usize>> {
+pub(super) fn spatial(call: &Call, x: ImportValue) -> Result<Vec<usize>> {
     match &call.shape(x)[..] {
         [_, _, spatial @ ..] if !spatial.is_empty() => Ok(spatial.to_vec()),
         shape => unfit(format!("expected images of at least three axes, found shape {shape:?}")),
@@ -202,7 +202,7 @@ pub(super) fn padded(call: &Call, mut windows: Vec<Sliding>, extents: &[usize]) 
 }
 
 /// Returns the kernel extents of the weights; fails if an attribute contradicts them.
-pub(super) fn kernel_of_weights(call: &Call, weights: Value, axes: usize) -> Result<Vec<usize>> {
+pub(super) fn kernel_of_weights(call: &Call, weights: ImportValue, axes: usize) -> Result<Vec<usize>> {
     let shape = call.shape(weights);
     let kernel = match &shape[..] {
         [_, _, kernel @ ..] if kernel.len() == axes && !kernel.contains(&0) => kernel,
@@ -220,7 +220,7 @@ pub(super) fn groups(call: &Call) -> Result<usize> {
 }
 
 /// Returns images, weights and, if present, biases.
-pub(super) fn operands(call: &Call) -> Result<Vec<Value>> {
+pub(super) fn operands(call: &Call) -> Result<Vec<ImportValue>> {
     call.check_most(3)?;
     Ok([call.operand(0)?, call.operand(1)?].into_iter().chain(call.optional(2)).collect())
 }

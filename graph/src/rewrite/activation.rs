@@ -8,7 +8,7 @@ use autotune_workloads::{Activation, Function};
 use super::arithmetic::bounds_of;
 use super::bounds::{LARGEST_OFFSET, is_moderate};
 use super::rule::Rule;
-use super::site::{Rewritten, Site, near};
+use super::site::{RewriteSite, Rewritten, near};
 use crate::graph::NodeId;
 use crate::operators::{Binary, Map};
 
@@ -37,19 +37,19 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Adds an activation of `x`, if `x` has the shape of the node.
-fn function(site: &mut Site, activation: Activation, x: Option<NodeId>) -> Rewritten {
+fn function(site: &mut RewriteSite, activation: Activation, x: Option<NodeId>) -> Rewritten {
     let Some(x) = x.filter(|&x| site.fits(x)) else { return Ok(None) };
     let x = site.made(x);
     site.add(Map(Function::Activation(activation)), &[x]).map(Some)
 }
 
-fn silu(site: &mut Site) -> Rewritten {
+fn silu(site: &mut RewriteSite) -> Rewritten {
     let is = |&[x, y]: &[NodeId; 2]| site.activation(y) == Some((Activation::Sigmoid, x));
     let found = site.product_of_two(site.id, 1.0).into_iter().find(is);
     function(site, Activation::Silu, found.map(|[x, _]| x))
 }
 
-fn hard_swish(site: &mut Site) -> Rewritten {
+fn hard_swish(site: &mut RewriteSite) -> Rewritten {
     let is_sigmoid = |x: NodeId, y: NodeId| match site.activation(y) {
         Some((Activation::HardSigmoid { alpha, beta, .. }, of)) => {
             of == x && near(alpha.into(), 1.0 / 6.0) && near(beta.into(), 0.5)
@@ -65,7 +65,7 @@ fn hard_swish(site: &mut Site) -> Rewritten {
     function(site, Activation::HardSwish, found.map(|[x, _]| x))
 }
 
-fn hard_sigmoid(site: &mut Site) -> Rewritten {
+fn hard_sigmoid(site: &mut RewriteSite) -> Rewritten {
     // The pattern is a clamp of an affine function, possibly scaled afterwards.
     let (scaled, scale) = site.with_scalar(site.id, Binary::Mul).unwrap_or((site.id, 1.0));
     let Some((clip, inside)) = site.activation(scaled) else { return Ok(None) };
@@ -91,7 +91,7 @@ fn hard_sigmoid(site: &mut Site) -> Rewritten {
 }
 
 /// Replaces the logarithm of a sigmoid, which loses all precision where the sigmoid is near 0 or 1.
-fn log_sigmoid(site: &mut Site) -> Rewritten {
+fn log_sigmoid(site: &mut RewriteSite) -> Rewritten {
     let sigmoid = site.unary(site.id, UnaryOp::Log).and_then(|of| site.activation(of));
     let Some((Activation::Sigmoid, x)) = sigmoid.filter(|&(_, x)| site.fits(x)) else { return Ok(None) };
     let x = site.made(x);
@@ -101,11 +101,11 @@ fn log_sigmoid(site: &mut Site) -> Rewritten {
 }
 
 /// Returns `x` of `x + 1`.
-fn beside_one(site: &Site, id: NodeId) -> Option<NodeId> {
+fn beside_one(site: &RewriteSite, id: NodeId) -> Option<NodeId> {
     site.with_scalar(id, Binary::Add).filter(|(_, one)| *one == 1.0).map(|(x, _)| x)
 }
 
-fn gelu(site: &mut Site) -> Rewritten {
+fn gelu(site: &mut RewriteSite) -> Rewritten {
     let is = |&[x, y]: &[NodeId; 2]| {
         let scaled = beside_one(site, y).and_then(|erf| site.unary(erf, UnaryOp::Erf));
         scaled.is_some_and(|scaled| {
@@ -117,7 +117,7 @@ fn gelu(site: &mut Site) -> Rewritten {
     function(site, Activation::Gelu, found.map(|[x, _]| x))
 }
 
-fn gelu_tanh(site: &mut Site) -> Rewritten {
+fn gelu_tanh(site: &mut RewriteSite) -> Rewritten {
     let is = |&[x, y]: &[NodeId; 2]| {
         let inner = beside_one(site, y).and_then(|tanh| site.activation(tanh));
         let inner = inner.filter(|(function, _)| *function == Activation::Tanh).map(|(_, inner)| inner);
@@ -128,7 +128,7 @@ fn gelu_tanh(site: &mut Site) -> Rewritten {
 }
 
 /// True for `sqrt(2/pi) * (x + 0.044715 * x^3)`, also with `x` factored out of the sum.
-fn is_inner(site: &Site, inner: NodeId, x: NodeId) -> bool {
+fn is_inner(site: &RewriteSite, inner: NodeId, x: NodeId) -> bool {
     let (scale, factors) = site.factors(inner);
     if !near(scale, FRAC_2_SQRT_PI * FRAC_1_SQRT_2) {
         return false;

@@ -8,11 +8,11 @@
 use autotune_workloads::ReduceOp;
 use ndarray::ArrayD;
 
-use super::bounds::{self, Added};
+use super::bounds::{self, BiasTarget};
 use super::epilogue::axis_behind_activation;
-use super::new_graph::Made;
+use super::new_graph::NewNode;
 use super::rule::Rule;
-use super::site::{Rewritten, Site};
+use super::site::{RewriteSite, Rewritten};
 use crate::error::GraphError;
 use crate::graph::NodeId;
 use crate::operators::{Binary, Conv, ConvTranspose, Expand, GroupNorm, LayerNorm, MatMul, Reduce, Reshape};
@@ -89,16 +89,16 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn sum_of_sum(site: &mut Site) -> Rewritten {
+fn sum_of_sum(site: &mut RewriteSite) -> Rewritten {
     let Some((x, [a, b])) = in_a_row(site, Binary::Add) else { return Ok(None) };
-    let added = if is_linear(site, x) { Added::ToSums } else { Added::ToAny };
+    let added = if is_linear(site, x) { BiasTarget::ToSums } else { BiasTarget::ToAny };
     let [a, b] = [a, b].map(|id| site.made(id));
     let Some(constant) = bounds::sum(site, a, b, added)? else { return Ok(None) };
     let x = site.made(x);
     site.add(Binary::Add, &[x, constant]).map(Some)
 }
 
-fn product_of_product(site: &mut Site) -> Rewritten {
+fn product_of_product(site: &mut RewriteSite) -> Rewritten {
     let Some((x, [a, b])) = in_a_row(site, Binary::Mul) else { return Ok(None) };
     let (Some(of_a), Some(of_b)) = (site.tensor(a), site.tensor(b)) else { return Ok(None) };
     let Ok(Some(constant)) = bounds::product(of_a, of_b) else { return Ok(None) };
@@ -108,7 +108,7 @@ fn product_of_product(site: &mut Site) -> Rewritten {
 
 /// Matches `(x op a) op b` with constants `a` and `b`, unless the merged constant would be larger
 /// than both.
-fn in_a_row(site: &Site, op: Binary) -> Option<(NodeId, [NodeId; 2])> {
+fn in_a_row(site: &RewriteSite, op: Binary) -> Option<(NodeId, [NodeId; 2])> {
     let [inner, b] = site.binary(site.id, op)?;
     let [x, a] = site.binary(inner, op)?;
     let [shape_of_a, shape_of_b] = [a, b].map(|id| &*site.of(id).shape);
@@ -121,12 +121,12 @@ fn in_a_row(site: &Site, op: Binary) -> Option<(NodeId, [NodeId; 2])> {
 }
 
 /// True if each element is a sum of products.
-fn is_linear(site: &Site, id: NodeId) -> bool {
+fn is_linear(site: &RewriteSite, id: NodeId) -> bool {
     let node = site.of(id);
     node.op.channel_of_sums(node.shape.len()).is_some()
 }
 
-fn scale_of_shift(site: &mut Site) -> Rewritten {
+fn scale_of_shift(site: &mut RewriteSite) -> Rewritten {
     let Some([sum, b]) = site.binary(site.id, Binary::Mul) else { return Ok(None) };
     let Some([x, a]) = site.binary(sum, Binary::Add) else { return Ok(None) };
     let scaled = site.binary(x, Binary::Mul).filter(|[_, c]| site.is_constant(*c)).map(|[x, _]| x);
@@ -152,7 +152,7 @@ fn scale_of_shift(site: &mut Site) -> Rewritten {
 }
 
 /// True if a tensor's last operation adds a constant.
-fn is_shifted(site: &Site, id: NodeId) -> bool {
+fn is_shifted(site: &RewriteSite, id: NodeId) -> bool {
     let node = site.of(id);
     match node.op == Binary::Add {
         true => site.is_constant(node.operands[1]),
@@ -161,13 +161,13 @@ fn is_shifted(site: &Site, id: NodeId) -> bool {
 }
 
 /// Matches an operation of a constant with a tensor that has no other reader.
-fn linear(site: &Site, op: Binary) -> Option<[NodeId; 2]> {
+fn linear(site: &RewriteSite, op: Binary) -> Option<[NodeId; 2]> {
     let [x, c] = site.binary(site.id, op)?;
     (site.is_constant(c) && site.is_single(x) && site.fits(x)).then_some([x, c])
 }
 
 /// Returns the axis of a convolution's weights that runs over output channels.
-fn output_axis(site: &Site, conv: NodeId) -> Option<usize> {
+fn output_axis(site: &RewriteSite, conv: NodeId) -> Option<usize> {
     match &site.of(conv).op {
         op if op.is::<Conv>() => Some(0),
         // Weights are `[c, o/groups, ..]`: with several groups the axis is shared by them.
@@ -176,13 +176,13 @@ fn output_axis(site: &Site, conv: NodeId) -> Option<usize> {
 }
 
 /// Returns the values shaped to extend along one axis, with extent 1 along all others.
-fn along(site: &Site, values: Vec<f32>, rank: usize, axis: usize) -> Result<ArrayD<f32>, GraphError> {
+fn along(site: &RewriteSite, values: Vec<f32>, rank: usize, axis: usize) -> Result<ArrayD<f32>, GraphError> {
     let mut shape = vec![1; rank];
     shape[axis] = values.len();
     array(&shape, values).map_err(|source| site.wrong(source))
 }
 
-fn scale_behind_conv(site: &mut Site) -> Rewritten {
+fn scale_behind_conv(site: &mut RewriteSite) -> Rewritten {
     let Some([conv, c]) = linear(site, Binary::Mul) else { return Ok(None) };
     let node = site.of(conv);
     let Some((axis, values)) = output_axis(site, conv).zip(site.per_axis(c, &node.shape, 1)) else { return Ok(None) };
@@ -202,14 +202,14 @@ fn scale_behind_conv(site: &mut Site) -> Rewritten {
 }
 
 /// True if a node's weights and its bias may be multiplied by factors.
-fn may_scale_operands(site: &Site, node: NodeId, of_weights: &ArrayD<f32>, of_bias: &ArrayD<f32>) -> bool {
+fn may_scale_operands(site: &RewriteSite, node: NodeId, of_weights: &ArrayD<f32>, of_bias: &ArrayD<f32>) -> bool {
     let operands = &site.of(node).operands;
     let bias = operands.get(2).map(|&bias| site.tensor(bias));
     let fits = bias.is_none_or(|bias| bias.is_some_and(|bias| bounds::may_scale_shift(bias, of_bias)));
     fits && bounds::may_scale(site, operands[1], of_weights)
 }
 
-fn shift_behind_conv(site: &mut Site) -> Rewritten {
+fn shift_behind_conv(site: &mut RewriteSite) -> Rewritten {
     let Some([conv, c]) = linear(site, Binary::Add) else { return Ok(None) };
     let node = site.of(conv);
     if !node.op.is::<Conv>() && !node.op.is::<ConvTranspose>() {
@@ -223,9 +223,9 @@ fn shift_behind_conv(site: &mut Site) -> Rewritten {
 }
 
 /// Adds the node with `shift` added to its bias.
-fn with_shift(site: &mut Site, node: NodeId, operands: &[Made], shift: Made) -> Rewritten {
+fn with_shift(site: &mut RewriteSite, node: NodeId, operands: &[NewNode], shift: NewNode) -> Rewritten {
     let bias = match operands.get(2) {
-        Some(&bias) => bounds::sum(site, bias, shift, Added::ToSums)?,
+        Some(&bias) => bounds::sum(site, bias, shift, BiasTarget::ToSums)?,
         None => Some(shift),
     };
     let Some(bias) = bias else { return Ok(None) };
@@ -235,7 +235,7 @@ fn with_shift(site: &mut Site, node: NodeId, operands: &[Made], shift: Made) -> 
 
 /// Matches a convolution of `x op c` with a constant `c` for each channel. Returns `x` and the
 /// constant in a shape that broadcasts to the weights.
-fn before_conv(site: &Site, op: Binary) -> Result<Option<(NodeId, ArrayD<f32>)>, GraphError> {
+fn before_conv(site: &RewriteSite, op: Binary) -> Result<Option<(NodeId, ArrayD<f32>)>, GraphError> {
     let node = site.node();
     let (Some(Conv { groups, .. }), Some(&input)) = (node.op.of(), node.operands.first()) else { return Ok(None) };
     let Some([x, c]) = site.binary(input, op) else { return Ok(None) };
@@ -256,7 +256,7 @@ fn before_conv(site: &Site, op: Binary) -> Result<Option<(NodeId, ArrayD<f32>)>,
     Ok(Some((x, array(&shape, all).map_err(|source| site.wrong(source))?)))
 }
 
-fn scale_before_conv(site: &mut Site) -> Rewritten {
+fn scale_before_conv(site: &mut RewriteSite) -> Rewritten {
     let Some((x, factors)) = before_conv(site, Binary::Mul)? else { return Ok(None) };
     if !bounds::may_scale(site, site.operand(1), &factors) {
         return Ok(None);
@@ -268,7 +268,7 @@ fn scale_before_conv(site: &mut Site) -> Rewritten {
     site.add(site.node().op.clone(), &operands).map(Some)
 }
 
-fn shift_before_conv(site: &mut Site) -> Rewritten {
+fn shift_before_conv(site: &mut RewriteSite) -> Rewritten {
     let Some(Conv { window, .. }) = site.node().op.of() else { return Ok(None) };
     if window.iter().any(|window| window.pad != [0, 0]) {
         return Ok(None);
@@ -291,7 +291,7 @@ fn shift_before_conv(site: &mut Site) -> Rewritten {
 /// Moves an addition from before a padded convolution to after it. The summand then differs where a
 /// window overlaps the padding, so it is a whole tensor; reading it costs less than a pass over the
 /// image. After an activation the addition is fused and costs no pass.
-fn shift_before_padded_conv(site: &mut Site) -> Rewritten {
+fn shift_before_padded_conv(site: &mut RewriteSite) -> Rewritten {
     let Some(Conv { window, .. }) = site.node().op.of() else { return Ok(None) };
     let Some([x, c]) = site.binary(site.operand(0), Binary::Add) else { return Ok(None) };
     let (from, to) = (&site.of(x).shape, &site.node().shape);
@@ -314,13 +314,13 @@ fn shift_before_padded_conv(site: &mut Site) -> Rewritten {
 }
 
 /// Returns the constant weights of a matrix product, with at least two axes.
-fn weights_of(site: &Site, matmul: NodeId) -> Option<NodeId> {
+fn weights_of(site: &RewriteSite, matmul: NodeId) -> Option<NodeId> {
     let node = site.of(matmul);
     let weights = *node.operands.get(1).filter(|_| node.op == MatMul)?;
     (site.is_constant(weights) && site.of(weights).shape.len() > 1).then_some(weights)
 }
 
-fn scale_behind_matmul(site: &mut Site) -> Rewritten {
+fn scale_behind_matmul(site: &mut RewriteSite) -> Rewritten {
     let Some([matmul, c]) = linear(site, Binary::Mul) else { return Ok(None) };
     let shape = &site.of(matmul).shape;
     let values = shape.len().checked_sub(1).and_then(|last| site.per_axis(c, shape, last));
@@ -337,7 +337,7 @@ fn scale_behind_matmul(site: &mut Site) -> Rewritten {
 
 /// Matches a matrix product of `x op c` with a constant `c` for each column; returns `x` and the
 /// constant.
-fn before_matmul(site: &Site, op: Binary) -> Option<(NodeId, Vec<f32>)> {
+fn before_matmul(site: &RewriteSite, op: Binary) -> Option<(NodeId, Vec<f32>)> {
     weights_of(site, site.id)?;
     let input = site.operand(0);
     let [x, c] = site.binary(input, op)?;
@@ -346,7 +346,7 @@ fn before_matmul(site: &Site, op: Binary) -> Option<(NodeId, Vec<f32>)> {
     (site.is_single(input) && site.of(x).shape == *shape).then_some((x, values))
 }
 
-fn scale_before_matmul(site: &mut Site) -> Rewritten {
+fn scale_before_matmul(site: &mut RewriteSite) -> Rewritten {
     let Some((x, values)) = before_matmul(site, Binary::Mul) else { return Ok(None) };
     let factors = along(site, values, 2, 0)?;
     if !bounds::may_scale(site, site.operand(1), &factors) {
@@ -358,7 +358,7 @@ fn scale_before_matmul(site: &mut Site) -> Rewritten {
     site.add(MatMul, &[x, operands[1]]).map(Some)
 }
 
-fn shift_before_matmul(site: &mut Site) -> Rewritten {
+fn shift_before_matmul(site: &mut RewriteSite) -> Rewritten {
     let Some((x, values)) = before_matmul(site, Binary::Add) else { return Ok(None) };
     // The shift must be the same for all rows of the product.
     if site.of(site.operand(1)).shape.len() != 2 {
@@ -374,7 +374,7 @@ fn shift_before_matmul(site: &mut Site) -> Rewritten {
 
 /// Matches an operation of a normalisation with a constant that varies only along the axes of its
 /// scale. Returns the normalisation and the constant in the shape of the scale.
-fn behind_norm(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, GraphError> {
+fn behind_norm(site: &mut RewriteSite, op: Binary) -> Result<Option<(NodeId, NewNode)>, GraphError> {
     let Some([norm, c]) = linear(site, op) else { return Ok(None) };
     let (node, constant) = (site.of(norm), site.tensor(c));
     let axes = match node.op.of() {
@@ -402,7 +402,7 @@ fn behind_norm(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, Gr
     Ok(Some((norm, site.add(Expand(whole), &[constant])?)))
 }
 
-fn scale_behind_norm(site: &mut Site) -> Rewritten {
+fn scale_behind_norm(site: &mut RewriteSite) -> Rewritten {
     let Some((norm, factors)) = behind_norm(site, Binary::Mul)? else { return Ok(None) };
     let known = site.new.constants([factors]).and_then(|[factors]| factors.as_f32());
     if !known.is_some_and(|factors| may_scale_operands(site, norm, factors, factors)) {
@@ -415,7 +415,7 @@ fn scale_behind_norm(site: &mut Site) -> Rewritten {
     site.add_as(norm, site.of(norm).op.clone(), &operands).map(Some)
 }
 
-fn shift_behind_norm(site: &mut Site) -> Rewritten {
+fn shift_behind_norm(site: &mut RewriteSite) -> Rewritten {
     let Some((norm, shift)) = behind_norm(site, Binary::Add)? else { return Ok(None) };
     let operands = site.operands_of(norm);
     with_shift(site, norm, &operands, shift)

@@ -5,7 +5,7 @@ use autotune_ir::program::UnaryOp;
 use autotune_workloads::{Activation, Function};
 
 use super::rule::Rule;
-use super::site::{Rewritten, Site, uniform};
+use super::site::{RewriteSite, Rewritten, uniform};
 use super::without_kernels::MOST_REPEATED;
 use crate::graph::NodeId;
 use crate::operators::{Binary, Cast, Expand, Map, MatMul, Not, Prelu, Where};
@@ -57,7 +57,7 @@ pub(super) const POWERS: &[Rule] = &[Rule {
 /// overflow 64 bits.
 const MOST_POWER: u64 = 63;
 
-fn constant_last(site: &mut Site) -> Rewritten {
+fn constant_last(site: &mut RewriteSite) -> Rewritten {
     let Some(&op) = site.node().op.of::<Binary>() else { return Ok(None) };
     let commutes = matches!(op, Binary::Add | Binary::Mul | Binary::Max | Binary::Min | Binary::Equal | Binary::And);
     let [a, b] = [site.operand(0), site.operand(1)];
@@ -68,7 +68,7 @@ fn constant_last(site: &mut Site) -> Rewritten {
     site.add(op, &operands).map(Some)
 }
 
-fn neutral(site: &mut Site) -> Rewritten {
+fn neutral(site: &mut RewriteSite) -> Rewritten {
     let Some(&op) = site.node().op.of::<Binary>() else { return Ok(None) };
     let (x, constant) = (site.operand(0), site.tensor(site.operand(1)));
     // A constant that broadcasts `x` to a larger shape is not neutral.
@@ -83,13 +83,13 @@ fn neutral(site: &mut Site) -> Rewritten {
     if does_nothing { site.is(x) } else { Ok(None) }
 }
 
-fn copy(site: &mut Site) -> Rewritten {
+fn copy(site: &mut RewriteSite) -> Rewritten {
     let op = &site.node().op;
     let is_copy = *op == Map(Function::Activation(Activation::None));
     if is_copy || op.is::<Cast>() && site.fits(site.operand(0)) { site.is(site.operand(0)) } else { Ok(None) }
 }
 
-fn one_form(site: &mut Site) -> Rewritten {
+fn one_form(site: &mut RewriteSite) -> Rewritten {
     let activation = match site.node().op.of() {
         Some(Map(Function::Op(UnaryOp::Tanh))) => Activation::Tanh,
         Some(Map(Function::Op(UnaryOp::Sigmoid))) => Activation::Sigmoid,
@@ -99,7 +99,7 @@ fn one_form(site: &mut Site) -> Rewritten {
     site.add(Map(Function::Activation(activation)), &[x]).map(Some)
 }
 
-fn twice(site: &mut Site) -> Rewritten {
+fn twice(site: &mut RewriteSite) -> Rewritten {
     let node = site.node();
     let is_own_inverse = node.op.is::<Not>() || node.op == Map(Function::Op(UnaryOp::Neg));
     if !is_own_inverse || site.of(node.operands[0]).op != node.op {
@@ -108,7 +108,7 @@ fn twice(site: &mut Site) -> Rewritten {
     site.is(site.of(node.operands[0]).operands[0])
 }
 
-fn subtraction(site: &mut Site) -> Rewritten {
+fn subtraction(site: &mut RewriteSite) -> Rewritten {
     let Some([x, c]) = site.binary(site.id, Binary::Sub).filter(|[_, c]| site.is_constant(*c)) else {
         return Ok(None);
     };
@@ -118,7 +118,7 @@ fn subtraction(site: &mut Site) -> Rewritten {
 }
 
 /// Replaces a division by a product, if all divisors and their reciprocals are normal numbers.
-fn division(site: &mut Site) -> Rewritten {
+fn division(site: &mut RewriteSite) -> Rewritten {
     let Some([x, c]) = site.binary(site.id, Binary::Div) else { return Ok(None) };
     let Some(divisors) = site.tensor(c).and_then(Tensor::as_f32) else { return Ok(None) };
     if !divisors.iter().all(|c| c.is_normal() && c.recip().is_normal()) {
@@ -129,7 +129,7 @@ fn division(site: &mut Site) -> Rewritten {
     site.add(Binary::Mul, &[x, inverses]).map(Some)
 }
 
-fn root(site: &mut Site) -> Rewritten {
+fn root(site: &mut RewriteSite) -> Rewritten {
     let Some((x, power)) = site.with_scalar(site.id, Binary::Pow).filter(|(x, _)| site.fits(*x)) else {
         return Ok(None);
     };
@@ -143,20 +143,20 @@ fn root(site: &mut Site) -> Rewritten {
 }
 
 /// Returns `x` of `1 / x`.
-fn divisor(site: &Site, id: NodeId) -> Option<NodeId> {
+fn divisor(site: &RewriteSite, id: NodeId) -> Option<NodeId> {
     let [one, x] = site.binary(id, Binary::Div)?;
     let is_one = site.tensor(one).and_then(uniform) == Some(1.0);
     (is_one && site.of(x).shape == site.of(id).shape && site.of(x).dtype == DType::F32).then_some(x)
 }
 
-fn inverse_root(site: &mut Site) -> Rewritten {
+fn inverse_root(site: &mut RewriteSite) -> Rewritten {
     let x = divisor(site, site.id).and_then(|root| site.unary(root, UnaryOp::Sqrt));
     let Some(x) = x else { return Ok(None) };
     let x = site.made(x);
     site.add(Map(Function::Op(UnaryOp::Rsqrt)), &[x]).map(Some)
 }
 
-fn inverse(site: &mut Site) -> Rewritten {
+fn inverse(site: &mut RewriteSite) -> Rewritten {
     // If the reciprocal has another reader, the product is faster.
     let pair = |[x, y]: [NodeId; 2]| Some([x, divisor(site, y).filter(|_| site.is_single(y))?]);
     let Some(pair) = site.either_way(site.id, Binary::Mul).into_iter().find_map(pair) else { return Ok(None) };
@@ -164,7 +164,7 @@ fn inverse(site: &mut Site) -> Rewritten {
     site.add(Binary::Div, &operands).map(Some)
 }
 
-fn power(site: &mut Site) -> Rewritten {
+fn power(site: &mut RewriteSite) -> Rewritten {
     let Some((x, power)) = site.binary(site.id, Binary::Pow).map(|[x, power]| (x, whole_power(site, power))) else {
         return Ok(None);
     };
@@ -190,7 +190,7 @@ fn power(site: &mut Site) -> Rewritten {
 
 /// Returns a constant integer exponent for which products are faster than a power, or for which
 /// there is no power kernel.
-fn whole_power(site: &Site, exponent: NodeId) -> Option<u64> {
+fn whole_power(site: &RewriteSite, exponent: NodeId) -> Option<u64> {
     match site.tensor(exponent)? {
         Tensor::I64(power) if power.len() == 1 => {
             let power = u64::try_from(*power.first()?).ok()?;
@@ -212,7 +212,7 @@ pub(super) fn clip(lo: f32, hi: f32) -> Option<Map> {
     Some(Map(Function::Activation(activation)))
 }
 
-fn bound(site: &mut Site) -> Rewritten {
+fn bound(site: &mut RewriteSite) -> Rewritten {
     let of = |op| site.with_scalar(site.id, op).filter(|(x, _)| site.fits(*x));
     let (max, min) = (of(Binary::Max), of(Binary::Min));
     let (x, op) = match (max, min) {
@@ -234,7 +234,7 @@ pub(super) fn bounds_of(activation: Activation) -> Option<[f32; 2]> {
     }
 }
 
-fn bounds(site: &mut Site) -> Rewritten {
+fn bounds(site: &mut RewriteSite) -> Rewritten {
     let Some((outer, x)) = site.activation(site.id) else { return Ok(None) };
     let Some([lo, hi]) = bounds_of(outer).filter(|_| site.node().dtype == DType::F32) else { return Ok(None) };
     let inner = site.activation(x).and_then(|(inner, x)| Some((bounds_of(inner)?, x)));
@@ -249,7 +249,7 @@ fn bounds(site: &mut Site) -> Rewritten {
     site.add(op, &[x]).map(Some)
 }
 
-fn slope(site: &mut Site) -> Rewritten {
+fn slope(site: &mut RewriteSite) -> Rewritten {
     if site.node().op != Prelu {
         return Ok(None);
     }
@@ -260,7 +260,7 @@ fn slope(site: &mut Site) -> Rewritten {
     site.add(Map(Function::Activation(function)), &[x]).map(Some)
 }
 
-fn chosen_if_not(site: &mut Site) -> Rewritten {
+fn chosen_if_not(site: &mut RewriteSite) -> Rewritten {
     let (Some(Where), &[choice, yes, no]) = (site.node().op.of(), &site.node().operands[..]) else { return Ok(None) };
     if site.of(choice).op != Not {
         return Ok(None);
@@ -269,14 +269,14 @@ fn chosen_if_not(site: &mut Site) -> Rewritten {
     site.add(Where, &operands).map(Some)
 }
 
-fn chosen_always(site: &mut Site) -> Rewritten {
+fn chosen_always(site: &mut RewriteSite) -> Rewritten {
     let (Some(Where), &[choice, yes, no]) = (site.node().op.of(), &site.node().operands[..]) else { return Ok(None) };
     let Some(choice) = site.tensor(choice).and_then(uniform) else { return Ok(None) };
     let chosen = if choice == 1.0 { yes } else { no };
     if site.fits(chosen) { site.is(chosen) } else { Ok(None) }
 }
 
-fn expanded_operand(site: &mut Site) -> Rewritten {
+fn expanded_operand(site: &mut RewriteSite) -> Rewritten {
     let node = site.node();
     // For results with more axes there may be no kernel that broadcasts.
     let broadcasts = node.op.is::<Binary>() || node.op.is::<Where>() || node.op.is::<MatMul>();

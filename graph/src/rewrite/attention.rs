@@ -3,9 +3,9 @@
 use autotune_ir::DType;
 
 use super::bounds::is_moderate;
-use super::new_graph::Made;
+use super::new_graph::NewNode;
 use super::rule::Rule;
-use super::site::{Rewritten, Site};
+use super::site::{RewriteSite, Rewritten};
 use crate::error::GraphError;
 use crate::graph::NodeId;
 use crate::operators::{Attention, Binary, MatMul, Softmax, Transpose, Where};
@@ -27,24 +27,24 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Parts of the scores, the softmax's operand.
-struct Scores {
+struct AttentionScores {
     queries: NodeId,
     /// Keys with the last two axes exchanged.
     keys: NodeId,
     scale: f64,
-    mask: Mask,
+    mask: MaskPattern,
 }
 
 /// Mask of the scores.
 #[derive(Clone, Copy)]
-enum Mask {
+enum MaskPattern {
     None,
     Added(NodeId),
     /// Boolean mask; the flag is the value of visible scores.
     Chosen(NodeId, bool),
 }
 
-fn attention(site: &mut Site) -> Rewritten {
+fn attention(site: &mut RewriteSite) -> Rewritten {
     let (Some(MatMul), &[weights, v]) = (site.node().op.of(), &site.node().operands[..]) else { return Ok(None) };
     let Some(&Softmax { axis, log: false }) = site.of(weights).op.of() else { return Ok(None) };
     let shape = &site.of(weights).shape;
@@ -70,21 +70,21 @@ fn attention(site: &mut Site) -> Rewritten {
     let mut perm: Vec<usize> = (0..shape.len()).collect();
     perm.swap(shape.len() - 2, shape.len() - 1);
     let keys = site.add(Transpose(perm), &[keys])?;
-    let operands: Vec<Made> = [queries, keys, v].into_iter().chain(mask).collect();
+    let operands: Vec<NewNode> = [queries, keys, v].into_iter().chain(mask).collect();
     site.add(Attention { scale: scores.scale as f32 }, &operands).map(Some)
 }
 
 /// True if a mask broadcasts to scores of this shape.
-fn is_mask(site: &Site, mask: Mask, scores: &[usize]) -> bool {
-    let (Mask::Added(id) | Mask::Chosen(id, _)) = mask else { return true };
+fn is_mask(site: &RewriteSite, mask: MaskPattern, scores: &[usize]) -> bool {
+    let (MaskPattern::Added(id) | MaskPattern::Chosen(id, _)) = mask else { return true };
     crate::op::broadcast(&site.of(id).shape, scores).is_ok_and(|shape| shape == scores)
 }
 
-fn made_mask(site: &mut Site, mask: Mask) -> Result<Option<Made>, GraphError> {
+fn made_mask(site: &mut RewriteSite, mask: MaskPattern) -> Result<Option<NewNode>, GraphError> {
     match mask {
-        Mask::None => Ok(None),
-        Mask::Added(id) => Ok(Some(site.made(id))),
-        Mask::Chosen(id, counts) => {
+        MaskPattern::None => Ok(None),
+        MaskPattern::Added(id) => Ok(Some(site.made(id))),
+        MaskPattern::Chosen(id, counts) => {
             let id = site.made(id);
             added(site, id, counts).map(Some)
         }
@@ -92,13 +92,13 @@ fn made_mask(site: &mut Site, mask: Mask) -> Result<Option<Made>, GraphError> {
 }
 
 /// Converts a boolean mask to summands; `counts` is its value for visible scores.
-fn added(site: &mut Site, choice: Made, counts: bool) -> Result<Made, GraphError> {
+fn added(site: &mut RewriteSite, choice: NewNode, counts: bool) -> Result<NewNode, GraphError> {
     let (zero, none) = (site.constant(Tensor::scalar(0.0)), site.constant(Tensor::scalar(f32::NEG_INFINITY)));
     let operands = if counts { [choice, zero, none] } else { [choice, none, zero] };
     site.add(Where, &operands)
 }
 
-fn added_mask(site: &mut Site) -> Rewritten {
+fn added_mask(site: &mut RewriteSite) -> Rewritten {
     let (Some(Attention { .. }), &[.., mask]) = (site.node().op.of(), &site.node().operands[..]) else {
         return Ok(None);
     };
@@ -111,28 +111,30 @@ fn added_mask(site: &mut Site) -> Rewritten {
 }
 
 /// Matches the scores, whose only reader is the softmax.
-fn scores(site: &Site, id: NodeId) -> Option<Scores> {
+fn scores(site: &RewriteSite, id: NodeId) -> Option<AttentionScores> {
     if !site.is_single(id) {
         return None;
     }
-    let masked = |[scores, mask]: [NodeId; 2]| Some(Scores { mask: Mask::Added(mask), ..products(site, scores)? });
+    let masked = |[scores, mask]: [NodeId; 2]| {
+        Some(AttentionScores { mask: MaskPattern::Added(mask), ..products(site, scores)? })
+    };
     let added = || site.either_way(id, Binary::Add).into_iter().find_map(masked);
     products(site, id).or_else(added).or_else(|| chosen(site, id))
 }
 
 /// Matches scores that a boolean mask replaces by -inf.
-fn chosen(site: &Site, id: NodeId) -> Option<Scores> {
+fn chosen(site: &RewriteSite, id: NodeId) -> Option<AttentionScores> {
     let (Some(Where), &[choice, yes, no]) = (site.of(id).op.of(), &site.of(id).operands[..]) else { return None };
     let is_none = |id| site.scalar(id) == Some(f32::NEG_INFINITY);
     match [is_none(yes), is_none(no)] {
-        [false, true] => Some(Scores { mask: Mask::Chosen(choice, true), ..products(site, yes)? }),
-        [true, false] => Some(Scores { mask: Mask::Chosen(choice, false), ..products(site, no)? }),
+        [false, true] => Some(AttentionScores { mask: MaskPattern::Chosen(choice, true), ..products(site, yes)? }),
+        [true, false] => Some(AttentionScores { mask: MaskPattern::Chosen(choice, false), ..products(site, no)? }),
         _ => None,
     }
 }
 
 /// Matches a scaled product of queries and keys.
-fn products(site: &Site, id: NodeId) -> Option<Scores> {
+fn products(site: &RewriteSite, id: NodeId) -> Option<AttentionScores> {
     let (scale, factors) = site.factors(id);
     let &[product] = &factors[..] else { return None };
     let (Some(MatMul), &[queries, keys]) = (site.of(product).op.of(), &site.of(product).operands[..]) else {
@@ -152,5 +154,5 @@ fn products(site: &Site, id: NodeId) -> Option<Scores> {
         && site.is_single(product)
         && site.of(queries).shape.len() == rank
         && site.of(keys).shape.len() == rank;
-    fits.then_some(Scores { queries, keys, scale, mask: Mask::None })
+    fits.then_some(AttentionScores { queries, keys, scale, mask: MaskPattern::None })
 }

@@ -5,9 +5,9 @@
 //! s..]` → `[n, c, (s*k)..]`, as by ONNX's `DepthToSpace`. A pointwise convolution after that moves
 //! before it, where fewer elements have to be arranged.
 
-use super::new_graph::Made;
+use super::new_graph::NewNode;
 use super::rule::Rule;
-use super::site::{Rewritten, Site};
+use super::site::{RewriteSite, Rewritten};
 use crate::error::GraphError;
 use crate::graph::NodeId;
 use crate::operators::{Conv, ConvTranspose, Expand, Reshape, Sliding, Transpose};
@@ -33,7 +33,7 @@ fn order(axes: usize) -> Vec<usize> {
 }
 
 /// Arranges channels as spatial blocks of these extents.
-fn in_blocks(site: &mut Site, x: Made, extents: &[usize]) -> Result<Made, GraphError> {
+fn in_blocks(site: &mut RewriteSite, x: NewNode, extents: &[usize]) -> Result<NewNode, GraphError> {
     let shape = site.shape_of(x);
     let channels = shape[1] / extents.iter().product::<usize>();
     let split = [&shape[..1], extents, &[channels], &shape[2..]].concat();
@@ -46,7 +46,7 @@ fn in_blocks(site: &mut Site, x: Made, extents: &[usize]) -> Result<Made, GraphE
 }
 
 /// Matches such an arrangement without other readers; returns its operand and the block extents.
-fn of_blocks(site: &Site, id: NodeId) -> Option<(NodeId, Vec<usize>)> {
+fn of_blocks(site: &RewriteSite, id: NodeId) -> Option<(NodeId, Vec<usize>)> {
     let Reshape(whole) = site.of(id).op.of()?;
     let ordered = site.of(id).operands[0];
     let Transpose(perm) = site.of(ordered).op.of()?;
@@ -64,7 +64,7 @@ fn of_blocks(site: &Site, id: NodeId) -> Option<(NodeId, Vec<usize>)> {
     (is_image && [id, ordered, split].iter().all(|&id| site.is_single(id))).then(|| (x, extents.to_vec()))
 }
 
-fn conv_transpose_by_blocks(site: &mut Site) -> Rewritten {
+fn conv_transpose_by_blocks(site: &mut RewriteSite) -> Rewritten {
     let Some(ConvTranspose { window, output_pad, groups: 1 }) = site.node().op.of() else { return Ok(None) };
     // Windows do not overlap if the stride equals the kernel.
     let is_apart = |window: &Sliding| *window == Sliding::new(window.kernel).stride(window.kernel);
@@ -92,7 +92,7 @@ fn conv_transpose_by_blocks(site: &mut Site) -> Rewritten {
     in_blocks(site, conv, extents).map(Some)
 }
 
-fn conv_before_blocks(site: &mut Site) -> Rewritten {
+fn conv_before_blocks(site: &mut RewriteSite) -> Rewritten {
     let Some(Conv { window, groups: 1 }) = site.node().op.of() else { return Ok(None) };
     let Some((x, extents)) = of_blocks(site, site.operand(0)) else { return Ok(None) };
     let weights = &site.of(site.operand(1)).shape;

@@ -44,8 +44,8 @@
 
 use ndarray::{ArrayD, ArrayViewD, IxDyn};
 
-use super::new_graph::{Made, largest, magnitude, of_bits};
-use super::site::Site;
+use super::new_graph::{NewNode, largest, magnitude, of_bits};
+use super::site::RewriteSite;
 use crate::constant::Constant;
 use crate::error::{GraphError, OpError};
 use crate::graph::NodeId;
@@ -72,7 +72,7 @@ pub(super) const LARGEST_OFFSET: f32 = 64.0;
 
 /// Kind of tensor that constants are added to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Added {
+pub(super) enum BiasTarget {
     /// Any tensor; nothing is known of its error.
     ToAny,
     /// Sums of products or normalised rows, whose errors are relative to the tensor's largest
@@ -82,12 +82,17 @@ pub(super) enum Added {
 
 /// Returns the sum of two constants that are added to a tensor one after the other, if merging them
 /// is safe.
-pub(super) fn sum(site: &mut Site, a: Made, b: Made, added: Added) -> Result<Option<Made>, GraphError> {
+pub(super) fn sum(
+    site: &mut RewriteSite,
+    a: NewNode,
+    b: NewNode,
+    added: BiasTarget,
+) -> Result<Option<NewNode>, GraphError> {
     let Some([of_a, of_b]) = site.new.constants([a, b]) else { return Ok(None) };
     let most = match (of_a.as_f32(), of_b.as_f32()) {
         (Some(of_a), Some(of_b)) => {
             // Earlier merges count with their largest partial sum.
-            let reach = |made: Made, own: f32| site.new.reach(made).unwrap_or(own);
+            let reach = |made: NewNode, own: f32| site.new.reach(made).unwrap_or(own);
             let [own_a, own_b] = [largest(of_a), largest(of_b)];
             let most = reach(a, own_a).max(reach(b, own_b));
             let kept = own_a.max(own_b) <= LARGEST_SHIFT && keeps(of_a, of_b, most, added);
@@ -107,17 +112,17 @@ pub(super) fn sum(site: &mut Site, a: Made, b: Made, added: Added) -> Result<Opt
 
 /// True if the sum of two constants is large enough compared with both (or with `most`, their
 /// largest partial sum) and preserves both.
-fn keeps(a: &ArrayD<f32>, b: &ArrayD<f32>, most: f32, added: Added) -> bool {
+fn keeps(a: &ArrayD<f32>, b: &ArrayD<f32>, most: f32, added: BiasTarget) -> bool {
     let Ok(shape) = broadcast(a.shape(), b.shape()) else { return false };
     let (Some(all_a), Some(all_b)) = (a.broadcast(IxDyn(&shape)), b.broadcast(IxDyn(&shape))) else { return false };
     let lost = |a: f32, b: f32| (f64::from(a) + f64::from(b) - f64::from(a + b)).abs();
     let mut pairs = all_a.iter().copied().zip(all_b.iter().copied());
     match added {
-        Added::ToAny => pairs.all(|(a, b)| {
+        BiasTarget::ToAny => pairs.all(|(a, b)| {
             let [smaller, larger] = [a.abs().min(b.abs()), a.abs().max(b.abs())];
             (a + b).abs() >= larger && lost(a, b) <= MOST_LOST * f64::from(smaller)
         }),
-        Added::ToSums => {
+        BiasTarget::ToSums => {
             let (left, lost) =
                 pairs.fold((0f32, 0f64), |(left, most), (a, b)| (left.max((a + b).abs()), most.max(lost(a, b))));
             most <= MOST_CANCELLED * left && lost <= MOST_LOST * f64::from(largest(a).min(largest(b)))
@@ -129,11 +134,11 @@ fn keeps(a: &ArrayD<f32>, b: &ArrayD<f32>, most: f32, added: Added) -> bool {
 /// instead of its terms. If `beside` is given, the caller adds the result to it and checks
 /// cancellation there.
 pub(super) fn added_up(
-    site: &mut Site,
+    site: &mut RewriteSite,
     op: impl Into<Op>,
-    operands: &[Made],
-    beside: Option<Made>,
-) -> Result<Option<Made>, GraphError> {
+    operands: &[NewNode],
+    beside: Option<NewNode>,
+) -> Result<Option<NewNode>, GraphError> {
     let op = op.into();
     let magnitudes = operands.iter().map(|&made| {
         let [tensor] = site.new.constants([made])?;
@@ -169,7 +174,7 @@ pub(super) fn is_moderate(factor: f32) -> bool {
 }
 
 /// True if weights may be multiplied by factors, which broadcast to them, in place of the result.
-pub(super) fn may_scale(site: &Site, weights: NodeId, factors: &ArrayD<f32>) -> bool {
+pub(super) fn may_scale(site: &RewriteSite, weights: NodeId, factors: &ArrayD<f32>) -> bool {
     let Some(weights) = site.from.constant_of(weights) else { return false };
     let Some(most) = largest_product(weights, factors) else { return false };
     most == 0.0 || (SMALLEST_SCALE.into()..=LARGEST_SCALE.into()).contains(&most)

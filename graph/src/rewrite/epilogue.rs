@@ -4,8 +4,8 @@
 use autotune_workloads::Activation;
 
 use super::rule::Rule;
-use super::site::{Rewritten, Site};
-use crate::graph::{Node, NodeId};
+use super::site::{RewriteSite, Rewritten};
+use crate::graph::{GraphNode, NodeId};
 use crate::operators::{Binary, Reshape, Transpose};
 use crate::tensor::Tensor;
 
@@ -26,8 +26,8 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Returns the channel axis of a convolution or matrix product, possibly with an addition, that has
 /// one reader.
-fn axis_of_sums(site: &Site, id: NodeId) -> Option<usize> {
-    let axis = |node: &Node| node.op.channel_of_sums(node.shape.len());
+fn axis_of_sums(site: &RewriteSite, id: NodeId) -> Option<usize> {
+    let axis = |node: &GraphNode| node.op.channel_of_sums(node.shape.len());
     let node = site.of(id);
     let axis = match node.op == Binary::Add {
         true => {
@@ -41,19 +41,19 @@ fn axis_of_sums(site: &Site, id: NodeId) -> Option<usize> {
 
 /// Returns the channel axis of an activation, possibly scaled, that is fused into a product's
 /// epilogue and that the epilogue can continue after.
-pub(super) fn axis_behind_activation(site: &Site, id: NodeId) -> Option<usize> {
+pub(super) fn axis_behind_activation(site: &RewriteSite, id: NodeId) -> Option<usize> {
     let scaled = site.binary(id, Binary::Mul).filter(|[_, scale]| site.is_constant(*scale) && site.is_single(id));
     let activated = scaled.map_or(id, |[activated, _]| activated);
     axis_of_sums(site, activation_of(site, activated)?).filter(|_| site.is_single(activated))
 }
 
 /// Returns the operand of an activation that epilogues support.
-fn activation_of(site: &Site, id: NodeId) -> Option<NodeId> {
+fn activation_of(site: &RewriteSite, id: NodeId) -> Option<NodeId> {
     let (activation, x) = site.activation(id)?;
     (!matches!(activation, Activation::None | Activation::Prelu)).then_some(x)
 }
 
-fn number_by_channel(site: &mut Site) -> Rewritten {
+fn number_by_channel(site: &mut RewriteSite) -> Rewritten {
     let ops = [Binary::Mul, Binary::Add];
     let found = ops.into_iter().find_map(|op| Some((op, site.with_scalar(site.id, op)?)));
     let Some((op, (x, number))) = found else { return Ok(None) };
@@ -69,7 +69,7 @@ fn number_by_channel(site: &mut Site) -> Rewritten {
     site.add(op, &operands).map(Some)
 }
 
-fn activation_before_movement(site: &mut Site) -> Rewritten {
+fn activation_before_movement(site: &mut RewriteSite) -> Rewritten {
     let Some(mut at) = activation_of(site, site.id) else { return Ok(None) };
     let mut moves = Vec::new();
     // Skip movements that nothing else reads.

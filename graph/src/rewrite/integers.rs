@@ -6,12 +6,12 @@
 use autotune_ir::DType;
 use autotune_workloads::{Activation, Function};
 
-use super::new_graph::Made;
+use super::new_graph::NewNode;
 use super::quantised::{
     dequantised, is_of_one, moves, number, of_each, product_of_integers as integers_as_numbers, quantised,
 };
 use super::rule::Rule;
-use super::site::{Rewritten, Site};
+use super::site::{RewriteSite, Rewritten};
 use crate::error::GraphError;
 use crate::graph::NodeId;
 use crate::operators::{
@@ -99,26 +99,26 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Integer weights with a zero point of 0, the scale of each channel, and the sum of each channel's
 /// weights.
-struct Weights {
+struct IntegerWeights {
     tensor: Tensor,
     scales: Vec<f32>,
     sums: Vec<f64>,
 }
 
 /// Quantised tensor that a kernel reads directly, in place of the dequantised one.
-struct Data {
+struct IntegerData {
     x: NodeId,
     scale: f32,
     zero: f32,
 }
 
-fn failed<T>(site: &Site, tensor: Result<T, crate::error::OpError>) -> Result<T, GraphError> {
+fn failed<T>(site: &RewriteSite, tensor: Result<T, crate::error::OpError>) -> Result<T, GraphError> {
     tensor.map_err(|source| site.wrong(source))
 }
 
-impl Weights {
+impl IntegerWeights {
     /// Reads constant weights and their zero points along an axis, if the differences fit i8.
-    fn of(site: &Site, weights: NodeId, zero: NodeId, axis: usize) -> Option<Self> {
+    fn of(site: &RewriteSite, weights: NodeId, zero: NodeId, axis: usize) -> Option<Self> {
         let (integers, zeros) = (site.tensor(weights)?, site.tensor(zero)?.to_numbers());
         let shape = integers.shape();
         let (channels, inner) = (*shape.get(axis)?, shape[axis + 1..].iter().product::<usize>());
@@ -141,7 +141,7 @@ impl Weights {
 
     /// Reads the weights of a [`Dequantize`] node, with one scale or one for each element along an
     /// axis.
-    fn dequantised(site: &Site, id: NodeId, axis: usize) -> Option<Self> {
+    fn dequantised(site: &RewriteSite, id: NodeId, axis: usize) -> Option<Self> {
         let (dequantize, [weights, scale, zero]) = dequantised(site, id)?;
         let scales = site.tensor(scale)?.to_numbers();
         if scales.len() > 1 && dequantize.axis != axis {
@@ -155,7 +155,7 @@ impl Weights {
 
     /// Returns each channel's scale of the integer sums, and the bias that the data's zero point
     /// contributes.
-    fn scale_and_bias(&self, data: &Data) -> [Vec<f32>; 2] {
+    fn scale_and_bias(&self, data: &IntegerData) -> [Vec<f32>; 2] {
         let scale: Vec<f64> = self.scales.iter().map(|&own| f64::from(data.scale) * f64::from(own)).collect();
         let bias = scale.iter().zip(&self.sums).map(|(scale, sum)| (-f64::from(data.zero) * sum * scale) as f32);
         let bias = bias.collect();
@@ -163,9 +163,9 @@ impl Weights {
     }
 }
 
-impl Data {
+impl IntegerData {
     /// Reads the operands of a [`Dequantize`] node, if the data is u8 and has a single scale.
-    fn of(site: &Site, id: NodeId) -> Option<Self> {
+    fn of(site: &RewriteSite, id: NodeId) -> Option<Self> {
         let (_, [x, scale, zero]) = dequantised(site, id)?;
         let fits = site.of(x).dtype == DType::U8 && !site.is_constant(x);
         fits.then_some(Self { x, scale: number(site, scale)?, zero: number(site, zero)? })
@@ -173,17 +173,17 @@ impl Data {
 }
 
 /// Adds a constant vector.
-fn vector(site: &mut Site, numbers: Vec<f32>) -> Result<Made, GraphError> {
+fn vector(site: &mut RewriteSite, numbers: Vec<f32>) -> Result<NewNode, GraphError> {
     let tensor = failed(site, Tensor::f32(&[numbers.len()], numbers))?;
     Ok(site.constant(tensor))
 }
 
 /// Returns a node that was added, if there is a kernel for it.
-fn with_kernel(site: &Site, made: Made) -> Option<Made> {
+fn with_kernel(site: &RewriteSite, made: NewNode) -> Option<NewNode> {
     site.new.graph.has_kernel(made.0).then_some(made)
 }
 
-fn unsigned_data(site: &mut Site) -> Rewritten {
+fn unsigned_data(site: &mut RewriteSite) -> Rewritten {
     let Some((dequantize, [x, scale, zero])) = dequantised(site, site.id) else { return Ok(None) };
     if site.of(x).dtype != DType::I8 || site.is_constant(x) {
         return Ok(None);
@@ -193,7 +193,7 @@ fn unsigned_data(site: &mut Site) -> Rewritten {
     site.add(dequantize, &[x, scale, zero]).map(Some)
 }
 
-fn unsigned_before(site: &mut Site) -> Rewritten {
+fn unsigned_before(site: &mut RewriteSite) -> Rewritten {
     if !site.node().op.is::<Unsigned>() {
         return Ok(None);
     }
@@ -209,7 +209,7 @@ fn unsigned_before(site: &mut Site) -> Rewritten {
     of_each(site, inner, |site, operand| site.add(Unsigned, &[operand]))
 }
 
-fn transposed_constant(site: &mut Site) -> Rewritten {
+fn transposed_constant(site: &mut RewriteSite) -> Rewritten {
     let Some(Transpose(perm)) = site.node().op.of() else { return Ok(None) };
     let Some((Dequantize { axis }, [x, scale, zero])) = dequantised(site, site.operand(0)) else { return Ok(None) };
     if !site.is_constant(x) {
@@ -224,7 +224,7 @@ fn transposed_constant(site: &mut Site) -> Rewritten {
 
 /// Moves a dequantisation after an operator that moves or selects elements; quantisation preserves
 /// order.
-fn dequantised_behind(site: &mut Site) -> Rewritten {
+fn dequantised_behind(site: &mut RewriteSite) -> Rewritten {
     let node = site.node();
     if !moves(site, site.id) {
         return Ok(None);
@@ -243,14 +243,14 @@ fn dequantised_behind(site: &mut Site) -> Rewritten {
     if !is_of_one(site, scale) || !parts.iter().all(is_alike) {
         return Ok(None);
     }
-    let moved: Vec<Made> = parts.iter().map(|(_, [x, ..])| site.made(*x)).collect();
+    let moved: Vec<NewNode> = parts.iter().map(|(_, [x, ..])| site.made(*x)).collect();
     let moved = site.add(node.op.clone(), &moved)?;
     let operands = [moved, site.made(scale), site.made(zero)];
     site.add(dequantize, &operands).map(Some)
 }
 
 /// Quantises each part where it is computed, instead of their concatenation.
-fn quantised_before_concat(site: &mut Site) -> Rewritten {
+fn quantised_before_concat(site: &mut RewriteSite) -> Rewritten {
     let Some((quantize, [parts, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
     let is_concat = site.of(parts).op.is::<Concat>() && site.is_single(parts);
     if !is_concat || !is_of_one(site, scale) {
@@ -260,16 +260,16 @@ fn quantised_before_concat(site: &mut Site) -> Rewritten {
     of_each(site, parts, |site, operand| site.add(quantize, &[operand, scale, zero]))
 }
 
-fn again(site: &mut Site) -> Rewritten {
+fn again(site: &mut RewriteSite) -> Rewritten {
     let Some((_, [x, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
     let Some((_, [q, own_scale, own_zero])) = dequantised(site, x) else { return Ok(None) };
     if is_of_one(site, scale) && [scale, zero] == [own_scale, own_zero] && site.fits(q) { site.is(q) } else { Ok(None) }
 }
 
-fn conv_of_integers(site: &mut Site) -> Rewritten {
+fn conv_of_integers(site: &mut RewriteSite) -> Rewritten {
     let Some(Conv { window, groups }) = site.node().op.of() else { return Ok(None) };
     let [x, weights] = [0, 1].map(|operand| site.operand(operand));
-    let (Some(data), Some(weights)) = (Data::of(site, x), Weights::dequantised(site, weights, 0)) else {
+    let (Some(data), Some(weights)) = (IntegerData::of(site, x), IntegerWeights::dequantised(site, weights, 0)) else {
         return Ok(None);
     };
     let [scale, mut bias] = weights.scale_and_bias(&data);
@@ -291,7 +291,7 @@ fn conv_of_integers(site: &mut Site) -> Rewritten {
 }
 
 /// Adds the padding of the windows explicitly, filled with the zero point.
-fn padded(site: &mut Site, mut x: Made, window: &mut [Sliding], zero: f32) -> Result<Made, GraphError> {
+fn padded(site: &mut RewriteSite, mut x: NewNode, window: &mut [Sliding], zero: f32) -> Result<NewNode, GraphError> {
     for (axis, Sliding { pad, .. }) in window.iter_mut().enumerate() {
         let (axis, pads) = (axis + 2, std::mem::take(pad));
         let mut around = Vec::new();
@@ -302,7 +302,7 @@ fn padded(site: &mut Site, mut x: Made, window: &mut [Sliding], zero: f32) -> Re
             let part = failed(site, Tensor::of_numbers(&shape, DType::U8, &vec![zero; count]))?;
             around.push((extent > 0).then(|| site.constant(part)));
         }
-        let parts: Vec<Made> = [around[0], Some(x), around[1]].into_iter().flatten().collect();
+        let parts: Vec<NewNode> = [around[0], Some(x), around[1]].into_iter().flatten().collect();
         if parts.len() > 1 {
             x = site.add(Concat { axis }, &parts)?;
         }
@@ -310,15 +310,15 @@ fn padded(site: &mut Site, mut x: Made, window: &mut [Sliding], zero: f32) -> Re
     Ok(x)
 }
 
-fn product_of_integers(site: &mut Site) -> Rewritten {
+fn product_of_integers(site: &mut RewriteSite) -> Rewritten {
     if !site.node().op.is::<MatMul>() {
         return Ok(None);
     }
     let [x, weights] = [0, 1].map(|operand| site.operand(operand));
     let columns = site.of(weights).shape.len().wrapping_sub(1);
     // Kernels need a single matrix of weights, without a batch.
-    let (Some(data), true) = (Data::of(site, x), columns == 1) else { return Ok(None) };
-    let Some(weights) = Weights::dequantised(site, weights, columns) else { return Ok(None) };
+    let (Some(data), true) = (IntegerData::of(site, x), columns == 1) else { return Ok(None) };
+    let Some(weights) = IntegerWeights::dequantised(site, weights, columns) else { return Ok(None) };
     if site.of(data.x).shape.len() < 2 {
         return Ok(None);
     }
@@ -329,14 +329,14 @@ fn product_of_integers(site: &mut Site) -> Rewritten {
 
 /// Adds a product with weights of zero point 0 and a scale and bias for each column, if there is a
 /// kernel for it.
-fn scaled_product(site: &mut Site, x: NodeId, weights: Tensor, [scale, bias]: [Made; 2]) -> Rewritten {
+fn scaled_product(site: &mut RewriteSite, x: NodeId, weights: Tensor, [scale, bias]: [NewNode; 2]) -> Rewritten {
     let (x, weights) = (site.made(x), site.constant(weights));
     let made = site.add(ScaledMatMul, &[x, weights, scale, bias])?;
     Ok(with_kernel(site, made))
 }
 
 /// Handles a data zero point that is known only at run time.
-fn product_by_zero_point(site: &mut Site) -> Rewritten {
+fn product_by_zero_point(site: &mut RewriteSite) -> Rewritten {
     let Some([x, weights, x_zero, w_zero]) = integers_as_numbers(site) else { return Ok(None) };
     if site.of(weights).shape.len() != 2
         || !is_of_one(site, x_zero)
@@ -347,7 +347,7 @@ fn product_by_zero_point(site: &mut Site) -> Rewritten {
     }
     let zeros = site.of(w_zero).shape.iter().product::<usize>();
     let by_column = site.of(w_zero).shape.last() == Some(&zeros);
-    let Some(weights) = Weights::of(site, weights, w_zero, 1).filter(|_| zeros == 1 || by_column) else {
+    let Some(weights) = IntegerWeights::of(site, weights, w_zero, 1).filter(|_| zeros == 1 || by_column) else {
         return Ok(None);
     };
 
@@ -362,7 +362,7 @@ fn product_by_zero_point(site: &mut Site) -> Rewritten {
 }
 
 /// Returns the operands of integer sums with one reader, and their number of channels.
-fn sums(site: &Site, id: NodeId) -> Option<([NodeId; 4], usize)> {
+fn sums(site: &RewriteSite, id: NodeId) -> Option<([NodeId; 4], usize)> {
     let node = site.of(id);
     let is_sum = node.op.is::<ScaledConv>() || node.op.is::<ScaledMatMul>();
     let operands: [NodeId; 4] = node.operands[..].try_into().ok()?;
@@ -370,7 +370,7 @@ fn sums(site: &Site, id: NodeId) -> Option<([NodeId; 4], usize)> {
 }
 
 /// Returns a tensor as a vector, if it is a single number or has one for each channel of `sums`.
-fn by_channel(site: &mut Site, values: NodeId, sums: NodeId) -> Result<Option<Made>, GraphError> {
+fn by_channel(site: &mut RewriteSite, values: NodeId, sums: NodeId) -> Result<Option<NewNode>, GraphError> {
     let (own, whole) = (&site.of(values).shape, &site.of(sums).shape);
     let count = own.iter().product::<usize>();
     let axis = site.of(sums).op.channel_of_sums(whole.len()).unwrap_or(0);
@@ -384,7 +384,7 @@ fn by_channel(site: &mut Site, values: NodeId, sums: NodeId) -> Result<Option<Ma
     site.add(Reshape(vec![count]), &[values]).map(Some)
 }
 
-fn scale_behind_sums(site: &mut Site) -> Rewritten {
+fn scale_behind_sums(site: &mut RewriteSite) -> Rewritten {
     for [product, by] in site.either_way(site.id, Binary::Mul) {
         let Some((operands, _)) = sums(site, product).filter(|_| site.fits(product)) else { continue };
         let Some(by) = by_channel(site, by, product)? else { continue };
@@ -395,7 +395,7 @@ fn scale_behind_sums(site: &mut Site) -> Rewritten {
     Ok(None)
 }
 
-fn shift_behind_sums(site: &mut Site) -> Rewritten {
+fn shift_behind_sums(site: &mut RewriteSite) -> Rewritten {
     for [product, by] in site.either_way(site.id, Binary::Add) {
         let Some((operands, channels)) = sums(site, product).filter(|_| site.fits(product)) else { continue };
         let Some(by) = by_channel(site, by, product)?.filter(|by| site.shape_of(*by) == [channels]) else { continue };
@@ -408,7 +408,7 @@ fn shift_behind_sums(site: &mut Site) -> Rewritten {
 
 /// Returns the operand and the bounds of a clamping activation; for other tensors, the tensor and
 /// infinite bounds.
-fn bounded(site: &Site, y: NodeId) -> Option<(NodeId, [f32; 2])> {
+fn bounded(site: &RewriteSite, y: NodeId) -> Option<(NodeId, [f32; 2])> {
     match site.activation(y).filter(|_| site.is_single(y)) {
         Some((Activation::Relu, x)) => Some((x, [0.0, f32::INFINITY])),
         Some((Activation::Clip { lo, hi, .. }, x)) => Some((x, [lo, hi])),
@@ -420,12 +420,12 @@ fn bounded(site: &Site, y: NodeId) -> Option<(NodeId, [f32; 2])> {
 /// Sums two quantised tensors and requantises the result. Working in units of the second scale lets
 /// one kernel read both tensors: `x * (sx / sy) + y - (zx * sx / sy + zy)`, clamped, times `sy / s`
 /// plus `z`.
-fn sum_of_quantised(site: &mut Site) -> Rewritten {
+fn sum_of_quantised(site: &mut RewriteSite) -> Rewritten {
     let Some((quantize, [sum, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
     let Some((sum, bounds)) = bounded(site, sum) else { return Ok(None) };
     let (Some(step), Some(zero)) = (number(site, scale), number(site, zero)) else { return Ok(None) };
     let Some([x, y]) = site.binary(sum, Binary::Add).filter(|_| site.is_single(sum)) else { return Ok(None) };
-    let (Some(x), Some(y)) = (Data::of(site, x), Data::of(site, y)) else { return Ok(None) };
+    let (Some(x), Some(y)) = (IntegerData::of(site, x), IntegerData::of(site, y)) else { return Ok(None) };
     let shape = site.node().shape.clone();
     let is_alike = [&x, &y].iter().all(|data| site.of(data.x).shape == shape);
     let axis = if shape.len() > 3 { 1 } else { shape.len().saturating_sub(1) };
@@ -464,7 +464,7 @@ fn sum_of_quantised(site: &mut Site) -> Rewritten {
 
 /// Folds a requantisation into integer sums. `relu(v) / s + z` is `max(v / s + z, z)`; if `z` is
 /// the output type's minimum, saturation does that.
-fn rounded_sums(site: &mut Site) -> Rewritten {
+fn rounded_sums(site: &mut RewriteSite) -> Rewritten {
     let Some((quantize, [y, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
     let (Some(step), Some(zero)) = (number(site, scale), number(site, zero)) else { return Ok(None) };
     let Some((found, bounds)) = bounded(site, y) else { return Ok(None) };

@@ -6,9 +6,9 @@ use autotune_workloads::axes::FEW;
 use ndarray::{ArrayD, IxDyn};
 
 use super::bounds::is_moderate;
-use super::new_graph::Made;
+use super::new_graph::NewNode;
 use super::rule::Rule;
-use super::site::{Rewritten, Site};
+use super::site::{RewriteSite, Rewritten};
 use crate::error::GraphError;
 use crate::op::Operator;
 use crate::operators::{
@@ -74,7 +74,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn unshifted_norm(site: &mut Site) -> Rewritten {
+fn unshifted_norm(site: &mut RewriteSite) -> Rewritten {
     let (Some(LayerNorm { .. }), &[_, scale]) = (site.node().op.of(), &site.node().operands[..]) else {
         return Ok(None);
     };
@@ -86,7 +86,7 @@ fn unshifted_norm(site: &mut Site) -> Rewritten {
     site.add(site.node().op.clone(), &operands).map(Some)
 }
 
-fn scaled_queries(site: &mut Site) -> Rewritten {
+fn scaled_queries(site: &mut RewriteSite) -> Rewritten {
     let Some(&Attention { scale }) = site.node().op.of() else { return Ok(None) };
     let Some(&d) = site.of(site.operand(0)).shape.last() else { return Ok(None) };
     // Kernels scale by 1/sqrt(d) only.
@@ -100,7 +100,7 @@ fn scaled_queries(site: &mut Site) -> Rewritten {
     site.add(Attention { scale: usual }, &operands).map(Some)
 }
 
-fn repeated_mask(site: &mut Site) -> Rewritten {
+fn repeated_mask(site: &mut RewriteSite) -> Rewritten {
     let (Some(Attention { .. }), &[q, k, _, mask]) = (site.node().op.of(), &site.node().operands[..]) else {
         return Ok(None);
     };
@@ -126,7 +126,7 @@ fn repeated_mask(site: &mut Site) -> Rewritten {
     site.add(site.node().op.clone(), &operands).map(Some)
 }
 
-fn mean_of_integers(site: &mut Site) -> Rewritten {
+fn mean_of_integers(site: &mut RewriteSite) -> Rewritten {
     let Some(Reduce { op: ReduceOp::Mean, axes, keep_axes }) = site.node().op.of() else { return Ok(None) };
     let from = site.of(site.operand(0));
     if from.dtype != DType::I64 {
@@ -144,11 +144,11 @@ fn mean_of_integers(site: &mut Site) -> Rewritten {
     site.add(Binary::Div, &[sum, count]).map(Some)
 }
 
-fn in_shape(site: &mut Site, x: Made, shape: Vec<usize>) -> Result<Made, GraphError> {
+fn in_shape(site: &mut RewriteSite, x: NewNode, shape: Vec<usize>) -> Result<NewNode, GraphError> {
     if site.shape_of(x) == shape { Ok(x) } else { site.add(Reshape(shape), &[x]) }
 }
 
-fn product_of_vectors(site: &mut Site) -> Rewritten {
+fn product_of_vectors(site: &mut RewriteSite) -> Rewritten {
     let Some(MatMul) = site.node().op.of() else { return Ok(None) };
     let [left, right] = [0, 1].map(|number| site.of(site.operand(number)).shape.clone());
     if left.len() > 1 && right.len() > 1 {
@@ -164,7 +164,7 @@ fn product_of_vectors(site: &mut Site) -> Rewritten {
 }
 
 /// Computes the transposed product, so that the large matrix is read in memory order.
-fn few_columns_of_transposed(site: &mut Site) -> Rewritten {
+fn few_columns_of_transposed(site: &mut RewriteSite) -> Rewritten {
     let (Some(MatMul), &[left, right]) = (site.node().op.of(), &site.node().operands[..]) else { return Ok(None) };
     let (&[m, _], &[_, n]) = (&site.of(left).shape[..], &site.of(right).shape[..]) else { return Ok(None) };
     let exchanges = Transpose(vec![1, 0]);
@@ -179,7 +179,7 @@ fn few_columns_of_transposed(site: &mut Site) -> Rewritten {
 }
 
 /// Splits `[1, k]` by `[k, 1]` into `[p, 1, k/p]` by `[p, k/p, 1]`, which threads share.
-fn long_product_of_vectors(site: &mut Site) -> Rewritten {
+fn long_product_of_vectors(site: &mut RewriteSite) -> Rewritten {
     let (Some(MatMul), &[left, right]) = (site.node().op.of(), &site.node().operands[..]) else { return Ok(None) };
     let (&[1, k], &[_, 1]) = (&site.of(left).shape[..], &site.of(right).shape[..]) else { return Ok(None) };
     let parts = PARTS.into_iter().find(|parts| k.is_multiple_of(*parts)).filter(|_| k >= LONG);
@@ -192,7 +192,7 @@ fn long_product_of_vectors(site: &mut Site) -> Rewritten {
     site.add(Reduce { op: ReduceOp::Sum, axes: vec![0], keep_axes: false }, &[products]).map(Some)
 }
 
-fn gather_along_axis(site: &mut Site) -> Rewritten {
+fn gather_along_axis(site: &mut RewriteSite) -> Rewritten {
     let Some(&Gather { axis }) = site.node().op.of() else { return Ok(None) };
     if axis == 0 {
         return Ok(None);
@@ -217,7 +217,7 @@ pub(super) fn pads_at_once(pad: &[[usize; 2]]) -> bool {
     pad.iter().filter(is_padded).count() <= 1 || !before.iter().any(|pad| *pad != [0, 0])
 }
 
-fn pad_in_steps(site: &mut Site) -> Rewritten {
+fn pad_in_steps(site: &mut RewriteSite) -> Rewritten {
     let Some(&Pad { ref pad, mode, value }) = site.node().op.of() else { return Ok(None) };
     let Some(first) = pad.iter().position(|pad| *pad != [0, 0]).filter(|_| !pads_at_once(pad)) else { return Ok(None) };
     // The first padded axis, then all others.
@@ -232,7 +232,7 @@ fn pad_in_steps(site: &mut Site) -> Rewritten {
 
 /// Splits a pooling: `[n, c, d, .., h, w]` is pooled as `[n, c*d*.., h, w]`, then as `[n, c, d, ..,
 /// h*w]`.
-fn pool_of_volumes(site: &mut Site) -> Rewritten {
+fn pool_of_volumes(site: &mut RewriteSite) -> Rewritten {
     let Some(Pool { window, ceil, kind }) = site.node().op.of() else { return Ok(None) };
     let Some((outer, inner)) = window.split_last_chunk::<2>().filter(|(outer, _)| !outer.is_empty()) else {
         return Ok(None);

@@ -3,9 +3,9 @@
 use autotune_workloads::PadMode;
 
 use super::kernels::pads_at_once;
-use super::new_graph::Made;
+use super::new_graph::NewNode;
 use super::rule::Rule;
-use super::site::{Rewritten, Site};
+use super::site::{RewriteSite, Rewritten};
 use crate::op::Operator;
 use crate::operators::{Concat, Expand, Gather, Pad, Range, Reduce, Reshape, Resize, Slice, Transpose};
 use crate::tensor::Tensor;
@@ -60,7 +60,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "reduce_of_ones", before: "Reduce over axes of extent 1", after: "Reshape(x)", apply: reduce_of_ones },
 ];
 
-fn unmoved(site: &mut Site) -> Rewritten {
+fn unmoved(site: &mut RewriteSite) -> Rewritten {
     let node = site.node();
     let op = &node.op;
     let is_whole = |range: &Range| range.start == 0 && (range.step == 1 || range.count < 2);
@@ -73,24 +73,24 @@ fn unmoved(site: &mut Site) -> Rewritten {
 
 /// Returns the node's operator and its first operand's, if both have type `T`, and the inner one's
 /// operand.
-fn twice<'a, T: Operator>(site: &Site<'a, '_>) -> Option<(&'a T, &'a T, Made)> {
+fn twice<'a, T: Operator>(site: &RewriteSite<'a, '_>) -> Option<(&'a T, &'a T, NewNode)> {
     let outer = site.node().op.of()?;
     let operand = site.of(site.operand(0));
     Some((outer, operand.op.of()?, site.made(*operand.operands.first()?)))
 }
 
-fn reshape_of_reshape(site: &mut Site) -> Rewritten {
+fn reshape_of_reshape(site: &mut RewriteSite) -> Rewritten {
     let Some((Reshape(shape), _, x)) = twice(site) else { return Ok(None) };
     site.add(Reshape(shape.clone()), &[x]).map(Some)
 }
 
-fn transpose_of_transpose(site: &mut Site) -> Rewritten {
+fn transpose_of_transpose(site: &mut RewriteSite) -> Rewritten {
     let Some((Transpose(outer), Transpose(inner), x)) = twice(site) else { return Ok(None) };
     let perm = outer.iter().map(|&axis| inner[axis]).collect();
     site.add(Transpose(perm), &[x]).map(Some)
 }
 
-fn transpose_of_ones(site: &mut Site) -> Rewritten {
+fn transpose_of_ones(site: &mut RewriteSite) -> Rewritten {
     let Some(Transpose(perm)) = site.node().op.of() else { return Ok(None) };
     let from = &site.of(site.operand(0)).shape;
     // Axes of extent 1 can be moved freely.
@@ -102,7 +102,7 @@ fn transpose_of_ones(site: &mut Site) -> Rewritten {
     site.add(Reshape(site.node().shape.clone()), &[x]).map(Some)
 }
 
-fn slice_of_slice(site: &mut Site) -> Rewritten {
+fn slice_of_slice(site: &mut RewriteSite) -> Rewritten {
     let Some((Slice(outer), Slice(inner), x)) = twice(site) else { return Ok(None) };
     // Composed positions are `inner.start + inner.step * (outer.start + outer.step * i)`.
     let merged = |(outer, inner): (&Range, &Range)| {
@@ -116,12 +116,12 @@ fn slice_of_slice(site: &mut Site) -> Rewritten {
     site.add(Slice(ranges), &[x]).map(Some)
 }
 
-fn expand_of_expand(site: &mut Site) -> Rewritten {
+fn expand_of_expand(site: &mut RewriteSite) -> Rewritten {
     let Some((Expand(shape), _, x)) = twice(site) else { return Ok(None) };
     site.add(Expand(shape.clone()), &[x]).map(Some)
 }
 
-fn expand_by_ones(site: &mut Site) -> Rewritten {
+fn expand_by_ones(site: &mut RewriteSite) -> Rewritten {
     let Some(Expand(shape)) = site.node().op.of() else { return Ok(None) };
     let from = &site.of(site.operand(0)).shape;
     let (ones, rest) = shape.split_at(shape.len() - from.len());
@@ -132,7 +132,7 @@ fn expand_by_ones(site: &mut Site) -> Rewritten {
     site.add(Reshape(shape.clone()), &[x]).map(Some)
 }
 
-fn pad_of_pad(site: &mut Site) -> Rewritten {
+fn pad_of_pad(site: &mut RewriteSite) -> Rewritten {
     let Some((outer, inner, x)) = twice::<Pad>(site) else { return Ok(None) };
     let (mode, value) = (outer.mode, outer.value);
     if [mode, inner.mode] != [PadMode::Constant; 2] || value.to_bits() != inner.value.to_bits() {
@@ -147,7 +147,7 @@ fn pad_of_pad(site: &mut Site) -> Rewritten {
 
 /// Merges nested concatenations. An inner one with other readers stays, or its elements would be
 /// moved twice.
-fn concat_of_concat(site: &mut Site) -> Rewritten {
+fn concat_of_concat(site: &mut RewriteSite) -> Rewritten {
     let Some(&Concat { axis }) = site.node().op.of() else { return Ok(None) };
     let is_part = |&id: &_| site.of(id).op == site.node().op && site.is_single(id);
     if !site.node().operands.iter().any(is_part) {
@@ -160,7 +160,7 @@ fn concat_of_concat(site: &mut Site) -> Rewritten {
     site.add(Concat { axis }, &operands).map(Some)
 }
 
-fn concat_of_one(site: &mut Site) -> Rewritten {
+fn concat_of_one(site: &mut RewriteSite) -> Rewritten {
     let Some(&Concat { axis }) = site.node().op.of() else { return Ok(None) };
     let all = &site.node().operands;
     let parts: Vec<_> = all.iter().copied().filter(|&id| site.of(id).shape[axis] > 0).collect();
@@ -176,7 +176,7 @@ fn concat_of_one(site: &mut Site) -> Rewritten {
     }
 }
 
-fn gather_in_steps(site: &mut Site) -> Rewritten {
+fn gather_in_steps(site: &mut RewriteSite) -> Rewritten {
     let Some(&Gather { axis }) = site.node().op.of() else { return Ok(None) };
     let from = &site.of(site.operand(0)).shape;
     let Some(numbers) = site.tensor(site.operand(1)).and_then(Tensor::as_i64) else { return Ok(None) };
@@ -200,7 +200,7 @@ fn gather_in_steps(site: &mut Site) -> Rewritten {
     site.add(Reshape(site.node().shape.clone()), &[slice]).map(Some)
 }
 
-fn reduce_of_ones(site: &mut Site) -> Rewritten {
+fn reduce_of_ones(site: &mut RewriteSite) -> Rewritten {
     let Some(Reduce { axes, .. }) = site.node().op.of() else { return Ok(None) };
     let from = &site.of(site.operand(0)).shape;
     if axes.iter().any(|&axis| from[axis] != 1) {

@@ -9,7 +9,7 @@ use ndarray::ArrayD;
 
 use crate::constant::{Constant, Identity};
 use crate::error::GraphError;
-use crate::graph::{Graph, Node, NodeId};
+use crate::graph::{Graph, GraphNode, NodeId};
 use crate::op::Op;
 use crate::operators::{Binary, Expand, Reshape, Slice, Transpose};
 use crate::tensor::{Tensor, elements};
@@ -22,15 +22,15 @@ const HASHED: usize = 1024;
 
 /// A node of the graph under construction; nodes of the source graph are plain [`NodeId`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Made(pub(super) NodeId);
+pub(super) struct NewNode(pub(super) NodeId);
 
-impl Made {
+impl NewNode {
     /// Placeholder for a node that no output needs and nothing reads.
     pub(super) const NOTHING: Self = Self(NodeId(u32::MAX));
 }
 
 /// State of constants, shared by all passes of a rewriting.
-pub(super) struct Constants {
+pub(super) struct ConstantPool {
     /// Distinct constants in memory, by a hash of their elements.
     known: HashMap<u64, Vec<Identity>>,
     /// Canonical constant for a constant's address. The first identity keeps the address from being
@@ -45,20 +45,20 @@ pub(super) struct Constants {
 /// A graph under construction, with an index of its operations.
 pub(super) struct NewGraph<'a> {
     pub(super) graph: Graph,
-    constants: &'a mut Constants,
+    constants: &'a mut ConstantPool,
     /// Operations with their operands and results, by hash.
     nodes: HashMap<u64, Vec<(Op, Vec<NodeId>, NodeId)>>,
     /// Nodes of constants, by the constant's address.
     of_constants: HashMap<usize, NodeId>,
 }
 
-impl Default for Constants {
+impl Default for ConstantPool {
     fn default() -> Self {
         Self { known: HashMap::new(), same: HashMap::new(), reached: HashMap::new(), left: MOST_FOLDED }
     }
 }
 
-impl Constants {
+impl ConstantPool {
     /// Returns the canonical constant with the same bits. A constant that is not in memory is
     /// canonical itself.
     fn one_of(&mut self, constant: &Constant) -> Constant {
@@ -84,35 +84,35 @@ impl Constants {
 
 impl<'a> NewGraph<'a> {
     /// Creates an empty graph with the name and the precision of another.
-    pub(super) fn new(like: &Graph, constants: &'a mut Constants) -> Self {
+    pub(super) fn new(like: &Graph, constants: &'a mut ConstantPool) -> Self {
         let graph = Graph::new(like.name()).with_precision(like.precision());
         Self { graph, constants, nodes: HashMap::new(), of_constants: HashMap::new() }
     }
 
     /// Copies a graph input.
-    pub(super) fn input(&mut self, node: &Node) -> Result<Made, GraphError> {
-        self.graph.input(&node.name, node.dtype, &node.shape).map(Made)
+    pub(super) fn input(&mut self, node: &GraphNode) -> Result<NewNode, GraphError> {
+        self.graph.input(&node.name, node.dtype, &node.shape).map(NewNode)
     }
 
-    pub(super) fn constant(&mut self, name: &str, constant: &Constant) -> Made {
+    pub(super) fn constant(&mut self, name: &str, constant: &Constant) -> NewNode {
         let constant = self.constants.one_of(constant);
         let graph = &mut self.graph;
-        Made(*self.of_constants.entry(constant.address()).or_insert_with(|| graph.constant(name, constant)))
+        NewNode(*self.of_constants.entry(constant.address()).or_insert_with(|| graph.constant(name, constant)))
     }
 
     /// Adds the constant for a node without elements.
-    pub(super) fn nothing(&mut self, node: &Node) -> Option<Made> {
+    pub(super) fn nothing(&mut self, node: &GraphNode) -> Option<NewNode> {
         let empty = Tensor::of_numbers(&node.shape, node.dtype, &[]);
         Some(self.constant(&node.name, &empty.ok()?.into()))
     }
 
     /// Adds an operation: returns an equal existing node, a folded constant, or a new node.
-    pub(super) fn add(&mut self, name: &str, op: Op, made_of: &[Made]) -> Result<Made, GraphError> {
+    pub(super) fn add(&mut self, name: &str, op: Op, made_of: &[NewNode]) -> Result<NewNode, GraphError> {
         let operands: Vec<NodeId> = made_of.iter().map(|made| made.0).collect();
         let hash = node_hash(&op, &operands);
         let mut known = self.nodes.get(&hash).into_iter().flatten();
         if let Some(&(_, _, made)) = known.find(|(other, of, _)| *other == op && *of == operands) {
-            return Ok(Made(made));
+            return Ok(NewNode(made));
         }
 
         let made = match self.folded(&op, &operands) {
@@ -126,23 +126,23 @@ impl<'a> NewGraph<'a> {
             None => self.graph.add(name, op.clone(), &operands)?,
         };
         self.nodes.entry(hash).or_default().push((op, operands, made));
-        Ok(Made(made))
+        Ok(NewNode(made))
     }
 
     /// Returns the tensors of nodes, if all are constants.
-    pub(super) fn constants<const N: usize>(&self, nodes: [Made; N]) -> Option<[&Tensor; N]> {
+    pub(super) fn constants<const N: usize>(&self, nodes: [NewNode; N]) -> Option<[&Tensor; N]> {
         let tensors = nodes.iter().map(|made| Some(&**self.graph.constant_of(made.0)?.tensor().ok()?));
         tensors.collect::<Option<Vec<_>>>()?.try_into().ok()
     }
 
     /// Returns the largest partial sum of a merged constant, if it exceeds the constant's elements
     /// ([`bounds`](super::bounds)).
-    pub(super) fn reach(&self, made: Made) -> Option<f32> {
+    pub(super) fn reach(&self, made: NewNode) -> Option<f32> {
         self.constants.reached.get(&self.graph.constant_of(made.0)?.address()).map(|(_, most)| *most)
     }
 
     /// Records the largest partial sum of a merged constant.
-    pub(super) fn reached(&mut self, made: Made, most: f32) {
+    pub(super) fn reached(&mut self, made: NewNode, most: f32) {
         let is_less = |tensor: &Tensor| tensor.as_f32().is_some_and(|own| largest(own) < most);
         if let Some(constant) =
             self.graph.constant_of(made.0).filter(|_| self.constants([made]).is_some_and(|[own]| is_less(own)))
@@ -152,9 +152,9 @@ impl<'a> NewGraph<'a> {
     }
 
     /// Returns the largest partial sum of an operation's result, derived from its operands'.
-    fn passed_on(&self, op: &Op, operands: &[Made]) -> Option<f32> {
+    fn passed_on(&self, op: &Op, operands: &[NewNode]) -> Option<f32> {
         let added_up = operands.iter().position(|&made| self.reach(made).is_some())?;
-        let own = |&made: &Made| {
+        let own = |&made: &NewNode| {
             let tensor = self.constants([made]).and_then(|[tensor]| tensor.as_f32());
             self.reach(made).or_else(|| tensor.map(largest)).unwrap_or(f32::INFINITY)
         };

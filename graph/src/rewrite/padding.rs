@@ -5,9 +5,9 @@
 
 use autotune_workloads::{PadMode, PoolKind};
 
-use super::new_graph::Made;
+use super::new_graph::NewNode;
 use super::rule::Rule;
-use super::site::{Rewritten, Site};
+use super::site::{RewriteSite, Rewritten};
 use crate::error::{GraphError, OpError};
 use crate::op::Operator;
 use crate::operators::{Binary, Conv, ConvTranspose, Expand, Pad, Pool, Range, Slice, Sliding};
@@ -61,14 +61,14 @@ fn is_even(window: &Sliding, pad: [usize; 2], pooled: Option<usize>) -> bool {
     pad[0] == pad[1] && pooled.map_or(pad[0] <= reach, has_one)
 }
 
-fn window_of_one(site: &mut Site) -> Rewritten {
+fn window_of_one(site: &mut RewriteSite) -> Rewritten {
     match site.node().op.of() {
         Some(Pool { window, .. }) if window.iter().all(|window| *window == Sliding::new(1)) => site.is(site.operand(0)),
         _ => Ok(None),
     }
 }
 
-fn not_rounded_up(site: &mut Site) -> Rewritten {
+fn not_rounded_up(site: &mut RewriteSite) -> Rewritten {
     let Some(Pool { window, ceil: true, kind }) = site.node().op.of() else { return Ok(None) };
     let rounded_down = Pool { window: window.clone(), ceil: false, kind: *kind };
     let input = site.of(site.operand(0));
@@ -81,7 +81,7 @@ fn not_rounded_up(site: &mut Site) -> Rewritten {
     }
 }
 
-fn means_without_padding(site: &mut Site) -> Rewritten {
+fn means_without_padding(site: &mut RewriteSite) -> Rewritten {
     let Some(Pool { window, ceil: false, kind: PoolKind::InnerAverage }) = site.node().op.of() else { return Ok(None) };
     if window.iter().any(|window| window.pad != [0, 0]) {
         return Ok(None);
@@ -90,7 +90,7 @@ fn means_without_padding(site: &mut Site) -> Rewritten {
     site.add(Pool { window: window.clone(), ceil: false, kind: PoolKind::Average }, &[x]).map(Some)
 }
 
-fn pad_into_window(site: &mut Site) -> Rewritten {
+fn pad_into_window(site: &mut RewriteSite) -> Rewritten {
     let conv = site.node().op.of().map(|Conv { window, .. }| (window, 0.0));
     let pool = || match site.node().op.of()? {
         Pool { window, ceil: false, kind: PoolKind::Average } => Some((window, 0.0)),
@@ -123,7 +123,7 @@ fn pad_into_window(site: &mut Site) -> Rewritten {
 }
 
 /// Adds the node with other windows, on another image.
-fn over(site: &mut Site, image: Made, window: Vec<Sliding>) -> Rewritten {
+fn over(site: &mut RewriteSite, image: NewNode, window: Vec<Sliding>) -> Rewritten {
     let mut operands = site.operands_of(site.id);
     operands[0] = image;
     if let Some(&Conv { groups, .. }) = site.node().op.of() {
@@ -133,14 +133,14 @@ fn over(site: &mut Site, image: Made, window: Vec<Sliding>) -> Rewritten {
     site.add(Pool { window, ceil: false, kind }, &operands).map(Some)
 }
 
-fn with_pad(site: &mut Site, x: Made, pad: Vec<[usize; 2]>, value: f32) -> Result<Made, GraphError> {
+fn with_pad(site: &mut RewriteSite, x: NewNode, pad: Vec<[usize; 2]>, value: f32) -> Result<NewNode, GraphError> {
     match pad.iter().all(|pad| *pad == [0, 0]) {
         true => Ok(x),
         false => site.add(Pad { pad, mode: PadMode::Constant, value }, &[x]),
     }
 }
 
-fn uneven_conv(site: &mut Site) -> Rewritten {
+fn uneven_conv(site: &mut RewriteSite) -> Rewritten {
     let Some(Conv { window, .. }) = site.node().op.of() else { return Ok(None) };
     if window.iter().all(|window| is_even(window, window.pad, None)) {
         return Ok(None);
@@ -165,7 +165,7 @@ fn split(window: &[Sliding], pads: &[[usize; 2]], pooled: &[Option<usize>]) -> (
     (windows, rest)
 }
 
-fn uneven_pool(site: &mut Site) -> Rewritten {
+fn uneven_pool(site: &mut RewriteSite) -> Rewritten {
     let Some(Pool { window, ceil, kind }) = site.node().op.of() else { return Ok(None) };
     // Pooling over more axes is split into several operators first.
     let counts = *ceil || *kind == PoolKind::InnerAverage;
@@ -218,7 +218,7 @@ fn share(kind: PoolKind, window: &[Sliding], extents: &[usize], pads: &[[usize; 
     Binary::Div.evaluate(&[&Tensor::scalar(1.0), &op.evaluate(&[&padded])?])
 }
 
-fn uneven_conv_transpose(site: &mut Site) -> Rewritten {
+fn uneven_conv_transpose(site: &mut RewriteSite) -> Rewritten {
     let Some(ConvTranspose { window, output_pad, groups }) = site.node().op.of() else { return Ok(None) };
     let (from, to) = (&site.of(site.operand(0)).shape, &site.node().shape);
     let (mut windows, mut output_pads) = (Vec::new(), Vec::new());

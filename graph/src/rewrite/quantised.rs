@@ -3,9 +3,9 @@
 use autotune_ir::DType;
 use autotune_workloads::{Activation, Function, PoolKind};
 
-use super::new_graph::Made;
+use super::new_graph::NewNode;
 use super::rule::Rule;
-use super::site::{Rewritten, Site, uniform};
+use super::site::{RewriteSite, Rewritten, uniform};
 use crate::constant::Constant;
 use crate::error::GraphError;
 use crate::graph::NodeId;
@@ -80,31 +80,31 @@ pub(super) const OPENED: &[Rule] = &[
 ];
 
 /// Returns a node's operand, scale and zero point.
-pub(super) fn scaled(site: &Site, id: NodeId) -> [NodeId; 3] {
+pub(super) fn scaled(site: &RewriteSite, id: NodeId) -> [NodeId; 3] {
     let operands = &site.of(id).operands;
     [operands[0], operands[1], operands[2]]
 }
 
 /// Returns a [`Dequantize`] with its tensor, scale and zero point.
-pub(super) fn dequantised(site: &Site, id: NodeId) -> Option<(Dequantize, [NodeId; 3])> {
+pub(super) fn dequantised(site: &RewriteSite, id: NodeId) -> Option<(Dequantize, [NodeId; 3])> {
     let &dequantize = site.of(id).op.of()?;
     Some((dequantize, scaled(site, id)))
 }
 
 /// Returns a [`Quantize`] with its tensor, scale and zero point.
-pub(super) fn quantised(site: &Site, id: NodeId) -> Option<(Quantize, [NodeId; 3])> {
+pub(super) fn quantised(site: &RewriteSite, id: NodeId) -> Option<(Quantize, [NodeId; 3])> {
     let &quantize = site.of(id).op.of()?;
     Some((quantize, scaled(site, id)))
 }
 
 /// Returns the value of a constant whose elements are all equal.
-pub(super) fn number(site: &Site, id: NodeId) -> Option<f32> {
+pub(super) fn number(site: &RewriteSite, id: NodeId) -> Option<f32> {
     uniform(site.tensor(id)?).map(|number| number as f32)
 }
 
 /// Removes a quantisation and its inverse. The result is clamped to the integer range if zero is an
 /// end of it, since a quantiser may rely on saturation for a ReLU.
-fn not_rounded(site: &mut Site) -> Rewritten {
+fn not_rounded(site: &mut RewriteSite) -> Rewritten {
     let Some((dequantize, [q, scale, zero])) = dequantised(site, site.id) else { return Ok(None) };
     let Some((quantize, [x, own_scale, own_zero])) = quantised(site, q) else { return Ok(None) };
     let is_alike =
@@ -124,7 +124,7 @@ fn not_rounded(site: &mut Site) -> Rewritten {
     }
 }
 
-fn dequantised_constant(site: &mut Site) -> Rewritten {
+fn dequantised_constant(site: &mut RewriteSite) -> Rewritten {
     let node = site.node();
     if !node.op.is::<Dequantize>() {
         return Ok(None);
@@ -136,7 +136,7 @@ fn dequantised_constant(site: &mut Site) -> Rewritten {
 }
 
 /// True for an operator that moves elements, or selects some by order, among operands of one type.
-pub(super) fn moves(site: &Site, id: NodeId) -> bool {
+pub(super) fn moves(site: &RewriteSite, id: NodeId) -> bool {
     let op = &site.of(id).op;
     let is_largest = op.of().is_some_and(|Pool { kind, .. }| *kind == PoolKind::Max);
     let moves = op.is::<Reshape>() || op.is::<Transpose>() || op.is::<Slice>() || op.is::<Expand>();
@@ -145,9 +145,9 @@ pub(super) fn moves(site: &Site, id: NodeId) -> bool {
 
 /// Adds a copy of a node's operator, with `each` applied to its operands.
 pub(super) fn of_each(
-    site: &mut Site,
+    site: &mut RewriteSite,
     id: NodeId,
-    each: impl Fn(&mut Site, Made) -> Result<Made, GraphError>,
+    each: impl Fn(&mut RewriteSite, NewNode) -> Result<NewNode, GraphError>,
 ) -> Rewritten {
     let mut operands = site.operands_of(id);
     for operand in &mut operands {
@@ -157,19 +157,19 @@ pub(super) fn of_each(
 }
 
 /// True for a tensor of one element.
-pub(super) fn is_of_one(site: &Site, id: NodeId) -> bool {
+pub(super) fn is_of_one(site: &RewriteSite, id: NodeId) -> bool {
     site.of(id).shape.iter().product::<usize>() == 1
 }
 
 /// Returns the operands of an integer matrix product that is cast to f32.
-pub(super) fn product_of_integers(site: &Site) -> Option<[NodeId; 4]> {
+pub(super) fn product_of_integers(site: &RewriteSite) -> Option<[NodeId; 4]> {
     let is_cast = site.node().op == Cast(DType::F32);
     let &product = site.node().operands.first().filter(|_| is_cast)?;
     let operands = site.of(product).operands[..].try_into().ok();
     operands.filter(|_| site.of(product).op.is::<MatMulInteger>())
 }
 
-fn product_not_rounded(site: &mut Site) -> Rewritten {
+fn product_not_rounded(site: &mut RewriteSite) -> Rewritten {
     let Some([a, b, a_zero, b_zero]) = product_of_integers(site) else { return Ok(None) };
     let Some((_, [x, scale, zero])) = quantised(site, a) else { return Ok(None) };
     // Only the quantiser's own zero point cancels.
@@ -184,7 +184,7 @@ fn product_not_rounded(site: &mut Site) -> Rewritten {
     site.add(Binary::Div, &[product, scale]).map(Some)
 }
 
-fn dequantised_before(site: &mut Site) -> Rewritten {
+fn dequantised_before(site: &mut RewriteSite) -> Rewritten {
     let Some((dequantize, [moved, scale, zero])) = dequantised(site, site.id) else { return Ok(None) };
     if !moves(site, moved) || !is_of_one(site, scale) {
         return Ok(None);
@@ -193,7 +193,7 @@ fn dequantised_before(site: &mut Site) -> Rewritten {
     of_each(site, moved, |site, operand| site.add(dequantize, &[operand, scale, zero]))
 }
 
-fn scale_and_back(site: &mut Site) -> Rewritten {
+fn scale_and_back(site: &mut RewriteSite) -> Rewritten {
     for [divided, scales] in site.either_way(site.id, Binary::Mul) {
         let Some([y, scale]) = site.binary(divided, Binary::Div) else { continue };
         // The scale may be reshaped, as `product_not_rounded` does.
@@ -218,7 +218,7 @@ fn scale_and_back(site: &mut Site) -> Rewritten {
 }
 
 /// Returns the axis along which kernels take per-element scales: the channels for images.
-fn channels(site: &Site, mut id: NodeId) -> usize {
+fn channels(site: &RewriteSite, mut id: NodeId) -> usize {
     let shape = &site.node().shape;
     let by_shape = if shape.len() > 3 { 1 } else { shape.len().saturating_sub(1) };
     // Elementwise operations keep the channel axis of the sums before them.
@@ -230,7 +230,7 @@ fn channels(site: &Site, mut id: NodeId) -> usize {
 }
 
 /// Returns a vector of `extent` numbers from such a vector or from a single number.
-fn each(site: &mut Site, numbers: Made, extent: usize) -> Result<Made, GraphError> {
+fn each(site: &mut RewriteSite, numbers: NewNode, extent: usize) -> Result<NewNode, GraphError> {
     match site.shape_of(numbers)[..] {
         [count] if count == extent => Ok(numbers),
         _ => {
@@ -242,7 +242,12 @@ fn each(site: &mut Site, numbers: Made, extent: usize) -> Result<Made, GraphErro
 
 /// Adds `x * scale + bias` with a number for each element along an axis; a tensor without axes is
 /// treated as one with a single element.
-fn rescaled(site: &mut Site, dtype: DType, axis: usize, [x, scale, bias]: [Made; 3]) -> Result<Made, GraphError> {
+fn rescaled(
+    site: &mut RewriteSite,
+    dtype: DType,
+    axis: usize,
+    [x, scale, bias]: [NewNode; 3],
+) -> Result<NewNode, GraphError> {
     let shape = site.shape_of(x);
     let Some(&extent) = shape.get(axis) else {
         let row = site.add(Reshape(vec![1]), &[x])?;
@@ -254,11 +259,11 @@ fn rescaled(site: &mut Site, dtype: DType, axis: usize, [x, scale, bias]: [Made;
 }
 
 /// Returns the axis of several scales, or the channel axis for a single one.
-fn axis_of(site: &Site, own: usize, [x, scale, _]: [NodeId; 3]) -> usize {
+fn axis_of(site: &RewriteSite, own: usize, [x, scale, _]: [NodeId; 3]) -> usize {
     if site.of(scale).shape.iter().product::<usize>() > 1 { own } else { channels(site, x) }
 }
 
-fn quantised_by_channel(site: &mut Site) -> Rewritten {
+fn quantised_by_channel(site: &mut RewriteSite) -> Rewritten {
     let Some((Quantize { dtype, axis }, operands)) = quantised(site, site.id) else { return Ok(None) };
     let axis = axis_of(site, axis, operands);
     let [x, scale, zero] = operands.map(|id| site.made(id));
@@ -269,7 +274,7 @@ fn quantised_by_channel(site: &mut Site) -> Rewritten {
     rescaled(site, dtype, axis, [x, steps, zero]).map(Some)
 }
 
-fn dequantised_by_channel(site: &mut Site) -> Rewritten {
+fn dequantised_by_channel(site: &mut RewriteSite) -> Rewritten {
     let Some((Dequantize { axis }, operands)) = dequantised(site, site.id) else { return Ok(None) };
     // `dequantised_constant` handles this case without a kernel.
     if operands.iter().all(|&id| site.is_constant(id)) {
@@ -285,7 +290,7 @@ fn dequantised_by_channel(site: &mut Site) -> Rewritten {
     rescaled(site, DType::F32, axis, [x, scale, bias]).map(Some)
 }
 
-fn unsigned_by_channel(site: &mut Site) -> Rewritten {
+fn unsigned_by_channel(site: &mut RewriteSite) -> Rewritten {
     if !site.node().op.is::<Unsigned>() {
         return Ok(None);
     }
@@ -296,7 +301,7 @@ fn unsigned_by_channel(site: &mut Site) -> Rewritten {
 }
 
 /// Adds integers minus their zero point, as f32.
-fn centred(site: &mut Site, x: NodeId, zero: NodeId) -> Result<Made, GraphError> {
+fn centred(site: &mut RewriteSite, x: NodeId, zero: NodeId) -> Result<NewNode, GraphError> {
     let is_zero = number(site, zero) == Some(0.0);
     let (x, zero) = (site.made(x), site.made(zero));
     let x = site.add(Cast(DType::F32), &[x])?;
@@ -309,7 +314,7 @@ fn centred(site: &mut Site, x: NodeId, zero: NodeId) -> Result<Made, GraphError>
     site.add(Binary::Add, &[x, below])
 }
 
-fn sums_of_integers(site: &mut Site) -> Rewritten {
+fn sums_of_integers(site: &mut RewriteSite) -> Rewritten {
     let node = site.node();
     let [x, weights, x_zero, w_zero] = node.operands[..] else { return Ok(None) };
     let conv = node.op.of().map(|ConvInteger { window, groups }| Conv { window: window.clone(), groups: *groups });

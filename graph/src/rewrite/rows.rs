@@ -5,9 +5,9 @@ use autotune_ir::DType;
 use autotune_ir::program::UnaryOp;
 use autotune_workloads::{PoolKind, ReduceOp};
 
-use super::new_graph::Made;
+use super::new_graph::NewNode;
 use super::rule::Rule;
-use super::site::{Rewritten, Site};
+use super::site::{RewriteSite, Rewritten};
 use crate::graph::NodeId;
 use crate::op::Operator;
 use crate::operators::{Binary, Expand, GroupNorm, LayerNorm, Pool, Reduce, Reshape, Sliding, Softmax};
@@ -52,14 +52,14 @@ pub(super) const POOLINGS: &[Rule] = &[
 ];
 
 /// Matches a reduction that keeps its axes; returns the operand and the axes.
-fn reduced<'a>(site: &Site<'a, '_>, id: NodeId, wanted: ReduceOp) -> Option<(NodeId, &'a [usize])> {
+fn reduced<'a>(site: &RewriteSite<'a, '_>, id: NodeId, wanted: ReduceOp) -> Option<(NodeId, &'a [usize])> {
     match site.of(id).op.of()? {
         Reduce { op, axes, keep_axes: true } if *op == wanted => Some((site.of(id).operands[0], axes)),
         _ => None,
     }
 }
 
-fn normalisation(site: &mut Site) -> Rewritten {
+fn normalisation(site: &mut RewriteSite) -> Rewritten {
     let Some((centred, eps, axes)) = over_deviation(site) else { return Ok(None) };
     let Some([x, mean]) = site.binary(centred, Binary::Sub) else { return Ok(None) };
     let shape = &site.node().shape;
@@ -85,7 +85,7 @@ fn normalisation(site: &mut Site) -> Rewritten {
 
 /// Matches a tensor divided by its standard deviation. Returns the tensor, the constant added to
 /// the variance, and the axes of the mean.
-fn over_deviation(site: &Site) -> Option<(NodeId, f32, Vec<usize>)> {
+fn over_deviation(site: &RewriteSite) -> Option<(NodeId, f32, Vec<usize>)> {
     let divided = site.binary(site.id, Binary::Div).and_then(|[x, root]| Some((x, site.unary(root, UnaryOp::Sqrt)?)));
     let multiplied = || {
         let pair = |[x, root]: [NodeId; 2]| Some((x, site.unary(root, UnaryOp::Rsqrt)?));
@@ -100,7 +100,7 @@ fn over_deviation(site: &Site) -> Option<(NodeId, f32, Vec<usize>)> {
 
 /// Folds the reshapes around a normalisation of channel groups. The groups are channels there and
 /// have one scale each.
-fn groups_of_channels(site: &mut Site) -> Rewritten {
+fn groups_of_channels(site: &mut RewriteSite) -> Rewritten {
     let (Some(Reshape(shape)), norm) = (site.node().op.of(), site.of(site.operand(0))) else { return Ok(None) };
     let Some(&GroupNorm { groups, eps }) = norm.op.of() else { return Ok(None) };
     let (split, scales) = (site.of(norm.operands[0]), [norm.operands[1], norm.operands[2]]);
@@ -112,7 +112,7 @@ fn groups_of_channels(site: &mut Site) -> Rewritten {
     }
 
     let [x, scale, bias] = [x, scales[0], scales[1]].map(|id| site.made(id));
-    let mut each_channel = |scale: Made| {
+    let mut each_channel = |scale: NewNode| {
         let column = site.add(Reshape(vec![groups, 1]), &[scale])?;
         let all = site.add(Expand(vec![groups, shape[1] / groups]), &[column])?;
         site.add(Reshape(vec![shape[1]]), &[all])
@@ -121,7 +121,7 @@ fn groups_of_channels(site: &mut Site) -> Rewritten {
     site.add(GroupNorm { groups, eps }, &operands).map(Some)
 }
 
-fn softmax(site: &mut Site) -> Rewritten {
+fn softmax(site: &mut RewriteSite) -> Rewritten {
     let Some([exp, sum]) = site.binary(site.id, Binary::Div) else { return Ok(None) };
     let Some((summed, &[axis])) = reduced(site, sum, ReduceOp::Sum) else { return Ok(None) };
     let Some(x) = site.unary(exp, UnaryOp::Exp).filter(|&x| summed == exp && site.fits(x)) else { return Ok(None) };
@@ -132,14 +132,14 @@ fn softmax(site: &mut Site) -> Rewritten {
     site.add(Softmax { axis, log: false }, &[x]).map(Some)
 }
 
-fn log_softmax(site: &mut Site) -> Rewritten {
+fn log_softmax(site: &mut RewriteSite) -> Rewritten {
     let Some(softmax) = site.unary(site.id, UnaryOp::Log) else { return Ok(None) };
     let Some(&Softmax { axis, log: false }) = site.of(softmax).op.of() else { return Ok(None) };
     let operands = site.operands_of(softmax);
     site.add(Softmax { axis, log: true }, &operands).map(Some)
 }
 
-fn reduce_of_image(site: &mut Site) -> Rewritten {
+fn reduce_of_image(site: &mut RewriteSite) -> Rewritten {
     let Some(Reduce { op, axes, .. }) = site.node().op.of() else { return Ok(None) };
     let from = site.of(site.operand(0));
     let kind = match op {
@@ -160,7 +160,7 @@ fn reduce_of_image(site: &mut Site) -> Rewritten {
     }
 }
 
-fn pool_of_row(site: &mut Site) -> Rewritten {
+fn pool_of_row(site: &mut RewriteSite) -> Rewritten {
     let Some(Pool { window, kind, .. }) = site.node().op.of() else { return Ok(None) };
     let from = &site.of(site.operand(0)).shape;
     let is_whole =

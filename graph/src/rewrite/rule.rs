@@ -1,6 +1,6 @@
 //! Definition of a rewrite rule.
 
-use super::site::{Rewritten, Site};
+use super::site::{RewriteSite, Rewritten};
 
 /// A rewrite rule: replaces a node by an equivalent expression.
 pub struct Rule {
@@ -10,5 +10,5 @@ pub struct Rule {
     pub before: &'static str,
     /// Replacement, as text.
     pub after: &'static str,
-    pub(super) apply: fn(&mut Site) -> Rewritten,
+    pub(super) apply: fn(&mut RewriteSite) -> Rewritten,
 }

@@ -4,9 +4,9 @@ use autotune_ir::DType;
 use autotune_ir::program::UnaryOp;
 use autotune_workloads::{Activation, Function};
 
-use super::new_graph::{Made, NewGraph};
+use super::new_graph::{NewGraph, NewNode};
 use crate::error::{GraphError, OpError};
-use crate::graph::{Graph, Node, NodeId};
+use crate::graph::{Graph, GraphNode, NodeId};
 use crate::op::Op;
 use crate::operators::{Binary, Map};
 use crate::tensor::Tensor;
@@ -18,24 +18,24 @@ const MOST_FACTORS: usize = 8;
 const TOLERANCE: f64 = 1e-5;
 
 /// A node that a rule may replace, with its graph and the graph under construction.
-pub(super) struct Site<'a, 'b> {
+pub(super) struct RewriteSite<'a, 'b> {
     pub(super) from: &'a Graph,
     pub(super) id: NodeId,
     pub(super) uses: &'a [usize],
-    pub(super) made: &'a [Made],
+    pub(super) made: &'a [NewNode],
     pub(super) new: &'a mut NewGraph<'b>,
 }
 
 /// Result of a rule: the replacement, or none if the rule does not match.
-pub(super) type Rewritten = Result<Option<Made>, GraphError>;
+pub(super) type Rewritten = Result<Option<NewNode>, GraphError>;
 
-impl<'a> Site<'a, '_> {
+impl<'a> RewriteSite<'a, '_> {
     /// Returns the node that may be replaced.
-    pub(super) fn node(&self) -> &'a Node {
+    pub(super) fn node(&self) -> &'a GraphNode {
         self.from.node(self.id)
     }
 
-    pub(super) fn of(&self, id: NodeId) -> &'a Node {
+    pub(super) fn of(&self, id: NodeId) -> &'a GraphNode {
         self.from.node(id)
     }
 
@@ -45,12 +45,12 @@ impl<'a> Site<'a, '_> {
     }
 
     /// Returns the rewritten counterpart of an earlier node.
-    pub(super) fn made(&self, id: NodeId) -> Made {
+    pub(super) fn made(&self, id: NodeId) -> NewNode {
         self.made[id.0 as usize]
     }
 
     /// Returns the rewritten operands of a node.
-    pub(super) fn operands_of(&self, id: NodeId) -> Vec<Made> {
+    pub(super) fn operands_of(&self, id: NodeId) -> Vec<NewNode> {
         self.of(id).operands.iter().map(|&id| self.made(id)).collect()
     }
 
@@ -70,29 +70,34 @@ impl<'a> Site<'a, '_> {
     }
 
     /// Adds a node named like the replaced one.
-    pub(super) fn add(&mut self, op: impl Into<Op>, operands: &[Made]) -> Result<Made, GraphError> {
+    pub(super) fn add(&mut self, op: impl Into<Op>, operands: &[NewNode]) -> Result<NewNode, GraphError> {
         self.add_as(self.id, op, operands)
     }
 
     /// Adds a node named like `named`.
-    pub(super) fn add_as(&mut self, named: NodeId, op: impl Into<Op>, operands: &[Made]) -> Result<Made, GraphError> {
+    pub(super) fn add_as(
+        &mut self,
+        named: NodeId,
+        op: impl Into<Op>,
+        operands: &[NewNode],
+    ) -> Result<NewNode, GraphError> {
         self.new.add(&self.from.node(named).name, op.into(), operands)
     }
 
-    pub(super) fn constant(&mut self, tensor: Tensor) -> Made {
+    pub(super) fn constant(&mut self, tensor: Tensor) -> NewNode {
         self.new.constant(&self.from.node(self.id).name, &tensor.into())
     }
 
     /// Adds the constant for the node, which has no elements.
-    pub(super) fn nothing(&mut self) -> Option<Made> {
+    pub(super) fn nothing(&mut self) -> Option<NewNode> {
         self.new.nothing(self.node())
     }
 
-    pub(super) fn shape_of(&self, made: Made) -> Vec<usize> {
+    pub(super) fn shape_of(&self, made: NewNode) -> Vec<usize> {
         self.new.graph.node(made.0).shape.clone()
     }
 
-    pub(super) fn dtype_of(&self, made: Made) -> DType {
+    pub(super) fn dtype_of(&self, made: NewNode) -> DType {
         self.new.graph.node(made.0).dtype
     }
 

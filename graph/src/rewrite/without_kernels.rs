@@ -8,11 +8,11 @@ use autotune_ir::program::UnaryOp;
 use autotune_workloads::{Function, PadMode, ReduceOp, Resample, Sampling};
 use ndarray::{Array1, Axis};
 
-use super::new_graph::Made;
+use super::new_graph::NewNode;
 use super::rule::Rule;
-use super::site::{Rewritten, Site};
+use super::site::{RewriteSite, Rewritten};
 use crate::error::GraphError;
-use crate::op::Part;
+use crate::op::SubNode;
 use crate::operators::{
     Binary, Concat, Conv, ConvTranspose, Expand, Gather, LocalResponseNorm, Map, MatMul, Pad, Prelu, Range, Reduce,
     Reshape, Resize, Slice, Sliding, Transpose, Where,
@@ -89,17 +89,17 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Adds a slice along one axis.
-fn part(site: &mut Site, x: Made, axis: usize, range: Range) -> Result<Made, GraphError> {
+fn part(site: &mut RewriteSite, x: NewNode, axis: usize, range: Range) -> Result<NewNode, GraphError> {
     let mut ranges = Range::all(&site.shape_of(x));
     ranges[axis] = range;
     site.add(Slice(ranges), &[x])
 }
 
-fn with_zeros(site: &mut Site, x: Made, pad: Vec<[usize; 2]>) -> Result<Made, GraphError> {
+fn with_zeros(site: &mut RewriteSite, x: NewNode, pad: Vec<[usize; 2]>) -> Result<NewNode, GraphError> {
     site.add(Pad { pad, mode: PadMode::Constant, value: 0.0 }, &[x])
 }
 
-fn sum_of_nothing(site: &mut Site) -> Rewritten {
+fn sum_of_nothing(site: &mut RewriteSite) -> Rewritten {
     let node = site.node();
     let shape = |operand: usize| &site.of(node.operands[operand]).shape;
     let summed = match &node.op {
@@ -127,7 +127,7 @@ fn sum_of_nothing(site: &mut Site) -> Rewritten {
 
 /// Rewrites a transposed convolution as a convolution of the image with `stride - 1` zeros between
 /// its elements, with mirrored weights.
-fn conv_transpose_as_conv(site: &mut Site) -> Rewritten {
+fn conv_transpose_as_conv(site: &mut RewriteSite) -> Rewritten {
     let node = site.node();
     let Some(ConvTranspose { window, output_pad, groups }) = node.op.of() else { return Ok(None) };
     if site.from.has_kernel(site.id) {
@@ -146,7 +146,7 @@ fn conv_transpose_as_conv(site: &mut Site) -> Rewritten {
 }
 
 /// Adds `stride - 1` zeros between the elements along an axis.
-fn spread(site: &mut Site, x: Made, axis: usize, stride: usize) -> Result<Made, GraphError> {
+fn spread(site: &mut RewriteSite, x: NewNode, axis: usize, stride: usize) -> Result<NewNode, GraphError> {
     let mut shape = site.shape_of(x);
     let extent = shape[axis];
     if stride == 1 || extent == 1 {
@@ -167,7 +167,12 @@ fn spread(site: &mut Site, x: Made, axis: usize, stride: usize) -> Result<Made, 
 }
 
 /// Adds zeros around an image, so that it has as many windows as there are outputs.
-fn surrounded(site: &mut Site, x: Made, window: &[Sliding], output_pad: &[usize]) -> Result<Made, GraphError> {
+fn surrounded(
+    site: &mut RewriteSite,
+    x: NewNode,
+    window: &[Sliding],
+    output_pad: &[usize],
+) -> Result<NewNode, GraphError> {
     let (mut pad, mut ranges) = (vec![[0, 0]; 2], Range::all(&site.shape_of(x)));
     for (axis, (window, more)) in window.iter().zip(output_pad).enumerate() {
         let last = (window.kernel - 1) * window.dilation;
@@ -183,7 +188,7 @@ fn surrounded(site: &mut Site, x: Made, window: &[Sliding], output_pad: &[usize]
 }
 
 /// Rearranges weights `[c, o/groups, ..]` to `[o, c/groups, ..]` and reverses their spatial axes.
-fn turned(site: &mut Site, weights: Made, groups: usize) -> Result<Made, GraphError> {
+fn turned(site: &mut RewriteSite, weights: NewNode, groups: usize) -> Result<NewNode, GraphError> {
     let shape = site.shape_of(weights);
     let mut ranges = Range::all(&shape);
     for range in &mut ranges[2..] {
@@ -199,7 +204,7 @@ fn turned(site: &mut Site, weights: Made, groups: usize) -> Result<Made, GraphEr
 }
 
 /// Splits a convolution along its first spatial axis; the window positions along it join the batch.
-fn conv_of_many_axes(site: &mut Site) -> Rewritten {
+fn conv_of_many_axes(site: &mut RewriteSite) -> Rewritten {
     let node = site.node();
     let Some(Conv { window, groups }) = node.op.of() else { return Ok(None) };
     let [first, rest @ ..] = &window[..] else { return Ok(None) };
@@ -216,7 +221,7 @@ fn conv_of_many_axes(site: &mut Site) -> Rewritten {
     let weights = operands[1];
 
     // Each tap along the first axis is a convolution over the other axes.
-    let mut sum: Option<Made> = None;
+    let mut sum: Option<NewNode> = None;
     for tap in 0..first.kernel {
         let range = Range { start: tap * first.dilation, step: first.stride as isize, count: outputs };
         let rows = part(site, image, 2, range)?;
@@ -247,7 +252,7 @@ fn conv_of_many_axes(site: &mut Site) -> Rewritten {
 }
 
 /// Pads with channels of zeros, which add nothing to the sums of squares.
-fn norm_of_all_channels(site: &mut Site) -> Rewritten {
+fn norm_of_all_channels(site: &mut RewriteSite) -> Rewritten {
     let node = site.node();
     let Some(&LocalResponseNorm { size, alpha, beta, bias }) = node.op.of() else { return Ok(None) };
     let channels = node.shape[1];
@@ -267,7 +272,7 @@ fn norm_of_all_channels(site: &mut Site) -> Rewritten {
     part(site, norm, 1, Range { start: 0, step: 1, count: channels }).map(Some)
 }
 
-fn pad_by_parts(site: &mut Site) -> Rewritten {
+fn pad_by_parts(site: &mut RewriteSite) -> Rewritten {
     let Some(&Pad { ref pad, mode, value }) = site.node().op.of() else { return Ok(None) };
     let padded = pad.iter().position(|pad| *pad != [0, 0]);
     let Some(axis) = padded.filter(|_| !site.from.has_kernel(site.id)) else { return Ok(None) };
@@ -307,7 +312,7 @@ fn pad_by_parts(site: &mut Site) -> Rewritten {
 }
 
 /// Resizes one axis after the other; linear interpolation is separable.
-fn resize_by_axes(site: &mut Site) -> Rewritten {
+fn resize_by_axes(site: &mut RewriteSite) -> Rewritten {
     let Some(&Resize { size, coordinates, sampling }) = site.node().op.of() else { return Ok(None) };
     let (&[n, c, ref input @ ..], false) = (&*site.of(site.operand(0)).shape, site.from.has_kernel(site.id)) else {
         return Ok(None);
@@ -337,29 +342,29 @@ fn resize_by_axes(site: &mut Site) -> Rewritten {
 
 /// Adds a gather of elements by constant numbers along an axis.
 fn elements_at(
-    site: &mut Site,
-    x: Made,
+    site: &mut RewriteSite,
+    x: NewNode,
     axis: usize,
     numbers: impl Iterator<Item = usize>,
-) -> Result<Made, GraphError> {
+) -> Result<NewNode, GraphError> {
     let numbers = site.constant(Tensor::I64(Array1::from_iter(numbers.map(|number| number as i64)).into_dyn()));
     site.add(Gather { axis }, &[x, numbers])
 }
 
 /// Multiplies images by a number for each row (axis 0) or column (axis 1).
 fn weighted(
-    site: &mut Site,
-    images: Made,
+    site: &mut RewriteSite,
+    images: NewNode,
     axis: usize,
     weights: impl Iterator<Item = f64>,
-) -> Result<Made, GraphError> {
+) -> Result<NewNode, GraphError> {
     let weights = Array1::from_iter(weights.map(|weight| weight as f32));
     let of_axis = if axis == 0 { weights.insert_axis(Axis(1)).into_dyn() } else { weights.into_dyn() };
     let weights = site.constant(Tensor::F32(of_axis));
     binary(site, Binary::Mul, images, weights)
 }
 
-fn whole_operands(site: &mut Site) -> Rewritten {
+fn whole_operands(site: &mut RewriteSite) -> Rewritten {
     let node = site.node();
     let op = &node.op;
     let is_repeated = op.is::<Binary>() || op.is::<Where>() || op.is::<Prelu>() || op.is::<MatMul>();
@@ -384,7 +389,7 @@ fn whole_operands(site: &mut Site) -> Rewritten {
     if is_changed { site.add(node.op.clone(), &operands).map(Some) } else { Ok(None) }
 }
 
-fn reduce_in_steps(site: &mut Site) -> Rewritten {
+fn reduce_in_steps(site: &mut RewriteSite) -> Rewritten {
     let node = site.node();
     let Some(Reduce { op, axes, keep_axes }) = node.op.of() else { return Ok(None) };
     // Integer means truncate, and must do so once only.
@@ -402,14 +407,14 @@ fn reduce_in_steps(site: &mut Site) -> Rewritten {
 }
 
 /// Replaces an operator by its own decomposition ([`parts`](crate::op::Operator::parts)).
-fn parts(site: &mut Site) -> Rewritten {
+fn parts(site: &mut RewriteSite) -> Rewritten {
     let Some(parts) = site.node().op.parts(&site.from.view(site.id)) else { return Ok(None) };
     if site.from.has_kernel(site.id) {
         return Ok(None);
     }
     // Operands of a part are numbered over the node's operands and the earlier parts.
     let mut made = site.operands_of(site.id);
-    for Part { op, operands } in parts {
+    for SubNode { op, operands } in parts {
         let part = match op.of() {
             Some(constant) => site.new.constant(&site.node().name, constant),
             None => site.add(op, &operands.iter().map(|&operand| made[operand]).collect::<Vec<_>>())?,
@@ -421,7 +426,7 @@ fn parts(site: &mut Site) -> Rewritten {
 
 /// Rewrites an integer power. A negative exponent truncates the fraction; zero to a negative power
 /// is `i64::MAX`.
-fn power_of_integers(site: &mut Site) -> Rewritten {
+fn power_of_integers(site: &mut RewriteSite) -> Rewritten {
     let node = site.node();
     if node.op != Binary::Pow || node.dtype != DType::I64 {
         return Ok(None);
@@ -441,7 +446,7 @@ fn power_of_integers(site: &mut Site) -> Rewritten {
 }
 
 /// Adds `x` to the power `|n|`.
-fn power_of_size(site: &mut Site, x: Made, n: Made) -> Result<Made, GraphError> {
+fn power_of_size(site: &mut RewriteSite, x: NewNode, n: NewNode) -> Result<NewNode, GraphError> {
     let [zero, one, most] = [0, 1, 62].map(|number| integer(site, number));
     let mut left = site.add(Map(Function::Op(UnaryOp::Abs)), &[n])?;
 
@@ -467,17 +472,17 @@ fn power_of_size(site: &mut Site, x: Made, n: Made) -> Result<Made, GraphError> 
 }
 
 /// Adds a number halved, and the remainder.
-fn halved(site: &mut Site, number: Made) -> Result<(Made, Made), GraphError> {
+fn halved(site: &mut RewriteSite, number: NewNode) -> Result<(NewNode, NewNode), GraphError> {
     let two = integer(site, 2);
     let half = binary(site, Binary::Div, number, two)?;
     let twice = binary(site, Binary::Mul, half, two)?;
     Ok((half, binary(site, Binary::Sub, number, twice)?))
 }
 
-fn integer(site: &mut Site, number: i64) -> Made {
+fn integer(site: &mut RewriteSite, number: i64) -> NewNode {
     site.constant(Tensor::I64(ndarray::arr0(number).into_dyn()))
 }
 
-fn binary(site: &mut Site, op: Binary, a: Made, b: Made) -> Result<Made, GraphError> {
+fn binary(site: &mut RewriteSite, op: Binary, a: NewNode, b: NewNode) -> Result<NewNode, GraphError> {
     site.add(op, &[a, b])
 }

@@ -2,7 +2,7 @@
 
 use autotune_workloads::{Activation, PoolKind};
 
-use crate::builder::{Builder, Conv, Fill};
+use crate::builder::{Builder, ConvLayer, Fill};
 use crate::operators::Sliding;
 
 /// Number of convolutions and channels of each stage; a pooling follows each stage.
@@ -12,7 +12,7 @@ pub(super) fn vgg16(net: &Builder) {
     let mut x = net.input("input", &[1, 3, 224, 224]);
     for (stage, (count, channels)) in VGG16.into_iter().enumerate() {
         for number in 1..=count {
-            let conv = Conv::new(channels, Sliding::new(3).pad(1)).bias();
+            let conv = ConvLayer::new(channels, Sliding::new(3).pad(1)).bias();
             x = x.conv(&format!("conv{}_{number}", stage + 1), conv).relu();
         }
         x = x.pool(PoolKind::Max, Sliding::new(2).stride(2));
@@ -24,9 +24,9 @@ pub(super) fn vgg16(net: &Builder) {
 /// Q-network on four grey frames; the output is the value of each action.
 pub(super) fn dqn(net: &Builder) {
     let frames = net.input("frames", &[1, 4, 84, 84]);
-    let x = frames.conv("conv1", Conv::new(32, Sliding::new(8).stride(4)).bias()).relu();
-    let x = x.conv("conv2", Conv::new(64, Sliding::new(4).stride(2)).bias()).relu();
-    let x = x.conv("conv3", Conv::new(64, Sliding::new(3)).bias()).relu();
+    let x = frames.conv("conv1", ConvLayer::new(32, Sliding::new(8).stride(4)).bias()).relu();
+    let x = x.conv("conv2", ConvLayer::new(64, Sliding::new(4).stride(2)).bias()).relu();
+    let x = x.conv("conv3", ConvLayer::new(64, Sliding::new(3)).bias()).relu();
     net.output("values", x.flatten().linear("fc1", 512).relu().linear("fc2", 18));
 }
 
@@ -39,9 +39,9 @@ pub(super) fn dcgan(net: &Builder) {
 
     let window = Sliding::new(4).stride(2).pad(1);
     for (number, channels) in [(2, 512), (3, 256), (4, 128)] {
-        let conv = Conv::new(channels, window);
+        let conv = ConvLayer::new(channels, window);
         x = x.conv_transpose(&format!("conv{number}"), conv).batch_norm(&format!("bn{number}")).relu();
     }
-    let image = x.conv_transpose("conv5", Conv::new(3, window).gain(1.0));
+    let image = x.conv_transpose("conv5", ConvLayer::new(3, window).gain(1.0));
     net.output("image", image.activation(Activation::Tanh));
 }

@@ -2,7 +2,7 @@
 
 use autotune_workloads::PoolKind;
 
-use crate::builder::{Builder, Conv, Value};
+use crate::builder::{Builder, ConvLayer, Value};
 use crate::operators::{Pool, Sliding};
 
 /// MobileNetV2: expansion factor of a block, its channels, its repetitions, and the stride of the
@@ -13,7 +13,7 @@ const INVERTED_RESIDUALS: [[usize; 4]; 7] =
 /// Adds MobileNetV2, as in table 2 of the paper.
 pub(super) fn mobilenet_v2(net: &Builder) {
     let image = net.input("input", &[1, 3, 224, 224]);
-    let mut x = norm_relu6(image, "features.0", Conv::new(32, Sliding::new(3).stride(2).pad(1)));
+    let mut x = norm_relu6(image, "features.0", ConvLayer::new(32, Sliding::new(3).stride(2).pad(1)));
 
     let mut number = 1;
     for [widening, channels, count, first_stride] in INVERTED_RESIDUALS {
@@ -24,7 +24,7 @@ pub(super) fn mobilenet_v2(net: &Builder) {
         }
     }
 
-    let x = norm_relu6(x, &format!("features.{number}"), Conv::new(1280, Sliding::new(1)));
+    let x = norm_relu6(x, &format!("features.{number}"), ConvLayer::new(1280, Sliding::new(1)));
     net.output("logits", x.global_average_pool().linear("classifier", 1000));
 }
 
@@ -36,18 +36,18 @@ fn inverted_residual<'b>(x: Value<'b>, name: &str, widening: usize, channels: us
 
     let inside = match widening {
         1 => x,
-        _ => norm_relu6(x, &format!("{name}.expand"), Conv::new(wide, Sliding::new(1))),
+        _ => norm_relu6(x, &format!("{name}.expand"), ConvLayer::new(wide, Sliding::new(1))),
     };
-    let depthwise = Conv::new(wide, Sliding::new(3).stride(stride).pad(1)).groups(wide);
+    let depthwise = ConvLayer::new(wide, Sliding::new(3).stride(stride).pad(1)).groups(wide);
     let inside = norm_relu6(inside, &format!("{name}.depthwise"), depthwise);
 
-    let project = Conv::new(channels, Sliding::new(1)).gain(if is_residual { 0.25 } else { 1.0 });
+    let project = ConvLayer::new(channels, Sliding::new(1)).gain(if is_residual { 0.25 } else { 1.0 });
     let y = inside.conv(&format!("{name}.project"), project).batch_norm(&format!("{name}.project.bn"));
     if is_residual { y + x } else { y }
 }
 
 /// Adds a convolution, a batch normalisation and a ReLU6.
-fn norm_relu6<'b>(x: Value<'b>, name: &str, conv: Conv) -> Value<'b> {
+fn norm_relu6<'b>(x: Value<'b>, name: &str, conv: ConvLayer) -> Value<'b> {
     x.conv(name, conv).batch_norm(&format!("{name}.bn")).clip(0.0, 6.0)
 }
 
@@ -59,7 +59,7 @@ const FIRES: [[usize; 2]; 8] = [[16, 64], [16, 64], [32, 128], [32, 128], [48, 1
 /// version.
 pub(super) fn squeezenet(net: &Builder) {
     let image = net.input("input", &[1, 3, 224, 224]);
-    let mut x = biased_relu(image, "conv1", Conv::new(64, Sliding::new(3).stride(2)));
+    let mut x = biased_relu(image, "conv1", ConvLayer::new(64, Sliding::new(3).stride(2)));
 
     for (number, [squeezed, expanded]) in FIRES.into_iter().enumerate() {
         if let 0 | 2 | 4 = number {
@@ -67,16 +67,17 @@ pub(super) fn squeezenet(net: &Builder) {
             x = x.op(Pool { window, ceil: true, kind: PoolKind::Max }, &[]);
         }
         let name = format!("fire{}", number + 2);
-        let squeeze = biased_relu(x, &format!("{name}.squeeze"), Conv::new(squeezed, Sliding::new(1)));
-        let one = biased_relu(squeeze, &format!("{name}.expand1x1"), Conv::new(expanded, Sliding::new(1)));
-        let three = biased_relu(squeeze, &format!("{name}.expand3x3"), Conv::new(expanded, Sliding::new(3).pad(1)));
+        let squeeze = biased_relu(x, &format!("{name}.squeeze"), ConvLayer::new(squeezed, Sliding::new(1)));
+        let one = biased_relu(squeeze, &format!("{name}.expand1x1"), ConvLayer::new(expanded, Sliding::new(1)));
+        let three =
+            biased_relu(squeeze, &format!("{name}.expand3x3"), ConvLayer::new(expanded, Sliding::new(3).pad(1)));
         x = one.concat(&[three], 1);
     }
 
-    let scores = biased_relu(x, "conv10", Conv::new(1000, Sliding::new(1)));
+    let scores = biased_relu(x, "conv10", ConvLayer::new(1000, Sliding::new(1)));
     net.output("logits", scores.global_average_pool());
 }
 
-fn biased_relu<'b>(x: Value<'b>, name: &str, conv: Conv) -> Value<'b> {
+fn biased_relu<'b>(x: Value<'b>, name: &str, conv: ConvLayer) -> Value<'b> {
     x.conv(name, conv.bias()).relu()
 }

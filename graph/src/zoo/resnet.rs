@@ -3,7 +3,7 @@
 
 use autotune_workloads::PoolKind;
 
-use crate::builder::{Builder, Conv, Value};
+use crate::builder::{Builder, ConvLayer, Value};
 use crate::operators::Sliding;
 
 /// Gain of the last convolution of a block; small, so that sums hardly grow from block to block.
@@ -13,8 +13,8 @@ const BRANCH_GAIN: f32 = 0.25;
 /// stages.
 pub(super) fn basic(net: &Builder, blocks: [usize; 4]) {
     resnet(net, blocks, 1, |x, name, width, stride| {
-        let x = norm_conv(x, name, 1, Conv::new(width, Sliding::new(3).stride(stride).pad(1))).relu();
-        norm_conv(x, name, 2, Conv::new(width, Sliding::new(3).pad(1)).gain(BRANCH_GAIN))
+        let x = norm_conv(x, name, 1, ConvLayer::new(width, Sliding::new(3).stride(stride).pad(1))).relu();
+        norm_conv(x, name, 2, ConvLayer::new(width, Sliding::new(3).pad(1)).gain(BRANCH_GAIN))
     });
 }
 
@@ -22,9 +22,9 @@ pub(super) fn basic(net: &Builder, blocks: [usize; 4]) {
 /// of which quadruples the channels.
 pub(super) fn bottleneck(net: &Builder, blocks: [usize; 4]) {
     resnet(net, blocks, 4, |x, name, width, stride| {
-        let x = norm_conv(x, name, 1, Conv::new(width, Sliding::new(1))).relu();
-        let x = norm_conv(x, name, 2, Conv::new(width, Sliding::new(3).stride(stride).pad(1))).relu();
-        norm_conv(x, name, 3, Conv::new(4 * width, Sliding::new(1)).gain(BRANCH_GAIN))
+        let x = norm_conv(x, name, 1, ConvLayer::new(width, Sliding::new(1))).relu();
+        let x = norm_conv(x, name, 2, ConvLayer::new(width, Sliding::new(3).stride(stride).pad(1))).relu();
+        norm_conv(x, name, 3, ConvLayer::new(4 * width, Sliding::new(1)).gain(BRANCH_GAIN))
     });
 }
 
@@ -37,7 +37,7 @@ fn resnet(
     branch: impl for<'b> Fn(Value<'b>, &str, usize, usize) -> Value<'b>,
 ) {
     let image = net.input("input", &[1, 3, 224, 224]);
-    let stem = image.conv("conv1", Conv::new(64, Sliding::new(7).stride(2).pad(3))).batch_norm("bn1").relu();
+    let stem = image.conv("conv1", ConvLayer::new(64, Sliding::new(7).stride(2).pad(3))).batch_norm("bn1").relu();
     let mut x = stem.pool(PoolKind::Max, Sliding::new(3).stride(2).pad(1));
 
     for (stage, count) in blocks.into_iter().enumerate() {
@@ -50,7 +50,7 @@ fn resnet(
             let shortcut = match x.shape().get(1) == Some(&channels) {
                 true => x,
                 false => {
-                    let conv = Conv::new(channels, Sliding::new(1).stride(stride)).gain(1.0);
+                    let conv = ConvLayer::new(channels, Sliding::new(1).stride(stride)).gain(1.0);
                     x.conv(&format!("{name}.downsample"), conv).batch_norm(&format!("{name}.downsample.bn"))
                 }
             };
@@ -61,6 +61,6 @@ fn resnet(
 }
 
 /// Adds a numbered convolution of a block and its batch normalisation.
-fn norm_conv<'b>(x: Value<'b>, block: &str, number: usize, conv: Conv) -> Value<'b> {
+fn norm_conv<'b>(x: Value<'b>, block: &str, number: usize, conv: ConvLayer) -> Value<'b> {
     x.conv(&format!("{block}.conv{number}"), conv).batch_norm(&format!("{block}.bn{number}"))
 }

@@ -3,7 +3,7 @@
 use autotune_ir::DType;
 use autotune_workloads::Activation;
 
-use crate::builder::{Builder, Conv, Fill, Value};
+use crate::builder::{Builder, ConvLayer, Fill, Value};
 use crate::operators::Sliding;
 
 const LAYERS: usize = 12;
@@ -39,7 +39,7 @@ pub(super) fn vit_b16(net: &Builder) {
     const PATCHES: usize = 14 * 14;
     let eps = 1e-6;
     let image = net.input("input", &[1, 3, 224, 224]);
-    let patches = image.conv("patches", Conv::new(WIDTH, Sliding::new(16).stride(16)).bias().gain(1.0));
+    let patches = image.conv("patches", ConvLayer::new(WIDTH, Sliding::new(16).stride(16)).bias().gain(1.0));
     let patches = patches.reshape(&[1, WIDTH, PATCHES]).transpose(&[0, 2, 1]);
 
     let class = net.weight("class", &[1, 1, WIDTH], Fill::deviation(0.5));

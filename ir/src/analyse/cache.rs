@@ -9,7 +9,7 @@
 use crate::program::{Access, Loop, Role, Scope};
 
 use super::footprint::Region;
-use super::nest::{Leaf, Nest, Operand, operand_accesses};
+use super::nest::{OperandSide, RunNest, RunStore, operand_accesses};
 use crate::machine::cpu::{LINE_BYTES, PAGE_BYTES};
 
 /// Part of one buffer that the loops inside a level access.
@@ -24,7 +24,7 @@ pub struct Footprint {
 /// A buffer that the tree accesses, represented by one of its accesses.
 #[derive(Clone, Debug)]
 struct Tracked {
-    operand: Operand,
+    operand: OperandSide,
     /// Number of loops that the access shares with the multiply-accumulate.
     shared: usize,
     /// Footprint by level, up to `shared`; loops at deeper levels do not access the buffer.
@@ -60,7 +60,7 @@ pub struct CacheModel {
 impl CacheModel {
     /// Models the tree of `leaf`. The accumulators live inside the `tile` outermost loops, and the
     /// `task` outermost loops number the tasks.
-    pub(super) fn new(nest: &Nest, leaf: &Leaf, tile: usize, task: usize) -> Self {
+    pub(super) fn new(nest: &RunNest, leaf: &RunStore, tile: usize, task: usize) -> Self {
         let loops = nest.loops_of(leaf);
         let mut model = Self {
             tracked: Vec::with_capacity(8),
@@ -150,7 +150,7 @@ impl Tracked {
     /// Computes the footprints of `access` from the innermost of its `loops` outward. Only the
     /// first `shared` loops count as levels.
     fn new(
-        nest: &Nest,
+        nest: &RunNest,
         access: &Access,
         loops: &[&Loop],
         shared: usize,
@@ -198,7 +198,7 @@ struct Companion<'n> {
 /// Returns one access for every buffer in memory that the tree of `leaf` accesses and that is no
 /// operand of `leaf`: the access that shares the most loops with `leaf`; among those, the one
 /// executed most often.
-fn companions<'n>(nest: &'n Nest, leaf: &Leaf<'n>) -> Vec<Companion<'n>> {
+fn companions<'n>(nest: &'n RunNest, leaf: &RunStore<'n>) -> Vec<Companion<'n>> {
     let own = nest.loops_of(leaf);
     let mut taken = vec![false; nest.program.buffers.len()];
     for access in operand_accesses(nest, leaf).into_iter().flatten() {

@@ -1,7 +1,7 @@
 //! The dominant multiply-accumulate of a program: the one that is executed most often.
 
 use super::cache::{CacheModel, Footprint};
-use super::nest::{AxisClass, Leaf, Nest, operand_accesses};
+use super::nest::{AxisClass, RunNest, RunStore, operand_accesses};
 use super::processor::Core;
 use super::registers::RegisterTile;
 use super::totals::parallel_depth;
@@ -41,7 +41,7 @@ pub struct Dominant {
 }
 
 impl Dominant {
-    pub(super) fn new(nest: &Nest, leaf: &Leaf, tile: RegisterTile, core: &Core) -> Self {
+    pub(super) fn new(nest: &RunNest, leaf: &RunStore, tile: RegisterTile, core: &Core) -> Self {
         let loops = nest.loops_of(leaf);
         let task = parallel_depth(nest, leaf);
         let cache = CacheModel::new(nest, leaf, tile.tile, task);

@@ -8,7 +8,7 @@ use crate::program::Access;
 
 /// Set of values of one index.
 #[derive(Clone, Copy)]
-struct Span {
+struct IndexSpan {
     /// Difference between the largest and the smallest value.
     reach: i64,
     /// Greatest common divisor of the coefficients of the loops so far; 0 before the first.
@@ -19,7 +19,7 @@ struct Span {
     stride: i64,
 }
 
-impl Span {
+impl IndexSpan {
     fn widen(&mut self, coefficient: i64, extent: usize) {
         self.reach += coefficient.abs() * (extent as i64 - 1);
         self.step = gcd(self.step, coefficient.abs());
@@ -38,14 +38,14 @@ impl Span {
 /// Starts as one element; [`Region::widen`] adds one loop at a time.
 pub(super) struct Region<'a> {
     access: &'a Access,
-    spans: SmallVec<[Span; 6]>,
+    spans: SmallVec<[IndexSpan; 6]>,
     element_bytes: f64,
     /// Product of the extents of the loops whose variables occur in the access.
     combinations: f64,
 }
 
 /// Contiguous runs of elements, all of the same length.
-struct Runs {
+struct MemoryRuns {
     count: f64,
     elements: f64,
     /// True if every run starts at the same offset within a block.
@@ -57,7 +57,7 @@ impl<'a> Region<'a> {
     /// Returns the region of one element of `element_bytes` bytes. `strides` are those of the
     /// buffer's dimensions, in elements.
     pub(super) fn new(strides: &[i64], element_bytes: usize, access: &'a Access) -> Self {
-        let spans = strides.iter().map(|&stride| Span { reach: 0, step: 0, combinations: 1.0, stride }).collect();
+        let spans = strides.iter().map(|&stride| IndexSpan { reach: 0, step: 0, combinations: 1.0, stride }).collect();
         Self { access, spans, element_bytes: element_bytes as f64, combinations: 1.0 }
     }
 
@@ -81,7 +81,7 @@ impl<'a> Region<'a> {
 
     /// Returns the number of distinct elements.
     pub(super) fn elements(&self) -> f64 {
-        self.spans.iter().map(Span::count).product::<f64>().min(self.combinations)
+        self.spans.iter().map(IndexSpan::count).product::<f64>().min(self.combinations)
     }
 
     /// Returns the number of aligned blocks of `block_bytes` that contain an element. Exact for one
@@ -94,8 +94,8 @@ impl<'a> Region<'a> {
 
     /// Merges dimensions into contiguous runs, innermost first, as long as the gap between
     /// neighbouring runs is smaller than a block.
-    fn runs(&self, block_bytes: f64) -> Runs {
-        let mut runs = Runs { count: 1.0, elements: 1.0, aligned: true, element_bytes: self.element_bytes };
+    fn runs(&self, block_bytes: f64) -> MemoryRuns {
+        let mut runs = MemoryRuns { count: 1.0, elements: 1.0, aligned: true, element_bytes: self.element_bytes };
         for span in self.spans.iter().rev().filter(|s| s.reach > 0) {
             let count = span.count();
             let reach = (span.reach * span.stride) as f64;
@@ -134,7 +134,7 @@ impl<'a> Region<'a> {
     }
 }
 
-impl Runs {
+impl MemoryRuns {
     fn blocks(&self, block_bytes: f64) -> f64 {
         let bytes = self.elements * self.element_bytes;
 

@@ -5,7 +5,7 @@
 //! one warp in the middle of the grid. The *main* stage, the one with most multiply-adds, is
 //! described in detail.
 
-use super::nest::Nest;
+use super::nest::RunNest;
 use crate::machine::gpu::{
     BARRIER_CYCLES, BOUND_SHARE, ISSUE_PER_CYCLE, L2_BYTES_PER_CYCLE, LAUNCH_CYCLES, MEMORY_BYTES_PER_CYCLE,
     MEMORY_LATENCY_CYCLES,
@@ -20,7 +20,7 @@ mod warp;
 mod wave;
 
 pub use occupancy::{LIMITS, Multiprocessor};
-pub use requests::{Memory, Requests};
+pub use requests::{MemoryRequests, Requests};
 pub use stage::StageWork;
 
 /// Bottlenecks of a stage: multiply-adds, instruction issue, shared memory, second-level cache,
@@ -51,7 +51,7 @@ pub struct Kernels {
 
 impl Kernels {
     /// Analyses the stages of every run; `None` if none of them is for a GPU.
-    pub(super) fn of(nest: &Nest, program: &Program, gpu: &GpuTarget) -> Option<Self> {
+    pub(super) fn of(nest: &RunNest, program: &Program, gpu: &GpuTarget) -> Option<Self> {
         let multiprocessor = Multiprocessor::of(gpu, program.spec.multiplied_dtype());
         let every_run = program.stages.iter().filter(|stage| stage.when == When::EveryRun);
         let works: Vec<StageWork> = every_run.filter_map(|s| StageWork::of(nest, s, gpu.warp_threads)).collect();

@@ -15,7 +15,7 @@ use crate::program::{
 /// The side of the contraction that a buffer belongs to; a packed copy belongs to the side of its
 /// source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operand {
+pub enum OperandSide {
     /// The data operand and copies of it.
     Data,
     /// The weight operand and copies of it.
@@ -38,11 +38,11 @@ pub enum AxisClass {
 }
 
 /// A store that is executed in every run.
-pub(super) struct Leaf<'a> {
+pub(super) struct RunStore<'a> {
     pub(super) store: &'a Store,
-    /// Positions of the loops around it in [`Nest::loops`], outermost first.
+    /// Positions of the loops around it in [`RunNest::loops`], outermost first.
     pub(super) loops: Range<usize>,
-    /// Position of its top-level tree in [`Nest::trees`].
+    /// Position of its top-level tree in [`RunNest::trees`].
     pub(super) tree: usize,
     /// Number of loops around the allocation of the register buffer that it writes; `None` if it
     /// writes to memory.
@@ -53,7 +53,7 @@ pub(super) struct Leaf<'a> {
     pub(super) group: usize,
 }
 
-impl<'a> Leaf<'a> {
+impl<'a> RunStore<'a> {
     /// Calls `visit` with the access that is written, then with every access that is read.
     pub(super) fn for_each_access(&self, mut visit: impl FnMut(&'a Access)) {
         visit(&self.store.dst);
@@ -62,7 +62,7 @@ impl<'a> Leaf<'a> {
 }
 
 /// A top-level tree of a stage.
-pub(super) struct Tree {
+pub(super) struct StageTree {
     /// Position of its stage among those executed in every run.
     pub(super) stage: usize,
     /// Number of tasks that may run in parallel.
@@ -70,25 +70,25 @@ pub(super) struct Tree {
 }
 
 /// The stages of a program that are executed in every run, flattened.
-pub(super) struct Nest<'a> {
+pub(super) struct RunNest<'a> {
     pub(super) program: &'a Program,
     pub(super) loops: Vec<&'a Loop>,
-    pub(super) leaves: Vec<Leaf<'a>>,
-    pub(super) trees: Vec<Tree>,
+    pub(super) leaves: Vec<RunStore<'a>>,
+    pub(super) trees: Vec<StageTree>,
     /// Number of stages that are executed in every run.
     pub(super) stages: usize,
     /// Number of prefetches executed per run.
     pub(super) prefetches: f64,
     /// Row-major strides of every buffer, in elements.
     strides: Vec<SmallVec<[i64; 6]>>,
-    operands: Vec<Operand>,
+    operands: Vec<OperandSide>,
     /// Axis of the contraction that each loop variable iterates over.
     axis_of: Vec<Option<u8>>,
 }
 
-impl<'a> Nest<'a> {
+impl<'a> RunNest<'a> {
     pub(super) fn new(program: &'a Program) -> Self {
-        let mut nest = Nest {
+        let mut nest = RunNest {
             program,
             loops: Vec::with_capacity(512),
             leaves: Vec::with_capacity(512),
@@ -100,7 +100,7 @@ impl<'a> Nest<'a> {
             axis_of: vec![None; program.vars.len()],
         };
 
-        let mut walk = Walk {
+        let mut walk = NestWalk {
             stack: Vec::with_capacity(32),
             placed: None,
             trips: 1.0,
@@ -114,7 +114,7 @@ impl<'a> Nest<'a> {
         nest
     }
 
-    fn add_stage(&mut self, stage: &'a Stage, walk: &mut Walk<'a>) {
+    fn add_stage(&mut self, stage: &'a Stage, walk: &mut NestWalk<'a>) {
         // Copies made ahead of time cost no time in a run, but tell which operand a packed buffer
         // holds.
         if stage.when == When::AheadOfTime {
@@ -128,13 +128,13 @@ impl<'a> Nest<'a> {
 
         for node in &stage.body {
             let tasks = parallel_prefix(node).iter().map(|l| l.extent as f64).product();
-            self.trees.push(Tree { stage: self.stages, tasks });
+            self.trees.push(StageTree { stage: self.stages, tasks });
             self.add_nodes(std::slice::from_ref(node), walk);
         }
         self.stages += 1;
     }
 
-    fn add_nodes(&mut self, nodes: &'a [Node], walk: &mut Walk<'a>) {
+    fn add_nodes(&mut self, nodes: &'a [Node], walk: &mut NestWalk<'a>) {
         for node in nodes {
             match node {
                 Node::Loop(l) => {
@@ -170,7 +170,7 @@ impl<'a> Nest<'a> {
         }
     }
 
-    fn add_leaf(&mut self, store: &'a Store, walk: &mut Walk<'a>) {
+    fn add_leaf(&mut self, store: &'a Store, walk: &mut NestWalk<'a>) {
         let point = self.main_point(store);
         // Points of the main equation tell the axis of each loop variable.
         for (axis, along) in point.into_iter().flatten().enumerate() {
@@ -188,7 +188,7 @@ impl<'a> Nest<'a> {
 
         let dst = store.dst.buffer;
         let in_registers = self.program.buffer(dst).scope == Scope::Register;
-        self.leaves.push(Leaf {
+        self.leaves.push(RunStore {
             store,
             loops: loops.clone(),
             tree: self.trees.len() - 1,
@@ -214,17 +214,17 @@ impl<'a> Nest<'a> {
     }
 
     /// Returns true for a statement of the main equation.
-    pub(super) fn is_mac(&self, leaf: &Leaf<'a>) -> bool {
+    pub(super) fn is_mac(&self, leaf: &RunStore<'a>) -> bool {
         self.main_point(leaf.store).is_some()
     }
 
     /// Returns the loops around a leaf, outermost first.
-    pub(super) fn loops_of(&self, leaf: &Leaf<'a>) -> &[&'a Loop] {
+    pub(super) fn loops_of(&self, leaf: &RunStore<'a>) -> &[&'a Loop] {
         &self.loops[leaf.loops.clone()]
     }
 
     /// Returns the side of the contraction that a buffer belongs to.
-    pub(super) fn operand(&self, buffer: BufferId) -> Operand {
+    pub(super) fn operand(&self, buffer: BufferId) -> OperandSide {
         self.operands[buffer.0 as usize]
     }
 
@@ -258,7 +258,7 @@ impl<'a> Nest<'a> {
 
     /// Classifies the axes of the contraction in the tree of a multiply-accumulate, by the accesses
     /// to both operands and to their copies.
-    pub(super) fn classes(&self, leaf: &Leaf) -> Classes {
+    pub(super) fn classes(&self, leaf: &RunStore) -> Classes {
         let mut indexes = vec![[false; 2]; self.program.axes.len()];
         for other in self.leaves.iter().filter(|other| other.tree == leaf.tree) {
             other.for_each_access(|access| {
@@ -290,15 +290,15 @@ pub(super) struct Classes(Vec<AxisClass>);
 
 impl Classes {
     /// Returns the role of the axis that `var` iterates over.
-    pub(super) fn of(&self, nest: &Nest, var: VarId) -> Option<AxisClass> {
+    pub(super) fn of(&self, nest: &RunNest, var: VarId) -> Option<AxisClass> {
         nest.axis(var).map(|axis| self.0[axis])
     }
 }
 
 /// State of the walk over a stage.
-struct Walk<'a> {
+struct NestWalk<'a> {
     stack: Vec<&'a Loop>,
-    /// Positions of exactly these loops in [`Nest::loops`], once a leaf has been found in them.
+    /// Positions of exactly these loops in [`RunNest::loops`], once a leaf has been found in them.
     placed: Option<Range<usize>>,
     /// Number of executions of the current node.
     trips: f64,
@@ -308,12 +308,12 @@ struct Walk<'a> {
     group: usize,
 }
 
-fn operand_of_role(role: Role) -> Operand {
+fn operand_of_role(role: Role) -> OperandSide {
     match role {
-        Role::Operand(0) => Operand::Data,
-        Role::Operand(1) => Operand::Weight,
+        Role::Operand(0) => OperandSide::Data,
+        Role::Operand(1) => OperandSide::Weight,
         // The copy that fills a packed buffer corrects this later.
-        Role::Packed | Role::Operand(_) | Role::Output | Role::Accumulator => Operand::Output,
+        Role::Packed | Role::Operand(_) | Role::Output | Role::Accumulator => OperandSide::Output,
     }
 }
 
@@ -323,13 +323,13 @@ pub(super) fn vector_loop<'a>(loops: &[&'a Loop]) -> Option<&'a Loop> {
 }
 
 /// Returns the loads of the data and of the weight operand in a multiply-accumulate.
-pub(super) fn operand_accesses<'a>(nest: &Nest, leaf: &Leaf<'a>) -> [Option<&'a Access>; 2] {
+pub(super) fn operand_accesses<'a>(nest: &RunNest, leaf: &RunStore<'a>) -> [Option<&'a Access>; 2] {
     let mut found = [None, None];
     leaf.store.value.for_each_load(&mut |load| {
         let slot = match nest.operand(load.buffer) {
-            Operand::Data => 0,
-            Operand::Weight => 1,
-            Operand::Output => return,
+            OperandSide::Data => 0,
+            OperandSide::Weight => 1,
+            OperandSide::Output => return,
         };
         found[slot] = found[slot].or(Some(load));
     });

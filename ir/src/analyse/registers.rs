@@ -9,7 +9,7 @@ use crate::machine::cpu::{
 };
 use crate::program::{Access, Expr, Loop, LoopKind, Scope};
 
-use super::nest::{Leaf, Nest, vector_loop};
+use super::nest::{RunNest, RunStore, vector_loop};
 use super::processor::Core;
 
 /// Returns the number of instructions for `extent` neighbouring elements: whole vectors, then one
@@ -75,7 +75,7 @@ pub struct RegisterTile {
 
 impl RegisterTile {
     /// Computes the register tile of a multiply-accumulate on a core.
-    pub(super) fn new(nest: &Nest, leaf: &Leaf, core: &Core) -> Self {
+    pub(super) fn new(nest: &RunNest, leaf: &RunStore, core: &Core) -> Self {
         let loops = nest.loops_of(leaf);
         let body = loops
             .iter()
@@ -128,7 +128,14 @@ impl RegisterTile {
 
     /// Counts the loads of one operand per step, one for each distinct element or vector. Returns
     /// the number of vectors that hold all of them.
-    fn add_load(&mut self, nest: &Nest, load: &Access, unrolled: &[&Loop], vector: Option<&Loop>, vectors: f64) -> f64 {
+    fn add_load(
+        &mut self,
+        nest: &RunNest,
+        load: &Access,
+        unrolled: &[&Loop],
+        vector: Option<&Loop>,
+        vectors: f64,
+    ) -> f64 {
         let distinct: f64 = unrolled
             .iter()
             .filter(|l| !nest.is_reduction(l.var) && nest.stride_along(load, l.var) != 0)
@@ -172,7 +179,7 @@ impl RegisterTile {
     }
 
     /// Returns the number of steps in all executions of the leaf.
-    pub(super) fn steps(&self, leaf: &Leaf) -> f64 {
+    pub(super) fn steps(&self, leaf: &RunStore) -> f64 {
         leaf.trips / (self.elements * self.group)
     }
 }
@@ -197,7 +204,7 @@ pub(super) struct CopyCost {
 }
 
 impl CopyCost {
-    pub(super) fn new(nest: &Nest, leaf: &Leaf, lanes: usize) -> Self {
+    pub(super) fn new(nest: &RunNest, leaf: &RunStore, lanes: usize) -> Self {
         let loops = nest.loops_of(leaf);
         let vector = vector_loop(loops);
         let extent = vector.map_or(1, |l| l.extent);

@@ -1,10 +1,10 @@
 //! Sums over all leaves, and the load balance among threads.
 
-use super::nest::{Leaf, Nest};
+use super::nest::{RunNest, RunStore};
 use super::processor::Core;
 use super::registers::{CopyCost, RegisterTile};
 use crate::program::{Buffer, LoopKind, Node, Role, Scope, When, preorder};
-use crate::spec::Tensor;
+use crate::spec::TensorSpec;
 
 /// Sums over all leaves of the stages that are executed in every run.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +68,7 @@ pub struct Division {
 impl Totals {
     /// Computes the sums. Also returns the position of the multiply-accumulate that is executed
     /// most often (the first of several) and its register tile.
-    pub(super) fn new(nest: &Nest, core: &Core) -> (Self, Option<(usize, RegisterTile)>) {
+    pub(super) fn new(nest: &RunNest, core: &Core) -> (Self, Option<(usize, RegisterTile)>) {
         let mut totals = Self {
             leaves: nest.leaves.len() as f64,
             trees: nest.trees.len() as f64,
@@ -100,7 +100,7 @@ impl Totals {
         (totals, dominant)
     }
 
-    fn add_mac(&mut self, leaf: &Leaf, tile: &RegisterTile) -> f64 {
+    fn add_mac(&mut self, leaf: &RunStore, tile: &RegisterTile) -> f64 {
         let cycles = tile.steps(leaf) * tile.cycles;
         self.mac_leaves += 1.0;
         self.fmas += leaf.trips;
@@ -113,7 +113,7 @@ impl Totals {
         cycles
     }
 
-    fn add_copy(&mut self, nest: &Nest, leaf: &Leaf, lanes: usize) -> f64 {
+    fn add_copy(&mut self, nest: &RunNest, leaf: &RunStore, lanes: usize) -> f64 {
         let cost = CopyCost::new(nest, leaf, lanes);
         let dst = nest.program.buffer(leaf.store.dst.buffer);
         match (dst.role, dst.scope) {
@@ -144,7 +144,7 @@ impl Totals {
 impl Division {
     /// Computes the load balance; `tree_cycles` are the cycles of all executions of each tree on
     /// one thread.
-    fn new(nest: &Nest, tree_cycles: &[f64], core: &Core) -> Self {
+    fn new(nest: &RunNest, tree_cycles: &[f64], core: &Core) -> Self {
         let threads = core.threads;
         let mut division = Self::default();
         let (mut total, mut most) = (0.0, -1.0);
@@ -209,7 +209,7 @@ pub fn busiest_thread(trees: &[(f64, f64)], threads: usize) -> f64 {
 }
 
 /// Returns the bytes of the shared packed buffers that some leaf writes.
-fn filled_bytes(nest: &Nest) -> f64 {
+fn filled_bytes(nest: &RunNest) -> f64 {
     let program = nest.program;
     let mut filled = vec![false; program.buffers.len()];
     for leaf in &nest.leaves {
@@ -220,10 +220,10 @@ fn filled_bytes(nest: &Nest) -> f64 {
 }
 
 /// Returns the bytes of the constants that some leaf reads, packed or in their original form.
-fn constant_bytes(nest: &Nest) -> f64 {
+fn constant_bytes(nest: &RunNest) -> f64 {
     let program = nest.program;
     let is_given = |buffer: &Buffer| match buffer.role {
-        Role::Operand(_) => program.spec.find(buffer.role).is_some_and(Tensor::is_constant),
+        Role::Operand(_) => program.spec.find(buffer.role).is_some_and(TensorSpec::is_constant),
         Role::Output | Role::Packed | Role::Accumulator => false,
     };
 
@@ -243,6 +243,6 @@ fn constant_bytes(nest: &Nest) -> f64 {
 }
 
 /// Returns the number of leading parallel loops around a leaf.
-pub(super) fn parallel_depth(nest: &Nest, leaf: &Leaf) -> usize {
+pub(super) fn parallel_depth(nest: &RunNest, leaf: &RunStore) -> usize {
     nest.loops_of(leaf).iter().take_while(|l| l.kind == LoopKind::Parallel).count()
 }

@@ -1,10 +1,10 @@
 //! Copies of rectangles of matrices (boxes) by the tensor memory accelerator (TMA).
 
 use super::site::has_terms;
-use super::{Asynchrony, Executor, Feature, Instruction, NestForm, Registers, Site};
+use super::{Asynchrony, CallSite, Executor, Feature, Instruction, NestForm, Registers};
 use crate::affine::{Affine, VarId};
 use crate::program::{Access, Buffer, Digit, InBounds, Loop, LoopKind, Node, Scope};
-use crate::sets::Set;
+use crate::sets::IntervalSet;
 
 /// `cp.async.bulk.tensor` of a [`BoxCopy`]; an mbarrier counts the bytes that arrive (CUDA, compute
 /// capability 9.0).
@@ -80,10 +80,10 @@ impl<'a> BoxCopy<'a> {
 
     /// Returns true if the box is the same for all threads of a block and they copy all of it
     /// together.
-    fn is_of_block(&self, site: &Site) -> bool {
+    fn is_of_block(&self, site: &CallSite) -> bool {
         let round = |var: VarId| self.rounds.iter().find(|l| l.var == var).map(|l| l.extent);
         // The threads and rounds together must visit every element of the box.
-        let all = Set::of(self.number, |var| round(var).unwrap_or_else(|| (site.extent)(var)));
+        let all = IntervalSet::of(self.number, |var| round(var).unwrap_or_else(|| (site.extent)(var)));
         let count: usize = self.digits.iter().map(|d| d.extent).product();
         let origins = [self.origin(self.to), self.origin(self.from)].concat();
         origins.iter().flat_map(|index| &index.terms).all(|&(var, _)| !site.is_thread(var))
@@ -91,7 +91,7 @@ impl<'a> BoxCopy<'a> {
     }
 
     /// Checks that a body is a box copy.
-    pub(super) fn check(body: &[Node], site: &Site) -> Result<(), &'static str> {
+    pub(super) fn check(body: &[Node], site: &CallSite) -> Result<(), &'static str> {
         match BoxCopy::of(body) {
             Some(copy) if !copy.is_of_block(site) => {
                 Err("the box of a box copy differs between threads, or they do not copy all of it")
@@ -102,7 +102,7 @@ impl<'a> BoxCopy<'a> {
     }
 
     /// Checks the indices and the conditions.
-    fn check_indices(&self, site: &Site) -> Result<(), &'static str> {
+    fn check_indices(&self, site: &CallSite) -> Result<(), &'static str> {
         let program = site.program;
 
         let row = [(self.digits[0].var, 1)];

@@ -1,6 +1,6 @@
 //! Vector instructions that add the products of several reduction steps in each lane.
 
-use super::{Asynchrony, Executor, Factors, Feature, Instruction, NestForm, Registers, Site};
+use super::{Asynchrony, CallSite, Executor, Factors, Feature, Instruction, NestForm, Registers};
 use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
 use crate::program::{Access, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
@@ -115,7 +115,7 @@ impl<'a> Dot<'a> {
     }
 
     /// Checks that a body is a dot product that `instruction` computes.
-    pub(super) fn check(body: &[Node], site: &Site, instruction: &Instruction) -> Result<(), &'static str> {
+    pub(super) fn check(body: &[Node], site: &CallSite, instruction: &Instruction) -> Result<(), &'static str> {
         let Some(dot) = Dot::of(body) else { return Err("not a dot product of this instruction") };
         let dtypes = dot.factors.map(|factor| site.program.dtype(factor.buffer));
         let Some(&Factors { steps, .. }) = instruction.factors.iter().find(|factors| factors.dtypes == dtypes) else {

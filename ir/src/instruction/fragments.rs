@@ -1,7 +1,7 @@
 //! Loop nests that matrix instructions of a warp or a warp group compute.
 
 use super::site::has_terms;
-use super::{BOX_ROW_BYTES, Instruction, MMA, Site, ThreadGroup, WGMMA};
+use super::{BOX_ROW_BYTES, CallSite, Instruction, MMA, ThreadGroup, WGMMA};
 use crate::affine::{Affine, VarId};
 use crate::machine::gpu::WARP_THREADS;
 use crate::program::{Access, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
@@ -99,7 +99,7 @@ impl<'a> Fragments<'a> {
     }
 
     /// Checks that a body is of this form for these threads; the error names the first violation.
-    pub(super) fn check(body: &[Node], site: &Site, by: ThreadGroup) -> Result<(), &'static str> {
+    pub(super) fn check(body: &[Node], site: &CallSite, by: ThreadGroup) -> Result<(), &'static str> {
         let Some(tile) = Fragments::of(body) else {
             return Err("not a matrix product of this instruction");
         };
@@ -118,7 +118,7 @@ impl<'a> Fragments<'a> {
         if !tile.has_own_sums(site.program) {
             return Err("the sums of a matrix instruction must be in the registers of its lanes");
         }
-        let team = Lanes { row: lanes[0].var, pair: lanes[1].var, warp };
+        let team = LaneVars { row: lanes[0].var, pair: lanes[1].var, warp };
         if !tile.deals_out(steps, by, &team) {
             return Err("the operands are not distributed over the lanes as the matrix instruction requires");
         }
@@ -129,7 +129,7 @@ impl<'a> Fragments<'a> {
     }
 
     /// Returns the variable that numbers the warps of a warp group; `None` for single warps.
-    fn warp(&self, site: &Site, by: ThreadGroup) -> Result<Option<VarId>, &'static str> {
+    fn warp(&self, site: &CallSite, by: ThreadGroup) -> Result<Option<VarId>, &'static str> {
         let third = site.threads().iter().rev().nth(2).filter(|l| l.extent == 4);
         match (by, third) {
             (ThreadGroup::Warp, _) => Ok(None),
@@ -161,7 +161,7 @@ impl<'a> Fragments<'a> {
     }
 
     /// Returns true if the last two indices of both operands are those of the form above.
-    fn deals_out(&self, steps: usize, by: ThreadGroup, lanes: &Lanes) -> bool {
+    fn deals_out(&self, steps: usize, by: ThreadGroup, lanes: &LaneVars) -> bool {
         let [s, i, j, h, p, c, k] = self.loops;
         let reduction = [(s.var, steps as i64), (k.var, 1)];
         let mut along_rows = vec![(i.var, by.rows() as i64), (h.var, 8), (lanes.row, 1)];
@@ -180,13 +180,13 @@ impl<'a> Fragments<'a> {
     }
 
     /// Returns true for a variable that differs between fragments or lanes.
-    fn is_variable(&self, var: VarId, lanes: &Lanes) -> bool {
+    fn is_variable(&self, var: VarId, lanes: &LaneVars) -> bool {
         self.loops.iter().any(|l| l.var == var) || [lanes.row, lanes.pair].contains(&var) || lanes.warp == Some(var)
     }
 
     /// Returns true if the rows of an operand begin at multiples of 16 bytes in shared memory; for
     /// warp groups, also that they are in swizzled order.
-    fn is_aligned(&self, access: &Access, program: &Program, by: ThreadGroup, lanes: &Lanes) -> bool {
+    fn is_aligned(&self, access: &Access, program: &Program, by: ThreadGroup, lanes: &LaneVars) -> bool {
         let [_, _, j, ..] = self.loops;
         let buffer = program.buffer(access.buffer);
         let row = buffer.shape.last().copied().unwrap_or(1) as i64;
@@ -213,7 +213,7 @@ impl<'a> Fragments<'a> {
 }
 
 /// Variables that number the lanes of a warp and the warps of a warp group.
-struct Lanes {
+struct LaneVars {
     row: VarId,
     pair: VarId,
     warp: Option<VarId>,

@@ -1,19 +1,19 @@
 //! Context of an instruction's call.
 
 use crate::affine::{Affine, VarId};
-use crate::program::{Access, Grid, Loop, LoopKind, Program};
+use crate::program::{Access, GpuGrid, Loop, LoopKind, Program};
 
 /// Context of an instruction's call.
-pub struct Site<'a> {
+pub struct CallSite<'a> {
     /// Program that contains the call.
     pub program: &'a Program,
     /// Grid of the stage; `None` on a CPU.
-    pub grid: Option<&'a Grid<'a>>,
+    pub grid: Option<&'a GpuGrid<'a>>,
     /// Extent of a variable that is bound around the call.
     pub extent: &'a dyn Fn(VarId) -> usize,
 }
 
-impl<'a> Site<'a> {
+impl<'a> CallSite<'a> {
     /// Returns the loops over the threads of a block, outermost first; empty on a CPU.
     pub fn threads(&self) -> &[&'a Loop] {
         self.grid.map_or(&[], |grid| &grid.threads)

@@ -3,13 +3,13 @@
 
 use std::collections::VecDeque;
 
-use super::machine::{Body, Machine};
+use super::machine::{Body, Interpreter};
 use crate::problem::Problem;
-use crate::program::{Grid, Node, Scope, WarpRole};
+use crate::program::{GpuGrid, Node, Scope, WarpRole};
 
-impl<'p> Machine<'p> {
+impl<'p> Interpreter<'p> {
     /// Executes the grid of a stage.
-    pub(super) fn grid(&mut self, grid: Grid<'p>) -> Result<(), Problem> {
+    pub(super) fn grid(&mut self, grid: GpuGrid<'p>) -> Result<(), Problem> {
         let threads = grid.block_threads();
         for (id, buffer) in self.program.buffers.iter().enumerate() {
             if matches!(buffer.scope, Scope::Register | Scope::Local) {

@@ -8,18 +8,18 @@ use crate::dtype::DType;
 use crate::formula::{Formula, Primitive};
 use crate::problem::Problem;
 use crate::program::{
-    Access, BinaryOp, BufferId, Digit, Expr, Grid, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, gathered_index, parallel_prefix, preorder,
+    Access, BinaryOp, BufferId, Digit, Expr, GpuGrid, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage,
+    Store, StoreMode, gathered_index, parallel_prefix, preorder,
 };
 
 /// Element that a copy in progress will write: buffer, offset and value.
 pub(super) type Copy = (BufferId, usize, f64);
 
 /// Body of a loop or of another node.
-pub(super) type Body<'b, 'p> = &'b mut dyn FnMut(&mut Machine<'p>) -> Result<(), Problem>;
+pub(super) type Body<'b, 'p> = &'b mut dyn FnMut(&mut Interpreter<'p>) -> Result<(), Problem>;
 
 /// State of an executing program.
-pub(super) struct Machine<'p> {
+pub(super) struct Interpreter<'p> {
     pub(super) program: &'p Program,
     /// Content of each buffer; a buffer that is private to the threads of a block has one part per
     /// thread.
@@ -53,7 +53,7 @@ pub(super) struct Machine<'p> {
     group: Option<Vec<Copy>>,
 }
 
-impl<'p> Machine<'p> {
+impl<'p> Interpreter<'p> {
     pub(super) fn new(program: &'p Program, memory: Vec<Vec<f64>>) -> Self {
         Self {
             program,
@@ -89,7 +89,7 @@ impl<'p> Machine<'p> {
         self.marks = marks.collect();
         (self.task, self.over) = (0, 0);
 
-        if let Some(grid) = Grid::of(stage) {
+        if let Some(grid) = GpuGrid::of(stage) {
             return self.grid(grid);
         }
 

@@ -1,7 +1,7 @@
 //! Execution of warp specialisation: producer and consumers each run until they must wait for the
 //! other.
 
-use super::machine::Machine;
+use super::machine::Interpreter;
 use crate::problem::Problem;
 use crate::program::{Mbarrier, Node, WarpRole, preorder};
 
@@ -10,13 +10,13 @@ type Action<'p> = (Vec<Option<i64>>, &'p Node);
 
 /// Number of copy groups that were begun, awaited and released so far.
 #[derive(Default)]
-struct Progress {
+struct CopyProgress {
     begun: usize,
     awaited: usize,
     released: usize,
 }
 
-impl<'p> Machine<'p> {
+impl<'p> Interpreter<'p> {
     /// Executes both roles; the producer runs whenever it can.
     pub(super) fn roles(&mut self, [producer, consumers]: [&'p [Node]; 2]) -> Result<(), Problem> {
         // Each role may execute only its own operations.
@@ -38,7 +38,7 @@ impl<'p> Machine<'p> {
         let (mut produce, mut consume) = (produce.iter().peekable(), consume.iter().peekable());
         // Actions set all variables, so the current values are restored at the end.
         let around = self.vars.clone();
-        let mut progress = Progress::default();
+        let mut progress = CopyProgress::default();
         while produce.peek().is_some() || consume.peek().is_some() {
             let mut goes_on = false;
             // The producer is tried first.
@@ -60,7 +60,7 @@ impl<'p> Machine<'p> {
     }
 
     /// Executes the next node of a role; returns false if it must wait.
-    fn act(&mut self, (vars, node): &Action<'p>, progress: &mut Progress) -> Result<bool, Problem> {
+    fn act(&mut self, (vars, node): &Action<'p>, progress: &mut CopyProgress) -> Result<bool, Problem> {
         self.vars.clone_from(vars);
         match node {
             Node::Mbarrier(Mbarrier::WaitEmpty { but }) => {

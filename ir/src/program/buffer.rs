@@ -53,7 +53,7 @@ pub enum Scope {
     Register,
 }
 
-/// Layout of a logical tensor in a buffer; its axes are those of its [`crate::spec::Tensor`].
+/// Layout of a logical tensor in a buffer; its axes are those of its [`crate::spec::TensorSpec`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {

@@ -75,7 +75,7 @@ pub struct InBounds {
 /// Element whose index is partly computed from values. The index is that of `access`, with the
 /// zeros along some dimensions replaced.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Gather {
+pub struct GatherAccess {
     /// Access to global memory with index 0 along the replaced dimensions.
     pub access: Access,
     /// Replaced dimensions, each once.
@@ -99,7 +99,7 @@ pub enum Expr {
     /// Element of a buffer.
     Load(Access),
     /// Element of a buffer whose index is partly computed from values.
-    Gather(Box<Gather>),
+    Gather(Box<GatherAccess>),
     /// Operation on one value.
     Unary(UnaryOp, Box<Expr>),
     /// Operation on two values.
@@ -129,7 +129,7 @@ impl Expr {
 
     /// Returns an element whose index along `dims` is computed from the values `at`.
     pub fn gather(access: Access, dims: Vec<usize>, at: Vec<Expr>) -> Self {
-        Expr::Gather(Box::new(Gather { access, dims, at }))
+        Expr::Gather(Box::new(GatherAccess { access, dims, at }))
     }
 
     /// Returns the larger of two values.
@@ -248,7 +248,7 @@ impl Expr {
         match self {
             Expr::Const(_) | Expr::Load(_) => self.clone(),
             Expr::Gather(gather) => {
-                let Gather { access, dims, at } = &**gather;
+                let GatherAccess { access, dims, at } = &**gather;
                 Expr::gather(access.clone(), dims.clone(), at.iter().map(with).collect())
             }
             Expr::Unary(op, of) => Expr::unary(*op, with(of)),

@@ -3,7 +3,7 @@
 use super::{Loop, LoopKind, Node, Stage};
 
 /// Loops that form the grid of a GPU stage.
-pub struct Grid<'a> {
+pub struct GpuGrid<'a> {
     /// Block loops, outermost first.
     pub blocks: Vec<&'a Loop>,
     /// Thread loops, outermost first.
@@ -12,7 +12,7 @@ pub struct Grid<'a> {
     pub body: &'a [Node],
 }
 
-impl<'a> Grid<'a> {
+impl<'a> GpuGrid<'a> {
     /// Returns the grid of a GPU stage: block loops, then thread loops, each the only child of its
     /// parent. `None` for other stages.
     pub fn of(stage: &'a Stage) -> Option<Self> {

@@ -11,7 +11,7 @@ use super::{CpuTarget, GpuTarget, Isa, Rates, Target};
 /// every scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Reach {
+pub enum KeyScope {
     /// The target's own key, [`Target::key`].
     Machine,
     /// CPUs of the same model and instruction set, with any features, caches and measured class.
@@ -23,18 +23,18 @@ pub enum Reach {
     Isa,
 }
 
-impl Reach {
+impl KeyScope {
     /// All scopes, narrowest first.
     pub const ALL: [Self; 4] = [Self::Machine, Self::Model, Self::Family, Self::Isa];
 }
 
-impl fmt::Display for Reach {
+impl fmt::Display for KeyScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Reach::Machine => "machine",
-            Reach::Model => "model",
-            Reach::Family => "family",
-            Reach::Isa => "isa",
+            KeyScope::Machine => "machine",
+            KeyScope::Model => "model",
+            KeyScope::Family => "family",
+            KeyScope::Isa => "isa",
         })
     }
 }
@@ -42,21 +42,21 @@ impl fmt::Display for Reach {
 /// A parsed target key.
 ///
 /// ```
-/// use autotune_ir::{KeyParts, Reach};
+/// use autotune_ir::{KeyParts, KeyScope};
 /// let here = KeyParts::of("cpu:AuthenticAMD-25-17:avx512:-:32K+1M+32M:fma4+add3:threads=2");
 /// let there = KeyParts::of("cpu:AuthenticAMD-25-1:avx512:-:32K+512K+32M:fma4+add3:threads=2");
-/// assert_eq!(here.narrowest_shared(&there), Some(Reach::Family));
-/// assert_eq!(here.text(Reach::Family).unwrap(), "cpu:AuthenticAMD-25:avx512:threads=2");
-/// assert_eq!(here.text(Reach::Isa).unwrap(), "cpu:avx512:threads=2");
+/// assert_eq!(here.narrowest_shared(&there), Some(KeyScope::Family));
+/// assert_eq!(here.text(KeyScope::Family).unwrap(), "cpu:AuthenticAMD-25:avx512:threads=2");
+/// assert_eq!(here.text(KeyScope::Isa).unwrap(), "cpu:avx512:threads=2");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct KeyParts<'a> {
     key: &'a str,
-    kind: Kind<'a>,
+    kind: KeyKind<'a>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind<'a> {
+enum KeyKind<'a> {
     Cpu {
         model: &'a str,
         isa: &'a str,
@@ -73,65 +73,65 @@ enum Kind<'a> {
 impl<'a> KeyParts<'a> {
     /// Parses a key; accepts any text.
     pub fn of(key: &'a str) -> Self {
-        let kind = Self::cpu(key).or_else(|| Self::gpu(key)).unwrap_or(Kind::Unknown);
+        let kind = Self::cpu(key).or_else(|| Self::gpu(key)).unwrap_or(KeyKind::Unknown);
         Self { key, kind }
     }
 
     /// Parses `cpu:MODEL:ISA[:...]:threads=N`.
-    fn cpu(key: &'a str) -> Option<Kind<'a>> {
+    fn cpu(key: &'a str) -> Option<KeyKind<'a>> {
         let (model, rest) = key.strip_prefix("cpu:")?.split_once(':')?;
         let (isa, _) = rest.split_once(':')?;
         let (_, threads) = rest.rsplit_once(':')?;
-        threads.starts_with("threads=").then_some(Kind::Cpu { model, isa, threads })
+        threads.starts_with("threads=").then_some(KeyKind::Cpu { model, isa, threads })
     }
 
     /// Parses `cuda:sm_N:MODEL` or `opencl:MODEL`.
-    fn gpu(key: &'a str) -> Option<Kind<'a>> {
+    fn gpu(key: &'a str) -> Option<KeyKind<'a>> {
         let api_bytes = match key.strip_prefix("cuda:") {
             Some(rest) => "cuda:".len() + rest.find(':')?,
             None => key.strip_prefix("opencl:").map(|_| "opencl".len())?,
         };
         let (api, model) = key.split_at_checked(api_bytes)?;
-        Some(Kind::Gpu { api, model: model.strip_prefix(':')? })
+        Some(KeyKind::Gpu { api, model: model.strip_prefix(':')? })
     }
 
     /// Returns the parts of the key that all targets in the scope share; `None` if the scope does
     /// not exist for this kind of target.
-    pub fn words(&self, reach: Reach) -> Option<[&'a str; 4]> {
+    pub fn words(&self, reach: KeyScope) -> Option<[&'a str; 4]> {
         match (reach, self.kind) {
-            (Reach::Machine, _) => Some([self.key, "", "", ""]),
-            (Reach::Model, Kind::Cpu { model, isa, threads }) => Some(["cpu", model, isa, threads]),
-            (Reach::Family, Kind::Cpu { model, isa, threads }) => {
+            (KeyScope::Machine, _) => Some([self.key, "", "", ""]),
+            (KeyScope::Model, KeyKind::Cpu { model, isa, threads }) => Some(["cpu", model, isa, threads]),
+            (KeyScope::Family, KeyKind::Cpu { model, isa, threads }) => {
                 // The last part of a model is its model number within the family.
                 let family = model.rsplit_once('-').map_or(model, |(family, _)| family);
                 Some(["cpu", family, isa, threads])
             }
-            (Reach::Isa, Kind::Cpu { isa, threads, .. }) => Some(["cpu", isa, threads, ""]),
-            (Reach::Isa, Kind::Gpu { api, .. }) => Some([api, "", "", ""]),
-            (Reach::Model | Reach::Family, Kind::Gpu { .. }) | (_, Kind::Unknown) => None,
+            (KeyScope::Isa, KeyKind::Cpu { isa, threads, .. }) => Some(["cpu", isa, threads, ""]),
+            (KeyScope::Isa, KeyKind::Gpu { api, .. }) => Some([api, "", "", ""]),
+            (KeyScope::Model | KeyScope::Family, KeyKind::Gpu { .. }) | (_, KeyKind::Unknown) => None,
         }
     }
 
     /// Returns the key of a scope as text.
-    pub fn text(&self, reach: Reach) -> Option<String> {
+    pub fn text(&self, reach: KeyScope) -> Option<String> {
         let words = self.words(reach)?;
         Some(words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(":"))
     }
 
     /// Returns true if both targets have the same key in this scope.
-    pub fn shares(&self, other: &KeyParts<'_>, reach: Reach) -> bool {
+    pub fn shares(&self, other: &KeyParts<'_>, reach: KeyScope) -> bool {
         self.words(reach).is_some_and(|words| other.words(reach) == Some(words))
     }
 
     /// Returns the narrowest scope in which both targets have the same key.
-    pub fn narrowest_shared(&self, other: &KeyParts<'_>) -> Option<Reach> {
-        Reach::ALL.into_iter().find(|reach| self.shares(other, *reach))
+    pub fn narrowest_shared(&self, other: &KeyParts<'_>) -> Option<KeyScope> {
+        KeyScope::ALL.into_iter().find(|reach| self.shares(other, *reach))
     }
 
     /// Returns true if a record found in this scope counts as the target's own: it has the target's
     /// own key, or the target is a stated GPU, which stands for all of its kind.
-    pub fn owns(&self, reach: Reach) -> bool {
-        reach == Reach::Machine || matches!(self.kind, Kind::Gpu { model: GpuTarget::ANY, .. })
+    pub fn owns(&self, reach: KeyScope) -> bool {
+        reach == KeyScope::Machine || matches!(self.kind, KeyKind::Gpu { model: GpuTarget::ANY, .. })
     }
 }
 
@@ -142,11 +142,11 @@ impl Target {
     /// the text is not a key.
     pub fn of_key(key: &str) -> Option<Self> {
         match KeyParts::of(key).kind {
-            Kind::Cpu { .. } => CpuTarget::of_key(key).map(Target::Cpu),
-            Kind::Gpu { api, model } => {
+            KeyKind::Cpu { .. } => CpuTarget::of_key(key).map(Target::Cpu),
+            KeyKind::Gpu { api, model } => {
                 Some(Target::Gpu(GpuTarget { model: model.to_string(), ..GpuTarget::stated(api)? }))
             }
-            Kind::Unknown => None,
+            KeyKind::Unknown => None,
         }
     }
 }
@@ -192,11 +192,11 @@ mod tests {
     #[test]
     fn scopes_widen_from_the_machine_to_its_instruction_set_and_keep_the_threads() {
         for (other, reach) in [
-            (HERE, Some(Reach::Machine)),
-            ("cpu:AuthenticAMD-25-17:avx512:-:32K+512K+32M:?:threads=2", Some(Reach::Model)),
-            ("cpu:AuthenticAMD-25-17:avx512:threads=2", Some(Reach::Model)),
-            ("cpu:AuthenticAMD-25-1:avx512:-:32K+1M+32M:fma4+add3:threads=2", Some(Reach::Family)),
-            ("cpu:GenuineIntel-6-143:avx512:amx:48K+2M+105M:fma4+add4:threads=2", Some(Reach::Isa)),
+            (HERE, Some(KeyScope::Machine)),
+            ("cpu:AuthenticAMD-25-17:avx512:-:32K+512K+32M:?:threads=2", Some(KeyScope::Model)),
+            ("cpu:AuthenticAMD-25-17:avx512:threads=2", Some(KeyScope::Model)),
+            ("cpu:AuthenticAMD-25-1:avx512:-:32K+1M+32M:fma4+add3:threads=2", Some(KeyScope::Family)),
+            ("cpu:GenuineIntel-6-143:avx512:amx:48K+2M+105M:fma4+add4:threads=2", Some(KeyScope::Isa)),
             ("cpu:AuthenticAMD-25-17:avx2:-:32K+1M+32M:fma4+add3:threads=2", None),
             ("cpu:AuthenticAMD-25-17:avx512:avx512bf16+avx512vnni:32K+1M+32M:fma4+add3:threads=1", None),
             ("cuda:sm_90:NVIDIA_H100", None),
@@ -212,20 +212,20 @@ mod tests {
     fn gpus_share_interface_and_compute_capability() {
         let [h100, stated, a100, opencl] =
             ["cuda:sm_90:NVIDIA_H100", "cuda:sm_90:any", "cuda:sm_80:A100", "opencl:pocl:x"].map(KeyParts::of);
-        assert_eq!(h100.narrowest_shared(&stated), Some(Reach::Isa));
+        assert_eq!(h100.narrowest_shared(&stated), Some(KeyScope::Isa));
         assert_eq!(h100.narrowest_shared(&a100), None);
         assert_eq!(h100.narrowest_shared(&opencl), None);
-        assert_eq!(opencl.text(Reach::Isa).unwrap(), "opencl");
-        assert!(stated.owns(Reach::Isa) && !h100.owns(Reach::Isa) && h100.owns(Reach::Machine));
-        assert!(!KeyParts::of(HERE).owns(Reach::Model));
+        assert_eq!(opencl.text(KeyScope::Isa).unwrap(), "opencl");
+        assert!(stated.owns(KeyScope::Isa) && !h100.owns(KeyScope::Isa) && h100.owns(KeyScope::Machine));
+        assert!(!KeyParts::of(HERE).owns(KeyScope::Model));
     }
 
     #[test]
     fn keys_that_nobody_knows_share_only_themselves() {
         for key in ["tpu:v5", "cpu:x", "cuda:sm_90", "cpu:a:avx2:threads", ""] {
             let parts = KeyParts::of(key);
-            assert_eq!(parts.narrowest_shared(&parts), Some(Reach::Machine), "{key}");
-            assert!(Reach::ALL[1..].iter().all(|reach| parts.words(*reach).is_none()), "{key}");
+            assert_eq!(parts.narrowest_shared(&parts), Some(KeyScope::Machine), "{key}");
+            assert!(KeyScope::ALL[1..].iter().all(|reach| parts.words(*reach).is_none()), "{key}");
             assert_eq!(Target::of_key(key), None, "{key}");
         }
     }

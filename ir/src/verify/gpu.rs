@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 use super::{Problem, ProgramError, phases};
 use crate::affine::{Affine, VarId};
 use crate::launch::Launch;
-use crate::program::{BufferId, Digit, Grid, InBounds, Node, Program, Scope, Stage, StoreMode, preorder};
-use crate::sets::Set;
+use crate::program::{BufferId, Digit, GpuGrid, InBounds, Node, Program, Scope, Stage, StoreMode, preorder};
+use crate::sets::IntervalSet;
 use crate::target::{GpuTarget, Target};
 
 /// Split value and digits of an enclosing [`Node::Unflatten`].
@@ -21,7 +21,7 @@ pub(super) struct Digits<'a> {
 /// do not conflict in memory.
 pub(super) fn check_stage(program: &Program, stage: &Stage, target: &Target) -> Result<(), ProgramError> {
     let fail = |problem: Problem| Err(ProgramError { place: format!("stage '{}'", stage.name), problem });
-    match (target.gpu(), Grid::of(stage), Launch::of(program, stage)) {
+    match (target.gpu(), GpuGrid::of(stage), Launch::of(program, stage)) {
         (None, None, _) => Ok(()),
         (Some(gpu), Some(grid), Some(launch)) => {
             check_launch(launch, gpu).or_else(fail)?;
@@ -138,7 +138,7 @@ pub(super) fn apply_guards<'v>(
 ) -> Option<Guarded<'v>> {
     let (mut values, mut extents) = (Cow::Borrowed(values), SmallVec::new());
     for guard in guards {
-        let left = Set::of(&guard.index, extent_of)?.below(guard.extent).as_prefix()?;
+        let left = IntervalSet::of(&guard.index, extent_of)?.below(guard.extent).as_prefix()?;
         let (at, (c, rest)) = values.iter().enumerate().find_map(|(i, v)| Some((i, split_off(v, &guard.index)?)))?;
         // A condition on variables of another value would make the values dependent.
         let is_shared = |var: VarId| values.iter().enumerate().any(|(i, value)| i != at && value.uses(var));

@@ -8,7 +8,7 @@ use crate::affine::{Affine, VarId};
 use crate::instruction::is_group_of_steps;
 use crate::layout::physical_shape;
 use crate::program::{Access, AxisInfo, AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, Program, Role, Scope};
-use crate::spec::{AxisId, Equation, Source, Spec, Tensor};
+use crate::spec::{AxisId, Equation, Spec, TensorSource, TensorSpec};
 use crate::target::Target;
 
 /// Maximum bytes of all global buffers of a kernel, and the maximum as a multiple of its operands'
@@ -71,7 +71,7 @@ pub(super) fn check_interface(program: &Program) -> Result<(), ProgramError> {
 }
 
 /// Returns the tensors that the caller passes: operands and result.
-fn outside(spec: &Spec) -> impl Iterator<Item = &Tensor> {
+fn outside(spec: &Spec) -> impl Iterator<Item = &TensorSpec> {
     spec.operands().chain(spec.find(Role::Output))
 }
 
@@ -239,7 +239,7 @@ pub(super) fn logical_index(physical: &[Affine], layout: Layout, dim: usize) -> 
 pub(super) fn ends_within(program: &Program, equation: usize, access: &Access) -> bool {
     let spec = &program.algorithm;
     let (equation, tensor) = (&spec.equations[equation], spec.tensor(access));
-    tensor.source == Source::Computed
+    tensor.source == TensorSource::Computed
         && access.index.iter().zip(&tensor.shape).any(|(index, &extent)| equation.is_beyond(index, extent))
 }
 

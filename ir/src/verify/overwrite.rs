@@ -1,6 +1,6 @@
 //! Analysis of whether the output of a program may overwrite an operand in place.
 
-use crate::program::{BufferId, Expr, Grid, Loop, Node, Program, Role, Stage, Store, StoreMode, When};
+use crate::program::{BufferId, Expr, GpuGrid, Loop, Node, Program, Role, Stage, Store, StoreMode, When};
 
 /// Returns true if the output of a [proven](super::verify) CPU program may use the memory of an
 /// operand with the same shape and layout. This requires that each element of the operand is read
@@ -20,7 +20,7 @@ pub fn may_overwrite(program: &Program, operand: usize) -> bool {
         let buffer = program.buffer(id);
         (&buffer.shape, buffer.layout, program.dtype(id))
     };
-    let is_on_gpu = |stage: &Stage| Grid::of(stage).is_some();
+    let is_on_gpu = |stage: &Stage| GpuGrid::of(stage).is_some();
     if of(from) != of(to) || program.stages.iter().any(is_on_gpu) {
         return false;
     }

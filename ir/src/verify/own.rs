@@ -1,13 +1,13 @@
 //! Proof that threads and tasks store to disjoint elements.
 
 use super::gpu::Digits;
-use super::walk::{Walk, Write, has};
+use super::walk::{TreePath, Write, has};
 use super::{Problem, ProgramError};
 use crate::affine::{Affine, VarId};
 use crate::program::{Buffer, Store};
-use crate::sets::Set;
+use crate::sets::IntervalSet;
 
-impl Walk<'_, '_> {
+impl TreePath<'_, '_> {
     /// Returns true if the digits never skip the body, or, if `values` depend on the digits, if
     /// every combination of digits occurs once.
     pub(super) fn is_always_there(&self, number: &Digits, values: &[Affine]) -> bool {
@@ -17,7 +17,7 @@ impl Walk<'_, '_> {
         if !digits.iter().any(|d| counted(d.var)) {
             return value.range(|var| self.extent(var)).1 < count as i64;
         }
-        let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
+        let all = IntervalSet::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
         // The split value must not depend on variables that `values` use directly.
         let apart = value.terms.iter().all(|&(var, _)| !counted(var));
         all.is_some_and(|n| n >= count) && apart && digits.iter().all(|d| d.extent == 1 || counted(d.var))
@@ -28,7 +28,7 @@ impl Walk<'_, '_> {
     fn tells(&self, index: &[Affine], var: VarId) -> bool {
         let through = |d: &Digits| {
             has(d.value, var)
-                && Set::of(d.value, |var| self.extent(var)).is_some()
+                && IntervalSet::of(d.value, |var| self.extent(var)).is_some()
                 && d.digits.iter().all(|d| self.tells(index, d.var))
         };
         self.extent(var) == 1 || index.iter().any(|value| has(value, var)) || self.digits.iter().any(through)
@@ -51,7 +51,7 @@ impl Walk<'_, '_> {
             if always_runs && !digits.iter().any(|d| decides(d.var)) {
                 return true;
             }
-            let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
+            let all = IntervalSet::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
             let free = all.is_some_and(|n| n >= count)
                 && digits.iter().all(|d| self.tells(&store.dst.index, d.var))
                 && !value.terms.iter().any(|&(var, _)| decides(var));

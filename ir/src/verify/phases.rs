@@ -4,20 +4,20 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::Problem;
-use super::pipe::{Pipe, Touch};
+use super::pipe::{Pipe, SharedAccess};
 use crate::affine::{Affine, VarId};
 use crate::instruction::Asynchrony;
 use crate::program::{
-    Access, BufferId, Digit, Grid, InBounds, Loop, LoopKind, Mbarrier, Node, PRODUCER_THREADS, Program, Scope, Store,
-    StoreMode, WarpRole, preorder,
+    Access, BufferId, Digit, GpuGrid, InBounds, Loop, LoopKind, Mbarrier, Node, PRODUCER_THREADS, Program, Scope,
+    Store, StoreMode, WarpRole, preorder,
 };
 
 /// Checks that no thread accesses an element of shared memory that another one writes or that a
 /// copy in progress will write.
-pub(super) fn check(program: &Program, grid: &Grid) -> Result<(), Problem> {
+pub(super) fn check(program: &Program, grid: &GpuGrid) -> Result<(), Problem> {
     let grid_loops = grid.blocks.iter().chain(&grid.threads);
     let roles = both_roles(grid)?;
-    let mut phases = Phases {
+    let mut phases = PhaseChecker {
         program,
         fixed: HashMap::new(),
         extents: grid_loops.map(|l| (l.var, l.extent)).collect(),
@@ -40,7 +40,7 @@ pub(super) fn check(program: &Program, grid: &Grid) -> Result<(), Problem> {
 
 /// Returns the bodies of producer and consumers, which must be directly inside the allocations of a
 /// block; `None` without warp specialisation.
-fn both_roles<'a>(grid: &Grid<'a>) -> Result<Option<[&'a [Node]; 2]>, Problem> {
+fn both_roles<'a>(grid: &GpuGrid<'a>) -> Result<Option<[&'a [Node]; 2]>, Problem> {
     let mut body = grid.body;
     while let [Node::Alloc { body: inner, .. }] = body {
         body = inner;
@@ -80,7 +80,7 @@ fn gates(nodes: &[Node]) -> Vec<(&Affine, &[Digit])> {
 
 /// Value of a loop variable or a digit that is equal for all threads.
 #[derive(Clone, Copy)]
-enum Fixed {
+enum UniformValue {
     /// Value of a variable of which every value is visited.
     Exact(i64),
     /// Value of a variable of which only the first two values are visited.
@@ -90,24 +90,24 @@ enum Fixed {
 /// Abstract execution of a block from barrier to barrier. A loop around barriers or groups of
 /// copies is executed in full if it is unrolled or awaits copies; otherwise two iterations are
 /// enough, so that the end of one meets the beginning of the next.
-struct Phases<'a> {
+struct PhaseChecker<'a> {
     program: &'a Program,
-    fixed: HashMap<VarId, Fixed>,
+    fixed: HashMap<VarId, UniformValue>,
     /// Extents of all other loop variables and digits.
     extents: HashMap<VarId, usize>,
     /// Accesses since the last barrier.
-    touched: Vec<Touch>,
+    touched: Vec<SharedAccess>,
     /// Reads that the latest asynchronous instructions may still perform.
-    reading: Vec<Touch>,
+    reading: Vec<SharedAccess>,
     /// Copies of the current group.
-    in_group: Option<Vec<Touch>>,
+    in_group: Option<Vec<SharedAccess>>,
     /// Copies of the groups that are not awaited yet, oldest group first.
-    groups: VecDeque<Vec<Touch>>,
+    groups: VecDeque<Vec<SharedAccess>>,
     /// Synchronisation of producer and consumers, with warp specialisation.
     pipe: Option<Pipe>,
 }
 
-impl Phases<'_> {
+impl PhaseChecker<'_> {
     fn nodes(&mut self, nodes: &[Node]) -> Result<(), Problem> {
         nodes.iter().try_for_each(|node| self.node(node))
     }
@@ -155,7 +155,7 @@ impl Phases<'_> {
         let in_full = l.kind == LoopKind::Unrolled || has(&l.body, awaits);
         let times = if in_full { l.extent } else { l.extent.min(2) };
         for value in 0..times as i64 {
-            self.fixed.insert(l.var, if in_full { Fixed::Exact(value) } else { Fixed::Sampled(value) });
+            self.fixed.insert(l.var, if in_full { UniformValue::Exact(value) } else { UniformValue::Sampled(value) });
             self.nodes(&l.body)?;
         }
 
@@ -233,7 +233,7 @@ impl Phases<'_> {
     /// Returns the value if it is equal for all threads and every iteration is visited.
     fn exact(&self, value: &Affine) -> Option<i64> {
         let known = |var: VarId| match self.fixed.get(&var) {
-            Some(Fixed::Exact(value)) => Some(*value),
+            Some(UniformValue::Exact(value)) => Some(*value),
             _ => None,
         };
         value.terms.iter().try_fold(value.constant, |sum, &(var, c)| Some(sum + c * known(var)?))
@@ -246,7 +246,7 @@ impl Phases<'_> {
         };
         for digit in digits.iter().rev() {
             let extent = digit.extent.max(1) as i64;
-            self.fixed.insert(digit.var, Fixed::Exact(rest.rem_euclid(extent)));
+            self.fixed.insert(digit.var, UniformValue::Exact(rest.rem_euclid(extent)));
             rest = rest.div_euclid(extent);
         }
         if rest == 0 {
@@ -265,14 +265,14 @@ impl Phases<'_> {
         }
 
         // Only two iterations of such a loop are executed, so no access may depend on it.
-        let sampled = |(var, _): &(VarId, i64)| matches!(self.fixed.get(var), Some(Fixed::Sampled(_)));
+        let sampled = |(var, _): &(VarId, i64)| matches!(self.fixed.get(var), Some(UniformValue::Sampled(_)));
         if access.index.iter().any(|index| index.terms.iter().any(sampled)) {
             let what = "an index depends on a loop around barriers".into();
             return Err(Problem::Conflict { buffer: buffer.name.clone(), what });
         }
 
         let ranges = access.index.iter().map(|index| self.range(index)).collect();
-        let touch = Touch { buffer: access.buffer, store, writes, ranges };
+        let touch = SharedAccess { buffer: access.buffer, store, writes, ranges };
         let by_consumer = self.pipe.as_ref().is_some_and(|pipe| pipe.may_be_written(&touch));
         if by_consumer || self.groups.iter().chain(&self.in_group).flatten().any(|copy| copy.meets(&touch)) {
             return Err(self.under_way(access.buffer));
@@ -293,7 +293,7 @@ impl Phases<'_> {
         let (mut constant, mut rest) = (index.constant, Affine::default());
         for &(var, c) in &index.terms {
             match self.fixed.get(&var) {
-                Some(Fixed::Exact(value) | Fixed::Sampled(value)) => constant += c * value,
+                Some(UniformValue::Exact(value) | UniformValue::Sampled(value)) => constant += c * value,
                 None => rest.add_scaled(&Affine::var(var), c),
             }
         }
@@ -303,8 +303,8 @@ impl Phases<'_> {
 
     /// Records an access and checks it against those since the last barrier. Threads that execute
     /// the same statement access different elements, which is checked at the statement.
-    fn meet(&mut self, touch: Touch) -> Result<(), Problem> {
-        let same = |other: &Touch| std::ptr::eq(other.store, touch.store) && other.writes == touch.writes;
+    fn meet(&mut self, touch: SharedAccess) -> Result<(), Problem> {
+        let same = |other: &SharedAccess| std::ptr::eq(other.store, touch.store) && other.writes == touch.writes;
         if self.touched.iter().any(|other| touch.meets(other) && !same(other)) {
             let what = "one thread writes an element that another accesses without a barrier between them".into();
             return Err(Problem::Conflict { buffer: self.program.buffer(touch.buffer).name.clone(), what });

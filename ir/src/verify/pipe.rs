@@ -5,23 +5,23 @@ use crate::program::{BufferId, Store, WarpRole};
 
 /// Access to shared memory, with the smallest and the largest index in each dimension.
 #[derive(Clone)]
-pub(super) struct Touch {
+pub(super) struct SharedAccess {
     pub(super) buffer: BufferId,
     pub(super) store: *const Store,
     pub(super) writes: bool,
     pub(super) ranges: Vec<(i64, i64)>,
 }
 
-impl Touch {
-    pub(super) fn meets(&self, other: &Touch) -> bool {
+impl SharedAccess {
+    pub(super) fn meets(&self, other: &SharedAccess) -> bool {
         let apart = self.ranges.iter().zip(&other.ranges).any(|(a, b)| a.1 < b.0 || b.1 < a.0);
         self.buffer == other.buffer && (self.writes || other.writes) && !apart
     }
 }
 
 /// Group of copies that the producer starts.
-struct Group {
-    copies: Vec<Touch>,
+struct ProducerGroup {
+    copies: Vec<SharedAccess>,
     /// Number of groups that all consumers have released when it begins.
     after: usize,
 }
@@ -37,7 +37,7 @@ struct Group {
 /// ```
 pub(super) struct Pipe {
     pub(super) role: WarpRole,
-    groups: Vec<Group>,
+    groups: Vec<ProducerGroup>,
     /// Number of releases that the producer has awaited.
     after: usize,
     awaited: usize,
@@ -55,8 +55,8 @@ impl Pipe {
         self.role = WarpRole::Consumers;
     }
 
-    pub(super) fn begin(&mut self, copies: Vec<Touch>) {
-        self.groups.push(Group { copies, after: self.after });
+    pub(super) fn begin(&mut self, copies: Vec<SharedAccess>) {
+        self.groups.push(ProducerGroup { copies, after: self.after });
     }
 
     pub(super) fn wait_empty(&mut self, but: usize) {
@@ -79,8 +79,8 @@ impl Pipe {
 
     /// Returns true if a group that may be in progress at this point of a consumer writes an
     /// element of `touch`.
-    pub(super) fn may_be_written(&self, touch: &Touch) -> bool {
-        let begins = |group: &&Group| group.after <= self.released.len();
+    pub(super) fn may_be_written(&self, touch: &SharedAccess) -> bool {
+        let begins = |group: &&ProducerGroup| group.after <= self.released.len();
         // Groups begin in order: the first that must wait delays all later ones.
         self.role == WarpRole::Consumers
             && self.groups[self.awaited..].iter().take_while(begins).any(|g| g.copies.iter().any(|c| c.meets(touch)))
@@ -92,7 +92,7 @@ impl Pipe {
         if self.awaited < self.groups.len() {
             return Err(Problem::Nesting("no consumer awaits a group of copies".into()));
         }
-        let begins = |(number, group): (usize, &Group)| {
+        let begins = |(number, group): (usize, &ProducerGroup)| {
             group.after == 0 || self.released.get(group.after - 1).is_some_and(|&awaited| awaited <= number)
         };
         if self.groups.iter().enumerate().all(begins) {

@@ -1,12 +1,12 @@
 //! Checks of where nodes may be in a tree.
 
 use super::ProgramError;
-use super::walk::Walk;
+use super::walk::TreePath;
 use crate::affine::VarId;
 use crate::instruction::{Asynchrony, Executor};
-use crate::program::{Access, Buffer, BufferId, Gather, LoopKind, Node, Role, Scope, Store, WarpRole};
+use crate::program::{Access, Buffer, BufferId, GatherAccess, LoopKind, Node, Role, Scope, Store, WarpRole};
 
-impl Walk<'_, '_> {
+impl TreePath<'_, '_> {
     /// Returns the reason why a node must not be at this place, if there is one.
     pub(super) fn misplaced(&self, node: &Node) -> Option<&'static str> {
         let in_vector = self.loops.last().is_some_and(|l| l.kind == LoopKind::Vectorized);
@@ -61,7 +61,7 @@ impl Walk<'_, '_> {
 
     /// Checks that a gather reads an operand, which nothing writes; its index is in bounds for any
     /// values.
-    pub(super) fn check_gather(&self, Gather { access, dims, at }: &Gather) -> Result<(), ProgramError> {
+    pub(super) fn check_gather(&self, GatherAccess { access, dims, at }: &GatherAccess) -> Result<(), ProgramError> {
         let buffer = self.program.buffer(access.buffer);
         let is_zero = |dim: &usize| access.index.get(*dim).is_some_and(|index| index.as_constant() == Some(0));
         let is_once = |(place, dim): (usize, &usize)| !dims[..place].contains(dim) && is_zero(dim);

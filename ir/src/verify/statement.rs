@@ -6,7 +6,7 @@ use crate::program::{Access, BinaryOp, BufferId, Expr, Program, Role, Store, Sto
 use crate::spec::{Equation, Reduction, Spec};
 
 /// An element that a statement reads.
-pub(super) struct Operand<'a> {
+pub(super) struct StatementOperand<'a> {
     pub(super) access: &'a Access,
     /// Access of the equation that it represents; `None` for factors, which are identified by their
     /// roles, in either order.
@@ -14,7 +14,7 @@ pub(super) struct Operand<'a> {
 }
 
 /// Elements that a statement reads; mostly two factors.
-type Operands<'a> = SmallVec<[Operand<'a>; 2]>;
+type Operands<'a> = SmallVec<[StatementOperand<'a>; 2]>;
 
 /// Returns the elements read by a store that computes an iteration of an equation; the error says
 /// why it is no statement of the equation.
@@ -27,7 +27,7 @@ pub(super) fn operands<'a>(program: &Program, number: usize, store: &'a Store) -
         let Some(factors) = store.factors() else {
             return Err("an iteration must accumulate a product of two loads");
         };
-        return Ok(factors.into_iter().map(|access| Operand { access, means: None }).collect());
+        return Ok(factors.into_iter().map(|access| StatementOperand { access, means: None }).collect());
     }
 
     // Without a reduction, the result may be stored directly through the following equation.
@@ -82,7 +82,7 @@ fn read<'a>(program: &Program, equation: &Equation, value: &Expr, store: &'a Sto
                 if role != program.algorithm.role(means.buffer) && role != Role::Packed {
                     return None;
                 }
-                operands.push(Operand { access, means: Some(means) });
+                operands.push(StatementOperand { access, means: Some(means) });
             }
         }
     }

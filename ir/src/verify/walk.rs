@@ -5,16 +5,16 @@ use std::collections::HashSet;
 use smallvec::SmallVec;
 
 use super::gpu::{self, Digits};
-use super::statement::{self, Operand};
+use super::statement::{self, StatementOperand};
 use super::{Problem, ProgramError, interface};
 use crate::affine::{Affine, VarId};
-use crate::instruction::{Asynchrony, Instruction, Site};
+use crate::instruction::{Asynchrony, CallSite, Instruction};
 use crate::program::{
-    Access, AxisInfo, Buffer, BufferId, Expr, Grid, InBounds, Iteration, Loop, LoopKind, Node, Program, Role, Scope,
+    Access, AxisInfo, Buffer, BufferId, Expr, GpuGrid, InBounds, Iteration, Loop, LoopKind, Node, Program, Role, Scope,
     Stage, Store, StoreMode, WarpRole, When, parallel_prefix,
 };
-use crate::sets::{Set, SetBox};
-use crate::spec::Tensor;
+use crate::sets::{IntervalSet, SetBox};
+use crate::spec::TensorSpec;
 
 /// Place of a node: the number of its stage, and the loops around it.
 pub(super) type NodePlace = (usize, SmallVec<[VarId; 16]>);
@@ -43,7 +43,7 @@ pub(super) struct Iterations {
 
 /// Results of the walk over all trees.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct WalkFindings {
     /// Iterations of equations, one entry per statement.
     pub(super) iterations: Vec<Iterations>,
     pub(super) writes: Vec<Write>,
@@ -52,7 +52,7 @@ pub(super) struct Found {
 }
 
 /// State of the walk: the path from the root of a tree to the current node.
-pub(super) struct Walk<'a, 'f> {
+pub(super) struct TreePath<'a, 'f> {
     pub(super) program: &'a Program,
     stage: (usize, &'a Stage),
     pub(super) tree: usize,
@@ -76,18 +76,18 @@ pub(super) struct Walk<'a, 'f> {
     pub(super) role: Option<WarpRole>,
     /// True within a copy that the hardware's copy engine executes.
     pub(super) in_engine: bool,
-    pub(super) found: &'f mut Found,
+    pub(super) found: &'f mut WalkFindings,
 }
 
-impl<'a, 'f> Walk<'a, 'f> {
+impl<'a, 'f> TreePath<'a, 'f> {
     /// Starts at the root of a tree of a stage.
     pub(super) fn new(
         program: &'a Program,
         stage: (usize, &'a Stage),
         (tree, root): (usize, &'a Node),
-        found: &'f mut Found,
+        found: &'f mut WalkFindings,
     ) -> Self {
-        let grid = Grid::of(stage.1);
+        let grid = GpuGrid::of(stage.1);
         let on_gpu = grid.is_some();
         let tasks = grid.map_or_else(|| parallel_prefix(root), |g| [g.blocks, g.threads].concat());
         let prefix = tasks.iter().map(|l| l.var).collect();
@@ -175,9 +175,9 @@ impl<'a, 'f> Walk<'a, 'f> {
 
     /// Checks that an instruction computes the nest of its call.
     fn call(&self, instruction: &Instruction, body: &[Node]) -> Result<(), ProgramError> {
-        let grid = Grid::of(self.stage.1);
+        let grid = GpuGrid::of(self.stage.1);
         let extent = |var| self.extent(var);
-        let site = Site { program: self.program, grid: grid.as_ref(), extent: &extent };
+        let site = CallSite { program: self.program, grid: grid.as_ref(), extent: &extent };
         instruction.check(body, &site).or_else(|what| self.nesting(what))
     }
 
@@ -213,7 +213,7 @@ impl<'a, 'f> Walk<'a, 'f> {
 
         let mut set_box = SetBox::with_capacity(values.len());
         for value in values.iter() {
-            set_box.push(Set::of(value, extent)?);
+            set_box.push(IntervalSet::of(value, extent)?);
         }
         Some(Covered { place: self.place(), set_box })
     }
@@ -278,7 +278,7 @@ impl<'a, 'f> Walk<'a, 'f> {
     /// from them, and private memory.
     fn is_known_ahead(&self, id: BufferId, buffer: &Buffer) -> bool {
         match buffer.role {
-            Role::Operand(_) => self.program.spec.find(buffer.role).is_some_and(Tensor::is_constant),
+            Role::Operand(_) => self.program.spec.find(buffer.role).is_some_and(TensorSpec::is_constant),
             Role::Packed => {
                 let in_stage = self.found.writes.iter().any(|w| w.buffer == id && w.covered.place.0 == self.stage.0);
                 // A private buffer is filled within the stage that reads it.
@@ -422,10 +422,10 @@ impl<'a, 'f> Walk<'a, 'f> {
         &self,
         (equation, axes): (usize, &[AxisInfo]),
         point: &[Affine],
-        operands: &[Operand],
+        operands: &[StatementOperand],
     ) -> Result<bool, ProgramError> {
         let mut in_place = false;
-        for Operand { access, means } in operands {
+        for StatementOperand { access, means } in operands {
             let buffer = self.program.buffer(access.buffer);
             // The content of copies is not proven; only their padding matters here.
             if buffer.role == Role::Packed {

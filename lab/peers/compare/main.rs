@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use autotune::{Query, Setup, Task, Tuner};
-use autotune_db::{Standing, TuningDb};
+use autotune_db::{TimeProvenance, TuningDb};
 use autotune_ir::{GpuApi, Target};
 use autotune_measure::{Ceilings, WorkerMeasurer, gpu};
 use autotune_schedules::Config;
@@ -248,8 +248,8 @@ fn schedule(workload: &Workload, target: &Target, db: &TuningDb) -> Result<(Conf
     let tuned = Query::new(workload, target).source(db).best()?;
     let worth = match tuned.best().map(|best| best.standing) {
         None => "untuned",
-        Some(Standing::Raced | Standing::Searched) => "tuned",
-        Some(Standing::Claimed) => "claimed",
+        Some(TimeProvenance::Raced | TimeProvenance::Searched) => "tuned",
+        Some(TimeProvenance::Claimed) => "claimed",
     };
     Ok((tuned.config().clone(), worth))
 }

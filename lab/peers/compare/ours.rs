@@ -16,7 +16,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, anyhow};
 use autotune_ir::{Code, Target};
-use autotune_measure::{Bench, Builder, Built, MeasureOptions, gpu};
+use autotune_measure::{Bench, Built, KernelBuilder, MeasureOptions, gpu};
 use autotune_runtime::{allowed_cores, pin_to_core};
 use autotune_schedules::{Config, ScheduleSpace};
 use autotune_workloads::Workload;
@@ -136,7 +136,7 @@ fn prepare(order: &Order) -> Result<(Bench, String)> {
     let candidate = space.checked(&config).map_err(|e| of_config(e.to_string()))?;
 
     let MeasureOptions { backend, build_limit_secs, .. } = MeasureOptions::default();
-    let mut builds = Builder::new(backend, build_limit_secs).build(&[candidate])?;
+    let mut builds = KernelBuilder::new(backend, build_limit_secs).build(&[candidate])?;
     let built = builds.pop().context("nothing was built")?.outcome.map_err(|e| of_config(e.to_string()))?;
     if let Some(stem) = &order.code {
         write_code(&built, stem)?;

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use autotune_ir::spec::Tensor;
+use autotune_ir::spec::TensorSpec;
 use autotune_runtime::allowed_cores;
 use autotune_workloads::{
-    Activation, Attention, Conv2d, Epilogue, Function, LayerNorm, Matmul, Pointwise, PointwiseOp, Pool2d, PoolKind,
-    Reduce, ReduceOp, RmsNorm, Sides, Transpose, Workload,
+    Activation, AttentionWorkload, Conv2d, Epilogue, Function, LayerNormWorkload, Matmul, Pointwise, PointwiseOp,
+    Pool2d, PoolKind, ReduceOp, ReduceWorkload, RmsNorm, Sides, TransposeWorkload, Workload,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ pub(crate) fn order(workload: &Workload) -> Result<Value> {
     fields["bias"] = bias.into();
     fields["add"] = residual.into();
     fields["relu"] = (activation == Activation::Relu).into();
-    let operand = |tensor: &Tensor| (tensor.name.to_string(), json!(tensor.shape));
+    let operand = |tensor: &TensorSpec| (tensor.name.to_string(), json!(tensor.shape));
     fields["operands"] = workload.spec().operands().map(operand).collect();
     fields["output_shape"] = workload.output_shape().into();
     Ok(fields)
@@ -121,7 +121,7 @@ fn operator(workload: &Workload) -> Option<Value> {
             "dilation": p.dilation, "ceil": p.ceil,
         }));
     }
-    if let Some(r) = workload.sizes::<Reduce>().filter(|r| r.extents().len() <= 3) {
+    if let Some(r) = workload.sizes::<ReduceWorkload>().filter(|r| r.extents().len() <= 3) {
         let kind = match r.op() {
             ReduceOp::Sum => "sum",
             ReduceOp::Max => "max",
@@ -132,7 +132,7 @@ fn operator(workload: &Workload) -> Option<Value> {
         return Some(json!({"op": "reduce", "kind": kind}));
     }
 
-    if let Some(norm) = workload.sizes::<LayerNorm>() {
+    if let Some(norm) = workload.sizes::<LayerNormWorkload>() {
         return Some(json!({"op": "layer_norm", "eps": norm.eps}));
     }
     if let Some(norm) = workload.sizes::<RmsNorm>() {
@@ -144,11 +144,11 @@ fn operator(workload: &Workload) -> Option<Value> {
         let gelu = Pointwise::new(m, n, PointwiseOp::Unary(Function::Activation(Activation::Gelu)));
         return (*p == gelu).then(|| json!({"op": "pointwise", "kind": "gelu"}));
     }
-    if let Some(t) = workload.sizes::<Transpose>() {
+    if let Some(t) = workload.sizes::<TransposeWorkload>() {
         return (t.perm() == [0, 2, 1]).then(|| json!({"op": "transpose"}));
     }
-    if let Some(&a) = workload.sizes::<Attention>() {
-        let is_plain = a == Attention::new(a.b, [a.m, a.n], [a.k, a.d]);
+    if let Some(&a) = workload.sizes::<AttentionWorkload>() {
+        let is_plain = a == AttentionWorkload::new(a.b, [a.m, a.n], [a.k, a.d]);
         return is_plain.then(|| json!({"op": "attention"}));
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use autotune_ir::{CpuTarget, Isa, Target};
-use autotune_lab::test_bed::{Header, Recording, Sample, Source, TestBed};
+use autotune_lab::test_bed::{ConfigSource, RecordedSample, Recording, TestBed, TestBedHeader};
 use autotune_schedules::config::fnv1a;
 use autotune_schedules::{Candidate, ScheduleSpace};
 use rand::SeedableRng;
@@ -25,19 +25,21 @@ pub(crate) fn run_secs(candidate: &Candidate) -> Option<f64> {
 /// with the default config, is recorded as random, the second half as searched.
 pub(crate) fn write(path: &Path, workloads: &[(&str, &str)], configs: usize) {
     let target = target();
-    let mut test_bed = TestBed::open(path, Header::new(&target)).unwrap();
+    let mut test_bed = TestBed::open(path, TestBedHeader::new(&target)).unwrap();
     for (family, text) in workloads {
         let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let default = space.default_candidate().clone();
-        let sample =
-            |candidate: Candidate| Sample { config: candidate.config().clone(), run_secs: run_secs(&candidate) };
-        let mut samples: Vec<Sample> = vec![sample(default)];
+        let sample = |candidate: Candidate| RecordedSample {
+            config: candidate.config().clone(),
+            run_secs: run_secs(&candidate),
+        };
+        let mut samples: Vec<RecordedSample> = vec![sample(default)];
         samples.extend((1..configs).map(|_| sample(space.sample(&mut rng))));
         samples[0].run_secs = Some(1e-3);
 
         let searched = samples.split_off(configs / 2);
-        for (source, samples) in [(Source::Random, samples), (Source::Search, searched)] {
+        for (source, samples) in [(ConfigSource::Random, samples), (ConfigSource::Search, searched)] {
             let (family, workload) = (family.to_string(), space.workload().clone());
             test_bed.append(Recording { family, workload, source, samples }).unwrap();
         }

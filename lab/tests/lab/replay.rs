@@ -10,7 +10,7 @@ use autotune::{TuneParams, contract};
 use autotune_cost_model::{XgbModel, XgbParams};
 use autotune_db::TuningDb;
 use autotune_lab::replay::{DrawRecorded, FromRecorded, Replay, ReplayTask, answer_each};
-use autotune_lab::test_bed::{Recording, Sample, Source, TestBed};
+use autotune_lab::test_bed::{ConfigSource, RecordedSample, Recording, TestBed};
 use autotune_measure::{Batches, MeasureError, Measurer, OnResult, RaceResult};
 use autotune_measurement::{CandidateError, Measurement, RunSecs};
 use autotune_schedules::{Candidate, ScheduleSpace};
@@ -24,7 +24,7 @@ const CONFIGS: usize = 60;
 /// Measurer with times from a formula, which stores its answers as samples.
 #[derive(Default)]
 struct Recorder {
-    said: HashMap<Workload, Vec<Sample>>,
+    said: HashMap<Workload, Vec<RecordedSample>>,
 }
 
 impl Recorder {
@@ -32,7 +32,7 @@ impl Recorder {
         let ran = candidate.lower().is_ok();
         let run_secs = ran.then_some(1e-6 * (1 + candidate.stable_hash() % 1000) as f64);
         let of_workload = self.said.entry(candidate.workload().clone()).or_default();
-        of_workload.push(Sample { config: candidate.config().clone(), run_secs });
+        of_workload.push(RecordedSample { config: candidate.config().clone(), run_secs });
         let failure = CandidateError::Lower { message: "made up".into() };
         Measurement::of(run_secs.map(RunSecs::made_up).ok_or(failure))
     }
@@ -49,7 +49,7 @@ impl Measurer for Recorder {
     }
 
     fn race(&mut self, candidates: &[Candidate], _budget_secs: f64) -> Result<RaceResult, MeasureError> {
-        Ok(RaceResult::in_turns(candidates.iter().map(|candidate| self.answer(candidate)).collect()))
+        Ok(RaceResult::interleaved(candidates.iter().map(|candidate| self.answer(candidate)).collect()))
     }
 }
 
@@ -58,7 +58,8 @@ fn a_replay_of_what_the_contract_measures_keeps_the_contract() {
     let target = made_up::target();
     let mut recorder = Recorder::default();
     contract::measurer(&mut recorder, &target);
-    let recording = |(workload, samples)| Recording { family: "any".into(), workload, source: Source::Random, samples };
+    let recording =
+        |(workload, samples)| Recording { family: "any".into(), workload, source: ConfigSource::Random, samples };
     let tasks: Vec<Recording> = recorder.said.into_iter().map(recording).collect();
     contract::measurer(&mut Replay::new(&tasks), &target);
 }

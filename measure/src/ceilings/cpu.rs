@@ -15,14 +15,14 @@ use super::figures::{Ceilings, fault};
 use crate::available::available_bytes;
 use crate::compiler::Compiler;
 use crate::error::MeasureError;
-use crate::scratch::Scratch;
+use crate::scratch::ScratchDir;
 
 mod compiled;
 mod loops;
 #[cfg(target_arch = "x86_64")]
 mod native;
 
-use loops::{ACCUMULATORS, LINE, Loop, READ_ACCUMULATORS, ROUNDS, chunk};
+use loops::{ACCUMULATORS, CeilingLoop, LINE, READ_ACCUMULATORS, ROUNDS, chunk};
 
 /// Number of consecutive stages with almost no work.
 const FORKS: usize = 1000;
@@ -39,11 +39,12 @@ const MAX_COPY_BYTES: usize = 256 << 20;
 /// Time limit of the compiler.
 const BUILD_LIMIT: Duration = Duration::from_secs(20);
 
-/// Stage function of [`Loop::Copy`].
+/// Stage function of [`CeilingLoop::Copy`].
 ///
 /// # Safety
 ///
-/// The buffers must be those of a [`Loop`], with a chunk of operands and of results for every task.
+/// The buffers must be those of a [`CeilingLoop`], with a chunk of operands and of results for
+/// every task.
 unsafe extern "C" fn copy(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
     // SAFETY: the caller guarantees the buffers, which do not overlap.
     unsafe {
@@ -59,26 +60,26 @@ pub(super) struct Loops<'a> {
     /// Vector widths, in lanes, that are tried for multiply-adds.
     widths: Vec<usize>,
     /// Folder and shared object of the compiled loops; `None` if none are needed.
-    compiled: Option<(Scratch, PathBuf)>,
+    compiled: Option<(ScratchDir, PathBuf)>,
 }
 
 impl<'a> Loops<'a> {
     pub(super) fn of(cpu: &'a CpuTarget) -> Result<Self, MeasureError> {
         let lanes = cpu.isa.vector_bytes() / 4;
         let widths: Vec<usize> = [lanes, lanes / 2].into_iter().filter(|&lanes| lanes >= 4).collect();
-        let has_native = |&lanes: &usize| native(Loop::MultiplyAdd { lanes }).is_some();
+        let has_native = |&lanes: &usize| native(CeilingLoop::MultiplyAdd { lanes }).is_some();
         let native_widths: Vec<usize> = widths.iter().copied().filter(has_native).collect();
-        if !native_widths.is_empty() && native(Loop::Read).is_some() {
+        if !native_widths.is_empty() && native(CeilingLoop::Read).is_some() {
             return Ok(Self { cpu, widths: native_widths, compiled: None });
         }
         // This instruction set has no loops in assembly: compile them from C.
-        let dir = Scratch::new()?;
+        let dir = ScratchDir::new()?;
         let library = dir.path().join("ceilings.so");
         Compiler::find()?.compile(&compiled::source(&widths), &library, BUILD_LIMIT).map_err(fault)?;
         Ok(Self { cpu, widths, compiled: Some((dir, library)) })
     }
 
-    fn kernel(&self, cpu: &Cpu, name: Loop, plan: KernelPlan) -> Result<Kernel, MeasureError> {
+    fn kernel(&self, cpu: &Cpu, name: CeilingLoop, plan: KernelPlan) -> Result<Kernel, MeasureError> {
         match (&self.compiled, native(name)) {
             // SAFETY: the library was built from `compiled::source`, whose functions fit these
             // plans.
@@ -95,7 +96,7 @@ impl<'a> Loops<'a> {
     fn best_secs(
         &self,
         [repeats, runs]: [usize; 2],
-        name: Loop,
+        name: CeilingLoop,
         chunk: usize,
         threads: usize,
     ) -> Result<f64, MeasureError> {
@@ -113,7 +114,7 @@ impl<'a> Loops<'a> {
     fn flops_per_sec(&self, repeats: usize, threads: usize) -> Result<f64, MeasureError> {
         self.widths.iter().try_fold(0.0f64, |best, &lanes| {
             let flops = (2 * lanes * ACCUMULATORS * ROUNDS * threads) as f64;
-            let secs = self.best_secs([repeats, 1], Loop::MultiplyAdd { lanes }, LINE, threads)?;
+            let secs = self.best_secs([repeats, 1], CeilingLoop::MultiplyAdd { lanes }, LINE, threads)?;
             Ok(best.max(flops / secs))
         })
     }
@@ -121,10 +122,10 @@ impl<'a> Loops<'a> {
     /// Returns the FLOP per second of dot products of some types on the target's threads, but at
     /// least `least`, the result if no instruction computes them.
     fn dot_flops_per_sec(&self, factors: [DType; 2], least: f64) -> Result<f64, MeasureError> {
-        let dot = dot_of(self.cpu, factors).filter(|(instruction, _)| native(Loop::Dot(instruction)).is_some());
+        let dot = dot_of(self.cpu, factors).filter(|(instruction, _)| native(CeilingLoop::Dot(instruction)).is_some());
         let Some((instruction, Factors { steps, .. })) = dot else { return Ok(least) };
         let flops = (2 * steps * self.cpu.lanes() * ACCUMULATORS * ROUNDS * self.cpu.threads) as f64;
-        let secs = self.best_secs([REPEATS, 1], Loop::Dot(instruction), LINE, self.cpu.threads)?;
+        let secs = self.best_secs([REPEATS, 1], CeilingLoop::Dot(instruction), LINE, self.cpu.threads)?;
         Ok(least.max(flops / secs))
     }
 
@@ -143,11 +144,12 @@ impl<'a> Loops<'a> {
             let core = self.flops_per_sec(REPEATS, 1)?;
             let flops_per_sec = self.flops_per_sec(REPEATS, cpu.threads)?.max(core);
             let copied_bytes = (2 * 4 * chunk * cpu.threads) as f64;
-            let bytes_per_sec = copied_bytes / self.best_secs([REPEATS, 1], Loop::Copy, chunk, cpu.threads)?;
+            let bytes_per_sec = copied_bytes / self.best_secs([REPEATS, 1], CeilingLoop::Copy, chunk, cpu.threads)?;
             let mut read_bytes_per_sec = [0.0f64; 3];
             for (level, &chunk) in read_chunks.iter().enumerate() {
                 let bytes = (4 * chunk * cpu.threads) as f64;
-                read_bytes_per_sec[level] = bytes / self.best_secs([REPEATS, 1], Loop::Read, chunk, cpu.threads)?;
+                read_bytes_per_sec[level] =
+                    bytes / self.best_secs([REPEATS, 1], CeilingLoop::Read, chunk, cpu.threads)?;
             }
             // The smallest chunk that the reading loop supports: its time is that of fork and join.
             let fork = LINE * READ_ACCUMULATORS;
@@ -160,7 +162,7 @@ impl<'a> Loops<'a> {
                 bytes_per_sec,
                 read_bytes_per_sec,
                 cache_bytes: [l2_bytes as f64, cpu.l3_bytes as f64],
-                fork_join_secs: self.best_secs([REPEATS, FORKS], Loop::Read, fork, cpu.threads)?,
+                fork_join_secs: self.best_secs([REPEATS, FORKS], CeilingLoop::Read, fork, cpu.threads)?,
             })
         })
     }
@@ -209,8 +211,8 @@ fn with_run<T>(
 }
 
 /// Returns the loop's function in this crate; `None` if this processor has none.
-fn native(name: Loop) -> Option<StageFn> {
-    if name == Loop::Copy {
+fn native(name: CeilingLoop) -> Option<StageFn> {
+    if name == CeilingLoop::Copy {
         return Some(copy);
     }
     #[cfg(target_arch = "x86_64")]
@@ -235,7 +237,7 @@ fn fastest_secs(
 }
 
 /// Returns the plan of a loop: one stage with three buffers.
-fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
+fn plan(name: CeilingLoop, elements: usize, tasks: usize) -> KernelPlan {
     let buffer = |name: &str, role, binding, len| PlanBuffer {
         name: name.into(),
         role,
@@ -245,7 +247,7 @@ fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
         dtype: DType::F32,
     };
     // Only copies write more than one line per task.
-    let results = if name == Loop::Copy { elements } else { LINE * tasks };
+    let results = if name == CeilingLoop::Copy { elements } else { LINE * tasks };
     KernelPlan {
         buffers: vec![
             buffer("operands", Role::Operand(0), Binding::Data, elements),
@@ -264,7 +266,7 @@ mod tests {
 
     #[test]
     fn loops_compiled_from_c_do_the_same_work() {
-        let dir = Scratch::new().unwrap();
+        let dir = ScratchDir::new().unwrap();
         let library = dir.path().join("ceilings.so");
         Compiler::find().unwrap().compile(&compiled::source(&[8, 4]), &library, BUILD_LIMIT).unwrap();
         let cpu = CpuTarget::detect(Some(1)).unwrap();
@@ -274,7 +276,7 @@ mod tests {
         let chunk = 3 * LINE * READ_ACCUMULATORS;
         let mut sums = Vec::new();
 
-        for name in [Loop::Read, Loop::MultiplyAdd { lanes: 8 }] {
+        for name in [CeilingLoop::Read, CeilingLoop::MultiplyAdd { lanes: 8 }] {
             let plan = plan(name, 2 * chunk, 2);
             // SAFETY: the library was built from `compiled::source`, whose functions fit such
             // plans.
@@ -295,7 +297,7 @@ mod tests {
                 sums.push((name, lines[0]));
             }
         }
-        assert!(sums.iter().all(|&(name, sum)| name != Loop::Read || sum == 0.5 * chunk as f32), "{sums:?}");
+        assert!(sums.iter().all(|&(name, sum)| name != CeilingLoop::Read || sum == 0.5 * chunk as f32), "{sums:?}");
         assert!(sums.iter().all(|&(_, sum)| sum > 0.0), "{sums:?}");
     }
 }

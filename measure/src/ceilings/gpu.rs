@@ -57,7 +57,7 @@ const LAUNCHES: usize = 200;
 /// Kernel that reaches a peak rate. Its buffers are operands and results, in vectors of four
 /// numbers.
 #[derive(Clone, Copy)]
-enum Loop {
+enum CeilingKernel {
     /// Every thread does independent multiply-adds on vectors of `lanes` numbers.
     MultiplyAdd { lanes: usize },
     /// Every warp does independent products of 16 rows, 8 columns and `steps` reduction steps on
@@ -82,7 +82,7 @@ pub(crate) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceili
     let lanes: &[usize] = if target.api == GpuApi::OpenCl { &[1, 8] } else { &[1] };
     let mut flops_per_sec = 0.0f64;
     for &lanes in lanes {
-        let secs = Bench::new(device, target, Loop::MultiplyAdd { lanes }, blocks, threads)?.secs(1)?;
+        let secs = LoadedLoop::new(device, target, CeilingKernel::MultiplyAdd { lanes }, blocks, threads)?.secs(1)?;
         flops_per_sec = flops_per_sec.max((2 * lanes * ACCUMULATORS * ROUNDS * threads) as f64 / secs);
     }
     let by_tensor_cores = |dtype, steps| tensor_flops_per_sec(device, target, dtype, steps);
@@ -91,17 +91,17 @@ pub(crate) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceili
     let vectors = |bytes: usize| (bytes / 4 / LANES).next_multiple_of(threads);
     let memory = vectors((CACHES * target.l2_bytes).clamp(COPY_BYTES[0], COPY_BYTES[1]));
     let bytes = |vectors: usize| (4 * LANES * vectors) as f64;
-    let copy = Bench::new(device, target, Loop::Copy, memory / THREADS, memory)?.secs(1)?;
+    let copy = LoadedLoop::new(device, target, CeilingKernel::Copy, memory / THREADS, memory)?.secs(1)?;
     let read = |vectors: usize, rounds: usize| -> Result<f64, CandidateError> {
-        let read = Loop::Read { vectors: vectors / threads, rounds };
-        Ok(rounds as f64 * bytes(vectors) / Bench::new(device, target, read, blocks, vectors)?.secs(1)?)
+        let read = CeilingKernel::Read { vectors: vectors / threads, rounds };
+        Ok(rounds as f64 * bytes(vectors) / LoadedLoop::new(device, target, read, blocks, vectors)?.secs(1)?)
     };
 
     let bytes_per_sec = 2.0 * bytes(memory) / copy;
     let from_memory = read(memory, 1)?.max(bytes_per_sec);
     let from_cache = read(vectors(target.l2_bytes / 2), CACHE_ROUNDS)?.max(from_memory);
 
-    let mut launch = Bench::new(device, target, Loop::Copy, 1, THREADS)?;
+    let mut launch = LoadedLoop::new(device, target, CeilingKernel::Copy, 1, THREADS)?;
     Ok(Ceilings {
         core_flops_per_sec: flops_per_sec / target.multiprocessors as f64,
         flops_per_sec,
@@ -127,16 +127,16 @@ fn tensor_flops_per_sec<D: Device>(
     let GpuApi::Cuda { sm: TENSOR_CORES_SM.. } = target.api else { return Ok(0.0) };
     let blocks = BLOCKS_PER_MULTIPROCESSOR * target.multiprocessors;
     let threads = blocks * THREADS;
-    let secs = |of: Loop| Bench::new(device, target, of, blocks, threads)?.secs(1);
+    let secs = |of: CeilingKernel| LoadedLoop::new(device, target, of, blocks, threads)?.secs(1);
     let flops = 2 * 16 * 8 * steps * PRODUCTS * PRODUCT_ROUNDS * (threads / WARP_THREADS);
-    let by_warps = flops as f64 / secs(Loop::Product { dtype, steps })?;
+    let by_warps = flops as f64 / secs(CeilingKernel::Product { dtype, steps })?;
     if target.api != (GpuApi::Cuda { sm: WARP_GROUPS_SM }) {
         return Ok(by_warps);
     }
 
     let [rows, columns] = GROUP_TILE;
     let flops = 2 * rows * columns * steps * GROUP_STEPS * GROUP_ROUNDS * (threads / WARP_GROUP);
-    Ok(by_warps.max(flops as f64 / secs(Loop::GroupProduct { dtype, steps })?))
+    Ok(by_warps.max(flops as f64 / secs(CeilingKernel::GroupProduct { dtype, steps })?))
 }
 
 /// Returns words of two random halves each. Constants would give too high rates, because they
@@ -154,7 +154,7 @@ fn operands(words: usize) -> Vec<u32> {
 }
 
 /// Loaded loop with its buffers.
-struct Bench<'a, D: Device> {
+struct LoadedLoop<'a, D: Device> {
     device: &'a D,
     call: D::Call,
     replays: Replays<D>,
@@ -162,12 +162,12 @@ struct Bench<'a, D: Device> {
     _module: D::Module,
 }
 
-impl<'a, D: Device> Bench<'a, D> {
+impl<'a, D: Device> LoadedLoop<'a, D> {
     /// Loads a loop with operands and results of `vectors` vectors each.
     fn new(
         device: &'a D,
         target: &GpuTarget,
-        name: Loop,
+        name: CeilingKernel,
         blocks: usize,
         vectors: usize,
     ) -> Result<Self, CandidateError> {
@@ -236,7 +236,7 @@ fn plan(blocks: usize, vectors: usize) -> KernelPlan {
     }
 }
 
-impl Loop {
+impl CeilingKernel {
     fn source(self, api: GpuApi) -> String {
         let (signature, thread) = match api {
             GpuApi::Cuda { .. } => (
@@ -258,11 +258,11 @@ impl Loop {
 
     fn body(self, api: GpuApi) -> String {
         match self {
-            Loop::Copy => "  to[t] = from[t];\n".into(),
-            Loop::Read { vectors, rounds } => read(api, vectors, rounds),
-            Loop::Product { dtype, steps } => product(dtype, steps),
-            Loop::GroupProduct { dtype, steps } => group_product(dtype, steps),
-            Loop::MultiplyAdd { lanes } => multiply_add(api, lanes),
+            CeilingKernel::Copy => "  to[t] = from[t];\n".into(),
+            CeilingKernel::Read { vectors, rounds } => read(api, vectors, rounds),
+            CeilingKernel::Product { dtype, steps } => product(dtype, steps),
+            CeilingKernel::GroupProduct { dtype, steps } => group_product(dtype, steps),
+            CeilingKernel::MultiplyAdd { lanes } => multiply_add(api, lanes),
         }
     }
 }
@@ -359,15 +359,15 @@ mod tests {
             return missing("nvrtc", &reason);
         }
 
-        let read = Loop::Read { vectors: 7, rounds: 2 };
-        let half = Loop::Product { dtype: DType::F16, steps: 16 };
-        let tf32 = Loop::Product { dtype: DType::Tf32, steps: 8 };
-        let group = |dtype, steps| Loop::GroupProduct { dtype, steps };
+        let read = CeilingKernel::Read { vectors: 7, rounds: 2 };
+        let half = CeilingKernel::Product { dtype: DType::F16, steps: 16 };
+        let tf32 = CeilingKernel::Product { dtype: DType::Tf32, steps: 8 };
+        let group = |dtype, steps| CeilingKernel::GroupProduct { dtype, steps };
         // The last column is the limit of registers per thread: two blocks must fit a
         // multiprocessor, or one block of warp groups, which use half of their registers for sums.
         for (name, word, architectures, registers) in [
-            (Loop::MultiplyAdd { lanes: 1 }, "fmaf(", &[80, 90][..], 128),
-            (Loop::Copy, "to[t]", &[80, 90], 128),
+            (CeilingKernel::MultiplyAdd { lanes: 1 }, "fmaf(", &[80, 90][..], 128),
+            (CeilingKernel::Copy, "to[t]", &[80, 90], 128),
             (read, "round", &[80, 90], 128),
             (half, "m16n8k16.row.col.f32.f16.f16.f32", &[80, 90], 128),
             (tf32, "m16n8k8.row.col.f32.tf32.tf32.f32", &[80, 90], 128),

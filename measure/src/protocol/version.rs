@@ -8,11 +8,11 @@ use autotune_workloads::{Matmul, Workload};
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Job, Request, Response, Task};
+use super::{Job, Request, Response, WorkerTask};
 use crate::built::Built;
 use crate::ceilings::Ceilings;
 use crate::memory::MemoryAtStart;
-use crate::nvrtc::Compiled;
+use crate::nvrtc::CompiledCuda;
 use crate::options::TimingOptions;
 
 /// Returns the protocol version: a hash of the crate's version and of an example of every message
@@ -42,20 +42,20 @@ fn as_json(message: impl serde::Serialize) -> Value {
 }
 
 /// Returns the example after `task`, one per kind of task.
-fn task_after(task: &Task) -> Option<Task> {
+fn task_after(task: &WorkerTask) -> Option<WorkerTask> {
     match task {
-        Task::Time { .. } => Some(Task::Race {
+        WorkerTask::Time { .. } => Some(WorkerTask::Race {
             jobs: std::iter::successors(Some(first_code()), code_after).map(job).collect(),
             budget_secs: 1.0,
         }),
-        Task::Race { .. } => gpu().map(|target| Task::Ceilings { target }),
-        Task::Ceilings { .. } => Some(Task::Compile { source: "source".into(), sm: 90 }),
-        Task::Compile { .. } => None,
+        WorkerTask::Race { .. } => gpu().map(|target| WorkerTask::Ceilings { target }),
+        WorkerTask::Ceilings { .. } => Some(WorkerTask::Compile { source: "source".into(), sm: 90 }),
+        WorkerTask::Compile { .. } => None,
     }
 }
 
-fn first_task() -> Task {
-    Task::Time { job: Box::new(job(first_code())), incumbent_secs: Some(0.5) }
+fn first_task() -> WorkerTask {
+    WorkerTask::Time { job: Box::new(job(first_code())), incumbent_secs: Some(0.5) }
 }
 
 fn first_code() -> Code {
@@ -79,7 +79,7 @@ fn response_after(response: &Response) -> Option<Response> {
         Response::Started { .. } => Some(Response::Done { outcomes: outcomes(), is_spoilt: true }),
         Response::Done { .. } => Some(Response::Ceilings { ceilings: ceilings() }),
         Response::Ceilings { .. } => {
-            let compiled = Compiled { cubin: vec![1], log: "log".into(), compiler: "compiler".into() };
+            let compiled = CompiledCuda { cubin: vec![1], log: "log".into(), compiler: "compiler".into() };
             Some(Response::Compiled { outcome: Ok(compiled) })
         }
         Response::Compiled { .. } => {

@@ -8,10 +8,10 @@ use autotune_ir::program::When;
 use autotune_measurement::CandidateError;
 use autotune_runtime::{Device, Kernel};
 
-use super::slots::{Slot, bound};
-use crate::allocation_cache::Packing;
+use super::slots::{BufferSlot, bound};
+use crate::allocation_cache::PackingKey;
 use crate::built::Built;
-use crate::fixed::Placed;
+use crate::fixed::FixedTensors;
 use crate::resident::Resident;
 
 /// Returns the kernel's packed constants: from the cache, if a kernel with the same packing code
@@ -21,14 +21,14 @@ pub(super) fn packed<D: Device>(
     resident: &Resident<D>,
     kernel: &Kernel<D>,
     built: &Built,
-    slots: &[Slot],
-    operands: &Placed<D>,
-) -> Result<Placed<D>, CandidateError> {
+    slots: &[BufferSlot],
+    operands: &FixedTensors<D>,
+) -> Result<FixedTensors<D>, CandidateError> {
     let Artifact { plan, .. } = &built.artifact;
     if plan.stages.iter().all(|stage| stage.when != When::AheadOfTime) {
         return Ok(Vec::new());
     }
-    let packing = Packing::of(&built.artifact);
+    let packing = PackingKey::of(&built.artifact);
     let known = packing.as_ref().and_then(|packing| resident.cache.borrow_mut().find(&built.workload, packing, plan));
     if let Some(packed) = known {
         return Ok(packed);
@@ -36,7 +36,7 @@ pub(super) fn packed<D: Device>(
 
     let is_constant = |(position, _): &&(usize, _)| matches!(plan.buffers[*position].binding, Binding::Constant { .. });
     let constants = operands.iter().filter(is_constant).map(|(position, fixed)| (*position, Rc::clone(fixed)));
-    let mut fixed: Placed<D> = constants.collect();
+    let mut fixed: FixedTensors<D> = constants.collect();
     let constants = fixed.len();
     for slot in slots.iter().filter(|slot| slot.binding == Binding::Packed) {
         fixed.push((slot.position, Rc::new(resident.blank(slot.words)?)));

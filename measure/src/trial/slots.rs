@@ -7,13 +7,13 @@ use autotune_measurement::CandidateError;
 use autotune_runtime::{Bound, Device};
 
 use crate::expected::Expected;
-use crate::fixed::Placed;
+use crate::fixed::FixedTensors;
 use crate::guarded::{self, Guarded};
-use crate::problem::{Problem, misfit};
+use crate::problem::{TestProblem, misfit};
 use crate::resident::Resident;
 
 /// Buffer that is not private to a thread.
-pub(super) struct Slot {
+pub(super) struct BufferSlot {
     /// Position in the plan.
     pub(super) position: usize,
     pub(super) role: Role,
@@ -30,11 +30,11 @@ pub(super) struct Slot {
 pub(super) fn bound<D: Device>(
     resident: &Resident<D>,
     plan: &KernelPlan,
-    slots: &[Slot],
-    fixed: &Placed<D>,
+    slots: &[BufferSlot],
+    fixed: &FixedTensors<D>,
 ) -> Result<(Guarded<D>, Bound<D::Memory>), CandidateError> {
     let device = &resident.device;
-    let fixed_at = |slot: &Slot| fixed.iter().find(|(position, _)| *position == slot.position);
+    let fixed_at = |slot: &BufferSlot| fixed.iter().find(|(position, _)| *position == slot.position);
     let own_words = slots.iter().filter(|slot| fixed_at(slot).is_none()).map(|slot| slot.words);
     let lens: Vec<usize> = own_words.chain(private_words(device, plan)).collect();
     let own = resident.undefined(&lens)?;
@@ -42,7 +42,7 @@ pub(super) fn bound<D: Device>(
     let mut parts = 0..lens.len();
     // SAFETY: the caller that binds the memory guarantees that accesses do not overlap in time.
     let mut part = || unsafe { own.part(device, parts.next().unwrap_or(usize::MAX)) };
-    let memory = |slot: &Slot| match fixed_at(slot) {
+    let memory = |slot: &BufferSlot| match fixed_at(slot) {
         // SAFETY: as above.
         Some((_, fixed)) => unsafe { fixed.tensor(device) },
         None => part(),
@@ -61,11 +61,11 @@ pub(super) fn private_words<D: Device>(device: &D, plan: &KernelPlan) -> impl It
 /// Returns the operands on the device, with their positions in the plan.
 pub(super) fn operands<D: Device>(
     resident: &Resident<D>,
-    problem: &Problem,
-    slots: &[Slot],
-) -> Result<Placed<D>, CandidateError> {
+    problem: &TestProblem,
+    slots: &[BufferSlot],
+) -> Result<FixedTensors<D>, CandidateError> {
     let are_given = slots.iter().filter(|slot| matches!(slot.binding, Binding::Data | Binding::Constant { .. }));
-    let operand = |slot: &Slot| {
+    let operand = |slot: &BufferSlot| {
         let fixed = resident.operand(problem, slot.role, slot.layout, slot.dtype)?;
         let fixed = fixed.ok_or_else(|| misfit(slot.role, "the workload does not have it"))?;
         if fixed.words() != slot.words {
@@ -77,8 +77,8 @@ pub(super) fn operands<D: Device>(
 }
 
 /// Returns the expected output in the layout of the plan's output buffer.
-pub(super) fn expected_output(problem: &Problem, slots: &[Slot]) -> Result<Expected, CandidateError> {
-    let Slot { layout, len, .. } = slots[output(slots)?];
+pub(super) fn expected_output(problem: &TestProblem, slots: &[BufferSlot]) -> Result<Expected, CandidateError> {
+    let BufferSlot { layout, len, .. } = slots[output(slots)?];
     let expected = problem.expected(layout)?;
     if expected.len() != len {
         return Err(misfit(Role::Output, "its size differs from that of the tensor"));
@@ -87,18 +87,18 @@ pub(super) fn expected_output(problem: &Problem, slots: &[Slot]) -> Result<Expec
 }
 
 /// Returns the buffers of a plan that are not private to a thread.
-pub(super) fn slots(plan: &KernelPlan) -> Result<Vec<Slot>, CandidateError> {
+pub(super) fn slots(plan: &KernelPlan) -> Result<Vec<BufferSlot>, CandidateError> {
     let slot = |(position, buffer): (usize, &PlanBuffer)| {
         let bytes = buffer.bytes().filter(|&bytes| bytes <= isize::MAX as usize);
         let words = bytes.ok_or_else(guarded::no_memory)?.div_ceil(4);
         let &PlanBuffer { role, binding, layout, dtype, .. } = buffer;
-        Ok(Slot { position, role, binding, layout, dtype, len: buffer.elements().unwrap_or(0), words })
+        Ok(BufferSlot { position, role, binding, layout, dtype, len: buffer.elements().unwrap_or(0), words })
     };
     plan.buffers.iter().enumerate().filter(|(_, buffer)| buffer.is_global()).map(slot).collect()
 }
 
 /// Returns the index of the output among the slots.
-pub(super) fn output(slots: &[Slot]) -> Result<usize, CandidateError> {
+pub(super) fn output(slots: &[BufferSlot]) -> Result<usize, CandidateError> {
     slots.iter().position(|slot| slot.binding == Binding::Output).ok_or_else(no_output)
 }
 

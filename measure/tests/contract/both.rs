@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use autotune_ir::{Code, Target};
 use autotune_measure::{
-    Build, Builder, Built, InProcessMeasurer, MeasureError, MeasureOptions, Measurer, RaceResult, WorkerCommand,
+    Build, Built, InProcessMeasurer, KernelBuilder, MeasureError, MeasureOptions, Measurer, RaceResult, WorkerCommand,
     WorkerMeasurer,
 };
 use autotune_measurement::{Backend, CandidateError, Measurement};
@@ -21,7 +21,7 @@ use crate::kernels::{self, Place, build, options, right, source, target};
 /// Functions that the tests need in addition to [`Measurer`].
 pub(crate) trait Subject: Measurer + Sized {
     fn make(options: MeasureOptions) -> Self;
-    fn builder(&mut self) -> &mut Builder;
+    fn builder(&mut self) -> &mut KernelBuilder;
     fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError>;
     fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<RaceResult, MeasureError>;
     fn set_incumbent(&mut self, workload: &Workload, run_secs: f64);
@@ -33,7 +33,7 @@ macro_rules! subject {
             fn make(options: MeasureOptions) -> Self {
                 $make(options)
             }
-            fn builder(&mut self) -> &mut Builder {
+            fn builder(&mut self) -> &mut KernelBuilder {
                 self.builder()
             }
             fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
@@ -121,7 +121,7 @@ fn threads_divide_the_tasks<S: Subject>() {
 }
 
 fn kernels_with_cold_constants_are_timed_and_checked<S: Subject>() {
-    let cold = |source: &str| Built { workload: kernels::workload().with_cold(true), ..build(1, source) };
+    let cold = |source: &str| Built { workload: kernels::workload().with_uncached(true), ..build(1, source) };
     let mut subject = S::make(options());
     let run = outcome(&mut subject, &cold(&source("", "", ""))).unwrap();
     assert!(run.run_secs > 0.0 && run.max_rel_error < 1e-5, "{run:?}");

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use autotune_ir::{Code, Target};
-use autotune_measure::{Build, Builder, Compiler, MeasureError, WorkerCommand};
+use autotune_measure::{Build, Compiler, KernelBuilder, MeasureError, WorkerCommand};
 use autotune_measurement::{Backend, CandidateError};
 use autotune_schedules::{Candidate, ScheduleSpace};
 use autotune_workloads::Workload;
@@ -87,7 +87,7 @@ fn assert_built(build: &Build) {
 fn what_it_dies_of_and_hangs_on_fails_alone() {
     let (_folder, command) = stand_in();
     let limit_secs = 0.5;
-    let mut builder = Builder::with_workers(Backend::Assembler, limit_secs, command);
+    let mut builder = KernelBuilder::with_workers(Backend::Assembler, limit_secs, command);
     let good = candidate("matmul:m=64,n=64,k=64");
     let [crash, hang] = ["f16", "tf32"].map(|dtype| candidate(&format!("matmul:m=64,n=64,k=64,dtype={dtype}")));
     let all = [&good, &crash, &good, &hang, &good, &crash, &hang, &good].map(Candidate::clone);
@@ -112,7 +112,7 @@ fn every_end_of_it_is_told() {
     let plan = plan();
     set_place(Place::Cpu);
     let target = Target::detect("cuda:sm_90", None).unwrap();
-    let mut builder = Builder::with_workers(Backend::Assembler, 20.0, command);
+    let mut builder = KernelBuilder::with_workers(Backend::Assembler, 20.0, command);
     let mut build = |source: &str| builder.build_source(&workload(), &target, &plan, source);
     let says = |outcome: Result<_, CandidateError>, words: &str| match outcome {
         Err(CandidateError::Build { message }) => assert!(message.contains(words), "{message}"),
@@ -133,7 +133,7 @@ fn an_older_device_than_it_knows_is_refused_with_its_version() {
     let older = Target::detect("cuda:sm_70", None).unwrap();
     let space = ScheduleSpace::new(&"matmul:m=64,n=64,k=64".parse().unwrap(), &older);
     let default = space.default_candidate().clone();
-    let built = Builder::with_workers(Backend::Assembler, 20.0, command).build(&[default]);
+    let built = KernelBuilder::with_workers(Backend::Assembler, 20.0, command).build(&[default]);
     let Err(CandidateError::Build { message }) = &built.unwrap()[0].outcome else { panic!() };
     for words in ["NVRTC 12.99", "sm_75 to sm_90", "not for sm_70", "AUTOTUNE_NVRTC"] {
         assert!(message.contains(words), "{message}");
@@ -145,7 +145,7 @@ fn workers_that_do_not_work_are_broken_infrastructure() {
         ("/no/such/worker", (|e| matches!(e, MeasureError::Spawn { .. })) as fn(&MeasureError) -> bool),
         ("true", |e| matches!(e, MeasureError::Worker { .. })),
     ] {
-        let mut builder = Builder::with_workers(Backend::Assembler, 20.0, WorkerCommand::new(program));
+        let mut builder = KernelBuilder::with_workers(Backend::Assembler, 20.0, WorkerCommand::new(program));
         let error = builder.build(&[candidate("matmul:m=64,n=64,k=64")]).unwrap_err();
         assert!(is_told(&error), "{error:?}");
     }

@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 use autotune_ir::DType;
 use autotune_ir::{Launch, Target};
 use autotune_measure::{
-    Bench, Builder, Ceilings, InProcessMeasurer, MeasureError, MeasureOptions, Measurer, WorkerCommand, WorkerMeasurer,
+    Bench, Ceilings, InProcessMeasurer, KernelBuilder, MeasureError, MeasureOptions, Measurer, WorkerCommand,
+    WorkerMeasurer,
 };
 use autotune_measure::{gpu, nvrtc};
 use autotune_measurement::{CandidateError, Measurement, Resources};
@@ -225,7 +226,7 @@ fn candidates_are_built_without_a_device() {
     let target = Target::detect("cuda:sm_90", None).unwrap();
     let mut candidates = candidates("matmul:m=256,n=256,k=64,bias,act=relu", &target, 3);
     candidates.extend(self::candidates("matmul:m=256,n=256,k=64,dtype=f16", &target, 2));
-    let builds = Builder::new(MeasureOptions::default().backend, 20.0).build(&candidates).unwrap();
+    let builds = KernelBuilder::new(MeasureOptions::default().backend, 20.0).build(&candidates).unwrap();
     for build in builds {
         assert!(build.outcome.is_ok() && build.build_secs > 0.0);
         let Resources { registers, shared_bytes, .. } = build.resources.unwrap();

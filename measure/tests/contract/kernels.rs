@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{CpuTarget, KernelPlan, Launch, Target};
-use autotune_measure::{Builder, Built, MeasureOptions};
+use autotune_measure::{Built, KernelBuilder, MeasureOptions};
 use autotune_measurement::{Backend, CandidateError};
 use autotune_workloads::Workload;
 
@@ -197,12 +197,12 @@ __kernel void autotune_main({parameters}) {{
     )
 }
 
-static BUILDER: Mutex<Option<Builder>> = Mutex::new(None);
+static BUILDER: Mutex<Option<KernelBuilder>> = Mutex::new(None);
 
 /// Runs `f` with one builder for all tests, so that each kernel is compiled once.
-fn with_builder<T>(f: impl FnOnce(&mut Builder) -> T) -> T {
+fn with_builder<T>(f: impl FnOnce(&mut KernelBuilder) -> T) -> T {
     let mut builder = BUILDER.lock().unwrap_or_else(PoisonError::into_inner);
-    f(builder.get_or_insert_with(|| Builder::new(Backend::C, 20.0)))
+    f(builder.get_or_insert_with(|| KernelBuilder::new(Backend::C, 20.0)))
 }
 
 /// Removes all built files.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use autotune_measure::{
-    Builder, Built, Ceilings, InProcessMeasurer, MeasureError, MeasureOptions, WorkerCommand, WorkerMeasurer,
+    Built, Ceilings, InProcessMeasurer, KernelBuilder, MeasureError, MeasureOptions, WorkerCommand, WorkerMeasurer,
 };
 use autotune_measurement::Backend;
 use autotune_schedules::{Candidate, ScheduleSpace};
@@ -30,7 +30,7 @@ fn default_kernel(workload: &str) -> Built {
     let target = target(1);
     let config = ScheduleSpace::new(&workload, &target).default_config();
     let mut builds =
-        Builder::new(Backend::Assembler, 20.0).build(&[Candidate::new(&workload, &target, config)]).unwrap();
+        KernelBuilder::new(Backend::Assembler, 20.0).build(&[Candidate::new(&workload, &target, config)]).unwrap();
     builds.remove(0).outcome.unwrap()
 }
 

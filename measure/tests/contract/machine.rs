@@ -4,7 +4,7 @@
 use autotune_ir::plan::Binding;
 use autotune_ir::program::{Role, When};
 use autotune_ir::{Code, MachineCode};
-use autotune_measure::Builder;
+use autotune_measure::KernelBuilder;
 use autotune_measure::{Built, WorkerCommand, WorkerMeasurer};
 use autotune_measurement::Backend;
 use autotune_measurement::{CandidateError, Measurement};
@@ -56,7 +56,7 @@ fn right_for(workload: &str) -> Built {
     let target = target(1);
     let config = ScheduleSpace::new(&workload, &target).default_config();
     let candidate = Candidate::new(&workload, &target, config);
-    let mut builds = Builder::new(Backend::Assembler, 20.0).build(&[candidate]).unwrap();
+    let mut builds = KernelBuilder::new(Backend::Assembler, 20.0).build(&[candidate]).unwrap();
     builds.remove(0).outcome.unwrap()
 }
 

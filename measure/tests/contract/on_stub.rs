@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use autotune_ir::Target;
-use autotune_measure::{Builder, WorkerCommand, WorkerMeasurer, gpu};
+use autotune_measure::{KernelBuilder, WorkerCommand, WorkerMeasurer, gpu};
 use autotune_measurement::Backend;
 use autotune_runtime::cuda::driver::{FUNCTIONS, TENSOR_MAP_FUNCTIONS};
 
@@ -60,7 +60,7 @@ pub(crate) fn measure_runs(runs: Option<String>) -> ExitCode {
 
 fn try_runs(runs: usize) -> Result<(), String> {
     let target = Target::Gpu(gpu::find("cuda").map_err(|e| e.to_string())?.target);
-    let built = Builder::new(Backend::C, 20.0).build_source(&workload(), &target, &plan(), &source("", "", ""));
+    let built = KernelBuilder::new(Backend::C, 20.0).build_source(&workload(), &target, &plan(), &source("", "", ""));
     let built = built.map_err(|e| e.to_string())?;
     let mut measurer = WorkerMeasurer::with(WorkerCommand::find().unwrap(), options()).map_err(|e| e.to_string())?;
     for _ in 0..runs {

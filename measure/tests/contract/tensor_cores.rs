@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use autotune_ir::{GpuApi, GpuTarget, Target};
-use autotune_measure::{Builder, MeasureOptions, Measurer, WorkerCommand, WorkerMeasurer};
+use autotune_measure::{KernelBuilder, MeasureOptions, Measurer, WorkerCommand, WorkerMeasurer};
 use autotune_measure::{gpu, nvrtc};
 use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
@@ -118,7 +118,7 @@ fn large_variants_compile() {
         return missing("nvrtc", &reason);
     }
     let all = large_variants(&Target::detect("cuda:sm_90", None).unwrap(), 12);
-    let builds = Builder::new(MeasureOptions::default().backend, 60.0).build(&all).unwrap();
+    let builds = KernelBuilder::new(MeasureOptions::default().backend, 60.0).build(&all).unwrap();
     let mut failures = Vec::new();
     for (candidate, build) in all.iter().zip(builds) {
         if let Err(error) = build.outcome {

@@ -38,12 +38,12 @@ pub(crate) fn decode(dtype: DType, elements: &[u8], numbers: &mut [f32]) {
 }
 
 /// Typed memory of a tensor that the interpreter reads or writes.
-pub(crate) struct Piece<D: Device = Cpu> {
+pub(crate) struct TypedMemory<D: Device = Cpu> {
     pub(super) memory: D::Memory,
     pub(super) dtype: DType,
 }
 
-impl Piece {
+impl TypedMemory {
     /// Returns the first `count` numbers, without a copy where the representation is the same.
     pub(super) fn numbers(&self, count: usize) -> Cow<'_, [f32]> {
         if is_as_callers_have_it(self.dtype) {
@@ -69,9 +69,9 @@ mod tests {
 
     use super::*;
     use crate::compiled::Compiled;
-    use crate::cut::{Cut, Work};
+    use crate::cut::{Cut, StepWork};
     use crate::error::CompileError;
-    use crate::plan::{Content, given};
+    use crate::plan::{SlotContent, given};
     use crate::testing::{compiled_as, moves, numbers};
     use crate::{Graph, Tensor};
     use autotune_graph::operators::{CumSum, MatMul};
@@ -108,7 +108,8 @@ mod tests {
                 assert_eq!(found.to_numbers(), wanted, "{dtype}");
             }
 
-            let slots = network.plan.slots.iter().zip(&network.places).filter(|(slot, _)| slot.content == Content::Run);
+            let slots =
+                network.plan.slots.iter().zip(&network.places).filter(|(slot, _)| slot.content == SlotContent::Run);
             let mut places: Vec<_> = slots.map(|(slot, &place)| place..place + slot.bytes().unwrap()).collect();
             places.sort_by_key(|place| place.start);
             assert!(places.windows(2).all(|pair| pair[0].end <= pair[1].start), "{dtype}: {places:?}");
@@ -126,7 +127,7 @@ mod tests {
         let x = graph.input("x", DType::F32, &[3, 5]).unwrap();
         let sums = graph.add("sums", CumSum { axis: 1, exclusive: false, reverse: false }, &[x]).unwrap();
         graph.output("sums", sums);
-        assert!(matches!(Cut::of(&graph).steps[0].work, Work::Interpret(_)));
+        assert!(matches!(Cut::of(&graph).steps[0].work, StepWork::Interpret(_)));
         let x = Tensor::f32(&[3, 5], numbers(15)).unwrap();
         for dtype in DType::ALL {
             let stored = |tensor: &Tensor| {
@@ -158,7 +159,7 @@ mod tests {
         let (graph, target) = (product(), Target::detect("cpu", Some(1)).unwrap());
         let mut cut = Cut::of(&graph);
         cut.values.iter_mut().for_each(|value| value.dtype = DType::Bf16);
-        let Work::Kernel(workload) = &mut cut.steps[0].work else { panic!("no kernel") };
+        let StepWork::Kernel(workload) = &mut cut.steps[0].work else { panic!("no kernel") };
         *workload = workload.with_dtype(DType::Bf16).unwrap();
         let network = Compiled::<Cpu>::of_cut(&graph, cut, None, &target).unwrap();
         let buffers = &network.kernels[0].plan().buffers;

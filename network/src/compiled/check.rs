@@ -14,17 +14,17 @@ use autotune_ir::layout::from_layout;
 use autotune_schedules::tolerance;
 
 use super::{Compiled, Workspace};
-use crate::cut::{Strided, Value};
-use crate::device::Runs;
+use crate::cut::{MemoryValue, Strided};
+use crate::device::NetworkOps;
 use crate::error::{CheckError, CompileError};
-use crate::plan::{Action, Doing, Operand};
+use crate::plan::{Action, ActionKind, ActionOperand};
 use autotune_graph::EvaluateError;
 use autotune_graph::Precision;
 use autotune_graph::Tensor;
 use autotune_graph::is_of_bytes;
 use autotune_graph::operators::{Binary, Map, Prelu};
 use autotune_graph::{Graph, NodeId};
-use judge::{Allowed, Made, Segment, difference, largest, missing};
+use judge::{Allowed, JudgedNode, KnownTensors, difference, largest, missing};
 
 pub use judge::output_error;
 
@@ -67,12 +67,12 @@ pub struct Checked {
     pub imported: Vec<StepError>,
 }
 
-impl<D: Runs> Workspace<D> {
+impl<D: NetworkOps> Workspace<D> {
     /// Compares an action's result right after it ran.
-    fn step_error(&self, action: &Action, computed: &mut Computed) -> Result<StepError, CheckError> {
+    fn step_error(&self, action: &Action, computed: &mut ComputedTensors) -> Result<StepError, CheckError> {
         let network = &self.network;
         let graph = &network.graph;
-        let Value { node, shape, .. } = network.cut.value(action.value.0);
+        let MemoryValue { node, shape, .. } = network.cut.value(action.value.0);
         let is_whole = *shape == graph.node(*node).shape;
         // A conversion only moves elements, so it must be exact.
         let wanted = match action.is_conversion {
@@ -84,7 +84,9 @@ impl<D: Runs> Workspace<D> {
         let most = most.max(range_of_bytes(graph.node(*node).dtype));
 
         let allowed = match action.work {
-            Doing::Kernel(kernel) if !action.is_conversion => allowed(&network.plan.kernels[kernel], graph.precision()),
+            ActionKind::Kernel(kernel) if !action.is_conversion => {
+                allowed(&network.plan.kernels[kernel], graph.precision())
+            }
             _ => Allowed::NOTHING,
         };
         let (name, is_conversion, tolerance) = (action.name.clone(), action.is_conversion, allowed.tolerance);
@@ -92,7 +94,7 @@ impl<D: Runs> Workspace<D> {
         // Perturbation is expensive, so it is only tried if the simple bound fails.
         if max_rel_error > tolerance && tolerance > 0.0 {
             let known = |id| computed.known(id);
-            let segment = Segment { graph, node: *node, known: &known, changes_constants: true };
+            let segment = JudgedNode { graph, node: *node, known: &known, changes_constants: true };
             max_rel_error = tolerance * segment.share(&found, &wanted, most, allowed)?;
         }
         // Later steps are evaluated on what this one computed.
@@ -109,16 +111,16 @@ impl<D: Runs> Workspace<D> {
     fn found(&self, action: &Action, wanted: Wanted) -> Result<(Vec<f32>, Vec<f32>, f32), CheckError> {
         let Wanted { numbers: wanted, most } = wanted;
         let ((value, layout), network) = (action.value, &self.network);
-        let Value { node, shape, within, .. } = network.cut.value(value);
+        let MemoryValue { node, shape, within, .. } = network.cut.value(value);
         let node = network.graph.node(*node);
         let first = within.filter(|_| *shape != node.shape).map_or(0, |(_, first)| first);
         let (found, wanted) = match &action.work {
-            Doing::Copy(strided) => {
+            ActionKind::Copy(strided) => {
                 let places = written(strided);
                 let found = self.result(action.output, places.iter().max().map_or(0, |last| last + 1))?;
                 (at(&found, 0, &places), at(&wanted, first, &places))
             }
-            Doing::Kernel(_) | Doing::Interpret(_) => {
+            ActionKind::Kernel(_) | ActionKind::Interpret(_) => {
                 let found = from_layout(&self.result(action.output, shape.iter().product())?, shape, layout)
                     .map_err(|source| CompileError::Constant { name: action.name.clone(), source })?;
                 let found: Vec<f32> = found.into_iter().collect();
@@ -141,15 +143,15 @@ impl<D: Runs> Workspace<D> {
     }
 }
 
-impl<D: Runs> Compiled<D> {
+impl<D: NetworkOps> Compiled<D> {
     /// Rounds the wanted values to the types that an action reads and writes, if the action itself
     /// rounds nothing else. Parts of a tensor may be stored with fewer bits than the reference has.
     fn rounded(&self, action: &Action, wanted: Wanted) -> Wanted {
-        if matches!(action.work, Doing::Kernel(_)) && !action.is_conversion {
+        if matches!(action.work, ActionKind::Kernel(_)) && !action.is_conversion {
             return wanted;
         }
-        let is_moved = !matches!(action.work, Doing::Interpret(_));
-        let read = action.operands.iter().filter_map(Operand::span).filter(|_| is_moved);
+        let is_moved = !matches!(action.work, ActionKind::Interpret(_));
+        let read = action.operands.iter().filter_map(ActionOperand::span).filter(|_| is_moved);
         let dtypes: Vec<DType> = read.chain([action.output]).map(|span| self.plan.dtype(span)).collect();
         let stored = |x: f32| dtypes.iter().fold(x, |x, dtype| dtype.stored(x));
         Wanted { numbers: wanted.numbers.into_iter().map(stored).collect(), ..wanted }
@@ -180,7 +182,7 @@ fn allowed(tuned: &Tuned, precision: Precision) -> Allowed {
 }
 
 /// Results of steps by node.
-struct Computed<'a> {
+struct ComputedTensors<'a> {
     graph: &'a Graph,
     tensors: Vec<Option<Tensor>>,
     /// Permitted errors of the tensors.
@@ -201,7 +203,7 @@ impl Wanted {
     }
 }
 
-impl<'a> Computed<'a> {
+impl<'a> ComputedTensors<'a> {
     fn nothing(graph: &'a Graph) -> Self {
         let count = graph.nodes().len();
         Self { graph, tensors: vec![None; count], allowed: vec![Allowed::NOTHING; count] }
@@ -220,8 +222,8 @@ impl<'a> Computed<'a> {
     }
 
     /// Evaluates the reference from known tensors up to a node, which is last in the result.
-    fn made(&self, id: NodeId) -> Result<Made<'_>, EvaluateError> {
-        Segment { graph: self.graph, node: id, known: &|id| self.known(id), changes_constants: false }.made()
+    fn made(&self, id: NodeId) -> Result<KnownTensors<'_>, EvaluateError> {
+        JudgedNode { graph: self.graph, node: id, known: &|id| self.known(id), changes_constants: false }.made()
     }
 
     /// Returns a node's computed tensor. If no step computes it as a whole, it is evaluated from

@@ -7,18 +7,18 @@ use std::sync::atomic::AtomicPtr;
 use autotune_runtime::{CpuCall, Device, Kernel};
 
 use super::border::is_as_callers_have_it;
-use crate::plan::{Content, Doing, Operand, Plan, Span, given_at};
+use crate::plan::{ActionKind, ActionOperand, NetworkPlan, SlotContent, SlotSpan, given_at};
 
 /// Minimum size in bytes of an input that is read in place. Copying less takes hardly any time, and
 /// aligns it to cache lines.
 const LEAST_BYTES: usize = 1 << 10;
 
 /// Returns the inputs that only kernels read, by slot. Such slots hold nothing else at any time.
-pub(crate) fn slots_in_place(plan: &Plan) -> HashMap<usize, usize> {
-    let is_input = |(number, span): (usize, &Span)| {
+pub(crate) fn slots_in_place(plan: &NetworkPlan) -> HashMap<usize, usize> {
+    let is_input = |(number, span): (usize, &SlotSpan)| {
         let slot = &plan.slots[span.slot];
         let is_large = slot.bytes().is_some_and(|bytes| bytes >= LEAST_BYTES);
-        (span.first == 0 && is_large && is_as_callers_have_it(slot.dtype) && slot.content == Content::Run)
+        (span.first == 0 && is_large && is_as_callers_have_it(slot.dtype) && slot.content == SlotContent::Run)
             .then_some((span.slot, number))
     };
     let mut slots: HashMap<usize, usize> = plan.inputs.iter().enumerate().filter_map(is_input).collect();
@@ -29,8 +29,8 @@ pub(crate) fn slots_in_place(plan: &Plan) -> HashMap<usize, usize> {
     }
     for action in &plan.actions {
         slots.remove(&action.output.slot);
-        if !matches!(action.work, Doing::Kernel(_)) {
-            for span in action.operands.iter().filter_map(Operand::span) {
+        if !matches!(action.work, ActionKind::Kernel(_)) {
+            for span in action.operands.iter().filter_map(ActionOperand::span) {
                 slots.remove(&span.slot);
             }
         }
@@ -39,7 +39,7 @@ pub(crate) fn slots_in_place(plan: &Plan) -> HashMap<usize, usize> {
 }
 
 /// A buffer of a kernel that refers to an input or a part of it.
-struct Read {
+struct InputBuffer {
     /// Number of the action in the plan.
     action: usize,
     /// Position among the buffers of the kernel's plan.
@@ -51,18 +51,18 @@ struct Read {
 }
 
 /// Buffers of kernels for each input that is read in place; none for inputs that are copied.
-pub(crate) struct InputReads(Vec<Option<Vec<Read>>>);
+pub(crate) struct InputReads(Vec<Option<Vec<InputBuffer>>>);
 
 impl InputReads {
-    pub(super) fn of<D: Device>(plan: &Plan, kernels: &[Arc<Kernel<D>>], slots: &HashMap<usize, usize>) -> Self {
-        let is_in_place = |span: &Span| slots.contains_key(&span.slot);
+    pub(super) fn of<D: Device>(plan: &NetworkPlan, kernels: &[Arc<Kernel<D>>], slots: &HashMap<usize, usize>) -> Self {
+        let is_in_place = |span: &SlotSpan| slots.contains_key(&span.slot);
         let mut reads: Vec<_> = plan.inputs.iter().map(|span| is_in_place(span).then(Vec::new)).collect();
         for (number, action) in plan.actions.iter().enumerate() {
-            let Doing::Kernel(kernel) = action.work else { continue };
+            let ActionKind::Kernel(kernel) = action.work else { continue };
             for ((buffer, _), operand) in given_at(kernels[kernel].plan()).zip(&action.operands) {
                 let Some(span) = operand.span() else { continue };
                 let Some(&input) = slots.get(&span.slot) else { continue };
-                let read = Read { action: number, buffer, first: span.first, own: AtomicPtr::default() };
+                let read = InputBuffer { action: number, buffer, first: span.first, own: AtomicPtr::default() };
                 reads[input].get_or_insert_default().push(read);
             }
         }
@@ -76,12 +76,12 @@ impl InputReads {
 }
 
 /// Calls with buffers in the caller's memory, until this is dropped.
-pub(crate) struct Bound<'a> {
+pub(crate) struct BoundCalls<'a> {
     calls: &'a mut [CpuCall],
     reads: &'a mut InputReads,
 }
 
-impl<'a> Bound<'a> {
+impl<'a> BoundCalls<'a> {
     pub(crate) fn new(calls: &'a mut [CpuCall], reads: &'a mut InputReads) -> Self {
         Self { calls, reads }
     }
@@ -98,7 +98,7 @@ impl<'a> Bound<'a> {
     /// meanwhile.
     pub(crate) unsafe fn bind(&mut self, inputs: &[&[f32]]) {
         for (content, reads) in inputs.iter().zip(&mut self.reads.0) {
-            for Read { action, buffer, first, own } in reads.iter_mut().flatten() {
+            for InputBuffer { action, buffer, first, own } in reads.iter_mut().flatten() {
                 let start = content[*first..].as_ptr().cast_mut();
                 // SAFETY: kernels do not write to their inputs; the caller guarantees size and
                 // lifetime.
@@ -109,9 +109,9 @@ impl<'a> Bound<'a> {
     }
 }
 
-impl Drop for Bound<'_> {
+impl Drop for BoundCalls<'_> {
     fn drop(&mut self) {
-        for Read { action, buffer, own, .. } in self.reads.0.iter_mut().flatten().flatten() {
+        for InputBuffer { action, buffer, own, .. } in self.reads.0.iter_mut().flatten().flatten() {
             let own = std::mem::take(own.get_mut());
             if !own.is_null() {
                 // SAFETY: the call was created with this buffer, which lives in the workspace.

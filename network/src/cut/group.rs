@@ -9,10 +9,10 @@ use autotune_graph::operators::Binary;
 use autotune_graph::operators::Map;
 use autotune_graph::operators::Prelu;
 use autotune_graph::operators::{Cast, Rescale, Saturate};
-use autotune_graph::{Graph, Node, NodeId};
+use autotune_graph::{Graph, GraphNode, NodeId};
 
 /// A node with a workload, and the following nodes that become its epilogue.
-pub(super) struct Group {
+pub(super) struct FusionGroup {
     /// Workload without the fused epilogue.
     anchor: Workload,
     /// Operands in the order of its spec, including a bias.
@@ -36,14 +36,14 @@ pub(super) struct Group {
 }
 
 /// All groups of a graph.
-pub(super) struct Groups {
-    groups: Vec<Group>,
+pub(super) struct FusionGroups {
+    groups: Vec<FusionGroup>,
     /// Group of each node.
     of_nodes: Vec<Option<usize>>,
 }
 
 /// Role of a node in the epilogue of a group.
-enum Part {
+enum EpiloguePart {
     Scale(NodeId),
     Bias(NodeId),
     Residual(NodeId, DType),
@@ -56,7 +56,7 @@ enum Part {
     Stored(DType),
 }
 
-impl Groups {
+impl FusionGroups {
     /// Groups the nodes of a graph. A node that could be fused into several groups joins the one
     /// with the most work.
     pub(super) fn of(graph: &Graph) -> Self {
@@ -66,7 +66,7 @@ impl Groups {
             if let Some((host, part)) = groups.host(graph, &uses, node) {
                 groups.groups[host].fuse(part, id);
                 groups.of_nodes[id.0 as usize] = Some(host);
-            } else if let Some(group) = Group::of_channels(graph, id).or_else(|| Group::of(graph, id)) {
+            } else if let Some(group) = FusionGroup::of_channels(graph, id).or_else(|| FusionGroup::of(graph, id)) {
                 groups.of_nodes[id.0 as usize] = Some(groups.groups.len());
                 groups.groups.push(group);
             }
@@ -75,7 +75,7 @@ impl Groups {
     }
 
     /// Returns the group whose last node is `id`.
-    pub(super) fn ending_at(&self, id: NodeId) -> Option<&Group> {
+    pub(super) fn ending_at(&self, id: NodeId) -> Option<&FusionGroup> {
         self.of_nodes[id.0 as usize].map(|group| &self.groups[group]).filter(|group| group.tail == id)
     }
 
@@ -88,7 +88,7 @@ impl Groups {
     }
 
     /// Returns the group that a node can be fused into, and its role there.
-    fn host(&self, graph: &Graph, uses: &[usize], node: &Node) -> Option<(usize, Part)> {
+    fn host(&self, graph: &Graph, uses: &[usize], node: &GraphNode) -> Option<(usize, EpiloguePart)> {
         let hosts = (0..node.operands.len()).filter_map(|place| {
             let operand = node.operands[place];
             let host = self.of_nodes[operand.0 as usize]?;
@@ -102,7 +102,7 @@ impl Groups {
     }
 }
 
-impl Group {
+impl FusionGroup {
     fn of(graph: &Graph, id: NodeId) -> Option<Self> {
         let (anchor, read) = graph.anchor(id)?;
         let Anchor { workload, channel, takes_sums, .. } = anchor;
@@ -154,13 +154,13 @@ impl Group {
 
     /// Returns the role of a node whose operand at `place` is this group's tensor, if the epilogue
     /// supports it in last position.
-    fn part(&self, graph: &Graph, node: &Node, place: usize) -> Option<Part> {
+    fn part(&self, graph: &Graph, node: &GraphNode, place: usize) -> Option<EpiloguePart> {
         // Epilogues compute in f32; a rounded result ends the group.
         if self.result_dtype() != DType::F32 {
             return None;
         }
         if let Some(&Saturate(dtype)) = node.op.of() {
-            return self.rounds(dtype).then_some(Part::Stored(dtype));
+            return self.rounds(dtype).then_some(EpiloguePart::Stored(dtype));
         }
         if let Some(rescale) = node.op.of() {
             return self.rescaled(rescale, node).filter(|_| place == 0);
@@ -176,8 +176,10 @@ impl Group {
         if self.activation != Activation::None {
             let is_open = self.post_bias.is_none();
             return match binary {
-                Some(Binary::Mul) if is_open && self.post_scale.is_none() => of_channels(other?).map(Part::PostScale),
-                Some(Binary::Add) if is_open => of_channels(other?).map(Part::PostBias),
+                Some(Binary::Mul) if is_open && self.post_scale.is_none() => {
+                    of_channels(other?).map(EpiloguePart::PostScale)
+                }
+                Some(Binary::Add) if is_open => of_channels(other?).map(EpiloguePart::PostBias),
                 _ => None,
             };
         }
@@ -185,19 +187,19 @@ impl Group {
         if let Some(&Map(function)) = node.op.of() {
             return match function {
                 Function::Activation(Activation::None | Activation::Prelu) | Function::Op(_) => None,
-                Function::Activation(activation) => Some(Part::Activation(activation)),
+                Function::Activation(activation) => Some(EpiloguePart::Activation(activation)),
             };
         }
         if node.op.is::<Prelu>() && place == 0 {
-            return of_channels(other?).map(Part::Slope);
+            return of_channels(other?).map(EpiloguePart::Slope);
         }
         // The scale precedes bias and residual in an epilogue.
         let is_scaled_only = self.bias.is_none() && self.residual.is_none();
         match binary {
-            Some(Binary::Mul) if is_scaled_only && self.scale.is_none() => of_channels(other?).map(Part::Scale),
+            Some(Binary::Mul) if is_scaled_only && self.scale.is_none() => of_channels(other?).map(EpiloguePart::Scale),
             Some(Binary::Add) if self.takes_sums && self.residual.is_none() => {
                 let other = other?;
-                let bias = of_channels(other).filter(|_| self.bias.is_none()).map(Part::Bias);
+                let bias = of_channels(other).filter(|_| self.bias.is_none()).map(EpiloguePart::Bias);
                 bias.or_else(|| (graph.node(other).shape == node.shape).then(|| self.residual(graph, other)))
             }
             _ => None,
@@ -206,13 +208,13 @@ impl Group {
 
     /// Returns the role of an added tensor. 8-bit integers are added without conversion where
     /// kernels support it.
-    fn residual(&self, graph: &Graph, id: NodeId) -> Part {
+    fn residual(&self, graph: &Graph, id: NodeId) -> EpiloguePart {
         let node = graph.node(id);
         let source = node.operands.first().copied().filter(|_| node.op == Cast(DType::F32));
         let of_bytes = source.filter(|&source| is_of_bytes(graph.node(source).dtype));
         match of_bytes.filter(|_| self.anchor.types().data.is_integer()) {
-            Some(source) => Part::Residual(source, graph.node(source).dtype),
-            None => Part::Residual(id, DType::F32),
+            Some(source) => EpiloguePart::Residual(source, graph.node(source).dtype),
+            None => EpiloguePart::Residual(id, DType::F32),
         }
     }
 
@@ -229,12 +231,12 @@ impl Group {
     }
 
     /// Returns the role of a [`Rescale`] as scale and bias, if the epilogue has none there yet.
-    fn rescaled(&self, rescale: &Rescale, node: &Node) -> Option<Part> {
+    fn rescaled(&self, rescale: &Rescale, node: &GraphNode) -> Option<EpiloguePart> {
         let stored = (rescale.dtype != DType::F32).then_some(rescale.dtype);
         let is_open = self.takes_sums && self.channel == Some(rescale.axis);
         let is_bare = self.is_bare() || self.post_scale.is_none() && self.post_bias.is_none();
         let is_rounded = stored.is_none_or(|dtype| self.rounds(dtype));
-        (is_open && is_bare && is_rounded).then(|| Part::Rescale(node.operands[1], node.operands[2], stored))
+        (is_open && is_bare && is_rounded).then(|| EpiloguePart::Rescale(node.operands[1], node.operands[2], stored))
     }
 
     /// True if nothing is fused to the anchor yet.
@@ -243,10 +245,10 @@ impl Group {
         parts.iter().all(Option::is_none) && self.residual.is_none() && self.activation == Activation::None
     }
 
-    fn fuse(&mut self, part: Part, id: NodeId) {
+    fn fuse(&mut self, part: EpiloguePart, id: NodeId) {
         self.tail = id;
         match part {
-            Part::Rescale(scale, bias, stored) => {
+            EpiloguePart::Rescale(scale, bias, stored) => {
                 // Before the activation if nothing is fused yet, else after it.
                 let to = match self.is_bare() {
                     true => [&mut self.scale, &mut self.bias],
@@ -255,14 +257,14 @@ impl Group {
                 to.into_iter().zip([scale, bias]).for_each(|(to, of)| *to = Some(of));
                 self.stored = stored;
             }
-            Part::Stored(dtype) => self.stored = Some(dtype),
-            Part::Scale(scale) => self.scale = Some(scale),
-            Part::Bias(bias) => self.bias = Some(bias),
-            Part::Residual(residual, dtype) => self.residual = Some((residual, dtype)),
-            Part::Slope(slope) => (self.slope, self.activation) = (Some(slope), Activation::Prelu),
-            Part::Activation(activation) => self.activation = activation,
-            Part::PostScale(scale) => self.post_scale = Some(scale),
-            Part::PostBias(bias) => self.post_bias = Some(bias),
+            EpiloguePart::Stored(dtype) => self.stored = Some(dtype),
+            EpiloguePart::Scale(scale) => self.scale = Some(scale),
+            EpiloguePart::Bias(bias) => self.bias = Some(bias),
+            EpiloguePart::Residual(residual, dtype) => self.residual = Some((residual, dtype)),
+            EpiloguePart::Slope(slope) => (self.slope, self.activation) = (Some(slope), Activation::Prelu),
+            EpiloguePart::Activation(activation) => self.activation = activation,
+            EpiloguePart::PostScale(scale) => self.post_scale = Some(scale),
+            EpiloguePart::PostBias(bias) => self.post_bias = Some(bias),
         }
     }
 

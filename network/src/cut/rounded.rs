@@ -5,10 +5,10 @@
 //! that a step reads, the plan inserts a conversion.
 
 use autotune_ir::DType;
-use autotune_schedules::winograd::conv::Conv;
+use autotune_schedules::winograd::conv::WinogradConv;
 use autotune_workloads::{Epilogue, Types, Workload};
 
-use super::{Cut, Step, ValueId, Work};
+use super::{Cut, Step, StepWork, ValueId};
 use autotune_graph::Graph;
 
 /// Largest fraction of multiplications that Winograd's algorithm may leave for a convolution to be
@@ -27,7 +27,7 @@ const FLOPS_OF_CONVERSION: f64 = 256.0;
 
 /// True if a convolution is faster by Winograd's algorithm in f32.
 fn saves_products(workload: &Workload) -> bool {
-    Conv::of(workload).is_some_and(|conv| conv.least_work_share() < MOST_SHARE)
+    WinogradConv::of(workload).is_some_and(|conv| conv.least_work_share() < MOST_SHARE)
 }
 
 /// True if a tensor of a workload holds integers.
@@ -53,12 +53,12 @@ impl Cut {
 
         for number in 0..self.steps.len() {
             let step = &self.steps[number];
-            let (Work::Kernel(workload), Some(rounded)) = (&step.work, &rounded[number]) else { continue };
+            let (StepWork::Kernel(workload), Some(rounded)) = (&step.work, &rounded[number]) else { continue };
             let (out, lying) = (self.value(step.output).dtype, self.lying(graph, step));
-            let operands = Operands { workload, lying, weights: workload.weights(), rounded, dtype };
+            let operands = RoundableOperands { workload, lying, weights: workload.weights(), rounded, dtype };
             if let Ok(rounded) = workload.with_types(operands.types(out)) {
                 self.lay_constants(graph, number, &rounded);
-                self.steps[number].work = Work::Kernel(rounded);
+                self.steps[number].work = StepWork::Kernel(rounded);
             }
         }
     }
@@ -78,7 +78,7 @@ impl Cut {
         self.outputs.iter().for_each(|&output| keep(output));
         for (step, rounded) in self.steps.iter().zip(rounded) {
             match &step.work {
-                Work::Kernel(_) => {
+                StepWork::Kernel(_) => {
                     if rounded.as_ref().map(Workload::result_dtype) != Some(dtype) {
                         keep(step.output);
                     }
@@ -86,8 +86,8 @@ impl Cut {
                     let whole = step.operands.iter().zip(operands).filter(|(_, tensor)| tensor.dtype != dtype);
                     whole.for_each(|(&operand, _)| keep(operand));
                 }
-                Work::Interpret(_) => keep(step.output),
-                Work::Copy(_) => {}
+                StepWork::Interpret(_) => keep(step.output),
+                StepWork::Copy(_) => {}
             }
         }
         is_kept
@@ -117,15 +117,15 @@ impl Step {
     fn rounded_to(&self, dtype: DType) -> Option<Workload> {
         match &self.work {
             // Integers are never rounded.
-            Work::Kernel(workload) if has_integers(workload) => None,
-            Work::Kernel(workload) => workload.with_dtype(dtype).ok(),
-            Work::Copy(_) | Work::Interpret(_) => None,
+            StepWork::Kernel(workload) if has_integers(workload) => None,
+            StepWork::Kernel(workload) => workload.with_dtype(dtype).ok(),
+            StepWork::Copy(_) | StepWork::Interpret(_) => None,
         }
     }
 }
 
 /// Operands of a workload that may be rounded.
-struct Operands<'a> {
+struct RoundableOperands<'a> {
     workload: &'a Workload,
     /// Element type of each operand in memory; none for constants.
     lying: Vec<Option<DType>>,
@@ -136,7 +136,7 @@ struct Operands<'a> {
     dtype: DType,
 }
 
-impl Operands<'_> {
+impl RoundableOperands<'_> {
     /// Returns which epilogue operands exist: scale, bias, residual, slopes, scale and bias after
     /// the activation. They follow the operator's own operands in this order.
     fn parts(&self) -> [bool; 6] {

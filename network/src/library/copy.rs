@@ -4,7 +4,7 @@ use autotune_codegen::asm::x86::Integer::{Rax, Rcx, Rdi, Rsi, Rsp};
 use autotune_codegen::asm::x86::{Condition, Routine};
 
 use crate::cut::Strided;
-use crate::strided::Loop;
+use crate::strided::StridedLoop;
 
 /// Maximum length in bytes of rows that are copied by unrolled moves.
 const WRITTEN_OUT: i64 = 128;
@@ -25,10 +25,10 @@ pub(super) fn emit(routine: &mut Routine, strided: &Strided, element: usize, cou
 }
 
 /// Emits nested loops; returns by how many bytes rsi and rdi advance.
-fn emit_loops(routine: &mut Routine, loops: &[Loop], element: i64, counter: i32) -> (i64, i64) {
+fn emit_loops(routine: &mut Routine, loops: &[StridedLoop], element: i64, counter: i32) -> (i64, i64) {
     let (outer, inner) = match loops {
         [] => return emit_row(routine, element),
-        [Loop { count, read: 1, write: 1 }] => return emit_row(routine, element * *count as i64),
+        [StridedLoop { count, read: 1, write: 1 }] => return emit_row(routine, element * *count as i64),
         [outer, inner @ ..] => (outer, inner),
     };
     let (count, is_innermost) = (outer.count as i64, inner.is_empty());

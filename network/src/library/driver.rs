@@ -14,9 +14,9 @@ use autotune_codegen::asm::x86::{Condition, Integer, Label, Routine};
 use super::copy;
 use super::description::{self, Described};
 use super::export::{ALIGNMENT, Export, Fault, Side};
-use super::format::Function;
+use super::format::FunctionRange;
 use super::processor::{self, Features};
-use super::steps::{KernelStep, Place, Step};
+use super::steps::{ByteLocation, KernelStep, LibraryStep};
 
 /// Size in bytes of a workspace's header, before its tensors.
 pub(super) const HEADER_BYTES: usize = ALIGNMENT;
@@ -38,10 +38,10 @@ const PARTS: i32 = 40;
 const TABLE: i32 = 48;
 
 /// Input of the code generation.
-pub(super) struct Job<'a> {
-    pub(super) steps: &'a [Step],
+pub(super) struct DriverJob<'a> {
+    pub(super) steps: &'a [LibraryStep],
     /// Memory of inputs and outputs.
-    pub(super) places: [&'a [Place]; 2],
+    pub(super) places: [&'a [ByteLocation]; 2],
     pub(super) tensors: [&'a [Described]; 2],
     pub(super) features: Features,
     pub(super) threads: usize,
@@ -64,7 +64,7 @@ pub(super) struct Distances {
 }
 
 struct Driver<'a> {
-    job: &'a Job<'a>,
+    job: &'a DriverJob<'a>,
     routine: Routine,
     /// Function that distributes a stage over threads.
     share: Label,
@@ -73,9 +73,9 @@ struct Driver<'a> {
 }
 
 /// Generates the functions of [`Export::all`], in this order, and returns their code.
-pub(super) fn driver(job: &Job) -> Result<(Vec<u8>, Vec<Function>), AssembleError> {
+pub(super) fn driver(job: &DriverJob) -> Result<(Vec<u8>, Vec<FunctionRange>), AssembleError> {
     let buffers = job.steps.iter().map(|step| match step {
-        Step::Kernel(kernel) => kernel.buffers.len(),
+        LibraryStep::Kernel(kernel) => kernel.buffers.len(),
         _ => 0,
     });
     let counters = TABLE + 8 * buffers.max().unwrap_or(0) as i32;
@@ -88,7 +88,7 @@ pub(super) fn driver(job: &Job) -> Result<(Vec<u8>, Vec<Function>), AssembleErro
 }
 
 impl Driver<'_> {
-    fn function(&mut self, export: Export) -> Function {
+    fn function(&mut self, export: Export) -> FunctionRange {
         self.routine.align();
         let first = self.routine.offset();
         match export {
@@ -107,7 +107,7 @@ impl Driver<'_> {
             Export::WeightsBytes => self.constant(self.job.weights_bytes),
             Export::UseWeights => self.use_weights(),
         }
-        Function { first, bytes: self.routine.offset() - first }
+        FunctionRange { first, bytes: self.routine.offset() - first }
     }
 
     fn constant(&mut self, value: usize) {
@@ -206,8 +206,8 @@ impl Driver<'_> {
         self.move_tensors(Side::Input);
         for step in self.job.steps {
             match step {
-                Step::Kernel(kernel) => self.kernel(kernel),
-                Step::Copy { strided, element, from, to } => {
+                LibraryStep::Kernel(kernel) => self.kernel(kernel),
+                LibraryStep::Copy { strided, element, from, to } => {
                     self.point(Rsi, *from, element * strided.from);
                     self.point(Rdi, *to, 0);
                     copy::emit(&mut self.routine, strided, *element, self.counters);
@@ -249,7 +249,7 @@ impl Driver<'_> {
             self.routine.copy(to, from);
         }
         let slots = self.job.steps.iter().map(|step| match step {
-            Step::Copy { strided, .. } => copy::slots(strided),
+            LibraryStep::Copy { strided, .. } => copy::slots(strided),
             _ => 0,
         });
         // The return address and six saved registers leave the stack misaligned by 8; calls need
@@ -270,7 +270,7 @@ impl Driver<'_> {
         for number in self.with_elements(side) {
             let (place, disp) = (self.job.places[side as usize][number], 8 * number as i32);
             // Kernels read such an input in the caller's memory.
-            if matches!(place, Place::Input(..)) {
+            if matches!(place, ByteLocation::Input(..)) {
                 continue;
             }
             match side {
@@ -289,18 +289,18 @@ impl Driver<'_> {
     }
 
     /// Loads the address `bytes` bytes after a place into `to`.
-    fn point(&mut self, to: Integer, place: Place, bytes: usize) {
+    fn point(&mut self, to: Integer, place: ByteLocation, bytes: usize) {
         match place {
-            Place::Workspace(first) => self.routine.point(to, Rbx, (HEADER_BYTES + first + bytes) as i32),
-            Place::Weights(first) => {
+            ByteLocation::Workspace(first) => self.routine.point(to, Rbx, (HEADER_BYTES + first + bytes) as i32),
+            ByteLocation::Weights(first) => {
                 self.routine.load(to, Rbx, WEIGHTS);
                 self.routine.point(to, to, (first + bytes) as i32);
             }
-            Place::Input(number, first) => {
+            ByteLocation::Input(number, first) => {
                 self.routine.load(to, R14, 8 * number as i32);
                 self.routine.point(to, to, (first + bytes) as i32);
             }
-            Place::Absent => self.routine.set(to, 0),
+            ByteLocation::Absent => self.routine.set(to, 0),
         }
     }
 

@@ -19,7 +19,7 @@ use object::write::elf::{FileHeader, ProgramHeader, SectionHeader, Sym, TwoPhase
 use object::write::{StreamingBuffer, StringId};
 
 use super::error::LibraryError;
-use super::format::{Contents, Format, Parts, Places};
+use super::format::{Format, LibraryContents, LibraryParts, PartOffsets};
 
 type Writer<'a> = object::write::elf::Writer<'a, TwoPhase>;
 
@@ -34,12 +34,12 @@ const DYNAMIC_ENTRIES: usize = 7;
 pub(super) struct Elf;
 
 impl Format for Elf {
-    fn places(&self, contents: &Contents) -> Result<Places, LibraryError> {
+    fn places(&self, contents: &LibraryContents) -> Result<PartOffsets, LibraryError> {
         let mut nothing = Vec::new();
         Ok(Reserved::of(&mut writer(&mut nothing), contents)?.places)
     }
 
-    fn write(&self, contents: &Contents, parts: Parts<'_>, out: &mut dyn Write) -> io::Result<()> {
+    fn write(&self, contents: &LibraryContents, parts: LibraryParts<'_>, out: &mut dyn Write) -> io::Result<()> {
         let mut buffer = StreamingBuffer::new(out);
         write(&mut writer(&mut buffer), contents, parts).map_err(io::Error::other)?;
         buffer.result()
@@ -52,7 +52,7 @@ fn writer(buffer: &mut dyn object::write::WritableBuffer) -> Writer<'_> {
 
 /// Ranges of the file up to the code.
 struct Reserved {
-    places: Places,
+    places: PartOffsets,
     weights_end: u64,
     hash: u64,
     symbols: u64,
@@ -63,7 +63,7 @@ struct Reserved {
 }
 
 impl Reserved {
-    fn of<'c>(writer: &mut Writer<'c>, contents: &'c Contents) -> Result<Self, object::write::Error> {
+    fn of<'c>(writer: &mut Writer<'c>, contents: &'c LibraryContents) -> Result<Self, object::write::Error> {
         writer.reserve_file_header();
         writer.reserve_program_headers(SEGMENTS);
         let soname = writer.add_dynamic_string(contents.soname.as_bytes());
@@ -79,13 +79,13 @@ impl Reserved {
         let rodata = writer.reserve(contents.rodata as u64, LINE);
         let weights = writer.reserve(contents.weights as u64, PAGE);
         let weights_end = writer.reserved_len();
-        let places = Places { rodata, weights, text: writer.reserve(0, PAGE) };
+        let places = PartOffsets { rodata, weights, text: writer.reserve(0, PAGE) };
         Ok(Self { places, weights_end, hash, symbols, strings, soname, names })
     }
 
     /// Returns the ranges of data, weights and code, with section names and alignment.
-    fn sections(&self, contents: &Contents, text: &Range<u64>) -> [(&'static [u8], Range<u64>, u64); 3] {
-        let Places { rodata, weights, .. } = self.places;
+    fn sections(&self, contents: &LibraryContents, text: &Range<u64>) -> [(&'static [u8], Range<u64>, u64); 3] {
+        let PartOffsets { rodata, weights, .. } = self.places;
         [
             (b".rodata", rodata..rodata + contents.rodata as u64, LINE),
             (b".weights", weights..self.weights_end, PAGE),
@@ -95,7 +95,11 @@ impl Reserved {
 }
 
 // All ranges are reserved first, since headers at the start refer to ranges after them.
-fn write<'c>(writer: &mut Writer<'c>, contents: &'c Contents, parts: Parts<'_>) -> Result<(), object::write::Error> {
+fn write<'c>(
+    writer: &mut Writer<'c>,
+    contents: &'c LibraryContents,
+    parts: LibraryParts<'_>,
+) -> Result<(), object::write::Error> {
     let reserved = Reserved::of(writer, contents)?;
     let text = writer.reserve(parts.text.len() as u64, 1)..writer.reserved_len();
     let dynamic = writer.reserve(0, PAGE);
@@ -168,7 +172,13 @@ fn program_headers(reserved: &Reserved, text: &Range<u64>, dynamic: &Range<u64>)
 }
 
 /// Writes hash table, symbols and names; `section` is the index of the functions' section.
-fn write_symbols(writer: &mut Writer, reserved: &Reserved, contents: &Contents, parts: &Parts<'_>, section: u32) {
+fn write_symbols(
+    writer: &mut Writer,
+    reserved: &Reserved,
+    contents: &LibraryContents,
+    parts: &LibraryParts<'_>,
+    section: u32,
+) {
     let count = contents.functions.len() as u32;
     // Symbol 0 is the null symbol without a name.
     let name = |symbol: u32| contents.functions.get(symbol.checked_sub(1)? as usize);

@@ -14,14 +14,14 @@ pub(super) trait Format {
     ///
     /// # Errors
     /// If the format cannot represent the names.
-    fn places(&self, contents: &Contents) -> Result<Places, LibraryError>;
+    fn places(&self, contents: &LibraryContents) -> Result<PartOffsets, LibraryError>;
 
     /// Writes the file sequentially.
-    fn write(&self, contents: &Contents, parts: Parts<'_>, out: &mut dyn Write) -> io::Result<()>;
+    fn write(&self, contents: &LibraryContents, parts: LibraryParts<'_>, out: &mut dyn Write) -> io::Result<()>;
 }
 
 /// Sizes and names of a library's contents.
-pub(super) struct Contents<'a> {
+pub(super) struct LibraryContents<'a> {
     /// File name that programs linked with the library look for.
     pub(super) soname: &'a str,
     /// Names of the functions.
@@ -34,25 +34,25 @@ pub(super) struct Contents<'a> {
 
 /// Offsets of the parts that the code refers to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Places {
+pub(super) struct PartOffsets {
     pub(super) rodata: u64,
     pub(super) weights: u64,
     pub(super) text: u64,
 }
 
 /// Contents of the parts.
-pub(super) struct Parts<'a> {
+pub(super) struct LibraryParts<'a> {
     pub(super) rodata: &'a [u8],
     /// Packed constants as consecutive pieces.
     pub(super) weights: Box<dyn Iterator<Item = &'a [u8]> + 'a>,
     pub(super) text: &'a [u8],
     /// Functions in the order of their names.
-    pub(super) functions: &'a [Function],
+    pub(super) functions: &'a [FunctionRange],
 }
 
 /// A function's offset in the code, and its size in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Function {
+pub(super) struct FunctionRange {
     pub(super) first: usize,
     pub(super) bytes: usize,
 }

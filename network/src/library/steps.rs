@@ -10,17 +10,17 @@ use autotune_ir::program::When;
 use autotune_runtime::{Cpu, HostMemory};
 
 use super::error::LibraryError;
-use super::weights::Weights;
+use super::weights::LibraryWeights;
 use crate::compiled::Compiled;
 use crate::cut::Strided;
-use crate::plan::{Doing, Operand, Span};
+use crate::plan::{ActionKind, ActionOperand, SlotSpan};
 
 /// Alignment of kernels in bytes, required by their constants.
 const CODE_ALIGNMENT: usize = 64;
 
 /// Place of data at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ByteLocation {
     /// Offset in bytes from the workspace's first tensor.
     Workspace(usize),
     /// Offset in bytes from the first weight.
@@ -33,14 +33,14 @@ pub(super) enum Place {
 
 /// A step of the network.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum LibraryStep {
     Kernel(KernelStep),
     /// Copies elements of `element` bytes.
     Copy {
         strided: Strided,
         element: usize,
-        from: Place,
-        to: Place,
+        from: ByteLocation,
+        to: ByteLocation,
     },
 }
 
@@ -48,32 +48,32 @@ pub(super) enum Step {
 pub(super) struct KernelStep {
     /// Offsets of the stages' functions in the code, with their numbers of tasks.
     pub(super) stages: Vec<(usize, usize)>,
-    pub(super) buffers: Vec<Place>,
+    pub(super) buffers: Vec<ByteLocation>,
     /// Private memory of the first thread, and the distance to the next thread's in bytes.
-    pub(super) private: (Place, usize),
+    pub(super) private: (ByteLocation, usize),
 }
 
 /// Steps of a network, the code of its kernels, and the constants that they read in every run.
-pub(super) struct Steps<'a> {
-    pub(super) steps: Vec<Step>,
+pub(super) struct LibrarySteps<'a> {
+    pub(super) steps: Vec<LibraryStep>,
     pub(super) text: Vec<u8>,
-    pub(super) weights: Weights<'a>,
-    pub(super) inputs: Vec<Place>,
-    pub(super) outputs: Vec<Place>,
+    pub(super) weights: LibraryWeights<'a>,
+    pub(super) inputs: Vec<ByteLocation>,
+    pub(super) outputs: Vec<ByteLocation>,
 }
 
-struct Maker<'a> {
+struct StepsBuilder<'a> {
     network: &'a Compiled,
     text: Vec<u8>,
-    weights: Weights<'a>,
+    weights: LibraryWeights<'a>,
     /// Offsets and task counts of assembled kernels' stages, by kernel.
     code: HashMap<usize, Vec<(usize, usize)>>,
 }
 
-impl<'a> Steps<'a> {
+impl<'a> LibrarySteps<'a> {
     pub(super) fn of(network: &'a Compiled) -> Result<Self, LibraryError> {
-        let (text, weights, code) = (Vec::new(), Weights::default(), HashMap::new());
-        let mut maker = Maker { network, text, weights, code };
+        let (text, weights, code) = (Vec::new(), LibraryWeights::default(), HashMap::new());
+        let mut maker = StepsBuilder { network, text, weights, code };
         let plan = &network.plan;
         let steps = (0..plan.actions.len()).map(|number| maker.step(number)).collect::<Result<_, _>>()?;
         let inputs = plan.inputs.iter().map(|&span| maker.span(span)).collect::<Result<_, _>>()?;
@@ -82,44 +82,44 @@ impl<'a> Steps<'a> {
     }
 }
 
-impl<'a> Maker<'a> {
-    fn step(&mut self, number: usize) -> Result<Step, LibraryError> {
+impl<'a> StepsBuilder<'a> {
+    fn step(&mut self, number: usize) -> Result<LibraryStep, LibraryError> {
         let network = self.network;
         let action = &network.plan.actions[number];
         match &action.work {
-            Doing::Copy(strided) => {
-                let from = action.operands.first().map_or(Ok(Place::Absent), |operand| self.operand(operand))?;
+            ActionKind::Copy(strided) => {
+                let from = action.operands.first().map_or(Ok(ByteLocation::Absent), |operand| self.operand(operand))?;
                 let element = network.plan.dtype(action.output).bytes();
-                Ok(Step::Copy { strided: strided.clone(), element, from, to: self.span(action.output)? })
+                Ok(LibraryStep::Copy { strided: strided.clone(), element, from, to: self.span(action.output)? })
             }
-            Doing::Interpret(node) => {
+            ActionKind::Interpret(node) => {
                 let node = network.graph.node(*node);
                 Err(LibraryError::Interpreted { node: node.name.clone(), op: node.op.name() })
             }
-            Doing::Kernel(kernel) => Ok(Step::Kernel(self.kernel(number, *kernel)?)),
+            ActionKind::Kernel(kernel) => Ok(LibraryStep::Kernel(self.kernel(number, *kernel)?)),
         }
     }
 
     /// Returns the place of an operand that is not packed.
-    fn operand(&mut self, operand: &Operand) -> Result<Place, LibraryError> {
+    fn operand(&mut self, operand: &ActionOperand) -> Result<ByteLocation, LibraryError> {
         match operand {
-            Operand::Span(span) => self.span(*span),
-            Operand::Constant(_) => Ok(Place::Absent),
+            ActionOperand::Span(span) => self.span(*span),
+            ActionOperand::Constant(_) => Ok(ByteLocation::Absent),
         }
     }
 
-    fn span(&mut self, span: Span) -> Result<Place, LibraryError> {
+    fn span(&mut self, span: SlotSpan) -> Result<ByteLocation, LibraryError> {
         let network = self.network;
         let first = network.plan.offset(span);
         if let Some(&input) = network.in_place.get(&span.slot) {
-            return Ok(Place::Input(input, first));
+            return Ok(ByteLocation::Input(input, first));
         }
         Ok(match &network.constants.slots[span.slot] {
             Some(constant) => {
                 let bytes = network.plan.slots[span.slot].bytes().ok_or(LibraryError::TooLarge)?;
-                Place::Weights(self.weights.place(&constant.elements()[..bytes]) + first)
+                ByteLocation::Weights(self.weights.place(&constant.elements()[..bytes]) + first)
             }
-            None => Place::Workspace(network.places[span.slot] + first),
+            None => ByteLocation::Workspace(network.places[span.slot] + first),
         })
     }
 
@@ -128,7 +128,7 @@ impl<'a> Maker<'a> {
         let (action, plan) = (&network.plan.actions[number], network.kernels[kernel].plan());
         let stages = self.code(&action.name, kernel)?;
         let scratch = network.kernels[kernel].scratch_ranges(&Cpu::new(1))?;
-        let place = |range: Range<usize>| (Place::Workspace(network.scratch[number] + range.start), range.len());
+        let place = |range: Range<usize>| (ByteLocation::Workspace(network.scratch[number] + range.start), range.len());
         let mut scratch = scratch.into_iter().map(place);
 
         let held = network.constants.held[number].as_deref();
@@ -140,21 +140,21 @@ impl<'a> Maker<'a> {
             let bytes = buffer.bytes().ok_or(LibraryError::TooLarge)?;
             buffers.push(match buffer.binding {
                 Binding::Data | Binding::Constant { .. } => match operands.next() {
-                    Some((Operand::Span(span), _)) => self.span(*span)?,
+                    Some((ActionOperand::Span(span), _)) => self.span(*span)?,
                     Some((_, Some(unpacked))) => self.memory(unpacked, bytes),
-                    _ => Place::Absent,
+                    _ => ByteLocation::Absent,
                 },
-                Binding::Packed => packed.next().map_or(Place::Absent, |memory| self.memory(memory, bytes)),
+                Binding::Packed => packed.next().map_or(ByteLocation::Absent, |memory| self.memory(memory, bytes)),
                 Binding::Output => self.span(action.output)?,
-                Binding::Scratch => scratch.next().map_or(Place::Absent, |(place, _)| place),
-                Binding::Private => Place::Absent,
+                Binding::Scratch => scratch.next().map_or(ByteLocation::Absent, |(place, _)| place),
+                Binding::Private => ByteLocation::Absent,
             });
         }
-        Ok(KernelStep { stages, buffers, private: scratch.next().unwrap_or((Place::Absent, 0)) })
+        Ok(KernelStep { stages, buffers, private: scratch.next().unwrap_or((ByteLocation::Absent, 0)) })
     }
 
-    fn memory(&mut self, memory: &'a HostMemory, bytes: usize) -> Place {
-        Place::Weights(self.weights.place(&memory.elements()[..bytes]))
+    fn memory(&mut self, memory: &'a HostMemory, bytes: usize) -> ByteLocation {
+        ByteLocation::Weights(self.weights.place(&memory.elements()[..bytes]))
     }
 
     /// Assembles the stages of a kernel that run in every run, unless that was done before. Returns

@@ -9,14 +9,14 @@ const ALIGNMENT: usize = 64;
 
 /// Weights of a library.
 #[derive(Default)]
-pub(super) struct Weights<'a> {
+pub(super) struct LibraryWeights<'a> {
     pieces: Vec<&'a [u8]>,
     /// Offsets of known pieces by hash.
     known: HashMap<u64, Vec<(usize, &'a [u8])>>,
     bytes: usize,
 }
 
-impl<'a> Weights<'a> {
+impl<'a> LibraryWeights<'a> {
     /// Returns the offset of a piece from the first weight; adds the piece unless an equal one
     /// exists.
     pub(super) fn place(&mut self, piece: &'a [u8]) -> usize {

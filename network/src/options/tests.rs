@@ -4,14 +4,14 @@
 use autotune::Query;
 use autotune_db::{TuningDb, TuningRecord};
 use autotune_ir::{CpuTarget, Target};
-use autotune_workloads::Transpose;
+use autotune_workloads::TransposeWorkload;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::choose::Schedules;
 use crate::conversions::conversions;
-use crate::plan::Plan;
+use crate::plan::NetworkPlan;
 use crate::testing::{any_secs, known, random_graph};
 
 fn target() -> Target {
@@ -33,10 +33,10 @@ fn time_some(db: &TuningDb, cut: &Cut, rng: &mut ChaCha8Rng) {
 }
 
 /// Returns the time of a plan's steps and conversions.
-fn secs_of(options: &Options<'_>, layouts: &Layouts, plan: &Plan) -> f64 {
+fn secs_of(options: &Options<'_>, layouts: &Layouts, plan: &NetworkPlan) -> f64 {
     let steps: f64 = (0..layouts.picks.len()).map(|step| options.run_secs(layouts, step)).sum();
     let conversion = |tuned: &Tuned| {
-        let shape = tuned.workload().sizes::<Transpose>().unwrap().shape();
+        let shape = tuned.workload().sizes::<TransposeWorkload>().unwrap().shape();
         tuned.run_secs().unwrap_or_else(|| conversion::estimated_secs(shape, tuned.workload().dtype()))
     };
     steps + plan.conversions().map(conversion).sum::<f64>()
@@ -48,7 +48,7 @@ fn all(options: &Options<'_>) -> Option<Vec<Layouts>> {
     let roots: Vec<ValueId> = roots.map(|value| ValueId(value as u32)).collect();
     let blocked = Layout::ChannelBlocked(8);
     let can_lie: Vec<usize> = roots.iter().map(|&root| 1 + usize::from(options.can_lie(root, blocked))).collect();
-    let picks = options.wishes.iter().map(|wishes| if let Wishes::Of(of) = wishes { of.len() } else { 1 });
+    let picks = options.wishes.iter().map(|wishes| if let LayoutConstraints::Of(of) = wishes { of.len() } else { 1 });
     let domains: Vec<usize> = can_lie.into_iter().chain(picks).collect();
 
     let count = domains.iter().try_fold(1usize, |count, domain| count.checked_mul(*domain))?;
@@ -81,7 +81,7 @@ fn the_fastest_of_all_plans_is_found() {
         let Some(all) = all(&options) else { continue };
 
         let mut secs = |layouts: &Layouts| {
-            let plan = Plan::with(&options, layouts, &mut choose).unwrap();
+            let plan = NetworkPlan::with(&options, layouts, &mut choose).unwrap();
             (secs_of(&options, layouts, &plan), plan.conversions().count())
         };
         let timed: Vec<(f64, &Layouts)> = all.iter().map(|layouts| (secs(layouts).0, layouts)).collect();

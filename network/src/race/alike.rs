@@ -4,22 +4,22 @@ use std::collections::HashMap;
 
 use autotune_workloads::Workload;
 
-use crate::cut::{Cut, Work};
+use crate::cut::{Cut, StepWork};
 
 /// Steps of a network by workload.
-pub(super) struct Alike {
+pub(super) struct StepsByWorkload {
     /// Distinct workloads in the order of their first run, with their steps.
     groups: Vec<(Workload, Vec<usize>)>,
     /// Group of each step; none for steps without a kernel.
     of_steps: Vec<Option<usize>>,
 }
 
-impl Alike {
+impl StepsByWorkload {
     pub(super) fn of(cut: &Cut) -> Self {
         let mut alike = Self { groups: Vec::new(), of_steps: Vec::with_capacity(cut.steps.len()) };
         let mut known: HashMap<&Workload, usize> = HashMap::new();
         for (number, step) in cut.steps.iter().enumerate() {
-            let Work::Kernel(workload) = &step.work else {
+            let StepWork::Kernel(workload) = &step.work else {
                 alike.of_steps.push(None);
                 continue;
             };

@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::plan::Plan;
+use crate::plan::NetworkPlan;
 use crate::testing::{known, random_graph};
 
 #[test]
@@ -27,7 +27,7 @@ fn networks_are_compared_round_by_round() {
 }
 
 /// Returns a random known schedule for every step.
-fn any_choice(course: &Course<'_>, rng: &mut impl Rng) -> Choice {
+fn any_choice(course: &NetworkRace<'_>, rng: &mut impl Rng) -> Choice {
     let any = |workload: &Workload| {
         let kinds = Query::new(workload, course.target).source(course.db).kinds().unwrap();
         kinds.choose(rng).cloned().unwrap()
@@ -37,10 +37,10 @@ fn any_choice(course: &Course<'_>, rng: &mut impl Rng) -> Choice {
 }
 
 /// Returns the choice that a network gets from a source.
-fn loaded(course: &Course<'_>, source: &dyn Source) -> Choice {
+fn loaded(course: &NetworkRace<'_>, source: &dyn Source) -> Choice {
     let network = course.cut.fingerprint(course.graph);
     let mut choose = Schedules::of_network(source, course.target, network);
-    Plan::of(course.graph, &course.cut, &mut choose).unwrap().choice()
+    NetworkPlan::of(course.graph, &course.cut, &mut choose).unwrap().choice()
 }
 
 /// A winning choice is loaded step by step, including differing schedules of one workload, whatever
@@ -53,7 +53,7 @@ fn what_wins_is_what_is_loaded() {
     for _ in 0..6 {
         let graph = random_graph(&mut rng, 8);
         let db = known(&graph, &target, &mut rng, 6);
-        let course = Course::of(&graph, &db, &target, &[], &cancel);
+        let course = NetworkRace::of(&graph, &db, &target, &[], &cancel);
         let alone = course.plans().unwrap().remove(0);
         assert!(is_same(&loaded(&course, &db), &alone));
 
@@ -87,7 +87,7 @@ fn a_plan_is_raced_by_what_it_changes() {
     let mut rng = ChaCha8Rng::seed_from_u64(8);
     let graph = random_graph(&mut rng, 8);
     let db = known(&graph, &target, &mut rng, 6);
-    let course = Course::of(&graph, &db, &target, &[], &cancel);
+    let course = NetworkRace::of(&graph, &db, &target, &[], &cancel);
     let [leader, from, to] = [0; 3].map(|_| any_choice(&course, &mut rng));
     let found = changed(&leader, &from, &to);
     for step in 0..leader.len() {
@@ -105,11 +105,11 @@ fn what_another_machine_chose_for_steps_holds_until_more_is_known() {
     let mut rng = ChaCha8Rng::seed_from_u64(9);
     let graph = random_graph(&mut rng, 8);
     let db = known(&graph, &target, &mut rng, 6);
-    let course = Course::of(&graph, &db, &target, &[], &cancel);
+    let course = NetworkRace::of(&graph, &db, &target, &[], &cancel);
     let choice = any_choice(&course, &mut rng);
     assert!(course.append((&choice, 1.0), None, 7).unwrap());
 
-    let there = Course::of(&graph, &db, &alike, &[], &cancel);
+    let there = NetworkRace::of(&graph, &db, &alike, &[], &cancel);
     assert!(is_same(&loaded(&there, &db), &choice));
     for (workload, _) in there.alike.groups() {
         let config = Query::new(workload, &alike).best().unwrap().config().clone();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use autotune_ir::{Isa, Target};
 use autotune_network::operators::{Concat, Expand, Gather, Pad, Range, Slice, Sliding, Transpose};
 use autotune_network::{
-    Builder, Compiled, Conv, DType, Fill, Graph, LibraryError, Precision, Seeded, Tensor, Value, rewrite, zoo,
+    Builder, Compiled, ConvLayer, DType, Fill, Graph, LibraryError, Precision, Seeded, Tensor, Value, rewrite, zoo,
 };
 use autotune_workloads::{Activation, PadMode};
 use loaded::{Loaded, ParallelFor, on_threads};
@@ -81,8 +81,9 @@ fn networks_of_attention_compute_the_same_as_libraries() {
 
     for (is_normalised_first, threads) in [(true, 1), (true, 2), (false, 3)] {
         let net = Builder::new("attention", Seeded { seed: 5 });
-        let patches =
-            net.input("image", &[1, 3, 16, 12]).conv("patches", Conv::new(WIDTH, Sliding::new(4).stride(4)).bias());
+        let patches = net
+            .input("image", &[1, 3, 16, 12])
+            .conv("patches", ConvLayer::new(WIDTH, Sliding::new(4).stride(4)).bias());
         let patches = patches.reshape(&[1, WIDTH, 12]).transpose(&[0, 2, 1]);
         let words = net.weight("words", &[9, WIDTH], Fill::deviation(0.5));
         let words = words.gather(net.input_of("tokens", DType::I64, &[1, 6]));

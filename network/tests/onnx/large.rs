@@ -14,7 +14,7 @@ fn run(model: &Model, inputs: usize) -> Vec<Tensor> {
     assert!(tasks(&graph).len() < 10);
     let target = Target::detect("cpu", Some(1)).unwrap();
     let network = Compiled::new(&graph, None, &target).unwrap();
-    let beside = network.untuned_beside(&target).unwrap();
+    let beside = network.untuned_sharing(&target).unwrap();
     assert_eq!(beside.schedules().len(), network.schedules().len());
     let mut workspace = network.workspace().unwrap();
     let brought = |number: usize| Tensor::f32(&[1], vec![(number % 7) as f32 - 3.0]).unwrap();

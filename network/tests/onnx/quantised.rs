@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use autotune_ir::Target;
-use autotune_network::cut::{Cut, Work};
+use autotune_network::cut::{Cut, StepWork};
 use autotune_network::onnx::{self, ImportOptions};
 use autotune_network::{Compiled, DType, Graph, Tensor, dequantised, rewrite};
 use rten_onnx::onnx::{DataType, TensorProto};
@@ -38,8 +38,8 @@ fn run(graph: &Graph, inputs: &[Tensor]) -> Tensor {
 /// Counts the steps that multiply integers.
 fn of_integers(graph: &Graph) -> usize {
     let steps = Cut::of(&rewrite(graph).unwrap()).steps.into_iter();
-    let multiplies = |work: &Work| match work {
-        Work::Kernel(workload) => workload.spec().is_contraction() && workload.dtype() == DType::U8,
+    let multiplies = |work: &StepWork| match work {
+        StepWork::Kernel(workload) => workload.spec().is_contraction() && workload.dtype() == DType::U8,
         _ => false,
     };
     steps.filter(|step| multiplies(&step.work)).count()

@@ -1,7 +1,7 @@
 //! Recurrent layers compared with ONNX's formulas, one time step at a time in double precision.
 
 use autotune_network::Tensor;
-use autotune_network::cut::{Cut, Work};
+use autotune_network::cut::{Cut, StepWork};
 use autotune_network::rewrite;
 use rten_onnx::onnx::{AttributeProto, AttributeType};
 
@@ -109,7 +109,7 @@ fn check(operator: &str, gates: usize, mut attributes: Vec<AttributeProto>, has_
         model = model.output("c");
     }
     let graph = rewrite(&model.import().unwrap()).unwrap();
-    assert!(!Cut::of(&graph).steps.iter().any(|step| matches!(step.work, Work::Interpret(_))), "{operator}");
+    assert!(!Cut::of(&graph).steps.iter().any(|step| matches!(step.work, StepWork::Interpret(_))), "{operator}");
     let found: Vec<Vec<f64>> = graph.evaluate(std::slice::from_ref(&x)).unwrap().iter().map(doubles).collect();
 
     let x = doubles(&x);

@@ -1,7 +1,7 @@
 //! Imported operators run on kernels with the reference's results.
 
 use autotune_ir::Target;
-use autotune_network::cut::{Cut, Work};
+use autotune_network::cut::{Cut, StepWork};
 use autotune_network::{Compiled, Tensor, rewrite};
 use rten_onnx::onnx::{AttributeProto, GraphProto, ValueInfoProto};
 
@@ -10,7 +10,7 @@ use crate::build::{Model, f32s, i64s, int, node, subgraph};
 /// Runs a model on kernels only, and compares with the reference.
 fn run(model: &Model, inputs: &[Tensor]) -> Tensor {
     let graph = rewrite(&model.import().unwrap()).unwrap();
-    let is_interpreted = |work: &Work| matches!(work, Work::Interpret(_));
+    let is_interpreted = |work: &StepWork| matches!(work, StepWork::Interpret(_));
     assert!(!Cut::of(&graph).steps.iter().any(|step| is_interpreted(&step.work)));
     let target = Target::detect("cpu", Some(1)).unwrap();
     let mut workspace = Compiled::new(&graph, None, &target).unwrap().workspace().unwrap();

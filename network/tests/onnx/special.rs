@@ -3,7 +3,7 @@
 
 use autotune_ir::Target;
 use autotune_ir::formula::ulps;
-use autotune_network::cut::{Cut, Work};
+use autotune_network::cut::{Cut, StepWork};
 use autotune_network::{Compiled, Tensor, rewrite};
 use rten_onnx::onnx::AttributeProto;
 
@@ -12,7 +12,7 @@ use crate::build::{Model, float, word};
 /// Computes a model on inputs by the reference, and by kernels only.
 pub(crate) fn both(model: &Model, inputs: &[Tensor], what: &str) -> [Tensor; 2] {
     let graph = rewrite(&model.import().unwrap()).unwrap();
-    let is_interpreted = |work: &Work| matches!(work, Work::Interpret(_));
+    let is_interpreted = |work: &StepWork| matches!(work, StepWork::Interpret(_));
     assert!(!Cut::of(&graph).steps.iter().any(|step| is_interpreted(&step.work)), "{what} has no kernel");
     let target = Target::detect("cpu", Some(1)).unwrap();
     let mut workspace = Compiled::new(&graph, None, &target).unwrap().workspace().unwrap();

@@ -1,6 +1,6 @@
 //! Nodes of networks without kernels, which the interpreter computes.
 
-use autotune_network::cut::{Cut, Work};
+use autotune_network::cut::{Cut, StepWork};
 use autotune_network::onnx::{self, ImportOptions};
 use autotune_network::rewrite;
 
@@ -11,7 +11,7 @@ use crate::golden::assert_golden;
 fn interpreted(path: &std::path::Path) -> Option<Vec<&'static str>> {
     let graph = rewrite(&onnx::read(path, &ImportOptions::default()).ok()?).unwrap();
     let steps = Cut::of(&graph).steps.into_iter();
-    let nodes = steps.filter_map(|step| if let Work::Interpret(id) = step.work { Some(id) } else { None });
+    let nodes = steps.filter_map(|step| if let StepWork::Interpret(id) = step.work { Some(id) } else { None });
     Some(nodes.map(|id| graph.node(id).op.name()).collect())
 }
 

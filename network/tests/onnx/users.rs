@@ -2,7 +2,7 @@
 //! also compared with the reference, step by step.
 
 use autotune_ir::Target;
-use autotune_network::cut::{Cut, Work};
+use autotune_network::cut::{Cut, StepWork};
 use autotune_network::onnx::{self, ImportOptions};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{CheckError, Compiled, Graph, StepError, Tensor, rewrite};
@@ -74,7 +74,7 @@ fn models_of_users() {
         let name = model.display();
         let graph = onnx::read(&model.join("model.onnx"), &ImportOptions::default()).unwrap();
         let graph = rewrite(&graph).unwrap();
-        let is_interpreted = |work: &Work| matches!(work, Work::Interpret(_));
+        let is_interpreted = |work: &StepWork| matches!(work, StepWork::Interpret(_));
         assert!(!Cut::of(&graph).steps.iter().any(|step| is_interpreted(&step.work)), "{name}");
 
         let data = model.join("test_data_set_0");

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::balance::MAX_SHARE;
 use super::{Direct, Roles, block_size};
-use crate::config::Value;
+use crate::config::KnobValue;
 use crate::contraction::{AxisId, Contraction};
 use crate::knob_space::{Knob, KnobSpace};
-use crate::point::Point;
+use crate::point::KnobIndices;
 use autotune_ir::DType;
 use autotune_ir::analyse::pieces;
 use autotune_ir::instruction::Factors;
@@ -81,7 +81,7 @@ const FAR_PART: Stream = Stream { steps: 32, columns: 512, vectors: 2, prefetche
 /// At least one schedule keeps the rules. The last ones to be tried have a register tile of a
 /// single vector, which fits the registers and the code size, and a padded copy of the input, which
 /// supports any padding.
-pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
+pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<KnobIndices> {
     let streaming = streaming_point(roles, target, space);
     streaming.or_else(|| row_point(roles, target, space)).or_else(|| usual_point(roles, target, space))
 }
@@ -104,7 +104,7 @@ fn matrix_bytes(roles: &Roles) -> usize {
 /// Returns a schedule that reads a few rows of the matrix at once from beginning to end, and adds
 /// to the output. A tile of a few columns and all steps would read only a part of a page from every
 /// row.
-fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
+fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<KnobIndices> {
     if !streams(roles, target) {
         return None;
     }
@@ -133,7 +133,7 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
 
     let point = space.point_of(|knob| {
         let last = |fits: &dyn Fn(&[usize]) -> bool| {
-            knob.values.iter().rposition(|value| matches!(value, Value::Tile(tile) if fits(tile)))
+            knob.values.iter().rposition(|value| matches!(value, KnobValue::Tile(tile) if fits(tile)))
         };
         let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
         let word = match (group, axis) {
@@ -163,15 +163,15 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
             }
             _ => "inplace",
         };
-        knob.values.iter().position(|value| matches!(value, Value::Choice(other) if other == word))
+        knob.values.iter().position(|value| matches!(value, KnobValue::Choice(other) if other == word))
     })?;
     Direct::with_roles(roles, target, &point).is_ok().then_some(point)
 }
 
 /// Returns the first order that begins with the given axes.
 fn order_of(knob: &Knob, first: [Option<&str>; 2]) -> Option<usize> {
-    let starts = |value: &Value| match value {
-        Value::Order(names) => first.iter().flatten().zip(names).all(|(first, name)| first == name),
+    let starts = |value: &KnobValue| match value {
+        KnobValue::Order(names) => first.iter().flatten().zip(names).all(|(first, name)| first == name),
         _ => false,
     };
     knob.values.iter().position(starts)
@@ -180,7 +180,7 @@ fn order_of(knob: &Knob, first: [Option<&str>; 2]) -> Option<usize> {
 /// Returns a schedule of dot products of plain images that is vectorised along the rows, for output
 /// channels that are not whole vectors. Vectors along such channels would also have unused lanes,
 /// and they would be stored element by element.
-fn row_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
+fn row_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<KnobIndices> {
     let (lanes, (_, Factors { steps, .. })) = (target.lanes(), roles.dot(target)?);
     let width = roles.vectors(target).into_iter().find(|&axis| axis != roles.channel)?;
     if !roles.has_groups_of_channels(steps) || roles.blockable(block_size(target))[0] {
@@ -220,7 +220,7 @@ fn row_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Optio
 
 /// Returns the usual schedule: the first that balances the load, else the one that balances it
 /// best.
-fn usual_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
+fn usual_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<KnobIndices> {
     let lanes = target.lanes();
     let usual: Vec<DefaultRule> =
         roles.vectors(target).into_iter().map(|vector| DefaultRule::of(roles, target, vector)).collect();
@@ -229,7 +229,7 @@ fn usual_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Opt
     let flat: Vec<DefaultRule> =
         usual.iter().filter(|rule| rule.height > 1).map(|rule| DefaultRule { height: 1, ..rule.clone() }).collect();
 
-    let mut best: Option<(f64, Point)> = None;
+    let mut best: Option<(f64, KnobIndices)> = None;
     // Wide register tiles reuse data best; a single channel always fits.
     let sizes = || [3 * lanes, 2 * lanes, lanes, 4, 2, 1].into_iter();
     for (rules, channels) in sizes().map(|size| (&usual, size)).chain(sizes().map(|size| (&flat, size))) {
@@ -308,8 +308,8 @@ impl<'r> DefaultRule<'r> {
         &'a self,
         space: &'a Arc<KnobSpace>,
         channels: usize,
-    ) -> impl Iterator<Item = impl Iterator<Item = Point> + 'a> + 'a {
-        let blocked = Value::Choice("blocked".into());
+    ) -> impl Iterator<Item = impl Iterator<Item = KnobIndices> + 'a> + 'a {
+        let blocked = KnobValue::Choice("blocked".into());
         let is_blockable = space.knobs.iter().any(|knob| knob.values.contains(&blocked));
         let fits = move |data: &(&str, &str)| is_blockable || data.0 == "plain";
 
@@ -343,13 +343,13 @@ impl<'r> DefaultRule<'r> {
         space: &Arc<KnobSpace>,
         words: &[(&str, &str)],
         [channels, width]: [usize; 2],
-    ) -> Option<Point> {
+    ) -> Option<KnobIndices> {
         let roles = self.roles;
         let outermost_tap = roles.axes.taps().next();
 
         space.point_of(|knob| {
             let position =
-                |word: &str| knob.values.iter().position(|v| matches!(v, Value::Choice(other) if other == word));
+                |word: &str| knob.values.iter().position(|v| matches!(v, KnobValue::Choice(other) if other == word));
             let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
 
             match (group, axis) {
@@ -424,27 +424,27 @@ fn rows_in_ways(roles: &Roles, target: &CpuTarget) -> usize {
 /// Returns the index of the first order whose outermost axis is `axis`. With `kh` outermost in the
 /// reduction, the weights are read sequentially even where some rows of taps are in the padding.
 fn starting_with(knob: &Knob, axis: &str) -> usize {
-    let first = |v: &Value| matches!(v, Value::Order(axes) if axes.first().is_some_and(|a| a == axis));
+    let first = |v: &KnobValue| matches!(v, KnobValue::Order(axes) if axes.first().is_some_and(|a| a == axis));
     knob.values.iter().position(first).unwrap_or(0)
 }
 
 /// Returns the index of the first order whose innermost axis is `axis`.
 fn ending_with(knob: &Knob, axis: &str) -> Option<usize> {
-    let last = |v: &Value| matches!(v, Value::Order(axes) if axes.last().is_some_and(|a| a == axis));
+    let last = |v: &KnobValue| matches!(v, KnobValue::Order(axes) if axes.last().is_some_and(|a| a == axis));
     knob.values.iter().position(last)
 }
 
-fn is_register_tile(value: &Value, size: usize) -> bool {
-    matches!(value, Value::Tile(t) if t.last() == Some(&size))
+fn is_register_tile(value: &KnobValue, size: usize) -> bool {
+    matches!(value, KnobValue::Tile(t) if t.last() == Some(&size))
 }
 
 /// Returns the index of the largest register tile up to `limit` whose cache tile has the same size.
 fn widest(knob: &Knob, limit: usize) -> Option<usize> {
-    let fits = |v: &Value| matches!(v, Value::Tile(t) if t.len() == 2 && t[0] == t[1] && t[1] <= limit);
+    let fits = |v: &KnobValue| matches!(v, KnobValue::Tile(t) if t.len() == 2 && t[0] == t[1] && t[1] <= limit);
     knob.values.iter().rposition(fits)
 }
 
 /// Returns the index of the given register tile with the cache tile that covers the axis.
 fn whole(knob: &Knob, register: usize) -> Option<usize> {
-    knob.values.iter().rposition(|v| matches!(v, Value::Tile(t) if t.len() == 2 && t[1] == register))
+    knob.values.iter().rposition(|v| matches!(v, KnobValue::Tile(t) if t.len() == 2 && t[1] == register))
 }

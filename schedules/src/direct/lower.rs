@@ -28,7 +28,7 @@ use smallvec::SmallVec;
 
 use crate::contraction::{AxisId, Operand};
 use crate::direct::{DataMode, Direct, TileLoop};
-use crate::lower::nest::{Builder, Nest, Run, Segment, runs};
+use crate::lower::nest::{EqualRun, NestParts, Segment, StageBuilder, runs};
 use crate::lower::{OperandBuffers, assign, at, load, nest};
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{BufferId, Index, LoopKind, Node, Program, Scope, Stage, VarName, When};
@@ -40,19 +40,19 @@ mod pack;
 mod packed;
 mod region;
 
-pub(crate) use packed::Packed;
+pub(crate) use packed::PackedOperand;
 pub(crate) use region::{Region, Span, bases};
 
 /// Lowers a config to loop nests, for vectors of `lanes` f32 lanes.
 pub(crate) fn lower(workload: &Workload, direct: &Direct, lanes: usize) -> Program {
-    Lowering::new(workload, direct, lanes).run()
+    DirectLowering::new(workload, direct, lanes).run()
 }
 
 /// Callback that emits the nodes of a region.
 pub(crate) type Body<'b, L> = dyn FnMut(&mut L, &mut Region) -> Vec<Node> + 'b;
 
 /// Location of an operand that register tiles read, or of the sums that they write.
-pub(crate) struct Place {
+pub(crate) struct TileOperand {
     pub(crate) buffer: BufferId,
     /// Leading indices, the same for all elements.
     pub(crate) lead: Vec<Affine>,
@@ -62,7 +62,7 @@ pub(crate) struct Place {
     pub(crate) origin: Option<Vec<Affine>>,
 }
 
-impl Place {
+impl TileOperand {
     /// Returns the index of an element; `value` evaluates one index at the current iteration.
     fn at(&self, value: impl Fn(&Affine) -> Affine) -> Index {
         let element = |index: &Affine| {
@@ -121,35 +121,35 @@ fn loop_names(axis: &str) -> [VarName; LEVELS.len()] {
     names!["b" "m" "n" "k" "g" "o" "oh" "ow" "c" "kh" "kw" "gi" "oi" "ci" "xi" "t" "od" "kd" "uh" "uw" "vh" "vw"]
 }
 
-pub(crate) struct Lowering<'a> {
+pub(crate) struct DirectLowering<'a> {
     direct: &'a Direct,
     lanes: usize,
-    pub(crate) all: Nest,
+    pub(crate) all: NestParts,
     /// Name of a loop over each axis at each [`Level`].
     names: Vec<[VarName; LEVELS.len()]>,
     pub(crate) operands: OperandBuffers,
-    packed_weight: Option<Rc<Packed>>,
+    packed_weight: Option<Rc<PackedOperand>>,
     /// Panel that the compute nest reads, if there is one.
-    panel: Option<Rc<Packed>>,
+    panel: Option<Rc<PackedOperand>>,
     /// Location of the data without a panel: the input, or a padded copy of all or a tile of it.
-    pub(crate) data: Place,
+    pub(crate) data: TileOperand,
     /// Destination of the sums of register tiles.
-    pub(crate) sums: Place,
+    pub(crate) sums: TileOperand,
     /// Location of partial sums between chunks of the reduction, if it is not `sums`.
-    partial: Option<Place>,
+    partial: Option<TileOperand>,
     /// True inside the copy of a data tile, where no other copy is made.
     is_copied: bool,
 }
 
-impl Builder for Lowering<'_> {
-    fn all(&mut self) -> &mut Nest {
+impl StageBuilder for DirectLowering<'_> {
+    fn all(&mut self) -> &mut NestParts {
         &mut self.all
     }
 }
 
-impl<'a> Lowering<'a> {
+impl<'a> DirectLowering<'a> {
     pub(crate) fn new(workload: &Workload, direct: &'a Direct, lanes: usize) -> Self {
-        let mut all = Nest::new(workload.spec(), direct.copied[0]);
+        let mut all = NestParts::new(workload.spec(), direct.copied[0]);
         let inputs = (direct.input.shape.as_slice(), direct.in_layout);
         let outputs = (direct.output.shape.as_slice(), direct.out_layout);
         let operands = OperandBuffers::new(&mut all, workload, inputs, outputs);
@@ -157,9 +157,10 @@ impl<'a> Lowering<'a> {
     }
 
     /// Creates the lowering of one contraction in a program of several.
-    pub(crate) fn of_part(mut all: Nest, operands: OperandBuffers, direct: &'a Direct, lanes: usize) -> Self {
+    pub(crate) fn of_part(mut all: NestParts, operands: OperandBuffers, direct: &'a Direct, lanes: usize) -> Self {
         let axes = direct.contraction.axes.iter();
-        let place = |buffer, of: &Operand| Place { buffer, lead: Vec::new(), index: of.index.clone(), origin: None };
+        let place =
+            |buffer, of: &Operand| TileOperand { buffer, lead: Vec::new(), index: of.index.clone(), origin: None };
         let partial = direct.keeps_partial_sums().then(|| {
             let shape = direct.output.shape.clone();
             place(all.partial_sums("partial_sums", Scope::Global, shape), &direct.output)
@@ -388,7 +389,8 @@ impl<'a> Lowering<'a> {
             let is_single = size < tile || is_end || !bounds.iter().all(is_inside);
             (is_single.then_some(t), size)
         };
-        let segment = |run: Run<(_, usize)>| Segment { start: run.first * tile, count: run.count, extent: run.each.1 };
+        let segment =
+            |run: EqualRun<(_, usize)>| Segment { start: run.first * tile, count: run.count, extent: run.each.1 };
         runs((0..count).map(each)).map(segment).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::config::{KnobValues, Value};
+use crate::config::{KnobValue, KnobValues};
 use crate::error::LowerError;
 use autotune_ir::program::Layout;
 
@@ -24,10 +24,10 @@ pub enum DataMode {
 }
 
 /// Typed access to the values of knobs.
-pub(crate) struct Reader<'a>(pub(crate) &'a dyn KnobValues);
+pub(crate) struct KnobReader<'a>(pub(crate) &'a dyn KnobValues);
 
-impl<'a> Reader<'a> {
-    fn get(&self, name: &str) -> Result<&'a Value, LowerError> {
+impl<'a> KnobReader<'a> {
+    fn get(&self, name: &str) -> Result<&'a KnobValue, LowerError> {
         self.0.value(name).ok_or_else(|| LowerError::knob(name, "is missing"))
     }
 
@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn choice(&self, name: &str) -> Result<&'a str, LowerError> {
         match self.get(name)? {
-            Value::Choice(word) => Ok(word),
+            KnobValue::Choice(word) => Ok(word),
             other => Err(LowerError::knob(name, format!("'{other}' is not a word"))),
         }
     }
@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn tile<const N: usize>(&self, name: &str) -> Result<[usize; N], LowerError> {
         match self.get(name)? {
-            Value::Tile(sizes) if sizes.iter().all(|&s| s > 0 && s <= 1 << 24) => {
+            KnobValue::Tile(sizes) if sizes.iter().all(|&s| s > 0 && s <= 1 << 24) => {
                 <[usize; N]>::try_from(sizes.as_slice())
                     .map_err(|_| LowerError::knob(name, format!("has {} levels, expected {N}", sizes.len())))
             }
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
         if expected.is_empty() && !self.has(name) {
             return Ok(Vec::new());
         }
-        let Value::Order(axes) = self.get(name)? else {
+        let KnobValue::Order(axes) = self.get(name)? else {
             return Err(LowerError::knob(name, "is not an order"));
         };
         let order: Vec<&str> = axes.iter().map(String::as_str).collect();

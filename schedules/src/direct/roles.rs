@@ -44,7 +44,7 @@ pub(crate) struct Roles {
     pub(crate) is_depthwise: bool,
     /// Element types of the factors: data, weights.
     pub(crate) factors: [DType; 2],
-    /// Cache of [`Laid`](super::laid::Laid) by layouts, block size and group size.
+    /// Cache of [`ChainLayout`](super::laid::ChainLayout) by layouts, block size and group size.
     pub(super) laid: Once,
 }
 
@@ -214,7 +214,7 @@ mod tests {
     use crate::knob_space::KnobSpace;
     use autotune_ir::Spec;
     use autotune_ir::program::{Access, BufferId, Expr};
-    use autotune_ir::spec::{Axis, Equation, Reduction, Source, Tensor};
+    use autotune_ir::spec::{Axis, Equation, Reduction, TensorSource, TensorSpec};
 
     /// Builds `result[..] = Σ data[..] * weight[..]`. Each index is a sum of axes; axes with
     /// capital letters are reduced.
@@ -228,10 +228,14 @@ mod tests {
             index: accesses[number].iter().map(index).collect(),
         };
         let extent = |index: &Affine| index.range(|axis| axes[axis.0 as usize].1).1 as usize + 1;
-        let sources = [Source::Given { is_constant: false }, Source::Given { is_constant: true }, Source::Computed];
+        let sources = [
+            TensorSource::Given { is_constant: false },
+            TensorSource::Given { is_constant: true },
+            TensorSource::Computed,
+        ];
         let tensors = (0..3).zip(sources).map(|(number, source)| {
             let shape = access(number).index.iter().map(extent).collect();
-            Tensor { name: format!("t{number}").into(), shape, dtype: DType::F32, source }
+            TensorSpec { name: format!("t{number}").into(), shape, dtype: DType::F32, source }
         });
         let is_summed = |name: &str| name.starts_with(char::is_uppercase);
         let equation = Equation {

@@ -8,7 +8,7 @@ use super::{Direct, SKETCH, default, knobs};
 use crate::config::KnobValues;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
-use crate::point::Point;
+use crate::point::KnobIndices;
 use crate::sketch::{Plan, Sketch};
 use autotune_ir::program::Program;
 use autotune_ir::target::Target;
@@ -17,7 +17,7 @@ use autotune_workloads::Workload;
 /// Sketch for contractions on CPUs.
 pub(crate) struct DirectSketch;
 
-struct Planned {
+struct DirectPlan {
     workload: Workload,
     direct: Direct,
     lanes: usize,
@@ -42,10 +42,10 @@ impl Sketch for DirectSketch {
         let cpu = target.cpu().ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let direct = Direct::new(workload, cpu, knobs)?;
         let (lanes, largest_share) = (cpu.lanes(), direct.largest_share(cpu));
-        Ok(Box::new(Planned { workload: workload.clone(), direct, lanes, largest_share }))
+        Ok(Box::new(DirectPlan { workload: workload.clone(), direct, lanes, largest_share }))
     }
 
-    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
+    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, KnobIndices)> {
         let roles = Roles::of_workload(workload)?;
         Some((0.0, default::default_point(&roles, target.cpu()?, space)?))
     }
@@ -54,13 +54,13 @@ impl Sketch for DirectSketch {
     /// products that stream a matrix, the rule beats the models: [1, 768] by [768, 50257] takes 5.0
     /// ms by the rule and 13 ms by the model's first choice (one thread of an AMD EPYC 25/17,
     /// AVX-512).
-    fn is_settled(&self, workload: &Workload, target: &Target) -> bool {
+    fn trusts_default(&self, workload: &Workload, target: &Target) -> bool {
         let roles = Roles::of_workload(workload);
         roles.zip(target.cpu()).is_some_and(|(roles, cpu)| roles.dot(cpu).is_some() || default::streams(&roles, cpu))
     }
 }
 
-impl Plan for Planned {
+impl Plan for DirectPlan {
     fn lower(&self) -> Program {
         lower(&self.workload, &self.direct, self.lanes)
     }

@@ -7,12 +7,12 @@ use autotune_ir::target::CpuTarget;
 use super::Fused;
 use super::pair::Pair;
 use super::part::PARTS;
-use crate::config::Value;
+use crate::config::KnobValue;
 use crate::contraction::AxisId;
 use crate::direct::roles::Roles;
 use crate::direct::{MAX_SHARE, block_size};
 use crate::knob_space::{Knob, KnobSpace};
-use crate::point::Point;
+use crate::point::KnobIndices;
 
 /// Layouts and data modes of the first contraction, in the order in which the default tries them.
 const DATA: [(&str, &str); 6] = [
@@ -44,10 +44,10 @@ type Registers = [usize; 3];
 /// have the largest register tile that fits, like the direct sketch's default. If that divides the
 /// work unevenly among threads, smaller cache budgets are tried; without an even one, the least
 /// uneven is returned.
-pub(super) fn default_point(pair: &Arc<Pair>, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
-    let mut best: Option<(f64, Point)> = None;
+pub(super) fn default_point(pair: &Arc<Pair>, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<KnobIndices> {
+    let mut best: Option<(f64, KnobIndices)> = None;
     for budget in (0..TRIES).map(|tries| (target.l2_bytes / CACHE_SHARE) >> tries) {
-        let Some((point, fused)) = Rule::find(pair, target, space, budget) else { continue };
+        let Some((point, fused)) = FusedDefault::find(pair, target, space, budget) else { continue };
         let share = fused.first.largest_share(target);
         if share <= MAX_SHARE {
             return Some(point);
@@ -61,7 +61,7 @@ pub(super) fn default_point(pair: &Arc<Pair>, target: &CpuTarget, space: &Arc<Kn
 
 /// Wanted values of the knobs of a default schedule.
 #[derive(Clone)]
-struct Rule<'a> {
+struct FusedDefault<'a> {
     pair: &'a Pair,
     /// Layout of all tensors, and data mode of the first contraction.
     words: (&'static str, &'static str),
@@ -71,10 +71,15 @@ struct Rule<'a> {
     budget: usize,
 }
 
-impl<'a> Rule<'a> {
+impl<'a> FusedDefault<'a> {
     /// Returns the first valid rule. It looks for register tiles of the first contraction with the
     /// smallest ones of the second, and then for those of the second.
-    fn find(pair: &'a Arc<Pair>, target: &CpuTarget, space: &Arc<KnobSpace>, budget: usize) -> Option<(Point, Fused)> {
+    fn find(
+        pair: &'a Arc<Pair>,
+        target: &CpuTarget,
+        space: &Arc<KnobSpace>,
+        budget: usize,
+    ) -> Option<(KnobIndices, Fused)> {
         let valid = |rule: &Self| {
             let point = rule.point(space)?;
             let fused = Fused::of_pair(pair, target, &point).ok()?;
@@ -106,9 +111,9 @@ impl<'a> Rule<'a> {
     }
 
     /// Returns the point with the values of the rule, as far as the knobs offer them.
-    fn point(&self, space: &Arc<KnobSpace>) -> Option<Point> {
+    fn point(&self, space: &Arc<KnobSpace>) -> Option<KnobIndices> {
         space.point_of(|knob| {
-            let position = |word: &str| knob.values.iter().position(|v| *v == Value::Choice(word.into()));
+            let position = |word: &str| knob.values.iter().position(|v| *v == KnobValue::Choice(word.into()));
             let (part, name) = match knob.name.split_once('.') {
                 Some((part, name)) if PARTS.contains(&part) => (PARTS.iter().position(|own| *own == part), name),
                 _ => (None, knob.name.as_str()),
@@ -181,7 +186,8 @@ fn of_part<'a>(roles: &'a Roles, target: &CpuTarget) -> impl Iterator<Item = (Ax
 /// Returns the position of the largest tile up to `limit`, preferably a multiple of `of`; 0 if none
 /// is small enough.
 fn largest(knob: &Knob, limit: usize, of: usize) -> usize {
-    let fits = |value: &Value, of: usize| matches!(value, Value::Tile(t) if t[0] <= limit && t[0].is_multiple_of(of));
+    let fits =
+        |value: &KnobValue, of: usize| matches!(value, KnobValue::Tile(t) if t[0] <= limit && t[0].is_multiple_of(of));
     let find = |of| knob.values.iter().rposition(|value| fits(value, of));
     find(of).or_else(|| find(1)).unwrap_or(0)
 }

@@ -43,13 +43,13 @@ use autotune_workloads::Workload;
 
 use crate::config::KnobValues;
 use crate::contraction::AxisId;
-use crate::direct::reader::Reader;
+use crate::direct::reader::KnobReader;
 use crate::error::LowerError;
-use crate::gpu::{Kernel, MAX_BODY, Tiling, threads};
+use crate::gpu::{MAX_BODY, MicroKernel, Tiling, threads};
 
 use super::SKETCH;
 use super::part::PARTS;
-use pair::{Between, GpuPair};
+use pair::{GpuPair, PairMiddle};
 
 pub(super) mod knobs;
 pub(super) mod lower;
@@ -82,7 +82,7 @@ impl GpuFused {
     pub(super) fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let pair = GpuPair::of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let words = between_words(&pair);
-        let is_whole = words.len() > 1 && Reader(knobs).one_of("between", words)? == "whole";
+        let is_whole = words.len() > 1 && KnobReader(knobs).one_of("between", words)? == "whole";
 
         let part = |number: usize, written_out: Option<usize>| {
             let values = parts::values(&pair, number, written_out, knobs)?;
@@ -118,7 +118,7 @@ impl GpuFused {
         }
         // The chunks of the second contraction are unrolled.
         let body = self.second.sums() * self.chunks();
-        if let Kernel::Registers { unroll } = self.second.kernel
+        if let MicroKernel::Registers { unroll } = self.second.kernel
             && !self.is_whole
             && body * unroll > MAX_BODY
         {
@@ -140,11 +140,11 @@ impl GpuFused {
         let [first, second] = [&self.first, &self.second].map(Tiling::shared_bytes);
         match self.pair.between {
             _ if self.is_whole => first.max(second),
-            Between::Softmax(_) => {
+            PairMiddle::Softmax(_) => {
                 let parts = KEPT.bytes() * self.parts_shape().iter().product::<usize>();
                 first + second + parts.next_multiple_of(16)
             }
-            Between::Map => first + second,
+            PairMiddle::Map => first + second,
         }
     }
 
@@ -153,8 +153,8 @@ impl GpuFused {
     fn registers(&self) -> usize {
         let both = self.first.registers() + self.second.sums();
         match self.pair.between {
-            Between::Softmax(_) => both.max(self.second.registers()) + self.first.sums() + THREAD_REGISTERS,
-            Between::Map => both.max(self.second.registers()),
+            PairMiddle::Softmax(_) => both.max(self.second.registers()) + self.first.sums() + THREAD_REGISTERS,
+            PairMiddle::Map => both.max(self.second.registers()),
         }
     }
 
@@ -192,7 +192,7 @@ fn keep_between(second: &mut Tiling, step: AxisId, tile: usize) -> Result<(), Lo
 /// Returns the columns of an attention's result, as name and extent: a block computes all of them,
 /// and nothing else of an attention can exceed the limits of a block.
 pub(super) fn widest(workload: &Workload) -> Option<(&'static str, usize)> {
-    let pair = GpuPair::of(workload).filter(|pair| matches!(pair.between, Between::Softmax(_)))?;
+    let pair = GpuPair::of(workload).filter(|pair| matches!(pair.between, PairMiddle::Softmax(_)))?;
     let (column, second) = (pair.column?, pair.part(1));
     Some((second.name(column), second.extent(column)))
 }
@@ -200,7 +200,7 @@ pub(super) fn widest(workload: &Workload) -> Option<(&'static str, usize)> {
 /// Returns the words of the knob for the place of the intermediate tensor.
 fn between_words(pair: &GpuPair) -> &'static [&'static str] {
     match pair.between {
-        Between::Map => &["shared", "whole"],
-        Between::Softmax(_) => &["shared"],
+        PairMiddle::Map => &["shared", "whole"],
+        PairMiddle::Softmax(_) => &["shared"],
     }
 }

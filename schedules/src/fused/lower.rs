@@ -5,11 +5,11 @@ use std::mem::swap;
 use std::sync::Arc;
 
 use crate::contraction::divide;
-use crate::direct::lower::{Lowering, Place, Region, bases};
+use crate::direct::lower::{DirectLowering, Region, TileOperand, bases};
 use crate::direct::{Direct, TileLoop};
 use crate::fused::Fused;
 use crate::lower::OperandBuffers;
-use crate::lower::nest::{Builder, Nest, allocated};
+use crate::lower::nest::{NestParts, StageBuilder, allocated};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, LoopKind, Node, Program, Role, Scope, Stage, When};
 use autotune_workloads::Workload;
@@ -18,7 +18,7 @@ use autotune_workloads::Workload;
 pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program {
     let Fused { first, second, is_whole, .. } = fused;
     let spec = workload.spec();
-    let mut all = Nest::new(workload.spec(), workload.dtype());
+    let mut all = NestParts::new(workload.spec(), workload.dtype());
     let input = (first.input.shape.as_slice(), first.in_layout);
     let operands = OperandBuffers::new(&mut all, workload, input, (&second.output.shape, second.out_layout));
 
@@ -33,33 +33,38 @@ pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program
     let of_second = operands.part(&second.contraction, [between, operands.output]);
     // Two lowerings share one nest. It is built by the second first, which may add a buffer for
     // partial sums, and then moved to the first.
-    let mut second_nests = Lowering::of_part(all, of_second, second, lanes);
-    let all = std::mem::replace(&mut second_nests.all, Nest::new(workload.spec(), workload.dtype()));
-    let mut first_nests = Lowering::of_part(all, of_first, first, lanes);
+    let mut second_nests = DirectLowering::of_part(all, of_second, second, lanes);
+    let all = std::mem::replace(&mut second_nests.all, NestParts::new(workload.spec(), workload.dtype()));
+    let mut first_nests = DirectLowering::of_part(all, of_first, first, lanes);
 
     let mut stages = first_nests.copies();
-    stages.extend(lent(&mut first_nests, &mut second_nests, Lowering::copies));
+    stages.extend(lent(&mut first_nests, &mut second_nests, DirectLowering::copies));
     let mut stage = |name: String, body| stages.push(Stage { name, when: When::EveryRun, body });
     match is_whole {
         true => {
             stage(format!("compute_{name}"), first_nests.compute());
-            stage("compute".into(), lent(&mut first_nests, &mut second_nests, Lowering::compute));
+            stage("compute".into(), lent(&mut first_nests, &mut second_nests, DirectLowering::compute));
         }
         false => {
-            let mut tile =
-                |first: &mut Lowering, region: &mut Region| both(first, &mut second_nests, (fused, between), region);
+            let mut tile = |first: &mut DirectLowering, region: &mut Region| {
+                both(first, &mut second_nests, (fused, between), region)
+            };
             stage("compute".into(), first_nests.trees(&fused.shared_loops(), &mut tile));
         }
     }
 
     let main = if spec.main == second.contraction.number { second } else { first };
-    let Nest { vars, buffers, .. } = first_nests.all;
+    let NestParts { vars, buffers, .. } = first_nests.all;
     let axes = main.contraction.axes.clone();
     Program { spec: Arc::clone(spec), algorithm: Arc::clone(spec), axes, vars, buffers, stages, cold: false }
 }
 
 /// Calls `make` on another lowering, which builds into the nest of this one meanwhile.
-fn lent<'a, T>(of: &mut Lowering<'_>, other: &mut Lowering<'a>, make: impl FnOnce(&mut Lowering<'a>) -> T) -> T {
+fn lent<'a, T>(
+    of: &mut DirectLowering<'_>,
+    other: &mut DirectLowering<'a>,
+    make: impl FnOnce(&mut DirectLowering<'a>) -> T,
+) -> T {
     swap(&mut of.all, &mut other.all);
     let made = make(other);
     swap(&mut of.all, &mut other.all);
@@ -72,8 +77,8 @@ fn lent<'a, T>(of: &mut Lowering<'_>, other: &mut Lowering<'a>, make: impl FnOnc
 /// for c.0 { alloc mid { mid[..] = map of Σ data * weight;  output[..] (+)= Σ mid[..] * weight } }
 /// ```
 fn both(
-    first: &mut Lowering,
-    second: &mut Lowering,
+    first: &mut DirectLowering,
+    second: &mut DirectLowering,
     (fused, between): (&Fused, BufferId),
     region: &mut Region,
 ) -> Vec<Node> {
@@ -116,6 +121,6 @@ fn own_steps(first: &Direct) -> Vec<TileLoop> {
 }
 
 /// Returns the location of the intermediate tile that belongs to a region.
-fn beside(buffer: BufferId, index: &[Affine], region: &Region) -> Place {
-    Place { buffer, lead: Vec::new(), index: index.to_vec(), origin: Some(bases(region)) }
+fn beside(buffer: BufferId, index: &[Affine], region: &Region) -> TileOperand {
+    TileOperand { buffer, lead: Vec::new(), index: index.to_vec(), origin: Some(bases(region)) }
 }

@@ -6,9 +6,9 @@ use autotune_ir::spec::AxisId;
 use autotune_ir::target::CpuTarget;
 
 use super::pair::Pair;
-use crate::config::{KnobValues, Value};
-use crate::direct::laid::{Groups, Laid, Layouts};
-use crate::direct::reader::Reader;
+use crate::config::{KnobValue, KnobValues};
+use crate::direct::layouts::{DataLayouts, Groups, SplitContraction};
+use crate::direct::reader::KnobReader;
 use crate::direct::roles::Roles;
 use crate::direct::{DataMode, Direct, TileLoop};
 use crate::error::LowerError;
@@ -17,16 +17,16 @@ use crate::error::LowerError;
 pub(super) const PARTS: [&str; 2] = ["first", "second"];
 
 /// One of the contractions in its layouts.
-pub(super) struct Part<'a> {
+pub(super) struct FusedPart<'a> {
     pub(super) number: usize,
     roles: &'a Roles,
-    laid: Arc<Laid>,
-    layouts: Layouts,
+    laid: Arc<SplitContraction>,
+    layouts: DataLayouts,
     block: usize,
 }
 
-impl<'a> Part<'a> {
-    pub(super) fn new(pair: &'a Pair, number: usize, layouts: Layouts, block: usize) -> Self {
+impl<'a> FusedPart<'a> {
+    pub(super) fn new(pair: &'a Pair, number: usize, layouts: DataLayouts, block: usize) -> Self {
         let roles = [&pair.first, &pair.second][number];
         Self { number, roles, laid: roles.laid(layouts, block, Groups::NONE), layouts, block }
     }
@@ -47,7 +47,7 @@ impl<'a> Part<'a> {
         parallel: usize,
     ) -> Result<Direct, LowerError> {
         let own = Own { name: PARTS[self.number], all: knobs };
-        let direct = self.read(&Reader(&own), cache, parallel);
+        let direct = self.read(&KnobReader(&own), cache, parallel);
         let checked = direct.and_then(|direct| {
             direct.check(&self.roles.axes, target, self.layouts.data)?;
             Ok(direct)
@@ -55,7 +55,12 @@ impl<'a> Part<'a> {
         checked.map_err(|error| own.named(error))
     }
 
-    fn read(&self, reader: &Reader, mut cache: Vec<(AxisId, usize)>, parallel: usize) -> Result<Direct, LowerError> {
+    fn read(
+        &self,
+        reader: &KnobReader,
+        mut cache: Vec<(AxisId, usize)>,
+        parallel: usize,
+    ) -> Result<Direct, LowerError> {
         let Self { roles, laid, layouts, .. } = self;
         let several = |axis: &AxisId| roles.extent(*axis) > 1;
         let own_step = roles.step.filter(several).filter(|step| cache.iter().all(|known| known.0 != *step));
@@ -90,7 +95,7 @@ impl<'a> Part<'a> {
     }
 
     /// Reads the tile of an axis, in steps.
-    fn tile(&self, reader: &Reader, axis: AxisId) -> Result<usize, LowerError> {
+    fn tile(&self, reader: &KnobReader, axis: AxisId) -> Result<usize, LowerError> {
         let (knob, unit) = (format!("tile.{}", self.roles.name(axis)), self.unit(axis));
         match reader.tile::<1>(&knob)? {
             [size] if size.is_multiple_of(unit) => Ok(size / unit),
@@ -120,7 +125,7 @@ impl KnobValues for Own<'_> {
         self.all.sketch()
     }
 
-    fn value(&self, knob: &str) -> Option<&Value> {
+    fn value(&self, knob: &str) -> Option<&KnobValue> {
         self.all.value(&format!("{}.{knob}", self.name))
     }
 }

@@ -13,13 +13,13 @@ use super::{Fused, SKETCH, default, knobs};
 use crate::config::KnobValues;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
-use crate::point::Point;
+use crate::point::KnobIndices;
 use crate::sketch::{self, Plan, Sketch};
 
 /// Sketch of two fused contractions.
 pub(crate) struct FusedSketch;
 
-struct Planned {
+struct FusedPlan {
     workload: Workload,
     fused: Fused,
     lanes: usize,
@@ -55,14 +55,14 @@ impl Sketch for FusedSketch {
         };
         let fused = Fused::new(workload, cpu, knobs)?;
         let (lanes, largest_share) = (cpu.lanes(), fused.first.largest_share(cpu));
-        Ok(Box::new(Planned { workload: workload.clone(), fused, lanes, largest_share }))
+        Ok(Box::new(FusedPlan { workload: workload.clone(), fused, lanes, largest_share }))
     }
 
-    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
+    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, KnobIndices)> {
         match target {
             Target::Cpu(cpu) => Some((0.0, default::default_point(&Pair::of(workload)?, cpu, space)?)),
             Target::Gpu(gpu) => {
-                let cycles = |point: &Point| sketch::cycles(self, workload, target, point);
+                let cycles = |point: &KnobIndices| sketch::cycles(self, workload, target, point);
                 let smallest = || {
                     let point = space.locate(&gpu::knobs::smallest(workload, gpu, &space.knobs)?)?;
                     Some((cycles(&point)?, point))
@@ -83,7 +83,7 @@ impl Sketch for FusedSketch {
     }
 }
 
-impl Plan for Planned {
+impl Plan for FusedPlan {
     fn lower(&self) -> Program {
         lower(&self.workload, &self.fused, self.lanes)
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::{Kernel, Tiling};
+use super::{MicroKernel, Tiling};
 use crate::contraction::{Contraction, Operand};
 use crate::error::LowerError;
 use autotune_ir::instruction::ThreadGroup;
@@ -30,7 +30,7 @@ const MAX_PARTS: usize = 1 << 28;
 impl Tiling {
     /// Checks the rules between the parts and the limits of the target, and returns the tiling.
     pub(crate) fn checked(self, target: &GpuTarget) -> Result<Self, LowerError> {
-        if let Kernel::Registers { .. } = self.kernel {
+        if let MicroKernel::Registers { .. } = self.kernel {
             let extents = self.spatial.iter().map(|&(axis, _)| self.roles.extent(axis).next_power_of_two());
             let (threads, warp) = (self.threads(), target.warp_threads);
             let is_small = extents.fold(1, usize::saturating_mul) < warp;
@@ -73,8 +73,10 @@ impl Tiling {
         most("tile", "registers per thread", self.registers(), self.most_registers(target))?;
         most("tile", "blocks", self.blocks(), MAX_INDEX)?;
         match self.kernel {
-            Kernel::Registers { unroll } => most("unroll", "unrolled multiply-adds", unroll * self.sums(), MAX_BODY),
-            Kernel::Matrix { by, instructions: [rows, columns], .. } => {
+            MicroKernel::Registers { unroll } => {
+                most("unroll", "unrolled multiply-adds", unroll * self.sums(), MAX_BODY)
+            }
+            MicroKernel::Matrix { by, instructions: [rows, columns], .. } => {
                 let steps = self.reduce.last().map_or(1, |reduce| reduce.1) / self.instruction_steps();
                 most("tile", "unrolled instructions", rows * columns * steps, MAX_MATRIX_BODY)?;
                 match by {

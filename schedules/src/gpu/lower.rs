@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Kernel, Level, Pipeline, Tiling};
+use super::{MicroKernel, Pipeline, TileLevel, Tiling};
 use crate::contraction::AxisId;
-use crate::lower::nest::{Loops, Nest, allocated};
+use crate::lower::nest::{Loops, NestParts, allocated};
 use crate::lower::partial::{COPY_THREADS, DIMENSIONS, add_partial};
 use crate::lower::{OperandBuffers, assign, nest, without_blocks};
 use autotune_ir::affine::Affine;
@@ -23,7 +23,7 @@ mod registers;
 
 /// Lowers a tiling of a workload to loop nests.
 pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
-    let mut all = Nest::new(workload.spec(), workload.dtype());
+    let mut all = NestParts::new(workload.spec(), workload.dtype());
     let (own, [input, output]) = (&tiling.roles.own, tiling.roles.in_memory());
     let operands = OperandBuffers::new(&mut all, workload, input, output);
 
@@ -50,7 +50,7 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
             mapped
         }
     };
-    let outside = Outside { sources: [data, weight], partial, operands: operands.clone() };
+    let outside = StageOperands { sources: [data, weight], partial, operands: operands.clone() };
     add("compute", When::EveryRun, compute(tiling, outside, "", &mut all));
     if let Some(partial) = partial {
         // The bias is indexed by the output's channel dimension.
@@ -66,7 +66,13 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
 
 /// Returns the stage that applies a prologue, with one thread per element of the input:
 /// `mapped[..] = f(input[..])`. The result has the layout of the input.
-fn map_input(operands: &OperandBuffers, map: &Equation, mapped: BufferId, layout: Layout, all: &mut Nest) -> Vec<Node> {
+fn map_input(
+    operands: &OperandBuffers,
+    map: &Equation,
+    mapped: BufferId,
+    layout: Layout,
+    all: &mut NestParts,
+) -> Vec<Node> {
     let extents = all.buffers[mapped.0 as usize].shape.clone();
     let shape: Vec<(&str, usize)> = DIMENSIONS.into_iter().zip(extents).collect();
     let block = match layout {
@@ -81,7 +87,7 @@ fn map_input(operands: &OperandBuffers, map: &Equation, mapped: BufferId, layout
 }
 
 /// Buffers that a compute stage reads and writes.
-pub(crate) struct Outside {
+pub(crate) struct StageOperands {
     /// Data and weights, as the compute stage reads them.
     pub(crate) sources: [BufferId; 2],
     /// Partial sums of a split reduction; `None` without a split.
@@ -90,15 +96,15 @@ pub(crate) struct Outside {
 }
 
 /// Returns the compute stage of a tiling. The names of its buffers begin with `prefix`.
-pub(crate) fn compute(tiling: &Tiling, outside: Outside, prefix: &str, all: &mut Nest) -> Vec<Node> {
-    Lowering::new(tiling, outside, prefix, all).compute()
+pub(crate) fn compute(tiling: &Tiling, outside: StageOperands, prefix: &str, all: &mut NestParts) -> Vec<Node> {
+    GpuLowering::new(tiling, outside, prefix, all).compute()
 }
 
 /// State of lowering one tiling.
-pub(crate) struct Lowering<'a> {
+pub(crate) struct GpuLowering<'a> {
     pub(crate) tiling: &'a Tiling,
-    pub(crate) outside: Outside,
-    pub(crate) all: &'a mut Nest,
+    pub(crate) outside: StageOperands,
+    pub(crate) all: &'a mut NestParts,
     pub(crate) shared: [BufferId; 2],
     /// Register buffers for the factors of both operands; empty if instructions read shared memory.
     fragments: Vec<BufferId>,
@@ -126,8 +132,8 @@ pub(crate) struct Lowering<'a> {
 /// Position of a chunk: values of the reduction axes at its first element.
 pub(crate) type Place = Vec<(AxisId, Affine)>;
 
-impl<'a> Lowering<'a> {
-    pub(crate) fn new(tiling: &'a Tiling, outside: Outside, prefix: &str, all: &'a mut Nest) -> Self {
+impl<'a> GpuLowering<'a> {
+    pub(crate) fn new(tiling: &'a Tiling, outside: StageOperands, prefix: &str, all: &'a mut NestParts) -> Self {
         let mut buffer = |which: usize, name: &str, scope, shape| {
             let id = all.buffer(format!("{prefix}{name}"), Role::Packed, scope, shape);
             all.buffers[id.0 as usize].dtype = tiling.staged[which].dtype;
@@ -141,7 +147,7 @@ impl<'a> Lowering<'a> {
             let used = (0..2).filter(|_| is_used);
             used.map(|which| buffer(which, names[which], Scope::Register, shape(which))).collect()
         };
-        let by_threads = matches!(tiling.kernel, Kernel::Registers { .. });
+        let by_threads = matches!(tiling.kernel, MicroKernel::Registers { .. });
         let fragments = registers(["data_frag", "weight_frag"], by_threads, &|which| {
             tiling.sums_of(which).map(|(_, level)| level.extent).collect()
         });
@@ -198,7 +204,7 @@ impl<'a> Lowering<'a> {
 
     /// Opens a loop over the elements of a level and returns its variable; zero without a loop for
     /// one element.
-    fn open(&mut self, level: &Level, kind: LoopKind, loops: &mut Loops) -> Affine {
+    fn open(&mut self, level: &TileLevel, kind: LoopKind, loops: &mut Loops) -> Affine {
         if level.extent == 1 {
             return Affine::default();
         }
@@ -213,10 +219,11 @@ impl<'a> Lowering<'a> {
     pub(crate) fn open_blocks(&mut self, loops: &mut Loops) {
         let tiling = self.tiling;
         if let Some(&(axis, _)) = tiling.reduce.last() {
-            self.part = self.open(&Level { axis, name: ".s", extent: tiling.split, step: 1 }, LoopKind::Block, loops);
+            self.part =
+                self.open(&TileLevel { axis, name: ".s", extent: tiling.split, step: 1 }, LoopKind::Block, loops);
         }
         for &axis in &tiling.roles.batch {
-            let level = Level { axis, name: ".b", extent: tiling.roles.extent(axis), step: 1 };
+            let level = TileLevel { axis, name: ".b", extent: tiling.roles.extent(axis), step: 1 };
             self.block_base[axis] = self.open(&level, LoopKind::Block, loops);
         }
 
@@ -257,7 +264,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Opens unrolled loops over some of a thread's sums. Returns the index along each level.
-    pub(crate) fn open_sums<'l>(&mut self, levels: impl Iterator<Item = &'l Level>) -> (Loops, Vec<Affine>) {
+    pub(crate) fn open_sums<'l>(&mut self, levels: impl Iterator<Item = &'l TileLevel>) -> (Loops, Vec<Affine>) {
         let mut loops = Vec::new();
         let index = levels.map(|level| self.open(level, LoopKind::Unrolled, &mut loops)).collect();
         (loops, index)
@@ -265,7 +272,7 @@ impl<'a> Lowering<'a> {
 
     /// Returns the element of a thread's tile at an index of some of its sums, relative to the
     /// block's tile.
-    pub(crate) fn in_block<'l>(&self, levels: impl Iterator<Item = &'l Level>, index: &[Affine]) -> Vec<Affine> {
+    pub(crate) fn in_block<'l>(&self, levels: impl Iterator<Item = &'l TileLevel>, index: &[Affine]) -> Vec<Affine> {
         let mut values = self.thread_base.clone();
         levels.zip(index).for_each(|(level, place)| values[level.axis].add_scaled(place, level.step as i64));
         values
@@ -296,8 +303,8 @@ impl<'a> Lowering<'a> {
     /// Adds the products of a chunk, which is in `slot` of shared memory.
     pub(crate) fn multiply(&mut self, slot: &Affine, chunk: &Place) -> Vec<Node> {
         match self.tiling.kernel {
-            Kernel::Registers { unroll } => self.multiply_registers(unroll, slot, chunk),
-            Kernel::Matrix { by, instructions, run } => self.multiply_matrix(by, instructions, run, slot, chunk),
+            MicroKernel::Registers { unroll } => self.multiply_registers(unroll, slot, chunk),
+            MicroKernel::Matrix { by, instructions, run } => self.multiply_matrix(by, instructions, run, slot, chunk),
         }
     }
 }

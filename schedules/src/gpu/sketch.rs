@@ -6,7 +6,7 @@ use super::{AxisRoles, Tiling, lower, teams, threads};
 use crate::config::KnobValues;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
-use crate::point::Point;
+use crate::point::KnobIndices;
 use crate::sketch::{self, Plan, Sketch};
 use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::target::{GpuTarget, Target};
@@ -95,7 +95,7 @@ impl Sketch for GpuSketch {
 
     /// Returns `None` for products that leave tensor cores mostly idle: sketches of later tiers are
     /// faster there.
-    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
+    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, KnobIndices)> {
         if self.by.is_some() && !self.fills_tensor_cores(workload) {
             return None;
         }

@@ -39,10 +39,10 @@
 use std::sync::{Arc, OnceLock};
 
 use super::limits::require;
-use super::{AxisRoles, Kernel, Level, Packing, Pipeline, Staged, Tiling};
+use super::{AxisRoles, MicroKernel, Packing, Pipeline, Staged, TileLevel, Tiling};
 use crate::config::KnobValues;
 use crate::contraction::{AxisId, Operand};
-use crate::direct::reader::Reader;
+use crate::direct::reader::KnobReader;
 use crate::error::LowerError;
 use crate::knob_space::Knob;
 use autotune_ir::DType;
@@ -184,7 +184,7 @@ pub(super) fn tiling(
     by: ThreadGroup,
     knobs: &dyn KnobValues,
 ) -> Result<Tiling, LowerError> {
-    let reader = Reader(knobs);
+    let reader = KnobReader(knobs);
     let is_group = by == ThreadGroup::WarpGroup;
     let (row, column) = (roles.spatial[0], roles.spatial[1]);
     let [rows, team_rows] = read_tile(&reader, "tile.m", by.rows(), roles.extent(row))?;
@@ -235,7 +235,7 @@ pub(super) fn tiling(
     });
     let step = roles.reduce[roles.reduce.len() - 1];
     let [data, weight] = roles.sources(&packing);
-    let level = |axis: AxisId, name, extent, step| Level { axis, name, extent, step };
+    let level = |axis: AxisId, name, extent, step| TileLevel { axis, name, extent, step };
     // A warp group is four warps along the rows, with 16 rows each.
     let group = is_group.then(|| level(row, "row.g", 4, 16));
     let warps = [
@@ -263,7 +263,7 @@ pub(super) fn tiling(
         ],
         staged: [stage(data, [row, step], dtype, by), stage(weight, [column, step], dtype, by)],
         packing,
-        kernel: Kernel::Matrix { by, instructions, run },
+        kernel: MicroKernel::Matrix { by, instructions, run },
         pipeline: if is_producer { Pipeline::Producer } else { Pipeline::Asynchronous },
         slots,
         split,
@@ -283,7 +283,7 @@ pub(super) fn tiling(
 
 /// Reads a tile of whole teams of whole instructions. A block may not be half out of bounds, unless
 /// it is the smallest.
-fn read_tile(reader: &Reader, knob: &str, instruction: usize, extent: usize) -> Result<[usize; 2], LowerError> {
+fn read_tile(reader: &KnobReader, knob: &str, instruction: usize, extent: usize) -> Result<[usize; 2], LowerError> {
     let [block, team] = reader.tile(knob)?;
     let is_whole = team.is_multiple_of(instruction) && block.is_multiple_of(team);
     require(is_whole, knob, "the block must be a multiple of the team, and the team of the instruction")?;

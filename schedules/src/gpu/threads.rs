@@ -27,10 +27,10 @@
 use std::sync::Arc;
 
 use super::limits::require;
-use super::{AxisRoles, Kernel, Level, Packing, Pipeline, Staged, Tiling};
+use super::{AxisRoles, MicroKernel, Packing, Pipeline, Staged, TileLevel, Tiling};
 use crate::config::KnobValues;
 use crate::contraction::{AxisId, Operand};
-use crate::direct::reader::Reader;
+use crate::direct::reader::KnobReader;
 use crate::error::LowerError;
 use crate::knob_space::Knob;
 use autotune_ir::DType;
@@ -140,7 +140,7 @@ pub(crate) fn chunks(roles: &AxisRoles, axis: AxisId) -> Vec<Vec<usize>> {
 
 /// Parses the knobs of a config. Fails with the first knob that is malformed or does not fit.
 pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues) -> Result<Tiling, LowerError> {
-    let reader = Reader(knobs);
+    let reader = KnobReader(knobs);
     let (mut spatial, mut threads, mut sums) = (Vec::new(), Vec::new(), Vec::new());
     for &axis in &roles.spatial {
         let knob = knob_of(&roles, axis);
@@ -150,9 +150,9 @@ pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues
         let is_within = block < 2 * roles.extent(axis);
         require(is_within, &knob, format_args!("a block of {block} is too large for the axis"))?;
         spatial.push((axis, block));
-        threads.push(Level { axis, name: ".t", extent: strand / register, step: register });
-        sums.push(Level { axis, name: ".v", extent: block / strand, step: strand });
-        sums.push(Level { axis, name: ".r", extent: register, step: 1 });
+        threads.push(TileLevel { axis, name: ".t", extent: strand / register, step: register });
+        sums.push(TileLevel { axis, name: ".v", extent: block / strand, step: strand });
+        sums.push(TileLevel { axis, name: ".r", extent: register, step: 1 });
     }
 
     let mut reduce = Vec::new();
@@ -172,7 +172,7 @@ pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues
     let tiles = order.into_iter().filter_map(|name| spatial.iter().find(|tile| roles.name(tile.0) == name));
     let blocks = tiles.map(|&(axis, block)| {
         let extent = roles.extent(axis).div_ceil(block);
-        Level { axis, name: ".b", extent, step: block }
+        TileLevel { axis, name: ".b", extent, step: block }
     });
     let blocks = blocks.collect();
 
@@ -197,7 +197,7 @@ pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues
         sums,
         staged: [stage(data, "vector.data")?, stage(weight, "vector.weight")?],
         packing,
-        kernel: Kernel::Registers { unroll: reader.number("unroll")? },
+        kernel: MicroKernel::Registers { unroll: reader.number("unroll")? },
         pipeline: if slots == 1 { Pipeline::Serial } else { Pipeline::Fetched },
         slots,
         split: reader.number("split")?,

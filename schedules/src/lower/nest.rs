@@ -11,7 +11,7 @@ use autotune_ir::{DType, Spec};
 pub(crate) type Loops = Vec<(VarId, usize, LoopKind)>;
 
 /// Variables, loop extents and buffers that all stages of a program share.
-pub(crate) struct Nest {
+pub(crate) struct NestParts {
     /// Spec that is computed.
     spec: Arc<Spec>,
     /// Element type of copies of operands.
@@ -21,7 +21,7 @@ pub(crate) struct Nest {
     pub(crate) buffers: Vec<Buffer>,
 }
 
-impl Nest {
+impl NestParts {
     pub(crate) fn new(spec: &Arc<Spec>, dtype: DType) -> Self {
         Self { spec: Arc::clone(spec), dtype, vars: Vec::new(), extents: Vec::new(), buffers: Vec::new() }
     }
@@ -76,7 +76,7 @@ impl Nest {
         Affine::var(var)
     }
 
-    /// Like [`Nest::open`], but without a loop and with the value zero for an extent of 1.
+    /// Like [`NestParts::open`], but without a loop and with the value zero for an extent of 1.
     pub(crate) fn open_some(
         &mut self,
         name: impl Into<VarName>,
@@ -155,7 +155,7 @@ impl Segment {
 
 /// Adjacent items that are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Run<T> {
+pub(crate) struct EqualRun<T> {
     /// Position of the first item.
     pub(crate) first: usize,
     pub(crate) count: usize,
@@ -164,7 +164,7 @@ pub(crate) struct Run<T> {
 }
 
 /// Groups adjacent items that are equal.
-pub(crate) fn runs<T: PartialEq>(items: impl Iterator<Item = T>) -> impl Iterator<Item = Run<T>> {
+pub(crate) fn runs<T: PartialEq>(items: impl Iterator<Item = T>) -> impl Iterator<Item = EqualRun<T>> {
     let mut items = items.enumerate().peekable();
     std::iter::from_fn(move || {
         let (first, each) = items.next()?;
@@ -172,13 +172,13 @@ pub(crate) fn runs<T: PartialEq>(items: impl Iterator<Item = T>) -> impl Iterato
         while items.next_if(|(_, next)| *next == each).is_some() {
             count += 1;
         }
-        Some(Run { first, count, each })
+        Some(EqualRun { first, count, each })
     })
 }
 
 /// Interface of types that build the stages of a program.
-pub(crate) trait Builder: Sized {
-    fn all(&mut self) -> &mut Nest;
+pub(crate) trait StageBuilder: Sized {
+    fn all(&mut self) -> &mut NestParts;
 
     /// Returns `for var in 0..extent { body }`. For an extent of 1, the body alone with the
     /// constant 0; for an empty body, nothing.
@@ -198,8 +198,8 @@ pub(crate) trait Builder: Sized {
     }
 }
 
-impl Builder for Nest {
-    fn all(&mut self) -> &mut Nest {
+impl StageBuilder for NestParts {
+    fn all(&mut self) -> &mut NestParts {
         self
     }
 }

@@ -1,6 +1,6 @@
 //! Stage that adds up the partial sums of a split reduction, on a GPU.
 
-use super::nest::Nest;
+use super::nest::NestParts;
 use super::{OperandBuffers, assign, load, nest};
 use autotune_ir::program::{Access, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
 
@@ -20,7 +20,7 @@ pub(crate) fn add_partial(
     operands: &OperandBuffers,
     (partial, parts): (BufferId, usize),
     channel: usize,
-    all: &mut Nest,
+    all: &mut NestParts,
 ) -> Vec<Node> {
     let extents = all.buffers[operands.output.0 as usize].shape.clone();
     let shape: Vec<(&str, usize)> = DIMENSIONS.into_iter().zip(extents).collect();

@@ -1,21 +1,21 @@
 //! Stage that stores the tensors that a spec knows ahead of time.
 
-use super::nest::{Loops, Nest};
+use super::nest::{Loops, NestParts};
 use super::{assign, nest};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, LoopKind, Node, Role, Scope, Stage, When};
-use autotune_ir::spec::{Source, Spec};
+use autotune_ir::spec::{Spec, TensorSource};
 
 /// Returns the buffer of each tensor that is known, by tensor number, and the stage that stores all
 /// of them ahead of time, inside the given loops. Without known tensors there is no stage.
 pub(crate) fn tables(
     spec: &Spec,
-    all: &mut Nest,
+    all: &mut NestParts,
     loops: &[(&'static str, LoopKind)],
 ) -> (Vec<Option<BufferId>>, Option<Stage>) {
     let (mut made, mut stores): (_, Vec<Node>) = (vec![None; spec.tensors.len()], Vec::new());
     for (number, tensor) in spec.tensors.iter().enumerate() {
-        let Source::Known(elements) = &tensor.source else { continue };
+        let TensorSource::Known(elements) = &tensor.source else { continue };
         let buffer = all.buffer(tensor.name.to_string(), Role::Packed, Scope::Global, tensor.shape.clone());
         all.buffers[buffer.0 as usize].dtype = tensor.dtype;
         made[number] = Some(buffer);

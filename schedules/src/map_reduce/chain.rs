@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use autotune_ir::program::Access;
-use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec};
+use autotune_ir::spec::{Axis, AxisId, Equation, Spec, TensorSource};
 use autotune_ir::{Affine, VarId};
 use autotune_workloads::axes::Axes;
 
@@ -181,10 +181,10 @@ pub(crate) fn axis_of(index: &Affine) -> Option<AxisId> {
 
 /// True for an access to an operand of the workload.
 pub(crate) fn is_given(spec: &Spec, access: &Access) -> bool {
-    matches!(spec.tensor(access).source, Source::Given { .. })
+    matches!(spec.tensor(access).source, TensorSource::Given { .. })
 }
 
 /// True for an access to an operand or a known table.
 pub(crate) fn is_not_computed(spec: &Spec, access: &Access) -> bool {
-    spec.tensor(access).source != Source::Computed
+    spec.tensor(access).source != TensorSource::Computed
 }

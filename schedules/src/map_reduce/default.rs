@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::chain::Chain;
 use super::storing::{self, Storing};
 use super::tasks::{TASKS, parallel_loops};
-use super::{MapReduce, SPARE_REGISTERS, knobs, laid};
-use crate::config::Value;
+use super::{MapReduce, SPARE_REGISTERS, knobs, layouts};
+use crate::config::KnobValue;
 use crate::direct::block_size;
 use crate::knob_space::{Knob, KnobSpace};
-use crate::point::Point;
+use crate::point::KnobIndices;
 use autotune_ir::program::{Access, Expr};
-use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec};
+use autotune_ir::spec::{Axis, AxisId, Equation, Spec, TensorSource};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
 use autotune_workloads::axes::{Axes, FEW};
@@ -53,13 +53,15 @@ const STREAMS: usize = 3;
 ///
 /// As many loops are parallel as keep every thread busy, none if there is little work. Operands
 /// that exceed the second-level cache are prefetched a tile ahead.
-pub(super) fn default_point(spec: &Arc<Spec>, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
+pub(super) fn default_point(spec: &Arc<Spec>, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<KnobIndices> {
     let chain = Chain::of(spec)?;
-    let blocked = laid::blockable(&chain, block_size(cpu)).into_iter();
-    let blocked = blocked.flat_map(|channel| NEIGHBOURS.map(|tile| Rule::of_blocks(&chain, channel, tile, cpu)));
-    let plain = || if chain.is_product() { Rule::of_product(&chain, cpu) } else { Rule::plain(&chain, cpu) };
-    let transposing = transposed(&chain).map(|axes| Rule::of_transpose(&chain, axes, cpu));
-    let rules = blocked.chain(transposing).chain([plain(), Rule { width: 1, ..plain() }]);
+    let blocked = layouts::blockable(&chain, block_size(cpu)).into_iter();
+    let blocked =
+        blocked.flat_map(|channel| NEIGHBOURS.map(|tile| ChainDefault::of_blocks(&chain, channel, tile, cpu)));
+    let plain =
+        || if chain.is_product() { ChainDefault::of_product(&chain, cpu) } else { ChainDefault::plain(&chain, cpu) };
+    let transposing = transposed(&chain).map(|axes| ChainDefault::of_transpose(&chain, axes, cpu));
+    let rules = blocked.chain(transposing).chain([plain(), ChainDefault { width: 1, ..plain() }]);
     let mut points = rules.filter_map(|rule| rule.point(&chain, cpu, space));
     points.find(|point| is_valid(spec, cpu, point)).or_else(|| Some(space.point(|_| 0)))
 }
@@ -89,7 +91,7 @@ pub(super) fn prefers(spec: &Arc<Spec>, cpu: &CpuTarget) -> bool {
     // rows.
     let weight = spec.tensor(weight);
     let bytes = weight.bytes();
-    let is_far = weight.source == Source::Computed && bytes > cpu.l2_bytes;
+    let is_far = weight.source == TensorSource::Computed && bytes > cpu.l2_bytes;
     !goes_along_row && is_long && !is_far && (is_of_columns || !weight.is_constant())
 }
 
@@ -102,7 +104,7 @@ fn transposed(chain: &Chain) -> Option<[AxisId; 2]> {
     (written != read).then_some([written, read])
 }
 
-fn is_valid(spec: &Arc<Spec>, cpu: &CpuTarget, point: &Point) -> bool {
+fn is_valid(spec: &Arc<Spec>, cpu: &CpuTarget, point: &KnobIndices) -> bool {
     matches!(MapReduce::new(spec, cpu, point), Ok(Some(_)))
 }
 
@@ -113,9 +115,9 @@ pub(super) fn point_of_rows(
     cpu: &CpuTarget,
     space: &Arc<KnobSpace>,
     (positions, width): ([usize; 2], usize),
-) -> Option<Point> {
+) -> Option<KnobIndices> {
     let chain = Chain::of(spec)?;
-    let mut rule = Rule { width, tiles: vec![1; chain.rows], ..Rule::plain(&chain, cpu) };
+    let mut rule = ChainDefault { width, tiles: vec![1; chain.rows], ..ChainDefault::plain(&chain, cpu) };
     let tiled: Vec<AxisId> = knobs::tiled(&chain).collect();
     tiled.iter().rev().zip(positions.iter().rev()).for_each(|(&axis, &most)| rule.tiles[axis] = most);
 
@@ -126,7 +128,7 @@ pub(super) fn point_of_rows(
 }
 
 /// Wanted values of the knobs of a default schedule.
-struct Rule {
+struct ChainDefault {
     vector: &'static str,
     layout: &'static str,
     /// Row of the outermost loop among those whose order is a knob; `None` keeps the first.
@@ -141,7 +143,7 @@ struct Rule {
     prefetches: bool,
 }
 
-impl Rule {
+impl ChainDefault {
     /// Returns the rule for channel-blocked images: tiles of neighbouring results along the
     /// channels and the last two rows. If there are too few blocks for the threads, the loop over
     /// image rows is outermost: anywhere else, padding would split it into several loops, which
@@ -264,7 +266,7 @@ impl Rule {
 
     /// Returns the point of the rule, with the largest offered tiles that are not larger than its
     /// own.
-    fn point(&self, chain: &Chain, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
+    fn point(&self, chain: &Chain, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<KnobIndices> {
         space.point_of(|knob| {
             let word = match knob.name.as_str() {
                 "vector" => self.vector.to_string(),
@@ -280,11 +282,11 @@ impl Rule {
                 name => {
                     let is_named = |axis: &AxisId| name.strip_prefix("tile.") == Some(chain.row_axes()[*axis].name);
                     let most = (0..chain.rows).find(is_named).map_or(1, |axis| self.tiles[axis]);
-                    let fits = |value: &Value| matches!(value, Value::Tile(tile) if tile[0] <= most);
+                    let fits = |value: &KnobValue| matches!(value, KnobValue::Tile(tile) if tile[0] <= most);
                     return Some(knob.values.iter().rposition(fits).unwrap_or(0));
                 }
             };
-            Some(knob.values.iter().position(|value| *value == Value::Choice(word.clone())).unwrap_or(0))
+            Some(knob.values.iter().position(|value| *value == KnobValue::Choice(word.clone())).unwrap_or(0))
         })
     }
 }
@@ -322,8 +324,7 @@ fn is_beyond_cache(chain: &Chain, cpu: &CpuTarget) -> bool {
 
 /// Returns the position of the first order whose outermost loop is over axis `name`.
 fn starting_with(knob: &Knob, name: &str) -> usize {
-    let starts =
-        |value: &Value| matches!(value, Value::Order(names) if names.first().is_some_and(|first| first == name));
+    let starts = |value: &KnobValue| matches!(value, KnobValue::Order(names) if names.first().is_some_and(|first| first == name));
     knob.values.iter().position(starts).unwrap_or(0)
 }
 

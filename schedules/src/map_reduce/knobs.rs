@@ -9,7 +9,7 @@ use autotune_ir::{Affine, VarId};
 use autotune_workloads::axes::FEW;
 
 use super::chain::Chain;
-use super::laid;
+use super::layouts;
 use super::storing::Storing;
 use crate::direct::block_size;
 use crate::knob_space::Knob;
@@ -106,7 +106,7 @@ pub(super) fn vectors(chain: &Chain) -> Vec<&'static str> {
     if vectors.is_empty() {
         // Only one position, or no contiguous access: any row may be the vector axis. Channels
         // cannot, as vectors go along them in blocked layouts only.
-        let channel = laid::channel(chain);
+        let channel = layouts::channel(chain);
         let plain = tiled(chain).filter(|&axis| Some(axis) != channel).last();
         let axis = plain.unwrap_or(usize::from(channel == Some(0)));
         vectors.push(chain.last().axes[axis].name);
@@ -118,7 +118,7 @@ pub(super) fn vectors(chain: &Chain) -> Vec<&'static str> {
 /// every other element.
 pub(super) fn row_of_pairs(chain: &Chain) -> Option<&'static str> {
     let elements = |pass: &Equation| pass.axes[chain.rows..].iter().map(|axis| axis.extent).product::<usize>();
-    let is_of_pairs = chain.passes().iter().map(elements).max() == Some(2) && laid::channel(chain).is_none();
+    let is_of_pairs = chain.passes().iter().map(elements).max() == Some(2) && layouts::channel(chain).is_none();
     tiled(chain).last().filter(|_| is_of_pairs).map(|axis| chain.row_axes()[axis].name)
 }
 
@@ -141,7 +141,7 @@ pub(super) static PREFETCH: LazyLock<Knob> = LazyLock::new(|| Knob::choice("pref
 pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     let (rows, lanes) = (chain.row_axes(), target.lanes());
     let vectors = vectors(chain);
-    let channel = laid::blockable(chain, block_size(target));
+    let channel = layouts::blockable(chain, block_size(target));
     let names: Vec<&str> = vectors.iter().copied().chain(channel.map(|axis| rows[axis].name)).collect();
     let mut knobs = vec![Knob::choice("vector", &names)];
     let layouts = ["layout.in", "layout.out"].map(|name| Knob::choice(name, &["plain", "blocked"]));

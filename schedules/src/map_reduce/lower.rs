@@ -3,20 +3,20 @@
 
 use std::sync::Arc;
 
-use crate::lower::nest::{Builder, Nest, allocated};
+use crate::lower::nest::{NestParts, StageBuilder, allocated};
 use crate::lower::tables::tables;
-use crate::map_reduce::{MapReduce, Piece, Storing, Taps};
+use crate::map_reduce::{AxisTiles, MapReduce, Storing, Taps};
 use autotune_ir::DType;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{AxisInfo, BufferId, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
-use autotune_ir::spec::{Equation, Tensor};
+use autotune_ir::spec::{Equation, TensorSpec};
 
 mod pass;
 mod reduction;
 
 /// Lowers a plan to loop nests.
 pub(crate) fn lower(plan: &MapReduce) -> Program {
-    let (spec, mut all) = (plan.spec(), Nest::new(plan.spec(), DType::F32));
+    let (spec, mut all) = (plan.spec(), NestParts::new(plan.spec(), DType::F32));
     let output = operands(plan, &mut all);
     all.buffers[output.0 as usize].streamed = plan.storing == Storing::Streamed;
 
@@ -27,7 +27,7 @@ pub(crate) fn lower(plan: &MapReduce) -> Program {
     let mut add = |name: &str, when, body| stages.push(Stage { name: name.into(), when, body });
     for before in &plan.before {
         let tensor = before.chain.last().output.buffer;
-        let Tensor { name, shape, .. } = &spec.tensors[tensor.0 as usize];
+        let TensorSpec { name, shape, .. } = &spec.tensors[tensor.0 as usize];
         let buffer = all.buffer(name.to_string(), Role::Packed, Scope::Global, shape.clone());
         let is_constant = before.chain.last().loads().into_iter().all(|access| spec.tensor(access).is_constant());
         let when = if is_constant { When::AheadOfTime } else { When::EveryRun };
@@ -47,7 +47,7 @@ pub(crate) fn lower(plan: &MapReduce) -> Program {
 }
 
 /// Adds buffers for the operands and the result, in their layouts; returns the result's.
-fn operands(plan: &MapReduce, all: &mut Nest) -> BufferId {
+fn operands(plan: &MapReduce, all: &mut NestParts) -> BufferId {
     let spec = &plan.chain.spec;
     let mut add = |name: String, role, tensor: BufferId| {
         let id = all.buffer(name, role, Scope::Global, spec.tensors[tensor.0 as usize].shape.clone());
@@ -63,24 +63,25 @@ fn operands(plan: &MapReduce, all: &mut Nest) -> BufferId {
 
 /// Lowers one chain, which stores its result to `output`. `made` has, by tensor, the buffers that
 /// earlier stages have stored.
-fn stage(plan: &MapReduce, all: &mut Nest, made: &[Option<BufferId>], output: BufferId) -> Vec<Node> {
-    let rows = plan.chain.row_axes().iter().map(|axis| Span { base: Affine::default(), extent: axis.extent }).collect();
-    let mut lowering = Lowering { plan, all, output, made, kept: vec![None; made.len()], number: 0 };
-    let whole = Region { rows, taps: Vec::new() };
+fn stage(plan: &MapReduce, all: &mut NestParts, made: &[Option<BufferId>], output: BufferId) -> Vec<Node> {
+    let rows =
+        plan.chain.row_axes().iter().map(|axis| RowSpan { base: Affine::default(), extent: axis.extent }).collect();
+    let mut lowering = ChainLowering { plan, all, output, made, kept: vec![None; made.len()], number: 0 };
+    let whole = TileRegion { rows, taps: Vec::new() };
     lowering.level(0, &whole, Enclosed { by_nothing: true, alone: true })
 }
 
 /// Range of an axis at some depth of the nest: `base..base + extent`.
 #[derive(Clone)]
-struct Span {
+struct RowSpan {
     base: Affine,
     extent: usize,
 }
 
 /// Range of a tile: its rows, and the taps of windows that touch padding there.
 #[derive(Clone)]
-struct Region {
-    rows: Vec<Span>,
+struct TileRegion {
+    rows: Vec<RowSpan>,
     taps: Vec<Taps>,
 }
 
@@ -93,9 +94,9 @@ struct Enclosed {
     alone: bool,
 }
 
-struct Lowering<'p> {
+struct ChainLowering<'p> {
     plan: &'p MapReduce,
-    all: &'p mut Nest,
+    all: &'p mut NestParts,
     output: BufferId,
     /// Buffers of whole tensors, by tensor.
     made: &'p [Option<BufferId>],
@@ -105,16 +106,16 @@ struct Lowering<'p> {
     number: usize,
 }
 
-impl Builder for Lowering<'_> {
-    fn all(&mut self) -> &mut Nest {
+impl StageBuilder for ChainLowering<'_> {
+    fn all(&mut self) -> &mut NestParts {
         self.all
     }
 }
 
-impl Lowering<'_> {
+impl ChainLowering<'_> {
     /// Builds the loops from position `depth` of the order on. Outermost loops are parallel only as
     /// long as they are perfectly nested.
-    fn level(&mut self, depth: usize, region: &Region, enclosed: Enclosed) -> Vec<Node> {
+    fn level(&mut self, depth: usize, region: &TileRegion, enclosed: Enclosed) -> Vec<Node> {
         let Some(&axis) = self.plan.order.get(depth) else { return self.tile(region) };
         let (pieces, rows) = (self.plan.pieces(axis).unwrap_or_default(), self.plan.chain.row_axes());
         // Loops of one iteration do not count towards the number of parallel loops.
@@ -127,10 +128,10 @@ impl Lowering<'_> {
         // Several pieces of the next loop are separate nests, which cannot share one parallel loop.
         let is_single = next.is_none_or(|pieces| pieces.len() == 1);
         let mut nodes = Vec::new();
-        for Piece { start, count, tile, taps } in pieces {
+        for AxisTiles { start, count, tile, taps } in pieces {
             nodes.extend(self.repeat(format!("{name}.0"), count, kind, |lowering, number| {
                 let mut region = region.clone();
-                region.rows[axis] = Span { base: number * tile as i64 + start as i64, extent: tile };
+                region.rows[axis] = RowSpan { base: number * tile as i64 + start as i64, extent: tile };
                 region.taps.extend(taps);
                 let by_nothing = enclosed.by_nothing && count == 1;
                 let alone = is_parallel && (by_nothing || is_single);
@@ -141,7 +142,7 @@ impl Lowering<'_> {
     }
 
     /// Builds the passes of a tile: `alloc kept .. { pass 0; pass 1; .. }`.
-    fn tile(&mut self, region: &Region) -> Vec<Node> {
+    fn tile(&mut self, region: &TileRegion) -> Vec<Node> {
         let passes = self.plan.chain.passes();
         let (mut nodes, mut kept) = (Vec::new(), Vec::new());
         for (number, pass) in passes.iter().enumerate() {
@@ -162,7 +163,7 @@ impl Lowering<'_> {
     }
 
     /// Adds the buffer for a pass's output within a tile, contiguous along the pass's vectors.
-    fn keep(&mut self, pass: &Equation, spans: &[Span]) -> BufferId {
+    fn keep(&mut self, pass: &Equation, spans: &[RowSpan]) -> BufferId {
         let shape: Vec<usize> = self.kept_dims(pass.output.buffer).iter().map(|dim| spans[dim.axis].extent).collect();
         let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
         let name = format!("{}_{}", self.plan.chain.spec.tensor(&pass.output).name, sizes.join("x"));
@@ -172,11 +173,12 @@ impl Lowering<'_> {
 
 /// Returns the range of each axis of a pass: the tile's rows, and its own axes in full, without
 /// taps that are outside the tensor.
-fn spans(pass: &Equation, number: usize, region: &Region) -> Vec<Span> {
-    let own = pass.axes[region.rows.len()..].iter().map(|axis| Span { base: Affine::default(), extent: axis.extent });
-    let mut spans: Vec<Span> = region.rows.iter().cloned().chain(own).collect();
+fn spans(pass: &Equation, number: usize, region: &TileRegion) -> Vec<RowSpan> {
+    let own =
+        pass.axes[region.rows.len()..].iter().map(|axis| RowSpan { base: Affine::default(), extent: axis.extent });
+    let mut spans: Vec<RowSpan> = region.rows.iter().cloned().chain(own).collect();
     for taps in region.taps.iter().filter(|taps| taps.pass == number) {
-        spans[taps.axis] = Span { base: Affine::constant(taps.first as i64), extent: taps.behind - taps.first };
+        spans[taps.axis] = RowSpan { base: Affine::constant(taps.first as i64), extent: taps.behind - taps.first };
     }
     spans
 }

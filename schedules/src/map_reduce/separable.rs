@@ -13,19 +13,19 @@
 use std::sync::Arc;
 
 use autotune_ir::program::{Access, BufferId, Expr};
-use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec, Tensor};
+use autotune_ir::spec::{Axis, AxisId, Equation, Spec, TensorSource, TensorSpec};
 use autotune_ir::target::Target;
 use autotune_ir::{Affine, DType, VarId};
 use autotune_workloads::{Work, Workload};
 
 use super::default::point_of_rows;
-use super::sketch::Planned;
-use super::{Chain, MapReduce, chain_for, knobs, laid};
+use super::sketch::MapReducePlan;
+use super::{Chain, MapReduce, chain_for, knobs, layouts};
 use crate::config::{Config, KnobValues};
 use crate::direct::block_size;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
-use crate::point::Point;
+use crate::point::KnobIndices;
 use crate::sketch::{Plan, Sketch};
 
 /// Name of the sketch in configs.
@@ -54,10 +54,10 @@ impl Sketch for SeparableSketch {
         let unfit = || LowerError::unfit(SKETCH, workload);
         let (separated, cpu) = (rewritten(workload).ok_or_else(unfit)?, target.cpu().ok_or_else(unfit)?);
         let plan = MapReduce::new(&separated, cpu, knobs)?.ok_or_else(unfit)?;
-        Ok(Box::new(Planned { spec: Arc::clone(workload.spec()), plan }))
+        Ok(Box::new(MapReducePlan { spec: Arc::clone(workload.spec()), plan }))
     }
 
-    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
+    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, KnobIndices)> {
         let (separated, cpu) = (rewritten(workload).filter(|_| is_plain(workload, target))?, target.cpu()?);
         Some((0.0, point_of_rows(&separated, cpu, space, DEFAULT)?))
     }
@@ -84,7 +84,7 @@ impl Sketch for SeparableSketch {
 fn is_plain(workload: &Workload, target: &Target) -> bool {
     let block = target.cpu().map(block_size);
     let chain = Chain::of(workload.spec());
-    block.zip(chain).is_some_and(|(block, chain)| laid::blockable(&chain, block).is_none())
+    block.zip(chain).is_some_and(|(block, chain)| layouts::blockable(&chain, block).is_none())
 }
 
 /// Returns [`separated`] of a workload's spec, computed once.
@@ -184,7 +184,7 @@ fn separated(spec: &Spec) -> Option<Spec> {
     };
 
     let shape = pass.axes[..x].iter().chain([&own]).map(|axis| axis.extent).collect();
-    let tensor = Tensor { name: "columns".into(), shape, dtype: DType::F32, source: Source::Computed };
+    let tensor = TensorSpec { name: "columns".into(), shape, dtype: DType::F32, source: TensorSource::Computed };
     let tensors = spec.tensors.iter().cloned().chain([tensor]).collect();
     Some(Spec { name: spec.name.clone(), tensors, equations: vec![first, second, tail.clone()], main: 0 })
 }

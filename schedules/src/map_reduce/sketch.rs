@@ -9,7 +9,7 @@ use super::{MapReduce, SKETCH, chain_for, knobs, separable};
 use crate::config::{Config, KnobValues};
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
-use crate::point::Point;
+use crate::point::KnobIndices;
 use crate::sketch::{Plan, Sketch};
 use autotune_ir::program::Program;
 use autotune_ir::spec::Spec;
@@ -21,7 +21,7 @@ pub(crate) struct MapReduceSketch;
 
 /// A schedule of a workload, with the workload's own spec: the passes may be those of a rewritten
 /// one.
-pub(super) struct Planned {
+pub(super) struct MapReducePlan {
     pub(super) spec: Arc<Spec>,
     pub(super) plan: MapReduce,
 }
@@ -39,10 +39,10 @@ impl Sketch for MapReduceSketch {
     fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
         let unfit = || LowerError::unfit(SKETCH, workload);
         let plan = MapReduce::new(&spec_of(workload), target.cpu().ok_or_else(unfit)?, knobs)?;
-        Ok(Box::new(Planned { spec: Arc::clone(workload.spec()), plan: plan.ok_or_else(unfit)? }))
+        Ok(Box::new(MapReducePlan { spec: Arc::clone(workload.spec()), plan: plan.ok_or_else(unfit)? }))
     }
 
-    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
+    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, KnobIndices)> {
         let cpu = target.cpu()?;
         let spec = spec_of(workload);
         let cost = if default::prefers(&spec, cpu) { -1.0 } else { 0.0 };
@@ -53,7 +53,7 @@ impl Sketch for MapReduceSketch {
     /// schedule takes 1.06 and 1.11 times as long as the best found, and the model's top pick 1.3
     /// and 1.25 times. Also true for products with a few vectors, for which no model was trained on
     /// schedules of this sketch.
-    fn is_settled(&self, workload: &Workload, target: &Target) -> bool {
+    fn trusts_default(&self, workload: &Workload, target: &Target) -> bool {
         let spec = spec_of(workload);
         default::is_transpose(&spec) || target.cpu().is_some_and(|cpu| default::prefers(&spec, cpu))
     }
@@ -73,7 +73,7 @@ impl Sketch for MapReduceSketch {
     }
 }
 
-impl Plan for Planned {
+impl Plan for MapReducePlan {
     fn lower(&self) -> Program {
         Program { spec: Arc::clone(&self.spec), ..lower(&self.plan) }
     }

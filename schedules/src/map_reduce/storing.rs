@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use autotune_ir::program::Access;
-use autotune_ir::spec::{AxisId, Tensor};
+use autotune_ir::spec::{AxisId, TensorSpec};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
 
@@ -84,7 +84,7 @@ impl Storing {
 }
 
 /// Returns the tensor of the result, whose element type may differ from that of the last pass.
-pub(super) fn result(chain: &Chain) -> &Tensor {
+pub(super) fn result(chain: &Chain) -> &TensorSpec {
     let id = chain.spec.result().unwrap_or(chain.last().output.buffer);
     &chain.spec.tensors[id.0 as usize]
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use autotune_ir::program::{Access, BufferId, Expr};
-use autotune_ir::spec::{Axis, Equation, Source, Spec, Tensor};
+use autotune_ir::spec::{Axis, Equation, Spec, TensorSource, TensorSpec};
 use autotune_ir::{Affine, VarId};
 use autotune_workloads::Workload;
 use autotune_workloads::axes::Axes;
@@ -63,7 +63,7 @@ fn turned(spec: &Spec) -> Option<Spec> {
     let [a, b] = factors.map(|access| Expr::Load(access.clone()));
     let product = Equation { value: Expr::product(a, b), ..product.clone() };
     let (shape, dtype) = (vec![map.axes[0].extent, apart(map.axes[1].extent)], spec.tensor(own).dtype);
-    let tensor = Tensor { name: "turned".into(), shape, dtype, source: Source::Computed };
+    let tensor = TensorSpec { name: "turned".into(), shape, dtype, source: TensorSource::Computed };
     let tensors = spec.tensors.iter().cloned().chain([tensor]).collect();
     Some(Spec { name: spec.name.clone(), tensors, equations: vec![map, product, tail.clone()], main: 1 })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{KEPT, Neighbours, Rows, elements, is_contiguous_within};
-use crate::lower::nest::{Builder, Loops, Nest, allocated};
+use crate::lower::nest::{Loops, NestParts, StageBuilder, allocated};
 use crate::lower::tables::tables;
 use crate::lower::{assign, load, nest};
 use autotune_ir::affine::Affine;
@@ -17,7 +17,7 @@ mod tile;
 /// Lowers a plan to loop nests.
 pub(super) fn lower(plan: &Rows) -> Program {
     let spec = &plan.chain.spec;
-    let mut all = Nest::new(spec, KEPT);
+    let mut all = NestParts::new(spec, KEPT);
     for (number, tensor) in spec.operands().enumerate() {
         all.buffer(tensor.name.to_string(), Role::Operand(number), Scope::Global, tensor.shape.clone());
     }
@@ -27,7 +27,7 @@ pub(super) fn lower(plan: &Rows) -> Program {
     let (tables, made_ahead) = tables(spec, &mut all, &[("b", LoopKind::Block), ("t", LoopKind::Thread)]);
     let (made, counted) = (vec![None; spec.tensors.len()], vec![false; spec.tensors.len()]);
     let zero = Affine::default;
-    let mut lowering = Lowering {
+    let mut lowering = RowsLowering {
         plan,
         all,
         output,
@@ -65,16 +65,16 @@ fn main(body: Vec<Node>) -> Stage {
 
 /// Location of the values that an equation defines.
 #[derive(Clone)]
-enum Made {
+enum ResultLocation {
     /// Value of the whole row: in a register, or at `[y, place]` in shared memory.
     OfRow(BufferId, Vec<Affine>),
     /// Values of all elements of the row, in shared memory: `[y, element of the row]`.
     Kept(BufferId),
 }
 
-struct Lowering<'p> {
+struct RowsLowering<'p> {
     plan: &'p Rows,
-    all: Nest,
+    all: NestParts,
     output: BufferId,
     /// Buffers of known tensors, by tensor.
     tables: Vec<Option<BufferId>>,
@@ -86,9 +86,9 @@ struct Lowering<'p> {
     /// Loop variable of the current vector lane; zero outside of loops over lanes.
     lane: Affine,
     /// Values that are already computed, by tensor. Others are computed where they are read.
-    made: Vec<Option<Made>>,
+    made: Vec<Option<ResultLocation>>,
     /// Values that the current pass stores for later passes.
-    keeping: Vec<(usize, Made)>,
+    keeping: Vec<(usize, ResultLocation)>,
     /// True, by tensor, if the equation's iterations are already marked for the verifier.
     counted: Vec<bool>,
     /// Buffers that are allocated around the whole body.
@@ -102,7 +102,7 @@ struct Lowering<'p> {
 /// Values of all axes of an equation, at one element of a row.
 type Values = Vec<Affine>;
 
-impl<'p> Lowering<'p> {
+impl<'p> RowsLowering<'p> {
     fn equation(&self) -> &'p Equation {
         &self.plan.chain.passes()[self.pass]
     }
@@ -274,7 +274,7 @@ impl<'p> Lowering<'p> {
                 nodes
             })
         });
-        self.made[tensor.0 as usize] = Some(Made::OfRow(buffer, Vec::new()));
+        self.made[tensor.0 as usize] = Some(ResultLocation::OfRow(buffer, Vec::new()));
         nodes
     }
 
@@ -337,7 +337,7 @@ impl<'p> Lowering<'p> {
                 lowering.first(stored)
             }));
         }
-        self.made[tensor.0 as usize] = Some(Made::OfRow(made.0, made.1));
+        self.made[tensor.0 as usize] = Some(ResultLocation::OfRow(made.0, made.1));
         nodes
     }
 

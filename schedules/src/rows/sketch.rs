@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::turned::Turned;
+use super::turned::ContiguousAxes;
 use super::{Rows, SKETCH, chain_of, kept, longest, lower, vectors, widest};
 use crate::config::KnobValues;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
-use crate::point::Point;
+use crate::point::KnobIndices;
 use crate::sketch::{self, Plan, Sketch};
 use autotune_ir::program::Program;
 use autotune_ir::target::Target;
@@ -52,7 +52,7 @@ impl Sketch for RowsSketch {
             choice("unroll", &[1, 2, 4, 8], if longest > 1 { 8 } else { 1 }),
             Knob::choice("keep", keep),
             choice("vector", &lanes, widest(&chain)).optional(),
-            Knob::choice("tile", if Turned::of(&chain).is_some() { &TILES } else { &TILES[..1] }).optional(),
+            Knob::choice("tile", if ContiguousAxes::of(&chain).is_some() { &TILES } else { &TILES[..1] }).optional(),
         ])
     }
 
@@ -60,7 +60,7 @@ impl Sketch for RowsSketch {
         Ok(Box::new(Rows::new(workload, sketch::gpu_of(self, workload, target)?, knobs)?))
     }
 
-    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
+    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, KnobIndices)> {
         space.least(|point| sketch::cycles(self, workload, target, point))
     }
 }

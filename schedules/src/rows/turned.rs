@@ -16,14 +16,14 @@ use crate::map_reduce::{Chain, axis_of, is_given};
 
 /// Contiguous axes of a transposing copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turned {
+pub(crate) struct ContiguousAxes {
     /// Axis along which the operand is contiguous.
     pub(crate) read: AxisId,
     /// Axis along which the result is contiguous.
     pub(crate) stored: AxisId,
 }
 
-impl Turned {
+impl ContiguousAxes {
     /// Returns the axes of a chain that is a transposing copy.
     pub(crate) fn of(chain: &Chain) -> Option<Self> {
         let [pass] = chain.passes() else { return None };

@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::ScheduleSpace;
 use crate::candidate::Candidate;
-use crate::config::{Config, Value};
+use crate::config::{Config, KnobValue};
 use crate::knob_space::{Knob, KnobSpace};
 use crate::registry;
 
@@ -57,13 +57,13 @@ impl ScheduleSpace {
         let known = Option::as_ref(&known)?;
         let covering = self.covering[number].get_or_init(|| space.knobs.iter().map(covering).collect());
         let ranked = |(knob, covering): (&Knob, &Vec<bool>)| self.ranked((knob, covering), known, config, space, tries);
-        let ranked: Vec<Vec<Ranked>> = space.knobs.iter().zip(covering).map(ranked).collect::<Option<_>>()?;
+        let ranked: Vec<Vec<RankedValue>> = space.knobs.iter().zip(covering).map(ranked).collect::<Option<_>>()?;
 
         // Best-first search over combinations, by the sum of their costs. Knobs move in ascending
         // order only, so that each combination is reached in one way.
-        let mut heap = BinaryHeap::from([Step { cost: 0.0, ranks: smallvec![0; ranked.len()], moving: 0 }]);
+        let mut heap = BinaryHeap::from([AdaptStep { cost: 0.0, ranks: smallvec![0; ranked.len()], moving: 0 }]);
         for _ in 0..tries {
-            let Step { cost, ranks, moving } = heap.pop()?;
+            let AdaptStep { cost, ranks, moving } = heap.pop()?;
             let mut positions = ranked.iter().zip(&ranks).map(|(of_knob, &rank)| of_knob[rank as usize].position);
             let point = space.point(|_| positions.next().unwrap_or(0));
             if let Some(candidate) = self.admit(point) {
@@ -76,7 +76,7 @@ impl ScheduleSpace {
                 let mut ranks = ranks.clone();
                 let cost = cost + next.cost - ranked[knob][rank].cost;
                 ranks[knob] += 1;
-                heap.push(Step { cost, ranks, moving: knob });
+                heap.push(AdaptStep { cost, ranks, moving: knob });
             }
         }
         None
@@ -91,7 +91,7 @@ impl ScheduleSpace {
         config: &Config,
         space: &Arc<KnobSpace>,
         tries: usize,
-    ) -> Option<Vec<Ranked>> {
+    ) -> Option<Vec<RankedValue>> {
         let known = known.knobs.iter().find(|known| known.name == knob.name);
         let wanted = match known.map(|known| (known, config.knobs.get(&knob.name))) {
             Some((known, Some(value))) => Some((known, value)),
@@ -111,9 +111,9 @@ impl ScheduleSpace {
             }
         };
 
-        let ranked = costs.into_iter().enumerate().map(|(position, cost)| Ranked { position, cost });
-        let mut ranked: Vec<Ranked> = ranked.collect();
-        let by_cost = |a: &Ranked, b: &Ranked| a.cost.total_cmp(&b.cost).then(a.position.cmp(&b.position));
+        let ranked = costs.into_iter().enumerate().map(|(position, cost)| RankedValue { position, cost });
+        let mut ranked: Vec<RankedValue> = ranked.collect();
+        let by_cost = |a: &RankedValue, b: &RankedValue| a.cost.total_cmp(&b.cost).then(a.position.cmp(&b.position));
         // Each try advances one knob by one value, so that farther values are out of reach.
         if tries < ranked.len() {
             ranked.select_nth_unstable_by(tries, by_cost);
@@ -126,7 +126,7 @@ impl ScheduleSpace {
 
 impl KnobSpace {
     /// Returns the distance between two values of a knob, which [`ScheduleSpace::adapt`] minimises.
-    pub fn distance(&self, knob: &Knob, a: &Value, b: &Value) -> f64 {
+    pub fn distance(&self, knob: &Knob, a: &KnobValue, b: &KnobValue) -> f64 {
         distance((a, covers(knob, a)), (b, covers(knob, b)), self.word_cost(knob))
     }
 
@@ -139,49 +139,49 @@ impl KnobSpace {
 }
 
 /// A value of a knob, and its distance from the wanted one.
-struct Ranked {
+struct RankedValue {
     position: usize,
     cost: f64,
 }
 
 /// A combination in the search queue: the rank of each knob's value, and the first knob that may
 /// still move.
-struct Step {
+struct AdaptStep {
     cost: f64,
     ranks: SmallVec<[u32; 16]>,
     moving: usize,
 }
 
 /// The heap pops its maximum, so that a lower cost is greater. Ties are broken by ranks.
-impl Ord for Step {
+impl Ord for AdaptStep {
     fn cmp(&self, other: &Self) -> Ordering {
         other.cost.total_cmp(&self.cost).then_with(|| other.ranks.cmp(&self.ranks))
     }
 }
 
-impl PartialOrd for Step {
+impl PartialOrd for AdaptStep {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Step {
+impl PartialEq for AdaptStep {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Step {}
+impl Eq for AdaptStep {}
 
 /// Splits a tile into its outermost size and the inner ones.
-fn split(value: &Value) -> Option<(usize, &[usize])> {
-    let Value::Tile(tile) = value else { return None };
+fn split(value: &KnobValue) -> Option<(usize, &[usize])> {
+    let KnobValue::Tile(tile) = value else { return None };
     tile.split_first().map(|(&outermost, inner)| (outermost, inner))
 }
 
 /// True for a tile that covers its axis: no tile with the same inner sizes has a larger outermost
 /// size.
-fn covers(knob: &Knob, value: &Value) -> bool {
+fn covers(knob: &Knob, value: &KnobValue) -> bool {
     let is_larger =
         |(outermost, inner)| knob.values.iter().filter_map(split).any(|other| other.1 == inner && other.0 > outermost);
     split(value).is_some_and(|tile| !is_larger(tile))
@@ -200,9 +200,9 @@ fn covering(knob: &Knob) -> Vec<bool> {
 
 /// Returns the distance of `value` from `wanted`; each comes with a flag that is true if it covers
 /// its axis.
-fn distance((wanted, wanted_covers): (&Value, bool), (value, covers): (&Value, bool), word_cost: f64) -> f64 {
+fn distance((wanted, wanted_covers): (&KnobValue, bool), (value, covers): (&KnobValue, bool), word_cost: f64) -> f64 {
     match (wanted, value) {
-        (Value::Tile(wanted), Value::Tile(tile)) if wanted.len() == tile.len() => {
+        (KnobValue::Tile(wanted), KnobValue::Tile(tile)) if wanted.len() == tile.len() => {
             let last = tile.len().saturating_sub(1);
             // Two covering tiles are alike, whatever the extents of their axes.
             let level = |level: usize| match level == 0 && wanted_covers {
@@ -211,9 +211,9 @@ fn distance((wanted, wanted_covers): (&Value, bool), (value, covers): (&Value, b
             };
             (0..tile.len()).map(|i| if i == last && last > 0 { REGISTER_COST } else { TILE_COST } * level(i)).sum()
         }
-        (Value::Order(wanted), Value::Order(order)) => SWAP_COST * swaps(wanted, order) as f64,
-        (Value::Choice(wanted), Value::Choice(word)) if wanted == word => 0.0,
-        (Value::Choice(wanted), Value::Choice(word)) => match (wanted.parse::<f64>(), word.parse::<f64>()) {
+        (KnobValue::Order(wanted), KnobValue::Order(order)) => SWAP_COST * swaps(wanted, order) as f64,
+        (KnobValue::Choice(wanted), KnobValue::Choice(word)) if wanted == word => 0.0,
+        (KnobValue::Choice(wanted), KnobValue::Choice(word)) => match (wanted.parse::<f64>(), word.parse::<f64>()) {
             // A number that selects the algorithm, such as the size of a Winograd tile, has no near
             // values.
             (Ok(wanted), Ok(number)) if word_cost < ALGORITHM_COST => NUMBER_COST * ratio(1.0 + wanted, 1.0 + number),
@@ -286,11 +286,11 @@ mod tests {
     fn what_covers_an_axis_covers_it_again() {
         let [origin, to] = ["matmul:m=64,n=64,k=64", "matmul:m=128,n=128,k=200"].map(space);
         let mut config = origin.default_config();
-        config.knobs.insert("tile.k".into(), Value::Tile(vec![64]));
+        config.knobs.insert("tile.k".into(), KnobValue::Tile(vec![64]));
         assert!(origin.contains(&config));
-        assert_eq!(to.adapt(&config, origin.workload()).unwrap().knobs["tile.k"], Value::Tile(vec![200]));
-        config.knobs.insert("tile.k".into(), Value::Tile(vec![16]));
-        assert_eq!(to.adapt(&config, origin.workload()).unwrap().knobs["tile.k"], Value::Tile(vec![16]));
+        assert_eq!(to.adapt(&config, origin.workload()).unwrap().knobs["tile.k"], KnobValue::Tile(vec![200]));
+        config.knobs.insert("tile.k".into(), KnobValue::Tile(vec![16]));
+        assert_eq!(to.adapt(&config, origin.workload()).unwrap().knobs["tile.k"], KnobValue::Tile(vec![16]));
     }
 
     #[test]

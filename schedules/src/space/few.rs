@@ -7,7 +7,7 @@ use rand::{Rng, RngExt};
 
 use crate::candidate::Candidate;
 use crate::knob_space::KnobSpace;
-use crate::point::Point;
+use crate::point::KnobIndices;
 
 /// Number of combinations that are tested: all of a small sketch, otherwise those around the
 /// default schedule.
@@ -20,7 +20,7 @@ const MOVES: usize = 64;
 /// Known valid points of a sketch in which random draws failed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Few {
-    points: Vec<Point>,
+    points: Vec<KnobIndices>,
     /// True if no other valid point can be reached by changing one knob at a time.
     pub(super) is_closed: bool,
 }
@@ -29,7 +29,11 @@ impl Few {
     /// Collects valid points. Of a small sketch it tests all combinations. Of others it explores,
     /// breadth first and changing one knob at a time, from the default schedule; it finds nothing
     /// if the default belongs to another sketch. Deterministic.
-    pub(super) fn find(sketch: &Arc<KnobSpace>, default: Option<&Point>, is_valid: impl Fn(&Point) -> bool) -> Self {
+    pub(super) fn find(
+        sketch: &Arc<KnobSpace>,
+        default: Option<&KnobIndices>,
+        is_valid: impl Fn(&KnobIndices) -> bool,
+    ) -> Self {
         if sketch.len() <= MAX_TESTED as u128 {
             let all = (0..sketch.len()).map(|number| sketch.nth(number));
             return Self { points: all.filter(is_valid).collect(), is_closed: true };
@@ -39,7 +43,7 @@ impl Few {
         };
 
         // Breadth first: if there are too many points, those nearest to the default are stored.
-        let mut met: HashSet<Point> = HashSet::from([default.clone()]);
+        let mut met: HashSet<KnobIndices> = HashSet::from([default.clone()]);
         let mut points = vec![default.clone()];
         let mut next = 0;
         while let Some(from) = points.get(next).cloned() {
@@ -60,7 +64,7 @@ impl Few {
     /// be others. `admit` turns valid points into candidates.
     pub(super) fn pick<R: Rng + ?Sized>(
         &self,
-        admit: impl Fn(Point) -> Option<Candidate>,
+        admit: impl Fn(KnobIndices) -> Option<Candidate>,
         rng: &mut R,
     ) -> Option<Candidate> {
         let from = self.points.get(rng.random_range(0..self.points.len().max(1)))?;

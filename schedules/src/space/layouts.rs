@@ -2,7 +2,7 @@
 
 use super::ScheduleSpace;
 use crate::candidate::Candidate;
-use crate::config::{Config, Value};
+use crate::config::{Config, KnobValue};
 use crate::knob_space::Knob;
 
 /// Names of the knobs for the layouts of a kernel's data and output.
@@ -20,7 +20,7 @@ impl ScheduleSpace {
         let knobs = LAYOUT_KNOBS.iter().filter_map(|name| sketch.knobs.iter().find(|knob| knob.name == *name));
         let mut wanted = vec![config.clone()];
         for Knob { name, values, .. } in knobs {
-            let with = |config: &Config, value: &Value| {
+            let with = |config: &Config, value: &KnobValue| {
                 let mut other = config.clone();
                 other.knobs.insert(name.clone(), value.clone());
                 other
@@ -67,7 +67,8 @@ mod tests {
                 assert!(found.iter().all(|candidate| space.contains(candidate.config())), "{text}");
                 found.push(space.candidate(&config));
 
-                let lies = |c: &Candidate| LAYOUT_KNOBS.map(|name| c.config().knobs.get(name).map(Value::to_string));
+                let lies =
+                    |c: &Candidate| LAYOUT_KNOBS.map(|name| c.config().knobs.get(name).map(KnobValue::to_string));
                 let mut lying: Vec<_> = found.iter().map(lies).collect();
                 lying.sort();
                 lying.dedup();

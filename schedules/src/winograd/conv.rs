@@ -5,7 +5,7 @@ use autotune_ir::program::{Access, Role};
 use autotune_ir::spec::AxisId;
 use autotune_ir::{Affine, VarId};
 use autotune_workloads::Workload;
-use autotune_workloads::axes::{Axes, Window, count};
+use autotune_workloads::axes::{Axes, WindowAxis, count};
 
 /// Candidate sizes of output tiles; matrices exist for some of them, depending on kernel and
 /// stride.
@@ -37,7 +37,7 @@ const MAX_PHASED: usize = 16;
 ///      phased_weight[o, (c, fh, fw), y, x] = weight[o, c, s*y + fh, s*x + fw], zero after the taps
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Conv {
+pub struct WinogradConv {
     /// Number of images, `n`.
     pub n: usize,
     /// Number of input channels.
@@ -56,7 +56,7 @@ pub struct Conv {
     pub stride: usize,
 }
 
-impl Conv {
+impl WinogradConv {
     /// Returns a workload's main equation as such a convolution. Returns `None` if it is none or
     /// operands must not be transformed. The result is cached per workload.
     pub fn of(workload: &Workload) -> Option<Self> {
@@ -82,8 +82,8 @@ impl Conv {
 
         let extent = |axis: AxisId| main.axes[axis].extent;
         // Both axes need the same kernel and stride, no dilation, and less padding than a kernel.
-        let slides = |window: &Window| {
-            let Window { tap, stride, dilation, pad, .. } = *window;
+        let slides = |window: &WindowAxis| {
+            let WindowAxis { tap, stride, dilation, pad, .. } = *window;
             let taps = extent(tap);
             (taps, stride, dilation) == (extent(h.tap), h.stride, 1) && (0..taps as i64).contains(&pad)
         };
@@ -153,7 +153,7 @@ impl Conv {
         product(self.grid(m)) * products / (product(self.output) * taps)
     }
 
-    /// Returns the least [`Conv::work_share`] of all tiles for which matrices exist.
+    /// Returns the least [`WinogradConv::work_share`] of all tiles for which matrices exist.
     pub fn least_work_share(&self) -> f64 {
         self.tile_sizes().map(|m| self.work_share(m)).fold(f64::INFINITY, f64::min)
     }

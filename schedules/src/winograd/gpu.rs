@@ -13,12 +13,12 @@
 
 use std::sync::Arc;
 
-use super::conv::Conv;
+use super::conv::WinogradConv;
 use super::rewrite::{Multiples, rewritten};
 use super::{SKETCH, TILE_SIZE_KNOB};
 use crate::config::KnobValues;
 use crate::contraction::Contraction;
-use crate::direct::reader::Reader;
+use crate::direct::reader::KnobReader;
 use crate::error::LowerError;
 use crate::gpu::{AxisRoles, Tiling, threads};
 use crate::knob_space::Knob;
@@ -37,7 +37,7 @@ pub const VECTOR: usize = 4;
 #[derive(Clone, Debug)]
 pub struct GpuWinograd {
     /// Convolution that is computed.
-    pub conv: Conv,
+    pub conv: WinogradConv,
     /// Rows (and columns) of an output tile.
     pub m: usize,
     /// Tiling of the matrix products.
@@ -46,13 +46,13 @@ pub struct GpuWinograd {
 
 /// Returns the convolution if the sketch applies: f32, 3x3 taps, stride 1. Most others need more
 /// registers for a tile than a thread has.
-fn applies(workload: &Workload) -> Option<Conv> {
-    Conv::of(workload).filter(|conv| (workload.dtype(), conv.taps, conv.stride) == (DType::F32, 3, 1))
+fn applies(workload: &Workload) -> Option<WinogradConv> {
+    WinogradConv::of(workload).filter(|conv| (workload.dtype(), conv.taps, conv.stride) == (DType::F32, 3, 1))
 }
 
 /// Returns the roles of the matrix products, with axes `xi, t, o | c`. Filters are not packed,
 /// since their transform can write them in any order.
-fn product(workload: &Workload, conv: &Conv, m: usize) -> Arc<AxisRoles> {
+fn product(workload: &Workload, conv: &WinogradConv, m: usize) -> Arc<AxisRoles> {
     workload.once(m, || {
         let multiples = Multiples { tiles: VECTOR, channels: 1 };
         let contraction = Contraction::with_unit_axes(&rewritten(workload, conv, m, multiples));
@@ -90,7 +90,7 @@ impl GpuWinograd {
     /// workload, or breaks a limit of the target.
     pub fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let conv = applies(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
-        let m = Reader(knobs).number(TILE_SIZE_KNOB)?;
+        let m = KnobReader(knobs).number(TILE_SIZE_KNOB)?;
         if !TILE_SIZES.contains(&m) || !conv.saves_work(m) {
             return Err(LowerError::knob(
                 TILE_SIZE_KNOB,

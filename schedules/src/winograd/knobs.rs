@@ -1,6 +1,6 @@
 //! Knobs of the Winograd sketch on a CPU.
 
-use super::conv::Conv;
+use super::conv::WinogradConv;
 use super::{INPUT_KNOB, TILE_SIZE_KNOB};
 use crate::direct::block_size;
 use crate::knob_space::Knob;
@@ -25,7 +25,7 @@ const SMALL_IMAGE: usize = 64;
 /// Returns every knob of the sketch with its values, for one workload and target. Returns `None` if
 /// the sketch does not apply.
 pub(super) fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
-    let conv = Conv::of(workload)?;
+    let conv = WinogradConv::of(workload)?;
     let block = block_size(target);
     let o_blocks = conv.o.div_ceil(block);
     let [oh, ow] = conv.output;
@@ -53,7 +53,7 @@ fn counts(whole: usize) -> impl Iterator<Item = usize> {
 
 /// Returns the rows or columns of tiles in a block: the offered counts, and all tiles of each tile
 /// size.
-fn tiles(conv: &Conv, extent: usize) -> Vec<Vec<usize>> {
+fn tiles(conv: &WinogradConv, extent: usize) -> Vec<Vec<usize>> {
     let mut values: Vec<usize> = conv.tile_sizes().flat_map(|m| counts(extent.div_ceil(m))).collect();
     values.sort_unstable();
     values.dedup();

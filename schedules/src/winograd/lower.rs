@@ -10,12 +10,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::direct::Direct;
-use crate::direct::lower::{self as direct, Packed, Place};
-use crate::lower::nest::{Builder, Nest, Run, Segment, allocated, runs};
+use crate::direct::lower::{self as direct, PackedOperand, TileOperand};
+use crate::lower::nest::{EqualRun, NestParts, Segment, StageBuilder, allocated, runs};
 use crate::lower::{assign, load, nest};
 use crate::winograd::Winograd;
 use crate::winograd::matrices::Transforms;
-use crate::winograd::passes::{Cut, Passes};
+use crate::winograd::passes::{PartialTransform, Passes};
 use crate::winograd::rewrite::{Multiples, rewritten};
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{BufferId, Expr, Index, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
@@ -23,7 +23,7 @@ use autotune_workloads::Workload;
 
 mod phases;
 mod product;
-mod strip;
+mod tile_row;
 mod transform;
 
 use product::{C, C_LANE, O, O_LANE, T, XI};
@@ -34,25 +34,25 @@ pub(crate) fn lower(workload: &Workload, winograd: &Winograd) -> Program {
     let multiples = Multiples { tiles: 1, channels: winograd.block };
     let algorithm = rewritten(workload, &winograd.conv, winograd.m, multiples);
     let product = product::plan(workload, winograd, &algorithm);
-    let mut lowering = Lowering::new(workload, winograd, &product);
+    let mut lowering = WinogradLowering::new(workload, winograd, &product);
     let stages = lowering.stages();
-    let Nest { vars, buffers, .. } = lowering.product.all;
+    let NestParts { vars, buffers, .. } = lowering.product.all;
     Program { spec, algorithm, axes: product.contraction.axes.clone(), vars, buffers, stages, cold: false }
 }
 
 /// Parts of a tile along one axis that are in bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Inside {
+struct TileInterior {
     /// Inputs that are not padding.
     inputs: Range<usize>,
     outputs: usize,
     /// Phases of each input that are not padding, as runs of equal inputs. Only used if phases are
     /// channels; then `inputs` are all, and padding is read as zeros.
-    phases: Vec<Run<Range<usize>>>,
+    phases: Vec<EqualRun<Range<usize>>>,
 }
 
 /// Tiles of a block along one axis, as runs of equal tiles.
-type Row<T = Inside> = Vec<Run<T>>;
+type Row<T = TileInterior> = Vec<EqualRun<T>>;
 
 /// Returns the number of outputs of each tile, as runs of equal numbers.
 fn outputs(row: &Row) -> Row<usize> {
@@ -76,13 +76,13 @@ impl Blocks<'_> {
 
 /// Adjacent blocks of channels.
 #[derive(Clone)]
-struct Channels {
+struct ChannelBlocks {
     first: Affine,
     count: usize,
     lanes: usize,
 }
 
-impl Channels {
+impl ChannelBlocks {
     /// Divides `channels` channels into blocks, counted from `first`: whole blocks, and the
     /// remainder as a block of its own.
     fn of(first: &Affine, channels: usize, block: usize) -> impl Iterator<Item = Self> {
@@ -93,7 +93,7 @@ impl Channels {
 }
 
 /// A run of equal tiles in one row of tiles, for one block of channels.
-struct Strip<'a, T> {
+struct TileRow<'a, T> {
     /// Kind of tile along both axes: down, across.
     each: [&'a T; 2],
     tiles: usize,
@@ -109,32 +109,32 @@ struct Strip<'a, T> {
 
 /// Buffers in which rows of tiles are transposed, for tensors in the plain layout.
 #[derive(Clone, Copy)]
-struct Strips {
-    /// Buffer of a row of input tiles, see [`Winograd::input_strip`].
+struct TileRowBuffers {
+    /// Buffer of a row of input tiles, see [`Winograd::input_tile_row`].
     input: Option<BufferId>,
-    /// Buffer of a row of output tiles, see [`Winograd::output_strip`], and of one of its rows of
-    /// pixels, `[lane, column]`.
+    /// Buffer of a row of output tiles, see [`Winograd::output_tile_row`], and of one of its rows
+    /// of pixels, `[lane, column]`.
     output: Option<[BufferId; 2]>,
 }
 
-impl Strips {
-    fn new(winograd: &Winograd, all: &mut Nest) -> Self {
+impl TileRowBuffers {
+    fn new(winograd: &Winograd, all: &mut NestParts) -> Self {
         let mut local = |name, shape: &[usize]| all.buffer(name, Role::Packed, Scope::Local, shape.to_vec());
         let [input, output] = winograd.layouts().map(|layout| layout == Layout::Plain);
-        let [_, width, block] = winograd.output_strip();
+        let [_, width, block] = winograd.output_tile_row();
         Self {
-            input: input.then(|| local("input_strip", &winograd.input_strip())),
+            input: input.then(|| local("input_strip", &winograd.input_tile_row())),
             output: output
-                .then(|| [local("output_strip", &winograd.output_strip()), local("output_row", &[block, width])]),
+                .then(|| [local("output_strip", &winograd.output_tile_row()), local("output_row", &[block, width])]),
         }
     }
 }
 
-struct Lowering<'a> {
+struct WinogradLowering<'a> {
     winograd: &'a Winograd,
     transforms: Arc<Transforms>,
     /// Lowering of the products. It owns the buffers and variables of all stages.
-    product: direct::Lowering<'a>,
+    product: direct::DirectLowering<'a>,
     /// Transformed inputs, see [`Winograd::input_shape`]. A global buffer has leading dimensions
     /// for image and block.
     inputs: BufferId,
@@ -143,22 +143,22 @@ struct Lowering<'a> {
     /// Scratch buffers of each transform, by name.
     scratch: Vec<(&'static str, [BufferId; 2])>,
     /// Buffers for transposed rows of tiles.
-    strips: Strips,
+    strips: TileRowBuffers,
     /// One-dimensional transforms of input tiles, by the inputs that are not padding.
-    input_cuts: Vec<(Range<usize>, Rc<Cut>)>,
+    input_cuts: Vec<(Range<usize>, Rc<PartialTransform>)>,
     /// One-dimensional transforms of output tiles, by the number of outputs.
-    output_cuts: Vec<(usize, Rc<Cut>)>,
+    output_cuts: Vec<(usize, Rc<PartialTransform>)>,
 }
 
-impl Builder for Lowering<'_> {
-    fn all(&mut self) -> &mut Nest {
+impl StageBuilder for WinogradLowering<'_> {
+    fn all(&mut self) -> &mut NestParts {
         &mut self.product.all
     }
 }
 
-impl<'a> Lowering<'a> {
+impl<'a> WinogradLowering<'a> {
     fn new(workload: &Workload, winograd: &'a Winograd, product: &'a Direct) -> Self {
-        let mut product = direct::Lowering::new(workload, product, winograd.block);
+        let mut product = direct::DirectLowering::new(workload, product, winograd.block);
         let scope = if winograd.staged { Scope::Global } else { Scope::Local };
         let mut shape = winograd.input_shape().to_vec();
         if winograd.staged {
@@ -168,7 +168,7 @@ impl<'a> Lowering<'a> {
         let mut packed = |name, scope, shape| product.all.buffer(name, Role::Packed, scope, shape);
         let inputs = packed("input_transformed", scope, shape);
         let products = packed("products", Scope::Local, winograd.product_shape().to_vec());
-        let strips = Strips::new(winograd, &mut product.all);
+        let strips = TileRowBuffers::new(winograd, &mut product.all);
         let (scratch, input_cuts, output_cuts) = (Vec::new(), Vec::new(), Vec::new());
         let transforms = Transforms::of(workload, winograd.conv.filtering(winograd.m));
         Self { winograd, transforms, product, inputs, products, scratch, strips, input_cuts, output_cuts }
@@ -182,9 +182,9 @@ impl<'a> Lowering<'a> {
             // A staged transform is also parallel over channel blocks.
             let channels = self.input_channels();
             let body = self.trees(&rows, |this, blocks| {
-                let tasks = |Channels { first, count, lanes }: Channels| {
+                let tasks = |ChannelBlocks { first, count, lanes }: ChannelBlocks| {
                     this.repeat("c.0", count, LoopKind::Parallel, |this, c| {
-                        this.transform_input(blocks, &Channels { first: c + &first, count: 1, lanes })
+                        this.transform_input(blocks, &ChannelBlocks { first: c + &first, count: 1, lanes })
                     })
                 };
                 channels.iter().cloned().map(tasks).collect()
@@ -198,7 +198,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Returns the blocks along axis `dim` (0 for rows), as runs of equal blocks.
-    fn rows(&self, dim: usize) -> Vec<Run<Row>> {
+    fn rows(&self, dim: usize) -> Vec<EqualRun<Row>> {
         let Winograd { conv, m, tiles, .. } = *self.winograd;
         let (extent, output, pad) = (conv.input[dim], conv.output[dim], conv.pad[dim]);
         let (size, count, a) = (tiles[dim], self.winograd.grid()[dim], self.winograd.a());
@@ -214,10 +214,10 @@ impl<'a> Lowering<'a> {
         let inside = |tile: usize| {
             let (first, outputs) = (tile * m * conv.stride, m.min(output - tile * m));
             if phases == 1 {
-                return Inside { inputs: real(first, a), outputs, phases: Vec::new() };
+                return TileInterior { inputs: real(first, a), outputs, phases: Vec::new() };
             }
             let of_each = (0..a).map(|input| real(first + input * phases, phases));
-            Inside { inputs: 0..a, outputs, phases: runs(of_each).collect() }
+            TileInterior { inputs: 0..a, outputs, phases: runs(of_each).collect() }
         };
 
         let row = |number: usize| runs((number * size..count.min((number + 1) * size)).map(inside)).collect();
@@ -228,7 +228,7 @@ impl<'a> Lowering<'a> {
     /// blocks. `body` may add parallel loops.
     fn trees(
         &mut self,
-        rows: &[Vec<Run<Row>>; 2],
+        rows: &[Vec<EqualRun<Row>>; 2],
         mut body: impl FnMut(&mut Self, &Blocks) -> Vec<Vec<Node>>,
     ) -> Vec<Node> {
         let mut trees = Vec::new();
@@ -250,12 +250,12 @@ impl<'a> Lowering<'a> {
         trees
     }
 
-    fn input_channels(&self) -> Vec<Channels> {
-        Channels::of(&Affine::default(), self.winograd.conv.depth(), self.winograd.depth_block()).collect()
+    fn input_channels(&self) -> Vec<ChannelBlocks> {
+        ChannelBlocks::of(&Affine::default(), self.winograd.conv.depth(), self.winograd.depth_block()).collect()
     }
 
     /// Returns the chunks of output channels as `[blocks, channels]`, in runs of equal chunks.
-    fn chunks(&self) -> impl Iterator<Item = Run<[usize; 2]>> + use<> {
+    fn chunks(&self) -> impl Iterator<Item = EqualRun<[usize; 2]>> + use<> {
         let (chunk, block, blocks) = (self.winograd.chunk, self.winograd.block, self.winograd.o_blocks());
         let channels = self.winograd.conv.o;
         let size = move |number: usize| {
@@ -276,7 +276,7 @@ impl<'a> Lowering<'a> {
             nests.push(self.repeat("o.0", run.count, kind, |this, number| {
                 let first = (number + run.first as i64) * chunk as i64;
                 let mut body = this.multiply(blocks, &first, size);
-                for channels in Channels::of(&first, channels, this.winograd.block) {
+                for channels in ChannelBlocks::of(&first, channels, this.winograd.block) {
                     body.extend(this.transform_output(blocks, &first, &channels));
                 }
                 allocated([this.products], body)
@@ -309,7 +309,7 @@ impl<'a> Lowering<'a> {
 
         let axes = |axes: [usize; 4]| axes.map(|axis| Affine::var(VarId(axis as u32))).to_vec();
         let origin: Vec<Affine> = region.iter().map(|span| span.base.clone()).collect();
-        let place = |buffer, lead, index| Place { buffer, lead, index, origin: Some(origin.clone()) };
+        let place = |buffer, lead, index| TileOperand { buffer, lead, index, origin: Some(origin.clone()) };
         self.product.data = place(self.inputs, self.input_block(blocks), axes([XI, C, T, C_LANE]));
         self.product.sums = place(self.products, Vec::new(), axes([O, T, XI, O_LANE]));
         self.product.register_nest(&mut region)

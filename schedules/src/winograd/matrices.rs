@@ -176,7 +176,7 @@ impl Transforms {
 
 /// An operand of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum SumTerm {
     /// Element of the vector that is transformed.
     Input(usize),
     /// Term that several outputs share.
@@ -184,7 +184,7 @@ pub enum Source {
 }
 
 /// A sum of operands with factors, none of which is zero.
-pub type Sum = Vec<(Source, f64)>;
+pub type Sum = Vec<(SumTerm, f64)>;
 
 /// Product of a matrix and a vector. Terms are computed first, then outputs from terms and inputs.
 #[derive(Clone, Debug, PartialEq)]
@@ -196,7 +196,7 @@ pub struct Transform {
 }
 
 fn sum_of(row: &[f64]) -> Sum {
-    row.iter().enumerate().filter(|(_, c)| **c != 0.0).map(|(k, &c)| (Source::Input(k), c)).collect()
+    row.iter().enumerate().filter(|(_, c)| **c != 0.0).map(|(k, &c)| (SumTerm::Input(k), c)).collect()
 }
 
 fn transposed(matrix: &Matrix) -> Matrix {
@@ -267,7 +267,7 @@ impl Transform {
                 return sum;
             }
             terms.push(sum);
-            vec![(Source::Term(terms.len() - 1), 1.0)]
+            vec![(SumTerm::Term(terms.len() - 1), 1.0)]
         };
         let sources: Vec<Sum> = inner.iter().enumerate().map(&mut source).collect();
         let scaled = |(c, sum): (&f64, &Sum)| sum.iter().map(|&(s, factor)| (s, c * factor)).collect::<Sum>();
@@ -277,11 +277,11 @@ impl Transform {
 
     /// Returns a predicate for operands that may be nonzero, if the vector is zero outside
     /// `inputs`.
-    pub fn live(&self, inputs: &Range<usize>) -> impl Fn(Source) -> bool {
+    pub fn live(&self, inputs: &Range<usize>) -> impl Fn(SumTerm) -> bool {
         // Bit `k` stands for term `k`; there are at most `MAX_INPUTS` terms.
-        let is_live = |source: Source, terms: u64| match source {
-            Source::Input(k) => inputs.contains(&k),
-            Source::Term(k) => terms >> k & 1 == 1,
+        let is_live = |source: SumTerm, terms: u64| match source {
+            SumTerm::Input(k) => inputs.contains(&k),
+            SumTerm::Term(k) => terms >> k & 1 == 1,
         };
         // Terms only depend on inputs and on terms before them.
         let any_live = |sum: &Sum, before: u64| sum.iter().any(|part| is_live(part.0, before));
@@ -304,8 +304,8 @@ mod tests {
         let is_live = transform.live(inputs);
         let value = |sum: &Sum, terms: &[f64]| {
             let source = |source| match source {
-                Source::Input(k) => vector[k],
-                Source::Term(k) => terms[k],
+                SumTerm::Input(k) => vector[k],
+                SumTerm::Term(k) => terms[k],
             };
             sum.iter().filter(|part| is_live(part.0)).map(|&(s, c)| c * source(s)).sum()
         };

@@ -8,15 +8,15 @@
 
 use std::ops::Range;
 
-use super::matrices::{Source, Sum, Transform};
-use crate::lower::nest::Builder;
+use super::matrices::{Sum, SumTerm, Transform};
+use crate::lower::nest::StageBuilder;
 use crate::lower::{add, assign, load};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, Index, LoopKind, Node};
 
 /// A one-dimensional transform, reduced to nonzero inputs and wanted outputs.
 #[derive(Clone, Debug)]
-pub(crate) struct Cut {
+pub(crate) struct PartialTransform {
     /// Inputs that are not zero.
     inputs: Range<usize>,
     /// Terms that are used, with their positions.
@@ -24,7 +24,7 @@ pub(crate) struct Cut {
     outputs: Vec<Sum>,
 }
 
-impl Cut {
+impl PartialTransform {
     /// Reduces a transform to the first `outputs` outputs, for a vector that is zero outside
     /// `inputs`.
     pub(crate) fn new(transform: &Transform, inputs: Range<usize>, outputs: usize) -> Self {
@@ -35,7 +35,7 @@ impl Cut {
             of(true).chain(of(false)).filter(|part| is_live(part.0)).copied().collect()
         };
 
-        let is_used = |k: usize| is_live(Source::Term(k)) && outputs.iter().flatten().any(|p| p.0 == Source::Term(k));
+        let is_used = |k: usize| is_live(SumTerm::Term(k)) && outputs.iter().flatten().any(|p| p.0 == SumTerm::Term(k));
         let terms = transform.terms.iter().enumerate().filter(|(k, _)| is_used(*k));
         let terms = terms.map(|(k, sum)| (k, live(sum))).collect();
         let outputs = outputs.iter().map(live).collect();
@@ -51,7 +51,7 @@ impl Cut {
 /// The two passes of a tile's transform.
 pub(crate) struct Passes<'t> {
     /// Transforms down the columns and across the rows.
-    pub(crate) cuts: [&'t Cut; 2],
+    pub(crate) cuts: [&'t PartialTransform; 2],
     /// Number of elements in a vector: tiles or channels that are transformed at once.
     pub(crate) lanes: usize,
     /// Result of the first pass, `[row, column, lane]`.
@@ -64,7 +64,7 @@ impl Passes<'_> {
     /// Returns the nests. `read` gets column and lane, and returns the nodes to run first and the
     /// column's elements by row. `write` gets row and lane, and returns the store of the row's
     /// elements by column and the nodes to run last.
-    pub(crate) fn nests<B: Builder, I: Fn(usize) -> Expr, O: Fn(usize, Expr) -> Node>(
+    pub(crate) fn nests<B: StageBuilder, I: Fn(usize) -> Expr, O: Fn(usize, Expr) -> Node>(
         &self,
         builder: &mut B,
         read: impl FnOnce(&mut B, [Affine; 2]) -> (Vec<Node>, I),
@@ -100,7 +100,7 @@ impl Passes<'_> {
     /// outputs.
     fn pass(
         &self,
-        cut: &Cut,
+        cut: &PartialTransform,
         lane: &Affine,
         input: impl Fn(usize) -> Expr,
         output: impl Fn(usize, Expr) -> Node,
@@ -110,8 +110,8 @@ impl Passes<'_> {
         let terms: Vec<Index> =
             (0..cut.terms.last().map_or(0, |(k, _)| k + 1)).map(|k| [constant(k), lane.clone()].into()).collect();
         let value = |source| match source {
-            Source::Input(k) => inputs[k - cut.inputs.start].clone(),
-            Source::Term(k) => load(self.terms, terms[k].clone()),
+            SumTerm::Input(k) => inputs[k - cut.inputs.start].clone(),
+            SumTerm::Term(k) => load(self.terms, terms[k].clone()),
         };
         let mut nodes = Vec::with_capacity(cut.terms.len() + cut.outputs.len());
         nodes.extend(cut.terms.iter().map(|(k, sum)| assign(self.terms, terms[*k].clone(), total(sum, value))));
@@ -125,7 +125,7 @@ pub(crate) fn constant(value: usize) -> Affine {
 }
 
 /// Returns the sum as an expression.
-fn total(sum: &Sum, value: impl Fn(Source) -> Expr) -> Expr {
+fn total(sum: &Sum, value: impl Fn(SumTerm) -> Expr) -> Expr {
     let product = |c: f64, x: Expr| if c == 1.0 { x } else { Expr::product(Expr::Const(c as f32), x) };
     let values = sum.iter().map(|&(source, c)| product(c, value(source)));
     values.reduce(add).unwrap_or(Expr::Const(0.0))

@@ -8,37 +8,37 @@
 //!      sum[n, o, m*th + i, m*tw + j] = Σ At[i, y] * At[j, x] * M[a*y + x, o, t]
 //! ```
 //!
-//! Here `xi = a*i + j` and `t = (rows*n + th)*columns + tw`. If phases are channels ([`Conv`]), the
-//! channel axis `c` of `U`, `V` and `M` is `(c, fh, fw)`. Rows of phase `f` of `G` multiply the
-//! taps `f, f + s, ..`, and the inputs are `s*(m*th + y) + fh - p`. The epilogue's equations stay
-//! as they are.
+//! Here `xi = a*i + j` and `t = (rows*n + th)*columns + tw`. If phases are channels
+//! ([`WinogradConv`]), the channel axis `c` of `U`, `V` and `M` is `(c, fh, fw)`. Rows of phase `f`
+//! of `G` multiply the taps `f, f + s, ..`, and the inputs are `s*(m*th + y) + fh - p`. The
+//! epilogue's equations stay as they are.
 
 use std::sync::Arc;
 
 use autotune_ir::program::{Access, BufferId, Expr};
-use autotune_ir::spec::{Axis, Equation, Reduction, Source, Spec, Tensor, axis_vars};
+use autotune_ir::spec::{Axis, Equation, Reduction, Spec, TensorSource, TensorSpec, axis_vars};
 use autotune_ir::{Affine, DType};
 use autotune_workloads::Workload;
 
-use super::conv::Conv;
+use super::conv::WinogradConv;
 use super::matrices::{Matrices, Matrix};
 
 /// Appends tensors and equations to a spec.
-struct Writer {
-    tensors: Vec<Tensor>,
+struct SpecWriter {
+    tensors: Vec<TensorSpec>,
     equations: Vec<Equation>,
 }
 
-impl Writer {
-    fn tensor(&mut self, name: &'static str, shape: Vec<usize>, dtype: DType, source: Source) -> BufferId {
-        self.tensors.push(Tensor { name: name.into(), shape, dtype, source });
+impl SpecWriter {
+    fn tensor(&mut self, name: &'static str, shape: Vec<usize>, dtype: DType, source: TensorSource) -> BufferId {
+        self.tensors.push(TensorSpec { name: name.into(), shape, dtype, source });
         BufferId(self.tensors.len() as u32 - 1)
     }
 
     fn matrix(&mut self, name: &'static str, matrix: &Matrix) -> BufferId {
         let shape = vec![matrix.len(), matrix.first().map_or(0, Vec::len)];
         let elements = matrix.iter().flatten().map(|&x| x as f32).collect();
-        self.tensor(name, shape, DType::F32, Source::Known(elements))
+        self.tensor(name, shape, DType::F32, TensorSource::Known(elements))
     }
 
     fn equation(&mut self, axes: &[(&'static str, usize, bool)], output: (BufferId, Vec<Affine>), value: Expr) {
@@ -53,7 +53,7 @@ impl Writer {
 }
 
 /// Returns the rows of `G` for the taps of each phase. The phases follow each other.
-fn of_phases(weight: &Matrix, conv: &Conv) -> Matrix {
+fn of_phases(weight: &Matrix, conv: &WinogradConv) -> Matrix {
     let spread = |phase: usize, row: &Vec<f64>| {
         (0..conv.taps).map(|k| if k % conv.phases() == phase { row[k / conv.phases()] } else { 0.0 }).collect()
     };
@@ -65,7 +65,7 @@ fn load<const N: usize>(buffer: BufferId, index: [&Affine; N]) -> Expr {
 }
 
 /// Returns the rewritten spec of a workload, see [`rewrite`]; cached per workload.
-pub(crate) fn rewritten(workload: &Workload, conv: &Conv, m: usize, multiples: Multiples) -> Arc<Spec> {
+pub(crate) fn rewritten(workload: &Workload, conv: &WinogradConv, m: usize, multiples: Multiples) -> Arc<Spec> {
     workload.once((m, multiples), || rewrite(workload.spec(), conv, m, multiples))
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Multiples {
 }
 
 /// Rewrites a spec of a convolution to products over tiles of `m x m` outputs, with padded extents.
-fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
+fn rewrite(spec: &Spec, conv: &WinogradConv, m: usize, multiples: Multiples) -> Spec {
     let (a, phases) = (conv.filtering(m).inputs(), conv.phases());
     let [rows, columns] = conv.grid(m);
     let (xis, tiles) = (a * a, (conv.n * rows * columns).next_multiple_of(multiples.tiles));
@@ -89,7 +89,7 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
     let sum = main.output.buffer;
     let [input, weight] = [0, 1].map(|which| main.loads()[which].buffer);
 
-    let mut to = Writer { tensors: spec.tensors.clone(), equations: Vec::new() };
+    let mut to = SpecWriter { tensors: spec.tensors.clone(), equations: Vec::new() };
     let pair = |i: &Affine, j: &Affine| i.clone() * a as i64 + j;
     let number = |n: &Affine, th: &Affine, tw: &Affine| (n.clone() * rows as i64 + th) * columns as i64 + tw;
     let phased = |c: &Affine, fh: &Affine, fw: &Affine| (c.clone() * phases as i64 + fh) * phases as i64 + fw;
@@ -98,7 +98,7 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
     // U: transformed filters.
     let matrices = Matrices::new(conv.filtering(m));
     let g = to.matrix("G", &of_phases(&matrices.weight, conv));
-    let filters = to.tensor("U", vec![xis, conv.depth(), channels], dtype, Source::Computed);
+    let filters = to.tensor("U", vec![xis, conv.depth(), channels], dtype, TensorSource::Computed);
     let [i, j, o, c, fh, fw, kh, kw] = axis_vars();
     let row = |i: &Affine, phase: &Affine| phase.clone() * a as i64 + i;
     let [down, across] = [load(g, [&row(&i, &fh), &kh]), load(g, [&row(&j, &fw), &kw])];
@@ -110,7 +110,7 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
 
     // V: transformed input.
     let bt = to.matrix("Bt", &matrices.input);
-    let inputs = to.tensor("V", vec![xis, conv.depth(), tiles], dtype, Source::Computed);
+    let inputs = to.tensor("V", vec![xis, conv.depth(), tiles], dtype, TensorSource::Computed);
     let [n, th, tw, i, j, c, fh, fw, y, x] = axis_vars();
     let at = |tile: &Affine, offset: &Affine, phase: &Affine, pad: usize| {
         tile.clone() * (m * conv.stride) as i64 + &(offset.clone() * phases as i64) + phase + -(pad as i64)
@@ -124,7 +124,7 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
     to.equation(&[&grid[..], &tile, &depth, &inner].concat(), (inputs, element), value);
 
     // M: products, summed over the channels.
-    let products = to.tensor("M", vec![xis, channels, tiles], dtype, Source::Computed);
+    let products = to.tensor("M", vec![xis, channels, tiles], dtype, TensorSource::Computed);
     let axes = [("xi", xis, false), ("t", tiles, false), ("o", channels, false), ("c", conv.depth(), true)];
     let [xi, t, o, c] = axis_vars();
     let value = Expr::product(load(inputs, [&xi, &c, &t]), load(filters, [&xi, &c, &o]));
@@ -165,7 +165,7 @@ mod tests {
             "conv2d:c=3,h=21,w=23,o=2,k=11,s=4,p=2",
         ] {
             let workload: Workload = text.parse().unwrap();
-            let conv = Conv::of(&workload).unwrap();
+            let conv = WinogradConv::of(&workload).unwrap();
 
             let spec = workload.spec();
             let operands = Operands::random(spec, 3);

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::conv::Conv;
+use super::conv::WinogradConv;
 use super::gpu::{self, GpuWinograd};
 use super::lower::lower;
 use super::matrices::Filtering;
 use super::{INPUT_KNOB, SKETCH, TILE_SIZE_KNOB, Winograd, knobs, tolerance, work};
-use crate::config::{Config, KnobValues, Value};
+use crate::config::{Config, KnobValue, KnobValues};
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
-use crate::point::Point;
+use crate::point::KnobIndices;
 use crate::sketch::{self, EXACT_TOLERANCE, Plan, Sketch};
 use autotune_ir::target::Target;
 use autotune_workloads::{Work, Workload};
@@ -39,7 +39,7 @@ impl Sketch for WinogradSketch {
 
     /// Chooses by estimated cycles, on GPUs only. There, estimates of direct and of Winograd's
     /// kernels agree with measurements.
-    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
+    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, KnobIndices)> {
         target.gpu()?;
         space.least(|point| sketch::cycles(self, workload, target, point))
     }
@@ -60,7 +60,7 @@ impl Sketch for WinogradSketch {
 
     fn tolerance(&self, workload: &Workload, config: &Config) -> f64 {
         let size = config.knobs.get(TILE_SIZE_KNOB).and_then(tile_size);
-        let filtering = Conv::of(workload).zip(size).map(|(conv, m)| conv.filtering(m));
+        let filtering = WinogradConv::of(workload).zip(size).map(|(conv, m)| conv.filtering(m));
         filtering.filter(Filtering::is_known).map_or(EXACT_TOLERANCE, tolerance)
     }
 
@@ -69,9 +69,9 @@ impl Sketch for WinogradSketch {
     }
 }
 
-fn tile_size(value: &Value) -> Option<usize> {
+fn tile_size(value: &KnobValue) -> Option<usize> {
     match value {
-        Value::Choice(m) => m.parse().ok(),
+        KnobValue::Choice(m) => m.parse().ok(),
         _ => None,
     }
 }

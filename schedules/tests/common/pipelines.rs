@@ -5,7 +5,7 @@ use autotune_ir::analyse::analyse;
 use autotune_ir::program::{Access, BinaryOp, Expr, Mbarrier, Node, Scope, Store, WarpRole};
 use autotune_ir::{GpuTarget, Program, Target};
 use autotune_schedules::gpu::{MMA, WGMMA};
-use autotune_schedules::{Config, KnobValues, Point, ScheduleSpace, Value};
+use autotune_schedules::{Config, KnobIndices, KnobValue, KnobValues, ScheduleSpace};
 use autotune_workloads::Workload;
 
 pub fn target() -> Target {
@@ -37,7 +37,7 @@ pub fn config(workload: &Workload, knobs: &str) -> Config {
 fn least(sketch: &str, workload: &Workload, target: &Target) -> Config {
     let space = ScheduleSpace::new(workload, target);
     let own = space.sketches().iter().find(|own| own.name() == sketch).unwrap();
-    let cycles = |point: &Point| {
+    let cycles = |point: &KnobIndices| {
         let plan = own.sketch.plan(workload, target, point).ok()?;
         Some(analyse(&plan.lower(), target).cycles())
     };
@@ -49,8 +49,8 @@ fn least(sketch: &str, workload: &Workload, target: &Target) -> Config {
 fn with_knobs(mut config: Config, knobs: &str) -> Config {
     let plain = [("split", "1"), ("raster", "1")].map(|(name, word)| format!("{name}={word}")).join(" ");
     for (name, word) in [&plain, knobs].into_iter().flat_map(str::split_whitespace).filter_map(|k| k.split_once('=')) {
-        let tile = || Value::Tile(word.split('x').map(|size| size.parse().unwrap()).collect());
-        let value = if name.starts_with("tile") { tile() } else { Value::Choice(word.into()) };
+        let tile = || KnobValue::Tile(word.split('x').map(|size| size.parse().unwrap()).collect());
+        let value = if name.starts_with("tile") { tile() } else { KnobValue::Choice(word.into()) };
         config.knobs.insert(name.into(), value);
     }
     config

@@ -1,8 +1,8 @@
 //! Random schedules, and random workloads that have schedules of some kind.
 
 use autotune_ir::Target;
-use autotune_schedules::{Candidate, Config, ScheduleSpace, Value, winograd};
-use autotune_workloads::{Conv2d, Pool2d, Resize, ResizeMode, Workload};
+use autotune_schedules::{Candidate, Config, KnobValue, ScheduleSpace, winograd};
+use autotune_workloads::{Conv2d, Pool2d, ResizeMode, ResizeWorkload, Workload};
 use rand::{Rng, RngExt};
 
 use super::epilogues::{random_epilogue, with_random_prologue};
@@ -45,14 +45,14 @@ pub fn random_blocked<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config
             1 => {
                 let (h, w) = (rng.random_range(1..6), rng.random_range(1..9));
                 let scale = [pick(rng, &[1, 2, 3]), pick(rng, &[1, 2, 5])];
-                Workload::new(Resize { n, c, h, w, scale, mode: ResizeMode::Nearest })
+                Workload::new(ResizeWorkload { n, c, h, w, scale, mode: ResizeMode::Nearest })
             }
             _ => Workload::new(Pool2d { n, c, ..random_pool(rng) }),
         };
         let epilogue = random_epilogue(rng);
         let Ok(workload) = workload.map(|workload| workload.with_epilogue(epilogue)) else { continue };
         let space = ScheduleSpace::new(&workload, target);
-        let blocked = Value::Choice("blocked".into());
+        let blocked = KnobValue::Choice("blocked".into());
         let mut drawn = (0..if workload.flops() < 5e5 { 50 } else { 0 }).map(|_| space.sample(rng).config().clone());
         if let Some(config) = drawn.find(|config| config.knobs.values().any(|value| *value == blocked)) {
             return (workload, config);
@@ -119,13 +119,13 @@ pub fn random_panel<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) 
         for _ in 0..if workload.flops() < 2e6 { 50 } else { 0 } {
             let mut config = space.sample(rng).config().clone();
             let layout = config.knobs.get("layout.in").cloned();
-            let mut set = |knob: &str, value: Value| {
+            let mut set = |knob: &str, value: KnobValue| {
                 config.knobs.entry(knob.into()).and_modify(|old| *old = value);
             };
-            set("data", Value::Choice("panel".into()));
+            set("data", KnobValue::Choice("panel".into()));
             if let Some(layout) = layout {
                 set("layout.data", layout);
-                set("vector", Value::Choice("ow".into()));
+                set("vector", KnobValue::Choice("ow".into()));
             }
             if space.contains(&config) {
                 return (workload, config);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::tiling;
 use autotune_ir::{GpuTarget, Target};
 use autotune_schedules::gpu::{MMA, Tiling, WGMMA};
-use autotune_schedules::{Config, ScheduleSpace, Value};
+use autotune_schedules::{Config, KnobValue, ScheduleSpace};
 use autotune_workloads::Workload;
 
 /// Values of the knobs that define a variant.
@@ -35,9 +35,9 @@ pub fn combinations(workload: &Workload, target: &Target, sketch: &str) -> Vec<V
     all
 }
 
-fn word(value: &Value) -> Option<&String> {
+fn word(value: &KnobValue) -> Option<&String> {
     match value {
-        Value::Choice(word) => Some(word),
+        KnobValue::Choice(word) => Some(word),
         _ => None,
     }
 }
@@ -57,7 +57,7 @@ pub fn config(
 
     let mut config = Config { sketch: sketch.name().into(), knobs: Default::default() };
     for knob in fixed {
-        let value = Value::Choice(variant[&knob.name].clone());
+        let value = KnobValue::Choice(variant[&knob.name].clone());
         config.knobs.insert(knob.name.clone(), knob.values.contains(&value).then_some(value)?);
     }
 

@@ -65,9 +65,9 @@ fn done(what: &str, result: Result<(), MeasureError>) {
 
 /// Positions that have had results.
 #[derive(Default)]
-struct Seen(Vec<usize>);
+struct SeenPositions(Vec<usize>);
 
-impl Seen {
+impl SeenPositions {
     /// Records a result for one of the first `candidates` candidates.
     fn see(&mut self, what: &str, index: usize, candidates: usize) {
         assert!(index < candidates, "{what}: a result for candidate {index}, which was not passed");
@@ -77,7 +77,7 @@ impl Seen {
 }
 
 fn all(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
-    let mut seen = Seen::default();
+    let mut seen = SeenPositions::default();
     let measured = measurer.measure(candidates, &mut |index, measurement| {
         seen.see("measure", index, candidates.len());
         check(index, &measurement);
@@ -97,7 +97,7 @@ fn batches(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
         asked.fetch_add(1, Ordering::SeqCst);
         chunks.next().unwrap_or_default().to_vec()
     };
-    let mut seen = Seen::default();
+    let mut seen = SeenPositions::default();
     let measured = measurer.measure_batches(&mut next_batch, &mut |index, measurement| {
         let given = candidates.len().min(2 * asked.load(Ordering::SeqCst));
         seen.see("measure_batches", index, given);
@@ -111,7 +111,7 @@ fn batches(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
 }
 
 fn a_break(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
-    let mut seen = Seen::default();
+    let mut seen = SeenPositions::default();
     // Only the break ends this measurement.
     let measured = measurer.measure_batches(&mut || candidates[..2].to_vec(), &mut |index, _| {
         seen.see("measure_batches until a break", index, usize::MAX);

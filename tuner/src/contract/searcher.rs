@@ -29,7 +29,7 @@ const BATCH: usize = 9;
 pub fn searcher<S: Searcher>(new: impl Fn(&ScheduleSpace) -> S) {
     for (text, word) in SPACES {
         let space = space(text, word);
-        for scores in [Scores::Any, Scores::Negative, Scores::Equal, Scores::None] {
+        for scores in [PredictedScores::Any, PredictedScores::Negative, PredictedScores::Equal, PredictedScores::None] {
             let proposed = propose(&space, new(&space), scores);
             let again = propose(&space, new(&space), scores);
             assert!(proposed == again, "ask: {text}: the same calls and random numbers give other candidates");
@@ -51,7 +51,7 @@ fn space(text: &str, word: Option<&str>) -> ScheduleSpace {
 
 /// Kinds of predicted scores.
 #[derive(Clone, Copy, Debug)]
-enum Scores {
+enum PredictedScores {
     /// Scores of both signs, some of them NaN, and no score for some candidates.
     Any,
     /// Only negative scores: scores have no fixed scale.
@@ -61,19 +61,19 @@ enum Scores {
     None,
 }
 
-impl Scores {
+impl PredictedScores {
     fn of(self, candidates: &[Candidate]) -> Vec<Option<f32>> {
         let score = |candidate: &Candidate| {
             let hash = candidate.stable_hash();
             match self {
-                Scores::Any => match hash % 7 {
+                PredictedScores::Any => match hash % 7 {
                     0 => None,
                     1 => Some(f32::NAN),
                     _ => Some((hash % 1000) as f32 - 500.0),
                 },
-                Scores::Negative => Some(-1.0 - (hash % 1000) as f32),
-                Scores::Equal => Some(0.0),
-                Scores::None => None,
+                PredictedScores::Negative => Some(-1.0 - (hash % 1000) as f32),
+                PredictedScores::Equal => Some(0.0),
+                PredictedScores::None => None,
             }
         };
         candidates.iter().map(score).collect()
@@ -93,7 +93,7 @@ fn measured(candidate: &Candidate) -> (Candidate, Measurement) {
 
 /// Asks for several batches, checks them and reports their results with delay. Returns all proposed
 /// candidates.
-fn propose(space: &ScheduleSpace, mut searcher: impl Searcher, scores: Scores) -> Vec<Candidate> {
+fn propose(space: &ScheduleSpace, mut searcher: impl Searcher, scores: PredictedScores) -> Vec<Candidate> {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let mut seen = HashSet::new();
 
@@ -126,7 +126,7 @@ fn propose(space: &ScheduleSpace, mut searcher: impl Searcher, scores: Scores) -
 fn ask(
     searcher: &mut impl Searcher,
     space: &ScheduleSpace,
-    scores: Scores,
+    scores: PredictedScores,
     explore: f64,
     seen: &HashSet<u64>,
     n: usize,
@@ -151,7 +151,7 @@ fn uses_up<S: Searcher>(space: &ScheduleSpace, new: &impl Fn(&ScheduleSpace) -> 
     let (mut searcher, mut rng, mut seen) = (new(space), ChaCha8Rng::seed_from_u64(7), HashSet::new());
     let size = space.iter().count();
     loop {
-        let batch = ask(&mut searcher, space, Scores::Any, 0.05, &seen, 64, &mut rng);
+        let batch = ask(&mut searcher, space, PredictedScores::Any, 0.05, &seen, 64, &mut rng);
         if batch.is_empty() {
             break;
         }

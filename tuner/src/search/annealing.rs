@@ -7,7 +7,7 @@ use autotune_schedules::{Candidate, ScheduleSpace};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::batch::Batch;
+use super::batch::CandidateBatch;
 use super::coverage::{Coverage, CoverageParams, Gaps, algorithm};
 use super::searcher::{Ask, ScoreFn, Searcher};
 use super::select::{select_diverse, standard_deviation};
@@ -81,9 +81,9 @@ pub struct Annealing {
 impl Searcher for Annealing {
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
         let Ask { space, score, explore, seen, n, rng } = ask;
-        let mut batch = Batch::new(seen, n);
+        let mut batch = CandidateBatch::new(seen, n);
         let explored = (0..n).filter(|_| rng.random_bool(explore)).count();
-        let Best { held, gaps, .. } = self.walk(space, score, seen, n, rng);
+        let TopCandidates { held, gaps, .. } = self.walk(space, score, seen, n, rng);
 
         for candidate in gaps.into_best(&self.coverage, self.coverage.quotas(n)) {
             batch.push(candidate);
@@ -142,11 +142,11 @@ impl Annealing {
         seen: &'s HashSet<u64>,
         n: usize,
         rng: &mut ChaCha8Rng,
-    ) -> Best<'s> {
+    ) -> TopCandidates<'s> {
         self.restart(space, rng);
         let params = &self.params;
         let steps = (n * params.scored_per_config).div_ceil(self.chains.len().max(1));
-        let mut best = Best::new(seen, n * params.candidates_per_config);
+        let mut best = TopCandidates::new(seen, n * params.candidates_per_config);
         let mut scores = score(&self.chains);
         best.offer(&self.chains, &scores, &self.coverage);
         let spread = standard_deviation(scores.iter().copied().flatten()).max(f32::MIN_POSITIVE);
@@ -201,7 +201,7 @@ fn accepts(old: Option<f32>, new: Option<f32>, temperature: f32, rng: &mut ChaCh
 
 /// Best distinct unseen candidates among those offered. Of candidates with exactly the same score,
 /// which the model cannot distinguish, only one is taken: measuring it tells about the others.
-struct Best<'a> {
+struct TopCandidates<'a> {
     seen: &'a HashSet<u64>,
     met: HashSet<u32>,
     keep: usize,
@@ -213,7 +213,7 @@ struct Best<'a> {
     gaps: Gaps,
 }
 
-impl<'a> Best<'a> {
+impl<'a> TopCandidates<'a> {
     fn new(seen: &'a HashSet<u64>, keep: usize) -> Self {
         Self { seen, met: HashSet::new(), keep, held: Vec::new(), bar: f32::NEG_INFINITY, gaps: Gaps::default() }
     }

@@ -12,14 +12,14 @@ const DRAWS_PER_CONFIG: usize = 64;
 pub(super) const TESTED_PER_BATCH: u128 = 30_000;
 
 /// Growing batch of distinct candidates that were not seen before.
-pub struct Batch<'a> {
+pub struct CandidateBatch<'a> {
     seen: &'a HashSet<u64>,
     taken: HashSet<u64>,
     n: usize,
     candidates: Vec<Candidate>,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> CandidateBatch<'a> {
     /// Returns an empty batch for `n` candidates.
     pub fn new(seen: &'a HashSet<u64>, n: usize) -> Self {
         Self { seen, taken: HashSet::new(), n, candidates: Vec::new() }

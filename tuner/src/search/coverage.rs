@@ -122,13 +122,13 @@ fn hash(item: impl Hash) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use autotune_schedules::{Config, Value};
+    use autotune_schedules::{Config, KnobValue};
 
     use super::*;
     use crate::testing::made_up;
 
     fn candidate(sketch: &str, m: usize, tile: usize) -> Candidate {
-        let knobs = [("m", Value::Choice(m.to_string())), ("tile", Value::Tile(vec![tile]))];
+        let knobs = [("m", KnobValue::Choice(m.to_string())), ("tile", KnobValue::Tile(vec![tile]))];
         made_up(Config { sketch: sketch.into(), knobs: knobs.map(|(name, value)| (name.to_string(), value)).into() })
     }
 

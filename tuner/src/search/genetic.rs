@@ -5,7 +5,7 @@ use autotune_schedules::Candidate;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::batch::Batch;
+use super::batch::CandidateBatch;
 use super::searcher::{Ask, Searcher};
 
 /// Numeric parameters of [`Genetic`].
@@ -41,7 +41,7 @@ pub struct Genetic {
 
 impl Searcher for Genetic {
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
-        let mut batch = Batch::new(ask.seen, ask.n);
+        let mut batch = CandidateBatch::new(ask.seen, ask.n);
         if self.population.len() >= self.params.founders.max(1) {
             for _ in 0..ask.n * self.params.children_per_config {
                 if batch.is_full() {

@@ -3,7 +3,7 @@
 use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
 
-use super::batch::{Batch, TESTED_PER_BATCH};
+use super::batch::{CandidateBatch, TESTED_PER_BATCH};
 use super::searcher::{Ask, Searcher};
 
 /// Searcher that enumerates the space in its fixed order. Measured candidates are skipped, so a
@@ -17,7 +17,7 @@ pub struct Grid {
 
 impl Searcher for Grid {
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
-        let mut batch = Batch::new(ask.seen, ask.n);
+        let mut batch = CandidateBatch::new(ask.seen, ask.n);
         let end = self.next + TESTED_PER_BATCH;
 
         for (number, candidate) in ask.space.valid_among(self.next..end) {

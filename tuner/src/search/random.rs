@@ -3,7 +3,7 @@
 use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
 
-use super::batch::Batch;
+use super::batch::CandidateBatch;
 use super::searcher::{Ask, Searcher};
 
 /// Searcher that draws candidates uniformly.
@@ -12,7 +12,7 @@ pub struct Random;
 
 impl Searcher for Random {
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
-        let mut batch = Batch::new(ask.seen, ask.n);
+        let mut batch = CandidateBatch::new(ask.seen, ask.n);
         batch.fill(ask.space, ask.rng);
         batch.into_candidates()
     }

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use autotune_schedules::{Candidate, Value};
+use autotune_schedules::{Candidate, KnobValue};
 
 /// Selects up to `n` of the `scored` candidates by greedy maximisation. The objective is the sum of
 /// their scores, in units of the standard deviation of all scores, plus `diversity_weight` times
@@ -15,7 +15,7 @@ use autotune_schedules::{Candidate, Value};
 pub fn select_diverse(scored: &[(Candidate, f32)], n: usize, diversity_weight: f32) -> Vec<usize> {
     let spread = standard_deviation(scored.iter().map(|(_, score)| *score)).max(f32::MIN_POSITIVE);
     let top = scored.iter().map(|(_, score)| *score).fold(f32::NEG_INFINITY, f32::max);
-    let mut covered: HashSet<(&str, &str, &Value)> = HashSet::new();
+    let mut covered: HashSet<(&str, &str, &KnobValue)> = HashSet::new();
     let mut left: Vec<usize> = (0..scored.len()).collect();
     let mut chosen = Vec::new();
 
@@ -37,7 +37,7 @@ pub fn select_diverse(scored: &[(Candidate, f32)], n: usize, diversity_weight: f
 
 /// Returns the knob values of a candidate together with its sketch, because the same knob means
 /// different things in different sketches.
-pub(super) fn knob_values(candidate: &Candidate) -> impl Iterator<Item = (&str, &str, &Value)> {
+pub(super) fn knob_values(candidate: &Candidate) -> impl Iterator<Item = (&str, &str, &KnobValue)> {
     let sketch = candidate.sketch();
     candidate.knobs().map(move |(name, value)| (sketch, name, value))
 }
@@ -57,7 +57,7 @@ mod tests {
     use crate::testing::made_up;
 
     fn candidate(knobs: &[(&str, &str)]) -> Candidate {
-        let knobs = knobs.iter().map(|(k, v)| (k.to_string(), Value::Choice(v.to_string())));
+        let knobs = knobs.iter().map(|(k, v)| (k.to_string(), KnobValue::Choice(v.to_string())));
         made_up(Config { sketch: "s".into(), knobs: knobs.collect() })
     }
 

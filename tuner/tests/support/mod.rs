@@ -5,7 +5,7 @@ use autotune::PredictParams;
 use autotune_measure::{Batches, MeasureError, Measurer, OnResult, RaceResult};
 use autotune_measurement::{CandidateError, Measurement, RunSecs};
 use autotune_schedules::config::fnv1a;
-use autotune_schedules::{Candidate, Config, ScheduleSpace, Value};
+use autotune_schedules::{Candidate, Config, KnobValue, ScheduleSpace};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -120,9 +120,9 @@ pub(crate) fn paper_secs(device: &str, candidate: &Candidate) -> f64 {
     candidate.workload().flops() / 100e9 * slowdown
 }
 
-fn cost(name: &str, value: &Value) -> f64 {
+fn cost(name: &str, value: &KnobValue) -> f64 {
     match value {
-        Value::Tile(sizes) => {
+        KnobValue::Tile(sizes) => {
             let off = |(level, size): (usize, &usize)| {
                 let ideal = 1.0 + 4.0 * unit(&format!("{name}.{level}"));
                 ((*size as f64).log2() - ideal).powi(2)

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use autotune_ir::{Reach, Target};
+use autotune_ir::{KeyScope, Target};
 use autotune_schedules::ScheduleSpace;
 use autotune_workloads::Workload;
 
 use super::layout::{self, HEADER_BYTES};
 use super::{Entry, KeyChain, Snapshot};
 use crate::error::SnapshotError;
-use crate::lookup::Standing;
+use crate::lookup::TimeProvenance;
 
 /// Findings of [`Snapshot::check`] in a whole snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,9 +52,9 @@ impl Snapshot {
         self.check_tables()?;
         let mut report = SnapshotReport::default();
         for number in self.numbers()? {
-            let entry = Entry::of(self, number, Reach::Machine, true)?;
+            let entry = Entry::of(self, number, KeyScope::Machine, true)?;
             report.schedules += 1;
-            report.claims += u64::from(entry.standing() == Standing::Claimed);
+            report.claims += u64::from(entry.provenance() == TimeProvenance::Claimed);
             report.targets.insert(entry.target().to_string());
             if let Err(reason) = self.check_entry(&entry)? {
                 let (target, workload) = (entry.target().to_string(), entry.workload().to_string());
@@ -76,7 +76,7 @@ impl Snapshot {
 
     fn check_entry(&self, entry: &Entry<'_>) -> Result<Result<(), String>, SnapshotError> {
         let found = self.get(&KeyChain::of(entry.target()), entry.workload())?;
-        if found.is_none_or(|found| found.reach() != Reach::Machine || found.number() != entry.number()) {
+        if found.is_none_or(|found| found.key_scope() != KeyScope::Machine || found.number() != entry.number()) {
             return Ok(Err("a look-up of its key does not find it".into()));
         }
         let best = entry.best()?;

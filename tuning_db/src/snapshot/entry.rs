@@ -1,6 +1,6 @@
 //! Schedule in a snapshot: a view of the file that is decoded on demand.
 
-use autotune_ir::Reach;
+use autotune_ir::KeyScope;
 use autotune_schedules::{Config, LOWERING_VERSION};
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use super::Snapshot;
 use super::layout::{ALIGNMENT, IMPORTED, RACED, RECORD_FIELDS, u32_at, u64_at};
 use crate::check::check_values;
 use crate::error::SnapshotError;
-use crate::lookup::{Best, Standing};
+use crate::lookup::{Best, TimeProvenance};
 use crate::record::{Phase, TuningRecord};
 
 /// Schedule in a snapshot. Its key, time and provenance were verified; nothing was copied.
@@ -16,16 +16,16 @@ use crate::record::{Phase, TuningRecord};
 pub struct Entry<'a> {
     snapshot: &'a Snapshot,
     record: u32,
-    fields: Fields,
+    fields: EntryFields,
     workload: &'a str,
     target: &'a str,
-    reach: Reach,
+    reach: KeyScope,
     /// True if the key that found it counts as the target's own.
     is_own: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Fields {
+struct EntryFields {
     run_secs: f64,
     target_at: u64,
     config_at: u64,
@@ -34,7 +34,7 @@ struct Fields {
     flags: u32,
 }
 
-impl Fields {
+impl EntryFields {
     fn to_bytes(self) -> [u8; RECORD_FIELDS] {
         let mut bytes = [0; RECORD_FIELDS];
         let numbers = [self.run_secs.to_bits(), self.target_at, self.config_at, self.details_at];
@@ -69,7 +69,8 @@ pub(super) fn record_content(
 ) -> Vec<u8> {
     let is_raced = record.phase != Phase::Search;
     let flags = if is_raced { RACED } else { 0 } | if record.imported { IMPORTED } else { 0 };
-    let fields = Fields { run_secs, target_at, config_at, details_at, lowering: record.provenance.lowering, flags };
+    let fields =
+        EntryFields { run_secs, target_at, config_at, details_at, lowering: record.provenance.lowering, flags };
     [&fields.to_bytes(), record.workload.to_string().as_bytes()].concat()
 }
 
@@ -94,11 +95,16 @@ pub(super) fn details_of(record: &TuningRecord, shared: impl FnOnce(&str) -> Opt
 
 impl<'a> Entry<'a> {
     /// Reads the entry of a record, by its number in the index.
-    pub(super) fn of(snapshot: &'a Snapshot, record: u32, reach: Reach, is_own: bool) -> Result<Self, SnapshotError> {
+    pub(super) fn of(
+        snapshot: &'a Snapshot,
+        record: u32,
+        reach: KeyScope,
+        is_own: bool,
+    ) -> Result<Self, SnapshotError> {
         let at = (u64::from(record) - 1) * ALIGNMENT as u64;
         let content = snapshot.record_block(at)?;
         let senseless = || snapshot.corrupt(format!("the record at {at}"));
-        let (fields, workload) = Fields::parse(content).ok_or_else(senseless)?;
+        let (fields, workload) = EntryFields::parse(content).ok_or_else(senseless)?;
         let target = str::from_utf8(snapshot.record_block(fields.target_at)?).map_err(|_| senseless())?;
         Ok(Self { snapshot, record, fields, workload, target, reach, is_own })
     }
@@ -115,7 +121,7 @@ impl<'a> Entry<'a> {
 
     /// Returns the scope of the key that found the record: how similar the asking machine is to the
     /// one that measured.
-    pub fn reach(&self) -> Reach {
+    pub fn key_scope(&self) -> KeyScope {
         self.reach
     }
 
@@ -131,13 +137,13 @@ impl<'a> Entry<'a> {
 
     /// Returns the provenance of the time from the asking machine's point of view. Records of
     /// another machine or of another version's lowering are untrusted.
-    pub fn standing(&self) -> Standing {
-        let Fields { lowering, flags, .. } = self.fields;
+    pub fn provenance(&self) -> TimeProvenance {
+        let EntryFields { lowering, flags, .. } = self.fields;
         let is_claim = !self.is_own || flags & IMPORTED != 0 || lowering != LOWERING_VERSION;
         match (is_claim, flags & RACED != 0) {
-            (true, _) => Standing::Claimed,
-            (false, true) => Standing::Raced,
-            (false, false) => Standing::Searched,
+            (true, _) => TimeProvenance::Claimed,
+            (false, true) => TimeProvenance::Raced,
+            (false, false) => TimeProvenance::Searched,
         }
     }
 
@@ -174,7 +180,7 @@ impl<'a> Entry<'a> {
         let record: TuningRecord =
             serde_json::from_value(Value::Object(fields)).map_err(|error| self.senseless(error))?;
         check_values(&record).map_err(|error| self.senseless(error))?;
-        Ok(Best { record, standing: self.standing() })
+        Ok(Best { record, standing: self.provenance() })
     }
 
     /// Returns the number of the record in the index.

@@ -1,8 +1,8 @@
 //! Look-up of a schedule: the keys of a target, and the positions of their records.
 
-use autotune_ir::{KeyParts, Reach};
+use autotune_ir::{KeyParts, KeyScope};
 
-use super::layout::{self, Bucket, Label};
+use super::layout::{self, Bucket, KeyLabel};
 use super::{Entry, Snapshot};
 use crate::error::SnapshotError;
 
@@ -15,7 +15,7 @@ pub struct KeyChain {
 
 #[derive(Clone, Debug)]
 pub(super) struct ChainKey {
-    pub(super) reach: Reach,
+    pub(super) reach: KeyScope,
     pub(super) seed: u64,
     words: [String; 4],
     /// True if records found by this key count as the target's own.
@@ -25,7 +25,7 @@ pub(super) struct ChainKey {
 impl ChainKey {
     pub(super) fn is_of(&self, target: &str) -> bool {
         match self.reach {
-            Reach::Machine => self.words[0] == target,
+            KeyScope::Machine => self.words[0] == target,
             reach => KeyParts::of(target).words(reach).is_some_and(|words| self.words == words),
         }
     }
@@ -50,7 +50,7 @@ impl KeyChain {
 
 impl Snapshot {
     /// Looks up the schedule of a workload's text under the narrowest key that has one;
-    /// [`Entry::reach`] tells the scope of that key.
+    /// [`Entry::key_scope`] tells the scope of that key.
     ///
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if what it was looked up in is not what was written.
@@ -83,7 +83,7 @@ impl Snapshot {
         first: (u64, Bucket),
         workload: &str,
     ) -> Result<Option<Entry<'_>>, SnapshotError> {
-        let (sought, (mut number, mut bucket)) = (Label::of(place).with(key.reach, key.seed), first);
+        let (sought, (mut number, mut bucket)) = (KeyLabel::of(place).with(key.reach, key.seed), first);
         let mut left = self.header.max_probes.min(self.header.buckets);
         loop {
             for (label, record) in bucket.slots {

@@ -1,7 +1,7 @@
 //! Binary layout of a snapshot, see docs/snapshot.md: header, index, records, details, tables of
 //! shapes. Numbers are little-endian.
 
-use autotune_ir::{KeyParts, Reach};
+use autotune_ir::{KeyParts, KeyScope};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Magic number of snapshots of any format.
@@ -145,7 +145,7 @@ impl Header {
 pub(super) struct Bucket {
     /// Label and number of each record. The number is the record's offset in units of
     /// [`ALIGNMENT`], counted from 1; 0 marks free slots, which come last.
-    pub(super) slots: [(Label, u32); SLOTS],
+    pub(super) slots: [(KeyLabel, u32); SLOTS],
 }
 
 /// Compact fingerprint of the keys under which a record is served. It rules out nearly all wrong
@@ -157,9 +157,9 @@ pub(super) struct Bucket {
 /// | 4 to 11, 12 to 15, 16 to 19 | lowest bits of the seeds of its machine, model and family key |
 /// | 20 to 31 | lowest bits of the workload's hash |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Label(pub(super) u32);
+pub(super) struct KeyLabel(pub(super) u32);
 
-impl Label {
+impl KeyLabel {
     const PLACE: u32 = 0xfff << 20;
 
     /// Returns the label of a workload's hash, without any key.
@@ -168,25 +168,25 @@ impl Label {
     }
 
     /// Adds a key by its scope and seed.
-    pub(super) fn with(self, reach: Reach, seed: u64) -> Self {
+    pub(super) fn with(self, reach: KeyScope, seed: u64) -> Self {
         let [bit, shift, low] = Self::of_reach(reach);
         Self(self.0 | bit | (seed as u32 & low) << shift)
     }
 
     /// Returns true if a record with this label may be served under the key that `sought` has, its
     /// only one.
-    pub(super) fn serves(self, sought: Self, reach: Reach) -> bool {
+    pub(super) fn serves(self, sought: Self, reach: KeyScope) -> bool {
         let [bit, shift, low] = Self::of_reach(reach);
         (self.0 ^ sought.0) & (Self::PLACE | bit | low << shift) == 0
     }
 
     /// Returns, for a key scope, its bit, and the shift and mask of its seed's bits.
-    fn of_reach(reach: Reach) -> [u32; 3] {
+    fn of_reach(reach: KeyScope) -> [u32; 3] {
         match reach {
-            Reach::Machine => [1, 4, 0xff],
-            Reach::Model => [2, 12, 0xf],
-            Reach::Family => [4, 16, 0xf],
-            Reach::Isa => [8, 0, 0],
+            KeyScope::Machine => [1, 4, 0xff],
+            KeyScope::Model => [2, 12, 0xf],
+            KeyScope::Family => [4, 16, 0xf],
+            KeyScope::Isa => [8, 0, 0],
         }
     }
 }
@@ -210,7 +210,7 @@ impl Bucket {
         if u64_at(bytes, BUCKET_CHECKED)? != checksum(&bytes[..BUCKET_CHECKED], number) {
             return None;
         }
-        let slot = |number: usize| Some((Label(u32_at(bytes, 8 * number)?), u32_at(bytes, 8 * number + 4)?));
+        let slot = |number: usize| Some((KeyLabel(u32_at(bytes, 8 * number)?), u32_at(bytes, 8 * number + 4)?));
         let mut bucket = Self::default();
         for (number, place) in bucket.slots.iter_mut().enumerate() {
             *place = slot(number)?;
@@ -248,17 +248,17 @@ pub(super) fn checksum(bytes: &[u8], place: u64) -> u64 {
 }
 
 /// Returns a target's keys, narrowest scope first, with the seeds of their hashes.
-pub(super) fn key_seeds(parts: KeyParts<'_>) -> impl Iterator<Item = (Reach, u64)> {
-    Reach::ALL.into_iter().filter_map(move |reach| Some((reach, key_seed(&parts, reach)?)))
+pub(super) fn key_seeds(parts: KeyParts<'_>) -> impl Iterator<Item = (KeyScope, u64)> {
+    KeyScope::ALL.into_iter().filter_map(move |reach| Some((reach, key_seed(&parts, reach)?)))
 }
 
-fn key_seed(parts: &KeyParts<'_>, reach: Reach) -> Option<u64> {
+fn key_seed(parts: &KeyParts<'_>, reach: KeyScope) -> Option<u64> {
     let words = parts.words(reach)?;
     let start = match reach {
-        Reach::Machine => 0,
-        Reach::Model => 1,
-        Reach::Family => 2,
-        Reach::Isa => 3,
+        KeyScope::Machine => 0,
+        KeyScope::Model => 1,
+        KeyScope::Family => 2,
+        KeyScope::Isa => 3,
     };
     Some(words.iter().fold(start, |seed, word| xxh3_64_with_seed(word.as_bytes(), seed)))
 }

@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use autotune_ir::Reach;
+use autotune_ir::KeyScope;
 use autotune_workloads::{Workload, shape_distance};
 
 use super::layout::{self, u32_at, u64_at};
@@ -40,12 +40,12 @@ pub(super) fn directory(tables: &[(u64, u64)]) -> Vec<u8> {
 }
 
 /// Parsed view of a table.
-struct Table<'a> {
+struct NearTable<'a> {
     columns: usize,
     rows: &'a [u8],
 }
 
-impl<'a> Table<'a> {
+impl<'a> NearTable<'a> {
     fn parse(content: &'a [u8]) -> Option<Self> {
         let columns = usize::try_from(u32_at(content, 0)?).ok()?;
         let rows = content.get(4..)?;
@@ -131,12 +131,12 @@ impl Snapshot {
         Ok(nearest)
     }
 
-    fn table(&self, at: u64) -> Result<Table<'_>, SnapshotError> {
-        Table::parse(self.near_block(at)?).ok_or_else(|| self.corrupt_table(at))
+    fn table(&self, at: u64) -> Result<NearTable<'_>, SnapshotError> {
+        NearTable::parse(self.near_block(at)?).ok_or_else(|| self.corrupt_table(at))
     }
 
     /// Reads the schedule of a table's row.
-    fn row_entry(&self, number: u32, table_at: u64, reach: Reach, is_own: bool) -> Result<Entry<'_>, SnapshotError> {
+    fn row_entry(&self, number: u32, table_at: u64, reach: KeyScope, is_own: bool) -> Result<Entry<'_>, SnapshotError> {
         if number == 0 {
             return Err(self.corrupt_table(table_at));
         }
@@ -153,7 +153,7 @@ impl Snapshot {
         for row in directory.chunks_exact(DIRECTORY_ROW) {
             let at = u64_at(row, 8).unwrap_or_default();
             for (number, vector) in self.table(at)?.rows() {
-                let entry = self.row_entry(number, at, Reach::Machine, true)?;
+                let entry = self.row_entry(number, at, KeyScope::Machine, true)?;
                 let Ok(workload) = entry.workload().parse::<Workload>() else { continue };
                 if !vector.eq(workload.shape_vector().iter().copied()) {
                     return Err(self.corrupt_table(at));
@@ -178,13 +178,13 @@ mod tests {
     fn the_nearest_rows_come_first_and_only_whole_tables_are_read() {
         let rows = [(7, vec![0.0, 3.0]), (5, vec![1.0, 1.0]), (9, vec![0.5, 0.5]), (4, vec![1.0]), (3, vec![0.5, 0.5])];
         let content = table(&rows);
-        let read = Table::parse(&content).unwrap();
+        let read = NearTable::parse(&content).unwrap();
         assert_eq!(read.rows().map(|(number, _)| number).collect::<Vec<_>>(), [7, 5, 9, 3]);
         assert_eq!(read.nearest(&[0.0, 0.0], 3), [3, 9, 5]);
         assert_eq!(read.nearest(&[0.0, 0.0], 9), [3, 9, 5, 7]);
         assert!(read.nearest(&[0.0], 9).is_empty() && read.nearest(&[0.0, 0.0], 0).is_empty());
-        assert!((0..content.len()).all(|len| len % 12 == 4 || Table::parse(&content[..len]).is_none()));
-        assert!(Table::parse(&u32::MAX.to_le_bytes()).is_some(), "no rows of any width");
+        assert!((0..content.len()).all(|len| len % 12 == 4 || NearTable::parse(&content[..len]).is_none()));
+        assert!(NearTable::parse(&u32::MAX.to_le_bytes()).is_some(), "no rows of any width");
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use autotune_ir::{KeyParts, Reach};
+use autotune_ir::{KeyParts, KeyScope};
 use autotune_schedules::{Config, ScheduleSpace};
 use autotune_workloads::Workload;
 
 use super::check::target_of;
 use super::entry::{details_of, record_content};
-use super::layout::{self, ALIGNMENT, Bucket, Header, Label, RECORDS_PER_BUCKET, SLOTS};
+use super::layout::{self, ALIGNMENT, Bucket, Header, KeyLabel, RECORDS_PER_BUCKET, SLOTS};
 use super::near;
 use super::replace::replace;
 use crate::check::check_values;
@@ -49,7 +49,7 @@ struct Key {
     /// Hash of the workload with the seed of the widest key.
     place: u64,
     seed: u64,
-    reach: Reach,
+    reach: KeyScope,
     /// Hash of the table of shapes that contains its workload.
     table_hash: u64,
     /// Index of the record among those added.
@@ -129,7 +129,7 @@ impl SnapshotWriter {
             let table_hash = layout::key_hash(seed, &group);
             self.keys.push(Key { place, seed, reach, table_hash, added: self.added.len() });
         }
-        self.added.push(Added { target_at, workload, is_claim: record.is_claim(), run_secs, at });
+        self.added.push(Added { target_at, workload, is_claim: record.is_untrusted(), run_secs, at });
         Ok(())
     }
 
@@ -267,7 +267,7 @@ impl SnapshotWriter {
 
         for keys in records {
             let (place, number) = (keys[0].place, self.number(keys[0].added)?);
-            let label = keys.iter().fold(Label::of(place), |label, key| label.with(key.reach, key.seed));
+            let label = keys.iter().fold(KeyLabel::of(place), |label, key| label.with(key.reach, key.seed));
             let first = layout::first_bucket(place, count as u64) as usize;
             // A free slot always exists, because there are more slots than records.
             let free = (0..count).find(|probe| used[(first + probe) % count] < SLOTS).unwrap_or_default();

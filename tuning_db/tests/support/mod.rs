@@ -5,9 +5,9 @@ pub mod child;
 
 use std::collections::BTreeSet;
 
-use autotune_db::{Phase, Provenance, Standing, TuningDb, TuningRecord};
+use autotune_db::{Phase, Provenance, TimeProvenance, TuningDb, TuningRecord};
 use autotune_measurement::{Backend, CandidateError, Measurement, RunSecs};
-use autotune_schedules::{Config, LOWERING_VERSION, Value};
+use autotune_schedules::{Config, KnobValue, LOWERING_VERSION};
 use autotune_workloads::Workload;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -27,8 +27,8 @@ pub fn rng(seed: u64) -> ChaCha8Rng {
 
 pub fn config(number: usize) -> Config {
     let knobs = [
-        ("tile.m".to_string(), Value::Tile(vec![8 * (number + 1), 4])),
-        ("order".to_string(), Value::Order(vec!["m".into(), "n".into()])),
+        ("tile.m".to_string(), KnobValue::Tile(vec![8 * (number + 1), 4])),
+        ("order".to_string(), KnobValue::Order(vec!["m".into(), "n".into()])),
     ];
     Config { sketch: "direct".into(), knobs: knobs.into() }
 }
@@ -63,7 +63,7 @@ pub fn any(_: &Config) -> bool {
 
 /// Predicate of configs that is true for about two in three.
 pub fn some(config: &Config) -> bool {
-    config.knobs["tile.m"] != Value::Tile(vec![8, 4]) && !config.stable_hash().is_multiple_of(3)
+    config.knobs["tile.m"] != KnobValue::Tile(vec![8, 4]) && !config.stable_hash().is_multiple_of(3)
 }
 
 pub fn imported(mut record: TuningRecord) -> TuningRecord {
@@ -139,7 +139,7 @@ fn fastest<'a>(records: impl IntoIterator<Item = &'a TuningRecord>) -> Option<&'
 
 /// Returns the records measured here, and the untrusted ones of other configs.
 fn parted<'a>(log: &[&'a TuningRecord]) -> (Vec<&'a TuningRecord>, Vec<&'a TuningRecord>) {
-    let (claims, measured): (Vec<_>, Vec<_>) = log.iter().partition(|r| r.is_claim());
+    let (claims, measured): (Vec<_>, Vec<_>) = log.iter().partition(|r| r.is_untrusted());
     let is_open = |claim: &&TuningRecord| measured.iter().all(|r: &&TuningRecord| r.config != claim.config);
     let claims = claims.into_iter().filter(is_open).collect();
     (measured, claims)
@@ -207,10 +207,10 @@ fn assert_task_agrees(db: &TuningDb, workload: &Workload, target: &str, log: &[&
         let best = db.best(workload, target, &fits).unwrap();
         assert_eq!(best.as_ref().map(|b| &b.record), model_best(log, fits), "{what}: best");
         if let Some(best) = best {
-            let expected = match (best.record.is_claim(), best.record.phase) {
-                (true, _) => Standing::Claimed,
-                (false, Phase::Search) => Standing::Searched,
-                (false, Phase::Race { .. }) => Standing::Raced,
+            let expected = match (best.record.is_untrusted(), best.record.phase) {
+                (true, _) => TimeProvenance::Claimed,
+                (false, Phase::Search) => TimeProvenance::Searched,
+                (false, Phase::Race { .. }) => TimeProvenance::Raced,
             };
             assert_eq!(best.standing, expected, "{what}: best");
         }

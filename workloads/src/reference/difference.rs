@@ -10,7 +10,7 @@ use autotune_ir::program::Layout;
 const PART: usize = 1 << 14;
 
 /// Memory positions of an output's elements.
-struct Places {
+struct OutputStrides {
     /// For each dimension, the number of indices in a block, and the distance to the next block.
     dims: Vec<(usize, usize)>,
     /// Increment of each index from one channel to the next.
@@ -19,7 +19,7 @@ struct Places {
     stride: usize,
 }
 
-impl Places {
+impl OutputStrides {
     fn of(lines: &Lines, layout: Layout) -> Result<Self, LayoutError> {
         let shape = physical_shape(&lines.shape, layout)?;
         let strides = (0..shape.len()).map(|dim| shape[dim + 1..].iter().product());
@@ -60,7 +60,7 @@ impl Reference {
         if output.len() != points(&lines.shape) {
             return Err(LayoutError::Len { shape: lines.shape.clone(), found: output.len() });
         }
-        let (places, known_places) = (Places::of(lines, layout)?, Places::of(lines, Layout::Plain)?);
+        let (places, known_places) = (OutputStrides::of(lines, layout)?, OutputStrides::of(lines, Layout::Plain)?);
         let end = |len: usize, part: usize| (len as u128 * part as u128 / self.parts() as u128) as usize;
         let of_part = |len: usize| end(len, part)..end(len, part + 1);
         let can_be_right = |x: &f32| x.is_finite() || (self.has_infinities && x.is_infinite());
@@ -78,7 +78,7 @@ impl Reference {
     fn line_difference(
         &self,
         output: &[f32],
-        [places, known_places]: [&Places; 2],
+        [places, known_places]: [&OutputStrides; 2],
         index: usize,
         sums: &mut [f64],
     ) -> f64 {

@@ -1,7 +1,7 @@
 //! Tensors, and expressions over them, evaluated in f64 along lines of points.
 
 use autotune_ir::program::{Access, Expr, InBounds, gathered_index};
-use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec};
+use autotune_ir::spec::{Axis, AxisId, Equation, Spec, TensorSource};
 use autotune_ir::{Affine, DType, VarId};
 use ndarray::{CowArray, IxDyn};
 use smallvec::SmallVec;
@@ -56,18 +56,18 @@ pub(super) enum Elements<'a> {
 }
 
 #[derive(Clone)]
-pub(super) struct Tensor<'a> {
+pub(super) struct ReferenceTensor<'a> {
     pub(super) shape: Vec<usize>,
     pub(super) elements: Elements<'a>,
 }
 
-impl<'a> Tensor<'a> {
+impl<'a> ReferenceTensor<'a> {
     /// Returns the tensors of a spec in order. Computed ones have no elements yet.
     pub(super) fn all(spec: &'a Spec, operands: &'a [CowArray<'_, f32, IxDyn>]) -> Vec<Self> {
         let mut given = operands.iter().map(|operand| operand.as_slice().unwrap_or_default());
-        let mut elements = |tensor: &'a autotune_ir::spec::Tensor| match (&tensor.source, tensor.dtype) {
-            (Source::Known(elements), _) => Elements::Given(elements, DType::F32),
-            (Source::Computed, _) => Elements::Made(Vec::new()),
+        let mut elements = |tensor: &'a autotune_ir::spec::TensorSpec| match (&tensor.source, tensor.dtype) {
+            (TensorSource::Known(elements), _) => Elements::Given(elements, DType::F32),
+            (TensorSource::Computed, _) => Elements::Made(Vec::new()),
             // Operands that are not multiplied keep their values: only products round to tf32.
             (_, DType::Tf32) if !spec.is_multiplied(tensor) => {
                 Elements::Given(given.next().unwrap_or_default(), DType::F32)
@@ -114,13 +114,13 @@ pub(super) fn is_run(distances: &[i64]) -> bool {
 }
 
 /// The box of a tensor that an access reads around a point, zero outside the tensor.
-pub(super) struct Window {
+pub(super) struct AccessWindow {
     /// Index of the box's first element, relative to the element read at the point.
     low: Vec<i64>,
     shape: Vec<usize>,
 }
 
-impl Window {
+impl AccessWindow {
     /// Returns the window that is read at a box of points with extents `reaches`.
     pub(super) fn new(index: &[Affine], reaches: &[usize]) -> Self {
         let ranges = index.iter().map(|index| (index.constant, index.range(|axis| reaches[axis.0 as usize])));
@@ -144,7 +144,7 @@ impl Window {
     }
 
     /// Reads the window's elements at a point.
-    pub(super) fn read(&self, tensor: &Tensor, index: &[Affine], point: &[i64], elements: &mut [f64]) {
+    pub(super) fn read(&self, tensor: &ReferenceTensor, index: &[Affine], point: &[i64], elements: &mut [f64]) {
         let first: Point = at(index, point).zip(&self.low).map(|(at, low)| at + low).collect();
         let is_part = |&dim: &usize| first[dim] != 0 || self.shape[dim] != tensor.shape[dim];
         // Trailing dimensions that are read as a whole lengthen the rows to copy.
@@ -175,10 +175,10 @@ pub(super) struct Line<'a> {
 
 impl Line<'_> {
     /// Returns the element that an access reads at each point.
-    pub(super) fn read(&self, tensor: &Tensor, index: &[Affine]) -> Vec<f64> {
+    pub(super) fn read(&self, tensor: &ReferenceTensor, index: &[Affine]) -> Vec<f64> {
         let mut reaches = vec![1; self.first.len()];
         reaches[self.axis] = self.columns.last().map_or(1, |last| last + 1);
-        let window = Window::new(index, &reaches);
+        let window = AccessWindow::new(index, &reaches);
         let mut elements = vec![0.0; window.len()];
         window.read(tensor, index, self.first, &mut elements);
 
@@ -189,7 +189,7 @@ impl Line<'_> {
 
     /// Returns the element that an access reads at each point, with given values as the index along
     /// some dimensions.
-    pub(super) fn gather(&self, tensor: &Tensor, index: &[Affine], values: &[(usize, Vec<f64>)]) -> Vec<f64> {
+    pub(super) fn gather(&self, tensor: &ReferenceTensor, index: &[Affine], values: &[(usize, Vec<f64>)]) -> Vec<f64> {
         let element = |(number, &column): (usize, &usize)| {
             let mut point = Point::from_slice(self.first);
             point[self.axis] += column as i64;

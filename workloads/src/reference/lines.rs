@@ -1,7 +1,7 @@
 //! Division of an output into lines of channels.
 
 use autotune_ir::program::Access;
-use autotune_ir::spec::{AxisId, Source, Spec, Tensor};
+use autotune_ir::spec::{AxisId, Spec, TensorSource, TensorSpec};
 use autotune_ir::{Affine, VarId};
 
 use super::line::{Point, box_of, points, step, unravel};
@@ -74,7 +74,7 @@ impl Lines {
 }
 
 /// Returns the tensor that a spec computes.
-pub(super) fn output(spec: &Spec) -> &Tensor {
+pub(super) fn output(spec: &Spec) -> &TensorSpec {
     spec.tensor(&spec.equations[spec.equations.len() - 1].output)
 }
 
@@ -82,7 +82,7 @@ pub(super) fn output(spec: &Spec) -> &Tensor {
 /// prologue is computed before.
 fn is_pointwise(spec: &Spec) -> bool {
     let [before @ .., main, tail] = &spec.equations[..] else { return false };
-    let is_at_hand = |load: &&Access| **load == main.output || spec.tensor(load).source != Source::Computed;
+    let is_at_hand = |load: &&Access| **load == main.output || spec.tensor(load).source != TensorSource::Computed;
     let shape = &spec.tensor(&main.output).shape;
     spec.main == before.len()
         && (before.is_empty() || spec.prologue().is_some())

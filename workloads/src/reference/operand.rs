@@ -4,20 +4,20 @@ use autotune_ir::program::Access;
 use autotune_ir::spec::{AxisId, Equation};
 use autotune_ir::{Affine, VarId};
 
-use super::line::{Elements, Tensor, at, box_of, dot, is_run, points, position, step, unravel};
-use super::selection::Selection;
+use super::line::{Elements, ReferenceTensor, at, box_of, dot, is_run, points, position, step, unravel};
+use super::selection::LineSelection;
 use crate::operands::OutOfMemory;
 use crate::parallel::for_each_chunk;
 
 /// A tensor and the index at which it is read.
-pub(super) struct Operand<'a> {
-    pub(super) tensor: Tensor<'a>,
+pub(super) struct ReferenceOperand<'a> {
+    pub(super) tensor: ReferenceTensor<'a>,
     pub(super) index: Vec<Affine>,
 }
 
-impl Operand<'_> {
-    pub(super) fn new<'a>(tensors: &[Tensor<'a>], access: &Access) -> Operand<'a> {
-        Operand { tensor: tensors[access.buffer.0 as usize].clone(), index: access.index.to_vec() }
+impl ReferenceOperand<'_> {
+    pub(super) fn new<'a>(tensors: &[ReferenceTensor<'a>], access: &Access) -> ReferenceOperand<'a> {
+        ReferenceOperand { tensor: tensors[access.buffer.0 as usize].clone(), index: access.index.to_vec() }
     }
 
     pub(super) fn uses(&self, axis: AxisId) -> bool {
@@ -36,7 +36,11 @@ impl Operand<'_> {
 
     /// Replaces the channels of each block by their weighted sum. The terms of a reduction are
     /// adjacent in the result.
-    pub(super) fn weighted(&self, main: &Equation, selection: &Selection) -> Result<Operand<'static>, OutOfMemory> {
+    pub(super) fn weighted(
+        &self,
+        main: &Equation,
+        selection: &LineSelection,
+    ) -> Result<ReferenceOperand<'static>, OutOfMemory> {
         let channel = selection.lines.channel.0;
         let stride = position(&self.tensor.shape, step(&self.index, channel));
         let terms = box_of(main, |_, axis| axis.reduce);
@@ -71,6 +75,6 @@ impl Operand<'_> {
         let shape: Vec<usize> = outer.iter().zip(&terms).map(|(outer, terms)| outer * terms).collect();
         let along = |(axis, &extent)| if extent > 1 { Affine::var(VarId(axis)) } else { Affine::default() };
         let index = (0..).zip(&shape).map(along).collect();
-        Ok(Operand { tensor: Tensor { shape, elements: Elements::Made(sums) }, index })
+        Ok(ReferenceOperand { tensor: ReferenceTensor { shape, elements: Elements::Made(sums) }, index })
     }
 }

@@ -6,7 +6,7 @@ use autotune_ir::program::{Access, BinaryOp, Expr};
 use autotune_ir::spec::{AxisId, Equation, Reduction, Spec};
 use autotune_ir::{Affine, DType, VarId};
 
-use super::line::{Elements, Line, Point, Tensor, at, box_of, points, position, unravel};
+use super::line::{Elements, Line, Point, ReferenceTensor, at, box_of, points, position, unravel};
 use super::lines::output;
 use crate::operands::OutOfMemory;
 use crate::parallel::for_each;
@@ -17,7 +17,7 @@ use crate::parallel::for_each;
 /// magnitude of the tensor that the last equation maps.
 pub(super) fn evaluate<T: Clone + Default>(
     spec: &Spec,
-    mut tensors: Vec<Tensor>,
+    mut tensors: Vec<ReferenceTensor>,
     of: fn(f64) -> T,
 ) -> Result<(Vec<T>, f32), OutOfMemory> {
     for equation in &spec.equations {
@@ -40,7 +40,7 @@ pub(super) fn evaluate<T: Clone + Default>(
 
 /// Computes the tensor that an equation defines. Types other than f32 are rounded, as later
 /// equations read them.
-pub(super) fn make(spec: &Spec, equation: &Equation, tensors: &mut [Tensor]) -> Result<(), OutOfMemory> {
+pub(super) fn make(spec: &Spec, equation: &Equation, tensors: &mut [ReferenceTensor]) -> Result<(), OutOfMemory> {
     let dtype = spec.tensor(&equation.output).dtype;
     let mut made = reduced(equation, tensors)?;
     made.iter_mut().filter(|_| dtype != DType::F32).for_each(|x| *x = dtype.rounded(*x));
@@ -49,7 +49,7 @@ pub(super) fn make(spec: &Spec, equation: &Equation, tensors: &mut [Tensor]) -> 
 }
 
 /// Returns the elements of the tensor that an equation defines.
-fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMemory> {
+fn reduced(equation: &Equation, tensors: &[ReferenceTensor]) -> Result<Vec<f64>, OutOfMemory> {
     let line_axis = equation.axes.iter().rposition(|axis| !axis.reduce);
     let axis = line_axis.unwrap_or(equation.axes.len());
     let columns: Vec<usize> = (0..line_axis.map_or(1, |axis| equation.axes[axis].extent)).collect();
@@ -103,11 +103,11 @@ fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMem
 /// Products of elements that are all within their tensors, with positions that are affine in the
 /// axes.
 struct Products<'a> {
-    factors: [(&'a Tensor<'a>, Affine); 2],
+    factors: [(&'a ReferenceTensor<'a>, Affine); 2],
 }
 
 impl<'a> Products<'a> {
-    fn of(equation: &Equation, tensors: &'a [Tensor<'a>]) -> Option<Self> {
+    fn of(equation: &Equation, tensors: &'a [ReferenceTensor<'a>]) -> Option<Self> {
         let Expr::Binary(BinaryOp::Mul, of) = &equation.value else { return None };
         let [Expr::Load(left), Expr::Load(right)] = &**of else { return None };
         let is_inside = |access: &&Access| {
@@ -141,7 +141,7 @@ fn is_inside(index: &[Affine], point: &[i64], shape: &[usize]) -> bool {
 
 /// True if everything that is read at a point is within its tensor. The point is `first`, moved by
 /// `column` along `axis`.
-fn reads_inside(equation: &Equation, tensors: &[Tensor], first: &[i64], axis: usize, column: usize) -> bool {
+fn reads_inside(equation: &Equation, tensors: &[ReferenceTensor], first: &[i64], axis: usize, column: usize) -> bool {
     let mut point = Point::from_slice(first);
     point[axis] += column as i64;
     let mut loads = equation.loads().into_iter();
@@ -151,7 +151,7 @@ fn reads_inside(equation: &Equation, tensors: &[Tensor], first: &[i64], axis: us
 #[cfg(test)]
 mod tests {
     use autotune_ir::program::{BufferId, Expr};
-    use autotune_ir::spec::{Axis, Reduction, Source, Tensor};
+    use autotune_ir::spec::{Axis, Reduction, TensorSource, TensorSpec};
     use autotune_ir::{Affine, DType};
     use rand::seq::SliceRandom;
     use rand::{RngExt, SeedableRng};
@@ -159,19 +159,19 @@ mod tests {
 
     use super::*;
     use crate::operands::Operands;
-    use crate::reference::selection::Selection;
+    use crate::reference::selection::LineSelection;
     use crate::reference::{Reference, max_rel_error};
 
     /// Adds a tensor with shuffled dimensions; returns its access.
     fn shuffled(
         rng: &mut ChaCha8Rng,
-        tensors: &mut Vec<Tensor>,
-        (name, source): (&'static str, Source),
+        tensors: &mut Vec<TensorSpec>,
+        (name, source): (&'static str, TensorSource),
         mut dims: Vec<(Affine, usize)>,
     ) -> Access {
         dims.shuffle(rng);
         let (index, shape): (Vec<_>, Vec<_>) = dims.into_iter().unzip();
-        tensors.push(Tensor { name: name.into(), shape, dtype: DType::F32, source });
+        tensors.push(TensorSpec { name: name.into(), shape, dtype: DType::F32, source });
         Access { buffer: BufferId(tensors.len() as u32 - 1), index: index.into() }
     }
 
@@ -199,17 +199,17 @@ mod tests {
         };
         let windows = [window("y", "kh"), window("x", "kw")];
 
-        let (mut tensors, given) = (Vec::new(), || Source::Given { is_constant: false });
+        let (mut tensors, given) = (Vec::new(), || TensorSource::Given { is_constant: false });
         let data = [&windows[..], &[dim("g"), dim("n"), dim("c")]].concat();
         let data = shuffled(rng, &mut tensors, ("data", given()), data);
         let weight = ["g", "o", "c", "kh", "kw"].map(dim).to_vec();
         let weight = shuffled(rng, &mut tensors, ("weight", given()), weight);
         let bias = shuffled(rng, &mut tensors, ("bias", given()), ["g", "o"].map(dim).to_vec());
         let result = ["g", "n", "y", "x", "o"].map(dim).to_vec();
-        let sum = shuffled(rng, &mut tensors, ("sum", Source::Computed), result);
+        let sum = shuffled(rng, &mut tensors, ("sum", TensorSource::Computed), result);
         let shape = tensors[3].shape.clone();
-        let (name, dtype, source) = ("output".into(), DType::F32, Source::Computed);
-        tensors.push(Tensor { name, shape, dtype, source });
+        let (name, dtype, source) = ("output".into(), DType::F32, TensorSource::Computed);
+        tensors.push(TensorSpec { name, shape, dtype, source });
 
         let output = Access { buffer: BufferId(4), index: sum.index.clone() };
         let tail = Expr::sum(Expr::Load(bias), Expr::Load(sum.clone()));
@@ -225,7 +225,7 @@ mod tests {
 
     fn by_definition(spec: &Spec, operands: &Operands) -> ndarray::ArrayD<f32> {
         let given: Vec<_> = operands.iter().map(|operand| operand.as_standard_layout()).collect();
-        let (values, _) = evaluate(spec, super::Tensor::all(spec, &given), |x| x as f32).unwrap();
+        let (values, _) = evaluate(spec, super::ReferenceTensor::all(spec, &given), |x| x as f32).unwrap();
         ndarray::ArrayD::from_shape_vec(output(spec).shape.clone(), values).unwrap()
     }
 
@@ -234,7 +234,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(12);
         for seed in 0..300 {
             let spec = random_spec(&mut rng);
-            assert!(Selection::of(&spec, u64::MAX, 0).lines.vector.is_some());
+            assert!(LineSelection::of(&spec, u64::MAX, 0).lines.vector.is_some());
             let operands = Operands::random(&spec, seed);
             let wanted = by_definition(&spec, &operands);
             let error =

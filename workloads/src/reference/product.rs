@@ -6,11 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use autotune_ir::spec::{AxisId, Spec};
 
-use super::line::{Line, Point, Tensor, at, points, position, step};
+use super::line::{Line, Point, ReferenceTensor, at, points, position, step};
 use super::lines::output;
-use super::operand::Operand;
-use super::selection::{Selection, Stand};
-use super::tile::Tile;
+use super::operand::ReferenceOperand;
+use super::selection::{LineSelection, Stand};
+use super::tile::ReductionTile;
 use crate::operands::OutOfMemory;
 use crate::parallel::for_each;
 
@@ -29,7 +29,7 @@ const CHANNELS: usize = 512;
 const LEAST_BLOCKS: usize = 8;
 
 /// Sums along an axis.
-struct Run<'a> {
+struct SumRun<'a> {
     first: Point,
     columns: Cow<'a, [usize]>,
     sums: Vec<f64>,
@@ -38,15 +38,15 @@ struct Run<'a> {
 /// An output made of sums of products, with a selection of its lines.
 pub(super) struct Product<'a> {
     spec: &'a Spec,
-    selection: &'a Selection,
-    tensors: Vec<Tensor<'a>>,
+    selection: &'a LineSelection,
+    tensors: Vec<ReferenceTensor<'a>>,
     /// Axis along which sums go.
     axis: AxisId,
     /// Operand that this axis indexes.
-    rows: Operand<'a>,
+    rows: ReferenceOperand<'a>,
     /// Operand without this axis, whose elements are the factors.
-    factors: Operand<'a>,
-    tile: Tile,
+    factors: ReferenceOperand<'a>,
+    tile: ReductionTile,
     /// Number of lines whose sums are computed together.
     lines_at_a_time: usize,
     /// Number of blocks whose sums are computed together.
@@ -58,12 +58,12 @@ pub(super) struct Product<'a> {
 impl<'a> Product<'a> {
     pub(super) fn new(
         spec: &'a Spec,
-        selection: &'a Selection,
+        selection: &'a LineSelection,
         axis: AxisId,
-        tensors: Vec<Tensor<'a>>,
+        tensors: Vec<ReferenceTensor<'a>>,
     ) -> Result<Self, OutOfMemory> {
         let (main, lines, blocks) = (spec.main(), &selection.lines, selection.blocks());
-        let [data, mut weight] = [0, 1].map(|load| Operand::new(&tensors, main.loads()[load]));
+        let [data, mut weight] = [0, 1].map(|load| ReferenceOperand::new(&tensors, main.loads()[load]));
         if selection.stand == Stand::Weighted {
             weight = weight.weighted(main, selection)?;
         }
@@ -75,7 +75,7 @@ impl<'a> Product<'a> {
             (data, weight, BLOCKS.min(blocks), lines.width.1)
         };
         let is_apart = axis == lines.channel.0 && channels > 1;
-        let tile = Tile::new(main, [&rows, &factors], axis, span, is_apart);
+        let tile = ReductionTile::new(main, [&rows, &factors], axis, span, is_apart);
 
         // Lines that read the same rows are adjacent.
         let own = (0..lines.extents.len()).rfind(|&axis| lines.extents[axis] > 1 && rows.uses(axis));
@@ -111,7 +111,7 @@ impl<'a> Product<'a> {
             };
             for (index, runs) in indices.zip(runs.chunks(runs.len() / numbers.len())) {
                 let mut next = (index * blocks + of_blocks.start) * width;
-                for Run { first, sums, .. } in runs {
+                for SumRun { first, sums, .. } in runs {
                     match selection.is_exact() {
                         true => put(position(&lines.shape, at(&lines.index, first)) as usize, stride, sums),
                         false => put(next, 1, sums),
@@ -124,14 +124,14 @@ impl<'a> Product<'a> {
     }
 
     /// Returns the values of blocks in lines, line by line.
-    fn sums(&self, lines: &[usize], blocks: &Range<usize>) -> Vec<Run<'_>> {
+    fn sums(&self, lines: &[usize], blocks: &Range<usize>) -> Vec<SumRun<'_>> {
         let (selection, tail) = (self.selection, &self.spec.equations[self.spec.main + 1]);
         let reach = selection.reach(blocks);
         let of_line = |&line: &usize| {
             let channels = blocks.clone().map(|block| selection.stand_in(line, block));
             self.runs(line, reach.start, channels.collect())
         };
-        let mut runs: Vec<Run> = lines.iter().flat_map(of_line).collect();
+        let mut runs: Vec<SumRun> = lines.iter().flat_map(of_line).collect();
         self.add_products(&mut runs);
 
         if selection.stand == Stand::Drawn {
@@ -148,7 +148,7 @@ impl<'a> Product<'a> {
     }
 
     /// Adds the weighted sum of the channels' biases and residuals for the blocks of a line.
-    fn add_weighted(&self, line: usize, blocks: &Range<usize>, runs: &mut [Run]) {
+    fn add_weighted(&self, line: usize, blocks: &Range<usize>, runs: &mut [SumRun]) {
         let (selection, width) = (self.selection, self.columns.len());
         let channels = selection.channels(blocks.start).start..selection.channels(blocks.end - 1).end;
         let without_sums = self.runs(line, channels.start, channels.clone().collect());
@@ -164,9 +164,9 @@ impl<'a> Product<'a> {
 
     /// Returns the runs of a line through some channels, which are ascending. Sums along channels
     /// begin at the first one.
-    fn runs<'s>(&'s self, line: usize, first_channel: usize, channels: Vec<usize>) -> Vec<Run<'s>> {
+    fn runs<'s>(&'s self, line: usize, first_channel: usize, channels: Vec<usize>) -> Vec<SumRun<'s>> {
         let (channel, mut first) = (self.selection.lines.channel.0, self.selection.lines.point(line));
-        let run = |first, columns: Cow<'s, [usize]>| Run { sums: vec![0.0; columns.len()], first, columns };
+        let run = |first, columns: Cow<'s, [usize]>| SumRun { sums: vec![0.0; columns.len()], first, columns };
         if self.axis == channel {
             first[channel] = first_channel as i64;
             return vec![run(first, channels.into_iter().map(|channel| channel - first_channel).collect())];
@@ -179,7 +179,7 @@ impl<'a> Product<'a> {
     }
 
     /// Adds all products to the sums.
-    fn add_products(&self, runs: &mut [Run]) {
+    fn add_products(&self, runs: &mut [SumRun]) {
         let (mut scales, mut elements) = (Vec::new(), Vec::new());
         for alike in runs.chunk_by_mut(|a, b| at(&self.rows.index, &a.first).eq(at(&self.rows.index, &b.first))) {
             let positions: Vec<i64> = alike.iter().map(|run| self.factors.position(&run.first)).collect();
@@ -198,7 +198,7 @@ impl<'a> Product<'a> {
     }
 
     /// Returns the last equation's values for some sums.
-    fn tail(&self, run: &Run) -> Vec<f64> {
+    fn tail(&self, run: &SumRun) -> Vec<f64> {
         let line = Line { first: &run.first, axis: self.axis, columns: &run.columns };
         let sum = self.spec.main().output.buffer;
         line.values(&self.spec.equations[self.spec.main + 1].value, &|access, values| {

@@ -34,7 +34,7 @@ pub(super) enum Stand {
 
 /// Blocks of channels, groups of lines of which one is compared, and the random choices.
 #[derive(Clone, Debug)]
-pub(super) struct Selection {
+pub(super) struct LineSelection {
     pub(super) lines: Lines,
     /// Channels per block, except perhaps in the last one.
     pub(super) block: usize,
@@ -46,7 +46,7 @@ pub(super) struct Selection {
     seed: u64,
 }
 
-impl Selection {
+impl LineSelection {
     /// Returns the selection that can be computed with about `bound` multiply-adds; everything if
     /// the output is not a sum of products.
     pub(super) fn of(spec: &Spec, bound: u64, seed: u64) -> Self {
@@ -172,8 +172,8 @@ mod tests {
     use super::*;
     use crate::workload::Workload;
 
-    fn selection(text: &str, bound: u64, seed: u64) -> Selection {
-        Selection::of(text.parse::<Workload>().unwrap().spec(), bound, seed)
+    fn selection(text: &str, bound: u64, seed: u64) -> LineSelection {
+        LineSelection::of(text.parse::<Workload>().unwrap().spec(), bound, seed)
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use autotune_ir::spec::{AxisId, Equation};
 
-use super::line::{Point, Window, dot, is_run, points, unravel};
-use super::operand::Operand;
+use super::line::{AccessWindow, Point, dot, is_run, points, unravel};
+use super::operand::ReferenceOperand;
 
 /// Maximum of a tile's products times the number of sums: the elements that they read stay in a
 /// core's own caches.
@@ -12,13 +12,13 @@ const HELD: usize = 1 << 12;
 const HELD_APART: usize = 1 << 15;
 
 /// A box of the reduction axes, for sums along another axis.
-pub(super) struct Tile {
+pub(super) struct ReductionTile {
     /// Extents of a box.
     extents: Vec<usize>,
     /// Number of boxes along each axis.
     counts: Vec<usize>,
     /// Box of elements that is read of the operand along which the sums go.
-    window: Window,
+    window: AccessWindow,
     /// Distance in that box between the elements of adjacent sums.
     stride: usize,
     /// Number of sums from the first to the last.
@@ -36,10 +36,10 @@ pub(super) struct Tile {
     is_run: bool,
 }
 
-impl Tile {
+impl ReductionTile {
     pub(super) fn new(
         main: &Equation,
-        [rows, factors]: [&Operand; 2],
+        [rows, factors]: [&ReferenceOperand; 2],
         axis: AxisId,
         span: usize,
         is_apart: bool,
@@ -54,7 +54,7 @@ impl Tile {
 
         let mut reaches = extents.clone();
         reaches[axis] = span;
-        let window = Window::new(&rows.index, &reaches);
+        let window = AccessWindow::new(&rows.index, &reaches);
         let stride = window.stride(&rows.index, axis) as usize;
         let product = |product| {
             let by = unravel(product, &extents);
@@ -85,7 +85,7 @@ impl Tile {
     }
 
     /// Reads the elements of the box at a point, replacing `elements`.
-    pub(super) fn read(&self, rows: &Operand, point: &[i64], elements: &mut Vec<f64>) {
+    pub(super) fn read(&self, rows: &ReferenceOperand, point: &[i64], elements: &mut Vec<f64>) {
         elements.resize(self.window.len(), 0.0);
         self.window.read(&rows.tensor, &rows.index, point, elements);
         if !self.is_apart && self.stride == 1 {
@@ -101,7 +101,7 @@ impl Tile {
     }
 
     /// Reads the factors of the box at a position, as many as `scales` has.
-    pub(super) fn read_factors(&self, factors: &Operand, first: i64, scales: &mut [f64]) {
+    pub(super) fn read_factors(&self, factors: &ReferenceOperand, first: i64, scales: &mut [f64]) {
         factors.tensor.gather(first, &self.factors, self.is_run, scales);
     }
 

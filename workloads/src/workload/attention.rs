@@ -7,7 +7,10 @@ use autotune_ir::spec::{Axis, Reduction};
 use autotune_ir::{Affine, VarId};
 
 use super::operator::{Computed, Table, element, named_axes};
-use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+use super::{
+    Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_elements,
+    check_positive,
+};
 
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "attention",
@@ -48,7 +51,7 @@ pub enum Mask {
 /// The inner sum is over `k`, the softmax and the outer sum over `n` (Vaswani et al., "Attention Is
 /// All You Need", 2017, equation 1). If `h` is 1, tensors lack the dimension of heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Attention {
+pub struct AttentionWorkload {
     /// Batch size, times heads if the mask does not distinguish them.
     pub b: usize,
     /// Number of heads, if the mask has a batch dimension but no heads; else 1.
@@ -67,7 +70,7 @@ pub struct Attention {
     pub causal: bool,
 }
 
-impl Attention {
+impl AttentionWorkload {
     /// Creates an attention of all queries to all keys, without a mask.
     pub fn new(b: usize, [m, n]: [usize; 2], [k, d]: [usize; 2]) -> Self {
         Self { b, h: 1, m, n, k, d, mask: Mask::None, causal: false }
@@ -80,7 +83,7 @@ impl Attention {
     }
 
     /// Returns the mask, and its element for a batch, a query and a key.
-    fn mask(&self, [batch, query, key]: [&Affine; 3]) -> Option<(Tensor, Expr)> {
+    fn mask(&self, [batch, query, key]: [&Affine; 3]) -> Option<(OperandTensor, Expr)> {
         let Self { b, m, n, .. } = *self;
         let (shape, index) = match self.mask {
             Mask::None => return None,
@@ -90,7 +93,7 @@ impl Attention {
             Mask::Matrices => (vec![b, m, n], vec![batch, query, key]),
         };
         let index: Vec<Affine> = index.into_iter().cloned().collect();
-        Some((Tensor { name: "mask", shape, is_constant: false }, element(3, &index)))
+        Some((OperandTensor { name: "mask", shape, is_constant: false }, element(3, &index)))
     }
 
     /// Returns the score of a query and a key that is not later, else a score whose weight is zero.
@@ -101,16 +104,16 @@ impl Attention {
     }
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let size = |field| fields.required(field);
     let (k, d) = (size("k")?, fields.number("d")?);
     let [b, h] = [fields.number("b")?, fields.number("h")?].map(|size| size.unwrap_or(1));
     let mask = fields.word("mask", &MASKS, "a shape of the mask (none, row, rows, matrix or matrices)")?;
     let (mask, causal) = (mask.unwrap_or_default(), fields.flag("causal")?);
-    Ok(Box::new(Attention { b, h, m: size("m")?, n: size("n")?, k, d: d.unwrap_or(k), mask, causal }))
+    Ok(Box::new(AttentionWorkload { b, h, m: size("m")?, n: size("n")?, k, d: d.unwrap_or(k), mask, causal }))
 }
 
-impl Operator for Attention {
+impl WorkloadOperator for AttentionWorkload {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -153,7 +156,7 @@ impl Operator for Attention {
     /// The keys are transposed first, so that vectors go along keys in the product, except for a
     /// single query, which reads each key once. Then come `scores`, `largest`, `exp`, its `total`,
     /// the reciprocal of that, and the `weights`.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { m, n, k, d, .. } = *self;
         let outer = self.outer();
         let rows = [&outer[..], &[("m", m, false)]].concat();
@@ -209,9 +212,9 @@ impl Operator for Attention {
         ];
 
         let shape = |rest: [usize; 2]| outer.iter().map(|axis| axis.1).chain(rest).collect::<Vec<_>>();
-        let given = |name, rest| Tensor { name, shape: shape(rest), is_constant: false };
+        let given = |name, rest| OperandTensor { name, shape: shape(rest), is_constant: false };
         let operands = [given("query", [m, k]), given("key", [n, k]), given("value", [n, d])];
-        Formula {
+        OperatorFormula {
             operands: operands.into_iter().chain(mask).collect(),
             computed: is_transposed.then_some(transposed).into_iter().chain(computed).collect(),
             axes: with(&[("d", d, false), ("n", n, true)]),

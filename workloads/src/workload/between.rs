@@ -5,7 +5,7 @@ use std::fmt;
 use autotune_ir::program::{Access, BufferId, Expr};
 use autotune_ir::spec::{Axis, AxisId, Reduction};
 
-use super::{Activation, Computed, Fields, Formula, Tensor, WorkloadError};
+use super::{Activation, Computed, Fields, OperandTensor, OperatorFormula, WorkloadError};
 
 /// Operations between two products: `mid = act(sum + bias)`, with the bias along the channels of
 /// the first.
@@ -46,11 +46,11 @@ impl Between {
     ///
     /// The result of the first has one axis per dimension. The operands are the data, the first
     /// weights, the bias if there is one, and the second weights.
-    pub(super) fn formula(&self, first: Formula, second: Formula) -> Formula {
+    pub(super) fn formula(&self, first: OperatorFormula, second: OperatorFormula) -> OperatorFormula {
         let mut operands = first.operands;
         let bias = self.bias.then(|| {
             let shape = vec![first.shape[first.channel]];
-            operands.push(Tensor { name: "mid_bias", shape, is_constant: false });
+            operands.push(OperandTensor { name: "mid_bias", shape, is_constant: false });
             operands.len() - 1
         });
         let weight = operands.len();
@@ -73,7 +73,7 @@ impl Between {
             let number = if access.buffer == BufferId(0) { mid } else { weight };
             load(number, access.index.clone())
         };
-        Formula {
+        OperatorFormula {
             operands,
             computed: vec![
                 computed("mid_sum", first.axes, first.value, first.reduction),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::convolution::Convolution;
 use super::window::{Window, WindowFields};
-use super::{Fields, Formula, Operator, OperatorKind, WorkloadError, check_positive};
+use super::{Fields, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_positive};
 
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "conv1d", fields: "n,c,w,o,k,s,p,d,g", example: "conv1d:c=64,w=1000,o=128,k=5,p=2", parse };
@@ -35,14 +35,14 @@ impl Conv1d {
     }
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let extent = fields.required("w")?;
     let [window] = Window::read(fields, [extent], WindowFields::ALL, AXES)?;
     let (n, groups) = (fields.number("n")?.unwrap_or(1), fields.number("g")?.unwrap_or(1));
     Ok(Box::new(Conv1d { n, c: fields.required("c")?, o: fields.required("o")?, window, groups }))
 }
 
-impl Operator for Conv1d {
+impl WorkloadOperator for Conv1d {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -59,7 +59,7 @@ impl Operator for Conv1d {
     }
 
     /// Axes `n, g, o, ow | c, kw`, with `o` and `c` counted within a group.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         self.convolution().formula()
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::convolution::Convolution;
 use super::window::{Window, WindowFields};
-use super::{Fields, Formula, Operator, OperatorKind, WorkloadError, check_positive};
+use super::{Fields, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_positive};
 
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "conv2d",
@@ -67,7 +67,7 @@ impl Conv2d {
 
 const AXES: [WindowFields; 2] = [WindowFields::HEIGHT, WindowFields::WIDTH];
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let [h, w] = [fields.required("h")?, fields.required("w")?];
     let [rows, columns] = Window::read(fields, [h, w], WindowFields::ALL, AXES)?;
     Ok(Box::new(Conv2d {
@@ -85,7 +85,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     }))
 }
 
-impl Operator for Conv2d {
+impl WorkloadOperator for Conv2d {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -102,7 +102,7 @@ impl Operator for Conv2d {
     }
 
     /// Axes `n, g, o, oh, ow | c, kh, kw`, with `o` and `c` counted within a group.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         self.convolution(&self.windows()).formula()
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::convolution::Convolution;
 use super::window::{Window, WindowFields};
-use super::{Fields, Formula, Operator, OperatorKind, WorkloadError, check_positive};
+use super::{Fields, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_positive};
 
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "conv3d",
@@ -41,14 +41,14 @@ impl Conv3d {
     }
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let extents = [fields.required("d")?, fields.required("h")?, fields.required("w")?];
     let windows = Window::read(fields, extents, ALL, AXES)?;
     let (n, groups) = (fields.number("n")?.unwrap_or(1), fields.number("g")?.unwrap_or(1));
     Ok(Box::new(Conv3d { n, c: fields.required("c")?, o: fields.required("o")?, windows, groups }))
 }
 
-impl Operator for Conv3d {
+impl WorkloadOperator for Conv3d {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -67,7 +67,7 @@ impl Operator for Conv3d {
     }
 
     /// Axes `n, g, o, od, oh, ow | c, kd, kh, kw`, with `o` and `c` counted within a group.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         self.convolution().formula()
     }
 }

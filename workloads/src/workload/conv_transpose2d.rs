@@ -29,7 +29,8 @@ use autotune_ir::spec::axis_vars;
 
 use super::window::{Window, WindowFields};
 use super::{
-    Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive, write_each,
+    Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_elements,
+    check_positive, write_each,
 };
 
 pub(super) static KIND: OperatorKind = OperatorKind {
@@ -70,7 +71,7 @@ pub struct ConvTranspose2d {
 
 /// Phases of outputs along one axis. Output `stride*q + half*upper + lower` has number `q` in the
 /// phase with digits `upper` and `lower`.
-struct Phases {
+struct OutputPhases {
     stride: i64,
     /// Number of values of the lower digit of a phase.
     lower: usize,
@@ -86,7 +87,7 @@ struct Phases {
     first_tap: i64,
 }
 
-impl Phases {
+impl OutputPhases {
     fn of(outputs: usize, kernel: usize, stride: usize, pad: usize) -> Self {
         let (whole, rest) = ((pad / stride) as i64, pad % stride);
         let (outputs, step) = (outputs / stride, stride as i64);
@@ -190,13 +191,15 @@ impl ConvTranspose2d {
         Ok(())
     }
 
-    fn phases(&self) -> [Phases; 2] {
+    fn phases(&self) -> [OutputPhases; 2] {
         let outputs = self.output_hw();
-        std::array::from_fn(|axis| Phases::of(outputs[axis], self.kernel[axis], self.stride[axis], self.pad[axis]))
+        std::array::from_fn(|axis| {
+            OutputPhases::of(outputs[axis], self.kernel[axis], self.stride[axis], self.pad[axis])
+        })
     }
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     Ok(Box::new(ConvTranspose2d {
         n: fields.number("n")?.unwrap_or(1),
         c: fields.required("c")?,
@@ -211,7 +214,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     }))
 }
 
-impl Operator for ConvTranspose2d {
+impl WorkloadOperator for ConvTranspose2d {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -244,7 +247,7 @@ impl Operator for ConvTranspose2d {
     ///
     /// A phase has the upper digits `uh`, `uw` and the lower digits `vh`, `vw`. `oh` and `ow`
     /// number its outputs, `kh` and `kw` its taps. `o` and `c` are counted within a group.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let [rows, columns] = self.phases();
         let (group_o, group_c) = (self.o / self.groups, self.c / self.groups);
         let axes = [
@@ -265,13 +268,13 @@ impl Operator for ConvTranspose2d {
         let from = g.clone() * group_c as i64 + c;
         let to = g * group_o as i64 + o.clone();
 
-        let input = Tensor { name: "input", shape: vec![self.n, self.c, self.h, self.w], is_constant: false };
+        let input = OperandTensor { name: "input", shape: vec![self.n, self.c, self.h, self.w], is_constant: false };
         let [height, width] = self.kernel;
-        let weight = Tensor { name: "weight", shape: vec![self.c, group_o, height, width], is_constant: true };
+        let weight = OperandTensor { name: "weight", shape: vec![self.c, group_o, height, width], is_constant: true };
         let [oh, ow] = self.output_hw();
         let read = vec![n.clone(), from.clone(), rows.read(&uh, &y, &kh), columns.read(&uw, &x, &kw)];
         let factor = vec![from, o, rows.tap(&uh, &vh, &kh), columns.tap(&uw, &vw, &kw)];
         let written = vec![n, to, rows.written(&uh, &vh, &y), columns.written(&uw, &vw, &x)];
-        Formula::product(&axes, [(input, read), (weight, factor)], (vec![self.n, self.o, oh, ow], written), 1)
+        OperatorFormula::product(&axes, [(input, read), (weight, factor)], (vec![self.n, self.o, oh, ow], written), 1)
     }
 }

@@ -3,7 +3,7 @@
 use autotune_ir::{Affine, VarId};
 
 use super::window::{Window, WindowFields};
-use super::{Formula, Tensor, WorkloadError, check_elements, check_positive};
+use super::{OperandTensor, OperatorFormula, WorkloadError, check_elements, check_positive};
 
 /// A convolution of images `[n, c, ..]` with weights `[o, c/groups, ..]` to images `[n, o, ..]`,
 /// with one to three spatial axes.
@@ -46,7 +46,7 @@ impl Convolution<'_> {
     }
 
     /// Axes `n, g, o, od, oh, ow | c, kd, kh, kw`, with `o` and `c` counted within a group.
-    pub(super) fn formula(&self) -> Formula {
+    pub(super) fn formula(&self) -> OperatorFormula {
         let (n, windows, dims) = (self.n, self.windows, self.windows.len());
         let (group_o, group_c) = (self.o / self.groups, self.c / self.groups);
         let names = |all: [&'static str; 3]| all.into_iter().skip(3 - dims).zip(windows);
@@ -73,10 +73,14 @@ impl Convolution<'_> {
 
         let shape =
             |lead: [usize; 2], of: fn(&Window) -> usize| lead.into_iter().chain(windows.iter().map(of)).collect();
-        let input = Tensor { name: "input", shape: shape([n, self.c], |window| window.extent), is_constant: false };
-        let weight =
-            Tensor { name: "weight", shape: shape([self.o, group_c], |window| window.kernel), is_constant: true };
+        let input =
+            OperandTensor { name: "input", shape: shape([n, self.c], |window| window.extent), is_constant: false };
+        let weight = OperandTensor {
+            name: "weight",
+            shape: shape([self.o, group_c], |window| window.kernel),
+            is_constant: true,
+        };
         let output = shape([n, self.o], Window::outputs);
-        Formula::product(&axes, [(input, read), (weight, factor)], (output, written), 1)
+        OperatorFormula::product(&axes, [(input, read), (weight, factor)], (output, written), 1)
     }
 }

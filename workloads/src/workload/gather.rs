@@ -7,7 +7,10 @@ use autotune_ir::program::{Access, BufferId, Compare, Expr};
 use autotune_ir::spec::{Reduction, axis_vars};
 
 use super::operator::{element, named_axes};
-use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+use super::{
+    Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_elements,
+    check_positive,
+};
 
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "gather", fields: "m,n,k,from_end", example: "gather:m=128,n=768,k=30522", parse };
@@ -22,7 +25,7 @@ const MOST_ROWS: usize = 1 << 24;
 /// table; NaN selects the first row. With `from_end`, negative numbers count from the end: -1 is
 /// the last row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Gather {
+pub struct GatherWorkload {
     /// Number of rows to read.
     pub m: usize,
     /// Number of elements in a row.
@@ -33,12 +36,12 @@ pub struct Gather {
     pub from_end: bool,
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let [m, n, k] = ["m", "n", "k"].map(|field| fields.required(field));
-    Ok(Box::new(Gather { m: m?, n: n?, k: k?, from_end: fields.flag("from_end")? }))
+    Ok(Box::new(GatherWorkload { m: m?, n: n?, k: k?, from_end: fields.flag("from_end")? }))
 }
 
-impl Operator for Gather {
+impl WorkloadOperator for GatherWorkload {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -58,11 +61,11 @@ impl Operator for Gather {
     }
 
     /// Axes `m, n`, without a reduction.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { m, n, k, from_end } = *self;
         let [row, column] = axis_vars();
-        let table = Tensor { name: "input", shape: vec![k, n], is_constant: false };
-        let index = Tensor { name: "index", shape: vec![m], is_constant: false };
+        let table = OperandTensor { name: "input", shape: vec![k, n], is_constant: false };
+        let index = OperandTensor { name: "index", shape: vec![m], is_constant: false };
         let number = element(1, std::slice::from_ref(&row));
         let number = match from_end {
             false => number,
@@ -72,7 +75,7 @@ impl Operator for Gather {
             }
         };
         let first = Access { buffer: BufferId(0), index: [Affine::default(), column.clone()].into() };
-        Formula {
+        OperatorFormula {
             operands: vec![table, index],
             computed: Vec::new(),
             axes: named_axes(&[("m", m, false), ("n", n, false)]),

@@ -8,7 +8,10 @@ use autotune_ir::spec::{Reduction, axis_vars};
 
 use super::layer_norm::{EPS, write_eps};
 use super::operator::{Computed, element, named_axes};
-use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+use super::{
+    Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_elements,
+    check_positive,
+};
 
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "group_norm",
@@ -28,7 +31,7 @@ pub(super) static INSTANCE_KIND: OperatorKind = OperatorKind {
 /// `g` is the group of channel `c` (Wu and He, "Group Normalization", 2018). All spatial positions
 /// are one dimension `s`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct GroupNorm {
+pub struct GroupNormWorkload {
     /// Number of images in the batch.
     pub n: usize,
     /// Number of channels per image.
@@ -41,12 +44,12 @@ pub struct GroupNorm {
     pub eps: f32,
 }
 
-fn parse(fields: &Fields, groups: usize) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields, groups: usize) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let (n, eps) = (fields.number("n")?.unwrap_or(1), fields.positive("eps")?.unwrap_or(EPS));
-    Ok(Box::new(GroupNorm { n, c: fields.required("c")?, groups, s: fields.required("s")?, eps }))
+    Ok(Box::new(GroupNormWorkload { n, c: fields.required("c")?, groups, s: fields.required("s")?, eps }))
 }
 
-impl Operator for GroupNorm {
+impl WorkloadOperator for GroupNormWorkload {
     fn kind(&self) -> &'static OperatorKind {
         if self.groups == self.c { &INSTANCE_KIND } else { &KIND }
     }
@@ -73,7 +76,7 @@ impl Operator for GroupNorm {
     /// Axes `n, g, c, s`, with `c` counted within a group. Computes the sum `total`, the `mean`,
     /// the sum `squares` of the centred values, and `one_over`, the inverse of the standard
     /// deviation.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { n, c, groups, s, eps } = *self;
         let [image, group, own, position] = axis_vars();
         let of_group = c / groups;
@@ -92,8 +95,8 @@ impl Operator for GroupNorm {
         let centred = Expr::binary(BinaryOp::Sub, input.clone(), of_row(4));
         let square = Expr::product(centred.clone(), centred.clone());
         let one_over = Expr::unary(UnaryOp::Rsqrt, Expr::sum(mean(5), Expr::Const(eps)));
-        let given = |name, shape, is_constant| Tensor { name, shape, is_constant };
-        Formula {
+        let given = |name, shape, is_constant| OperandTensor { name, shape, is_constant };
+        OperatorFormula {
             operands: vec![
                 given("input", vec![n, c, s], false),
                 given("scale", vec![c], true),

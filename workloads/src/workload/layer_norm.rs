@@ -6,7 +6,10 @@ use autotune_ir::program::{BinaryOp, Expr, UnaryOp};
 use autotune_ir::spec::{Reduction, axis_vars};
 
 use super::operator::{Computed, element, named_axes};
-use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+use super::{
+    Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_elements,
+    check_positive,
+};
 
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "layer_norm", fields: "m,n,eps", example: "layer_norm:m=512,n=768", parse };
@@ -17,7 +20,7 @@ pub(super) const EPS: f32 = 1e-5;
 /// `output[m, n] = (input[m, n] - mean[m]) / sqrt(variance[m] + eps) * scale[n] + shift[n]`; Ba et
 /// al., "Layer Normalization" (2016).
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct LayerNorm {
+pub struct LayerNormWorkload {
     /// Number of rows, each normalised separately.
     pub m: usize,
     /// Number of elements in a row.
@@ -26,9 +29,9 @@ pub struct LayerNorm {
     pub eps: f32,
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let eps = fields.positive("eps")?.unwrap_or(EPS);
-    Ok(Box::new(LayerNorm { m: fields.required("m")?, n: fields.required("n")?, eps }))
+    Ok(Box::new(LayerNormWorkload { m: fields.required("m")?, n: fields.required("n")?, eps }))
 }
 
 /// Writes `,eps=1e-6`, for example, unless it is the default.
@@ -36,7 +39,7 @@ pub(super) fn write_eps(f: &mut dyn fmt::Write, eps: f32) -> fmt::Result {
     if eps == EPS { Ok(()) } else { write!(f, ",eps={eps:e}") }
 }
 
-impl Operator for LayerNorm {
+impl WorkloadOperator for LayerNormWorkload {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -54,7 +57,7 @@ impl Operator for LayerNorm {
 
     /// Axes `m, n`. Computes the sum `total`, the `mean`, the sum `squares` of the centred values,
     /// and `one_over`, the inverse of the standard deviation.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { m, n, eps } = *self;
         let [row, column] = axis_vars();
         let axes = |reduce| named_axes(&[("m", m, false), ("n", n, reduce)]);
@@ -69,8 +72,8 @@ impl Operator for LayerNorm {
         let centred = Expr::binary(BinaryOp::Sub, input.clone(), of_row(4));
         let square = Expr::product(centred.clone(), centred.clone());
         let one_over = Expr::unary(UnaryOp::Rsqrt, Expr::sum(mean(5), Expr::Const(eps)));
-        let given = |name, shape, is_constant| Tensor { name, shape, is_constant };
-        Formula {
+        let given = |name, shape, is_constant| OperandTensor { name, shape, is_constant };
+        OperatorFormula {
             operands: vec![
                 given("input", vec![m, n], false),
                 given("scale", vec![n], true),

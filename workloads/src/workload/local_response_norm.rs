@@ -7,7 +7,10 @@ use autotune_ir::program::{Expr, UnaryOp};
 use autotune_ir::spec::{Reduction, axis_vars};
 
 use super::operator::{Computed, element, named_axes};
-use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+use super::{
+    Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_elements,
+    check_positive,
+};
 
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "local_response_norm",
@@ -26,7 +29,7 @@ const SHIFT: f32 = 1.0;
 /// operator is that of Krizhevsky et al. (2012), section 3.3, as defined by ONNX. All spatial
 /// positions are one dimension `s`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct LocalResponseNorm {
+pub struct LocalResponseNormWorkload {
     /// Number of images in the batch.
     pub n: usize,
     /// Number of channels per image.
@@ -43,9 +46,9 @@ pub struct LocalResponseNorm {
     pub shift: f32,
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let positive = |field, default| Ok(fields.positive(field)?.unwrap_or(default));
-    Ok(Box::new(LocalResponseNorm {
+    Ok(Box::new(LocalResponseNormWorkload {
         n: fields.number("n")?.unwrap_or(1),
         c: fields.required("c")?,
         s: fields.required("s")?,
@@ -56,7 +59,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     }))
 }
 
-impl Operator for LocalResponseNorm {
+impl WorkloadOperator for LocalResponseNormWorkload {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -80,7 +83,7 @@ impl Operator for LocalResponseNorm {
     }
 
     /// Axes `n, c, s`. Computes `squares`, the sum over the channels around.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { n, c, s, size, alpha, beta, shift } = *self;
         let [image, channel, position, tap] = axis_vars();
         let rows = [("n", n, false), ("c", c, false), ("s", s, false)];
@@ -98,8 +101,8 @@ impl Operator for LocalResponseNorm {
         let mean = Expr::product(element(1, &index), Expr::Const(alpha / size as f32));
         let log = Expr::unary(UnaryOp::Log, Expr::sum(mean, Expr::Const(shift)));
         let power = Expr::unary(UnaryOp::Exp, Expr::product(log, Expr::Const(-beta)));
-        Formula {
-            operands: vec![Tensor { name: "input", shape: vec![n, c, s], is_constant: false }],
+        OperatorFormula {
+            operands: vec![OperandTensor { name: "input", shape: vec![n, c, s], is_constant: false }],
             computed: vec![squares],
             axes: named_axes(&rows),
             value: Expr::product(element(0, &index), power),

@@ -4,7 +4,10 @@ use std::fmt;
 
 use autotune_ir::{Affine, VarId};
 
-use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+use super::{
+    Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_elements,
+    check_positive,
+};
 
 mod batch;
 
@@ -40,7 +43,7 @@ impl Matmul {
     }
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let b = batch(fields)?;
     let plain = Matmul::new(1, fields.required("m")?, fields.required("n")?, fields.required("k")?);
     Ok(Box::new(Matmul { b, ta: fields.flag("ta")?, tb: fields.flag("tb")?, ..plain }))
@@ -74,7 +77,7 @@ fn unfit(field: &'static str, reason: String) -> WorkloadError {
     WorkloadError::Unfit { op: KIND.name, field, reason }
 }
 
-impl Operator for Matmul {
+impl WorkloadOperator for Matmul {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -101,7 +104,7 @@ impl Operator for Matmul {
     }
 
     /// Axes `b, m, n | k`, or `b0, b1, .., m, n | k`. `B` is constant unless there is a batch.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let (mm, batch) = (self, self.b.extents());
         let of_batch = self.b.names().iter().zip(&batch).map(|(&name, &extent)| (name, extent, false));
         let axes: Vec<_> = of_batch.chain([("m", mm.m, false), ("n", mm.n, false), ("k", mm.k, true)]).collect();
@@ -114,11 +117,11 @@ impl Operator for Matmul {
             let dims = self.b.without(other).map(|axis| (batch[axis], var(axis)));
             let dims = dims.chain([(outer.0, outer.1.clone()), (inner.0, inner.1.clone())]);
             let (shape, index) = dims.unzip();
-            (Tensor { name, shape, is_constant }, index)
+            (OperandTensor { name, shape, is_constant }, index)
         };
         let left = operand(("input", false, mm.ta), Sides::Right, [(mm.m, &m), (mm.k, &k)]);
         let right = operand(("weight", mm.b.is_one(), mm.tb), Sides::Left, [(mm.k, &k), (mm.n, &n)]);
         let index = (0..batch.len()).map(var).chain([m, n]).collect();
-        Formula::product(&axes, [left, right], ([&batch[..], &[mm.m, mm.n]].concat(), index), batch.len() + 1)
+        OperatorFormula::product(&axes, [left, right], ([&batch[..], &[mm.m, mm.n]].concat(), index), batch.len() + 1)
     }
 }

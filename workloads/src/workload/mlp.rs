@@ -4,7 +4,10 @@ use std::fmt;
 
 use autotune_ir::spec::axis_vars;
 
-use super::{Between, Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+use super::{
+    Between, Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_elements,
+    check_positive,
+};
 
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "mlp",
@@ -32,13 +35,13 @@ pub struct Mlp {
     pub between: Between,
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let size = |field| fields.required(field);
     let between = Between::read(fields)?;
     Ok(Box::new(Mlp { m: size("m")?, n: size("n")?, k: size("k")?, h: size("h")?, between }))
 }
 
-impl Operator for Mlp {
+impl WorkloadOperator for Mlp {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -59,13 +62,13 @@ impl Operator for Mlp {
     }
 
     /// Axes `m, h | k`, then `m, n | h`.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { m, n, k, h, between } = *self;
-        let tensor = |name, shape, is_constant| Tensor { name, shape, is_constant };
+        let tensor = |name, shape, is_constant| OperandTensor { name, shape, is_constant };
         let product = |names: [&'static str; 3], extents: [usize; 3], data, weight| {
             let [row, column, step] = axis_vars();
             let axes = [(names[0], extents[0], false), (names[1], extents[1], false), (names[2], extents[2], true)];
-            Formula::product(
+            OperatorFormula::product(
                 &axes,
                 [(data, vec![row.clone(), step.clone()]), (weight, vec![step, column.clone()])],
                 (vec![extents[0], extents[1]], vec![row, column]),

@@ -25,12 +25,12 @@ pub struct OperatorKind {
     /// A complete workload as an example.
     pub example: &'static str,
     /// Reads an operator from its fields. The sizes need not be valid yet.
-    pub parse: fn(&Fields) -> Result<Box<dyn Operator>, WorkloadError>,
+    pub parse: fn(&Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError>,
 }
 
 /// An operator with its sizes. Each operator is a file of its own; parser, printer, help,
 /// references and schedules are derived from it.
-pub trait Operator: Any + Debug + Send + Sync {
+pub trait WorkloadOperator: Any + Debug + Send + Sync {
     /// Returns the name and text form of the operator.
     fn kind(&self) -> &'static OperatorKind;
 
@@ -41,8 +41,8 @@ pub trait Operator: Any + Debug + Send + Sync {
     /// ([`check_elements`]).
     fn check(&self) -> Result<(), WorkloadError>;
 
-    /// Returns the operator's formula. Only called after [`Operator::check`].
-    fn formula(&self) -> Formula;
+    /// Returns the operator's formula. Only called after [`WorkloadOperator::check`].
+    fn formula(&self) -> OperatorFormula;
 
     /// Returns the type of the result, if it differs from that of the operands.
     fn result_dtype(&self) -> Option<DType> {
@@ -64,7 +64,7 @@ pub trait Operator: Any + Debug + Send + Sync {
     /// Returns tensors with known elements, such as values that depend only on a position. Kernels
     /// compute them ahead of time.
     ///
-    /// In the [`Formula`], `BufferId(operands + computed + i)` refers to table `i`.
+    /// In the [`OperatorFormula`], `BufferId(operands + computed + i)` refers to table `i`.
     fn tables(&self) -> Vec<Table> {
         Vec::new()
     }
@@ -81,7 +81,7 @@ pub struct Table {
 
 /// An operand of an operator.
 #[derive(Clone, Debug)]
-pub struct Tensor {
+pub struct OperandTensor {
     /// Name, unique among the operands.
     pub name: &'static str,
     /// Shape, outermost dimension first.
@@ -92,9 +92,9 @@ pub struct Tensor {
 
 /// `result[index] = Σ value`, summed over the reduction axes, or combined by another reduction.
 #[derive(Clone, Debug)]
-pub struct Formula {
+pub struct OperatorFormula {
     /// Operands in the order in which callers pass them.
-    pub operands: Vec<Tensor>,
+    pub operands: Vec<OperandTensor>,
     /// Intermediate tensors, each before those that read it. `BufferId(operands.len() + i)` refers
     /// to tensor `i`.
     pub computed: Vec<Computed>,
@@ -116,7 +116,8 @@ pub struct Formula {
     pub channel: usize,
 }
 
-/// An intermediate tensor, `name[index] = Σ value` as in a [`Formula`]. Every element is defined.
+/// An intermediate tensor, `name[index] = Σ value` as in a [`OperatorFormula`]. Every element is
+/// defined.
 #[derive(Clone, Debug)]
 pub struct Computed {
     /// Name, unique in the formula.
@@ -136,17 +137,17 @@ pub fn named_axes(axes: &[(&'static str, usize, bool)]) -> Vec<Axis> {
     axes.iter().map(|&(name, extent, reduce)| Axis { name, extent, reduce }).collect()
 }
 
-/// Returns an element of an operand or intermediate tensor, by its number in a [`Formula`].
+/// Returns an element of an operand or intermediate tensor, by its number in a [`OperatorFormula`].
 pub fn element(number: usize, index: &[Affine]) -> Expr {
     Expr::Load(Access { buffer: BufferId(number as u32), index: index.to_vec().into() })
 }
 
-impl Formula {
+impl OperatorFormula {
     /// Creates a reduction of the elements of one operand at an index.
     pub fn reduced(
         axes: &[(&'static str, usize, bool)],
         reduction: Reduction,
-        (data, read): (Tensor, Vec<Affine>),
+        (data, read): (OperandTensor, Vec<Affine>),
         (shape, index): (Vec<usize>, Vec<Affine>),
         channel: usize,
     ) -> Self {
@@ -166,7 +167,7 @@ impl Formula {
     /// Creates a sum of products of two operands at an index each.
     pub fn product(
         axes: &[(&'static str, usize, bool)],
-        [data, weight]: [(Tensor, Vec<Affine>); 2],
+        [data, weight]: [(OperandTensor, Vec<Affine>); 2],
         (shape, index): (Vec<usize>, Vec<Affine>),
         channel: usize,
     ) -> Self {

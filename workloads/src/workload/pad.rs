@@ -8,7 +8,8 @@ use autotune_ir::spec::{Reduction, axis_vars};
 
 use super::operator::{element, named_axes};
 use super::{
-    Fields, Formula, Operator, OperatorKind, Table, Tensor, WorkloadError, check_elements, check_positive, write_each,
+    Fields, OperandTensor, OperatorFormula, OperatorKind, Table, WorkloadError, WorkloadOperator, check_elements,
+    check_positive, write_each,
 };
 
 pub(super) static KIND: OperatorKind = OperatorKind {
@@ -29,7 +30,7 @@ pub(super) const MOST_PLACES: usize = 1 << 14;
 /// Contents of the padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PadMode {
-    /// The constant in [`Pad::value`].
+    /// The constant in [`PadWorkload::value`].
     #[default]
     Constant,
     /// The image, mirrored at its outermost elements, which are not repeated.
@@ -40,7 +41,7 @@ pub enum PadMode {
 
 /// `output[n, c, y, x] = input[n, c, y - above, x - left]`: `NCHW` images with padding around them.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct Pad {
+pub struct PadWorkload {
     /// Number of images in the batch.
     pub n: usize,
     /// Number of channels per image.
@@ -57,7 +58,7 @@ pub struct Pad {
     pub value: f32,
 }
 
-impl Pad {
+impl PadWorkload {
     /// Returns the output height and width; `None` if they overflow.
     fn extents(&self) -> Option<[usize; 2]> {
         let [above, below, left, right] = self.pad;
@@ -79,7 +80,7 @@ impl Pad {
     }
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let mode = fields.word("mode", &MODES, "a padding mode (constant, reflect or edge)")?.unwrap_or_default();
     let number = |text: &str| text.parse().ok().filter(|value: &f32| !value.is_nan()).ok_or("a number");
     let value = fields.read("value", number)?;
@@ -87,7 +88,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
         let reason = "applies only to mode=constant".into();
         return Err(WorkloadError::Unfit { op: KIND.name, field: "value", reason });
     }
-    Ok(Box::new(Pad {
+    Ok(Box::new(PadWorkload {
         n: fields.number("n")?.unwrap_or(1),
         c: fields.required("c")?,
         h: fields.required("h")?,
@@ -99,7 +100,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     }))
 }
 
-impl Operator for Pad {
+impl WorkloadOperator for PadWorkload {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -136,7 +137,7 @@ impl Operator for Pad {
     }
 
     /// Axes `n, c, oh, ow`, without a reduction.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { n, c, h, w, mode, value, .. } = *self;
         let [oh, ow] = self.extents().unwrap_or_default();
         let [image, channel, y, x] = axis_vars();
@@ -149,8 +150,8 @@ impl Operator for Pad {
                 padded = Expr::select(Compare::Less, [place, Expr::Const(0.0)], Expr::Const(value), padded);
             }
         }
-        Formula {
-            operands: vec![Tensor { name: "input", shape: vec![n, c, h, w], is_constant: false }],
+        OperatorFormula {
+            operands: vec![OperandTensor { name: "input", shape: vec![n, c, h, w], is_constant: false }],
             computed: Vec::new(),
             axes: named_axes(&[("n", n, false), ("c", c, false), ("oh", oh, false), ("ow", ow, false)]),
             value: padded,

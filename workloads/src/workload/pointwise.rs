@@ -9,8 +9,8 @@ use autotune_ir::{Affine, DType, VarId};
 use super::fields::joined;
 use super::operator::{element, named_axes};
 use super::{
-    Activation, Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, activation, check_elements,
-    check_positive,
+    Activation, Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, activation,
+    check_elements, check_positive,
 };
 
 mod broadcast;
@@ -154,13 +154,13 @@ impl Pointwise {
     }
 
     /// Returns operand `number`, and its element at an index of the result.
-    fn operand(&self, number: usize, index: &[Affine]) -> (Tensor, Expr) {
+    fn operand(&self, number: usize, index: &[Affine]) -> (OperandTensor, Expr) {
         let axes: Vec<usize> = self.broadcasts()[number].axes(index.len()).collect();
         let (shape, at) = match axes[..] {
             [] => (vec![1], vec![Affine::default()]),
             _ => axes.iter().map(|&axis| (self.shape[axis], index[axis].clone())).unzip(),
         };
-        (Tensor { name: OPERANDS[number].0, shape, is_constant: false }, element(number, &at))
+        (OperandTensor { name: OPERANDS[number].0, shape, is_constant: false }, element(number, &at))
     }
 
     fn broadcasts(&self) -> [Broadcast; 3] {
@@ -269,7 +269,7 @@ fn truncated(x: Expr) -> Expr {
     Expr::select(Compare::Less, [x.clone(), Expr::Const(0.0)], negative, floor(x))
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let channels = fields.word("channels", &CHANNELS, "a dimension of channels (row or column)")?.unwrap_or_default();
     let shape = match fields.extents("shape")? {
         Some(shape) => {
@@ -314,7 +314,7 @@ fn without(field: &'static str, op: PointwiseOp) -> WorkloadError {
     )
 }
 
-impl Operator for Pointwise {
+impl WorkloadOperator for Pointwise {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -387,7 +387,7 @@ impl Operator for Pointwise {
     }
 
     /// Axes `m, n`; `b, m, n` with a batch; `b, c, n` for images; `d0, d1, ..` for more axes.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let axes: Vec<_> =
             self.names().iter().zip(&self.shape).map(|(&(name, _), &extent)| (name, extent, false)).collect();
         let index: Vec<Affine> = (0..axes.len()).map(|axis| Affine::var(VarId(axis as u32))).collect();
@@ -399,7 +399,7 @@ impl Operator for Pointwise {
         }
 
         let channel = index.len() - if self.channels == Channels::Row { 1 } else { 2 };
-        Formula {
+        OperatorFormula {
             operands,
             computed: Vec::new(),
             axes: named_axes(&axes),

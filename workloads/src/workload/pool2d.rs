@@ -7,7 +7,10 @@ use autotune_ir::spec::{Reduction, axis_vars};
 
 use super::operator::element as element_of;
 use super::window::{Window, WindowFields};
-use super::{Fields, Formula, Operator, OperatorKind, Table, Tensor, WorkloadError, check_elements, check_positive};
+use super::{
+    Fields, OperandTensor, OperatorFormula, OperatorKind, Table, WorkloadError, WorkloadOperator, check_elements,
+    check_positive,
+};
 
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "pool2d",
@@ -120,7 +123,7 @@ impl Pool2d {
     }
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let [h, w] = [fields.required("h")?, fields.required("w")?];
     let windows = match fields.flag("global")? {
         true => {
@@ -159,7 +162,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     }))
 }
 
-impl Operator for Pool2d {
+impl WorkloadOperator for Pool2d {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -213,7 +216,7 @@ impl Operator for Pool2d {
     }
 
     /// Axes `n, c, oh, ow | kh, kw`.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let (pool, [oh, ow]) = (self, self.output_hw());
         let [kh, kw] = pool.kernel;
         let axes = [
@@ -231,7 +234,7 @@ impl Operator for Pool2d {
 
         let [n, c, y, x, i, j] = axis_vars();
         let [rows, columns] = pool.windows();
-        let input = Tensor { name: "input", shape: vec![pool.n, pool.c, pool.h, pool.w], is_constant: false };
+        let input = OperandTensor { name: "input", shape: vec![pool.n, pool.c, pool.h, pool.w], is_constant: false };
         let element = vec![n.clone(), c.clone(), rows.at(&y, &i), columns.at(&x, &j)];
         let output = (vec![pool.n, pool.c, oh, ow], vec![n, c, y.clone(), x.clone()]);
         let share = match pool.kind {
@@ -239,7 +242,7 @@ impl Operator for Pool2d {
             _ if pool.counts() => Some(Expr::product(element_of(1, &[y]), element_of(2, &[x]))),
             PoolKind::Average | PoolKind::InnerAverage => Some(Expr::Const(1.0 / (kh * kw) as f32)),
         };
-        Formula { share, ..Formula::reduced(&axes, reduction, (input, element), output, 1) }
+        OperatorFormula { share, ..OperatorFormula::reduced(&axes, reduction, (input, element), output, 1) }
     }
 
     /// The reciprocal of the number of window elements that count, along either axis.

@@ -7,7 +7,7 @@ use autotune_ir::spec::{Axis, AxisId, Reduction, axis_vars};
 use autotune_ir::{Affine, VarId};
 
 use super::operator::element;
-use super::{Activation, Computed, Formula, Tensor, activation};
+use super::{Activation, Computed, OperandTensor, OperatorFormula, activation};
 
 /// Operations on each element of the data of a convolution, matrix product or reduction:
 /// `act(scale * x + bias) * gate`.
@@ -77,7 +77,7 @@ impl Prologue {
     ///      sum[n, o, y, x] = Σ mapped[n, c, y + j, x + k] * weight[o, c, j, k]
     /// sum[m] = Σ input[m, n]  →  sum[m] = Σ max(input[m, n], 0)
     /// ```
-    pub(super) fn in_front_of(&self, formula: Formula) -> Result<Formula, &'static str> {
+    pub(super) fn in_front_of(&self, formula: OperatorFormula) -> Result<OperatorFormula, &'static str> {
         if self.is_none() {
             return Ok(formula);
         }
@@ -94,7 +94,7 @@ impl Prologue {
         }
     }
 
-    fn of_reduction(&self, formula: Formula, data: &Access) -> Result<Formula, &'static str> {
+    fn of_reduction(&self, formula: OperatorFormula, data: &Access) -> Result<OperatorFormula, &'static str> {
         if self.scale || self.bias || self.gate {
             return Err("a reduction has no channels to scale, bias or gate");
         }
@@ -107,10 +107,15 @@ impl Prologue {
             return Err("not supported for an operator that reads padding");
         }
         let mapped = |access: &Access| self.activation.of(Expr::Load(access.clone()), None);
-        Ok(Formula { value: formula.value.replaced(&mut { mapped }), ..formula })
+        Ok(OperatorFormula { value: formula.value.replaced(&mut { mapped }), ..formula })
     }
 
-    fn of_product(&self, formula: Formula, data: &Access, weight: &Access) -> Result<Formula, &'static str> {
+    fn of_product(
+        &self,
+        formula: OperatorFormula,
+        data: &Access,
+        weight: &Access,
+    ) -> Result<OperatorFormula, &'static str> {
         let shape = formula.operands[0].shape.clone();
         let is_used = |index: &[Affine], axis: AxisId| index.iter().any(|index| index.uses(VarId(axis as u32)));
         let axes_of = |dim: usize| data.index[dim].terms.iter().map(|term| term.0.0 as usize);
@@ -128,12 +133,12 @@ impl Prologue {
             return Err("gate needs images as data");
         }
 
-        let Formula { mut operands, value, .. } = formula;
+        let OperatorFormula { mut operands, value, .. } = formula;
         let index: [Affine; DIMS.len()] = axis_vars();
         let index = &index[..shape.len()];
         let mut read = |name: &'static str, dims: &[usize]| {
             let shape = dims.iter().map(|&dim| shape[dim]).collect();
-            operands.push(Tensor { name, shape, is_constant: false });
+            operands.push(OperandTensor { name, shape, is_constant: false });
             element(operands.len() - 1, &dims.iter().map(|&dim| index[dim].clone()).collect::<Vec<_>>())
         };
         let mut mapped = element(0, index);
@@ -156,13 +161,13 @@ impl Prologue {
             BufferId(0) => element(made, &access.index),
             _ => Expr::Load(access.clone()),
         };
-        Ok(Formula { value: value.replaced(&mut { of_mapped }), operands, computed, ..formula })
+        Ok(OperatorFormula { value: value.replaced(&mut { of_mapped }), operands, computed, ..formula })
     }
 }
 
 /// True if a formula sums products of its first operand, unmodified, and its second, and the number
 /// of dimensions is supported.
-fn is_product(formula: &Formula, data: &Access, weight: &Access) -> bool {
+fn is_product(formula: &OperatorFormula, data: &Access, weight: &Access) -> bool {
     let product = Expr::product(Expr::Load(data.clone()), Expr::Load(weight.clone()));
     formula.reduction == Reduction::Sum
         && formula.value == product

@@ -7,7 +7,10 @@ use autotune_ir::spec::{AxisId, Reduction};
 use autotune_ir::{Affine, VarId};
 
 use super::fields::{axes, joined};
-use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+use super::{
+    Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_elements,
+    check_positive,
+};
 
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "reduce", fields: "m,n,k,shape,axes,op", example: "reduce:m=1024,n=4096,op=sum", parse };
@@ -39,13 +42,13 @@ pub enum ReduceOp {
 
 /// A reduction of a tensor along some of its dimensions. The result has the other dimensions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Reduce {
+pub struct ReduceWorkload {
     /// Extents of the dimensions, outermost first: alternately kept and reduced.
     extents: Vec<usize>,
     op: ReduceOp,
 }
 
-impl Reduce {
+impl ReduceWorkload {
     /// Maximum number of dimensions, after adjacent ones that are all kept or all reduced are
     /// merged.
     pub const MOST_AXES: usize = NAMES.len();
@@ -56,10 +59,10 @@ impl Reduce {
     /// are merged.
     ///
     /// ```
-    /// use autotune_workloads::{Reduce, ReduceOp, Workload};
-    /// let pixels = Workload::new(Reduce::new(&[8, 64, 28, 28], &[2, 3], ReduceOp::Mean)?)?;
+    /// use autotune_workloads::{ReduceWorkload, ReduceOp, Workload};
+    /// let pixels = Workload::new(ReduceWorkload::new(&[8, 64, 28, 28], &[2, 3], ReduceOp::Mean)?)?;
     /// assert_eq!(pixels.to_string(), "reduce:m=512,n=784,op=mean");
-    /// let channels = Workload::new(Reduce::new(&[8, 64, 28, 28], &[0, 2, 3], ReduceOp::Sum)?)?;
+    /// let channels = Workload::new(ReduceWorkload::new(&[8, 64, 28, 28], &[0, 2, 3], ReduceOp::Sum)?)?;
     /// assert_eq!(channels.to_string(), "reduce:shape=8x64x784,axes=02,op=sum");
     /// # Ok::<(), autotune_workloads::WorkloadError>(())
     /// ```
@@ -140,7 +143,7 @@ fn unfit(field: &'static str, reason: impl Into<String>) -> WorkloadError {
     WorkloadError::Unfit { op: KIND.name, field, reason: reason.into() }
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let op = fields.word("op", &OPS, "a reduction (sum, max, min, prod or mean)")?.unwrap_or(ReduceOp::Sum);
     let expected = "a list of axis numbers, such as 02";
     let axes = fields.read("axes", |text| axes(text).ok_or(expected))?;
@@ -149,19 +152,19 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     match (fields.extents("shape")?, axes) {
         (None, None) => {
             let k = fields.number("k")?.unwrap_or(1);
-            Ok(Box::new(Reduce::columns([fields.required("m")?, fields.required("n")?, k], op)))
+            Ok(Box::new(ReduceWorkload::columns([fields.required("m")?, fields.required("n")?, k], op)))
         }
         (Some(shape), Some(axes)) => {
             fields.none_beside_shape(&NAMES[..3])?;
             check_positive(KIND.name, &shape.iter().map(|&extent| ("shape", extent)).collect::<Vec<_>>())?;
-            Ok(Box::new(Reduce::new(&shape, &axes, op)?))
+            Ok(Box::new(ReduceWorkload::new(&shape, &axes, op)?))
         }
         (None, _) => Err(missing("shape")),
         _ => Err(missing("axes")),
     }
 }
 
-impl Operator for Reduce {
+impl WorkloadOperator for ReduceWorkload {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -189,7 +192,7 @@ impl Operator for Reduce {
     }
 
     /// Axes `m | n`, `m, k | n`, `m, k | n, l`, and so on. Reduced axes come last.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { extents, op } = self;
         let kept: Vec<usize> = self.places(false).collect();
         let order: Vec<usize> = kept.iter().copied().chain(self.places(true)).collect();
@@ -209,8 +212,8 @@ impl Operator for Reduce {
         dims.sort_by_key(|dim| dim.0);
         let (shape, read) = dims.into_iter().map(|(place, index)| (extents[place], index)).unzip();
 
-        let input = Tensor { name: "input", shape, is_constant: false };
+        let input = OperandTensor { name: "input", shape, is_constant: false };
         let result = kept.iter().enumerate().map(|(axis, &place)| (extents[place], var(axis))).unzip();
-        Formula { share, ..Formula::reduced(&axes, reduction, (input, read), result, 0) }
+        OperatorFormula { share, ..OperatorFormula::reduced(&axes, reduction, (input, read), result, 0) }
     }
 }

@@ -9,7 +9,10 @@ use autotune_ir::spec::{Reduction, axis_vars};
 use super::operator::{element, named_axes};
 use super::pad::MOST_PLACES;
 use super::resize::KIND;
-use super::{Fields, Formula, Operator, OperatorKind, Table, Tensor, WorkloadError, check_elements, check_positive};
+use super::{
+    Fields, OperandTensor, OperatorFormula, OperatorKind, Table, WorkloadError, WorkloadOperator, check_elements,
+    check_positive,
+};
 
 const COORDS: [(&str, Coordinates); 3] = [
     ("half_pixel", Coordinates::HalfPixel),
@@ -60,7 +63,7 @@ pub enum Sampling {
 
 /// Interpolates `output[n, c, y, x]` from the elements around its coordinates in `input[n, c, ..]`.
 /// Coordinates outside the image are clamped. Coordinates and roundings are those of ONNX's
-/// `Resize`.
+/// `ResizeWorkload`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resample {
     /// Number of images in the batch.
@@ -159,7 +162,7 @@ pub(super) fn parse(fields: &Fields) -> Result<(Resample, Option<[usize; 2]>), W
     Ok((made, scale))
 }
 
-impl Operator for Resample {
+impl WorkloadOperator for Resample {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -193,7 +196,7 @@ impl Operator for Resample {
     }
 
     /// Axes `n, c, oh, ow`, without a reduction.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { n, c, input: [h, w], output: [oh, ow], sampling, .. } = *self;
         let [image, channel, y, x] = axis_vars();
         let first = vec![image.clone(), channel.clone(), Affine::default(), Affine::default()];
@@ -217,8 +220,8 @@ impl Operator for Resample {
             Sampling::Nearest(_) => at(row.clone(), column.clone()),
             Sampling::Linear => between(&row, of_row(whole(&row)), of_row(next(&row))),
         };
-        Formula {
-            operands: vec![Tensor { name: "input", shape: vec![n, c, h, w], is_constant: false }],
+        OperatorFormula {
+            operands: vec![OperandTensor { name: "input", shape: vec![n, c, h, w], is_constant: false }],
             computed: Vec::new(),
             axes: named_axes(&[("n", n, false), ("c", c, false), ("oh", oh, false), ("ow", ow, false)]),
             value,

@@ -5,8 +5,8 @@ use std::fmt;
 use autotune_ir::spec::{Reduction, axis_vars};
 
 use super::{
-    Fields, Formula, Operator, OperatorKind, Resample, Tensor, WorkloadError, check_elements, check_positive, resample,
-    write_each,
+    Fields, OperandTensor, OperatorFormula, OperatorKind, Resample, WorkloadError, WorkloadOperator, check_elements,
+    check_positive, resample, write_each,
 };
 
 pub(super) static KIND: OperatorKind = OperatorKind {
@@ -28,7 +28,7 @@ pub enum ResizeMode {
 /// `output[n, c, sh*y + i, sw*x + j] = input[n, c, y, x]`: enlarges `NCHW` images by integral
 /// scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Resize {
+pub struct ResizeWorkload {
     /// Number of images in the batch.
     pub n: usize,
     /// Number of channels per image.
@@ -43,16 +43,16 @@ pub struct Resize {
     pub mode: ResizeMode,
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let (resample, scale) = resample::parse(fields)?;
     let Resample { n, c, input: [h, w], .. } = resample;
     Ok(match scale {
-        Some(scale) => Box::new(Resize { n, c, h, w, scale, mode: ResizeMode::Nearest }),
+        Some(scale) => Box::new(ResizeWorkload { n, c, h, w, scale, mode: ResizeMode::Nearest }),
         None => Box::new(resample),
     })
 }
 
-impl Operator for Resize {
+impl WorkloadOperator for ResizeWorkload {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -76,14 +76,14 @@ impl Operator for Resize {
     }
 
     /// Axes `n, c, h, vh, w, vw`: element `vh`, `vw` of the repetitions of element `h`, `w`.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { n, c, h, w, scale: [sh, sw], .. } = *self;
         let axes =
             [("n", n, false), ("c", c, false), ("h", h, false), ("vh", sh, false), ("w", w, false), ("vw", sw, false)];
         let [image, channel, y, i, x, j] = axis_vars();
-        let input = Tensor { name: "input", shape: vec![n, c, h, w], is_constant: false };
+        let input = OperandTensor { name: "input", shape: vec![n, c, h, w], is_constant: false };
         let [row, column] = [y.clone() * sh as i64 + i, x.clone() * sw as i64 + j];
-        Formula::reduced(
+        OperatorFormula::reduced(
             &axes,
             Reduction::Sum,
             (input, vec![image.clone(), channel.clone(), y, x]),

@@ -7,7 +7,10 @@ use autotune_ir::spec::{Reduction, axis_vars};
 
 use super::layer_norm::{EPS, write_eps};
 use super::operator::{Computed, element, named_axes};
-use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+use super::{
+    Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_elements,
+    check_positive,
+};
 
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "rms_norm", fields: "m,n,eps", example: "rms_norm:m=512,n=4096", parse };
@@ -24,12 +27,12 @@ pub struct RmsNorm {
     pub eps: f32,
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let eps = fields.positive("eps")?.unwrap_or(EPS);
     Ok(Box::new(RmsNorm { m: fields.required("m")?, n: fields.required("n")?, eps }))
 }
 
-impl Operator for RmsNorm {
+impl WorkloadOperator for RmsNorm {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -47,7 +50,7 @@ impl Operator for RmsNorm {
 
     /// Axes `m, n`. Computes the sum `squares`, and `one_over`, the reciprocal of the root mean
     /// square.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { m, n, eps } = *self;
         let [row, column] = axis_vars();
         let axes = |reduce| named_axes(&[("m", m, false), ("n", n, reduce)]);
@@ -68,10 +71,10 @@ impl Operator for RmsNorm {
         };
 
         let scale = element(1, std::slice::from_ref(&column));
-        Formula {
+        OperatorFormula {
             operands: vec![
-                Tensor { name: "input", shape: vec![m, n], is_constant: false },
-                Tensor { name: "scale", shape: vec![n], is_constant: true },
+                OperandTensor { name: "input", shape: vec![m, n], is_constant: false },
+                OperandTensor { name: "scale", shape: vec![n], is_constant: true },
             ],
             computed: vec![squares, one_over],
             axes: axes(false),

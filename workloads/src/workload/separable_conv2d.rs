@@ -6,7 +6,10 @@ use autotune_ir::Affine;
 use autotune_ir::spec::axis_vars;
 
 use super::window::{Window, WindowFields};
-use super::{Between, Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+use super::{
+    Between, Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_elements,
+    check_positive,
+};
 
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "separable_conv2d",
@@ -34,7 +37,7 @@ pub struct SeparableConv2d {
 
 const AXES: [WindowFields; 2] = [WindowFields::HEIGHT, WindowFields::WIDTH];
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let extents = [fields.required("h")?, fields.required("w")?];
     Ok(Box::new(SeparableConv2d {
         n: fields.number("n")?.unwrap_or(1),
@@ -45,7 +48,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     }))
 }
 
-impl Operator for SeparableConv2d {
+impl WorkloadOperator for SeparableConv2d {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -80,10 +83,10 @@ impl Operator for SeparableConv2d {
 
     /// Axes `n, c, oh, ow | kh, kw`, then `n, o, oh, ow | c, kh, kw` with a single tap, like other
     /// convolutions.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { n, c, o, windows, between } = *self;
         let [oh, ow] = windows.map(|window| window.outputs());
-        let tensor = |name, shape, is_constant| Tensor { name, shape, is_constant };
+        let tensor = |name, shape, is_constant| OperandTensor { name, shape, is_constant };
 
         let [image, channel, row, column, down, across] = axis_vars();
         let [h, w] = [windows[0].at(&row, &down), windows[1].at(&column, &across)];
@@ -91,7 +94,7 @@ impl Operator for SeparableConv2d {
         let taps = [("kh", windows[0].kernel, true), ("kw", windows[1].kernel, true)];
         let input = tensor("input", vec![n, c, windows[0].extent, windows[1].extent], false);
         let weight = tensor("depthwise", vec![c, 1, windows[0].kernel, windows[1].kernel], true);
-        let depthwise = Formula::product(
+        let depthwise = OperatorFormula::product(
             &[&image_rows[..], &taps].concat(),
             [
                 (input, vec![image.clone(), channel.clone(), h, w]),
@@ -114,7 +117,7 @@ impl Operator for SeparableConv2d {
         let mid = tensor("mid", vec![n, c, oh, ow], false);
         let weight = tensor("pointwise", vec![o, c, 1, 1], true);
         let read = vec![image.clone(), from.clone(), row.clone() + &down, column.clone() + &across];
-        let pointwise = Formula::product(
+        let pointwise = OperatorFormula::product(
             &axes,
             [(mid, read), (weight, vec![channel.clone(), from, down, across])],
             (vec![n, o, oh, ow], vec![image, channel, row, column]),

@@ -3,7 +3,7 @@
 use autotune_ir::Spec;
 
 use super::Epilogue;
-use crate::axes::{Axes, Window, is_pair};
+use crate::axes::{Axes, WindowAxis, is_pair};
 
 /// Distance for strides that differ by a factor of two along one axis. Extents that differ by a
 /// factor of two have distance 1.
@@ -23,7 +23,7 @@ pub(super) fn vector(spec: &Spec, epilogue: &Epilogue) -> Vec<f32> {
     let equations = if is_pair(spec) { &pair[..] } else { &[spec.main()] };
     let extents = equations.iter().flat_map(|equation| &equation.axes).map(|axis| log(axis.extent as i64));
     let windows = equations.iter().flat_map(|equation| Axes::of_equation(spec, equation).unwrap_or_default().windows);
-    let windows: Vec<Window> = windows.collect();
+    let windows: Vec<WindowAxis> = windows.collect();
     let steps = windows.iter().flat_map(|window| {
         let is_padded = f32::from(u8::from(window.pad > 0));
         [STRIDE_WEIGHT * log(window.stride), DILATION_WEIGHT * log(window.dilation), PADDED_WEIGHT * is_padded]

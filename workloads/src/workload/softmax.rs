@@ -6,7 +6,10 @@ use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
 use autotune_ir::spec::{Reduction, axis_vars};
 
 use super::operator::{Computed, element, named_axes};
-use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+use super::{
+    Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_elements,
+    check_positive,
+};
 
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "softmax",
@@ -27,7 +30,7 @@ const FIELDS: &str = "m,n,k";
 /// The maximum is subtracted from all inputs first, to prevent overflow. The shape is `[m, n]` if
 /// `k` is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Softmax {
+pub struct SoftmaxWorkload {
     /// Extent of all dimensions before the normalised one.
     pub m: usize,
     /// Extent of the normalised dimension.
@@ -38,12 +41,12 @@ pub struct Softmax {
     pub log: bool,
 }
 
-fn parse(fields: &Fields, log: bool) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields, log: bool) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let k = fields.number("k")?.unwrap_or(1);
-    Ok(Box::new(Softmax { m: fields.required("m")?, n: fields.required("n")?, k, log }))
+    Ok(Box::new(SoftmaxWorkload { m: fields.required("m")?, n: fields.required("n")?, k, log }))
 }
 
-impl Operator for Softmax {
+impl WorkloadOperator for SoftmaxWorkload {
     fn kind(&self) -> &'static OperatorKind {
         if self.log { &LOG_KIND } else { &KIND }
     }
@@ -64,7 +67,7 @@ impl Operator for Softmax {
     /// Softmax computes `largest`, `exp`, its `total`, and the reciprocal of that once per row.
     /// Log-softmax sums `exp` and the number of maxima separately, then takes the logarithm of
     /// their sum.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let Self { m, n, k, log } = *self;
         let [row, behind, column] = axis_vars();
         let (shape, index) = match k {
@@ -102,8 +105,8 @@ impl Operator for Softmax {
             computed.push(once("scale", Expr::binary(BinaryOp::Div, Expr::Const(1.0), of_row(3))));
             Expr::product(exp, of_row(4))
         };
-        let operands = vec![Tensor { name: "input", shape: shape.clone(), is_constant: false }];
-        Formula {
+        let operands = vec![OperandTensor { name: "input", shape: shape.clone(), is_constant: false }];
+        OperatorFormula {
             operands,
             computed,
             axes: axes(false),

@@ -1,21 +1,21 @@
 //! Equations of workloads: operator, prologue and epilogue as one spec.
 
 use autotune_ir::program::{Access, BufferId, Expr};
-use autotune_ir::spec::{Equation, Reduction, Source, Spec, Tensor};
+use autotune_ir::spec::{Equation, Reduction, Spec, TensorSource, TensorSpec};
 use autotune_ir::{Affine, DType, VarId};
 
 use super::operator::{Computed, Table};
-use super::{Formula, Operator, Terms};
+use super::{OperatorFormula, Terms, WorkloadOperator};
 
 /// Returns the equations of a workload: those of intermediate tensors, `sum = Σ value`, then
 /// `output = act(share * output_scale * sum + bias + residual) * post_scale + post_bias`.
 ///
 /// The formula is the operator's, after its prologue has been applied.
-pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula) -> Spec {
+pub(super) fn of(op: &dyn WorkloadOperator, name: &str, terms: &Terms, formula: OperatorFormula) -> Spec {
     let Terms { weights, types, prologue, epilogue, .. } = *terms;
-    let Formula { operands, computed, axes, value, reduction, share, shape, index, channel } = formula;
+    let OperatorFormula { operands, computed, axes, value, reduction, share, shape, index, channel } = formula;
     let mut tensors = Tensors(Vec::new());
-    let given = |is_constant| Source::Given { is_constant };
+    let given = |is_constant| TensorSource::Given { is_constant };
     for (number, operand) in operands.iter().enumerate() {
         // Indices are integers, of which other types than f32 represent only few.
         let is_index = computed.iter().map(|computed| &computed.value).chain([&value]).any(|of| indexes(number, of));
@@ -31,11 +31,11 @@ pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula)
         let index = dims.iter().map(|&axis| Affine::var(VarId(axis as u32))).collect();
         // Operands of a product have the data's type, also after a prologue.
         let dtype = if prologue.is_none() { tensors.dtype_of_sums(&value) } else { types.data };
-        let output = Access { buffer: tensors.add(name, &shape, dtype, Source::Computed), index };
+        let output = Access { buffer: tensors.add(name, &shape, dtype, TensorSource::Computed), index };
         equations.push(Equation { axes, output, value, reduction });
     }
     for Table { name, elements } in op.tables() {
-        tensors.add(name, &[elements.len()], DType::F32, Source::Known(elements));
+        tensors.add(name, &[elements.len()], DType::F32, TensorSource::Known(elements));
     }
 
     let of_channels = &shape[channel..=channel];
@@ -49,8 +49,8 @@ pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula)
     let post_scale = read(epilogue.post_scale, "post_scale", of_channels, types.scale);
     let post_bias = read(epilogue.post_bias, "post_bias", of_channels, types.bias);
 
-    let sum = tensors.add("sum", &shape, sums, Source::Computed);
-    let output = tensors.add("output", &shape, op.result_dtype().unwrap_or(types.out), Source::Computed);
+    let sum = tensors.add("sum", &shape, sums, TensorSource::Computed);
+    let output = tensors.add("output", &shape, op.result_dtype().unwrap_or(types.out), TensorSource::Computed);
 
     let at = |buffer| Access { buffer, index: index.clone().into() };
     let of_channel = |buffer| Expr::Load(Access { buffer, index: [index[channel].clone()].into() });
@@ -78,11 +78,11 @@ pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula)
 }
 
 /// Tensors of a spec under construction.
-struct Tensors(Vec<Tensor>);
+struct Tensors(Vec<TensorSpec>);
 
 impl Tensors {
-    fn add(&mut self, name: &'static str, shape: &[usize], dtype: DType, source: Source) -> BufferId {
-        self.0.push(Tensor { name: name.into(), shape: shape.to_vec(), dtype, source });
+    fn add(&mut self, name: &'static str, shape: &[usize], dtype: DType, source: TensorSource) -> BufferId {
+        self.0.push(TensorSpec { name: name.into(), shape: shape.to_vec(), dtype, source });
         BufferId(self.0.len() as u32 - 1)
     }
 
@@ -94,13 +94,13 @@ impl Tensors {
 }
 
 /// True if an operand is a weight, constant or not.
-pub(super) fn is_weight(operand: &super::Tensor) -> bool {
+pub(super) fn is_weight(operand: &super::OperandTensor) -> bool {
     operand.is_constant || operand.name == "weight"
 }
 
 /// Returns whether weights are constant, if that differs from the operator's default. Fails with
 /// the reason if there are no weights.
-pub(super) fn unusual_weights(formula: &Formula, is_constant: bool) -> Result<Option<bool>, &'static str> {
+pub(super) fn unusual_weights(formula: &OperatorFormula, is_constant: bool) -> Result<Option<bool>, &'static str> {
     if !formula.operands.iter().any(is_weight) {
         return Err("the operator has no weights");
     }

@@ -1,10 +1,10 @@
 //! Printer of the text form of workloads.
 
 use super::types::WEIGHTS;
-use super::{Activation, Operator, Terms};
+use super::{Activation, Terms, WorkloadOperator};
 
 /// Returns the text form of a workload with these parts.
-pub(super) fn of(op: &dyn Operator, terms: &Terms, has_weights: bool) -> String {
+pub(super) fn of(op: &dyn WorkloadOperator, terms: &Terms, has_weights: bool) -> String {
     let Terms { weights, types, prologue, epilogue, exact, cold, within } = terms;
     let mut text = format!("{}:", op.kind().name);
     // Writing to a string does not fail.

@@ -6,7 +6,10 @@ use autotune_ir::spec::{AxisId, Reduction};
 use autotune_ir::{Affine, VarId};
 
 use super::fields::{axes, joined};
-use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+use super::{
+    Fields, OperandTensor, OperatorFormula, OperatorKind, WorkloadError, WorkloadOperator, check_elements,
+    check_positive,
+};
 
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "transpose", fields: "b,m,n,shape,perm", example: "transpose:m=512,n=512", parse };
@@ -19,12 +22,12 @@ const MATRICES: [AxisId; 3] = [0, 2, 1];
 /// A tensor with its axes in another order, such as a batch of transposed matrices
 /// `output[b,n,m] = input[b,m,n]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Transpose {
+pub struct TransposeWorkload {
     shape: Vec<usize>,
     perm: Vec<AxisId>,
 }
 
-impl Transpose {
+impl TransposeWorkload {
     /// Creates a transpose: axis `i` of the output is axis `perm[i]` of the input, which has shape
     /// `shape`.
     ///
@@ -32,10 +35,10 @@ impl Transpose {
     /// adjacent are merged. A single matrix is a batch of one.
     ///
     /// ```
-    /// use autotune_workloads::{Transpose, Workload};
-    /// let heads = Workload::new(Transpose::new(&[1, 128, 12, 64], &[0, 2, 1, 3])?)?;
+    /// use autotune_workloads::{TransposeWorkload, Workload};
+    /// let heads = Workload::new(TransposeWorkload::new(&[1, 128, 12, 64], &[0, 2, 1, 3])?)?;
     /// assert_eq!(heads.to_string(), "transpose:shape=128x12x64,perm=102");
-    /// let images = Workload::new(Transpose::new(&[2, 64, 28, 28], &[0, 2, 3, 1])?)?;
+    /// let images = Workload::new(TransposeWorkload::new(&[2, 64, 28, 28], &[0, 2, 3, 1])?)?;
     /// assert_eq!(images.to_string(), "transpose:b=2,m=64,n=784");
     /// # Ok::<(), autotune_workloads::WorkloadError>(())
     /// ```
@@ -86,7 +89,7 @@ impl Transpose {
     }
 }
 
-fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let shape = fields.extents("shape")?;
     let expected = "a permutation of axis numbers, such as 102";
     let perm = fields.read("perm", |text| axes(text).ok_or(expected))?;
@@ -97,7 +100,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
         return match (shape, perm) {
             (None, None) => {
                 let b = fields.number("b")?.unwrap_or(1);
-                Ok(Box::new(Transpose::matrices(b, fields.required("m")?, fields.required("n")?)))
+                Ok(Box::new(TransposeWorkload::matrices(b, fields.required("m")?, fields.required("n")?)))
             }
             (None, _) => Err(missing("shape")),
             _ => Err(missing("perm")),
@@ -105,10 +108,10 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     };
     fields.none_beside_shape(&["b", "m", "n"])?;
     check_positive(KIND.name, &shape.iter().map(|&extent| ("shape", extent)).collect::<Vec<_>>())?;
-    Ok(Box::new(Transpose::new(shape, perm)?))
+    Ok(Box::new(TransposeWorkload::new(shape, perm)?))
 }
 
-impl Operator for Transpose {
+impl WorkloadOperator for TransposeWorkload {
     fn kind(&self) -> &'static OperatorKind {
         &KIND
     }
@@ -141,7 +144,7 @@ impl Operator for Transpose {
     }
 
     /// The axes of the output: `b, n, m` for matrices.
-    fn formula(&self) -> Formula {
+    fn formula(&self) -> OperatorFormula {
         let names = if self.perm == MATRICES { ["b", "m", "n", "", ""] } else { NAMES };
         let axes: Vec<_> = self.perm.iter().map(|&axis| (names[axis], self.shape[axis], false)).collect();
         let index: Vec<Affine> = (0..axes.len()).map(|axis| Affine::var(VarId(axis as u32))).collect();
@@ -150,9 +153,9 @@ impl Operator for Transpose {
             read[axis] = at.clone();
         }
 
-        let input = Tensor { name: "input", shape: self.shape.clone(), is_constant: false };
+        let input = OperandTensor { name: "input", shape: self.shape.clone(), is_constant: false };
         let shape: Vec<usize> = self.perm.iter().map(|&axis| self.shape[axis]).collect();
         let channel = shape.len() - 1;
-        Formula::reduced(&axes, Reduction::Sum, (input, read), (shape, index), channel)
+        OperatorFormula::reduced(&axes, Reduction::Sum, (input, read), (shape, index), channel)
     }
 }

@@ -1,7 +1,9 @@
 //! Random workloads of all operators, small enough for the interpreter: extents of 1 and primes,
 //! strides, padding, dilation, groups, epilogues.
 
-use autotune_workloads::{GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm, Softmax, Workload, operators};
+use autotune_workloads::{
+    GroupNormWorkload, LayerNormWorkload, LocalResponseNormWorkload, RmsNorm, SoftmaxWorkload, Workload, operators,
+};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
 
@@ -38,18 +40,18 @@ pub fn random_of<R: Rng>(name: &str, rng: &mut R) -> Workload {
             "softmax" | "log_softmax" => {
                 // Occasionally rows have more elements than one sum accumulates.
                 let n = if rng.random_ratio(1, 8) { 100 * n } else { n };
-                Workload::new(Softmax { m, n, k, log: name == "log_softmax" })
+                Workload::new(SoftmaxWorkload { m, n, k, log: name == "log_softmax" })
             }
-            "layer_norm" => Workload::new(LayerNorm { m, n, eps }),
+            "layer_norm" => Workload::new(LayerNormWorkload { m, n, eps }),
             "rms_norm" => Workload::new(RmsNorm { m, n, eps }),
             "group_norm" | "instance_norm" => {
                 let (groups, of_group) = (extent(rng).min(7), extent(rng).min(5));
                 let of_group = if name == "instance_norm" { 1 } else { of_group };
-                Workload::new(GroupNorm { n: rng.random_range(1..3), c: groups * of_group, groups, s: m, eps })
+                Workload::new(GroupNormWorkload { n: rng.random_range(1..3), c: groups * of_group, groups, s: m, eps })
             }
             "local_response_norm" => {
                 let (size, n, alpha) = (rng.random_range(1..=m.min(6)), rng.random_range(1..3), 0.5);
-                Workload::new(LocalResponseNorm { n, c: m, s: k, size, alpha, beta: 0.75, shift: 1.5 })
+                Workload::new(LocalResponseNormWorkload { n, c: m, s: k, size, alpha, beta: 0.75, shift: 1.5 })
             }
             "transpose" => Workload::new(random_transpose(rng)),
             "attention" => Workload::new(random_attention(rng)),

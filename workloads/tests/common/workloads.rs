@@ -2,8 +2,9 @@
 //! dilation, groups, epilogues.
 
 use autotune_workloads::{
-    Attention, Batch, Conv2d, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Matmul, Pool2d, PoolKind, Reduce,
-    ReduceOp, RmsNorm, Sides, Softmax, Transpose, Workload, WorkloadError,
+    AttentionWorkload, Batch, Conv2d, GroupNormWorkload, LayerNormWorkload, LocalResponseNormWorkload, Mask, Matmul,
+    Pool2d, PoolKind, ReduceOp, ReduceWorkload, RmsNorm, Sides, SoftmaxWorkload, TransposeWorkload, Workload,
+    WorkloadError,
 };
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
@@ -58,13 +59,13 @@ pub fn random_map_reduce<R: Rng>(rng: &mut R) -> Workload {
 }
 
 /// Returns an attention with any mask.
-pub fn random_attention<R: Rng>(rng: &mut R) -> Attention {
+pub fn random_attention<R: Rng>(rng: &mut R) -> AttentionWorkload {
     let (m, n) = (pick(rng, &[1, 2, 5, 12]), pick(rng, &[1, 3, 16, 33]));
     let (k, d) = (pick(rng, &[1, 4, 16, 19]), pick(rng, &[1, 8, 16, 21]));
     let mask = pick(rng, &[Mask::None, Mask::None, Mask::Row, Mask::Rows, Mask::Matrix, Mask::Matrices]);
     let has_heads = matches!(mask, Mask::Rows | Mask::Matrices) && rng.random_bool(0.5);
     let (h, causal) = (1 + usize::from(has_heads), rng.random_bool(0.4) && m <= n);
-    Attention { h, mask, causal, ..Attention::new(pick(rng, &[1, 2, 3]), [m, n], [k, d]) }
+    AttentionWorkload { h, mask, causal, ..AttentionWorkload::new(pick(rng, &[1, 2, 3]), [m, n], [k, d]) }
 }
 
 /// Returns an operator that takes several passes over its rows.
@@ -76,16 +77,16 @@ pub fn random_chain<R: Rng>(rng: &mut R) -> Result<Workload, WorkloadError> {
         6 | 7 => Workload::new(random_attention(rng)),
         4 => {
             let (groups, of_group, s) = (pick(rng, &[1, 2, 3]), pick(rng, &[1, 2, 5]), pick(rng, &[1, 7, 16, 33]));
-            Workload::new(GroupNorm { n: pick(rng, &[1, 2]), c: groups * of_group, groups, s, eps })
+            Workload::new(GroupNormWorkload { n: pick(rng, &[1, 2]), c: groups * of_group, groups, s, eps })
         }
         5 => {
             let (c, s) = (pick(rng, &[1, 3, 8, 17]), pick(rng, &[1, 5, 16, 33]));
             let (size, alpha, beta, shift) = (rng.random_range(1..=c.min(6)), pick(rng, &[1e-4, 0.5]), 0.75, 1.5);
-            Workload::new(LocalResponseNorm { n: pick(rng, &[1, 2]), c, s, size, alpha, beta, shift })
+            Workload::new(LocalResponseNormWorkload { n: pick(rng, &[1, 2]), c, s, size, alpha, beta, shift })
         }
-        0 => Workload::new(LayerNorm { m, n, eps }),
+        0 => Workload::new(LayerNormWorkload { m, n, eps }),
         1 => Workload::new(RmsNorm { m, n, eps }),
-        _ => Workload::new(Softmax { m, n, k, log: rng.random() }),
+        _ => Workload::new(SoftmaxWorkload { m, n, k, log: rng.random() }),
     }
 }
 
@@ -111,7 +112,7 @@ pub fn random_pool<R: Rng>(rng: &mut R) -> Pool2d {
 
 /// Returns a reduction of rows, of columns, or of several separate axes; occasionally a mean of
 /// more elements than one sum accumulates.
-pub fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
+pub fn random_reduce<R: Rng>(rng: &mut R) -> ReduceWorkload {
     // Products of many elements below 1 underflow.
     let op = pick(rng, &[ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Mean, ReduceOp::Prod]);
     let most = if op == ReduceOp::Prod { 8 } else { 200 };
@@ -122,27 +123,27 @@ pub fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
             if axes.contains(&axis) { rng.random_range(1..=most) } else { pick(rng, &[1, 2, 5, 16, 40]) }
         };
         let shape: Vec<usize> = (0..5).map(|axis| extent(axis, rng)).collect();
-        return Reduce::new(&shape, &axes, op).unwrap();
+        return ReduceWorkload::new(&shape, &axes, op).unwrap();
     }
     if op == ReduceOp::Mean && rng.random_ratio(1, 8) {
-        return Reduce::columns([1, rng.random_range(16_000..70_000), pick(rng, &[1, 2, 3])], op);
+        return ReduceWorkload::columns([1, rng.random_range(16_000..70_000), pick(rng, &[1, 2, 3])], op);
     }
     let k = pick(rng, &[1, 1, 1, 2, 13, 16, 40, 600, 1030]);
-    Reduce::columns([pick(rng, &[1, 2, 3, 16, 37]), rng.random_range(1..=most), k], op)
+    ReduceWorkload::columns([pick(rng, &[1, 2, 3, 16, 37]), rng.random_range(1..=most), k], op)
 }
 
 /// Returns a transpose of matrices, or a permutation of up to six axes, of which adjacent ones may
 /// be merged.
-pub fn random_transpose<R: Rng>(rng: &mut R) -> Transpose {
+pub fn random_transpose<R: Rng>(rng: &mut R) -> TransposeWorkload {
     if rng.random_bool(0.5) {
         let mut size = || pick(rng, &[1, 2, 3, 7, 8, 13, 16, 31, 33, 64]);
         let (m, n) = (size(), size());
-        return Transpose::matrices(pick(rng, &[1, 1, 2, 3]), m, n);
+        return TransposeWorkload::matrices(pick(rng, &[1, 1, 2, 3]), m, n);
     }
     let mut perm: Vec<usize> = (0..rng.random_range(1..=6)).collect();
     perm.shuffle(rng);
     let shape: Vec<usize> = perm.iter().map(|_| pick(rng, &[1, 2, 3, 3, 5, 8, 11])).collect();
-    match Transpose::new(&shape, &perm) {
+    match TransposeWorkload::new(&shape, &perm) {
         Ok(transpose) if transpose.shape().len() <= 5 && shape.iter().product::<usize>() <= 1 << 13 => transpose,
         _ => random_transpose(rng),
     }

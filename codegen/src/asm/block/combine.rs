@@ -2,26 +2,31 @@
 
 use smallvec::SmallVec;
 
-use super::Block;
+use super::BlockEmitter;
 use crate::asm::error::{AssembleError, Failure};
-use crate::asm::instruction_set::{Combination, Operand, Vector, Vectors};
-use crate::asm::leaf::Input;
+use crate::asm::instruction_set::{ArithmeticOperand, Combination, Vector, Vectors};
+use crate::asm::leaf::LeafInput;
 use crate::asm::plan::NONE;
 use autotune_ir::spec::Reduction;
 
-impl<S: Vectors> Block<'_, S> {
+impl<S: Vectors> BlockEmitter<'_, S> {
     /// Emits accumulator = the first value combined with the second.
-    pub(super) fn combine(&mut self, acc: Vector, by: Reduction, of: (Input, Option<Input>)) -> Result<(), Failure> {
+    pub(super) fn combine(
+        &mut self,
+        acc: Vector,
+        by: Reduction,
+        of: (LeafInput, Option<LeafInput>),
+    ) -> Result<(), Failure> {
         let first = match of.0 {
-            Input::Accumulator(first) | Input::Part { acc: first, .. } => first as Vector,
+            LeafInput::Accumulator(first) | LeafInput::Part { acc: first, .. } => first as Vector,
             // A source that is used only here is loaded straight into the accumulator.
-            Input::Source(id)
+            LeafInput::Source(id)
                 if self.plan.uses[id as usize].temp == NONE && self.plan.next_use(id, self.at) == NONE =>
             {
                 self.load(acc, id);
                 acc
             }
-            Input::Source(id) => self.source(id)?,
+            LeafInput::Source(id) => self.source(id)?,
         };
 
         match (Combination::of(by), of.1) {
@@ -34,7 +39,7 @@ impl<S: Vectors> Block<'_, S> {
                 self.take(acc, first);
                 let (other, spare) = (self.input_operand(other)?, self.spare()?);
                 self.isa.bound(bound, acc, other, spare);
-                self.release(Operand::Register(spare));
+                self.release(ArithmeticOperand::Register(spare));
                 self.release(other);
             }
             (_, None) => self.take(acc, first),
@@ -46,15 +51,15 @@ impl<S: Vectors> Block<'_, S> {
     fn take(&mut self, acc: Vector, value: Vector) {
         if value != acc {
             self.isa.copy(acc, value);
-            self.release(Operand::Register(value));
+            self.release(ArithmeticOperand::Register(value));
         }
     }
 
     /// Returns an input of a combination as an operand, which the caller releases.
-    fn input_operand(&mut self, input: Input) -> Result<Operand, Failure> {
+    fn input_operand(&mut self, input: LeafInput) -> Result<ArithmeticOperand, Failure> {
         match input {
-            Input::Accumulator(acc) | Input::Part { acc, .. } => Ok(Operand::Register(acc as Vector)),
-            Input::Source(id) => self.operand(id),
+            LeafInput::Accumulator(acc) | LeafInput::Part { acc, .. } => Ok(ArithmeticOperand::Register(acc as Vector)),
+            LeafInput::Source(id) => self.operand(id),
         }
     }
 

@@ -4,11 +4,11 @@
 //! sums are spilled too if they leave too few registers. Two adjacent stores with the same steps
 //! are [interleaved](turns).
 
-use super::super::instruction_set::{Address, Bound, Unary, VECTOR_SLOTS};
+use super::super::instruction_set::{Address, MinMax, Unary, VECTOR_SLOTS};
 use super::*;
 use autotune_ir::formula::Primitive;
 
-mod turns;
+mod interleaved;
 
 /// Number of registers that suffices for any steps: the operands of any primitive, its result, and
 /// a few values.
@@ -16,13 +16,13 @@ pub(in crate::asm) const WANTED: Vector = 8;
 
 /// Location of a step's value.
 #[derive(Clone, Copy)]
-enum Held {
+enum StepLocation {
     Register(Vector),
     Slot(usize),
 }
 
 /// State of a value's computation in steps.
-struct Steps {
+struct StepEvaluation {
     first: u32,
     root: u32,
     /// Accumulator that the root's value is assigned to.
@@ -30,20 +30,20 @@ struct Steps {
     /// Number of the current step.
     now: u32,
     /// Location of each value, if it is a step that later steps need.
-    held: Vec<Option<Held>>,
+    held: Vec<Option<StepLocation>>,
     /// Last step that needs each value.
     last_use: Vec<u32>,
     /// Register of the current step's value.
     result: Vector,
 }
 
-impl Steps {
+impl StepEvaluation {
     /// Returns the register of a value that no later step and no other operand of the current step
     /// needs.
     fn gives(&self, value: u32, others: &[u32]) -> Option<Vector> {
         let place = (value - self.first) as usize;
         match self.held[place] {
-            Some(Held::Register(register)) if self.last_use[place] == self.now && !others.contains(&value) => {
+            Some(StepLocation::Register(register)) if self.last_use[place] == self.now && !others.contains(&value) => {
                 Some(register)
             }
             _ => None,
@@ -51,15 +51,23 @@ impl Steps {
     }
 }
 
-impl<S: Vectors> Block<'_, S> {
+impl<S: Vectors> BlockEmitter<'_, S> {
     /// Emits accumulator or memory = a value that is computed in steps from `first` on, or += it.
-    pub(super) fn store_steps(&mut self, dst: Input, mode: StoreMode, value: Tree, first: u32) -> Result<(), Failure> {
+    pub(super) fn store_steps(
+        &mut self,
+        dst: LeafInput,
+        mode: StoreMode,
+        value: ValueTree,
+        first: u32,
+    ) -> Result<(), Failure> {
         self.inputs = self.code.inputs_of(value);
         let mut steps = self.steps([first, value.root]);
         let lent = self.lend(&steps);
         // The last step writes to the accumulator itself, unless that is spilled or added to.
         steps.goal = match dst {
-            Input::Accumulator(acc) if mode == StoreMode::Assign && (acc as Vector) < self.first => Some(acc as Vector),
+            LeafInput::Accumulator(acc) if mode == StoreMode::Assign && (acc as Vector) < self.first => {
+                Some(acc as Vector)
+            }
             _ => None,
         };
         (first..=value.root).try_for_each(|number| self.advance(&mut steps, number))?;
@@ -71,20 +79,20 @@ impl<S: Vectors> Block<'_, S> {
     }
 
     /// Emits accumulator or memory = the value of a register, or += it. Releases the register.
-    fn put(&mut self, dst: Input, mode: StoreMode, value: Vector) -> Result<(), Failure> {
+    fn put(&mut self, dst: LeafInput, mode: StoreMode, value: Vector) -> Result<(), Failure> {
         match dst {
-            Input::Accumulator(acc) => self.keep(acc as Vector, mode, value),
-            Input::Part { acc, lanes, .. } => self.keep_part((acc as Vector, lanes), mode, value),
-            Input::Source(dst) => match self.source_of(dst) {
-                Source::Memory(memory) => self.write(memory, mode, value),
-                Source::Constant(_) => Ok(()),
+            LeafInput::Accumulator(acc) => self.keep(acc as Vector, mode, value),
+            LeafInput::Part { acc, lanes, .. } => self.keep_part((acc as Vector, lanes), mode, value),
+            LeafInput::Source(dst) => match self.source_of(dst) {
+                LeafSource::Memory(memory) => self.write(memory, mode, value),
+                LeafSource::Constant(_) => Ok(()),
             },
         }
     }
 
     /// Spills partial sums to the first stack slots until enough registers are free; returns the
     /// number of registers.
-    fn lend(&mut self, steps: &Steps) -> Vector {
+    fn lend(&mut self, steps: &StepEvaluation) -> Vector {
         let available = self.end - self.first;
         let is_enough = available >= WANTED || available >= self.needed(steps, false);
         // A spilled partial sum that is an operand needs a register to be loaded to.
@@ -117,35 +125,35 @@ impl<S: Vectors> Block<'_, S> {
         let slot = acc.checked_sub(self.first).map(usize::from);
         match (slot, mode) {
             (None, StoreMode::Accumulate) => {
-                self.arithmetic(Arithmetic::Add, Some(acc), acc, Operand::Register(value))?;
+                self.arithmetic(Arithmetic::Add, Some(acc), acc, ArithmeticOperand::Register(value))?;
             }
             (None, StoreMode::Assign) => {
                 self.isa.copy(acc, value);
-                self.release(Operand::Register(value));
+                self.release(ArithmeticOperand::Register(value));
             }
             (Some(slot), StoreMode::Accumulate) => {
                 let sum = self.spare()?;
                 self.isa.fill(sum, slot);
-                self.isa.arithmetic(Arithmetic::Add, sum, sum, Operand::Register(value));
+                self.isa.arithmetic(Arithmetic::Add, sum, sum, ArithmeticOperand::Register(value));
                 self.isa.spill(sum, slot);
-                [sum, value].iter().for_each(|&register| self.release(Operand::Register(register)));
+                [sum, value].iter().for_each(|&register| self.release(ArithmeticOperand::Register(register)));
             }
             (Some(slot), StoreMode::Assign) => {
                 self.isa.spill(value, slot);
-                self.release(Operand::Register(value));
+                self.release(ArithmeticOperand::Register(value));
             }
         }
         Ok(())
     }
 
     /// Prepares the steps of a value, without a goal.
-    fn steps(&self, [first, root]: [u32; 2]) -> Steps {
+    fn steps(&self, [first, root]: [u32; 2]) -> StepEvaluation {
         let count = (root - first + 1) as usize;
         let (held, mut last_use) = (vec![None; count], vec![0; count]);
         for number in first..=root {
             self.kind(number).operands().iter().for_each(|of| last_use[(of - first) as usize] = number);
         }
-        Steps { first, root, goal: None, now: first, held, last_use, result: 0 }
+        StepEvaluation { first, root, goal: None, now: first, held, last_use, result: 0 }
     }
 
     /// Returns the number of registers needed to compute a value's steps without spilling, and one
@@ -153,20 +161,20 @@ impl<S: Vectors> Block<'_, S> {
     ///
     /// Each step needs registers for the values of earlier steps, for its operands that must be
     /// loaded, for its result and for temporaries. Accumulators must be loaded if they are spilled.
-    fn needed(&self, steps: &Steps, are_lent: bool) -> Vector {
+    fn needed(&self, steps: &StepEvaluation, are_lent: bool) -> Vector {
         let (mut held, mut most) = (0, 0);
         for number in steps.first..=steps.root {
             let kind = self.kind(number);
             let own = match kind {
-                Kind::Input(_) | Kind::Binary(..) => continue,
+                ValueKind::Input(_) | ValueKind::Binary(..) => continue,
                 // These need a temporary: for the NaN check, or for the mask of a gather.
-                Kind::Step(Primitive::Maximum | Primitive::Minimum, _) | Kind::Fetch(_) => 2,
+                ValueKind::Step(Primitive::Maximum | Primitive::Minimum, _) | ValueKind::Fetch(_) => 2,
                 _ => 1,
             };
             let mut operands: SmallVec<[u32; Primitive::MOST_OPERANDS]> = kind.operands().into();
             operands.sort_unstable();
             operands.dedup();
-            let is_input = |of: u32| matches!(self.kind(of), Kind::Input(_));
+            let is_input = |of: u32| matches!(self.kind(of), ValueKind::Input(_));
             let is_loaded = |&&of: &&u32| is_input(of) && (are_lent || self.as_accumulator(of).is_none());
             most = most.max(held + operands.iter().filter(is_loaded).count() + own);
 
@@ -178,30 +186,30 @@ impl<S: Vectors> Block<'_, S> {
     }
 
     /// Emits a step, after all earlier ones.
-    fn advance(&mut self, steps: &mut Steps, number: u32) -> Result<(), Failure> {
+    fn advance(&mut self, steps: &mut StepEvaluation, number: u32) -> Result<(), Failure> {
         steps.now = number;
         let kind = self.kind(number);
         steps.result = match kind {
-            Kind::Step(primitive, _) => self.step(steps, primitive, kind.operands())?,
-            Kind::Own([of]) => {
+            ValueKind::Step(primitive, _) => self.step(steps, primitive, kind.operands())?,
+            ValueKind::Own([of]) => {
                 let own = self.own(steps, of, &[])?;
                 self.end_uses(steps, &[of]);
                 own
             }
-            Kind::Whole(_) => self.unary(steps, Unary::Whole, kind.operands())?,
-            Kind::Fetch(of) => self.fetch(steps, of)?,
-            Kind::Input(_) | Kind::Binary(..) => return Ok(()),
+            ValueKind::Whole(_) => self.unary(steps, Unary::Whole, kind.operands())?,
+            ValueKind::Fetch(of) => self.fetch(steps, of)?,
+            ValueKind::Input(_) | ValueKind::Binary(..) => return Ok(()),
         };
-        steps.held[(number - steps.first) as usize] = Some(Held::Register(steps.result));
+        steps.held[(number - steps.first) as usize] = Some(StepLocation::Register(steps.result));
         Ok(())
     }
 
     /// Emits a step that applies a primitive; returns the register of its value.
-    fn step(&mut self, steps: &mut Steps, primitive: Primitive, of: &[u32]) -> Result<Vector, Failure> {
+    fn step(&mut self, steps: &mut StepEvaluation, primitive: Primitive, of: &[u32]) -> Result<Vector, Failure> {
         let (op, a, b) = match (primitive, of) {
             (Primitive::MulAdd, &[a, b, c]) => return self.fused(steps, [a, b, c]),
-            (Primitive::Maximum, &[a, b]) => return self.bound(steps, Bound::Larger, [a, b]),
-            (Primitive::Minimum, &[a, b]) => return self.bound(steps, Bound::Smaller, [a, b]),
+            (Primitive::Maximum, &[a, b]) => return self.bound(steps, MinMax::Larger, [a, b]),
+            (Primitive::Minimum, &[a, b]) => return self.bound(steps, MinMax::Smaller, [a, b]),
             (Primitive::Select(compare), _) => {
                 let mut registers = [0; Primitive::MOST_OPERANDS];
                 for (register, &of) in registers.iter_mut().zip(of) {
@@ -211,7 +219,7 @@ impl<S: Vectors> Block<'_, S> {
                 let to = self.room(steps)?;
                 let [a, b, then, otherwise] = registers;
                 self.isa.select(compare, to, [a, b], then, otherwise);
-                registers.iter().for_each(|&register| self.release(Operand::Register(register)));
+                registers.iter().for_each(|&register| self.release(ArithmeticOperand::Register(register)));
                 self.end_uses(steps, of);
                 return Ok(to);
             }
@@ -243,11 +251,17 @@ impl<S: Vectors> Block<'_, S> {
     }
 
     /// Emits `a op b` for a step whose operands are `of`.
-    fn binary(&mut self, steps: &mut Steps, op: Arithmetic, [a, b]: [u32; 2], of: &[u32]) -> Result<Vector, Failure> {
+    fn binary(
+        &mut self,
+        steps: &mut StepEvaluation,
+        op: Arithmetic,
+        [a, b]: [u32; 2],
+        of: &[u32],
+    ) -> Result<Vector, Failure> {
         // The result may overwrite an operand that is used for the last time.
         let a = self.step_register(steps, a)?;
         let b = self.step_operand(steps, b)?;
-        self.release(Operand::Register(a));
+        self.release(ArithmeticOperand::Register(a));
         self.release(b);
         self.end_uses(steps, of);
         let to = self.room(steps)?;
@@ -259,10 +273,10 @@ impl<S: Vectors> Block<'_, S> {
     ///
     /// If the index is the same for all lanes, it is a load of a broadcast element or of
     /// consecutive elements.
-    fn fetch(&mut self, steps: &mut Steps, of: [u32; 2]) -> Result<Vector, Failure> {
+    fn fetch(&mut self, steps: &mut StepEvaluation, of: [u32; 2]) -> Result<Vector, Failure> {
         let [element, index] = of;
         let memory = self.as_source(element).map(|id| self.source_of(id));
-        let Some(Source::Memory(Memory { at, shape, of: dtype })) = memory else {
+        let Some(LeafSource::Memory(MemoryAccess { at, shape, of: dtype })) = memory else {
             return Err(AssembleError::Gather.into());
         };
         let register = self.step_register(steps, index)?;
@@ -271,16 +285,16 @@ impl<S: Vectors> Block<'_, S> {
             (true, _) => {
                 self.isa.point_at(self.scratch, at.pointer, register, dtype.bytes());
                 let at = Address { pointer: self.scratch, ..at };
-                self.load_memory(to, Memory { at, shape, of: dtype });
+                self.load_memory(to, MemoryAccess { at, shape, of: dtype });
             }
             (false, Shape::Splat) => {
                 let spare = self.room(steps)?;
                 self.isa.gather(to, (at, dtype), register, (spare, self.scratch));
-                self.release(Operand::Register(spare));
+                self.release(ArithmeticOperand::Register(spare));
             }
             (false, _) => return Err(AssembleError::Gather.into()),
         }
-        self.release(Operand::Register(register));
+        self.release(ArithmeticOperand::Register(register));
         self.end_uses(steps, &of);
         Ok(to)
     }
@@ -291,9 +305,9 @@ impl<S: Vectors> Block<'_, S> {
         for number in first..=value {
             let kind = self.kind(number);
             let is_uniform = match kind {
-                Kind::Input(_) => self.as_source(number).is_some_and(|id| match self.source_of(id) {
-                    Source::Constant(_) => true,
-                    Source::Memory(memory) => memory.shape == Shape::Splat,
+                ValueKind::Input(_) => self.as_source(number).is_some_and(|id| match self.source_of(id) {
+                    LeafSource::Constant(_) => true,
+                    LeafSource::Memory(memory) => memory.shape == Shape::Splat,
                 }),
                 _ => kind.operands().iter().all(|of| uniform[(of - first) as usize]),
             };
@@ -302,9 +316,9 @@ impl<S: Vectors> Block<'_, S> {
         uniform.last().is_some_and(|is_uniform| *is_uniform)
     }
 
-    fn unary(&mut self, steps: &mut Steps, op: Unary, of: &[u32]) -> Result<Vector, Failure> {
+    fn unary(&mut self, steps: &mut StepEvaluation, op: Unary, of: &[u32]) -> Result<Vector, Failure> {
         let a = self.step_register(steps, of[0])?;
-        self.release(Operand::Register(a));
+        self.release(ArithmeticOperand::Register(a));
         self.end_uses(steps, of);
         let to = self.room(steps)?;
         self.isa.unary(op, to, a);
@@ -313,7 +327,7 @@ impl<S: Vectors> Block<'_, S> {
 
     /// Emits `a * b + c`. The result overwrites `c` if nothing else needs it, else `a` or `b` if
     /// nothing else needs it.
-    fn fused(&mut self, steps: &mut Steps, of: [u32; 3]) -> Result<Vector, Failure> {
+    fn fused(&mut self, steps: &mut StepEvaluation, of: [u32; 3]) -> Result<Vector, Failure> {
         let [a, b, c] = of;
         let factors = [(a, b), (b, a)].into_iter().find(|&(factor, other)| steps.gives(factor, &[other, c]).is_some());
         let (op, to, [first, second]) = match factors.filter(|_| steps.gives(c, &[a, b]).is_none()) {
@@ -325,7 +339,7 @@ impl<S: Vectors> Block<'_, S> {
         let operand = self.step_operand(steps, second)?;
         let to = self.own(steps, to, &[first, second])?;
         self.isa.arithmetic(op, to, register, operand);
-        self.release(Operand::Register(register));
+        self.release(ArithmeticOperand::Register(register));
         self.release(operand);
         self.end_uses(steps, &of);
         Ok(to)
@@ -333,7 +347,7 @@ impl<S: Vectors> Block<'_, S> {
 
     /// Emits a NaN-propagating maximum or minimum. The result overwrites `b` if nothing else needs
     /// it.
-    fn bound(&mut self, steps: &mut Steps, bound: Bound, of: [u32; 2]) -> Result<Vector, Failure> {
+    fn bound(&mut self, steps: &mut StepEvaluation, bound: MinMax, of: [u32; 2]) -> Result<Vector, Failure> {
         let [a, b] = of;
         let operand = self.step_operand(steps, a)?;
         let goal = steps.goal.filter(|_| steps.now == steps.root);
@@ -344,7 +358,7 @@ impl<S: Vectors> Block<'_, S> {
         };
         let spare = self.room(steps)?;
         self.isa.bound(bound, to, operand, spare);
-        self.release(Operand::Register(spare));
+        self.release(ArithmeticOperand::Register(spare));
         self.release(operand);
         self.end_uses(steps, &of);
         Ok(to)
@@ -353,9 +367,9 @@ impl<S: Vectors> Block<'_, S> {
     /// Returns the accumulator that a value is, if it is one.
     fn as_accumulator(&self, value: u32) -> Option<Vector> {
         match self.kind(value) {
-            Kind::Input(number) => match self.inputs[number as usize] {
-                Input::Accumulator(acc) => Some(acc as Vector),
-                Input::Part { .. } | Input::Source(_) => None,
+            ValueKind::Input(number) => match self.inputs[number as usize] {
+                LeafInput::Accumulator(acc) => Some(acc as Vector),
+                LeafInput::Part { .. } | LeafInput::Source(_) => None,
             },
             _ => None,
         }
@@ -363,15 +377,15 @@ impl<S: Vectors> Block<'_, S> {
 
     /// True for lanes of an accumulator that are moved to another register at every use.
     fn is_moved(&self, value: u32) -> bool {
-        let Kind::Input(number) = self.kind(value) else { return false };
-        matches!(self.inputs[number as usize], Input::Part { first: 1.., .. })
+        let ValueKind::Input(number) = self.kind(value) else { return false };
+        matches!(self.inputs[number as usize], LeafInput::Part { first: 1.., .. })
     }
 
     /// Returns a register with a value that may be overwritten; the caller releases it.
     ///
     /// It is the value's own register if no later step and none of `others` needs that, else a
     /// copy.
-    fn own(&mut self, steps: &mut Steps, value: u32, others: &[u32]) -> Result<Vector, Failure> {
+    fn own(&mut self, steps: &mut StepEvaluation, value: u32, others: &[u32]) -> Result<Vector, Failure> {
         match (steps.gives(value, others), self.as_source(value)) {
             (Some(register), _) => {
                 steps.held[(value - steps.first) as usize] = None;
@@ -387,31 +401,31 @@ impl<S: Vectors> Block<'_, S> {
                 let register = self.step_register(steps, value)?;
                 let to = self.room(steps)?;
                 self.isa.copy(to, register);
-                self.release(Operand::Register(register));
+                self.release(ArithmeticOperand::Register(register));
                 Ok(to)
             }
         }
     }
 
     /// Returns a value as an operand, which the caller releases.
-    fn step_operand(&mut self, steps: &mut Steps, value: u32) -> Result<Operand, Failure> {
+    fn step_operand(&mut self, steps: &mut StepEvaluation, value: u32) -> Result<ArithmeticOperand, Failure> {
         match self.as_source(value).and_then(|id| self.memory_operand(id)) {
             Some(operand) => Ok(operand),
-            None => self.step_register(steps, value).map(Operand::Register),
+            None => self.step_register(steps, value).map(ArithmeticOperand::Register),
         }
     }
 
     /// Returns the register of a value; the caller releases it.
-    fn step_register(&mut self, steps: &mut Steps, value: u32) -> Result<Vector, Failure> {
-        if let Kind::Input(number) = self.kind(value) {
+    fn step_register(&mut self, steps: &mut StepEvaluation, value: u32) -> Result<Vector, Failure> {
+        if let ValueKind::Input(number) = self.kind(value) {
             return match self.inputs[number as usize] {
-                Input::Accumulator(acc) => self.held_lanes(steps, acc as Vector, 0),
-                Input::Part { acc, first, .. } => self.held_lanes(steps, acc as Vector, first),
-                Input::Source(id) => {
+                LeafInput::Accumulator(acc) => self.held_lanes(steps, acc as Vector, 0),
+                LeafInput::Part { acc, first, .. } => self.held_lanes(steps, acc as Vector, first),
+                LeafInput::Source(id) => {
                     // Makes room first: `source` itself evicts sources but does not spill steps.
                     if self.plan.uses[id as usize].temp == NONE {
                         let register = self.room(steps)?;
-                        self.release(Operand::Register(register));
+                        self.release(ArithmeticOperand::Register(register));
                     }
                     self.source(id)
                 }
@@ -420,14 +434,14 @@ impl<S: Vectors> Block<'_, S> {
 
         let place = (value - steps.first) as usize;
         let register = match steps.held[place] {
-            Some(Held::Register(register)) => register,
+            Some(StepLocation::Register(register)) => register,
             held => {
                 let register = self.room(steps)?;
-                if let Some(Held::Slot(slot)) = held {
+                if let Some(StepLocation::Slot(slot)) = held {
                     self.isa.fill(register, slot);
                     self.slots &= !(1 << slot);
                 }
-                steps.held[place] = Some(Held::Register(register));
+                steps.held[place] = Some(StepLocation::Register(register));
                 register
             }
         };
@@ -437,7 +451,7 @@ impl<S: Vectors> Block<'_, S> {
     }
 
     /// Returns the register of an accumulator's lanes from `first` on; the caller releases it.
-    fn held_lanes(&mut self, steps: &mut Steps, acc: Vector, first: u8) -> Result<Vector, Failure> {
+    fn held_lanes(&mut self, steps: &mut StepEvaluation, acc: Vector, first: u8) -> Result<Vector, Failure> {
         let slot = acc.checked_sub(self.first);
         if slot.is_none() && first == 0 {
             return Ok(acc);
@@ -454,7 +468,7 @@ impl<S: Vectors> Block<'_, S> {
 
     /// Returns a register to write to, spilling the value that is needed last if necessary. The
     /// caller releases it.
-    fn room(&mut self, steps: &mut Steps) -> Result<Vector, Failure> {
+    fn room(&mut self, steps: &mut StepEvaluation) -> Result<Vector, Failure> {
         let is_full = self.temps[self.in_use()].iter().all(|temp| temp.pins > 0);
         let slot = (!self.slots).trailing_zeros() as usize;
         if !is_full || slot >= VECTOR_SLOTS {
@@ -464,7 +478,7 @@ impl<S: Vectors> Block<'_, S> {
         // Candidates are values that the current step does not use.
         let next_use = |value: u32| (steps.now..=steps.root).find(|&step| self.needs(step, value)).unwrap_or(NONE);
         let waiting = (steps.first..).zip(&steps.held).filter_map(|(value, held)| match *held {
-            Some(Held::Register(register)) if self.temps[usize::from(register)].pins == 1 => {
+            Some(StepLocation::Register(register)) if self.temps[usize::from(register)].pins == 1 => {
                 Some((next_use(value), value, register))
             }
             _ => None,
@@ -472,7 +486,7 @@ impl<S: Vectors> Block<'_, S> {
         if let Some((_, value, register)) = waiting.max() {
             self.isa.spill(register, slot);
             self.slots |= 1 << slot;
-            steps.held[(value - steps.first) as usize] = Some(Held::Slot(slot));
+            steps.held[(value - steps.first) as usize] = Some(StepLocation::Slot(slot));
             self.assign(register, Temp::FREE);
         }
         self.spare()
@@ -483,13 +497,13 @@ impl<S: Vectors> Block<'_, S> {
     }
 
     /// Releases values that the current step was the last to need.
-    fn end_uses(&mut self, steps: &mut Steps, of: &[u32]) {
+    fn end_uses(&mut self, steps: &mut StepEvaluation, of: &[u32]) {
         for value in of {
             let place = (value - steps.first) as usize;
             if steps.last_use[place] == steps.now {
                 match steps.held[place].take() {
-                    Some(Held::Register(register)) => self.release(Operand::Register(register)),
-                    Some(Held::Slot(slot)) => self.slots &= !(1 << slot),
+                    Some(StepLocation::Register(register)) => self.release(ArithmeticOperand::Register(register)),
+                    Some(StepLocation::Slot(slot)) => self.slots &= !(1 << slot),
                     None => {}
                 }
             }

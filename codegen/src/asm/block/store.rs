@@ -2,13 +2,13 @@
 
 use super::*;
 
-impl<S: Vectors> Block<'_, S> {
+impl<S: Vectors> BlockEmitter<'_, S> {
     /// Emits memory = value, or += value.
-    pub(super) fn store(&mut self, dst: Memory, mode: StoreMode, value: Tree) -> Result<(), Failure> {
+    pub(super) fn store(&mut self, dst: MemoryAccess, mode: StoreMode, value: ValueTree) -> Result<(), Failure> {
         self.inputs = self.code.inputs_of(value);
         if mode == StoreMode::Assign
             && let Some(id) = self.as_source(value.root)
-            && let Source::Memory(Memory { at, shape, of }) = self.source_of(id)
+            && let LeafSource::Memory(MemoryAccess { at, shape, of }) = self.source_of(id)
             && [of, dst.of] == [ElementType::Word; 2]
             && let Shape::Strided { lanes, stride } = shape
             && !self.isa.loads_together(shape)
@@ -25,34 +25,34 @@ impl<S: Vectors> Block<'_, S> {
     }
 
     /// Emits memory = the value of a register, or += it. Releases the register.
-    pub(super) fn write(&mut self, dst: Memory, mode: StoreMode, mut value: Vector) -> Result<(), Failure> {
+    pub(super) fn write(&mut self, dst: MemoryAccess, mode: StoreMode, mut value: Vector) -> Result<(), Failure> {
         let whole = dst.whole_vector(self.isa.lanes().into()).filter(|_| mode == StoreMode::Assign);
         let streamed = whole.filter(|at| self.streamed & 1 << at.pointer != 0);
         if dst.of != ElementType::Word {
             let spare = self.spare()?;
             self.isa.store_narrow(value, dst, spare, streamed.is_some());
-            [value, spare].iter().for_each(|&register| self.release(Operand::Register(register)));
+            [value, spare].iter().for_each(|&register| self.release(ArithmeticOperand::Register(register)));
             return Ok(());
         }
         if let Some(at) = streamed {
             self.isa.stream(value, at);
-            self.release(Operand::Register(value));
+            self.release(ArithmeticOperand::Register(value));
             return Ok(());
         }
 
         if mode == StoreMode::Accumulate {
             let old = self.spare()?;
             self.isa.load(old, dst.shape, dst.at);
-            self.isa.arithmetic(Arithmetic::Add, old, old, Operand::Register(value));
-            self.release(Operand::Register(value));
+            self.isa.arithmetic(Arithmetic::Add, old, old, ArithmeticOperand::Register(value));
+            self.release(ArithmeticOperand::Register(value));
             value = old;
         }
         let needs_register = self.isa.store_needs_register(dst.shape);
         let spare = if needs_register { self.spare()? } else { value };
         self.isa.store(value, dst.shape, dst.at, spare);
-        self.release(Operand::Register(value));
+        self.release(ArithmeticOperand::Register(value));
         if needs_register {
-            self.release(Operand::Register(spare));
+            self.release(ArithmeticOperand::Register(spare));
         }
         Ok(())
     }

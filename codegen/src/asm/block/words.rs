@@ -10,27 +10,27 @@
 
 use smallvec::SmallVec;
 
-use super::Block;
+use super::BlockEmitter;
 use crate::asm::error::Failure;
-use crate::asm::instruction_set::{Arithmetic, ElementType, Operand, Shape, Unary, Vector, Vectors};
-use crate::asm::leaf::{self, Memory, Op, Source};
+use crate::asm::instruction_set::{Arithmetic, ArithmeticOperand, ElementType, Shape, Unary, Vector, Vectors};
+use crate::asm::leaf::{self, BlockOp, LeafSource, MemoryAccess};
 use crate::asm::transpose::assignment;
 
 /// Bytes of a word.
 const WORD: i32 = 4;
 
 /// A group of copies that fill words.
-struct Words {
-    to: Memory,
+struct WordCopies {
+    to: MemoryAccess,
     /// Source of the elements at each place in the words; `None` for zeros.
-    from: SmallVec<[Option<Memory>; 4]>,
+    from: SmallVec<[Option<MemoryAccess>; 4]>,
     /// Numbers of the copies.
     ops: SmallVec<[usize; 8]>,
 }
 
-impl Words {
+impl WordCopies {
     /// Returns the words that the first operation and some later ones fill, if they do.
-    fn of(code: leaf::Block, ops: &[Op]) -> Option<Self> {
+    fn of(code: leaf::Block, ops: &[BlockOp]) -> Option<Self> {
         let (to, _) = copy(code, ops.first()?)?;
         let lanes = match to.shape {
             Shape::Strided { lanes, stride: WORD } => Shape::Lanes(lanes),
@@ -43,7 +43,7 @@ impl Words {
             return None;
         }
 
-        let mut words = Self { to: Memory { shape: lanes, ..to }, from: SmallVec::new(), ops: SmallVec::new() };
+        let mut words = Self { to: MemoryAccess { shape: lanes, ..to }, from: SmallVec::new(), ops: SmallVec::new() };
         let mut source = None;
         for (number, op) in ops.iter().enumerate() {
             // Copies to other places of the same buffer may come in between.
@@ -68,11 +68,11 @@ impl Words {
 
 /// Returns destination and source of an operation that only copies 8- or 16-bit elements; no source
 /// if it stores zeros.
-fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Option<Memory>)> {
+fn copy(code: leaf::Block, op: &BlockOp) -> Option<(MemoryAccess, Option<MemoryAccess>)> {
     match assignment(code, op)? {
-        (to, Source::Constant(0)) => unsigned(to.of).map(|_| (to, None)),
-        (to, Source::Memory(from)) => Some((to, Some(Memory { of: loaded(to.of, from.of)?, ..from }))),
-        (_, Source::Constant(_)) => None,
+        (to, LeafSource::Constant(0)) => unsigned(to.of).map(|_| (to, None)),
+        (to, LeafSource::Memory(from)) => Some((to, Some(MemoryAccess { of: loaded(to.of, from.of)?, ..from }))),
+        (_, LeafSource::Constant(_)) => None,
     }
 }
 
@@ -95,11 +95,11 @@ fn unsigned(of: ElementType) -> Option<ElementType> {
     }
 }
 
-impl<S: Vectors> Block<'_, S> {
+impl<S: Vectors> BlockEmitter<'_, S> {
     /// Emits the copies that fill words, if the first operation and others do; returns their
     /// numbers.
-    pub(super) fn fill_words(&mut self, ops: &[Op]) -> Result<SmallVec<[usize; 8]>, Failure> {
-        let Some(Words { to, from, ops }) = Words::of(self.code, ops) else { return Ok(SmallVec::new()) };
+    pub(super) fn fill_words(&mut self, ops: &[BlockOp]) -> Result<SmallVec<[usize; 8]>, Failure> {
+        let Some(WordCopies { to, from, ops }) = WordCopies::of(self.code, ops) else { return Ok(SmallVec::new()) };
         let (word, part) = (self.spare()?, self.spare()?);
         let mut is_empty = true;
         for (place, memory) in from.iter().enumerate() {
@@ -107,7 +107,7 @@ impl<S: Vectors> Block<'_, S> {
             let register = if is_empty { word } else { part };
             self.load_place(register, memory, (to.of, place as u8));
             if !is_empty {
-                self.isa.arithmetic(Arithmetic::Or, word, word, Operand::Register(part));
+                self.isa.arithmetic(Arithmetic::Or, word, word, ArithmeticOperand::Register(part));
             }
             is_empty = false;
         }
@@ -116,12 +116,12 @@ impl<S: Vectors> Block<'_, S> {
         }
 
         self.isa.store(word, to.shape, to.at, part);
-        [word, part].iter().for_each(|&register| self.release(Operand::Register(register)));
+        [word, part].iter().for_each(|&register| self.release(ArithmeticOperand::Register(register)));
         Ok(ops)
     }
 
     /// Loads elements, shifted to the bits of their place in words; all other bits are zeros.
-    fn load_place(&mut self, register: Vector, memory: Memory, (of, place): (ElementType, u8)) {
+    fn load_place(&mut self, register: Vector, memory: MemoryAccess, (of, place): (ElementType, u8)) {
         let (bits, before) = (8 * of.bytes() as u8, 8 * of.bytes() as u8 * place);
         let above = 32 - bits;
         self.isa.load_narrow(register, memory);

@@ -4,7 +4,9 @@ use smallvec::SmallVec;
 
 use super::super::error::{AssembleError, Failure};
 use super::super::instruction_set::ElementType;
-use super::{Binding, Element, Elements, Node, Place, Pointer, Resolver, Scoped, Steps, Tree};
+use super::{
+    ElementBase, ElementFormat, LeafVariable, NestElement, NestNode, Pointer, Resolver, Scoped, Steps, ValueTree,
+};
 use crate::formula::memory_dtype;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
@@ -43,7 +45,7 @@ impl<'p> Resolver<'p> {
     }
 
     pub(super) fn copy_bits(&mut self, store: &'p program::Store) -> Result<(), Failure> {
-        let (first, bits) = (self.nest.elements.len(), Elements { group: 1, of: ElementType::Half });
+        let (first, bits) = (self.nest.elements.len(), ElementFormat { group: 1, of: ElementType::Half });
         let root = match store.copied() {
             Some((from, _)) => {
                 let from = self.access_as(from, bits)?;
@@ -53,21 +55,21 @@ impl<'p> Resolver<'p> {
         };
         let (dst, inputs) = (self.access_as(&store.dst, bits)?, (first as u32, first as u32 + 1));
 
-        let value = Tree { root, inputs, steps: None };
-        self.nest.nodes.push(Node::Store { dst: inputs.1, mode: StoreMode::Assign, value });
+        let value = ValueTree { root, inputs, steps: None };
+        self.nest.nodes.push(NestNode::Store { dst: inputs.1, mode: StoreMode::Assign, value });
         self.nest.elements.push(dst);
         Ok(())
     }
 
-    pub(super) fn access(&mut self, access: &program::Access) -> Result<Element, Failure> {
+    pub(super) fn access(&mut self, access: &program::Access) -> Result<NestElement, Failure> {
         let of = self.loaded_type(access.buffer);
-        self.access_as(access, Elements { group: 1, of })
+        self.access_as(access, ElementFormat { group: 1, of })
     }
 
     /// Resolves an access to elements that are read or written in groups or as another type. The
     /// offset of a group's first element is a multiple of the group for all values of the
     /// variables.
-    pub(super) fn access_as(&mut self, access: &program::Access, of: Elements) -> Result<Element, Failure> {
+    pub(super) fn access_as(&mut self, access: &program::Access, of: ElementFormat) -> Result<NestElement, Failure> {
         // The row-major offset: a coefficient for each variable in scope, and the constant.
         let buffer = self.program.buffer(access.buffer);
         let (mut constant, mut stride) = (0, 1);
@@ -89,10 +91,10 @@ impl<'p> Resolver<'p> {
         for Scoped { var, binding, coefficient } in &mut self.scope {
             let coefficient = in_groups(std::mem::take(coefficient));
             match (*binding, coefficient) {
-                (Binding::Serial(number), coefficient) => steps.push((number, coefficient)),
+                (LeafVariable::Serial(number), coefficient) => steps.push((number, coefficient)),
                 (_, 0) => {}
-                (Binding::Outside, coefficient) => outer.push((*var, coefficient)),
-                (Binding::Written(number), coefficient) => self.nest.terms.push((number, coefficient)),
+                (LeafVariable::Outside, coefficient) => outer.push((*var, coefficient)),
+                (LeafVariable::Written(number), coefficient) => self.nest.terms.push((number, coefficient)),
             }
         }
         let terms = (first, self.nest.terms.len() as u32);
@@ -100,20 +102,20 @@ impl<'p> Resolver<'p> {
             let pointer = self.pointer((access.buffer, of), constant, &outer, &steps)?;
             // The rest of the constant becomes the displacement.
             constant -= self.pointers[usize::from(pointer)].base.constant;
-            return Ok(Element { place: Place::Memory(pointer), constant, terms });
+            return Ok(NestElement { place: ElementBase::Memory(pointer), constant, terms });
         }
 
         // Accumulators are registers, so their number must not depend on outer or serial variables.
         if !outer.is_empty() || steps.iter().any(|step| step.1 != 0) {
             return Err(AssembleError::register_index(self.program, access.buffer));
         }
-        Ok(Element { place: Place::Accumulators(access.buffer), constant, terms })
+        Ok(NestElement { place: ElementBase::Accumulators(access.buffer), constant, terms })
     }
 
     /// Returns the pointer to a buffer with these outer terms and steps, new or existing.
     fn pointer(
         &mut self,
-        (buffer, of): (BufferId, Elements),
+        (buffer, of): (BufferId, ElementFormat),
         constant: i64,
         outer: &[(VarId, i64)],
         steps: &Steps,

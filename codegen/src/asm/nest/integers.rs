@@ -3,7 +3,7 @@
 
 use super::super::error::{AssembleError, Failure};
 use super::super::instruction_set::ElementType;
-use super::{Element, Elements, Kind, Node, Resolver, Tree};
+use super::{ElementFormat, NestElement, NestNode, Resolver, ValueKind, ValueTree};
 use autotune_ir::DType;
 use autotune_ir::formula::{Formula, Primitive};
 use autotune_ir::program::{self, BufferId, Expr, Scope, StoreMode};
@@ -39,7 +39,7 @@ impl<'p> Resolver<'p> {
             let old = self.access(&store.dst)?;
             let old = self.known_element(old, first);
             let new = self.bits_of(value, DType::I32, first)?;
-            value = (self.known_step(Kind::Step(Primitive::AddBits, [old, new, 0, 0]), first), true);
+            value = (self.known_step(ValueKind::Step(Primitive::AddBits, [old, new, 0, 0]), first), true);
             mode = StoreMode::Assign;
         }
         if of != ElementType::Word && mode == StoreMode::Accumulate {
@@ -51,12 +51,12 @@ impl<'p> Resolver<'p> {
             false => self.stored_number(value, (dtype, of), first)?,
         };
 
-        let dst = self.access_as(&store.dst, Elements { group: 1, of })?;
+        let dst = self.access_as(&store.dst, ElementFormat { group: 1, of })?;
         let end = self.nest.elements.len() as u32;
-        let is_read = matches!(self.nest.values[root as usize].kind, Kind::Input(_));
+        let is_read = matches!(self.nest.values[root as usize].kind, ValueKind::Input(_));
         let steps = (!is_read).then_some(first.1 as u32);
-        let value = Tree { root, inputs: (first.0 as u32, end), steps };
-        self.nest.nodes.push(Node::Store { dst: end, mode, value });
+        let value = ValueTree { root, inputs: (first.0 as u32, end), steps };
+        self.nest.nodes.push(NestNode::Store { dst: end, mode, value });
         self.nest.elements.push(dst);
         Ok(())
     }
@@ -135,7 +135,7 @@ impl<'p> Resolver<'p> {
     }
 
     /// Returns the value of an element; an element that is known already is not added again.
-    pub(super) fn known_element(&mut self, element: Element, first: First) -> u32 {
+    pub(super) fn known_element(&mut self, element: NestElement, first: First) -> u32 {
         let number = self.input(element, first.0);
         self.known_input(first).unwrap_or(number)
     }

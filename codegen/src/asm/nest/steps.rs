@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::super::error::{AssembleError, Failure};
 use super::super::instruction_set::ElementType;
-use super::{Element, Kind, Nest, Place, Resolver};
-use autotune_ir::formula::{Formula, Primitive, Step};
+use super::{ElementBase, LeafNest, NestElement, Resolver, ValueKind};
+use autotune_ir::formula::{Formula, FormulaStep, Primitive};
 use autotune_ir::program::{self, Expr};
 
 impl<'p> Resolver<'p> {
@@ -30,7 +30,7 @@ impl<'p> Resolver<'p> {
     /// Pushes the steps of a gather; returns the last one.
     ///
     /// Its index is clamped, so that it is an integer within the buffer for all values.
-    fn gather(&mut self, gather: &'p program::Gather, first: (usize, usize)) -> Result<u32, Failure> {
+    fn gather(&mut self, gather: &'p program::GatherAccess, first: (usize, usize)) -> Result<u32, Failure> {
         let buffer = self.program.buffer(gather.access.buffer);
         let is_small = buffer.len() <= i32::MAX as usize && gather.dims.iter().all(|&dim| buffer.shape[dim] <= 1 << 24);
         if !is_small {
@@ -51,15 +51,15 @@ impl<'p> Resolver<'p> {
             let at = self.steps(at, first)?;
             // These return their first operand if the second is NaN, so that a NaN index becomes 0.
             let [zero, last] = [0.0, last].map(|bound: f32| self.known_constant(bound.to_bits(), first));
-            let at = self.known_step(Kind::Step(Primitive::Max, [zero, at, 0, 0]), first);
-            let at = self.known_step(Kind::Step(Primitive::Min, [at, last, 0, 0]), first);
-            let mut at = self.known_step(Kind::Whole([at]), first);
+            let at = self.known_step(ValueKind::Step(Primitive::Max, [zero, at, 0, 0]), first);
+            let at = self.known_step(ValueKind::Step(Primitive::Min, [at, last, 0, 0]), first);
+            let mut at = self.known_step(ValueKind::Whole([at]), first);
             if stride != 1 {
                 let stride = self.known_constant(stride as u32, first);
-                at = self.known_step(Kind::Step(Primitive::MulBits, [at, stride, 0, 0]), first);
+                at = self.known_step(ValueKind::Step(Primitive::MulBits, [at, stride, 0, 0]), first);
             }
             index = Some(match index {
-                Some(index) => self.known_step(Kind::Step(Primitive::AddBits, [index, at, 0, 0]), first),
+                Some(index) => self.known_step(ValueKind::Step(Primitive::AddBits, [index, at, 0, 0]), first),
                 None => at,
             });
         }
@@ -67,13 +67,13 @@ impl<'p> Resolver<'p> {
         let element = self.access(&gather.access)?;
         let of = self.loaded_type(gather.access.buffer);
         let has_values = matches!(of, ElementType::Word | ElementType::F16 | ElementType::Bf16);
-        if !has_values || buffer.dtype.is_integer() || !matches!(element.place, Place::Memory(_)) {
+        if !has_values || buffer.dtype.is_integer() || !matches!(element.place, ElementBase::Memory(_)) {
             return Err(AssembleError::Gather.into());
         }
         let element = self.input(element, first.0);
         let element = self.known_input(first).unwrap_or(element);
         let index = index.ok_or(AssembleError::Gather)?;
-        Ok(self.known_step(Kind::Fetch([element, index]), first))
+        Ok(self.known_step(ValueKind::Fetch([element, index]), first))
     }
 
     /// Pushes the steps of a formula applied to values; returns the last one.
@@ -86,13 +86,13 @@ impl<'p> Resolver<'p> {
         let mut numbers: SmallVec<[u32; 64]> = SmallVec::new();
         for step in formula.steps() {
             numbers.push(match *step {
-                Step::Operand(number) => operands[usize::from(number)],
-                Step::Constant(bits) => self.known_constant(bits, first),
-                Step::Apply(primitive, of) => {
+                FormulaStep::Operand(number) => operands[usize::from(number)],
+                FormulaStep::Constant(bits) => self.known_constant(bits, first),
+                FormulaStep::Apply(primitive, of) => {
                     let mut numbers_of = [0; Primitive::MOST_OPERANDS];
                     let operands = numbers_of.iter_mut().zip(&of[..primitive.operands()]);
                     operands.for_each(|(number, &of)| *number = numbers[usize::from(of)]);
-                    let kind = Kind::Step(primitive, numbers_of);
+                    let kind = ValueKind::Step(primitive, numbers_of);
                     match primitive {
                         // Sets without the instruction compute it in several steps.
                         Primitive::Scale if !self.offers.scales => self.formula(Formula::scale(), numbers_of, first),
@@ -117,14 +117,14 @@ impl<'p> Resolver<'p> {
     /// Pushes the steps of a formula that may need its operand several times; returns the last one.
     pub(super) fn with_own(&mut self, formula: &Formula, value: u32, first: (usize, usize)) -> u32 {
         let own = match self.nest.values[value as usize].kind {
-            Kind::Input(_) => self.known_step(Kind::Own([value]), first),
+            ValueKind::Input(_) => self.known_step(ValueKind::Own([value]), first),
             _ => value,
         };
         self.formula(formula, [own, 0, 0, 0], first)
     }
 
     /// Returns a step; a step that exists already is not added again.
-    pub(super) fn known_step(&mut self, kind: Kind, first: (usize, usize)) -> u32 {
+    pub(super) fn known_step(&mut self, kind: ValueKind, first: (usize, usize)) -> u32 {
         self.known_value(kind, first.1).unwrap_or_else(|| self.push_value(kind, 0))
     }
 
@@ -133,21 +133,21 @@ impl<'p> Resolver<'p> {
         self.known_input(first).unwrap_or(number)
     }
 
-    fn known_value(&self, kind: Kind, first: usize) -> Option<u32> {
+    fn known_value(&self, kind: ValueKind, first: usize) -> Option<u32> {
         let known = self.nest.values[first..].iter().position(|value| value.kind == kind)?;
         Some((first + known) as u32)
     }
 
     /// Removes the last element and its value if an equal element exists; returns that one's value.
     pub(super) fn known_input(&mut self, (first_element, first_value): (usize, usize)) -> Option<u32> {
-        let Nest { elements, terms, .. } = &self.nest;
+        let LeafNest { elements, terms, .. } = &self.nest;
         let (last, others) = elements[first_element..].split_last()?;
-        let terms_of = |element: &Element| &terms[element.terms.0 as usize..element.terms.1 as usize];
-        let is_same = |other: &Element| {
+        let terms_of = |element: &NestElement| &terms[element.terms.0 as usize..element.terms.1 as usize];
+        let is_same = |other: &NestElement| {
             (other.place, other.constant) == (last.place, last.constant) && terms_of(other) == terms_of(last)
         };
         let known = others.iter().position(is_same)?;
-        let number = self.known_value(Kind::Input(known as u32), first_value)?;
+        let number = self.known_value(ValueKind::Input(known as u32), first_value)?;
         self.nest.elements.pop();
         self.nest.values.pop();
         Some(number)

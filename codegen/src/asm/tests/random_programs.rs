@@ -10,11 +10,11 @@ use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::PlanBuffer;
 use autotune_ir::program::{Access, Expr, Loop, LoopKind, Node, Role, Store, StoreMode, UnaryOp, When};
 use autotune_ir::{Affine, CpuTarget, Isa, KernelPlan, Program, Target, VarId, interpret};
-use autotune_schedules::{EXACT_TOLERANCE, ScheduleSpace, Value, lower, tolerance};
+use autotune_schedules::{EXACT_TOLERANCE, KnobValue, ScheduleSpace, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error};
 use rand::{Rng, RngExt};
 
-use super::simulator::{Machine, Recorded, Recorder, Set};
+use super::simulator::{Machine, Recorded, SimulatedSet, StepRecorder};
 use crate::asm::{AssembleError, generate};
 
 #[path = "../../../../workloads/tests/common/cases.rs"]
@@ -38,10 +38,10 @@ mod spaces;
 mod maps;
 
 /// Simulated instruction sets, each with the instruction set for which its programs are lowered.
-const SETS: [(Isa, Set); 5] = [
+const SETS: [(Isa, SimulatedSet); 5] = [
     (
         Isa::Neon,
-        Set {
+        SimulatedSet {
             lanes: 4,
             registers: 32,
             integers: 20,
@@ -56,7 +56,7 @@ const SETS: [(Isa, Set); 5] = [
     ),
     (
         Isa::Neon,
-        Set {
+        SimulatedSet {
             lanes: 4,
             registers: 27,
             integers: 11,
@@ -71,7 +71,7 @@ const SETS: [(Isa, Set); 5] = [
     ),
     (
         Isa::Generic,
-        Set {
+        SimulatedSet {
             lanes: 4,
             registers: 16,
             integers: 32,
@@ -86,7 +86,7 @@ const SETS: [(Isa, Set); 5] = [
     ),
     (
         Isa::Avx2,
-        Set {
+        SimulatedSet {
             lanes: 8,
             registers: 17,
             integers: 13,
@@ -101,7 +101,7 @@ const SETS: [(Isa, Set); 5] = [
     ),
     (
         Isa::Avx512,
-        Set {
+        SimulatedSet {
             lanes: 8,
             registers: 32,
             integers: 15,
@@ -175,7 +175,7 @@ fn random_programs_agree_with_the_interpreter() {
                     .filter(|it| it.role == Role::Output)
                     .for_each(|it| it.streamed = choices.random());
                 let context = format!("{set:?}: {workload}\n{config}");
-                let (code, entries) = match generate(&program, Recorder::new(set)) {
+                let (code, entries) = match generate(&program, StepRecorder::new(set)) {
                     Ok(assembled) => assembled,
                     Err(failure) => {
                         let of_registers = AssembleError::RegisterTile { needed: 0, available: 0 };
@@ -211,7 +211,7 @@ fn agrees(text: &str, target: &Target, seed: u64) -> Program {
 }
 
 /// Checks the default schedule of a workload on the selected sets; returns its program.
-fn agrees_on(is_used: impl Fn(Isa, &Set) -> bool, text: &str, target: &Target, seed: u64) -> Program {
+fn agrees_on(is_used: impl Fn(Isa, &SimulatedSet) -> bool, text: &str, target: &Target, seed: u64) -> Program {
     let workload = text.parse().unwrap();
     let config = ScheduleSpace::new(&workload, target).default_config();
     let program = lower(&workload, target, &config).unwrap();
@@ -219,7 +219,8 @@ fn agrees_on(is_used: impl Fn(Isa, &Set) -> bool, text: &str, target: &Target, s
     let wanted = interpret(&program, &operands).unwrap();
 
     for (_, set) in SETS.into_iter().filter(|(isa, set)| is_used(*isa, set)) {
-        let (code, entries) = generate(&program, Recorder::new(set)).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let (code, entries) =
+            generate(&program, StepRecorder::new(set)).unwrap_or_else(|error| panic!("{text}: {error}"));
         let error = max_rel_error(&run(&program, (&code, &entries), &operands), &wanted);
         assert!(error <= tolerance(&workload, &config), "{text}, {set:?}\n{config}\nerror {error}\n{program}");
     }
@@ -397,7 +398,8 @@ fn elements_of_16_bits_agree_with_the_interpreter_bit_for_bit() {
                 buffer.streamed = choices.random();
             }
             let context = format!("{set:?}: {workload}\n{config}\n{program}");
-            let (code, entries) = generate(&program, Recorder::new(set)).unwrap_or_else(|e| panic!("{e}: {context}"));
+            let (code, entries) =
+                generate(&program, StepRecorder::new(set)).unwrap_or_else(|e| panic!("{e}: {context}"));
             let operands = maps::operands(&program, seed);
             let output = run(&program, (&code, &entries), &operands);
             let wrong = maps::difference(&output, &interpret(&program, &operands).unwrap());
@@ -408,7 +410,7 @@ fn elements_of_16_bits_agree_with_the_interpreter_bit_for_bit() {
 
 #[test]
 fn lanes_of_rows_are_folded_together() {
-    let is_of_isa = |(isa, set): &(Isa, Set)| {
+    let is_of_isa = |(isa, set): &(Isa, SimulatedSet)| {
         let target = CpuTarget { isa: *isa, ..CpuTarget::generic_avx2(1) };
         target.lanes() == usize::from(set.lanes)
     };
@@ -421,13 +423,14 @@ fn lanes_of_rows_are_folded_together() {
         {
             let workload: Workload = text.parse().unwrap();
             let mut config = ScheduleSpace::new(&workload, &target).default_config();
-            config.knobs.insert("tile.m".into(), Value::Tile(vec![rows]));
-            config.knobs.insert("vector".into(), Value::Choice("n".into()));
+            config.knobs.insert("tile.m".into(), KnobValue::Tile(vec![rows]));
+            config.knobs.insert("vector".into(), KnobValue::Choice("n".into()));
             let program = lower(&workload, &target, &config).unwrap();
             let context = format!("{set:?}: {workload}\n{config}\n{program}");
             assert!(program.to_string().contains("folded"), "{context}");
 
-            let (code, entries) = generate(&program, Recorder::new(set)).unwrap_or_else(|e| panic!("{e}: {context}"));
+            let (code, entries) =
+                generate(&program, StepRecorder::new(set)).unwrap_or_else(|e| panic!("{e}: {context}"));
             let operands = Operands::random(&program.spec, rows as u64);
             let output = run(&program, (&code, &entries), &operands);
             let error = max_rel_error(&output, &interpret(&program, &operands).unwrap());
@@ -441,7 +444,7 @@ fn what_was_overwritten_is_read_again() {
     for (_, set) in SETS {
         cases::for_cases(150, |seed, choices| {
             let program = random_overwrites(choices);
-            let (code, entries) = generate(&program, Recorder::new(set)).unwrap();
+            let (code, entries) = generate(&program, StepRecorder::new(set)).unwrap();
             let operands = Operands::random(&program.spec, seed);
             let output = run(&program, (&code, &entries), &operands);
             let error = max_rel_error(&output, &interpret(&program, &operands).unwrap());
@@ -459,7 +462,7 @@ fn random_maps_agree_with_the_interpreter_bit_for_bit() {
             let values: Vec<Expr> = (0..count).map(|_| maps::random_value(rng, 1 + seed as usize % 4)).collect();
             let extents = [rng.random_range(1..4), rng.random_range(1..36)];
             let program = maps::mapped(&target, &values, extents, [LoopKind::Parallel, LoopKind::Vectorized]);
-            let (code, entries) = generate(&program, Recorder::new(set)).unwrap();
+            let (code, entries) = generate(&program, StepRecorder::new(set)).unwrap();
             let operands = maps::operands(&program, seed);
             let output = run(&program, (&code, &entries), &operands);
             let wrong = maps::difference(&output, &interpret(&program, &operands).unwrap());

@@ -6,9 +6,10 @@
 #![allow(clippy::expect_used)]
 
 use crate::asm::instruction_set::{
-    Address, Arithmetic, Bound, Dots, ElementType, Operand, PrefetchHint, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
+    Address, Arithmetic, ArithmeticOperand, Dots, ElementType, MinMax, PrefetchHint, Shape, Unary, VECTOR_SLOTS,
+    Vector, Vectors,
 };
-use crate::asm::leaf::Memory;
+use crate::asm::leaf::MemoryAccess;
 use autotune_ir::DType;
 use autotune_ir::formula::Primitive;
 use autotune_ir::instruction::{DOT_BF16, DOT_I16, DOT_U8_I8, Instruction, PAIRS_I16};
@@ -22,7 +23,7 @@ mod machine;
 
 /// Parameters of a simulated instruction set.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Set {
+pub(super) struct SimulatedSet {
     pub(super) lanes: u8,
     pub(super) registers: usize,
     pub(super) integers: usize,
@@ -69,8 +70,8 @@ fn widened(element: f32, of: ElementType) -> f32 {
 type Step = Box<dyn Fn(&mut Machine)>;
 
 /// Records operations as steps.
-pub(super) struct Recorder {
-    set: Set,
+pub(super) struct StepRecorder {
+    set: SimulatedSet,
     steps: Vec<Step>,
     /// Targets of forward jumps.
     jumps: Vec<usize>,
@@ -82,14 +83,14 @@ pub(super) struct Recorder {
 
 /// A recorded program, ready to run.
 pub(super) struct Recorded {
-    set: Set,
+    set: SimulatedSet,
     steps: Vec<Step>,
     jumps: Vec<usize>,
     leaves: Vec<usize>,
 }
 
-impl Recorder {
-    pub(super) fn new(set: Set) -> Self {
+impl StepRecorder {
+    pub(super) fn new(set: SimulatedSet) -> Self {
         Self { set, steps: Vec::new(), jumps: Vec::new(), parts: Vec::new(), has_steps: false }
     }
 
@@ -128,7 +129,7 @@ impl Recorder {
     }
 }
 
-impl Vectors for Recorder {
+impl Vectors for StepRecorder {
     fn lanes(&self) -> u8 {
         self.set.lanes
     }
@@ -178,8 +179,8 @@ impl Vectors for Recorder {
         self.set.rounds_to_bf16
     }
 
-    fn load_narrow(&mut self, v: Vector, memory: Memory) {
-        let Memory { at, shape, of } = memory;
+    fn load_narrow(&mut self, v: Vector, memory: MemoryAccess) {
+        let MemoryAccess { at, shape, of } = memory;
         self.check(&[v], &[]);
         self.check_memory(shape, at);
         assert!(of != ElementType::Word && (of != ElementType::F16 || self.set.rounds_to_f16), "{of:?}");
@@ -188,8 +189,8 @@ impl Vectors for Recorder {
         });
     }
 
-    fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool) {
-        let Memory { at, shape, of } = memory;
+    fn store_narrow(&mut self, v: Vector, memory: MemoryAccess, spare: Vector, is_streamed: bool) {
+        let MemoryAccess { at, shape, of } = memory;
         self.check(&[v, spare], &[]);
         self.check_memory(shape, at);
         assert!(v != spare && of != ElementType::Word && (of != ElementType::F16 || self.set.rounds_to_f16), "{of:?}");
@@ -376,23 +377,23 @@ impl Vectors for Recorder {
         });
     }
 
-    fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand) {
+    fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: ArithmeticOperand) {
         self.check(&[to, a], &[]);
         assert!(op != Arithmetic::Scale || self.set.scales, "no products with powers of two");
         let [vector, splat] = self.set.operands;
         match b {
-            Operand::Register(b) => self.check(&[b], &[]),
-            Operand::Vector(at) => assert!(vector, "no operands in memory: {at:?}"),
-            Operand::Splat(at) => assert!(splat, "no elements as operands: {at:?}"),
+            ArithmeticOperand::Register(b) => self.check(&[b], &[]),
+            ArithmeticOperand::Vector(at) => assert!(vector, "no operands in memory: {at:?}"),
+            ArithmeticOperand::Splat(at) => assert!(splat, "no elements as operands: {at:?}"),
         }
         let lanes = self.set.lanes;
         self.record(move |m| {
             let (old, a) = (m.vectors[usize::from(to)], m.vectors[usize::from(a)]);
 
             let b = match b {
-                Operand::Register(b) => m.vectors[usize::from(b)],
-                Operand::Vector(at) => m.load(Shape::Lanes(lanes), at),
-                Operand::Splat(at) => m.load(Shape::Splat, at),
+                ArithmeticOperand::Register(b) => m.vectors[usize::from(b)],
+                ArithmeticOperand::Vector(at) => m.load(Shape::Lanes(lanes), at),
+                ArithmeticOperand::Splat(at) => m.load(Shape::Splat, at),
             };
             m.vectors[usize::from(to)] = std::array::from_fn(|i| match op {
                 Arithmetic::Add => a[i] + b[i],
@@ -428,14 +429,14 @@ impl Vectors for Recorder {
         });
     }
 
-    fn bound(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector) {
+    fn bound(&mut self, bound: MinMax, b: Vector, a: ArithmeticOperand, spare: Vector) {
         assert!(
-            b != spare && !matches!(a, Operand::Register(a) if a == spare),
+            b != spare && !matches!(a, ArithmeticOperand::Register(a) if a == spare),
             "an operand in the place of the spare one"
         );
         let op = match bound {
-            Bound::Larger => Arithmetic::Max,
-            Bound::Smaller => Arithmetic::Min,
+            MinMax::Larger => Arithmetic::Max,
+            MinMax::Smaller => Arithmetic::Min,
         };
         self.copy(spare, b);
         self.arithmetic(op, b, b, a);
@@ -487,11 +488,11 @@ impl Vectors for Recorder {
         self.record(move |m| m.vectors[usize::from(v)] = m.vector_slots[slot]);
     }
 
-    fn memory_operand(&self, shape: Shape, at: Address) -> Option<Operand> {
+    fn memory_operand(&self, shape: Shape, at: Address) -> Option<ArithmeticOperand> {
         let [vector, splat] = self.set.operands;
         match shape {
-            Shape::Lanes(n) if n == self.set.lanes && vector => Some(Operand::Vector(at)),
-            Shape::Splat if splat => Some(Operand::Splat(at)),
+            Shape::Lanes(n) if n == self.set.lanes && vector => Some(ArithmeticOperand::Vector(at)),
+            Shape::Splat if splat => Some(ArithmeticOperand::Splat(at)),
             _ => None,
         }
     }

@@ -1,10 +1,10 @@
 //! Functions of the System V ABI, stack slots, loops and calls.
 
 use super::encode::Integer::{self, R8, R9, R10, R11, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
-use super::encode::{Address, Goal, Place};
-use super::{Held, X86};
+use super::encode::{Goal, MemoryOperand, RegisterOrMemory};
+use super::{IndexRegisters, X86};
 use crate::asm::error::Failure;
-use crate::asm::instruction_set::{Address as At, Control, Limit, Order, VECTOR_SLOTS, Vector};
+use crate::asm::instruction_set::{Address as At, Control, Limit, SignedOrder, VECTOR_SLOTS, Vector};
 use crate::asm::leaf::Leaf;
 
 /// Registers of a leaf's pointers, then of its loop counters. Not among them is rax: it is the
@@ -19,12 +19,12 @@ pub(super) fn integer(number: u8) -> Integer {
     INTEGERS[usize::from(number)]
 }
 
-pub(super) fn address(at: At) -> Address {
-    Address { base: integer(at.pointer), disp: at.disp }
+pub(super) fn address(at: At) -> MemoryOperand {
+    MemoryOperand { base: integer(at.pointer), disp: at.disp }
 }
 
-fn slot(number: usize) -> Address {
-    Address { base: Rsp, disp: 8 * number as i32 }
+fn slot(number: usize) -> MemoryOperand {
+    MemoryOperand { base: Rsp, disp: 8 * number as i32 }
 }
 
 /// Condition codes of jumps and conditional moves.
@@ -55,7 +55,7 @@ impl Control for X86 {
     }
 
     fn take_buffer(&mut self, to: usize, buffer: usize) {
-        self.read_to(Rax, Address { base: Rdi, disp: 8 * buffer as i32 });
+        self.read_to(Rax, MemoryOperand { base: Rdi, disp: 8 * buffer as i32 });
         self.write(to);
     }
 
@@ -103,10 +103,10 @@ impl Control for X86 {
         self.write_from(slot(to), Rdx);
     }
 
-    fn clamp(&mut self, beyond: Order, limit: i64) {
+    fn clamp(&mut self, beyond: SignedOrder, limit: i64) {
         let condition = match beyond {
-            Order::Less => LESS,
-            Order::Greater => GREATER,
+            SignedOrder::Less => LESS,
+            SignedOrder::Greater => GREATER,
         };
         self.set_to(Rcx, limit);
         self.compare(Rcx);
@@ -188,7 +188,7 @@ impl Control for X86 {
     fn end_leaf(&mut self) {
         self.add_to(Rsp, self.slot_bytes());
         self.has_steps = false;
-        self.held = Held::default();
+        self.held = IndexRegisters::default();
         self.code.plain(&[0xc3]);
     }
 
@@ -223,18 +223,18 @@ impl X86 {
 
     /// Computes `to = pointer + bytes * to`, where `bytes` is a power of two.
     pub(super) fn point_after(&mut self, to: u8, pointer: u8, bytes: i64) {
-        self.code.legacy(true, 0xc1, 4, Place::Register(integer(to) as u8));
+        self.code.legacy(true, 0xc1, 4, RegisterOrMemory::Register(integer(to) as u8));
         self.code.immediate(bytes.trailing_zeros().into(), 1);
         self.code.legacy(true, 0x03, integer(to) as u8, integer(pointer));
     }
 
     /// Loads a register, `register = [at]`.
-    fn read_to(&mut self, register: Integer, at: Address) {
+    fn read_to(&mut self, register: Integer, at: MemoryOperand) {
         self.code.legacy(true, 0x8b, register as u8, at);
     }
 
     /// Stores a register, `[at] = register`.
-    fn write_from(&mut self, at: Address, register: Integer) {
+    fn write_from(&mut self, at: MemoryOperand, register: Integer) {
         self.code.legacy(true, 0x89, register as u8, at);
     }
 
@@ -274,7 +274,7 @@ impl X86 {
     }
 
     /// Compares rax with an operand.
-    fn compare(&mut self, with: impl Into<Place>) {
+    fn compare(&mut self, with: impl Into<RegisterOrMemory>) {
         self.code.legacy(true, 0x3b, Rax as u8, with);
     }
 

@@ -29,41 +29,41 @@ pub enum Integer {
 
 /// Memory at `[base + disp]`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Address {
+pub(super) struct MemoryOperand {
     pub(super) base: Integer,
     pub(super) disp: i32,
 }
 
 /// A register or memory operand (the ModRM r/m field).
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum RegisterOrMemory {
     /// A register, by number.
     Register(u8),
-    Memory(Address),
+    Memory(MemoryOperand),
     /// RIP-relative memory. The last four bytes of the instruction are the displacement from its
     /// end.
     Constant,
 }
 
-impl From<Integer> for Place {
+impl From<Integer> for RegisterOrMemory {
     fn from(register: Integer) -> Self {
-        Place::Register(register as u8)
+        RegisterOrMemory::Register(register as u8)
     }
 }
 
-impl From<Address> for Place {
-    fn from(at: Address) -> Self {
-        Place::Memory(at)
+impl From<MemoryOperand> for RegisterOrMemory {
+    fn from(at: MemoryOperand) -> Self {
+        RegisterOrMemory::Memory(at)
     }
 }
 
-impl Place {
+impl RegisterOrMemory {
     /// Returns bits 3 and 4 of the number of the register, or of the base register.
     fn high_bits(self) -> u8 {
         match self {
-            Place::Register(number) => number >> 3,
-            Place::Memory(at) => at.base as u8 >> 3,
-            Place::Constant => 0,
+            RegisterOrMemory::Register(number) => number >> 3,
+            RegisterOrMemory::Memory(at) => at.base as u8 >> 3,
+            RegisterOrMemory::Constant => 0,
         }
     }
 }
@@ -78,7 +78,7 @@ pub(super) struct Opcode {
     pub(super) code: u8,
 }
 
-/// Flags of [`Code::evex`], to be added to the number of a mask register.
+/// Flags of [`CodeBuffer::evex`], to be added to the number of a mask register.
 pub(super) mod evex {
     pub(in super::super) const ZEROING: u8 = 0x80;
     pub(in super::super) const BITS_512: u8 = 0x40;
@@ -119,7 +119,7 @@ impl Goal {
 
 /// Encoded instructions, in order.
 #[derive(Default)]
-pub(super) struct Code {
+pub(super) struct CodeBuffer {
     /// Code in the first `len` bytes; the rest is reserved.
     bytes: Vec<u8>,
     len: usize,
@@ -130,7 +130,7 @@ pub(super) struct Code {
 /// Maximum number of bytes of one write.
 const ROOM: usize = 16;
 
-impl Code {
+impl CodeBuffer {
     /// Returns the offset of the next instruction.
     pub(super) fn here(&self) -> usize {
         self.len
@@ -164,7 +164,7 @@ impl Code {
 
     /// Writes an integer instruction. `wide` selects 64 bits; the opcode's bytes are a number with
     /// the first byte highest.
-    pub(super) fn legacy(&mut self, wide: bool, opcode: u16, reg: u8, place: impl Into<Place>) {
+    pub(super) fn legacy(&mut self, wide: bool, opcode: u16, reg: u8, place: impl Into<RegisterOrMemory>) {
         let place = place.into();
         // The bits W, R and B of the REX prefix, which is omitted if all are zero.
         let rex = u8::from(wide) << 3 | reg >> 3 << 2 | place.high_bits();
@@ -192,7 +192,7 @@ impl Code {
 
     /// Writes a VEX-encoded vector instruction, of 256 or 128 bits. `second` is the number of the
     /// middle operand, 0 for none.
-    pub(super) fn vex(&mut self, op: Opcode, is_256: bool, [reg, second]: [u8; 2], place: Place) {
+    pub(super) fn vex(&mut self, op: Opcode, is_256: bool, [reg, second]: [u8; 2], place: RegisterOrMemory) {
         let (r, b) = (u64::from(!reg >> 3 & 1), u64::from(!place.high_bits() & 1));
         let rest = u64::from(!second & 15) << 3 | u64::from(is_256) << 2 | u64::from(op.prefix);
         let code = u64::from(op.code);
@@ -209,7 +209,7 @@ impl Code {
     /// Writes an EVEX-encoded vector instruction, of 512 bits or fewer, with a mask and flags.
     ///
     /// One-byte displacements count in units of `1 << scale`, the size of the memory operand.
-    pub(super) fn evex(&mut self, op: Opcode, flags: u8, [reg, second]: [u8; 2], place: Place, scale: u32) {
+    pub(super) fn evex(&mut self, op: Opcode, flags: u8, [reg, second]: [u8; 2], place: RegisterOrMemory, scale: u32) {
         // The prefix stores bits of register numbers inverted.
         let fixed = [0x62, 0xf0 | op.map, 0x7c | op.prefix, flags | 8];
         let [reg_bits, second, high] = [reg, second, place.high_bits()].map(u32::from);
@@ -220,7 +220,7 @@ impl Code {
     }
 
     /// Writes a VEX-encoded gather of 256 bits: loads 4-byte elements at indices in a vector.
-    pub(super) fn vex_indexed(&mut self, op: Opcode, [reg, second]: [u8; 2], at: Address, index: u8) {
+    pub(super) fn vex_indexed(&mut self, op: Opcode, [reg, second]: [u8; 2], at: MemoryOperand, index: u8) {
         let high = |number: u8, bit: u8| u64::from(!number >> 3 & 1) << bit;
         let first = high(reg, 7) | high(index, 6) | high(at.base as u8, 5) | u64::from(op.map);
         let rest = u64::from(!second & 15) << 3 | 4 | u64::from(op.prefix);
@@ -229,7 +229,7 @@ impl Code {
     }
 
     /// Writes an EVEX-encoded gather of 512 bits or fewer, with a mask and flags.
-    pub(super) fn evex_indexed(&mut self, op: Opcode, flags: u8, reg: u8, (at, scale): (Address, u8), index: u8) {
+    pub(super) fn evex_indexed(&mut self, op: Opcode, flags: u8, reg: u8, (at, scale): (MemoryOperand, u8), index: u8) {
         let high = |number: u8, of: u8, bit: u8| (number >> of & 1) << bit;
         let registers = high(reg, 3, 7) | high(index, 3, 6) | high(at.base as u8, 3, 5) | high(reg, 4, 4);
         let head = [0x62, (0xf0 | op.map) ^ registers, 0x7c | op.prefix, (flags | 8) ^ high(index, 4, 3), op.code];
@@ -239,7 +239,7 @@ impl Code {
 
     /// Writes the operands of a gather. The index is multiplied by two to the power of `scale`; the
     /// displacement has four bytes.
-    fn indexed(&mut self, reg: u8, (at, scale): (Address, u8), index: u8) {
+    fn indexed(&mut self, reg: u8, (at, scale): (MemoryOperand, u8), index: u8) {
         let scaled = scale << 6 | (index & 7) << 3 | at.base as u8 & 7;
         self.plain(&[0x84 | (reg & 7) << 3, scaled]);
         self.put(u64::from(at.disp as u32), 4);
@@ -327,12 +327,12 @@ fn put_lanes(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal, us
 
 /// Returns the ModRM, SIB and displacement bytes of operands, lowest first, and their number.
 /// One-byte displacements count in units of `1 << scale`.
-fn operands(reg: u8, place: Place, scale: u32) -> (u64, usize) {
+fn operands(reg: u8, place: RegisterOrMemory, scale: u32) -> (u64, usize) {
     let reg = u64::from(reg & 7) << 3;
-    let Address { base, disp } = match place {
-        Place::Register(number) => return (0xc0 | reg | u64::from(number & 7), 1),
-        Place::Constant => return (reg | 5, 5),
-        Place::Memory(at) => at,
+    let MemoryOperand { base, disp } = match place {
+        RegisterOrMemory::Register(number) => return (0xc0 | reg | u64::from(number & 7), 1),
+        RegisterOrMemory::Constant => return (reg | 5, 5),
+        RegisterOrMemory::Memory(at) => at,
     };
     let base = u64::from(base as u8 & 7);
     // A base register numbered 4 (modulo 8) needs a SIB byte, one numbered 5 a displacement.
@@ -361,7 +361,7 @@ mod tests {
 
     /// Returns the only instruction in some code, after checking that another encoder encodes it
     /// identically.
-    fn only_instruction(code: Code) -> Instruction {
+    fn only_instruction(code: CodeBuffer) -> Instruction {
         let (bytes, _) = code.finish(&[]).unwrap();
         let instruction = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
         assert_eq!(instruction.len(), bytes.len(), "{bytes:02x?}");
@@ -371,9 +371,9 @@ mod tests {
         instruction
     }
 
-    fn random_place(rng: &mut ChaCha8Rng, registers: u8) -> Place {
+    fn random_place(rng: &mut ChaCha8Rng, registers: u8) -> RegisterOrMemory {
         if rng.random_bool(0.3) {
-            return Place::Register(rng.random_range(0..registers));
+            return RegisterOrMemory::Register(rng.random_range(0..registers));
         }
         let disp = match rng.random_range(0..4) {
             0 => 0,
@@ -381,19 +381,21 @@ mod tests {
             2 => 64 * rng.random_range(-130..130),
             _ => rng.random(),
         };
-        Place::Memory(Address { base: INTEGERS[rng.random_range(0..16)], disp })
+        RegisterOrMemory::Memory(MemoryOperand { base: INTEGERS[rng.random_range(0..16)], disp })
     }
 
-    fn assert_place(instruction: &Instruction, operand: u32, place: Place, first: Register) {
+    fn assert_place(instruction: &Instruction, operand: u32, place: RegisterOrMemory, first: Register) {
         match place {
-            Place::Register(number) => assert_eq!(instruction.op_register(operand), first + u32::from(number)),
-            Place::Memory(Address { base, disp }) => {
+            RegisterOrMemory::Register(number) => {
+                assert_eq!(instruction.op_register(operand), first + u32::from(number))
+            }
+            RegisterOrMemory::Memory(MemoryOperand { base, disp }) => {
                 assert_eq!(instruction.op_kind(operand), OpKind::Memory);
                 assert_eq!(instruction.memory_base(), Register::RAX + base as u32);
                 assert_eq!(instruction.memory_index(), Register::None);
                 assert_eq!(instruction.memory_displacement64() as i64, i64::from(disp));
             }
-            Place::Constant => assert!(instruction.is_ip_rel_memory_operand()),
+            RegisterOrMemory::Constant => assert!(instruction.is_ip_rel_memory_operand()),
         }
     }
 
@@ -403,7 +405,7 @@ mod tests {
         for _ in 0..2000 {
             let (reg, place) = (rng.random_range(0..16u8), random_place(&mut rng, 16));
             let (wide, opcode) = if rng.random() { (true, 0x0faf) } else { (false, 0x8b) };
-            let mut code = Code::default();
+            let mut code = CodeBuffer::default();
             code.legacy(wide, opcode, reg, place);
             let first = if wide { Register::RAX } else { Register::EAX };
             let instruction = only_instruction(code);
@@ -422,9 +424,9 @@ mod tests {
             let (a, b) = (rng.random_range(0..registers), rng.random_range(0..registers));
             let place = random_place(&mut rng, registers);
             let op = if rng.random() { add } else { multiply_add };
-            let is_splat = wide && matches!(place, Place::Memory(_)) && rng.random();
+            let is_splat = wide && matches!(place, RegisterOrMemory::Memory(_)) && rng.random();
             let mask = if wide { rng.random_range(0..8u8) } else { 0 };
-            let mut code = Code::default();
+            let mut code = CodeBuffer::default();
             match (wide, is_splat) {
                 (false, _) => code.vex(op, true, [a, b], place),
                 (true, true) => code.evex(op, evex::BITS_512 | evex::BROADCAST | mask, [a, b], place, 2),
@@ -448,8 +450,9 @@ mod tests {
             let (registers, first) = if wide { (32, Register::ZMM0) } else { (16, Register::YMM0) };
             let mut number = || rng.random_range(0..registers);
             let [to, index, mask] = [number(), number(), number()];
-            let at = Address { base: INTEGERS[rng.random_range(0..16)], disp: rng.random_range(1 << 20..1 << 30) };
-            let mut code = Code::default();
+            let at =
+                MemoryOperand { base: INTEGERS[rng.random_range(0..16)], disp: rng.random_range(1 << 20..1 << 30) };
+            let mut code = CodeBuffer::default();
             match wide {
                 true => code.evex_indexed(gather, evex::BITS_512 | 7, to, (at, TIMES_FOUR), index),
                 false => code.vex_indexed(gather, [to, mask], at, index),
@@ -472,10 +475,10 @@ mod tests {
 
     #[test]
     fn goals_are_led_to() {
-        let mut code = Code::default();
+        let mut code = CodeBuffer::default();
         code.plain(&[0xe9]);
         let jump = code.lead_to(Goal::Code(0));
-        code.vex(Opcode { map: 1, prefix: 0, code: 0x10 }, true, [3, 0], Place::Constant);
+        code.vex(Opcode { map: 1, prefix: 0, code: 0x10 }, true, [3, 0], RegisterOrMemory::Constant);
         code.goal(Goal::Mask(3));
         code.aim(jump, Goal::Code(code.here()));
         let leaf = code.here();

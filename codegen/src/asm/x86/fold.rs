@@ -1,10 +1,10 @@
 //! Horizontal reductions: the lanes of several vectors are combined into one vector.
 
 use super::X86;
-use super::encode::{Opcode, Place};
+use super::encode::{Opcode, RegisterOrMemory};
 use super::moves::{UNPACK_HIGH, UNPACK_LOW, UNPACK_LOW_PAIRS, WIDE};
 use super::vectors::{COPY, SHUFFLE_QUARTERS, UNPACK_HIGH_PAIRS, VECTOR, opcode};
-use crate::asm::instruction_set::{Combination, Operand, Vector, Vectors};
+use crate::asm::instruction_set::{ArithmeticOperand, Combination, Vector, Vectors};
 use autotune_ir::spec::Reduction;
 use autotune_ir::target::Isa;
 
@@ -54,13 +54,13 @@ impl X86 {
         let merges = self.merges();
         let mut free: Vec<Vector> = (first..).take(self.folding_registers()).collect();
         let folded = self.folded(by, &merges, rows, &mut free);
-        self.whole(COPY, [to, 0], Place::Register(folded), VECTOR);
+        self.whole(COPY, [to, 0], RegisterOrMemory::Register(folded), VECTOR);
     }
 
     /// Emits the two shuffles of a merge. The second register of `to` may be one of the operands.
     pub(super) fn merge_two(&mut self, merge: &Merge, to: [Vector; 2], [a, b]: [Vector; 2]) {
         for (v, (op, order)) in to.into_iter().zip(*merge) {
-            self.whole(op, [v, a], Place::Register(b), VECTOR);
+            self.whole(op, [v, a], RegisterOrMemory::Register(b), VECTOR);
             if let Some(order) = order {
                 self.code.immediate(order, 1);
             }
@@ -83,7 +83,7 @@ impl X86 {
         let mut taken = || free.pop().unwrap_or_default();
         let [one, other, spare] = [taken(), taken(), taken()];
         self.merge_two(merge, [one, other], [a, b]);
-        let to_combine = Operand::Register(other);
+        let to_combine = ArithmeticOperand::Register(other);
         match Combination::of(by) {
             Combination::Arithmetic(op) => self.arithmetic(op, one, one, to_combine),
             Combination::Bound(bound) => self.bound(bound, one, to_combine, spare),

@@ -2,7 +2,7 @@
 
 use super::X86;
 use super::control::address;
-use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
+use super::encode::{Goal, Integer, MemoryOperand, Opcode, RegisterOrMemory, evex};
 use super::narrow::{LOWER_HALVES, Narrow, PACK, STORE_PAIR};
 use super::vectors::{
     BLEND_LANES, COPY, EXTRACT_QUARTER, LOAD, PERMUTE, PERMUTE_PAIRS, SET_MASK, SHIFT, STORE, UNPACK_HIGH_PAIRS,
@@ -45,9 +45,15 @@ impl X86 {
     }
 
     /// Copies `lanes` elements between addresses with strides in bytes, in order, through eax.
-    pub(super) fn move_elements(&mut self, of: ElementType, to: (Address, i32), from: (Address, i32), lanes: u8) {
+    pub(super) fn move_elements(
+        &mut self,
+        of: ElementType,
+        to: (MemoryOperand, i32),
+        from: (MemoryOperand, i32),
+        lanes: u8,
+    ) {
         const OF_16_BITS: u8 = 0x66;
-        let element = |(at, stride): (Address, i32), i: u8| Address {
+        let element = |(at, stride): (MemoryOperand, i32), i: u8| MemoryOperand {
             disp: at.disp.wrapping_add(stride.wrapping_mul(i32::from(i))),
             ..at
         };
@@ -142,11 +148,11 @@ impl X86 {
         // The upper half of the transpose's registers is free again.
         let (lower, upper) = (first + TRANSPOSED as u8 / 2, first + TRANSPOSED as u8 / 2 + 1);
         for (v, pair) in (first..).zip(rows.chunks_exact(2)) {
-            let [low, high] = [pair[0], pair[1]].map(|at| Place::from(address(at)));
+            let [low, high] = [pair[0], pair[1]].map(|at| RegisterOrMemory::from(address(at)));
             if columns.len() == 16 {
-                self.code.evex(LOWER_HALVES, evex::BITS_512, [v, 0], Place::Register(lower), HALF_VECTOR);
+                self.code.evex(LOWER_HALVES, evex::BITS_512, [v, 0], RegisterOrMemory::Register(lower), HALF_VECTOR);
                 self.unary(Unary::ShiftRight(16), v, v);
-                self.code.evex(LOWER_HALVES, evex::BITS_512, [v, 0], Place::Register(upper), HALF_VECTOR);
+                self.code.evex(LOWER_HALVES, evex::BITS_512, [v, 0], RegisterOrMemory::Register(upper), HALF_VECTOR);
                 self.code.evex(store, evex::BITS_256, [lower, 0], low, HALF_VECTOR);
                 self.code.evex(store, evex::BITS_256, [upper, 0], high, HALF_VECTOR);
                 continue;
@@ -155,18 +161,18 @@ impl X86 {
             let is_256 = columns.len() == 8;
             // A shift left and right clears the upper half of a lane; a shift right extracts it.
             for (direction, to, from) in [(6, lower, v), (2, lower, lower), (2, upper, v)] {
-                self.code.vex(SHIFT, is_256, [direction, to], Place::Register(from));
+                self.code.vex(SHIFT, is_256, [direction, to], RegisterOrMemory::Register(from));
                 self.code.immediate(16, 1);
             }
-            self.code.vex(PACK, is_256, [lower, lower], Place::Register(upper));
+            self.code.vex(PACK, is_256, [lower, lower], RegisterOrMemory::Register(upper));
             if !is_256 {
                 self.code.vex(STORE_PAIR, false, [lower, 0], low);
                 self.code.vex(STORE_UPPER_PAIR, false, [lower, 0], high);
                 continue;
             }
-            self.code.vex(PERMUTE_PAIRS, true, [lower, 0], Place::Register(lower));
+            self.code.vex(PERMUTE_PAIRS, true, [lower, 0], RegisterOrMemory::Register(lower));
             self.code.immediate(HALVES, 1);
-            self.code.vex(EXTRACT_QUARTER, true, [lower, 0], Place::Register(upper));
+            self.code.vex(EXTRACT_QUARTER, true, [lower, 0], RegisterOrMemory::Register(upper));
             self.code.immediate(1, 1);
             self.code.vex(store, false, [lower, 0], low);
             self.code.vex(store, false, [upper, 0], high);
@@ -191,7 +197,7 @@ impl X86 {
         }
 
         let mut unpack = |op: Opcode, to: u8, a: u8, b: u8| {
-            let (registers, b) = ([first + to, first + a], Place::Register(first + b));
+            let (registers, b) = ([first + to, first + a], RegisterOrMemory::Register(first + b));
             match is_wide {
                 true => self.code.evex(op, evex::BITS_512, registers, b, VECTOR),
                 false => self.code.vex(op, true, registers, b),
@@ -257,7 +263,7 @@ impl X86 {
         for (r, &row) in rows.iter().enumerate() {
             let v = merged + r as u8;
             self.load_numbers(numbers, r, k);
-            self.whole(PERMUTE, [v, numbers], Place::Register(v), VECTOR);
+            self.whole(PERMUTE, [v, numbers], RegisterOrMemory::Register(v), VECTOR);
             self.whole(STORE, [v, 0], address(row).into(), VECTOR);
         }
     }
@@ -266,7 +272,7 @@ impl X86 {
     /// operand, whose number is `of(result, lane)`.
     fn merge_lanes(&mut self, [from, to]: [Vector; 2], k: usize, of: impl Fn(usize, usize) -> usize) {
         for number in 0..k as u8 {
-            self.whole(COPY, [to + number, 0], Place::Register(from), VECTOR);
+            self.whole(COPY, [to + number, 0], RegisterOrMemory::Register(from), VECTOR);
         }
         for first in 0..k {
             let bits = (first..usize::from(self.lanes())).step_by(k).fold(0, |bits, lane| bits | 1 << lane);
@@ -276,7 +282,7 @@ impl X86 {
             }
             for number in 0..k {
                 let (v, source) = (to + number as u8, of(number, first));
-                let place = Place::Register(from + source as u8);
+                let place = RegisterOrMemory::Register(from + source as u8);
                 match (source, self.isa == Isa::Avx512) {
                     // These lanes were copied above.
                     (0, _) => {}
@@ -293,7 +299,7 @@ impl X86 {
     /// Sets lane `l` of `v` to the lane number `first + step * l`, modulo the number of lanes.
     fn load_numbers(&mut self, v: Vector, first: usize, step: usize) {
         let lanes = self.lanes();
-        self.whole(LOAD, [v, 0], Place::Constant, VECTOR);
+        self.whole(LOAD, [v, 0], RegisterOrMemory::Constant, VECTOR);
         let [first, step] = [first, step].map(|number| (number % usize::from(lanes)) as u32);
         self.code.goal(Goal::Lanes { first, step, modulus: lanes.into(), lanes });
     }

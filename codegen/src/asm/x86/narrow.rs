@@ -2,15 +2,15 @@
 
 use super::X86;
 use super::control::{address, integer};
-use super::encode::{Address, Integer, Opcode, Place, TIMES_TWO, evex};
-use super::held::UPPER_HALVES;
+use super::encode::{Integer, MemoryOperand, Opcode, RegisterOrMemory, TIMES_TWO, evex};
+use super::index_registers::UPPER_HALVES;
 use super::moves::WIDE;
 use super::vectors::{
     ALL_OF_MASK, BROADCAST, ELEMENT, GATHER, LANES_AT, LOAD, MOVE_INTEGER, MOVE_TO_INTEGER, PERMUTE_PAIRS, SHIFT,
     STORE, STREAM, VECTOR, XOR_VEX, opcode,
 };
 use crate::asm::instruction_set::{Address as At, ElementType, Shape, Unary, Vector, Vectors};
-use crate::asm::leaf::Memory;
+use crate::asm::leaf::MemoryAccess;
 use autotune_ir::target::Isa;
 
 /// `vcvtps2ph`: rounds lanes to f16; the immediate is the rounding mode.
@@ -114,14 +114,14 @@ impl Narrow {
 }
 
 /// Returns the operand some elements after an address.
-fn behind(at: Address, of: ElementType, elements: u8) -> Place {
-    Address { disp: at.disp.wrapping_add(of.bytes() as i32 * i32::from(elements)), ..at }.into()
+fn behind(at: MemoryOperand, of: ElementType, elements: u8) -> RegisterOrMemory {
+    MemoryOperand { disp: at.disp.wrapping_add(of.bytes() as i32 * i32::from(elements)), ..at }.into()
 }
 
 impl X86 {
     /// `v = [at]`; further lanes are zero.
-    pub(super) fn load_elements(&mut self, v: Vector, memory: Memory) {
-        let Memory { at, shape, of } = memory;
+    pub(super) fn load_elements(&mut self, v: Vector, memory: MemoryAccess) {
+        let MemoryAccess { at, shape, of } = memory;
         let at = address(at);
         match shape {
             Shape::Splat => self.load_one(v, of, at),
@@ -145,12 +145,12 @@ impl X86 {
         if self.isa == Isa::Avx512 && of == ElementType::Bf16 {
             return self.gather_upper_halves(to, at, index, spare);
         }
-        let after = |bytes: i64| Address { disp: LANES_AT.disp + bytes as i32, ..LANES_AT };
+        let after = |bytes: i64| MemoryOperand { disp: LANES_AT.disp + bytes as i32, ..LANES_AT };
         self.whole(STORE, [index, 0], LANES_AT.into(), VECTOR);
         for lane in 0..i64::from(self.lanes()) {
             self.code.legacy(false, READ_WORD, integer(scratch) as u8, after(4 * lane));
             self.point_after(scratch, at.pointer, of.bytes());
-            let element = Address { base: integer(scratch), disp: at.disp };
+            let element = MemoryOperand { base: integer(scratch), disp: at.disp };
             self.code.legacy(false, Narrow::of(of).read, Integer::Rax as u8, element);
             // A word store also overwrites the bytes after its element. That is harmless: the next
             // element goes there, and the indices stored there have been read.
@@ -166,16 +166,16 @@ impl X86 {
     /// begins, of which the lower half is shifted up. The buffer must have at least two elements.
     fn gather_upper_halves(&mut self, to: Vector, at: At, index: Vector, spare: Vector) {
         const ANY: i64 = 0xff;
-        let (mask, own) = (evex::BITS_512 | 7, Place::Register(to));
-        self.code.evex(BITS_BY_TABLE, evex::BITS_512, [spare, spare], Place::Register(spare), VECTOR);
+        let (mask, own) = (evex::BITS_512 | 7, RegisterOrMemory::Register(to));
+        self.code.evex(BITS_BY_TABLE, evex::BITS_512, [spare, spare], RegisterOrMemory::Register(spare), VECTOR);
         self.code.immediate(ANY, 1);
         // Subtract one from each index except 0, by adding a vector with all bits set.
-        self.code.evex(TEST, evex::BITS_512, [7, index], Place::Register(index), VECTOR);
-        self.code.evex(ADD_BITS, mask | evex::ZEROING, [spare, index], Place::Register(spare), VECTOR);
-        self.code.vex(ALL_OF_MASK, true, [7, 7], Place::Register(7));
+        self.code.evex(TEST, evex::BITS_512, [7, index], RegisterOrMemory::Register(index), VECTOR);
+        self.code.evex(ADD_BITS, mask | evex::ZEROING, [spare, index], RegisterOrMemory::Register(spare), VECTOR);
+        self.code.vex(ALL_OF_MASK, true, [7, 7], RegisterOrMemory::Register(7));
         self.code.evex_indexed(GATHER, mask, to, (address(at), TIMES_TWO), spare);
 
-        self.code.evex(TEST_NOT, evex::BITS_512, [7, index], Place::Register(index), VECTOR);
+        self.code.evex(TEST_NOT, evex::BITS_512, [7, index], RegisterOrMemory::Register(index), VECTOR);
         self.code.evex(SHIFT, mask, [6, to], own, VECTOR);
         self.code.immediate(16, 1);
         self.unary(Unary::ShiftRight(16), to, to);
@@ -183,8 +183,8 @@ impl X86 {
     }
 
     /// Loads an element, broadcast to every lane.
-    fn load_one(&mut self, v: Vector, of: ElementType, at: Address) {
-        let (is_wide, own) = (self.isa == Isa::Avx512, Place::Register(v));
+    fn load_one(&mut self, v: Vector, of: ElementType, at: MemoryOperand) {
+        let (is_wide, own) = (self.isa == Isa::Avx512, RegisterOrMemory::Register(v));
         let Narrow { extend, read, scale, .. } = Narrow::of(of);
         if of == ElementType::Bf16 {
             self.whole(BROADCAST_HALF, [v, 0], at.into(), HALF);
@@ -205,7 +205,7 @@ impl X86 {
     }
 
     /// Loads `n` consecutive elements.
-    fn load_part(&mut self, v: Vector, of: ElementType, n: u8, at: Address) {
+    fn load_part(&mut self, v: Vector, of: ElementType, n: u8, at: MemoryOperand) {
         if of == ElementType::Bf16 {
             return self.load_upper_halves(v, n, at);
         }
@@ -222,7 +222,7 @@ impl X86 {
         // Load four, two and one of them, according to the bits of the number.
         let [load_four, insert_two, insert_one] = load;
         match n & 4 {
-            0 => self.code.vex(XOR_VEX, false, [v, v], Place::Register(v)),
+            0 => self.code.vex(XOR_VEX, false, [v, v], RegisterOrMemory::Register(v)),
             _ => self.code.vex(load_four, false, [v, 0], at.into()),
         }
         for (op, elements) in [(insert_two, 2), (insert_one, 1)] {
@@ -232,11 +232,11 @@ impl X86 {
                 self.code.immediate(i64::from(first / elements), 1);
             }
         }
-        self.code.vex(extend, true, [v, 0], Place::Register(v));
+        self.code.vex(extend, true, [v, 0], RegisterOrMemory::Register(v));
     }
 
     /// Loads `n` consecutive elements into the upper halves of lanes.
-    fn load_upper_halves(&mut self, v: Vector, n: u8, at: Address) {
+    fn load_upper_halves(&mut self, v: Vector, n: u8, at: MemoryOperand) {
         let Some(numbers) = self.held.halves.filter(|_| n == self.lanes()) else {
             self.load_part(v, ElementType::Half, n, at);
             return self.unary(UPWARDS, v, v);
@@ -244,12 +244,12 @@ impl X86 {
         // One permutation replaces an extension and a shift.
         let flags = evex::BITS_512 | evex::ZEROING | UPPER_HALVES;
         self.code.evex(LOAD, evex::BITS_256, [v, 0], at.into(), HALVES.scale);
-        self.code.evex(PERMUTE_HALVES, flags, [v, numbers], Place::Register(v), VECTOR);
+        self.code.evex(PERMUTE_HALVES, flags, [v, numbers], RegisterOrMemory::Register(v), VECTOR);
     }
 
     /// `[at] = v`, with the elements packed in `spare` first if that takes several instructions.
-    pub(super) fn store_elements(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool) {
-        let Memory { at, shape, of } = memory;
+    pub(super) fn store_elements(&mut self, v: Vector, memory: MemoryAccess, spare: Vector, is_streamed: bool) {
+        let MemoryAccess { at, shape, of } = memory;
         let (at, whole) = (address(at), self.lanes());
         match shape {
             Shape::Lanes(n) if n == whole && is_streamed => {
@@ -266,7 +266,7 @@ impl X86 {
     }
 
     /// Stores the first `n` lanes to consecutive elements.
-    fn store_part(&mut self, (v, spare): (Vector, Vector), of: ElementType, n: u8, at: Address) {
+    fn store_part(&mut self, (v, spare): (Vector, Vector), of: ElementType, n: u8, at: MemoryOperand) {
         if of == ElementType::Bf16 {
             return self.store_bf16((v, spare), n, at);
         }
@@ -297,7 +297,7 @@ impl X86 {
 
     /// Stores the first `n` lanes rounded to bf16. The instruction that rounds has no memory
     /// destination.
-    fn store_bf16(&mut self, (v, spare): (Vector, Vector), n: u8, at: Address) {
+    fn store_bf16(&mut self, (v, spare): (Vector, Vector), n: u8, at: MemoryOperand) {
         self.narrow(v, spare, ElementType::Bf16);
         if n == self.lanes() {
             return self.store_whole(STORE, spare, ElementType::Bf16, at);
@@ -310,23 +310,23 @@ impl X86 {
     fn narrow(&mut self, v: Vector, to: Vector, of: ElementType) {
         match (self.isa == Isa::Avx512, of) {
             (_, ElementType::Bf16) => {
-                self.code.evex(ROUND_TO_BF16, evex::BITS_512, [to, 0], Place::Register(v), VECTOR);
+                self.code.evex(ROUND_TO_BF16, evex::BITS_512, [to, 0], RegisterOrMemory::Register(v), VECTOR);
             }
-            (true, _) => self.narrow_wide(v, of, Place::Register(to), 0),
+            (true, _) => self.narrow_wide(v, of, RegisterOrMemory::Register(to), 0),
             (false, ElementType::F16) => {
-                self.code.vex(ROUND_TO_F16, true, [v, 0], Place::Register(to));
+                self.code.vex(ROUND_TO_F16, true, [v, 0], RegisterOrMemory::Register(to));
                 self.code.immediate(TO_NEAREST, 1);
             }
             (false, ElementType::Half | ElementType::Word) => self.pack_halves(v, to),
             (false, ElementType::SignedHalf | ElementType::Byte | ElementType::SignedByte) => {
                 // Packing saturates, so clear the bits above the element: shift up and down.
                 for (direction, from) in [(6, v), (2, to)] {
-                    self.whole(SHIFT, [direction, to], Place::Register(from), VECTOR);
+                    self.whole(SHIFT, [direction, to], RegisterOrMemory::Register(from), VECTOR);
                     self.code.immediate(Narrow::of(of).unused.into(), 1);
                 }
                 self.pack_halves(to, to);
                 if of.bytes() == 1 {
-                    self.code.vex(PACK_HALVES, true, [to, to], Place::Register(to));
+                    self.code.vex(PACK_HALVES, true, [to, to], RegisterOrMemory::Register(to));
                 }
             }
         }
@@ -337,13 +337,13 @@ impl X86 {
     fn pack_halves(&mut self, v: Vector, to: Vector) {
         // Each quarter is there twice; keep the first and the third.
         const EVEN: i64 = 0b10_00;
-        self.code.vex(PACK, true, [to, v], Place::Register(v));
-        self.code.vex(PERMUTE_PAIRS, true, [to, 0], Place::Register(to));
+        self.code.vex(PACK, true, [to, v], RegisterOrMemory::Register(v));
+        self.code.vex(PERMUTE_PAIRS, true, [to, 0], RegisterOrMemory::Register(to));
         self.code.immediate(EVEN, 1);
     }
 
     /// Converts 512 bits of lanes to elements, to a register, or to memory under a mask.
-    fn narrow_wide(&mut self, v: Vector, of: ElementType, to: Place, mask: u8) {
+    fn narrow_wide(&mut self, v: Vector, of: ElementType, to: RegisterOrMemory, mask: u8) {
         let Narrow { truncate, scale, .. } = Narrow::of(of);
         self.code.evex(truncate, evex::BITS_512 | mask, [v, 0], to, scale);
         if of == ElementType::F16 {
@@ -352,7 +352,7 @@ impl X86 {
     }
 
     /// Stores the elements of all lanes, packed at the lower end of a register.
-    fn store_whole(&mut self, op: Opcode, v: Vector, of: ElementType, at: Address) {
+    fn store_whole(&mut self, op: Opcode, v: Vector, of: ElementType, at: MemoryOperand) {
         match (self.isa, of.bytes()) {
             (Isa::Avx512, 1) => self.code.evex(op, 0, [v, 0], at.into(), Narrow::of(of).scale),
             (Isa::Avx512, _) => self.code.evex(op, evex::BITS_256, [v, 0], at.into(), Narrow::of(of).scale),

@@ -2,9 +2,9 @@
 
 use super::X86;
 use super::control::address;
-use super::encode::{Opcode, Place, evex};
+use super::encode::{Opcode, RegisterOrMemory, evex};
 use super::vectors::{COMPARE, ELEMENT, MAX, MIN, VECTOR, opcode};
-use crate::asm::instruction_set::{Arithmetic, Bound, Operand, Vector, Vectors};
+use crate::asm::instruction_set::{Arithmetic, ArithmeticOperand, MinMax, Vector, Vectors};
 use autotune_ir::target::Isa;
 
 /// Predicates of a comparison: neither operand is NaN, or one is.
@@ -21,37 +21,39 @@ impl X86 {
     ///
     /// The hardware instruction returns `a` if either is NaN. So a NaN in `b` is kept by a mask
     /// (AVX-512), or all its bits are set (AVX2).
-    pub(super) fn bound_value(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector) {
+    pub(super) fn bound_value(&mut self, bound: MinMax, b: Vector, a: ArithmeticOperand, spare: Vector) {
         let (op, arithmetic) = match bound {
-            Bound::Larger => (MAX, Arithmetic::Max),
-            Bound::Smaller => (MIN, Arithmetic::Min),
+            MinMax::Larger => (MAX, Arithmetic::Max),
+            MinMax::Smaller => (MIN, Arithmetic::Min),
         };
         if self.isa != Isa::Avx512 {
-            self.code.vex(COMPARE, true, [spare, b], Place::Register(b));
+            self.code.vex(COMPARE, true, [spare, b], RegisterOrMemory::Register(b));
             self.code.immediate(UNORDERED, 1);
             self.arithmetic(arithmetic, b, b, a);
-            self.arithmetic(Arithmetic::Or, b, b, Operand::Register(spare));
+            self.arithmetic(Arithmetic::Or, b, b, ArithmeticOperand::Register(spare));
             return;
         }
 
-        self.code.evex(COMPARE, evex::BITS_512, [7, b], Place::Register(b), VECTOR);
+        self.code.evex(COMPARE, evex::BITS_512, [7, b], RegisterOrMemory::Register(b), VECTOR);
         self.code.immediate(ORDERED, 1);
         let flags = evex::BITS_512 | 7;
         match a {
-            Operand::Register(a) => self.code.evex(op, flags, [b, b], Place::Register(a), VECTOR),
-            Operand::Vector(at) => self.code.evex(op, flags, [b, b], address(at).into(), VECTOR),
-            Operand::Splat(at) => self.code.evex(op, flags | evex::BROADCAST, [b, b], address(at).into(), ELEMENT),
+            ArithmeticOperand::Register(a) => self.code.evex(op, flags, [b, b], RegisterOrMemory::Register(a), VECTOR),
+            ArithmeticOperand::Vector(at) => self.code.evex(op, flags, [b, b], address(at).into(), VECTOR),
+            ArithmeticOperand::Splat(at) => {
+                self.code.evex(op, flags | evex::BROADCAST, [b, b], address(at).into(), ELEMENT)
+            }
         }
     }
 
     /// Sets the zero flag if no lane of a register is NaN. Overwrites the register or the mask
     /// register k7.
     pub(super) fn compare_with_itself(&mut self, v: Vector) {
-        let of = Place::Register(v);
+        let of = RegisterOrMemory::Register(v);
         if self.isa == Isa::Avx512 {
             self.code.evex(COMPARE, evex::BITS_512, [7, v], of, VECTOR);
             self.code.immediate(UNORDERED, 1);
-            self.code.vex(TEST_MASK, false, [7, 0], Place::Register(7));
+            self.code.vex(TEST_MASK, false, [7, 0], RegisterOrMemory::Register(7));
         } else {
             self.code.vex(COMPARE, true, [v, v], of);
             self.code.immediate(UNORDERED, 1);

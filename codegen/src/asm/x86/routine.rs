@@ -1,6 +1,6 @@
 //! Functions written instruction by instruction, for code around kernels.
 
-use super::encode::{Address, Code, Goal, Integer, Place};
+use super::encode::{CodeBuffer, Goal, Integer, MemoryOperand, RegisterOrMemory};
 use crate::asm::error::AssembleError;
 
 /// Builder of consecutive functions, with 64-bit integers, addresses `[register + constant]`, and
@@ -21,7 +21,7 @@ use crate::asm::error::AssembleError;
 /// ```
 #[derive(Default)]
 pub struct Routine {
-    code: Code,
+    code: CodeBuffer,
     /// Offset of each label, if bound.
     labels: Vec<Option<usize>>,
     /// Number of each displacement to a label.
@@ -148,32 +148,32 @@ impl Routine {
 
     /// Loads 64 bits, `to = [base + disp]`.
     pub fn load(&mut self, to: Integer, base: Integer, disp: i32) {
-        self.code.legacy(true, 0x8b, to as u8, Address { base, disp });
+        self.code.legacy(true, 0x8b, to as u8, MemoryOperand { base, disp });
     }
 
     /// Loads 32 bits, `to = [base + disp]`, zero-extended.
     pub fn load_half(&mut self, to: Integer, base: Integer, disp: i32) {
-        self.code.legacy(false, 0x8b, to as u8, Address { base, disp });
+        self.code.legacy(false, 0x8b, to as u8, MemoryOperand { base, disp });
     }
 
     /// Loads 16 bits, `to = [base + disp]`, zero-extended.
     pub fn load_quarter(&mut self, to: Integer, base: Integer, disp: i32) {
-        self.code.legacy(false, 0x0fb7, to as u8, Address { base, disp });
+        self.code.legacy(false, 0x0fb7, to as u8, MemoryOperand { base, disp });
     }
 
     /// Loads 8 bits, `to = [base + disp]`, zero-extended.
     pub fn load_byte(&mut self, to: Integer, base: Integer, disp: i32) {
-        self.code.legacy(false, 0x0fb6, to as u8, Address { base, disp });
+        self.code.legacy(false, 0x0fb6, to as u8, MemoryOperand { base, disp });
     }
 
     /// Stores 64 bits, `[base + disp] = from`.
     pub fn store(&mut self, base: Integer, disp: i32, from: Integer) {
-        self.code.legacy(true, 0x89, from as u8, Address { base, disp });
+        self.code.legacy(true, 0x89, from as u8, MemoryOperand { base, disp });
     }
 
     /// Stores the lowest 32 bits, `[base + disp] = from`.
     pub fn store_half(&mut self, base: Integer, disp: i32, from: Integer) {
-        self.code.legacy(false, 0x89, from as u8, Address { base, disp });
+        self.code.legacy(false, 0x89, from as u8, MemoryOperand { base, disp });
     }
 
     /// Stores the lowest 16 bits, `[base + disp] = from`.
@@ -187,13 +187,13 @@ impl Routine {
     /// `from` must be rax, rcx, rdx or rbx: without a REX prefix, other register numbers mean the
     /// second bytes of these.
     pub fn store_byte(&mut self, base: Integer, disp: i32, from: Integer) {
-        self.code.legacy(false, 0x88, from as u8, Address { base, disp });
+        self.code.legacy(false, 0x88, from as u8, MemoryOperand { base, disp });
     }
 
     /// Copies 16 bytes through xmm0.
     pub fn copy_16_bytes(&mut self, (to, to_disp): (Integer, i32), (from, from_disp): (Integer, i32)) {
-        self.code.legacy(false, 0x0f10, 0, Address { base: from, disp: from_disp });
-        self.code.legacy(false, 0x0f11, 0, Address { base: to, disp: to_disp });
+        self.code.legacy(false, 0x0f10, 0, MemoryOperand { base: from, disp: from_disp });
+        self.code.legacy(false, 0x0f11, 0, MemoryOperand { base: to, disp: to_disp });
     }
 
     /// Copies rcx bytes from `[rsi]` to `[rdi]`. Afterwards both point after the copied bytes, and
@@ -204,19 +204,19 @@ impl Routine {
 
     /// Computes an address, `to = base + disp`.
     pub fn point(&mut self, to: Integer, base: Integer, disp: i32) {
-        self.code.legacy(true, 0x8d, to as u8, Address { base, disp });
+        self.code.legacy(true, 0x8d, to as u8, MemoryOperand { base, disp });
     }
 
     /// Sets `to` to an address outside the code, given as a distance from the first byte of the
     /// code.
     pub fn point_outside(&mut self, to: Integer, distance: i64) {
-        self.code.legacy(true, 0x8d, to as u8, Place::Constant);
+        self.code.legacy(true, 0x8d, to as u8, RegisterOrMemory::Constant);
         self.code.goal(Goal::Outside(distance));
     }
 
     /// Sets `to` to the address of a label.
     pub fn point_label(&mut self, to: Integer, label: Label) {
-        self.code.legacy(true, 0x8d, to as u8, Place::Constant);
+        self.code.legacy(true, 0x8d, to as u8, RegisterOrMemory::Constant);
         let goal = self.code.goal(Goal::Code(0));
         self.jumps.push((goal, label));
     }
@@ -234,7 +234,7 @@ impl Routine {
 
     /// Adds a constant to memory, `[base + disp] += value`.
     pub fn add_to(&mut self, base: Integer, disp: i32, value: i32) {
-        self.code.legacy(true, 0x81, 0, Address { base, disp });
+        self.code.legacy(true, 0x81, 0, MemoryOperand { base, disp });
         self.code.immediate(value.into(), 4);
     }
 
@@ -252,7 +252,7 @@ impl Routine {
     /// Divides, `rax /= [base + disp]`, unsigned; the remainder goes to rdx.
     pub fn divide(&mut self, base: Integer, disp: i32) {
         self.set(Integer::Rdx, 0);
-        self.code.legacy(true, 0xf7, 6, Address { base, disp });
+        self.code.legacy(true, 0xf7, 6, MemoryOperand { base, disp });
     }
 
     /// Compares two 64-bit registers.
@@ -267,7 +267,7 @@ impl Routine {
 
     /// Compares a register with `[base + disp]`.
     pub fn compare_with(&mut self, left: Integer, base: Integer, disp: i32) {
-        self.code.legacy(true, 0x3b, left as u8, Address { base, disp });
+        self.code.legacy(true, 0x3b, left as u8, MemoryOperand { base, disp });
     }
 
     /// Compares a register with a value.

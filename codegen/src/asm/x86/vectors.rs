@@ -2,18 +2,19 @@
 
 use super::X86;
 use super::control::{address, integer};
-use super::encode::{Address, Goal, Integer, Opcode, Place, TIMES_FOUR, evex};
-use super::held::UPPER_HALVES;
+use super::encode::{Goal, Integer, MemoryOperand, Opcode, RegisterOrMemory, TIMES_FOUR, evex};
+use super::index_registers::UPPER_HALVES;
 use crate::asm::instruction_set::{
-    Address as At, Arithmetic, Bound, Dots, ElementType, Operand, PrefetchHint, Shape, Unary, Vector, Vectors,
+    Address as At, Arithmetic, ArithmeticOperand, Dots, ElementType, MinMax, PrefetchHint, Shape, Unary, Vector,
+    Vectors,
 };
-use crate::asm::leaf::Memory;
+use crate::asm::leaf::MemoryAccess;
 use autotune_ir::program::Compare;
 use autotune_ir::spec::Reduction;
 use autotune_ir::target::Isa;
 
 /// Scratch memory for strided lanes, in the red zone: a leaf calls nothing.
-pub(super) const LANES_AT: Address = Address { base: Integer::Rsp, disp: -64 };
+pub(super) const LANES_AT: MemoryOperand = MemoryOperand { base: Integer::Rsp, disp: -64 };
 
 pub(super) const fn opcode(map: u8, prefix: u8, code: u8) -> Opcode {
     Opcode { map, prefix, code }
@@ -144,11 +145,11 @@ impl Vectors for X86 {
         self.rounds_to_bf16
     }
 
-    fn load_narrow(&mut self, v: Vector, memory: Memory) {
+    fn load_narrow(&mut self, v: Vector, memory: MemoryAccess) {
         self.load_elements(v, memory);
     }
 
-    fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool) {
+    fn store_narrow(&mut self, v: Vector, memory: MemoryAccess, spare: Vector, is_streamed: bool) {
         self.store_elements(v, memory, spare, is_streamed);
     }
 
@@ -174,17 +175,17 @@ impl Vectors for X86 {
             return self.gather_elements(to, (at, of), index, (spare, scratch));
         }
         if self.isa == Isa::Avx512 {
-            self.code.vex(ALL_OF_MASK, true, [7, 7], Place::Register(7));
+            self.code.vex(ALL_OF_MASK, true, [7, 7], RegisterOrMemory::Register(7));
             self.code.evex_indexed(GATHER, evex::BITS_512 | 7, to, (address(at), TIMES_FOUR), index);
         } else {
             // The AVX2 gather takes its mask from a vector, which it overwrites.
-            self.code.vex(EQUAL_BITS, true, [spare, spare], Place::Register(spare));
+            self.code.vex(EQUAL_BITS, true, [spare, spare], RegisterOrMemory::Register(spare));
             self.code.vex_indexed(GATHER, [to, spare], address(at), index);
         }
     }
 
     fn point_at(&mut self, to: u8, pointer: u8, index: Vector, bytes: i64) {
-        let register = Place::Register(integer(to) as u8);
+        let register = RegisterOrMemory::Register(integer(to) as u8);
         if self.isa == Isa::Avx512 {
             self.code.evex(MOVE_TO_INTEGER, 0, [index, 0], register, ELEMENT);
         } else {
@@ -238,12 +239,12 @@ impl Vectors for X86 {
         let is_avx512 = self.isa == Isa::Avx512;
         if bits == 0 {
             let xor = if is_avx512 { XOR_EVEX } else { XOR_VEX };
-            self.whole(xor, [v, v], Place::Register(v), VECTOR);
+            self.whole(xor, [v, v], RegisterOrMemory::Register(v), VECTOR);
             return;
         }
         // Loading a constant takes one instruction instead of two or three.
         if self.has_steps {
-            self.whole(BROADCAST, [v, 0], Place::Constant, ELEMENT);
+            self.whole(BROADCAST, [v, 0], RegisterOrMemory::Constant, ELEMENT);
             self.code.goal(Goal::Constant(bits));
             return;
         }
@@ -252,16 +253,16 @@ impl Vectors for X86 {
             self.whole(BROADCAST_INTEGER, [v, 0], Integer::Rax.into(), ELEMENT);
         } else {
             self.code.vex(MOVE_INTEGER, false, [v, 0], Integer::Rax.into());
-            self.code.vex(BROADCAST, true, [v, 0], Place::Register(v));
+            self.code.vex(BROADCAST, true, [v, 0], RegisterOrMemory::Register(v));
         }
     }
 
     fn copy(&mut self, to: Vector, from: Vector) {
-        self.whole(COPY, [to, 0], Place::Register(from), VECTOR);
+        self.whole(COPY, [to, 0], RegisterOrMemory::Register(from), VECTOR);
     }
 
     fn shift_lanes(&mut self, to: Vector, from: Vector, by: u8) {
-        let (source, place) = (Place::Register(from), Place::Register(to));
+        let (source, place) = (RegisterOrMemory::Register(from), RegisterOrMemory::Register(to));
         match (by, self.isa == Isa::Avx512) {
             (1, true) => self.code.evex(SECOND_ELEMENTS, 0, [to, 0], source, VECTOR),
             (1, false) => self.code.vex(SECOND_ELEMENTS, false, [to, 0], source),
@@ -279,14 +280,14 @@ impl Vectors for X86 {
     fn merge(&mut self, to: Vector, from: Vector, lanes: u8) {
         if self.isa == Isa::Avx512 {
             let mask = self.mask(lanes);
-            self.code.evex(COPY, evex::BITS_512 | mask, [to, 0], Place::Register(from), VECTOR);
+            self.code.evex(COPY, evex::BITS_512 | mask, [to, 0], RegisterOrMemory::Register(from), VECTOR);
         } else {
-            self.code.vex(BLEND_LANES, true, [to, to], Place::Register(from));
+            self.code.vex(BLEND_LANES, true, [to, to], RegisterOrMemory::Register(from));
             self.code.immediate((1 << lanes) - 1, 1);
         }
     }
 
-    fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand) {
+    fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: ArithmeticOperand) {
         let op = match op {
             Arithmetic::Add => opcode(1, 0, 0x58),
             Arithmetic::Mul => opcode(1, 0, 0x59),
@@ -311,15 +312,15 @@ impl Vectors for X86 {
         };
 
         match b {
-            Operand::Register(b) => self.whole(op, [to, a], Place::Register(b), VECTOR),
-            Operand::Vector(at) => self.whole(op, [to, a], address(at).into(), VECTOR),
-            Operand::Splat(at) => {
+            ArithmeticOperand::Register(b) => self.whole(op, [to, a], RegisterOrMemory::Register(b), VECTOR),
+            ArithmeticOperand::Vector(at) => self.whole(op, [to, a], address(at).into(), VECTOR),
+            ArithmeticOperand::Splat(at) => {
                 self.code.evex(op, evex::BITS_512 | evex::BROADCAST, [to, a], address(at).into(), ELEMENT);
             }
         }
     }
 
-    fn bound(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector) {
+    fn bound(&mut self, bound: MinMax, b: Vector, a: ArithmeticOperand, spare: Vector) {
         self.bound_value(bound, b, a, spare);
     }
 
@@ -328,7 +329,7 @@ impl Vectors for X86 {
     }
 
     fn unary(&mut self, op: Unary, to: Vector, a: Vector) {
-        let a = Place::Register(a);
+        let a = RegisterOrMemory::Register(a);
         match op {
             Unary::Sqrt => self.whole(SQRT, [to, 0], a, VECTOR),
             Unary::Whole => self.whole(WHOLE, [to, 0], a, VECTOR),
@@ -359,13 +360,13 @@ impl Vectors for X86 {
             Compare::Equal => 0,
         };
         if self.isa == Isa::Avx512 {
-            self.code.evex(COMPARE, evex::BITS_512, [7, a], Place::Register(b), VECTOR);
+            self.code.evex(COMPARE, evex::BITS_512, [7, a], RegisterOrMemory::Register(b), VECTOR);
             self.code.immediate(predicate, 1);
-            self.code.evex(BLEND_EVEX, evex::BITS_512 | 7, [to, otherwise], Place::Register(then), VECTOR);
+            self.code.evex(BLEND_EVEX, evex::BITS_512 | 7, [to, otherwise], RegisterOrMemory::Register(then), VECTOR);
         } else {
-            self.code.vex(COMPARE, true, [to, a], Place::Register(b));
+            self.code.vex(COMPARE, true, [to, a], RegisterOrMemory::Register(b));
             self.code.immediate(predicate, 1);
-            self.code.vex(BLEND_VEX, true, [to, otherwise], Place::Register(then));
+            self.code.vex(BLEND_VEX, true, [to, otherwise], RegisterOrMemory::Register(then));
             self.code.immediate(i64::from(to) << 4, 1);
         }
     }
@@ -379,10 +380,10 @@ impl Vectors for X86 {
     }
 
     /// Only AVX-512 has broadcast memory operands.
-    fn memory_operand(&self, shape: Shape, at: At) -> Option<Operand> {
+    fn memory_operand(&self, shape: Shape, at: At) -> Option<ArithmeticOperand> {
         match shape {
-            Shape::Lanes(n) if n == self.lanes() => Some(Operand::Vector(at)),
-            Shape::Splat if self.isa == Isa::Avx512 => Some(Operand::Splat(at)),
+            Shape::Lanes(n) if n == self.lanes() => Some(ArithmeticOperand::Vector(at)),
+            Shape::Splat if self.isa == Isa::Avx512 => Some(ArithmeticOperand::Splat(at)),
             _ => None,
         }
     }
@@ -390,12 +391,12 @@ impl Vectors for X86 {
 
 impl X86 {
     /// Returns a vector slot of the leaf on the stack.
-    fn vector_slot(&self, slot: usize) -> Place {
-        Address { base: Integer::Rsp, disp: (slot * self.isa.vector_bytes()) as i32 }.into()
+    fn vector_slot(&self, slot: usize) -> RegisterOrMemory {
+        MemoryOperand { base: Integer::Rsp, disp: (slot * self.isa.vector_bytes()) as i32 }.into()
     }
 
     /// Writes an instruction on whole registers that both instruction sets have.
-    pub(super) fn whole(&mut self, op: Opcode, registers: [Vector; 2], place: Place, scale: u32) {
+    pub(super) fn whole(&mut self, op: Opcode, registers: [Vector; 2], place: RegisterOrMemory, scale: u32) {
         if self.isa == Isa::Avx512 {
             self.code.evex(op, evex::BITS_512, registers, place, scale);
         } else {
@@ -432,7 +433,7 @@ impl X86 {
 
     /// Loads or stores `n` consecutive lanes. `mask` is a register that may be overwritten by a
     /// lane mask; it is `v` for loads.
-    fn transfer(&mut self, is_store: bool, v: Vector, n: u8, at: Address, mask: Vector) {
+    fn transfer(&mut self, is_store: bool, v: Vector, n: u8, at: MemoryOperand, mask: Vector) {
         let is_avx512 = self.isa == Isa::Avx512;
         let (whole, store) = (if is_store { STORE } else { LOAD }, u8::from(is_store));
         match n {
@@ -449,7 +450,7 @@ impl X86 {
             4 => self.code.vex(whole, false, [v, 0], at.into()),
             _ => {
                 // `vmaskmovps` selects lanes by the mask's sign bits.
-                self.code.vex(LOAD, true, [mask, 0], Place::Constant);
+                self.code.vex(LOAD, true, [mask, 0], RegisterOrMemory::Constant);
                 self.code.goal(Goal::Mask(n));
                 self.code.vex(opcode(2, 1, 0x2c + 2 * store), true, [v, mask], at.into());
             }
@@ -457,16 +458,16 @@ impl X86 {
     }
 
     /// Loads every other element from `at` on, 4 or 8 of them, without reading past the last.
-    fn load_every_other(&mut self, v: Vector, lanes: u8, at: Address) {
+    fn load_every_other(&mut self, v: Vector, lanes: u8, at: MemoryOperand) {
         // In each half, elements 0 and 2 of the first operand, then 1 and 3 of the second.
         const EVEN_ODD: i64 = 0b11_01_10_00;
-        let behind = Address { disp: at.disp.wrapping_add(4 * (i32::from(lanes) - 1)), ..at };
+        let behind = MemoryOperand { disp: at.disp.wrapping_add(4 * (i32::from(lanes) - 1)), ..at };
         let is_256 = lanes == 8;
         self.code.vex(LOAD, is_256, [v, 0], at.into());
         self.code.vex(SHUFFLE, is_256, [v, v], behind.into());
         self.code.immediate(EVEN_ODD, 1);
         if is_256 {
-            self.code.vex(PERMUTE_PAIRS, true, [v, 0], Place::Register(v));
+            self.code.vex(PERMUTE_PAIRS, true, [v, 0], RegisterOrMemory::Register(v));
             self.code.immediate(EVEN_ODD, 1);
         }
     }
@@ -477,15 +478,15 @@ impl X86 {
     /// 16 lanes   v = [a15 a16 .. a30]   numbers 16 18 .. 30 1 3 .. 15 of v and [a0 a1 .. a15]
     ///  7 lanes   v = [a0 a1 .. a12]     numbers 16 18 .. modulo 16 of v
     /// ```
-    fn load_by_numbers(&mut self, v: Vector, numbers: Vector, lanes: u8, at: Address) {
+    fn load_by_numbers(&mut self, v: Vector, numbers: Vector, lanes: u8, at: MemoryOperand) {
         let (read, first) = (2 * lanes - 1, self.lanes() - 1);
         let (op, place) = match read <= first {
             true => {
                 self.transfer(false, v, read, at, v);
-                (PERMUTE, Place::Register(v))
+                (PERMUTE, RegisterOrMemory::Register(v))
             }
             false => {
-                let second = Address { disp: at.disp.wrapping_add(4 * i32::from(first)), ..at };
+                let second = MemoryOperand { disp: at.disp.wrapping_add(4 * i32::from(first)), ..at };
                 self.transfer(false, v, read - first, second, v);
                 (PERMUTE_TWO, at.into())
             }

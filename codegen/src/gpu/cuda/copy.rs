@@ -2,7 +2,7 @@
 
 use super::Cuda;
 use crate::gpu::dialect::Printer;
-use crate::gpu::writer::Writer;
+use crate::gpu::writer::GpuWriter;
 use autotune_ir::instruction::{BOX_COPY, BoxCopy};
 use autotune_ir::machine::gpu::WARP_THREADS;
 use autotune_ir::plan::TensorBox;
@@ -40,7 +40,7 @@ impl Cuda {
     }
 }
 
-impl Writer<'_, Cuda> {
+impl GpuWriter<'_, Cuda> {
     pub(super) fn copy_group(&mut self, body: &[Node]) {
         self.dialect.in_group = true;
         self.nodes(body);

@@ -4,7 +4,7 @@ use super::Cuda;
 use crate::flat_offset;
 use crate::gpu::dialect::Printer;
 use crate::gpu::element;
-use crate::gpu::writer::Writer;
+use crate::gpu::writer::GpuWriter;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::instruction::{Fragments, MMA};
@@ -23,7 +23,7 @@ pub(super) fn functions(dtype: DType) -> String {
     [include_str!("matrices.cu"), product].concat()
 }
 
-impl Writer<'_, Cuda> {
+impl GpuWriter<'_, Cuda> {
     /// Writes a warp's product of two matrices in shared memory:
     ///
     /// ```text

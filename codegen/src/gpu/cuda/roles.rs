@@ -1,10 +1,10 @@
 //! Warp specialisation: a producer and consumers in one block.
 
 use super::Cuda;
-use crate::gpu::writer::Writer;
+use crate::gpu::writer::GpuWriter;
 use autotune_ir::program::{Mbarrier, Node, WarpRole};
 
-impl Writer<'_, Cuda> {
+impl GpuWriter<'_, Cuda> {
     /// Writes the code of a producer or of consumers, with registers moved from the former to the
     /// latter:
     ///

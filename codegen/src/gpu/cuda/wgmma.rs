@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Cuda;
 use crate::flat_offset;
 use crate::gpu::dialect::Printer;
-use crate::gpu::writer::Writer;
+use crate::gpu::writer::GpuWriter;
 use autotune_ir::DType;
 use autotune_ir::affine::Affine;
 use autotune_ir::instruction::{Fragments, WGMMA};
@@ -30,7 +30,7 @@ pub(super) fn functions(dtype: DType, shapes: &[Shape]) -> String {
     [include_str!("groups.cu"), &products].concat()
 }
 
-impl Writer<'_, Cuda> {
+impl GpuWriter<'_, Cuda> {
     /// Writes a warp group's product of two matrices in shared memory:
     ///
     /// ```text

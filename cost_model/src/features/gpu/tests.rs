@@ -14,7 +14,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::features::tests::programs::{
-    Builder, SMALL, at, close, column, count, gemm, load, mac, store, target, zero,
+    ProgramWriter, SMALL, at, close, column, count, gemm, load, mac, store, target, zero,
 };
 use crate::features::{RegisterUse, estimated_registers, extract, names, register_limit, set_register_use};
 
@@ -29,7 +29,7 @@ fn row(program: &Program) -> Vec<f32> {
 /// Returns a copy of a matrix by 8 blocks of 64 threads; `index` returns the elements that thread
 /// `t` of block `b` reads and stores.
 fn copy(vector: usize, index: impl Fn(Affine, Affine, Affine) -> [Affine; 2]) -> Program {
-    let mut b = Builder::new("matmul:m=512,n=512,k=1", &[]);
+    let mut b = ProgramWriter::new("matmul:m=512,n=512,k=1", &[]);
     let input = b.buffer(Role::Operand(0), Scope::Global, &[512 * 512]);
     let output = b.buffer(Role::Output, Scope::Global, &[512 * 512]);
     let body = b.each(Block, 8, |b, block| {
@@ -109,7 +109,7 @@ fn vectors_are_as_wide_as_alignment_and_conditions_allow() {
 /// Returns a program in which threads `x`, `y` of a block of `extents` read the element `index` of
 /// shared memory for a multiply-add.
 fn shared(extents: [usize; 2], vector: usize, index: impl Fn(Affine, Affine, Affine) -> Affine) -> Program {
-    let mut b = Builder::new("matmul:m=32,n=32,k=8", &[("k", 8, true)]);
+    let mut b = ProgramWriter::new("matmul:m=32,n=32,k=8", &[("k", 8, true)]);
     let input = b.buffer(Role::Operand(0), Scope::Global, &[4096]);
     let tile = b.buffer(Role::Packed, Scope::Shared, &[4096]);
     let fragment = b.buffer(Role::Packed, Scope::Register, &[4]);
@@ -171,7 +171,7 @@ fn different_elements_of_a_bank_conflict() {
 
 #[test]
 fn digits_that_no_thread_has_touch_nothing() {
-    let mut b = Builder::new("matmul:m=32,n=32,k=8", &[]);
+    let mut b = ProgramWriter::new("matmul:m=32,n=32,k=8", &[]);
     let input = b.buffer(Role::Operand(0), Scope::Global, &[64, 64]);
     let output = b.buffer(Role::Output, Scope::Global, &[64, 64]);
     let (row_var, column_var) = (b.var("x"), b.var("y"));

@@ -2,7 +2,7 @@
 
 use autotune_ir::program::{Expr, Node};
 use autotune_ir::{Affine, Program, Rates, Target, VarId};
-use autotune_schedules::{Config, ScheduleSpace, Value, lower};
+use autotune_schedules::{Config, KnobValue, ScheduleSpace, lower};
 use autotune_workloads::Workload;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -42,11 +42,11 @@ fn a_panel_is_the_data_operand_side_by_side() {
     let workload: Workload = "conv2d:c=6,h=9,w=33,o=60,k=3,s=2,p=1".parse().unwrap();
     let target = target(1);
     let mut config = ScheduleSpace::new(&workload, &target).default_config();
-    let words = [("data", "panel"), ("vector", "ow"), ("unroll", "1")].map(|(k, v)| (k, Value::Choice(v.into())));
+    let words = [("data", "panel"), ("vector", "ow"), ("unroll", "1")].map(|(k, v)| (k, KnobValue::Choice(v.into())));
     let tiles = [("tile.o", vec![60, 6]), ("tile.oh", vec![5, 1]), ("tile.ow", vec![16, 16])];
-    let tiles = tiles.map(|(knob, tile)| (knob, Value::Tile(tile)));
+    let tiles = tiles.map(|(knob, tile)| (knob, KnobValue::Tile(tile)));
     config.knobs.extend(words.into_iter().chain(tiles).map(|(knob, value)| (knob.to_string(), value)));
-    config.knobs.insert("order".into(), Value::Order(["oh", "ow", "c", "o"].map(String::from).to_vec()));
+    config.knobs.insert("order".into(), KnobValue::Order(["oh", "ow", "c", "o"].map(String::from).to_vec()));
     let row = extract(&lower(&workload, &target, &config).unwrap(), &target);
     assert!(row.iter().all(|value| value.is_finite()));
     close(column(&row, "vector.stride.data.log2_elements"), 1.0, "side by side");

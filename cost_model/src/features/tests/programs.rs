@@ -14,11 +14,11 @@ use autotune_workloads::Workload;
 use crate::features::names;
 
 /// Builds programs node by node.
-pub(in crate::features) struct Builder {
+pub(in crate::features) struct ProgramWriter {
     pub(in crate::features) program: Program,
 }
 
-impl Builder {
+impl ProgramWriter {
     pub(in crate::features) fn new(workload: &str, axes: &[(&'static str, usize, bool)]) -> Self {
         let of = AxisOf::Part { axis: 0, step: 1 };
         let axis = |&(name, extent, reduce): &_| AxisInfo { name, extent, reduce, of: of.clone() };
@@ -106,7 +106,7 @@ pub(in crate::features) struct Gemm {
 
 pub(in crate::features) fn gemm(g: Gemm) -> Program {
     let axes = [("b", 1, false), ("m", g.m, false), ("n", g.n, false), ("k", g.k, true)];
-    let mut b = Builder::new(&format!("matmul:m={},n={},k={}", g.m, g.n, g.k), &axes);
+    let mut b = ProgramWriter::new(&format!("matmul:m={},n={},k={}", g.m, g.n, g.k), &axes);
     let a = b.buffer(Role::Operand(0), Scope::Global, &[1, g.m, g.k]);
     let w = b.buffer(Role::Operand(1), Scope::Global, &[1, g.k, g.n]);
     let c = b.buffer(Role::Output, Scope::Global, &[1, g.m, g.n]);
@@ -129,7 +129,14 @@ pub(in crate::features) fn gemm(g: Gemm) -> Program {
     b.program
 }
 
-fn gemm_tree(b: &mut Builder, g: Gemm, [a, p, c]: [BufferId; 3], rows: usize, tiles: usize, first: usize) -> Vec<Node> {
+fn gemm_tree(
+    b: &mut ProgramWriter,
+    g: Gemm,
+    [a, p, c]: [BufferId; 3],
+    rows: usize,
+    tiles: usize,
+    first: usize,
+) -> Vec<Node> {
     let acc = b.buffer(Role::Accumulator, Scope::Register, &[rows, g.columns]);
     b.each(Parallel, tiles, |b, io| {
         b.each(Serial, g.n / g.columns, |b, jo| {
@@ -165,7 +172,7 @@ fn gemm_tree(b: &mut Builder, g: Gemm, [a, p, c]: [BufferId; 3], rows: usize, ti
 pub(in crate::features) fn padded_conv(c: usize, hw: usize, o: usize) -> Program {
     let axes =
         [("n", 1, false), ("o", o, false), ("oh", hw, false), ("ow", hw, false), ("c", c, true), ("kh", 3, true)];
-    let mut b = Builder::new(
+    let mut b = ProgramWriter::new(
         &format!("conv2d:c={c},h={hw},w={hw},o={o},k=3,p=1"),
         &[axes.as_slice(), &[("kw", 3, true)]].concat(),
     );

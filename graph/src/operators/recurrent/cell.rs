@@ -2,7 +2,7 @@
 
 use autotune_workloads::Activation;
 
-use crate::onnx::call::{Call, Result, Value};
+use crate::onnx::call::{Call, ImportValue, Result};
 use crate::onnx::error::NodeError;
 use crate::operators::binary::Binary;
 use crate::operators::concat::Concat;
@@ -15,7 +15,7 @@ const PEEPHOLES: usize = 7;
 
 /// Kinds of recurrent layers, by how they update the state.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum CellKind {
     /// Elman network: `state = f(x w + state r)`.
     Plain,
     /// Gated recurrent unit: update gate, reset gate and a candidate.
@@ -27,32 +27,32 @@ pub(super) enum Kind {
     LongShort,
 }
 
-impl Kind {
+impl CellKind {
     /// Returns the number of gates and candidates, each with its own weights.
     pub(super) fn gates(self) -> usize {
         match self {
-            Kind::Plain => 1,
-            Kind::Gated { .. } => 3,
-            Kind::LongShort => 4,
+            CellKind::Plain => 1,
+            CellKind::Gated { .. } => 3,
+            CellKind::LongShort => 4,
         }
     }
 
     /// Returns the maximum number of inputs.
     pub(super) fn inputs(self) -> usize {
-        if self == Kind::LongShort { 8 } else { 6 }
+        if self == CellKind::LongShort { 8 } else { 6 }
     }
 
     /// Returns the inputs with the initial states: the output state, then the cell state.
     pub(super) fn states(self) -> &'static [usize] {
-        if self == Kind::LongShort { &[5, 6] } else { &[5] }
+        if self == CellKind::LongShort { &[5, 6] } else { &[5] }
     }
 
     /// Returns the default activations of one direction.
     pub(super) fn activations(self) -> &'static [Activation] {
         match self {
-            Kind::Plain => &[Activation::Tanh],
-            Kind::Gated { .. } => &[Activation::Sigmoid, Activation::Tanh],
-            Kind::LongShort => &[Activation::Sigmoid, Activation::Tanh, Activation::Tanh],
+            CellKind::Plain => &[Activation::Tanh],
+            CellKind::Gated { .. } => &[Activation::Sigmoid, Activation::Tanh],
+            CellKind::LongShort => &[Activation::Sigmoid, Activation::Tanh, Activation::Tanh],
         }
     }
 }
@@ -60,28 +60,28 @@ impl Kind {
 /// One direction of a layer. Weights multiply rows from the right: `[inputs, gates * hidden]` and
 /// `[hidden, gates * hidden]`.
 pub(super) struct Cell {
-    kind: Kind,
+    kind: CellKind,
     hidden: usize,
     activations: Vec<Activation>,
-    pub(super) of_input: Value,
-    of_state: Value,
+    pub(super) of_input: ImportValue,
+    of_state: ImportValue,
     /// Bias of the products with the inputs, `[gates * hidden]`.
-    pub(super) bias: Option<Value>,
+    pub(super) bias: Option<ImportValue>,
     /// Bias of the candidate's product with the state, added before the reset, `[hidden]`.
-    reset_bias: Option<Value>,
+    reset_bias: Option<ImportValue>,
     /// Weights of the cell state in the input, output and forget gates, `[3 * hidden]`.
-    peepholes: Option<Value>,
+    peepholes: Option<ImportValue>,
 }
 
 /// Returns one slice along the first axis, without that axis.
-pub(super) fn one(call: &mut Call, x: Value, at: usize) -> Result<Value> {
+pub(super) fn one(call: &mut Call, x: ImportValue, at: usize) -> Result<ImportValue> {
     let one = call.part(x, 0, [at, 1])?;
     let shape = call.shape(one)[1..].to_vec();
     call.reshape(&shape, one)
 }
 
 /// Returns one direction of an optional input `[directions, extent]`.
-fn row(call: &mut Call, input: usize, extent: usize, direction: usize) -> Result<Option<Value>> {
+fn row(call: &mut Call, input: usize, extent: usize, direction: usize) -> Result<Option<ImportValue>> {
     let Some(given) = call.optional(input) else { return Ok(None) };
     match call.shape(given)[..] {
         [directions, own] if direction < directions && own == extent => one(call, given, direction).map(Some),
@@ -92,7 +92,7 @@ fn row(call: &mut Call, input: usize, extent: usize, direction: usize) -> Result
 impl Cell {
     pub(super) fn of(
         call: &mut Call,
-        kind: Kind,
+        kind: CellKind,
         hidden: usize,
         direction: usize,
         activations: &[Activation],
@@ -110,7 +110,7 @@ impl Cell {
             let (of_input, mut of_state) = (call.part(both, 0, [0, rows])?, call.part(both, 0, [rows, rows])?);
             // The reset must scale the state's bias too, so that part cannot be merged into the
             // input's bias.
-            if kind == (Kind::Gated { resets_product: true }) {
+            if kind == (CellKind::Gated { resets_product: true }) {
                 let gates = call.part(of_state, 0, [0, 2 * hidden])?;
                 let zeros = call.filled(&Tensor::scalar(0.0).into(), &[hidden])?;
                 reset_bias = Some(call.part(of_state, 0, [2 * hidden, hidden])?);
@@ -119,7 +119,7 @@ impl Cell {
             bias = Some(call.binary(Binary::Add, of_input, of_state)?);
         }
         let peepholes = match kind {
-            Kind::LongShort => row(call, PEEPHOLES, 3 * hidden, direction)?,
+            CellKind::LongShort => row(call, PEEPHOLES, 3 * hidden, direction)?,
             _ => None,
         };
         let ([of_input, of_state], activations) = (turned, activations.to_vec());
@@ -128,13 +128,15 @@ impl Cell {
 
     /// Replaces the states by those after one time step. `of_input`, `[images, gates * hidden]`, is
     /// the inputs' part of all gates.
-    pub(super) fn step(&self, call: &mut Call, of_input: Value, states: &mut [Value]) -> Result<()> {
+    pub(super) fn step(&self, call: &mut Call, of_input: ImportValue, states: &mut [ImportValue]) -> Result<()> {
         match (self.kind, states) {
-            (Kind::LongShort, [state, cells]) => {
+            (CellKind::LongShort, [state, cells]) => {
                 let sums = self.sums(call, of_input, *state)?;
                 (*state, *cells) = self.remember(call, sums, *cells)?;
             }
-            (Kind::Gated { resets_product }, [state]) => *state = self.gated(call, of_input, *state, resets_product)?,
+            (CellKind::Gated { resets_product }, [state]) => {
+                *state = self.gated(call, of_input, *state, resets_product)?
+            }
             (_, states) => {
                 let sums = self.sums(call, of_input, states[0])?;
                 states[0] = call.activation(self.activations[0], sums)?;
@@ -144,18 +146,24 @@ impl Cell {
     }
 
     /// Returns the sums of all gates from inputs and state.
-    fn sums(&self, call: &mut Call, of_input: Value, state: Value) -> Result<Value> {
+    fn sums(&self, call: &mut Call, of_input: ImportValue, state: ImportValue) -> Result<ImportValue> {
         let of_state = call.add(MatMul, &[state, self.of_state])?;
         call.binary(Binary::Add, of_state, of_input)
     }
 
     /// Returns the columns of `count` gates from `first` on.
-    fn gates(&self, call: &mut Call, sums: Value, first: usize, count: usize) -> Result<Value> {
+    fn gates(&self, call: &mut Call, sums: ImportValue, first: usize, count: usize) -> Result<ImportValue> {
         call.part(sums, 1, [first * self.hidden, count * self.hidden])
     }
 
     /// Returns the next GRU state, `candidate + update * (state - candidate)`.
-    fn gated(&self, call: &mut Call, of_input: Value, state: Value, resets_product: bool) -> Result<Value> {
+    fn gated(
+        &self,
+        call: &mut Call,
+        of_input: ImportValue,
+        state: ImportValue,
+        resets_product: bool,
+    ) -> Result<ImportValue> {
         // If the reset scales the state, the candidate cannot share the gates' matrix product.
         let count = if resets_product { 3 } else { 2 };
         let weights = self.gates(call, self.of_state, 0, count)?;
@@ -188,7 +196,7 @@ impl Cell {
 
     /// Returns the LSTM's output and next cell state. The cell state is `forget * cells + input *
     /// candidate`; the output gate scales its activation.
-    fn remember(&self, call: &mut Call, sums: Value, cells: Value) -> Result<(Value, Value)> {
+    fn remember(&self, call: &mut Call, sums: ImportValue, cells: ImportValue) -> Result<(ImportValue, ImportValue)> {
         let input = self.gate(call, sums, 0, cells)?;
         let forget = self.gate(call, sums, 2, cells)?;
         let candidate = self.gates(call, sums, 3, 1)?;
@@ -204,7 +212,7 @@ impl Cell {
     }
 
     /// Returns the gate with this number; with peepholes it also reads the cell state.
-    fn gate(&self, call: &mut Call, sums: Value, number: usize, cells: Value) -> Result<Value> {
+    fn gate(&self, call: &mut Call, sums: ImportValue, number: usize, cells: ImportValue) -> Result<ImportValue> {
         let mut sums = self.gates(call, sums, number, 1)?;
         if let Some(peepholes) = self.peepholes {
             let own = call.part(peepholes, 0, [number * self.hidden, self.hidden])?;

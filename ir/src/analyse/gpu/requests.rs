@@ -1,6 +1,6 @@
 //! Statistics of the memory requests that the warps of a block issue.
 
-use super::warp::Request;
+use super::warp::WarpRequest;
 use crate::machine::gpu::{BANK_BYTES, BANKS, SECTOR_BYTES};
 
 /// Bytes that shared memory delivers in one transaction: one word of each bank.
@@ -22,7 +22,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    pub(super) fn add(&mut self, request: Request, count: f64, width: usize) {
+    pub(super) fn add(&mut self, request: WarpRequest, count: f64, width: usize) {
         self.count += count;
         self.bytes += count * request.bytes;
         self.units += count * request.units;
@@ -53,14 +53,14 @@ impl Requests {
 
 /// Loads and stores of one kind of memory by operand (data, weight, output), for one block.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Memory {
+pub struct MemoryRequests {
     /// Loads, by operand: data, weight, output.
     pub loads: [Requests; 3],
     /// Stores, by operand: data, weight, output.
     pub stores: [Requests; 3],
 }
 
-impl Memory {
+impl MemoryRequests {
     pub(super) fn all(&self) -> impl Iterator<Item = &Requests> {
         self.loads.iter().chain(&self.stores)
     }

@@ -3,9 +3,9 @@
 
 use smallvec::SmallVec;
 
-use super::super::nest::Nest;
-use super::requests::{Memory, TURN_BYTES};
-use super::warp::{Request, Warp};
+use super::super::nest::RunNest;
+use super::requests::{MemoryRequests, TURN_BYTES};
+use super::warp::{Warp, WarpRequest};
 use super::wave::Waves;
 use crate::affine::{Affine, VarId};
 use crate::formula::Formula;
@@ -17,7 +17,7 @@ use crate::machine::gpu::{
     primitive_instructions,
 };
 use crate::program::{
-    Access, Digit, Expr, Grid, InBounds, Loop, LoopKind, Mbarrier, Node, Scope, Stage, Store, StoreMode,
+    Access, Digit, Expr, GpuGrid, InBounds, Loop, LoopKind, Mbarrier, Node, Scope, Stage, Store, StoreMode,
 };
 use crate::vector::Vector;
 
@@ -57,17 +57,17 @@ pub struct StageWork {
     /// Number of global loads awaited later; of several in flight together, each is a fraction.
     pub prefetches: f64,
     /// Requests to global memory, of an average block, since all blocks share its bandwidth.
-    pub global: Memory,
+    pub global: MemoryRequests,
     /// Requests to shared memory, of the busiest block.
-    pub shared: Memory,
+    pub shared: MemoryRequests,
     /// Global memory accessed by the blocks that run concurrently.
     pub(super) waves: Waves,
 }
 
 impl StageWork {
     /// Computes the work of `stage`; `None` if it is not for a GPU.
-    pub(super) fn of(nest: &Nest, stage: &Stage, warp_threads: usize) -> Option<Self> {
-        let (grid, launch) = (Grid::of(stage)?, Launch::of(nest.program, stage)?);
+    pub(super) fn of(nest: &RunNest, stage: &Stage, warp_threads: usize) -> Option<Self> {
+        let (grid, launch) = (GpuGrid::of(stage)?, Launch::of(nest.program, stage)?);
         let work = Self {
             blocks: launch.blocks as f64,
             threads: launch.threads as f64,
@@ -81,7 +81,7 @@ impl StageWork {
         };
 
         let vars = nest.program.vars.len();
-        let mut walk = Walk {
+        let mut walk = GpuStageWalk {
             nest,
             work,
             warp: Warp::new(&grid, vars),
@@ -125,7 +125,7 @@ struct Vectorised {
 }
 
 /// Address of an access to memory: its offset in elements, and the bytes per element.
-struct Place {
+struct AccessOffset {
     offset: Affine,
     bytes: usize,
 }
@@ -133,14 +133,14 @@ struct Place {
 /// Index values that are split into digits, with these digits.
 type Numbers<'a> = SmallVec<[(&'a Affine, &'a [Digit]); 4]>;
 
-struct Touch<'a> {
+struct GlobalAccess<'a> {
     access: &'a Access,
     trips: f64,
     numbers: Numbers<'a>,
 }
 
-struct Walk<'a> {
-    nest: &'a Nest<'a>,
+struct GpuStageWalk<'a> {
+    nest: &'a RunNest<'a>,
     work: StageWork,
     warp: Warp,
     /// Extent of each variable that is bound.
@@ -158,7 +158,7 @@ struct Walk<'a> {
     in_group: bool,
     guards: Vec<&'a InBounds>,
     /// The access to each global buffer that is executed most often.
-    touches: Vec<Touch<'a>>,
+    touches: Vec<GlobalAccess<'a>>,
     /// Index values split into digits around the current node.
     numbers: Numbers<'a>,
     /// True if the innermost split value contains digits of another one, as for pixels.
@@ -167,7 +167,7 @@ struct Walk<'a> {
     copies: [f64; 3],
 }
 
-impl<'a> Walk<'a> {
+impl<'a> GpuStageWalk<'a> {
     fn nodes(&mut self, nodes: &'a [Node], vector: Option<Vectorised>) {
         nodes.iter().for_each(|node| self.node(node, vector));
     }
@@ -317,7 +317,7 @@ impl<'a> Walk<'a> {
             self.work.registers += 4.0 * rows + 2.0 * columns;
         }
         for (access, count, turns) in [(tile.rows, rows, FRAGMENT_TURNS), (tile.columns, pairs, column_turns)] {
-            let request = Request { bytes: turns * TURN_BYTES, units: turns };
+            let request = WarpRequest { bytes: turns * TURN_BYTES, units: turns };
             let operand = self.nest.operand(access.buffer) as usize;
             self.work.shared.loads[operand].add(
                 request,
@@ -410,7 +410,7 @@ impl<'a> Walk<'a> {
         if known.as_ref().is_some_and(|known| known.trips >= self.trips) {
             return;
         }
-        let touch = Touch { access, trips: self.trips, numbers: self.numbers.clone() };
+        let touch = GlobalAccess { access, trips: self.trips, numbers: self.numbers.clone() };
         match known {
             Some(known) => *known = touch,
             None => self.touches.push(touch),
@@ -436,7 +436,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the address of an access; `None` if it is to registers.
-    fn place(&self, access: &Access) -> Option<Place> {
+    fn place(&self, access: &Access) -> Option<AccessOffset> {
         if !matches!(self.nest.scope(access.buffer), Scope::Global | Scope::Shared) {
             return None;
         }
@@ -444,7 +444,7 @@ impl<'a> Walk<'a> {
         for (index, &stride) in access.index.iter().zip(self.nest.strides(access.buffer)) {
             offset.add_scaled(index, stride);
         }
-        Some(Place { offset, bytes: self.nest.program.dtype(access.buffer).bytes() })
+        Some(AccessOffset { offset, bytes: self.nest.program.dtype(access.buffer).bytes() })
     }
 
     /// Returns the widest vector that the code generators can access at once: at least one access
@@ -452,7 +452,7 @@ impl<'a> Walk<'a> {
     fn at_once<'o>(
         &self,
         l: Vectorised,
-        places: impl Iterator<Item = &'o Option<Place>> + Clone,
+        places: impl Iterator<Item = &'o Option<AccessOffset>> + Clone,
         conditions: &[&InBounds],
     ) -> Vector {
         Vector::widest(l.var, 0, l.extent, |vector| {
@@ -461,20 +461,20 @@ impl<'a> Walk<'a> {
         })
     }
 
-    fn is_contiguous(&self, place: &Place, vector: Vector) -> bool {
+    fn is_contiguous(&self, place: &AccessOffset, vector: Vector) -> bool {
         vector.is_contiguous(&place.offset, place.bytes, |var| self.extent(var))
     }
 
     fn request(
         &mut self,
         access: &'a Access,
-        place: &Option<Place>,
+        place: &Option<AccessOffset>,
         at_once: Option<(Vector, usize)>,
         share: f64,
         stores: bool,
     ) {
         let Some(place) = place else { return };
-        let Place { offset, bytes } = place;
+        let AccessOffset { offset, bytes } = place;
         let (width, turns) = match at_once {
             // The address is the same for all lanes: one load serves the whole loop.
             Some((vector, extent)) if offset.coefficient(vector.var) == 0 => (1, 1.0 / extent as f64),

@@ -2,7 +2,7 @@
 
 use crate::affine::{Affine, VarId};
 use crate::machine::gpu::{BANK_BYTES, BANKS, SECTOR_BYTES, WARP_THREADS};
-use crate::program::{Digit, Grid};
+use crate::program::{Digit, GpuGrid};
 use crate::vector::Vector;
 
 /// One value per thread of a warp.
@@ -19,14 +19,14 @@ pub(super) struct Warp {
 }
 
 /// State of the warp before [`Warp::bind`].
-pub(super) struct Bound {
+pub(super) struct BindUndo {
     varying: usize,
     active: u32,
 }
 
 /// Memory that one request accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Request {
+pub(super) struct WarpRequest {
     /// Bytes of distinct elements of global memory, or of distinct words of shared memory.
     pub(super) bytes: f64,
     /// Sectors of global memory, or transactions of shared memory: as many as distinct words in the
@@ -35,7 +35,7 @@ pub(super) struct Request {
 }
 
 impl Warp {
-    pub(super) fn new(grid: &Grid, vars: usize) -> Self {
+    pub(super) fn new(grid: &GpuGrid, vars: usize) -> Self {
         let mut warp = Self { uniform: vec![0; vars], varying: Vec::with_capacity(8), active: 0 };
         grid.blocks.iter().for_each(|l| warp.enter(l.var, l.extent));
 
@@ -65,8 +65,8 @@ impl Warp {
 
     /// Binds the digits of a value for each thread, until [`Warp::unbind`]; deactivates threads
     /// whose value is out of range.
-    pub(super) fn bind(&mut self, value: &Affine, digits: &[Digit]) -> Bound {
-        let bound = Bound { varying: self.varying.len(), active: self.active };
+    pub(super) fn bind(&mut self, value: &Affine, digits: &[Digit]) -> BindUndo {
+        let bound = BindUndo { varying: self.varying.len(), active: self.active };
         let mut rest = self.lanes(value);
         for digit in digits.iter().rev() {
             let extent = digit.extent.max(1) as i64;
@@ -84,7 +84,7 @@ impl Warp {
         bound
     }
 
-    pub(super) fn unbind(&mut self, bound: Bound) {
+    pub(super) fn unbind(&mut self, bound: BindUndo) {
         self.varying.truncate(bound.varying);
         self.active = bound.active;
     }
@@ -111,7 +111,7 @@ impl Warp {
 
     /// Returns the request for `width` elements of `bytes` bytes per thread, from `offset` on, in
     /// global memory.
-    pub(super) fn global(&self, offset: &Affine, bytes: usize, width: usize) -> Request {
+    pub(super) fn global(&self, offset: &Affine, bytes: usize, width: usize) -> WarpRequest {
         // Lanes that access the same element or sector share one transfer.
         let (elements, sectors) = (&mut Distinct::default(), &mut Distinct::default());
         for first in self.active_lanes(&self.lanes(offset)) {
@@ -120,12 +120,12 @@ impl Warp {
                 sectors.push(at.div_euclid((SECTOR_BYTES / bytes) as i64));
             }
         }
-        Request { bytes: (elements.sorted().len() * bytes) as f64, units: sectors.sorted().len() as f64 }
+        WarpRequest { bytes: (elements.sorted().len() * bytes) as f64, units: sectors.sorted().len() as f64 }
     }
 
     /// Returns the request for `width` elements of `bytes` bytes per thread, from `offset` on, in
     /// shared memory.
-    pub(super) fn shared(&self, offset: &Affine, bytes: usize, width: usize) -> Request {
+    pub(super) fn shared(&self, offset: &Affine, bytes: usize, width: usize) -> WarpRequest {
         let words = &mut Distinct::default();
         for first in self.active_lanes(&self.lanes(offset)) {
             (first..first + width as i64).for_each(|at| words.push(at.div_euclid((BANK_BYTES / bytes) as i64)));
@@ -136,7 +136,7 @@ impl Warp {
         words.iter().for_each(|at| turns[at.rem_euclid(BANKS as i64) as usize] += 1);
         // Banks work in parallel, so the busiest one determines the time.
         let busiest = turns.into_iter().max().unwrap_or(0);
-        Request { bytes: (words.len() * BANK_BYTES) as f64, units: f64::from(busiest) }
+        WarpRequest { bytes: (words.len() * BANK_BYTES) as f64, units: f64::from(busiest) }
     }
 }
 

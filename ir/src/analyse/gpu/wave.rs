@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::super::footprint::Region;
-use super::super::nest::Nest;
+use super::super::nest::RunNest;
 use crate::affine::{Affine, VarId};
 use crate::machine::gpu::SECTOR_BYTES;
 use crate::program::{Access, Digit};
@@ -41,7 +41,7 @@ impl Waves {
     /// values around it.
     pub(super) fn touch(
         &mut self,
-        nest: &Nest,
+        nest: &RunNest,
         access: &Access,
         numbers: &[Digits],
         extent_of: impl Fn(VarId) -> usize,

@@ -18,7 +18,7 @@ pub(super) const ROUNDS: usize = 300_000;
 /// Loop that reaches a peak rate: a stage with three buffers, operands, results, and the number of
 /// elements of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Loop {
+pub(super) enum CeilingLoop {
     /// Task `t` does independent multiply-adds on line `t` of the operands, with vectors of `lanes`
     /// f32, and stores their sum in line `t` of the results.
     MultiplyAdd { lanes: usize },
@@ -31,14 +31,14 @@ pub(super) enum Loop {
     Read,
 }
 
-impl Loop {
+impl CeilingLoop {
     /// Returns the name of the loop's C function.
     pub(super) fn symbol(self) -> String {
         match self {
-            Loop::MultiplyAdd { lanes } => format!("autotune_fma{lanes}"),
-            Loop::Dot(instruction) => format!("autotune_{}", instruction.name),
-            Loop::Copy => "autotune_copy".into(),
-            Loop::Read => "autotune_read".into(),
+            CeilingLoop::MultiplyAdd { lanes } => format!("autotune_fma{lanes}"),
+            CeilingLoop::Dot(instruction) => format!("autotune_{}", instruction.name),
+            CeilingLoop::Copy => "autotune_copy".into(),
+            CeilingLoop::Read => "autotune_read".into(),
         }
     }
 }
@@ -47,7 +47,7 @@ impl Loop {
 ///
 /// # Safety
 ///
-/// The buffers must be those of a [`Loop`].
+/// The buffers must be those of a [`CeilingLoop`].
 pub(super) unsafe fn chunk(buffers: *const *mut f32) -> usize {
     // SAFETY: the caller guarantees that there is a third buffer with at least one element.
     unsafe { (**buffers.add(2)).to_bits() as usize }

@@ -4,20 +4,22 @@
 use std::arch::asm;
 use std::ffi::{c_char, c_long};
 
-use super::loops::{LINE, Loop, ROUNDS, chunk};
+use super::loops::{CeilingLoop, LINE, ROUNDS, chunk};
 use autotune_ir::instruction::{DOT_BF16, DOT_U8_I8, DOT_U8_I8_AVX2, Instruction, PAIRS_I16, PAIRS_I16_AVX2};
 use autotune_runtime::team::StageFn;
 
 /// Returns the function of a loop; `None` if this processor has none.
-pub(super) fn find(name: Loop) -> Option<StageFn> {
+pub(super) fn find(name: CeilingLoop) -> Option<StageFn> {
     let avx512 = is_x86_feature_detected!("avx512f");
     let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
     match name {
-        Loop::MultiplyAdd { lanes: 16 } if avx512 => Some(multiply_add_16),
-        Loop::MultiplyAdd { lanes: 8 } if avx2 => Some(multiply_add_8),
-        Loop::Dot(dot) => dots(avx512, avx2).into_iter().find(|(known, has, _)| *known == dot && *has).map(|dot| dot.2),
-        Loop::Read if avx512 => Some(read_16),
-        Loop::Read if avx2 => Some(read_8),
+        CeilingLoop::MultiplyAdd { lanes: 16 } if avx512 => Some(multiply_add_16),
+        CeilingLoop::MultiplyAdd { lanes: 8 } if avx2 => Some(multiply_add_8),
+        CeilingLoop::Dot(dot) => {
+            dots(avx512, avx2).into_iter().find(|(known, has, _)| *known == dot && *has).map(|dot| dot.2)
+        }
+        CeilingLoop::Read if avx512 => Some(read_16),
+        CeilingLoop::Read if avx2 => Some(read_8),
         _ => None,
     }
 }
@@ -40,7 +42,8 @@ macro_rules! multiply_adds {
     ($name:ident, $feature:literal, $before:literal, $instruction:literal, $r:literal, $($n:literal)*) => {
         /// # Safety
         ///
-        /// As [`Loop::MultiplyAdd`], on a processor that supports the feature and the instruction.
+        /// As [`CeilingLoop::MultiplyAdd`], on a processor that supports the feature and the
+        /// instruction.
         #[target_feature(enable = $feature)]
         unsafe extern "C" fn $name(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
             for task in begin..end {
@@ -79,7 +82,7 @@ macro_rules! loops {
 
         /// # Safety
         ///
-        /// As [`Loop::Read`], on a processor that supports the feature.
+        /// As [`CeilingLoop::Read`], on a processor that supports the feature.
         #[target_feature(enable = $feature)]
         unsafe extern "C" fn $read(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
             for task in begin..end {

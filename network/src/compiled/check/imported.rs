@@ -9,8 +9,8 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::judge::{Allowed, Segment, difference, largest};
-use super::{Computed, StepError, range_of_bytes};
+use super::judge::{Allowed, JudgedNode, difference, largest};
+use super::{ComputedTensors, StepError, range_of_bytes};
 use autotune_graph::EvaluateError;
 use autotune_graph::Tensor;
 use autotune_graph::rewrite::Trace;
@@ -23,10 +23,10 @@ const ROUNDINGS: f64 = 8.0;
 pub(super) fn errors(
     graph: &Graph,
     trace: &Trace,
-    computed: &Computed,
+    computed: &ComputedTensors,
     outputs: &[Tensor],
 ) -> Result<Vec<StepError>, EvaluateError> {
-    let walk = Walk::new(graph, trace, computed, outputs);
+    let walk = ImportedWalk::new(graph, trace, computed, outputs);
     // Tensors are dropped after their last use.
     let mut uses = walk.uses();
     let (mut tensors, mut errors): (Vec<Option<Cow<Tensor>>>, _) = (vec![None; uses.len()], Vec::new());
@@ -57,10 +57,10 @@ pub(super) fn errors(
     Ok(errors)
 }
 
-struct Walk<'a> {
+struct ImportedWalk<'a> {
     graph: &'a Graph,
     trace: &'a Trace,
-    computed: &'a Computed<'a>,
+    computed: &'a ComputedTensors<'a>,
     /// Outputs of the network after its last step, by node.
     outputs: HashMap<NodeId, Vec<&'a Tensor>>,
     /// Nodes of the rewritten graph whose tensors are compared.
@@ -68,8 +68,8 @@ struct Walk<'a> {
     is_needed: Vec<bool>,
 }
 
-impl<'a> Walk<'a> {
-    fn new(graph: &'a Graph, trace: &'a Trace, computed: &'a Computed, found: &'a [Tensor]) -> Self {
+impl<'a> ImportedWalk<'a> {
+    fn new(graph: &'a Graph, trace: &'a Trace, computed: &'a ComputedTensors, found: &'a [Tensor]) -> Self {
         let mut outputs: HashMap<NodeId, Vec<&Tensor>> = HashMap::new();
         for (output, tensor) in graph.outputs().iter().zip(found) {
             outputs.entry(output.node).or_default().push(tensor);
@@ -116,7 +116,7 @@ impl<'a> Walk<'a> {
         let mut max_rel_error = difference(&found, &wanted, most);
         if max_rel_error > tolerance {
             let known = |id| self.known(id);
-            let segment = Segment { graph: self.graph, node: id, known: &known, changes_constants: false };
+            let segment = JudgedNode { graph: self.graph, node: id, known: &known, changes_constants: false };
             if segment.has_several() {
                 // An intermediate overflow or underflow need not occur in the rewritten form.
                 let pairs = wanted.iter_mut().zip(&found);

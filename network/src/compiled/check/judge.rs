@@ -42,7 +42,7 @@ impl Allowed {
 
 /// A part of a graph: a node, the known tensors before it, and a flag that says whether constants
 /// are perturbed, too.
-pub(super) struct Segment<'k, 'f> {
+pub(super) struct JudgedNode<'k, 'f> {
     pub(super) graph: &'k Graph,
     pub(super) node: NodeId,
     pub(super) known: &'f dyn Fn(NodeId) -> Option<&'k Tensor>,
@@ -50,9 +50,9 @@ pub(super) struct Segment<'k, 'f> {
 }
 
 /// Tensors of a segment by node.
-pub(super) type Made<'k> = BTreeMap<NodeId, Cow<'k, Tensor>>;
+pub(super) type KnownTensors<'k> = BTreeMap<NodeId, Cow<'k, Tensor>>;
 
-impl<'k> Segment<'k, '_> {
+impl<'k> JudgedNode<'k, '_> {
     /// Returns the nodes between known tensors and the node, and the known nodes.
     fn parts(&self) -> [BTreeSet<NodeId>; 2] {
         let (mut open, mut inner, mut known) = (vec![self.node], BTreeSet::from([self.node]), BTreeSet::new());
@@ -75,7 +75,7 @@ impl<'k> Segment<'k, '_> {
     }
 
     /// Evaluates the reference from known tensors up to the node, which is last in the result.
-    pub(super) fn made(&self) -> Result<Made<'k>, EvaluateError> {
+    pub(super) fn made(&self) -> Result<KnownTensors<'k>, EvaluateError> {
         let [inner, _] = self.parts();
         self.made_of(&inner, |id| (self.known)(id).map(Cow::Borrowed), |_, tensor| tensor)
     }
@@ -85,8 +85,8 @@ impl<'k> Segment<'k, '_> {
         inner: &BTreeSet<NodeId>,
         known: impl Fn(NodeId) -> Option<Cow<'k, Tensor>>,
         mut constant: impl FnMut(NodeId, Cow<'k, Tensor>) -> Cow<'k, Tensor>,
-    ) -> Result<Made<'k>, EvaluateError> {
-        let mut made: Made = BTreeMap::new();
+    ) -> Result<KnownTensors<'k>, EvaluateError> {
+        let mut made: KnownTensors = BTreeMap::new();
         // Ids are in topological order.
         for &id in inner {
             let node = self.graph.node(id);

@@ -15,7 +15,7 @@ use crate::compiled::{Compiled, encode};
 use crate::testing::{known, random_graph};
 use autotune_graph::operators::{self, Binary, Pool, Sliding};
 use autotune_graph::rewrite::Trace;
-use autotune_graph::{Builder, Conv, Seeded};
+use autotune_graph::{Builder, ConvLayer, Seeded};
 
 fn target() -> Target {
     Target::detect("cpu", Some(1)).unwrap()
@@ -50,7 +50,7 @@ fn chain(second: &str) -> Graph {
     let net = Builder::new("chain", Seeded { seed: 1 });
     let mut x = net.input("x", &[1, 16, 8, 8]);
     for name in ["first", second, "third"] {
-        x = x.conv(name, Conv::new(16, Sliding::new(3).pad(1))).relu();
+        x = x.conv(name, ConvLayer::new(16, Sliding::new(3).pad(1))).relu();
     }
     net.output("y", x);
     net.finish().unwrap()
@@ -72,7 +72,7 @@ fn every_step_and_conversion_is_compared() {
 
         conversions += errors.iter().filter(|step| step.is_conversion).count();
         let is_part = |action: &&Action| {
-            let Value { node, shape, .. } = network.cut.value(action.value.0);
+            let MemoryValue { node, shape, .. } = network.cut.value(action.value.0);
             *shape != graph.node(*node).shape
         };
         parts += network.plan.actions.iter().filter(is_part).count();
@@ -113,9 +113,9 @@ fn a_conversion_to_another_layout_than_it_says_is_told() {
 fn errors_are_relative_to_sums_that_were_cut_off() {
     let net = Builder::new("dead", Seeded { seed: 1 });
     let x = net.input("x", &[1, 16, 8, 8]);
-    net.output("y", x.conv("conv", Conv::new(16, Sliding::new(3).pad(1))).relu());
+    net.output("y", x.conv("conv", ConvLayer::new(16, Sliding::new(3).pad(1))).relu());
     let graph = net.finish().unwrap();
-    let mut computed = Computed::nothing(&graph);
+    let mut computed = ComputedTensors::nothing(&graph);
     let x = inputs(&graph)[0].to_numbers();
     computed.put(graph.inputs()[0], &x, Allowed::NOTHING).unwrap();
     let relu = graph.outputs()[0].node;
@@ -182,7 +182,7 @@ fn errors_of_bytes_are_relative_to_their_range() {
     let network = Compiled::new(&crate::rewrite(&graph).unwrap(), None, &target()).unwrap();
     let plan = &network.plan;
     let rounding = plan.actions.iter().find(|action| plan.dtype(action.output) == DType::U8).unwrap();
-    assert!(matches!(rounding.work, Doing::Kernel(_)));
+    assert!(matches!(rounding.work, ActionKind::Kernel(_)));
     for (quanta, wanted) in [(1.0, vec![]), (3.0, vec![rounding.name.clone()])] {
         let found = planted(&network, &rounding.name, |_, mut right| {
             assert!(right.iter().all(|&number| number <= 100.0));

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use super::judge::Allowed;
-use super::{Checked, Computed, Workspace, imported};
-use crate::device::Runs;
+use super::{Checked, ComputedTensors, Workspace, imported};
+use crate::device::NetworkOps;
 use crate::error::CheckError;
 use autotune_graph::EvaluateError;
 use autotune_graph::Tensor;
 use autotune_graph::rewrite::Trace;
 use autotune_graph::{Graph, Output};
 
-impl<D: Runs> Workspace<D> {
+impl<D: NetworkOps> Workspace<D> {
     /// Runs the network on tensors, and compares every step with the reference; then compares with
     /// the reference on the graph that it was [rewritten](crate::rewrite::rewrite_traced) from. All
     /// tensors are in memory meanwhile.
@@ -19,7 +19,7 @@ impl<D: Runs> Workspace<D> {
         let network = Arc::clone(&self.network);
         let (graph, plan) = (&network.graph, &network.plan);
         graph.check_inputs(inputs)?;
-        let mut computed = Computed::nothing(graph);
+        let mut computed = ComputedTensors::nothing(graph);
         for ((tensor, &id), &span) in inputs.iter().zip(graph.inputs()).zip(&plan.inputs) {
             let numbers = tensor.to_numbers();
             self.write(span, &numbers)?;

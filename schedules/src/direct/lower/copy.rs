@@ -10,7 +10,7 @@
 //! } } }
 //! ```
 
-use super::{Lowering, Place, Region, assign, at, bases, load, nest};
+use super::{DirectLowering, Region, TileOperand, assign, at, bases, load, nest};
 use crate::contraction::AxisId;
 use crate::direct::Direct;
 use crate::lower::without_blocks;
@@ -19,7 +19,7 @@ use autotune_ir::program::{BufferId, Expr, Layout, LoopKind, Node, Role, Scope};
 
 /// A run of elements along one dimension of a copy: all inside the source, or all padding.
 #[derive(Clone)]
-struct Run {
+struct CopyRun {
     start: usize,
     len: usize,
     /// Source index at `start`; `None` in the padding.
@@ -29,7 +29,7 @@ struct Run {
 /// Maximum number of outer dimensions that a copying stage runs in parallel.
 const PARALLEL_DIMS: usize = 3;
 
-impl Lowering<'_> {
+impl DirectLowering<'_> {
     /// Copies the whole input with its padding:
     /// `data_copy[.., h + pad, w + pad, ..] = input[.., h, w, ..]`, zero in the padding.
     pub(super) fn copy_input(&mut self) -> Vec<Node> {
@@ -42,7 +42,7 @@ impl Lowering<'_> {
             let (low, _) = index.range(|axis| axes[axis.0 as usize].extent);
             index.clone() + -low
         });
-        self.data = Place { buffer: copy, lead: Vec::new(), index: index.collect(), origin: None };
+        self.data = TileOperand { buffer: copy, lead: Vec::new(), index: index.collect(), origin: None };
         self.copy_nests(copy, &runs, true)
     }
 
@@ -61,14 +61,14 @@ impl Lowering<'_> {
     pub(super) fn copy_tile(&mut self, region: &Region) -> (BufferId, Vec<Node>) {
         let tile = self.data_buffer("data_tile", Scope::Local, self.direct.tile_shape());
         let index = self.direct.data.index.clone();
-        self.data = Place { buffer: tile, lead: Vec::new(), index, origin: Some(bases(region)) };
+        self.data = TileOperand { buffer: tile, lead: Vec::new(), index, origin: Some(bases(region)) };
         let runs = self.runs(region);
         (tile, self.copy_nests(tile, &runs, false))
     }
 
     /// Returns, for each dimension of the data operand, the runs that `region` reads: padding
     /// before, elements, and padding after.
-    fn runs(&self, region: &Region) -> Vec<Vec<Run>> {
+    fn runs(&self, region: &Region) -> Vec<Vec<CopyRun>> {
         let data = &self.direct.data;
         let plain = &self.direct.contraction.data;
         let origin = bases(region);
@@ -79,7 +79,7 @@ impl Lowering<'_> {
             let len = (high - low + 1) as usize;
             let padded = d < plain.shape.len() && !self.dim_is_interior(region, d);
             if !padded {
-                dims.push(vec![Run { start: 0, len, source: Some(base) }]);
+                dims.push(vec![CopyRun { start: 0, len, source: Some(base) }]);
                 continue;
             }
 
@@ -90,7 +90,7 @@ impl Lowering<'_> {
                 // The last group is a separate run, because some of its steps may be after the last
                 // channel.
                 let whole = plain.shape[d] / steps - base.constant as usize;
-                let run = |start: usize, len| Run { start, len, source: Some(base.clone() + start as i64) };
+                let run = |start: usize, len| CopyRun { start, len, source: Some(base.clone() + start as i64) };
                 dims.push([run(0, whole), run(whole, len - whole)].into_iter().filter(|r| r.len > 0).collect());
                 continue;
             }
@@ -99,9 +99,9 @@ impl Lowering<'_> {
             // The region may begin or end inside the padding, so both bounds are clamped.
             let end = (data.shape[d] as i64 - base.constant).clamp(before as i64, len as i64) as usize;
             let runs = [
-                Run { start: 0, len: before, source: None },
-                Run { start: before, len: end - before, source: Some(base + before as i64) },
-                Run { start: end, len: len - end, source: None },
+                CopyRun { start: 0, len: before, source: None },
+                CopyRun { start: before, len: end - before, source: Some(base + before as i64) },
+                CopyRun { start: end, len: len - end, source: None },
             ];
             dims.push(runs.into_iter().filter(|r| r.len > 0).collect());
         }
@@ -121,7 +121,7 @@ impl Lowering<'_> {
     /// Returns a perfect nest per combination of runs. The innermost dimension is split into whole
     /// vectors and a remainder. The dimension of the group's steps has no loop: one vector per step
     /// is written, interleaved into words.
-    fn copy_nests(&mut self, dst: BufferId, dims: &[Vec<Run>], parallel: bool) -> Vec<Node> {
+    fn copy_nests(&mut self, dst: BufferId, dims: &[Vec<CopyRun>], parallel: bool) -> Vec<Node> {
         let mut nests = Vec::new();
         let dims = if self.copied_groups().is_some() { &dims[..dims.len() - 1] } else { dims };
 
@@ -139,7 +139,7 @@ impl Lowering<'_> {
             for (start, len) in [(0, whole), (whole, last.len - whole)] {
                 if len > 0 {
                     let source = last.source.clone().map(|s| s + start as i64);
-                    let part = Run { start: last.start + start, len, source };
+                    let part = CopyRun { start: last.start + start, len, source };
                     nests.extend(self.copy_nest(dst, &chosen, &part, parallel));
                 }
             }
@@ -148,11 +148,11 @@ impl Lowering<'_> {
     }
 
     /// Returns the nest that copies one combination of runs, vectorised along the last dimension.
-    fn copy_nest(&mut self, dst: BufferId, outer: &[Run], last: &Run, parallel: bool) -> Vec<Node> {
+    fn copy_nest(&mut self, dst: BufferId, outer: &[CopyRun], last: &CopyRun, parallel: bool) -> Vec<Node> {
         let mut loops = Vec::new();
         let mut index = Vec::new();
         let mut source = Some(Vec::new());
-        let mut add = |run: &Run, offset: Affine| {
+        let mut add = |run: &CopyRun, offset: Affine| {
             index.push(offset.clone() + run.start as i64);
             // A run that is padding in one dimension is zero as a whole.
             source = match (source.take(), &run.source) {

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Level, Lowering, Region, assign, at, bases, load, nest};
+use super::{DirectLowering, Level, Region, assign, at, bases, load, nest};
 use crate::contraction::AxisId;
 use crate::direct::{DataMode, Group};
-use crate::lower::nest::Builder;
+use crate::lower::nest::StageBuilder;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{
     Access, Buffer, BufferId, Expr, Index, LoopKind, Node, PrefetchLevel, Role, Scope, Store, StoreMode,
@@ -18,7 +18,7 @@ const LINE: usize = 16;
 
 /// A part of the register tile along one axis: `start..start + len` within the tile.
 #[derive(Clone, Copy)]
-struct Part {
+struct TileRange {
     axis: AxisId,
     start: usize,
     len: usize,
@@ -26,16 +26,16 @@ struct Part {
 
 /// A reduction loop of a register tile: `start..start + extent` of its axis.
 #[derive(Clone, Copy)]
-struct Reduction {
+struct ReductionLoop {
     axis: AxisId,
     start: usize,
     extent: usize,
-    steps: Steps,
+    steps: ReductionMode,
 }
 
 /// Form of a reduction loop.
 #[derive(Clone, Copy)]
-enum Steps {
+enum ReductionMode {
     /// Written out while lowering: every value is a constant.
     Constants,
     Unrolled,
@@ -51,7 +51,7 @@ type Local = Vec<Affine>;
 struct Tile<'r> {
     region: &'r Region,
     /// Axes of more than one element, and the vectorised axis, which is always the last.
-    parts: Vec<Part>,
+    parts: Vec<TileRange>,
     /// Accumulators of the tile's partial sums.
     acc: BufferId,
     /// Padded dimensions of the data operand: read in place, and partly out of bounds in the
@@ -80,7 +80,7 @@ impl Tile<'_> {
     }
 }
 
-impl Lowering<'_> {
+impl DirectLowering<'_> {
     /// Returns the nodes of a register tile:
     ///
     /// ```text
@@ -121,9 +121,9 @@ impl Lowering<'_> {
     /// Creates the register tile that covers a region.
     fn register_tile<'r>(&mut self, region: &'r Region) -> Tile<'r> {
         let vector = self.direct.vector;
-        let whole = |&(axis, _): &(AxisId, usize)| Part { axis, start: 0, len: region[axis].extent };
+        let whole = |&(axis, _): &(AxisId, usize)| TileRange { axis, start: 0, len: region[axis].extent };
         let tile = self.direct.register_tile();
-        let parts: Vec<Part> = tile.iter().map(whole).filter(|p| p.len > 1 || p.axis == vector).collect();
+        let parts: Vec<TileRange> = tile.iter().map(whole).filter(|p| p.len > 1 || p.axis == vector).collect();
         let shape: Vec<usize> = parts.iter().map(|p| p.len).collect();
 
         // Tiles of the same shape share one accumulator buffer.
@@ -146,7 +146,7 @@ impl Lowering<'_> {
     /// every axis.
     fn over_parts(
         &mut self,
-        parts: &[Part],
+        parts: &[TileRange],
         local: &mut Local,
         body: impl FnOnce(&mut Self, &Local) -> Vec<Node>,
     ) -> Vec<Node> {
@@ -168,7 +168,7 @@ impl Lowering<'_> {
     /// while the product of their extents is within the `unroll` knob. A kernel loop over a padded
     /// dimension is cut to the taps inside, if the tile is one element wide there; otherwise it is
     /// written out.
-    fn reductions(&self, tile: &Tile) -> Vec<Reduction> {
+    fn reductions(&self, tile: &Tile) -> Vec<ReductionLoop> {
         let data = &self.direct.contraction.data;
         let mut budget = self.direct.unroll;
         let mut loops = Vec::new();
@@ -188,16 +188,16 @@ impl Lowering<'_> {
 
             let (start, extent) = (taps.start, taps.len());
             let steps = if constants {
-                Steps::Constants
+                ReductionMode::Constants
             } else if extent <= budget {
                 budget /= extent.max(1);
-                Steps::Unrolled
+                ReductionMode::Unrolled
             } else if budget > 1 {
-                Steps::Groups(std::mem::replace(&mut budget, 1))
+                ReductionMode::Groups(std::mem::replace(&mut budget, 1))
             } else {
-                Steps::Serial
+                ReductionMode::Serial
             };
-            loops.push(Reduction { axis, start, extent, steps });
+            loops.push(ReductionLoop { axis, start, extent, steps });
         }
         loops.reverse();
         loops
@@ -216,8 +216,8 @@ impl Lowering<'_> {
     }
 
     /// Returns the given reduction loops, outermost first, around the multiply-accumulates.
-    fn reduction(&mut self, loops: &[Reduction], tile: &Tile, local: &mut Local) -> Vec<Node> {
-        let Some((&Reduction { axis, start, extent, steps }, rest)) = loops.split_first() else {
+    fn reduction(&mut self, loops: &[ReductionLoop], tile: &Tile, local: &mut Local) -> Vec<Node> {
+        let Some((&ReductionLoop { axis, start, extent, steps }, rest)) = loops.split_first() else {
             return self.multiply_accumulate(tile, local);
         };
         let mut go = |this: &mut Self, value: Affine| {
@@ -226,10 +226,10 @@ impl Lowering<'_> {
         };
 
         match steps {
-            Steps::Constants => (0..extent).flat_map(|k| go(self, Affine::constant(k as i64))).collect(),
-            Steps::Unrolled => self.repeat(self.axis_name(axis, Level::Reduce), extent, LoopKind::Unrolled, go),
-            Steps::Serial => self.repeat(self.axis_name(axis, Level::Reduce), extent, LoopKind::Serial, go),
-            Steps::Groups(group) => {
+            ReductionMode::Constants => (0..extent).flat_map(|k| go(self, Affine::constant(k as i64))).collect(),
+            ReductionMode::Unrolled => self.repeat(self.axis_name(axis, Level::Reduce), extent, LoopKind::Unrolled, go),
+            ReductionMode::Serial => self.repeat(self.axis_name(axis, Level::Reduce), extent, LoopKind::Serial, go),
+            ReductionMode::Groups(group) => {
                 let whole = extent / group * group;
                 let inner = self.axis_name(axis, Level::Unroll);
                 let mut nodes = self.repeat(
@@ -282,7 +282,7 @@ impl Lowering<'_> {
 
     /// Returns the call of a dot-product instruction for a part of a vector and all steps of a
     /// group.
-    fn dot(&mut self, Group { axis, instruction }: Group, vector: Part, tile: &Tile, local: &Local) -> Node {
+    fn dot(&mut self, Group { axis, instruction }: Group, vector: TileRange, tile: &Tile, local: &Local) -> Node {
         let mut local = local.clone();
         let steps = self.direct.contraction.axes[axis].extent;
         let body = self.repeat(self.axis_name(axis, Level::Reduce), steps, LoopKind::Unrolled, |this, step| {
@@ -317,8 +317,8 @@ impl Lowering<'_> {
     /// Returns the parts without the elements whose taps are in the padding, or `None` if no
     /// element is left. In a padded dimension, the bases of the region are constants. So are the
     /// reduction offsets, unless their loops were cut to the taps inside.
-    fn valid_parts(&self, tile: &Tile, local: &Local) -> Option<SmallVec<[Part; 4]>> {
-        let mut valid: SmallVec<[Part; 4]> = SmallVec::from_slice(&tile.parts);
+    fn valid_parts(&self, tile: &Tile, local: &Local) -> Option<SmallVec<[TileRange; 4]>> {
+        let mut valid: SmallVec<[TileRange; 4]> = SmallVec::from_slice(&tile.parts);
         let data = &self.direct.contraction.data;
         for &dim in &tile.padded {
             // An index that is not a constant belongs to a loop that was cut to the taps inside.

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::packed::{Inner, Packed};
-use super::{Level, Lowering, Region, Segment, assign, at, bases, load, nest};
+use super::packed::{InnerAxis, PackedOperand};
+use super::{DirectLowering, Level, Region, Segment, assign, at, bases, load, nest};
 use crate::contraction::{AxisId, Operand};
 use crate::direct::{Group, TileLoop};
 use autotune_ir::affine::{Affine, VarId};
@@ -14,15 +14,15 @@ use autotune_ir::program::{BufferId, Expr, LoopKind, Node, Role, Scope};
 
 /// A combination of whole and remainder register tiles.
 #[derive(Clone)]
-struct Combination {
+struct TileCombination {
     /// Segment of tiles along each axis with several tiles.
     tiles: SmallVec<[Segment; 2]>,
     /// Axes that one of these tiles reads.
-    inner: Vec<Inner>,
+    inner: Vec<InnerAxis>,
 }
 
 /// Operand that is packed.
-struct Source {
+struct PackSource {
     /// Buffer to read; `None` for the input, to which a prologue may apply.
     buffer: Option<BufferId>,
     operand: Operand,
@@ -32,7 +32,7 @@ struct Source {
 
 /// A loop of a copy: `count` steps of `step` elements each along an axis, from `start` on.
 #[derive(Clone, Copy)]
-struct Steps {
+struct CopyLoop {
     axis: AxisId,
     start: usize,
     step: usize,
@@ -41,9 +41,9 @@ struct Steps {
     kind: LoopKind,
 }
 
-impl Steps {
+impl CopyLoop {
     /// Returns the loop over every element of an axis.
-    fn each(inner: &Inner, kind: LoopKind) -> Self {
+    fn each(inner: &InnerAxis, kind: LoopKind) -> Self {
         let level = if inner.is_reduced { Level::Reduce } else { Level::Tile };
         Self { axis: inner.axis, start: 0, step: 1, count: inner.extent, level, kind }
     }
@@ -58,7 +58,7 @@ const ROWS: usize = 4;
 /// Pixels of these blocks; also of the groups in which a panel takes every other pixel.
 const BLOCK: [usize; 2] = [4, 8];
 
-impl Lowering<'_> {
+impl DirectLowering<'_> {
     /// Packs the weights:
     ///
     /// ```text
@@ -71,16 +71,16 @@ impl Lowering<'_> {
         let packed = self.open_packed_weight(name);
         let region = self.whole_region();
         let operand = self.direct.contraction.weight.clone();
-        let source = Source { buffer: Some(self.operands.weight), operand, base: bases(&region) };
+        let source = PackSource { buffer: Some(self.operands.weight), operand, base: bases(&region) };
 
         // The elements of a tile are contiguous along its vectorised axis.
         let vector = self.direct.vector;
-        let kind = |i: &Inner| if i.axis == vector { LoopKind::Vectorized } else { LoopKind::Serial };
+        let kind = |i: &InnerAxis| if i.axis == vector { LoopKind::Vectorized } else { LoopKind::Serial };
 
         let mut nodes = Vec::new();
         for part in self.combinations(&packed, &region) {
             let (group, inner) = self.without_group(&part.inner);
-            let steps = with_group(inner.iter().map(|i| Steps::each(i, kind(i))).collect(), group);
+            let steps = with_group(inner.iter().map(|i| CopyLoop::each(i, kind(i))).collect(), group);
             for steps in self.whole_groups_or_steps(steps) {
                 for (tiles, steps) in self.inside_or_beyond(&packed, &part.tiles, steps) {
                     nodes.extend(self.pack_nest(&packed, &source, &tiles, &steps, LoopKind::Parallel));
@@ -108,7 +108,7 @@ impl Lowering<'_> {
 
     /// Returns the loops over whole groups of steps. If the last group is incomplete, each of its
     /// steps has loops of its own.
-    fn whole_groups_or_steps(&self, steps: Vec<Steps>) -> Vec<Vec<Steps>> {
+    fn whole_groups_or_steps(&self, steps: Vec<CopyLoop>) -> Vec<Vec<CopyLoop>> {
         let Some(group) = self.direct.dot.map(|group| group.axis) else { return vec![steps] };
         let in_group = steps.iter().position(|step| step.axis == group);
         let Some(((index, extent), in_group)) = self.dim_of_groups(group).zip(in_group) else { return vec![steps] };
@@ -141,10 +141,10 @@ impl Lowering<'_> {
     /// Each nest is then either entirely in bounds or entirely out of bounds.
     fn inside_or_beyond(
         &self,
-        packed: &Packed,
+        packed: &PackedOperand,
         tiles: &[Segment],
-        steps: Vec<Steps>,
-    ) -> Vec<(SmallVec<[Segment; 2]>, Vec<Steps>)> {
+        steps: Vec<CopyLoop>,
+    ) -> Vec<(SmallVec<[Segment; 2]>, Vec<CopyLoop>)> {
         let beyond = self.axes_beyond();
         let mut nests = vec![(SmallVec::from_slice(tiles), steps)];
 
@@ -152,7 +152,7 @@ impl Lowering<'_> {
         for (place, (axis, _)) in packed.tiles.iter().enumerate().filter(|(_, (axis, _))| beyond.contains(axis)) {
             let Segment { start, count, extent } = tiles[place];
             let number = |number: usize| Segment { start: start + number * extent, count: 1, extent };
-            let with = |nest: &(SmallVec<[Segment; 2]>, Vec<Steps>), number| {
+            let with = |nest: &(SmallVec<[Segment; 2]>, Vec<CopyLoop>), number| {
                 let mut nest = nest.clone();
                 nest.0[place] = number;
                 nest
@@ -162,11 +162,11 @@ impl Lowering<'_> {
         }
 
         for place in 0..nests[0].1.len() {
-            let Steps { axis, count, .. } = nests[0].1[place];
+            let CopyLoop { axis, count, .. } = nests[0].1[place];
             if !beyond.contains(&axis) {
                 continue;
             }
-            let with = |nest: &(SmallVec<[Segment; 2]>, Vec<Steps>), at| {
+            let with = |nest: &(SmallVec<[Segment; 2]>, Vec<CopyLoop>), at| {
                 let mut nest = nest.clone();
                 let step = &mut nest.1[place];
                 (step.start, step.count, step.kind) = (at, 1, LoopKind::Serial);
@@ -178,7 +178,7 @@ impl Lowering<'_> {
     }
 
     /// Adds a buffer for packed weights, and makes register tiles read it.
-    pub(crate) fn open_packed_weight(&mut self, name: &str) -> Rc<Packed> {
+    pub(crate) fn open_packed_weight(&mut self, name: &str) -> Rc<PackedOperand> {
         let packed = Rc::new(self.packed(name, Scope::Global, &self.direct.contraction.weight, None));
         self.packed_weight = Some(Rc::clone(&packed));
         packed
@@ -196,13 +196,13 @@ impl Lowering<'_> {
         let data = &self.direct.data;
         let packed = self.packed("data_panel", Scope::Local, data, Some(region.clone()));
         let source = match tile {
-            None => Source { buffer: None, operand: Operand::clone(data), base: bases(region) },
+            None => PackSource { buffer: None, operand: Operand::clone(data), base: bases(region) },
             Some(buffer) => {
                 // The copy begins at the first element that the region reads.
                 let linear = |index: &Affine| index.clone() + -index.constant;
                 let index = data.index.iter().map(linear).collect();
                 let operand = Operand { shape: self.direct.tile_shape(), index };
-                Source { buffer: Some(buffer), operand, base: vec![Affine::default(); region.len()] }
+                PackSource { buffer: Some(buffer), operand, base: vec![Affine::default(); region.len()] }
             }
         };
 
@@ -220,10 +220,10 @@ impl Lowering<'_> {
     }
 
     /// Splits the innermost axis off, as a loop over the steps of a group, if there are groups.
-    fn without_group<'i>(&self, inner: &'i [Inner]) -> (Option<Steps>, &'i [Inner]) {
+    fn without_group<'i>(&self, inner: &'i [InnerAxis]) -> (Option<CopyLoop>, &'i [InnerAxis]) {
         match (inner.split_last(), self.direct.dot) {
             (Some((last, others)), Some(group)) if last.axis == group.axis => {
-                (Some(Steps::each(last, LoopKind::Unrolled)), others)
+                (Some(CopyLoop::each(last, LoopKind::Unrolled)), others)
             }
             _ => (None, inner),
         }
@@ -231,7 +231,7 @@ impl Lowering<'_> {
 
     /// Adds a buffer for an operand. It holds all of the operand, or, for a region, as much as any
     /// cache tile reads.
-    fn packed(&mut self, name: &str, scope: Scope, operand: &Operand, region: Option<Region>) -> Packed {
+    fn packed(&mut self, name: &str, scope: Scope, operand: &Operand, region: Option<Region>) -> PackedOperand {
         let direct = self.direct;
         let axes = &direct.contraction.axes;
         let covers = |a: AxisId| if region.is_some() { direct.cache_extent(a) } else { axes[a].extent };
@@ -242,11 +242,12 @@ impl Lowering<'_> {
             .filter(|&(a, tile)| covers(a) > tile)
             .collect();
 
-        let reduce = direct.reduce.iter().map(|&axis| Inner { axis, extent: covers(axis), is_reduced: true });
+        let reduce = direct.reduce.iter().map(|&axis| InnerAxis { axis, extent: covers(axis), is_reduced: true });
         let registers = direct.register_tile().into_iter();
-        let registers = registers.map(|(axis, extent)| Inner { axis, extent, is_reduced: false });
-        let group = direct.dot.map(|Group { axis, .. }| Inner { axis, extent: axes[axis].extent, is_reduced: true });
-        let inner: Vec<Inner> = reduce.chain(registers).chain(group).filter(|i| operand.uses(i.axis)).collect();
+        let registers = registers.map(|(axis, extent)| InnerAxis { axis, extent, is_reduced: false });
+        let group =
+            direct.dot.map(|Group { axis, .. }| InnerAxis { axis, extent: axes[axis].extent, is_reduced: true });
+        let inner: Vec<InnerAxis> = reduce.chain(registers).chain(group).filter(|i| operand.uses(i.axis)).collect();
 
         let counts = tiles.iter().map(|&(axis, tile)| covers(axis).div_ceil(tile));
         let shape = counts.chain(inner.iter().map(|i| i.extent)).collect();
@@ -254,7 +255,7 @@ impl Lowering<'_> {
             Some(_) => self.data_buffer(name, scope, shape),
             None => self.weight_buffer(name, scope, shape),
         };
-        Packed { buffer, tiles, inner, region }
+        PackedOperand { buffer, tiles, inner, region }
     }
 
     /// Adds a buffer for a copy of weights.
@@ -266,12 +267,12 @@ impl Lowering<'_> {
 
     /// Returns each combination of whole and remainder tiles in `region`, with the extents along
     /// the inner axes.
-    fn combinations(&self, packed: &Packed, region: &Region) -> Vec<Combination> {
-        let mut combinations: Vec<Combination> =
-            vec![Combination { tiles: SmallVec::new(), inner: packed.inner.clone() }];
+    fn combinations(&self, packed: &PackedOperand, region: &Region) -> Vec<TileCombination> {
+        let mut combinations: Vec<TileCombination> =
+            vec![TileCombination { tiles: SmallVec::new(), inner: packed.inner.clone() }];
         for &(axis, tile) in &packed.tiles {
             let segments = self.segments(TileLoop { axis, tile }, region, false);
-            let with = |part: &Combination, segment: &Segment| {
+            let with = |part: &TileCombination, segment: &Segment| {
                 let mut part = part.clone();
                 part.tiles.push(*segment);
                 part.inner.iter_mut().filter(|i| i.axis == axis).for_each(|i| i.extent = segment.extent);
@@ -280,17 +281,17 @@ impl Lowering<'_> {
             combinations = combinations.iter().flat_map(|p| segments.iter().map(move |s| with(p, s))).collect();
         }
         // The last chunk of a reduction axis may be smaller than the others.
-        let cut = |i: &mut Inner| i.extent = i.extent.min(region[i.axis].extent);
+        let cut = |i: &mut InnerAxis| i.extent = i.extent.min(region[i.axis].extent);
         combinations.iter_mut().for_each(|p| p.inner.iter_mut().for_each(cut));
         combinations
     }
 
     fn pack_nest(
         &mut self,
-        packed: &Packed,
-        source: &Source,
+        packed: &PackedOperand,
+        source: &PackSource,
         chosen: &[Segment],
-        steps: &[Steps],
+        steps: &[CopyLoop],
         kind: LoopKind,
     ) -> Vec<Node> {
         let mut value = source.base.clone();
@@ -343,7 +344,7 @@ impl Lowering<'_> {
 
 /// Inserts the loop over the steps of a group just outside the innermost, vectorised loop. A vector
 /// of each step is written, so that the steps are interleaved into words.
-fn with_group(mut steps: Vec<Steps>, group: Option<Steps>) -> Vec<Steps> {
+fn with_group(mut steps: Vec<CopyLoop>, group: Option<CopyLoop>) -> Vec<CopyLoop> {
     let place = steps.len().saturating_sub(1);
     steps.splice(place..place, group);
     steps
@@ -356,18 +357,18 @@ fn with_group(mut steps: Vec<Steps>, group: Option<Steps>) -> Vec<Steps> {
 /// serial m.u in 0..2 { serial k.r in 0..64 { unrolled k.u in 0..4 { vectorized m.t in 0..8 {
 ///   data_panel[4*k.r + k.u, 8*m.u + m.t] = input[8*m.u + m.t, 4*k.r + k.u] } } } }
 /// ```
-fn panel_nests(source: &Operand, inner: &[Inner], lanes: usize) -> Vec<Vec<Steps>> {
+fn panel_nests(source: &Operand, inner: &[InnerAxis], lanes: usize) -> Vec<Vec<CopyLoop>> {
     let Some((last, outer)) = inner.split_last() else {
         return vec![Vec::new()];
     };
-    let each = |i: &Inner| Steps::each(i, LoopKind::Serial);
+    let each = |i: &InnerAxis| CopyLoop::each(i, LoopKind::Serial);
     let stride = source.stride(last.axis);
     let row = outer.iter().find(|i| i.extent >= ROWS && source.stride(i.axis) == 1);
 
     if let Some(row) = row.filter(|_| last.extent >= ROWS && stride > 2) {
         let around = || outer.iter().filter(|i| i.axis != row.axis).map(each);
-        let block = |[over_rows, rows]: [Steps; 2], [over_columns, columns]: [Steps; 2]| {
-            let rows = Steps { kind: LoopKind::Unrolled, ..rows };
+        let block = |[over_rows, rows]: [CopyLoop; 2], [over_columns, columns]: [CopyLoop; 2]| {
+            let rows = CopyLoop { kind: LoopKind::Unrolled, ..rows };
             around().chain([over_columns, over_rows, rows, columns]).collect()
         };
         let rows = runs(row, &[ROWS]);
@@ -379,13 +380,13 @@ fn panel_nests(source: &Operand, inner: &[Inner], lanes: usize) -> Vec<Vec<Steps
     let whole = [if last.extent <= MAX_RUN { last.extent } else { lanes }];
     let mut runs = runs(last, if stride == 2 { &BLOCK } else { &whole });
     let mut copies = 1;
-    let mut unroll = |step: &mut Steps, vectors: usize| {
+    let mut unroll = |step: &mut CopyLoop, vectors: usize| {
         copies *= step.count * vectors;
         if copies <= MAX_COPIES {
             step.kind = LoopKind::Unrolled;
         }
     };
-    let mut around: Vec<Steps> = outer.iter().map(each).collect();
+    let mut around: Vec<CopyLoop> = outer.iter().map(each).collect();
     let [over, within] = &mut runs[0];
     unroll(over, within.count.div_ceil(lanes));
     around.iter_mut().rev().for_each(|step| unroll(step, 1));
@@ -394,13 +395,13 @@ fn panel_nests(source: &Operand, inner: &[Inner], lanes: usize) -> Vec<Vec<Steps
 
 /// Splits an axis into groups of the largest of `sizes` that fits, and one more group for the
 /// remainder, which may overlap the others. Each group is a serial loop over vector loops.
-fn runs(inner: &Inner, sizes: &[usize]) -> SmallVec<[[Steps; 2]; 2]> {
-    let Inner { axis, extent, is_reduced } = *inner;
+fn runs(inner: &InnerAxis, sizes: &[usize]) -> SmallVec<[[CopyLoop; 2]; 2]> {
+    let InnerAxis { axis, extent, is_reduced } = *inner;
     let levels = if is_reduced { [Level::Reduce, Level::Unroll] } else { [Level::Unroll, Level::Tile] };
     let run = |start: usize, count: usize, size: usize| {
         [
-            Steps { axis, start, step: size, count, level: levels[0], kind: LoopKind::Serial },
-            Steps { axis, start: 0, step: 1, count: size, level: levels[1], kind: LoopKind::Vectorized },
+            CopyLoop { axis, start, step: size, count, level: levels[0], kind: LoopKind::Serial },
+            CopyLoop { axis, start: 0, step: 1, count: size, level: levels[1], kind: LoopKind::Vectorized },
         ]
     };
     let fits = || sizes.iter().copied().filter(|&size| size <= extent);

@@ -7,12 +7,12 @@ use autotune_ir::program::{BufferId, Index};
 
 /// A packed operand. The index of an element consists of its register tile's number along each
 /// axis, then its position in the tile.
-pub(crate) struct Packed {
+pub(crate) struct PackedOperand {
     pub(crate) buffer: BufferId,
     /// Axes with several register tiles, and the tile's extent along each.
     pub(super) tiles: Vec<(AxisId, usize)>,
     /// Axes that one register tile reads, in memory order.
-    pub(super) inner: Vec<Inner>,
+    pub(super) inner: Vec<InnerAxis>,
     /// Region that is packed, with the whole extent of the reduction in the loops that read it;
     /// `None` for the whole operand.
     pub(super) region: Option<Region>,
@@ -20,13 +20,13 @@ pub(crate) struct Packed {
 
 /// A reduction axis or an axis of the register tile.
 #[derive(Clone, Copy)]
-pub(super) struct Inner {
+pub(super) struct InnerAxis {
     pub(super) axis: AxisId,
     pub(super) extent: usize,
     pub(super) is_reduced: bool,
 }
 
-impl Packed {
+impl PackedOperand {
     /// Returns the index of an element: in register tile `region`, at `local` within it, at `point`
     /// in the iteration space.
     pub(crate) fn index(&self, region: &[Span], local: &[Affine], point: &[Affine]) -> Index {

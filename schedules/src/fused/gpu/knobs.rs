@@ -3,7 +3,7 @@
 use autotune_ir::target::GpuTarget;
 use autotune_workloads::Workload;
 
-use super::pair::{Between, GpuPair};
+use super::pair::{GpuPair, PairMiddle};
 use super::{GpuFused, between_words, parts};
 use crate::config::Config;
 use crate::fused::SKETCH;
@@ -23,7 +23,7 @@ const RUNS: [usize; 3] = [1, 2, 4];
 pub(in crate::fused) fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
     let pair = GpuPair::of(workload)?;
     let mut knobs: Vec<Knob> = Vec::new();
-    if let Between::Map = pair.between {
+    if let PairMiddle::Map = pair.between {
         knobs.push(Knob::choice("between", between_words(&pair)));
     }
 

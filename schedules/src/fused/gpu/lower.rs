@@ -5,13 +5,13 @@ use std::mem::swap;
 use std::sync::Arc;
 
 use super::GpuFused;
-use super::pair::Between;
+use super::pair::PairMiddle;
 use crate::contraction::{AxisId, divide};
 use crate::gpu::Tiling;
-use crate::gpu::lower::copy::Way;
+use crate::gpu::lower::copy::CopyMode;
 use crate::gpu::lower::pack::pack_weight;
-use crate::gpu::lower::{Lowering, Outside, compute};
-use crate::lower::nest::{Nest, allocated, guarded_value};
+use crate::gpu::lower::{GpuLowering, StageOperands, compute};
+use crate::lower::nest::{NestParts, allocated, guarded_value};
 use crate::lower::tables::tables;
 use crate::lower::{OperandBuffers, assign, at, load, nest};
 use autotune_ir::DType;
@@ -30,7 +30,7 @@ const FIRST: &str = "first_";
 /// Lowers a config to loop nests.
 pub(in crate::fused) fn lower(workload: &Workload, fused: &GpuFused) -> Program {
     let (spec, pair) = (workload.spec(), &fused.pair);
-    let mut all = Nest::new(workload.spec(), workload.dtype());
+    let mut all = NestParts::new(workload.spec(), workload.dtype());
     let shape = |role| spec.find(role).map_or(&[][..], |tensor| &tensor.shape);
     let whole = [Role::Operand(0), Role::Output].map(|role| (shape(role), Layout::Plain));
     let operands = OperandBuffers::new(&mut all, workload, whole[0], whole[1]);
@@ -61,7 +61,7 @@ pub(in crate::fused) fn lower(workload: &Workload, fused: &GpuFused) -> Program 
         all.buffers[between.0 as usize].dtype = DType::F32;
     }
     let own = tilings.map(|tiling| &tiling.roles.own);
-    let outside = |data, weight, operands| Outside { sources: [data, weight], partial: None, operands };
+    let outside = |data, weight, operands| StageOperands { sources: [data, weight], partial: None, operands };
     let first = outside(pair.data, weights[0], operands.part(own[0], [pair.data, between]));
     let second = outside(between, weights[1], operands.part(own[1], [between, operands.output]));
     match fused.is_whole {
@@ -70,8 +70,8 @@ pub(in crate::fused) fn lower(workload: &Workload, fused: &GpuFused) -> Program 
             add("compute".into(), When::EveryRun, compute(&fused.second, second, "", &mut all));
         }
         false => {
-            let mut spare = Nest::new(workload.spec(), workload.dtype());
-            let both = Both::new(fused, [first, second], tables, [&mut all, &mut spare]);
+            let mut spare = NestParts::new(workload.spec(), workload.dtype());
+            let both = PairLowering::new(fused, [first, second], tables, [&mut all, &mut spare]);
             add("compute".into(), When::EveryRun, both.compute());
         }
     }
@@ -82,36 +82,36 @@ pub(in crate::fused) fn lower(workload: &Workload, fused: &GpuFused) -> Program 
 }
 
 /// Lowering of both contractions in one kernel.
-struct Both<'a> {
+struct PairLowering<'a> {
     fused: &'a GpuFused,
     /// Owns the nest that is being built, except while it is [lent](Both::lent) to the second.
-    first: Lowering<'a>,
-    second: Lowering<'a>,
+    first: GpuLowering<'a>,
+    second: GpuLowering<'a>,
     online: Option<Online>,
 }
 
-impl<'a> Both<'a> {
+impl<'a> PairLowering<'a> {
     fn new(
         fused: &'a GpuFused,
-        [of_first, of_second]: [Outside; 2],
+        [of_first, of_second]: [StageOperands; 2],
         tables: Vec<Option<BufferId>>,
-        [all, spare]: [&'a mut Nest; 2],
+        [all, spare]: [&'a mut NestParts; 2],
     ) -> Self {
         let online = match &fused.pair.between {
-            Between::Softmax(softmax) => Some(Online::new(softmax.clone(), fused, tables, all)),
-            Between::Map => None,
+            PairMiddle::Softmax(softmax) => Some(Online::new(softmax.clone(), fused, tables, all)),
+            PairMiddle::Map => None,
         };
         // Both lowerings add their buffers to the common nest, one after the other.
-        let first = Lowering::new(&fused.first, of_first, FIRST, all);
+        let first = GpuLowering::new(&fused.first, of_first, FIRST, all);
         swap(first.all, spare);
-        let second = Lowering::new(&fused.second, of_second, "", spare);
+        let second = GpuLowering::new(&fused.second, of_second, "", spare);
         swap(first.all, second.all);
         Self { fused, first, second, online }
     }
 
     /// Calls `make` on the second contraction's lowering, which builds into the common nest
     /// meanwhile.
-    fn lent<T>(&mut self, make: impl FnOnce(&mut Lowering<'a>) -> T) -> T {
+    fn lent<T>(&mut self, make: impl FnOnce(&mut GpuLowering<'a>) -> T) -> T {
         swap(self.first.all, self.second.all);
         let made = make(&mut self.second);
         swap(self.first.all, self.second.all);
@@ -133,7 +133,7 @@ impl<'a> Both<'a> {
         let is_alike = channel.is_none_or(|[channel, _]| !tiling.staged[0].source.uses(channel));
         let is_copied_once = is_alike && tiling.slots == 1 && tiling.chunk_counts().all(|count| count == 1);
         if is_copied_once {
-            body.extend(self.first.copy_operand(0, Way::Direct(&Affine::default()), &Vec::new()));
+            body.extend(self.first.copy_operand(0, CopyMode::Direct(&Affine::default()), &Vec::new()));
         }
 
         let mut chunks = Vec::new();
@@ -217,7 +217,7 @@ impl<'a> Both<'a> {
                 second.sticks_out = !fused.first.roles.extent(channel).is_multiple_of(fused.first.tile(channel));
             }
 
-            let mut nodes = second.copy_operand(1, Way::Direct(&zero), &place);
+            let mut nodes = second.copy_operand(1, CopyMode::Direct(&zero), &place);
             nodes.push(Node::Barrier);
             nodes.extend(second.multiply(&zero, &place));
             nodes.extend((count > 1).then_some(Node::Barrier));
@@ -228,7 +228,7 @@ impl<'a> Both<'a> {
     /// Builds the first contraction's only chunk, whose data was copied before.
     fn copied_chunk(&mut self) -> Vec<Node> {
         let (zero, place) = (Affine::default(), Vec::new());
-        let mut nodes = self.first.copy_operand(1, Way::Direct(&zero), &place);
+        let mut nodes = self.first.copy_operand(1, CopyMode::Direct(&zero), &place);
         nodes.push(Node::Barrier);
         nodes.extend(self.first.multiply(&zero, &place));
         nodes

@@ -9,7 +9,7 @@ use autotune_ir::program::{Access, BufferId, Expr, Role};
 use autotune_workloads::Workload;
 use autotune_workloads::axes::{Axes, is_pair};
 
-use super::softmax::Softmax;
+use super::softmax::SoftmaxEquations;
 use crate::contraction::{AxisId, Contraction, Operand};
 use crate::fused::pair::axes_of;
 use crate::gpu::{AxisRoles, is_forward};
@@ -17,11 +17,11 @@ use crate::lower::at;
 use crate::map_reduce::{axis_of, is_given};
 
 /// Computation between the two contractions.
-pub(super) enum Between {
+pub(super) enum PairMiddle {
     /// A function of each element.
     Map,
     /// A softmax of each row.
-    Softmax(Softmax),
+    Softmax(SoftmaxEquations),
 }
 
 /// Both contractions, and the correspondence of their axes.
@@ -41,7 +41,7 @@ pub(super) struct GpuPair {
     pub(super) channel: Option<[AxisId; 2]>,
     /// Axis of the result that the intermediate lacks; `None` if it has one element.
     pub(super) column: Option<AxisId>,
-    pub(super) between: Between,
+    pub(super) between: PairMiddle,
 }
 
 impl GpuPair {
@@ -57,11 +57,11 @@ impl GpuPair {
     fn find(spec: &Arc<Spec>) -> Option<Self> {
         let tail = spec.equations.len().checked_sub(1)?;
         let (between, first, map) = match is_pair(spec) {
-            true => (Between::Map, 0, 1),
+            true => (PairMiddle::Map, 0, 1),
             false => {
-                let softmax = Softmax::of(spec)?;
+                let softmax = SoftmaxEquations::of(spec)?;
                 let scores = softmax.scores;
-                (Between::Softmax(softmax), scores, tail)
+                (PairMiddle::Softmax(softmax), scores, tail)
             }
         };
         let (first, first_weights) = part(spec, first, map)?;

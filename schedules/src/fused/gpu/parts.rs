@@ -1,9 +1,9 @@
 //! Translation of this sketch's knobs to those of the `tiled` sketch, for each contraction.
 
 use super::pair::GpuPair;
-use crate::config::{Config, KnobValues, Value};
+use crate::config::{Config, KnobValue, KnobValues};
 use crate::contraction::AxisId;
-use crate::direct::reader::Reader;
+use crate::direct::reader::KnobReader;
 use crate::error::LowerError;
 use crate::fused::part::PARTS;
 use crate::gpu::AxisRoles;
@@ -19,38 +19,38 @@ pub(super) fn values(
     written_out: Option<usize>,
     knobs: &dyn KnobValues,
 ) -> Result<Config, LowerError> {
-    let (roles, reader, prefix) = (pair.part(number), Reader(knobs), PARTS[number]);
+    let (roles, reader, prefix) = (pair.part(number), KnobReader(knobs), PARTS[number]);
     let mut all = Config { sketch: knobs.sketch().into(), knobs: Default::default() };
-    let mut set = |name: &str, value: Value| {
+    let mut set = |name: &str, value: KnobValue| {
         all.knobs.insert(name.into(), value);
     };
     let name = |axis: AxisId| format!("tile.{}", roles.name(axis));
 
     for row in &pair.rows {
         let tile = reader.tile::<3>(&tile_knob(pair, row[1]))?;
-        set(&name(row[number]), Value::Tile(tile.to_vec()));
+        set(&name(row[number]), KnobValue::Tile(tile.to_vec()));
     }
     // Both contractions use the same number of threads along columns.
     let threads = if has_row_threads(pair) { reader.number(ROW_THREADS)? } else { 1 };
     if let Some(channel) = pair.channel {
         let [each, register] = reader.tile::<2>(&tile_knob(pair, channel[1]))?;
         if number == 0 {
-            set(&name(channel[0]), Value::Tile(vec![each * threads, register * threads, register]));
+            set(&name(channel[0]), KnobValue::Tile(vec![each * threads, register * threads, register]));
         }
     }
     if let Some(column) = pair.column.filter(|_| number == 1) {
         let [register] = reader.tile::<1>(&tile_knob(pair, column))?;
         let strand = register * threads;
         let runs = if written_out.is_some() { 1 } else { roles.extent(column).div_ceil(strand) };
-        set(&name(column), Value::Tile(vec![runs * strand, strand, register]));
+        set(&name(column), KnobValue::Tile(vec![runs * strand, strand, register]));
     }
     for axis in steps(roles) {
         let tile = reader.tile::<1>(&format!("{prefix}.{}", name(axis)))?;
-        set(&name(axis), Value::Tile(tile.to_vec()));
+        set(&name(axis), KnobValue::Tile(tile.to_vec()));
     }
 
-    let word = |word: &str| Value::Choice(word.into());
-    set("order", Value::Order(roles.spatial.iter().map(|&axis| roles.name(axis).to_string()).collect()));
+    let word = |word: &str| KnobValue::Choice(word.into());
+    set("order", KnobValue::Order(roles.spatial.iter().map(|&axis| roles.name(axis).to_string()).collect()));
     for knob in ["weights", "vector.weight"] {
         set(knob, word(reader.choice(&format!("{prefix}.{knob}"))?));
     }

@@ -1,7 +1,7 @@
 //! Recognition of a softmax between two contractions.
 
 use autotune_ir::program::{Access, BinaryOp, Expr, UnaryOp};
-use autotune_ir::spec::{Equation, Reduction, Source, Spec};
+use autotune_ir::spec::{Equation, Reduction, Spec, TensorSource};
 use autotune_workloads::axes::Axes;
 
 /// Positions of the equations of a softmax of scores, which follow each other in this order:
@@ -18,7 +18,7 @@ use autotune_workloads::axes::Axes;
 ///
 /// The exponent may have a constant factor.
 #[derive(Clone, Debug)]
-pub(super) struct Softmax {
+pub(super) struct SoftmaxEquations {
     pub(super) scores: usize,
     pub(super) largest: usize,
     pub(super) total: usize,
@@ -27,7 +27,7 @@ pub(super) struct Softmax {
     factor: Option<f32>,
 }
 
-impl Softmax {
+impl SoftmaxEquations {
     /// Returns the softmax of a spec that ends in these equations and a map of the last sums.
     pub(super) fn of(spec: &Spec) -> Option<Self> {
         let scores = spec.equations.len().checked_sub(8)?;
@@ -51,7 +51,7 @@ impl Softmax {
         });
         let are_last = largest.axes[keys].reduce && largest.axes[..keys].iter().all(|axis| !axis.reduce);
         let reads_scores =
-            |access: &Access| *access == of_scores.output || spec.tensor(access).source != Source::Computed;
+            |access: &Access| *access == of_scores.output || spec.tensor(access).source != TensorSource::Computed;
         let is_softmax =
             is_largest && is_sum && of_row(scale) && reads(scale, total) && is_weight && are_alike && are_last;
         let is_fit = is_softmax

@@ -1,7 +1,7 @@
 //! Copies of the operands' chunks to shared memory.
 
-use super::{Lowering, Place};
-use crate::gpu::{Kernel, MAX_UNROLLED_ROUNDS};
+use super::{GpuLowering, Place};
+use crate::gpu::{MAX_UNROLLED_ROUNDS, MicroKernel};
 use crate::lower::nest::guarded_value;
 use crate::lower::{assign, at, load, nest};
 use autotune_ir::affine::{Affine, VarId};
@@ -13,7 +13,7 @@ const PLACES: [&str; 10] = ["x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8"
 
 /// Source and destination of a copy.
 #[derive(Clone, Copy)]
-pub(crate) enum Way<'a> {
+pub(crate) enum CopyMode<'a> {
     /// From global memory to a slot of shared memory.
     Direct(&'a Affine),
     /// From global memory to registers.
@@ -22,9 +22,9 @@ pub(crate) enum Way<'a> {
     Put(&'a Affine),
 }
 
-impl Lowering<'_> {
+impl GpuLowering<'_> {
     /// Copies the block's chunk of both operands.
-    pub(super) fn copy(&mut self, way: Way, chunk: &Place) -> Vec<Node> {
+    pub(super) fn copy(&mut self, way: CopyMode, chunk: &Place) -> Vec<Node> {
         (0..2).flat_map(|which| self.copy_operand(which, way, chunk)).collect()
     }
 
@@ -42,16 +42,16 @@ impl Lowering<'_> {
     ///   →  for i in 0..rounds { unflatten (y, x2, ..) = thread {
     ///        unflatten (x0, x1) = i*(threads / (x2 * ..)) + y { .. } } }
     /// ```
-    pub(crate) fn copy_operand(&mut self, which: usize, way: Way, chunk: &Place) -> Vec<Node> {
+    pub(crate) fn copy_operand(&mut self, which: usize, way: CopyMode, chunk: &Place) -> Vec<Node> {
         let (tiling, staged) = (self.tiling, &self.tiling.staged[which]);
         let (threads, vector, along) = (tiling.threads(), staged.vector, staged.along());
         let rounds = staged.rounds(threads);
         let team = match tiling.kernel {
-            Kernel::Registers { .. } => None,
-            Kernel::Matrix { by, .. } => Some(by),
+            MicroKernel::Registers { .. } => None,
+            MicroKernel::Matrix { by, .. } => Some(by),
         };
         // Registers cannot be indexed by a loop variable, so copies through registers are unrolled.
-        let unroll = rounds <= MAX_UNROLLED_ROUNDS || !matches!(way, Way::Direct(_)) || team.is_some();
+        let unroll = rounds <= MAX_UNROLLED_ROUNDS || !matches!(way, CopyMode::Direct(_)) || team.is_some();
         let kind = if unroll { LoopKind::Unrolled } else { LoopKind::Serial };
         let mut loops = Vec::new();
 
@@ -94,7 +94,7 @@ impl Lowering<'_> {
     fn copy_element(
         &mut self,
         which: usize,
-        way: Way,
+        way: CopyMode,
         chunk: &Place,
         (round, mut places): (&Affine, Vec<Affine>),
     ) -> Vec<Node> {
@@ -110,12 +110,12 @@ impl Lowering<'_> {
         let first = places.clone();
         places[staged.along()].add_scaled(&lane, 1);
         let store = |this: &Self, value| match way {
-            Way::Direct(slot) | Way::Put(slot) => {
+            CopyMode::Direct(slot) | CopyMode::Put(slot) => {
                 assign(this.shared[which], this.shared_index(which, slot, &places), value)
             }
-            Way::Fetch => assign(this.fetched[which], next.clone(), value),
+            CopyMode::Fetch => assign(this.fetched[which], next.clone(), value),
         };
-        if let Way::Put(_) = way {
+        if let CopyMode::Put(_) = way {
             let value = load(self.fetched[which], next.clone());
             return nest(lanes, vec![store(self, value)]);
         }
@@ -141,7 +141,7 @@ impl Lowering<'_> {
             }
         }
         let (width, in_row) = if contiguous { (staged.vector, lane) } else { (1, Affine::default()) };
-        let beyond = matches!(self.tiling.kernel, Kernel::Registers { .. });
+        let beyond = matches!(self.tiling.kernel, MicroKernel::Registers { .. });
         self.at_pixel(&values, (width, &in_row), beyond, |this, own| {
             let value = read(this, own, &[]);
             nest(lanes, vec![store(this, value)])

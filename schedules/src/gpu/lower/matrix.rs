@@ -1,13 +1,13 @@
 //! Multiplication of a chunk by matrix instructions.
 
-use super::{Lowering, Place};
+use super::{GpuLowering, Place};
 use crate::contraction::divide;
 use crate::lower::{load, nest};
 use autotune_ir::affine::Affine;
 use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::program::{Expr, LoopKind, Node};
 
-impl Lowering<'_> {
+impl GpuLowering<'_> {
     /// Returns `mma { acc += data_shared[slot] * weight_shared[slot] }` in the form of
     /// [`autotune_ir::instruction::Fragments`].
     pub(super) fn multiply_matrix(

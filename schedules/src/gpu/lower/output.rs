@@ -1,13 +1,13 @@
 //! Stores of a tile's sums from registers to the output.
 
-use super::Lowering;
+use super::GpuLowering;
 use crate::contraction::{AxisId, divide};
 use crate::lower::nest::guarded;
 use crate::lower::{assign, at, load, nest};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{LoopKind, Node};
 
-impl Lowering<'_> {
+impl GpuLowering<'_> {
     /// Returns `output = act(acc + bias + residual)`, or `partial[part] = acc` for a split, for the
     /// elements in bounds:
     ///

@@ -1,7 +1,7 @@
 //! Packing of weights ahead of time, on a GPU.
 
 use crate::gpu::{Packing, Tiling};
-use crate::lower::nest::{Nest, guarded_value};
+use crate::lower::nest::{NestParts, guarded_value};
 use crate::lower::partial::{COPY_THREADS, DIMENSIONS};
 use crate::lower::{assign, load};
 use autotune_ir::affine::Affine;
@@ -13,7 +13,7 @@ pub(crate) fn pack_weight(
     tiling: &Tiling,
     packing: &Packing,
     [weight, packed]: [BufferId; 2],
-    all: &mut Nest,
+    all: &mut NestParts,
 ) -> Vec<Node> {
     let (dims, shape) = (tiling.roles.operands[1].shape.len(), &tiling.staged[1].source.shape);
     // Columns in runs are split into digits, so that their order can change.

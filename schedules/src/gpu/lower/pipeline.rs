@@ -1,7 +1,7 @@
 //! Loops over the chunks of the reduction, for each pipeline of [`crate::gpu`].
 
-use super::copy::Way;
-use super::{Lowering, Place};
+use super::copy::CopyMode;
+use super::{GpuLowering, Place};
 use crate::contraction::AxisId;
 use crate::gpu::Pipeline;
 use crate::lower::nest;
@@ -9,7 +9,7 @@ use crate::lower::nest::guarded;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{LoopKind, Mbarrier, Node, WarpRole};
 
-impl Lowering<'_> {
+impl GpuLowering<'_> {
     /// Returns the loops over all chunks of the block's part, for threads that both copy and
     /// multiply.
     pub(crate) fn chunks(&mut self) -> Vec<Node> {
@@ -49,7 +49,7 @@ impl Lowering<'_> {
     /// Returns the nodes of a chunk without pipelining: `copy; barrier; multiply; barrier`.
     fn one_chunk(&mut self, chunk: &Place) -> Vec<Node> {
         let zero = Affine::default();
-        let mut nodes = self.copy(Way::Direct(&zero), chunk);
+        let mut nodes = self.copy(CopyMode::Direct(&zero), chunk);
         nodes.push(Node::Barrier);
         nodes.extend(self.multiply(&zero, chunk));
         // Without another chunk, no copy overwrites shared memory.
@@ -63,7 +63,7 @@ impl Lowering<'_> {
     /// flight in registers. Each iteration has two chunks, so that their slots are constants.
     fn fetched_chunks(&mut self, count: usize, (first, size): (Affine, i64), chunk: &mut Place) -> Vec<Node> {
         let slot = |n: usize| Affine::constant(n as i64 % 2);
-        let mut nodes = self.copy(Way::Direct(&slot(0)), chunk);
+        let mut nodes = self.copy(CopyMode::Direct(&slot(0)), chunk);
         nodes.push(Node::Barrier);
         // The last chunk is multiplied after the loop, since no copy runs next to it.
         let pairs = (count - 1) / 2;
@@ -95,10 +95,10 @@ impl Lowering<'_> {
     fn step(&mut self, [here, next]: [Affine; 2], slot: i64, chunk: &mut Place) -> Vec<Node> {
         set(chunk, next);
         // The multiplication hides the latency of the loads. The other slot is free when it ends.
-        let mut nodes = self.copy(Way::Fetch, chunk);
+        let mut nodes = self.copy(CopyMode::Fetch, chunk);
         set(chunk, here);
         nodes.extend(self.multiply(&Affine::constant(slot), chunk));
-        nodes.extend(self.copy(Way::Put(&Affine::constant(1 - slot)), chunk));
+        nodes.extend(self.copy(CopyMode::Put(&Affine::constant(1 - slot)), chunk));
         nodes.push(Node::Barrier);
         nodes
     }
@@ -173,7 +173,7 @@ impl Lowering<'_> {
 
     /// Copies chunk `q` of the block's part to `slot`.
     fn copy_chunk(&mut self, q: &Affine, slot: &Affine) -> Vec<Node> {
-        self.at_chunk(q, |this, chunk| this.copy(Way::Direct(slot), chunk))
+        self.at_chunk(q, |this, chunk| this.copy(CopyMode::Direct(slot), chunk))
     }
 
     /// Multiplies chunk `q` of the block's part. It is number `of_all` of the chunks that the block

@@ -1,12 +1,12 @@
 //! Multiplication of a chunk by single threads.
 
-use super::{Lowering, Place};
+use super::{GpuLowering, Place};
 use crate::lower::nest::Loops;
 use crate::lower::{assign, load, nest};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{Expr, Index, LoopKind, Node};
 
-impl Lowering<'_> {
+impl GpuLowering<'_> {
     /// Multiplies a chunk, which is in `slot` of shared memory:
     ///
     /// ```text

@@ -1,9 +1,9 @@
 //! Lowering of one pass over a tile of rows.
 
-use super::{Lowering, Span};
-use crate::lower::nest::{Builder, Loops};
+use super::{ChainLowering, RowSpan};
+use crate::lower::nest::{Loops, StageBuilder};
 use crate::lower::{at, load, nest};
-use crate::map_reduce::{Piece, Taps, axis_of};
+use crate::map_reduce::{AxisTiles, Taps, axis_of};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{
     Access, BufferId, Expr, Index, Iteration, LoopKind, Node, PrefetchLevel, Role, Store, StoreMode,
@@ -26,7 +26,7 @@ pub(super) struct Dim {
 }
 
 /// Unrolled loops over a tile, and the values of all axes inside them.
-pub(super) struct Tile {
+pub(super) struct UnrolledTile {
     pub(super) loops: Loops,
     /// Value of each axis of the pass.
     pub(super) values: Vec<Affine>,
@@ -36,7 +36,7 @@ pub(super) struct Tile {
     pub(super) place: Vec<Affine>,
 }
 
-impl Lowering<'_> {
+impl ChainLowering<'_> {
     pub(super) fn equation(&self) -> &Equation {
         &self.plan.chain.passes()[self.number]
     }
@@ -56,7 +56,7 @@ impl Lowering<'_> {
 
     /// Builds the loops over the result's axes that are not rows, around the code of each position;
     /// the vector loop is innermost.
-    pub(super) fn pass(&mut self, spans: Vec<Span>) -> Vec<Node> {
+    pub(super) fn pass(&mut self, spans: Vec<RowSpan>) -> Vec<Node> {
         let (rows, vector) = (self.plan.chain.rows, self.vector());
         let is_own = |axis: &AxisId| !self.equation().axes[*axis].reduce && *axis != vector;
         let own: Vec<AxisId> = (rows..spans.len()).filter(is_own).collect();
@@ -65,30 +65,30 @@ impl Lowering<'_> {
         // A window along an axis of the pass's own touches padding: one loop covers its whole
         // positions, and each other position is lowered separately.
         let mut nodes = Vec::new();
-        for Piece { start, count, tile, taps } in pieces {
+        for AxisTiles { start, count, tile, taps } in pieces {
             let mut spans = spans.clone();
-            spans[axis] = Span { base: Affine::constant(start as i64), extent: count * tile };
+            spans[axis] = RowSpan { base: Affine::constant(start as i64), extent: count * tile };
             if let Some(Taps { axis, first, behind, .. }) = taps {
-                spans[axis] = Span { base: Affine::constant(first as i64), extent: behind - first };
+                spans[axis] = RowSpan { base: Affine::constant(first as i64), extent: behind - first };
             }
             nodes.extend(self.places(spans, &own));
         }
         nodes
     }
 
-    fn places(&mut self, spans: Vec<Span>, own: &[AxisId]) -> Vec<Node> {
+    fn places(&mut self, spans: Vec<RowSpan>, own: &[AxisId]) -> Vec<Node> {
         let [axis, rest @ ..] = own else { return self.vectors(spans) };
         let (axis, name) = (*axis, self.equation().axes[*axis].name);
         self.repeat(name, spans[axis].extent, LoopKind::Serial, |lowering, value| {
             let mut spans = spans.clone();
-            spans[axis] = Span { base: spans[axis].base.clone() + value, extent: 1 };
+            spans[axis] = RowSpan { base: spans[axis].base.clone() + value, extent: 1 };
             lowering.places(spans, rest)
         })
     }
 
     /// Builds the loop over vectors along an axis of the result that is not a row, unrolled, and
     /// the remainder.
-    fn vectors(&mut self, spans: Vec<Span>) -> Vec<Node> {
+    fn vectors(&mut self, spans: Vec<RowSpan>) -> Vec<Node> {
         let vector = self.vector();
         if vector < self.plan.chain.rows || self.equation().axes[vector].reduce {
             return self.place(&spans);
@@ -102,14 +102,14 @@ impl Lowering<'_> {
     pub(super) fn by_parts(
         &mut self,
         axis: AxisId,
-        spans: &[Span],
+        spans: &[RowSpan],
         [width, unroll]: [usize; 2],
-        mut body: impl FnMut(&mut Self, &[Span], Affine) -> Vec<Node>,
+        mut body: impl FnMut(&mut Self, &[RowSpan], Affine) -> Vec<Node>,
     ) -> Vec<Node> {
-        let (name, Span { base, extent }) = (self.equation().axes[axis].name, spans[axis].clone());
+        let (name, RowSpan { base, extent }) = (self.equation().axes[axis].name, spans[axis].clone());
         let mut part = |lowering: &mut Self, first: Affine, extent: usize| {
             let mut spans = spans.to_vec();
-            spans[axis] = Span { base: base.clone() + first.clone(), extent };
+            spans[axis] = RowSpan { base: base.clone() + first.clone(), extent };
             body(lowering, &spans, first)
         };
 
@@ -146,7 +146,7 @@ impl Lowering<'_> {
         nodes
     }
 
-    fn place(&mut self, spans: &[Span]) -> Vec<Node> {
+    fn place(&mut self, spans: &[RowSpan]) -> Vec<Node> {
         match (self.equation().reduces(), self.plan.reduces_lanes(self.number)) {
             (false, _) => self.map(spans),
             (true, false) => self.reduction(spans),
@@ -156,7 +156,7 @@ impl Lowering<'_> {
 
     /// Opens the loops over the positions of a tile, the vector loop innermost. Along a reduced
     /// axis the vector has `lanes` elements.
-    pub(super) fn open_tile(&mut self, spans: &[Span], lanes: Option<usize>) -> Tile {
+    pub(super) fn open_tile(&mut self, spans: &[RowSpan], lanes: Option<usize>) -> UnrolledTile {
         let mut tile = self.open_beside(spans, None);
 
         let vector = self.vector();
@@ -173,8 +173,8 @@ impl Lowering<'_> {
 
     /// Opens the loops over the rows of a tile other than its vector axis. The loop over `along`,
     /// if given, is vectorised. The vector axis has one position.
-    pub(super) fn open_beside(&mut self, spans: &[Span], along: Option<AxisId>) -> Tile {
-        let mut tile = Tile {
+    pub(super) fn open_beside(&mut self, spans: &[RowSpan], along: Option<AxisId>) -> UnrolledTile {
+        let mut tile = UnrolledTile {
             loops: Loops::new(),
             values: spans.iter().map(|span| span.base.clone()).collect(),
             rows: vec![Affine::default(); self.plan.chain.rows],
@@ -191,7 +191,7 @@ impl Lowering<'_> {
     }
 
     /// Builds a map: `result = value` in one statement.
-    fn map(&mut self, spans: &[Span]) -> Vec<Node> {
+    fn map(&mut self, spans: &[RowSpan]) -> Vec<Node> {
         let mut nodes = self.prefetches(spans, spans[self.vector()].extent);
         let tile = self.open_tile(spans, None);
         let value = self.result(self.value(&tile), &tile);
@@ -203,7 +203,7 @@ impl Lowering<'_> {
 
     /// Builds prefetches, one per cache line, of the next tile's operand at the position of `lanes`
     /// lanes, and of the result's lines there.
-    pub(super) fn prefetches(&mut self, spans: &[Span], lanes: usize) -> Vec<Node> {
+    pub(super) fn prefetches(&mut self, spans: &[RowSpan], lanes: usize) -> Vec<Node> {
         let next = self.plan.next_tile(self.number).map(|(access, ahead)| (access.clone(), ahead));
         let stored_to = self.plan.stored_to(self.number).map(|access| (access, 0));
         let mut nodes = Vec::new();
@@ -220,7 +220,7 @@ impl Lowering<'_> {
 
     /// Builds the preceding map that is fused with this pass, if there is one; it stores its value
     /// for later passes, too.
-    pub(super) fn mapped(&mut self, spans: &[Span], lanes: usize) -> Vec<Node> {
+    pub(super) fn mapped(&mut self, spans: &[RowSpan], lanes: usize) -> Vec<Node> {
         let Some(before) = self.number.checked_sub(1).filter(|&before| self.plan.goes_with_next(before)) else {
             return Vec::new();
         };
@@ -243,12 +243,12 @@ impl Lowering<'_> {
     }
 
     /// Returns the value that the pass combines or stores.
-    pub(super) fn value(&self, tile: &Tile) -> Expr {
+    pub(super) fn value(&self, tile: &UnrolledTile) -> Expr {
         self.equation().value.replaced(&mut |access| self.element(access, tile))
     }
 
     /// Returns the value to store for a combined one: in the last pass the tail is applied to it.
-    pub(super) fn result(&self, combined: Expr, tile: &Tile) -> Expr {
+    pub(super) fn result(&self, combined: Expr, tile: &UnrolledTile) -> Expr {
         let chain = &self.plan.chain;
         let Some(tail) = chain.tail().filter(|_| self.is_last()) else { return combined };
         tail.value.replaced(&mut |access| match *access == chain.last().output {
@@ -258,7 +258,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the element that the pass stores to.
-    pub(super) fn destination(&self, tile: &Tile) -> Access {
+    pub(super) fn destination(&self, tile: &UnrolledTile) -> Access {
         let output = &self.equation().output;
         match self.is_last() {
             true => Access { buffer: self.output, index: output.index.iter().map(|i| at(i, &tile.values)).collect() },
@@ -268,7 +268,7 @@ impl Lowering<'_> {
 
     /// Returns an element of an operand, of the result, or of an earlier pass's output. Accesses of
     /// the tail can use the last pass's axes, since the tail's axes are the first of those.
-    fn element(&self, access: &Access, tile: &Tile) -> Expr {
+    fn element(&self, access: &Access, tile: &UnrolledTile) -> Expr {
         let whole = match self.plan.chain.spec.role(access.buffer) {
             Role::Operand(number) => Some(BufferId(number as u32)),
             _ if access.buffer == self.plan.chain.last().output.buffer => Some(self.output),
@@ -284,7 +284,7 @@ impl Lowering<'_> {
     }
 
     /// Returns an element of the buffer in which the tile stores a pass's output.
-    fn kept_element(&self, access: &Access, tile: &Tile) -> Access {
+    fn kept_element(&self, access: &Access, tile: &UnrolledTile) -> Access {
         let index = self.kept_dims(access.buffer).into_iter().map(|dim| match tile.rows.get(dim.axis) {
             Some(row) => row.clone(),
             None => at(&access.index[dim.of], &tile.values),

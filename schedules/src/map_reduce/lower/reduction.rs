@@ -1,9 +1,9 @@
 //! Lowering of reductions: accumulators in registers, or in thread-private memory if registers
 //! cannot hold a tile or a sum is too long for one f32.
 
-use super::pass::Tile;
-use super::{Lowering, Span};
-use crate::lower::nest::{Builder, allocated};
+use super::pass::UnrolledTile;
+use super::{ChainLowering, RowSpan};
+use crate::lower::nest::{StageBuilder, allocated};
 use crate::lower::{assign, load, nest};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
@@ -37,14 +37,14 @@ impl Results {
 
 /// Remaining loops of a reduction.
 #[derive(Clone, Copy)]
-struct Steps<'a> {
+struct RemainingSteps<'a> {
     /// Elements that one step combines, if vectors go along a reduced axis.
     lanes: Option<usize>,
     /// Axes to loop over: reduced ones, and rows between them.
     axes: &'a [AxisId],
 }
 
-impl Lowering<'_> {
+impl ChainLowering<'_> {
     /// Builds a reduction whose vectors go along a row or another axis of the result:
     ///
     /// ```text
@@ -69,7 +69,7 @@ impl Lowering<'_> {
     ///   for k { for v { result[k, v..] = acc[k, v..] } }
     /// }
     /// ```
-    pub(super) fn reduction(&mut self, spans: &[Span]) -> Vec<Node> {
+    pub(super) fn reduction(&mut self, spans: &[RowSpan]) -> Vec<Node> {
         let acc = self.results("acc", spans, None, self.scope());
         let mut body = self.clear(&acc, spans, None);
         body.extend(self.steps(&acc, spans, None));
@@ -94,13 +94,13 @@ impl Lowering<'_> {
     ///
     /// Accumulators in memory are loaded into registers, row by row, before their lanes are
     /// combined.
-    pub(super) fn reduction_of_lanes(&mut self, spans: &[Span]) -> Vec<Node> {
+    pub(super) fn reduction_of_lanes(&mut self, spans: &[RowSpan]) -> Vec<Node> {
         let vector = self.vector();
         let extent = spans[vector].extent;
         let lanes = self.plan.width(self.number).min(extent);
         let part = |start: usize, extent: usize| {
             let mut part = spans.to_vec();
-            part[vector] = Span { base: spans[vector].base.clone() + start as i64, extent };
+            part[vector] = RowSpan { base: spans[vector].base.clone() + start as i64, extent };
             part
         };
         // The remainder updates the first lanes only, so that no lane reads past the row.
@@ -129,7 +129,7 @@ impl Lowering<'_> {
         if self.plan.combines_in_memory(self.number) { Scope::Local } else { Scope::Register }
     }
 
-    fn results(&mut self, name: &str, spans: &[Span], lanes: Option<usize>, scope: Scope) -> Results {
+    fn results(&mut self, name: &str, spans: &[RowSpan], lanes: Option<usize>, scope: Scope) -> Results {
         // Buffers are shared by name, so that names differ by scope, and below by shape.
         let name = if scope == Scope::Register { name.to_string() } else { format!("{name}_sums") };
         let buffer = self.buffer_of(&name, spans, Some(lanes.unwrap_or(spans[self.vector()].extent)), scope);
@@ -138,7 +138,7 @@ impl Lowering<'_> {
 
     /// Returns a buffer with a dimension for each row of a tile other than the vector axis, and one
     /// for lanes if given.
-    fn buffer_of(&mut self, name: &str, spans: &[Span], lanes: Option<usize>, scope: Scope) -> BufferId {
+    fn buffer_of(&mut self, name: &str, spans: &[RowSpan], lanes: Option<usize>, scope: Scope) -> BufferId {
         let shape: Vec<usize> = self.beside().into_iter().map(|axis| spans[axis].extent).chain(lanes).collect();
         let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
         let name = format!("{name}_{}", sizes.join("x"));
@@ -156,8 +156,8 @@ impl Lowering<'_> {
     fn each_vector(
         &mut self,
         scope: Scope,
-        spans: &[Span],
-        mut body: impl FnMut(&mut Self, &[Affine], &[Span]) -> Vec<Node>,
+        spans: &[RowSpan],
+        mut body: impl FnMut(&mut Self, &[Affine], &[RowSpan]) -> Vec<Node>,
     ) -> Vec<Node> {
         let (origin, rows) = (self.origin(), self.beside());
         match scope == Scope::Register || !self.plan.adds_up_in_cache(self.number) {
@@ -169,9 +169,9 @@ impl Lowering<'_> {
     fn each_row(
         &mut self,
         place: &[Affine],
-        spans: &[Span],
+        spans: &[RowSpan],
         rows: &[AxisId],
-        body: &mut impl FnMut(&mut Self, &[Affine], &[Span]) -> Vec<Node>,
+        body: &mut impl FnMut(&mut Self, &[Affine], &[RowSpan]) -> Vec<Node>,
     ) -> Vec<Node> {
         let [axis, rest @ ..] = rows else {
             let (lanes, unroll) = (self.plan.unit.lanes, self.plan.unroll);
@@ -184,12 +184,12 @@ impl Lowering<'_> {
     }
 
     /// Returns the index and ranges at position `at` of a row that is not the vector axis.
-    fn at_row(&self, place: &[Affine], spans: &[Span], axis: AxisId, at: Affine) -> (Vec<Affine>, Vec<Span>) {
+    fn at_row(&self, place: &[Affine], spans: &[RowSpan], axis: AxisId, at: Affine) -> (Vec<Affine>, Vec<RowSpan>) {
         let (mut place, mut spans) = (place.to_vec(), spans.to_vec());
         if let Some(dim) = self.beside().iter().position(|&beside| beside == axis) {
             place[dim].add_scaled(&at, 1);
         }
-        spans[axis] = Span { base: spans[axis].base.clone() + at, extent: 1 };
+        spans[axis] = RowSpan { base: spans[axis].base.clone() + at, extent: 1 };
         (place, spans)
     }
 
@@ -198,9 +198,9 @@ impl Lowering<'_> {
     fn by_lanes(
         &mut self,
         place: &[Affine],
-        spans: &[Span],
+        spans: &[RowSpan],
         [lanes, unroll]: [usize; 2],
-        body: &mut impl FnMut(&mut Self, &[Affine], &[Span]) -> Vec<Node>,
+        body: &mut impl FnMut(&mut Self, &[Affine], &[RowSpan]) -> Vec<Node>,
     ) -> Vec<Node> {
         if self.plan.reduces_lanes(self.number) || !self.plan.adds_up_in_cache(self.number) {
             return body(self, place, spans);
@@ -215,30 +215,30 @@ impl Lowering<'_> {
     }
 
     /// Builds `results = neutral`.
-    fn clear(&mut self, results: &Results, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
+    fn clear(&mut self, results: &Results, spans: &[RowSpan], lanes: Option<usize>) -> Vec<Node> {
         let neutral = self.equation().reduction.neutral();
         self.each_vector(results.scope, spans, |lowering, at, spans| {
-            let Tile { loops, place, .. } = lowering.open_tile(spans, lanes);
+            let UnrolledTile { loops, place, .. } = lowering.open_tile(spans, lanes);
             let dst = results.from(at).access(&place);
             nest(loops, vec![assign(dst.buffer, dst.index, Expr::Const(neutral))])
         })
     }
 
     /// Builds `to = from`.
-    fn copy(&mut self, from: &Results, to: &Results, spans: &[Span], lanes: usize) -> Vec<Node> {
-        let Tile { loops, place, .. } = self.open_tile(spans, Some(lanes));
+    fn copy(&mut self, from: &Results, to: &Results, spans: &[RowSpan], lanes: usize) -> Vec<Node> {
+        let UnrolledTile { loops, place, .. } = self.open_tile(spans, Some(lanes));
         let Access { buffer, index } = to.access(&place);
         nest(loops, vec![assign(buffer, index, Expr::Load(from.access(&place)))])
     }
 
     /// Builds `result = acc`, with the tail applied.
-    fn finish(&mut self, acc: &Results, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
+    fn finish(&mut self, acc: &Results, spans: &[RowSpan], lanes: Option<usize>) -> Vec<Node> {
         let tile = self.open_tile(spans, lanes);
         let combined = acc.access(&tile.place);
         self.finish_tile(combined, tile)
     }
 
-    fn finish_tile(&self, combined: Access, tile: Tile) -> Vec<Node> {
+    fn finish_tile(&self, combined: Access, tile: UnrolledTile) -> Vec<Node> {
         let value = self.result(Expr::Load(combined), &tile);
         let Access { buffer, index } = self.destination(&tile);
         nest(tile.loops, vec![assign(buffer, index, value)])
@@ -246,7 +246,7 @@ impl Lowering<'_> {
 
     /// Builds the reduction of the lanes of accumulators in registers, and the stores of the
     /// results.
-    fn combine_rows(&mut self, acc: &Results, spans: &[Span], lanes: usize) -> Vec<Node> {
+    fn combine_rows(&mut self, acc: &Results, spans: &[RowSpan], lanes: usize) -> Vec<Node> {
         let beside: Vec<AxisId> = self.beside().into_iter().filter(|&axis| spans[axis].extent > 1).collect();
         let results = beside.iter().map(|&axis| spans[axis].extent).product();
         match beside.last() {
@@ -273,11 +273,11 @@ impl Lowering<'_> {
     ///   result[0..8] = folded
     /// }
     /// ```
-    fn fold(&mut self, acc: BufferId, spans: &[Span], along: AxisId) -> Vec<Node> {
+    fn fold(&mut self, acc: BufferId, spans: &[RowSpan], along: AxisId) -> Vec<Node> {
         let folded = self.buffer_of("folded", spans, None, Scope::Register);
         let mut body = Vec::new();
         for lane in 0..self.plan.unit.lanes {
-            let Tile { loops, place, .. } = self.open_beside(spans, Some(along));
+            let UnrolledTile { loops, place, .. } = self.open_beside(spans, Some(along));
             let mut of_row = place.clone();
             of_row.push(Affine::constant(lane as i64));
             let dst = Access { buffer: folded, index: place.into() };
@@ -297,11 +297,11 @@ impl Lowering<'_> {
 
     /// Builds the reduction of the first `count` lanes to the first `wanted`, a power of two. Each
     /// step combines the lanes from the largest smaller power of two on with the first ones.
-    fn combine_lanes(&mut self, acc: BufferId, spans: &[Span], [count, wanted]: [usize; 2]) -> Vec<Node> {
+    fn combine_lanes(&mut self, acc: BufferId, spans: &[RowSpan], [count, wanted]: [usize; 2]) -> Vec<Node> {
         let (mut nodes, mut left) = (Vec::new(), count);
         while left > wanted {
             let first = left.next_power_of_two() / 2;
-            let Tile { loops, place, .. } = self.open_tile(spans, Some(left - first));
+            let UnrolledTile { loops, place, .. } = self.open_tile(spans, Some(left - first));
             let mut other = place.clone();
             if let Some(last) = other.last_mut() {
                 *last = last.clone() + first as i64;
@@ -315,19 +315,19 @@ impl Lowering<'_> {
     }
 
     /// Builds the loops over the reduced axes, and over the rows between them.
-    fn steps(&mut self, results: &Results, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
+    fn steps(&mut self, results: &Results, spans: &[RowSpan], lanes: Option<usize>) -> Vec<Node> {
         let axes = self.plan.steps(self.number);
-        self.step(results, spans, Steps { lanes, axes: &axes })
+        self.step(results, spans, RemainingSteps { lanes, axes: &axes })
     }
 
-    fn step(&mut self, results: &Results, spans: &[Span], steps: Steps) -> Vec<Node> {
-        let Steps { lanes, axes } = steps;
+    fn step(&mut self, results: &Results, spans: &[RowSpan], steps: RemainingSteps) -> Vec<Node> {
+        let RemainingSteps { lanes, axes } = steps;
         let [axis, rest @ ..] = axes else {
             return self.each_vector(results.scope, spans, |lowering, at, spans| {
                 lowering.statement(&results.from(at), spans, lanes)
             });
         };
-        let (axis, next) = (*axis, Steps { axes: rest, ..steps });
+        let (axis, next) = (*axis, RemainingSteps { axes: rest, ..steps });
         let (is_long, within) = (self.terms(spans, steps) > LONGEST_SUM, self.terms(spans, next));
         let is_memory = results.scope != Scope::Register;
         // A sum that is too long for one accumulator: split this loop into parts with partial sums.
@@ -357,7 +357,7 @@ impl Lowering<'_> {
         let width = self.width(axis, lanes);
         self.unrolled(name, extent / width, unroll, |lowering, number| {
             let mut part = spans.to_vec();
-            part[axis] = Span { base: number * width as i64 + spans[axis].base.clone(), extent: 1 };
+            part[axis] = RowSpan { base: number * width as i64 + spans[axis].base.clone(), extent: 1 };
             lowering.step(results, &part, next)
         })
     }
@@ -368,7 +368,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the number of steps that are left for each result.
-    fn terms(&self, spans: &[Span], Steps { lanes, axes }: Steps) -> usize {
+    fn terms(&self, spans: &[RowSpan], RemainingSteps { lanes, axes }: RemainingSteps) -> usize {
         let combined = axes.iter().filter(|&&axis| self.equation().axes[axis].reduce);
         combined.map(|&axis| spans[axis].extent / self.width(axis, lanes)).product()
     }
@@ -379,13 +379,13 @@ impl Lowering<'_> {
     }
 
     /// True if registers hold the part of a row that one step combines.
-    fn is_short(&self, spans: &[Span], lanes: Option<usize>) -> bool {
+    fn is_short(&self, spans: &[RowSpan], lanes: Option<usize>) -> bool {
         lanes.is_some() || spans[self.vector()].extent <= self.plan.lanes_in_registers()
     }
 
     /// True if all remaining loops are over reduced axes, and either registers hold the row or
     /// everything that is read is close together in memory.
-    fn are_near(&self, spans: &[Span], Steps { lanes, axes }: Steps) -> bool {
+    fn are_near(&self, spans: &[RowSpan], RemainingSteps { lanes, axes }: RemainingSteps) -> bool {
         let row = spans[self.vector()].extent;
         let elements = axes.iter().map(|&axis| spans[axis].extent).fold(row, usize::saturating_mul);
         self.are_rows_done(axes) && (self.is_short(spans, lanes) || elements <= NEAR)
@@ -394,7 +394,7 @@ impl Lowering<'_> {
     /// Builds the remaining steps with a partial sum:
     /// `alloc part { part[..] = neutral; steps; results[..] = combined(results[..], part[..]) }`.
     /// It is in registers if these hold the rest of the row.
-    fn part(&mut self, results: &Results, spans: &[Span], steps: Steps) -> Vec<Node> {
+    fn part(&mut self, results: &Results, spans: &[RowSpan], steps: RemainingSteps) -> Vec<Node> {
         let lanes = steps.lanes;
         let is_row_held = self.are_rows_done(steps.axes) && self.is_short(spans, lanes);
         let is_held = is_row_held || !self.plan.adds_up_in_cache(self.number);
@@ -404,7 +404,7 @@ impl Lowering<'_> {
         let mut body = self.clear(&part, spans, lanes);
         body.extend(self.step(&part, spans, steps));
         body.extend(self.each_vector(scope, spans, |lowering, at, spans| {
-            let Tile { loops, place, .. } = lowering.open_tile(spans, lanes);
+            let UnrolledTile { loops, place, .. } = lowering.open_tile(spans, lanes);
             let value = Expr::Load(part.from(at).access(&place));
             let store = lowering.equation().reduction.store(results.from(at).access(&place), value, None);
             nest(loops, vec![Node::Store(store)])
@@ -412,7 +412,7 @@ impl Lowering<'_> {
         allocated([part.buffer], body)
     }
 
-    fn statement(&mut self, results: &Results, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
+    fn statement(&mut self, results: &Results, spans: &[RowSpan], lanes: Option<usize>) -> Vec<Node> {
         let width = lanes.unwrap_or(spans[self.vector()].extent);
         let mut nodes = self.prefetches(spans, width);
         nodes.extend(self.mapped(spans, width));

@@ -1,6 +1,6 @@
 //! Evaluation of equations at one element.
 
-use super::{Lowering, Made, Values};
+use super::{ResultLocation, RowsLowering, Values};
 use crate::lower::nest::{guarded, guarded_value};
 use crate::lower::{assign, at, load};
 use crate::map_reduce::axis_of;
@@ -19,7 +19,7 @@ struct At<'v> {
     is_whole: bool,
 }
 
-impl Lowering<'_> {
+impl RowsLowering<'_> {
     /// Returns the value that the pass combines or stores at a point, and the nodes to run first.
     pub(super) fn value(&mut self, values: &[Affine]) -> (Vec<Node>, Expr) {
         self.reads = 0;
@@ -76,8 +76,10 @@ impl Lowering<'_> {
                 (_, None) if self.tables[access.buffer.0 as usize].is_some() => {
                     Expr::Load(self.operand(access, place.values))
                 }
-                (_, Some(Made::OfRow(buffer, place))) => self.of_row(buffer, &place),
-                (_, Some(Made::Kept(buffer))) => load(buffer, self.kept_index(&self.defining(access, place).1)),
+                (_, Some(ResultLocation::OfRow(buffer, place))) => self.of_row(buffer, &place),
+                (_, Some(ResultLocation::Kept(buffer))) => {
+                    load(buffer, self.kept_index(&self.defining(access, place).1))
+                }
                 (_, None) => self.made_anew(access, place, &mut nodes),
             };
             read.push((access, value));
@@ -135,7 +137,7 @@ impl Lowering<'_> {
             let own = plan.chain.passes()[known].axes[rows..].iter().map(|axis| axis.extent);
             let kept = self.shared(&format!("{name}_kept"), own);
             nodes.push(assign(kept, self.kept_index(&values), load(register, self.of_lane())));
-            self.keeping.push((tensor, Made::Kept(kept)));
+            self.keeping.push((tensor, ResultLocation::Kept(kept)));
         }
         load(register, self.of_lane())
     }

@@ -1,21 +1,21 @@
 //! Loops over the elements of a row.
 
-use super::{Lowering, Values, elements};
-use crate::lower::nest::{Builder, Nest};
+use super::{RowsLowering, Values, elements};
+use crate::lower::nest::{NestParts, StageBuilder};
 use crate::rows::Neighbours;
 use autotune_ir::program::{LoopKind, Node};
 use autotune_ir::spec::AxisId;
 
 /// Callback for the values of all axes at an element.
-type Body<'b, 'p> = &'b mut dyn FnMut(&mut Lowering<'p>, Values) -> Vec<Node>;
+type Body<'b, 'p> = &'b mut dyn FnMut(&mut RowsLowering<'p>, Values) -> Vec<Node>;
 
-impl Builder for Lowering<'_> {
-    fn all(&mut self) -> &mut Nest {
+impl StageBuilder for RowsLowering<'_> {
+    fn all(&mut self) -> &mut NestParts {
         &mut self.all
     }
 }
 
-impl<'p> Lowering<'p> {
+impl<'p> RowsLowering<'p> {
     /// Runs `body` at each element of a row: by one thread in loops over the axes, or by several in
     /// turn.
     pub(super) fn steps(&mut self, row: Values, body: Body<'_, 'p>) -> Vec<Node> {

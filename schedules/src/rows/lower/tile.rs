@@ -1,15 +1,15 @@
 //! Transposing copies by tiles through shared memory.
 
-use super::{Lowering, Values};
-use crate::lower::nest::{Builder, Loops, guarded, guarded_value};
+use super::{RowsLowering, Values};
+use crate::lower::nest::{Loops, StageBuilder, guarded, guarded_value};
 use crate::lower::{assign, load};
-use crate::rows::turned::{Turned, tile_shape};
+use crate::rows::turned::{ContiguousAxes, tile_shape};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, InBounds, LoopKind, Node, Role, Scope, Store, StoreMode};
 
-impl Lowering<'_> {
+impl RowsLowering<'_> {
     /// Opens the loops over tiles and threads. Returns them and the body of a thread.
-    pub(super) fn tiles(&mut self, turned: Turned, edge: usize) -> (Loops, Vec<Node>) {
+    pub(super) fn tiles(&mut self, turned: ContiguousAxes, edge: usize) -> (Loops, Vec<Node>) {
         let plan = self.plan;
         let mut loops = Loops::new();
         let mut start = Values::new();
@@ -44,7 +44,7 @@ impl Lowering<'_> {
     }
 
     /// Returns `tile[row, x] = operand[..]`, zero out of bounds.
-    fn fill(&mut self, turned: Turned, tile: BufferId, start: &Values, row: Affine) -> Vec<Node> {
+    fn fill(&mut self, turned: ContiguousAxes, tile: BufferId, start: &Values, row: Affine) -> Vec<Node> {
         let mut values = start.clone();
         values[turned.stored].add_scaled(&row, 1);
         values[turned.read].add_scaled(&self.x, 1);
@@ -55,7 +55,7 @@ impl Lowering<'_> {
     }
 
     /// Returns `output[..] = tile[x, row]` for elements in bounds.
-    fn empty(&mut self, turned: Turned, tile: BufferId, start: &Values, row: Affine) -> Vec<Node> {
+    fn empty(&mut self, turned: ContiguousAxes, tile: BufferId, start: &Values, row: Affine) -> Vec<Node> {
         let mut values = start.clone();
         values[turned.read].add_scaled(&row, 1);
         values[turned.stored].add_scaled(&self.x, 1);
@@ -69,7 +69,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the bounds of the element.
-    fn within(&self, turned: Turned, values: &Values) -> Vec<InBounds> {
+    fn within(&self, turned: ContiguousAxes, values: &Values) -> Vec<InBounds> {
         let axes = self.plan.chain.row_axes();
         self.all.guards([turned.read, turned.stored].map(|axis| (values[axis].clone(), axes[axis].extent)))
     }

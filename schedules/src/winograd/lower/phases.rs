@@ -2,14 +2,14 @@
 
 use super::*;
 
-impl Lowering<'_> {
+impl WinogradLowering<'_> {
     /// Reads what the tiles of a strip need of the input to `to`; `p` is the padding, which is
     /// zeros.
     ///
     /// ```text
     /// to[y, x, (c, fh, fw)] = input[n, c, s*(top + y) + fh - p, s*(left + x) + fw - p]
     /// ```
-    pub(super) fn read_phases(&mut self, to: BufferId, image: &Affine, strip: &Strip<Inside>) -> Vec<Node> {
+    pub(super) fn read_phases(&mut self, to: BufferId, image: &Affine, strip: &TileRow<TileInterior>) -> Vec<Node> {
         let (phases, width) = (self.winograd.conv.phases(), self.phased_width(strip));
         let [down, across] = strip.each.map(|inside| &inside.phases);
         let is_padded = [down, across].iter().any(|runs| runs.iter().any(|run| run.each != (0..phases)));
@@ -19,7 +19,7 @@ impl Lowering<'_> {
         for rows in down.iter().filter(|rows| !rows.each.is_empty()) {
             nodes.extend(self.repeat("y", rows.count, LoopKind::Serial, |this, y| {
                 let y = y + rows.first as i64;
-                let copied = |columns: &Run<Range<usize>>| {
+                let copied = |columns: &EqualRun<Range<usize>>| {
                     // Equal tiles either all have padding or all have none. A strip of several has
                     // none, and is one run.
                     debug_assert!(strip.tiles == 1 || across.len() == 1);
@@ -36,12 +36,12 @@ impl Lowering<'_> {
     }
 
     /// Number of input columns that the tiles of a strip read.
-    fn phased_width(&self, strip: &Strip<Inside>) -> usize {
+    fn phased_width(&self, strip: &TileRow<TileInterior>) -> usize {
         (strip.tiles - 1) * self.winograd.tiles_apart() + self.winograd.a()
     }
 
     /// Sets all elements of a strip to zero.
-    fn clear(&mut self, to: BufferId, strip: &Strip<Inside>, width: usize) -> Vec<Node> {
+    fn clear(&mut self, to: BufferId, strip: &TileRow<TileInterior>, width: usize) -> Vec<Node> {
         self.repeat("y", self.winograd.a(), LoopKind::Serial, |this, y| {
             this.repeat("x", width, LoopKind::Serial, |this, x| {
                 this.repeat("lane", strip.lanes, LoopKind::Vectorized, |_, lane| {
@@ -56,7 +56,7 @@ impl Lowering<'_> {
         &mut self,
         to: BufferId,
         image: &Affine,
-        strip: &Strip<Inside>,
+        strip: &TileRow<TileInterior>,
         place: [Affine; 2],
         [down, across]: [&Range<usize>; 2],
     ) -> Vec<Node> {

@@ -2,17 +2,17 @@
 
 use super::product::{C, C_LANE, O, O_LANE, XI};
 use super::*;
-use crate::winograd::conv::Conv;
+use crate::winograd::conv::WinogradConv;
 
 /// A column or row of a tile: elements `step` apart along dimension `dim`.
-struct Line {
+struct TileLine {
     buffer: BufferId,
     first: Index,
     dim: usize,
     step: usize,
 }
 
-impl Line {
+impl TileLine {
     fn at(&self, k: usize) -> Index {
         let moved = |(dim, along): (usize, &Affine)| {
             let mut along = along.clone();
@@ -25,7 +25,7 @@ impl Line {
 
 /// Filters of one block of output channels and one input channel.
 struct Filters<'a> {
-    to: &'a Packed,
+    to: &'a PackedOperand,
     /// Number of the first channel block in their register tile; `o` is the block's number within
     /// it.
     tile: Affine,
@@ -36,7 +36,7 @@ struct Filters<'a> {
     lanes: usize,
 }
 
-impl Lowering<'_> {
+impl WinogradLowering<'_> {
     /// Transforms filters to `U[i * a + j, o, c] = (G g Gᵀ)[i, j]`, one register tile of channels
     /// after another. Channels after the last are zeros; blocks after the last are left undefined.
     pub(super) fn transform_weight(&mut self) -> Vec<Node> {
@@ -58,14 +58,14 @@ impl Lowering<'_> {
 
     /// Transforms the filters of a run of register tiles: in each, the blocks from number `first`
     /// on, and `lanes` channels of each block.
-    fn filters(&mut self, to: &Packed, run: Segment, first: usize, lanes: usize) -> Vec<Node> {
+    fn filters(&mut self, to: &PackedOperand, run: Segment, first: usize, lanes: usize) -> Vec<Node> {
         let Winograd { conv, register: [_, channels], .. } = *self.winograd;
         let (c_lanes, phases) = (self.winograd.c_lanes(), conv.phases());
         // One-dimensional transform of the taps of each phase.
         let cut = |phase: usize| {
-            Cut::new(&self.transforms.weight, 0..(conv.taps - phase).div_ceil(phases), self.winograd.a())
+            PartialTransform::new(&self.transforms.weight, 0..(conv.taps - phase).div_ceil(phases), self.winograd.a())
         };
-        let cuts: Vec<Cut> = (0..phases).map(cut).collect();
+        let cuts: Vec<PartialTransform> = (0..phases).map(cut).collect();
 
         let mut loops = Vec::new();
         let mut open = |name, extent| self.all().open(name, extent, LoopKind::Parallel, &mut loops);
@@ -81,7 +81,7 @@ impl Lowering<'_> {
     }
 
     /// Transforms the filters of one phase.
-    fn filter(&mut self, filters: &Filters, [fh, fw]: [usize; 2], cuts: [&Cut; 2]) -> Vec<Node> {
+    fn filter(&mut self, filters: &Filters, [fh, fw]: [usize; 2], cuts: [&PartialTransform; 2]) -> Vec<Node> {
         let Filters { to, tile, o, c, lanes } = filters;
         let (a, block, phases) = (self.winograd.a(), self.winograd.block, self.winograd.conv.phases());
         let (from, whole) = (self.product.operands.weight, self.product.whole_region());
@@ -93,7 +93,7 @@ impl Lowering<'_> {
         let read = |[kw, lane]: [Affine; 2]| {
             let column = kw * phases as i64 + fw as i64;
             let first = [o_channel + &lane, c_channel, Affine::constant(fh as i64), column].into();
-            Line { buffer: from, first, dim: 2, step: phases }
+            TileLine { buffer: from, first, dim: 2, step: phases }
         };
         let element = |xi: Affine, lane: Affine| {
             let (mut region, mut local) = (whole.clone(), vec![Affine::default(); whole.len()]);
@@ -102,8 +102,12 @@ impl Lowering<'_> {
             (region[XI].base, region[O].base) = (xi, tile.clone());
             to.index(&region, &local, &local)
         };
-        let write =
-            |[i, lane]: [Affine; 2]| Line { buffer: to.buffer, first: element(i * a as i64, lane), dim: 0, step: 1 };
+        let write = |[i, lane]: [Affine; 2]| TileLine {
+            buffer: to.buffer,
+            first: element(i * a as i64, lane),
+            dim: 0,
+            step: 1,
+        };
         let mut nodes = self.transformed(("weight", *lanes), cuts, read, write, |value, _| value);
 
         // Products read all lanes of a block: those after the last channel must not affect the
@@ -119,8 +123,8 @@ impl Lowering<'_> {
     }
 
     /// Transforms the tiles of a block to `V[i * a + j] = (Bᵀ d B)[i, j]`, for some channels.
-    pub(super) fn transform_input(&mut self, blocks: &Blocks, channels: &Channels) -> Vec<Node> {
-        let Conv { pad, stride, .. } = self.winograd.conv;
+    pub(super) fn transform_input(&mut self, blocks: &Blocks, channels: &ChannelBlocks) -> Vec<Node> {
+        let WinogradConv { pad, stride, .. } = self.winograd.conv;
         let (a, block, apart) = (self.winograd.a(), self.winograd.depth_block(), self.winograd.tiles_apart());
         let (to, place) = (self.inputs, self.input_block(blocks));
         let (image, copied) = (self.product.operands.input, self.strips.input);
@@ -132,11 +136,11 @@ impl Lowering<'_> {
                 let first = tile.clone() * apart as i64;
                 let read = |[x, lane]: [Affine; 2]| match copied {
                     Some(buffer) => {
-                        Line { buffer, first: [Affine::default(), first + x, lane].into(), dim: 0, step: 1 }
+                        TileLine { buffer, first: [Affine::default(), first + x, lane].into(), dim: 0, step: 1 }
                     }
                     None => {
                         let first = [blocks.image.clone(), strip.channel.clone(), top, left + &first + x, lane].into();
-                        Line { buffer: image, first, dim: 2, step: 1 }
+                        TileLine { buffer: image, first, dim: 2, step: 1 }
                     }
                 };
                 let write = |[i, lane]: [Affine; 2]| {
@@ -145,7 +149,7 @@ impl Lowering<'_> {
                         Some(_) => [xi, Affine::default(), number, strip.channel.clone() * block as i64 + lane],
                         None => [xi, strip.channel.clone(), number, lane],
                     };
-                    Line { buffer: to, first: [&place[..], &at].concat().into(), dim: place.len(), step: 1 }
+                    TileLine { buffer: to, first: [&place[..], &at].concat().into(), dim: place.len(), step: 1 }
                 };
                 let cuts = cuts.each_ref().map(Rc::as_ref);
                 this.transformed(("input", strip.lanes), cuts, read, write, |value, _| value)
@@ -153,7 +157,7 @@ impl Lowering<'_> {
 
             match copied {
                 Some(buffer) => {
-                    let mut body = this.read_strip(buffer, &blocks.image, strip);
+                    let mut body = this.read_tile_row(buffer, &blocks.image, strip);
                     body.extend(nodes);
                     allocated([buffer], body)
                 }
@@ -164,7 +168,7 @@ impl Lowering<'_> {
 
     /// Transforms products to `output = act((Aᵀ M A)[valid] + ..)` for the tiles of a block.
     /// `channels` are some of the chunk whose first block is `chunk`.
-    pub(super) fn transform_output(&mut self, blocks: &Blocks, chunk: &Affine, channels: &Channels) -> Vec<Node> {
+    pub(super) fn transform_output(&mut self, blocks: &Blocks, chunk: &Affine, channels: &ChannelBlocks) -> Vec<Node> {
         let Winograd { m, block, .. } = *self.winograd;
         let a = self.winograd.a();
         let (from, operands, copied) = (self.products, self.product.operands.clone(), self.strips.output);
@@ -178,7 +182,7 @@ impl Lowering<'_> {
                 let read = |[x, lane]: [Affine; 2]| {
                     // Products are indexed by the position in their chunk.
                     let channel = strip.channel.clone() + &(chunk.clone() * -1);
-                    Line {
+                    TileLine {
                         buffer: from,
                         first: [channel, strip.number.clone() + tile, x, lane].into(),
                         dim: 2,
@@ -186,10 +190,10 @@ impl Lowering<'_> {
                     }
                 };
                 let write = |[i, lane]: [Affine; 2]| match copied {
-                    Some([buffer, _]) => Line { buffer, first: [i, first, lane].into(), dim: 1, step: 1 },
+                    Some([buffer, _]) => TileLine { buffer, first: [i, first, lane].into(), dim: 1, step: 1 },
                     None => {
                         let first = [blocks.image.clone(), strip.channel.clone(), top + i, left + &first, lane].into();
-                        Line { buffer: operands.output, first, dim: 3, step: 1 }
+                        TileLine { buffer: operands.output, first, dim: 3, step: 1 }
                     }
                 };
                 let finish = |sum, index: &[Affine]| match copied {
@@ -202,7 +206,7 @@ impl Lowering<'_> {
 
             match copied {
                 Some(buffers) => {
-                    nodes.extend(this.write_strip(buffers, &blocks.image, strip));
+                    nodes.extend(this.write_tile_row(buffers, &blocks.image, strip));
                     allocated([buffers[0]], nodes)
                 }
                 None => nodes,
@@ -217,8 +221,8 @@ impl Lowering<'_> {
         &mut self,
         blocks: &Blocks,
         [down, across]: [&Row<T>; 2],
-        (name, channels): (&'static str, &Channels),
-        mut body: impl FnMut(&mut Self, &Strip<T>) -> Vec<Node>,
+        (name, channels): (&'static str, &ChannelBlocks),
+        mut body: impl FnMut(&mut Self, &TileRow<T>) -> Vec<Node>,
     ) -> Vec<Node> {
         let Winograd { m, tiles, .. } = *self.winograd;
         let width = blocks.tiles()[1] as i64;
@@ -228,10 +232,10 @@ impl Lowering<'_> {
         for row in down {
             nodes.extend(self.repeat("th.1", row.count, LoopKind::Serial, |this, r| {
                 let r = r + row.first as i64;
-                let nest = |column: &Run<T>| {
+                let nest = |column: &EqualRun<T>| {
                     this.repeat(name, channels.count, LoopKind::Serial, |this, channel| {
                         let first = Affine::constant(column.first as i64);
-                        let strip = Strip {
+                        let strip = TileRow {
                             each: [&row.each, &column.each],
                             tiles: column.count,
                             number: r.clone() * width + &first,
@@ -249,7 +253,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the loop over the tiles of a strip; `body` gets the tile's number in the strip.
-    fn over_tiles<T>(&mut self, strip: &Strip<T>, body: impl FnOnce(&mut Self, &Affine) -> Vec<Node>) -> Vec<Node> {
+    fn over_tiles<T>(&mut self, strip: &TileRow<T>, body: impl FnOnce(&mut Self, &Affine) -> Vec<Node>) -> Vec<Node> {
         self.repeat("tw.1", strip.tiles, LoopKind::Serial, |this, tile| body(this, &tile))
     }
 
@@ -259,9 +263,9 @@ impl Lowering<'_> {
     fn transformed(
         &mut self,
         (name, lanes): (&'static str, usize),
-        cuts: [&Cut; 2],
-        read: impl FnOnce([Affine; 2]) -> Line,
-        write: impl FnOnce([Affine; 2]) -> Line,
+        cuts: [&PartialTransform; 2],
+        read: impl FnOnce([Affine; 2]) -> TileLine,
+        write: impl FnOnce([Affine; 2]) -> TileLine,
         finish: impl Fn(Expr, &[Affine]) -> Expr,
     ) -> Vec<Node> {
         let [half, terms] = self.scratch(name);
@@ -298,15 +302,15 @@ impl Lowering<'_> {
     }
 
     /// Returns the transform of input tiles along one axis; the input is zero outside `inputs`.
-    fn input_cut(&mut self, inputs: &Range<usize>) -> Rc<Cut> {
+    fn input_cut(&mut self, inputs: &Range<usize>) -> Rc<PartialTransform> {
         let (a, transform) = (self.winograd.a(), &self.transforms.input);
-        once(&mut self.input_cuts, inputs, || Cut::new(transform, inputs.clone(), a))
+        once(&mut self.input_cuts, inputs, || PartialTransform::new(transform, inputs.clone(), a))
     }
 
     /// Returns the transform along one axis that computes the first `outputs` outputs of tiles.
-    fn output_cut(&mut self, outputs: usize) -> Rc<Cut> {
+    fn output_cut(&mut self, outputs: usize) -> Rc<PartialTransform> {
         let (a, transform) = (self.winograd.a(), &self.transforms.output);
-        once(&mut self.output_cuts, &outputs, || Cut::new(transform, 0..a, outputs))
+        once(&mut self.output_cuts, &outputs, || PartialTransform::new(transform, 0..a, outputs))
     }
 }
 

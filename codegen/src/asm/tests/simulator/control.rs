@@ -1,12 +1,12 @@
 //! Loops, addresses and leaves.
 
 use super::machine::{LOST, Machine};
-use super::{Recorded, Recorder};
+use super::{Recorded, StepRecorder};
 use crate::asm::error::Failure;
-use crate::asm::instruction_set::{Control, Limit, Order, Vector};
+use crate::asm::instruction_set::{Control, Limit, SignedOrder, Vector};
 use crate::asm::leaf::Leaf;
 
-impl Recorder {
+impl StepRecorder {
     /// Records a jump forward under a condition.
     fn jump_where(&mut self, is_so: impl Fn(&mut Machine) -> bool + 'static) -> usize {
         let number = self.jumps.len();
@@ -20,7 +20,7 @@ impl Recorder {
     }
 }
 
-impl Control for Recorder {
+impl Control for StepRecorder {
     type Code = Recorded;
 
     fn integers(&self) -> usize {
@@ -78,11 +78,11 @@ impl Control for Recorder {
         });
     }
 
-    fn clamp(&mut self, beyond: Order, limit: i64) {
+    fn clamp(&mut self, beyond: SignedOrder, limit: i64) {
         self.record(move |m| {
             m.accumulator = Some(match beyond {
-                Order::Less => m.accumulated().max(limit),
-                Order::Greater => m.accumulated().min(limit),
+                SignedOrder::Less => m.accumulated().max(limit),
+                SignedOrder::Greater => m.accumulated().min(limit),
             });
         });
     }

@@ -3,15 +3,15 @@
 use super::GpuFused;
 use crate::contraction::AxisId;
 use crate::fused::gpu::KEPT;
-use crate::fused::gpu::softmax::Softmax;
-use crate::gpu::Level;
-use crate::lower::nest::Nest;
+use crate::fused::gpu::softmax::SoftmaxEquations;
+use crate::gpu::TileLevel;
+use crate::lower::nest::NestParts;
 use autotune_ir::program::{Access, BufferId, Role, Scope};
 use autotune_ir::spec::Spec;
 
 /// Buffers of a thread's rows. All but `total` have equal values in all threads of a row.
 pub(super) struct Online {
-    pub(super) softmax: Softmax,
+    pub(super) softmax: SoftmaxEquations,
     /// Buffers of known tables, by tensor.
     pub(super) tables: Vec<Option<BufferId>>,
     /// Largest score so far.
@@ -35,7 +35,12 @@ pub(super) struct Online {
 }
 
 impl Online {
-    pub(super) fn new(softmax: Softmax, fused: &GpuFused, tables: Vec<Option<BufferId>>, all: &mut Nest) -> Self {
+    pub(super) fn new(
+        softmax: SoftmaxEquations,
+        fused: &GpuFused,
+        tables: Vec<Option<BufferId>>,
+        all: &mut NestParts,
+    ) -> Self {
         let spec = &fused.first.roles.own.spec;
         let mut value = |name: &str, scope, shape: Vec<usize>| {
             let id = all.buffer(name, Role::Packed, scope, shape);
@@ -63,13 +68,13 @@ impl Online {
 }
 
 /// Returns the levels of a thread's accumulators that are rows.
-pub(super) fn rows(fused: &GpuFused) -> impl Iterator<Item = &Level> {
+pub(super) fn rows(fused: &GpuFused) -> impl Iterator<Item = &TileLevel> {
     let is_row = |axis: AxisId| fused.pair.rows.iter().any(|row| row[0] == axis);
     fused.first.sums.iter().filter(move |level| is_row(level.axis))
 }
 
 /// Returns the accesses that masking needs besides the scores, such as a mask or positions.
-pub(super) fn others(spec: &Spec, softmax: &Softmax) -> Vec<Access> {
+pub(super) fn others(spec: &Spec, softmax: &SoftmaxEquations) -> Vec<Access> {
     let mut others: Vec<Access> = Vec::new();
     for access in spec.equations[softmax.largest].loads() {
         if *access != spec.equations[softmax.scores].output && !others.contains(access) {

@@ -1,9 +1,9 @@
 //! Softmax weights of a chunk of scores.
 
-use super::Both;
+use super::PairLowering;
 use super::online::{Online, others, rows};
 use crate::contraction::AxisId;
-use crate::gpu::Level;
+use crate::gpu::TileLevel;
 use crate::lower::nest::{Loops, guarded, guarded_value};
 use crate::lower::{assign, at, load, nest};
 use autotune_ir::affine::Affine;
@@ -13,7 +13,7 @@ use autotune_ir::spec::{Reduction, Spec};
 /// Largest number of threads per row for which the loop that combines their values is unrolled.
 const MAX_UNROLLED_PARTS: usize = 16;
 
-impl Both<'_> {
+impl PairLowering<'_> {
     fn spec(&self) -> &Spec {
         &self.fused.first.roles.own.spec
     }
@@ -168,7 +168,7 @@ impl Both<'_> {
             let sums = &second.tiling.sums;
             let (loops, index) = second.open_sums(sums.iter());
             // The second contraction may list the same rows in another order.
-            let place = |level: &Level| {
+            let place = |level: &TileLevel| {
                 let axis = fused.pair.rows.iter().find(|row| row[0] == level.axis).map(|row| row[1]);
                 let alike = sums.iter().position(|own| Some(own.axis) == axis && own.name == level.name);
                 alike.map_or_else(Affine::default, |at| index[at].clone())

@@ -14,7 +14,7 @@ pub(crate) const WARM_UP: usize = 3;
 /// Returns the seconds of each run of some networks on the same inputs. Runs are interleaved, so
 /// that disturbances affect all networks alike. `is_over` is checked between rounds; once it
 /// returns true, timing stops with fewer runs.
-pub fn time_in_turns<D: NetworkDevice, W: BorrowMut<Workspace<D>>>(
+pub fn time_interleaved<D: NetworkDevice, W: BorrowMut<Workspace<D>>>(
     workspaces: &mut [W],
     inputs: &[Tensor],
     runs: usize,

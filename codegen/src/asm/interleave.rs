@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 
 use super::instruction_set::{Address, Shape, Vector, Vectors};
-use super::leaf::{self, Op};
+use super::leaf::{self, BlockOp};
 use super::transpose::copy;
 
 /// Supported group sizes. With an even size, the elements of a row would not all be in different
@@ -13,7 +13,7 @@ const GROUPS: [i32; 3] = [3, 5, 7];
 
 /// A group of copies that interleave or deinterleave rows: element `r + l * rows.len()` of `groups`
 /// corresponds to element `l` of `rows[r]`, for every lane `l`.
-pub(super) struct Weave {
+pub(super) struct Interleave {
     rows: SmallVec<[Address; 7]>,
     groups: Address,
     /// True to read the groups (deinterleave), false to write them (interleave).
@@ -22,9 +22,9 @@ pub(super) struct Weave {
     pub(super) ops: SmallVec<[usize; 8]>,
 }
 
-impl Weave {
+impl Interleave {
     /// Returns the interleaving that the first operation and some later ones copy, if they do.
-    pub(super) fn of(code: leaf::Block, ops: &[Op], lanes: u8) -> Option<Self> {
+    pub(super) fn of(code: leaf::Block, ops: &[BlockOp], lanes: u8) -> Option<Self> {
         let (to, from) = copy(code, ops.first()?)?;
         let (is_apart, of_groups) = match (to.shape, from.shape) {
             (Shape::Lanes(n), Shape::Strided { .. }) if n == lanes => (true, from),

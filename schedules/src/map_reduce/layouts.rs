@@ -19,12 +19,12 @@ use autotune_ir::spec::{Axis, AxisId, Equation, Spec};
 
 use super::chain::{Chain, axis_of, is_given};
 use crate::contraction::lane_name;
-use crate::direct::reader::Reader;
+use crate::direct::reader::KnobReader;
 use crate::error::LowerError;
 
 /// Layouts of a chain's images and its channel axis.
 #[derive(Clone, Debug)]
-pub(crate) struct Laid {
+pub(crate) struct ChainLayout {
     /// Spec of the workload, in which channels are one axis.
     spec: Arc<Spec>,
     /// Layout of each tensor of the spec.
@@ -60,9 +60,9 @@ pub(super) fn blockable(chain: &Chain, block: usize) -> Option<AxisId> {
     channel(chain).filter(|&axis| chain.row_axes()[axis].extent.is_multiple_of(block))
 }
 
-impl Laid {
+impl ChainLayout {
     /// Reads the layouts from the knobs; `None` if all images are plain.
-    pub(super) fn read(chain: &Chain, block: usize, reader: &Reader) -> Result<Option<Self>, LowerError> {
+    pub(super) fn read(chain: &Chain, block: usize, reader: &KnobReader) -> Result<Option<Self>, LowerError> {
         let [input, output] = ["layout.in", "layout.out"].map(|name| Ok((name, reader.layout(name, block)?)));
         let layouts = [input?, output?];
         let Some(&(name, _)) = layouts.iter().find(|(_, layout)| *layout != Layout::Plain) else { return Ok(None) };

@@ -13,7 +13,7 @@ use crate::report::{TaskReport, Timing};
 /// the last race, so that they are comparable. Records that were only read from a database do not
 /// count.
 #[derive(Clone, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct TaskBest {
     default_config: Config,
     race: Option<u64>,
     /// Largest share of the threads' time that other programs used during a measurement.
@@ -22,7 +22,7 @@ pub(crate) struct Standing {
     pub(crate) best: Option<(Config, RunSecs)>,
 }
 
-impl Standing {
+impl TaskBest {
     pub(crate) fn new(default_config: Config) -> Self {
         Self { default_config, race: None, taken: 0.0, default_secs: None, best: None }
     }
@@ -101,7 +101,7 @@ mod tests {
         let report = |sketch: &str| {
             let json = format!(r#"{{"sketch":"{sketch}","knobs":{{"m":"4"}}}}"#);
             let config: Config = serde_json::from_str(&json).unwrap();
-            let mut standing = Standing::new(config.clone());
+            let mut standing = TaskBest::new(config.clone());
             standing.take_in(&config, &ran(1.0), Phase::Search);
             standing.into_report(&Task { name: "C".into(), workload: workload.clone(), count: 1 }, Some(ceilings))
         };
@@ -116,7 +116,7 @@ mod tests {
     fn times_are_worth_what_was_done_for_them() {
         let task = Task::single("matmul:m=4,n=4,k=4".parse().unwrap());
         let config = Config { sketch: "direct".into(), knobs: Default::default() };
-        let mut standing = Standing::new(config.clone());
+        let mut standing = TaskBest::new(config.clone());
         let mut timing = |phase, taken| {
             standing.take_in(&config, &Measurement { taken, ..ran(1.0) }, phase);
             standing.clone().into_report(&task, None).timing

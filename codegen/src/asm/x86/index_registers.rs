@@ -1,8 +1,8 @@
 //! Index vectors that a leaf keeps in the last vector registers, if these are free.
 
-use super::encode::{Goal, Integer, Opcode, Place};
+use super::encode::{Goal, Integer, Opcode, RegisterOrMemory};
 use super::vectors::{EVERY_OTHER, LOAD, VECTOR, opcode};
-use super::{Held, X86};
+use super::{IndexRegisters, X86};
 use crate::asm::instruction_set::{ElementType, Vector, Vectors};
 use crate::asm::leaf::Leaf;
 use autotune_ir::target::Isa;
@@ -19,9 +19,9 @@ const MIN_LOADS: usize = 4;
 impl X86 {
     /// Chooses the index vectors that a leaf keeps: those that its loads use, as long as registers
     /// are free.
-    pub(super) fn held_by(&self, leaf: &Leaf) -> Held {
+    pub(super) fn held_by(&self, leaf: &Leaf) -> IndexRegisters {
         if self.isa != Isa::Avx512 {
-            return Held::default();
+            return IndexRegisters::default();
         }
         let folding = if leaf.rows.is_empty() { 0 } else { self.folding_registers() };
         let needed = leaf.registers().max(leaf.held() + folding);
@@ -36,13 +36,13 @@ impl X86 {
         // In a loop, the index vector pays off for a single load.
         let takes_halves = loads >= if leaf.depth > 0 { 1 } else { MIN_LOADS };
         let halves = if takes_halves { free.next() } else { None };
-        Held { even_numbers, halves }
+        IndexRegisters { even_numbers, halves }
     }
 
     /// Loads the index vectors of the current leaf.
     pub(super) fn load_held(&mut self) {
         let lanes = self.lanes();
-        let Held { even_numbers, halves } = self.held;
+        let IndexRegisters { even_numbers, halves } = self.held;
         if let Some(numbers) = even_numbers {
             let lanes_of = Goal::Lanes { first: lanes.into(), step: 2, modulus: 2 * u32::from(lanes) - 1, lanes };
             self.hold_numbers(numbers, lanes_of);
@@ -56,7 +56,7 @@ impl X86 {
     }
 
     fn hold_numbers(&mut self, to: Vector, numbers: Goal) {
-        self.whole(LOAD, [to, 0], Place::Constant, VECTOR);
+        self.whole(LOAD, [to, 0], RegisterOrMemory::Constant, VECTOR);
         self.code.goal(numbers);
     }
 }

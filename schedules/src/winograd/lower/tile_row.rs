@@ -15,9 +15,9 @@ const COLUMNS: [usize; 2] = [4, 8];
 /// Maximum number of blocks that are written out in a row.
 const MAX_UNROLLED: usize = 2;
 
-impl Lowering<'_> {
+impl WinogradLowering<'_> {
     /// Reads what the tiles of a strip need of the input to `to`.
-    pub(super) fn read_strip(&mut self, to: BufferId, image: &Affine, strip: &Strip<Inside>) -> Vec<Node> {
+    pub(super) fn read_tile_row(&mut self, to: BufferId, image: &Affine, strip: &TileRow<TileInterior>) -> Vec<Node> {
         let Winograd { m, conv, block, .. } = *self.winograd;
         if conv.phases() > 1 {
             return self.read_phases(to, image, strip);
@@ -44,11 +44,11 @@ impl Lowering<'_> {
 
     /// Writes the sums that the tiles of a strip left in `from` to the output. Each row of pixels
     /// goes through the buffer `row`.
-    pub(super) fn write_strip(
+    pub(super) fn write_tile_row(
         &mut self,
         [from, row]: [BufferId; 2],
         image: &Affine,
-        strip: &Strip<usize>,
+        strip: &TileRow<usize>,
     ) -> Vec<Node> {
         let [&rows, &columns] = strip.each;
         let width = (strip.tiles - 1) * self.winograd.m + columns;
@@ -66,7 +66,7 @@ impl Lowering<'_> {
         &mut self,
         row: BufferId,
         image: &Affine,
-        strip: &Strip<usize>,
+        strip: &TileRow<usize>,
         (i, width): (&Affine, usize),
     ) -> Vec<Node> {
         let (operands, block) = (self.product.operands.clone(), self.winograd.block);

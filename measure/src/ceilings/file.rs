@@ -30,7 +30,7 @@ const BEATEN: f64 = 1.01;
 
 /// Content of a cache file.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct CeilingsFile {
     method: u32,
     target: String,
     measured_unix_secs: u64,
@@ -91,7 +91,7 @@ fn file(folder: &Path, target: &str) -> PathBuf {
 
 /// Reads a target's cached ceilings; `None` unless they are plausible and recent.
 fn read(folder: &Path, target: &str) -> Option<Ceilings> {
-    let kept: Kept = serde_json::from_slice(&fs::read(file(folder, target)).ok()?).ok()?;
+    let kept: CeilingsFile = serde_json::from_slice(&fs::read(file(folder, target)).ok()?).ok()?;
     let measured = UNIX_EPOCH.checked_add(Duration::from_secs(kept.measured_unix_secs))?;
     // Fails for a time in the future, after the clock was set back.
     let is_of_late = SystemTime::now().duration_since(measured).is_ok_and(|age| age <= MAX_AGE);
@@ -103,7 +103,7 @@ fn read(folder: &Path, target: &str) -> Option<Ceilings> {
 fn write(folder: &Path, target: &str, ceilings: Ceilings) {
     let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) else { return };
     let target = target.to_string();
-    let kept = Kept { method: METHOD, measured_unix_secs: now.as_secs(), ceilings, target };
+    let kept = CeilingsFile { method: METHOD, measured_unix_secs: now.as_secs(), ceilings, target };
     if let Ok(content) = serde_json::to_vec(&kept) {
         cache_folder::keep(&file(folder, &kept.target), &content);
     }
@@ -168,8 +168,8 @@ mod tests {
             fs::write(&path, &right[..len]).unwrap();
             assert_eq!(read(dir.path(), TARGET), None);
         }
-        let absurd = |change: &dyn Fn(&mut Kept)| {
-            let mut kept: Kept = serde_json::from_slice(&right).unwrap();
+        let absurd = |change: &dyn Fn(&mut CeilingsFile)| {
+            let mut kept: CeilingsFile = serde_json::from_slice(&right).unwrap();
             change(&mut kept);
             fs::write(&path, serde_json::to_vec(&kept).unwrap()).unwrap();
             assert_eq!(read(dir.path(), TARGET), None);

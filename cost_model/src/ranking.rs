@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock};
 
 use autotune_ir::{Isa, Target};
 use autotune_schedules::config::fnv1a_of;
-use autotune_schedules::{Candidate, Value};
+use autotune_schedules::{Candidate, KnobValue};
 
 use crate::trees::Trees;
 
@@ -45,25 +45,25 @@ pub fn describe(candidate: &Candidate, tell: &mut dyn FnMut(fmt::Arguments<'_>, 
     }
     let flops = workload.work().flops;
     tell(format_args!("flops"), (flops as f32).log2());
-    tell(format_args!("cold"), f32::from(u8::from(workload.is_cold())));
+    tell(format_args!("cold"), f32::from(u8::from(workload.is_uncached())));
     tell(format_args!("work_share"), ((candidate.config().work(workload).flops / flops) as f32).log2());
 
     tell(format_args!("{sketch}"), 1.0);
     let mut innermost = 0.0;
     for (knob, value) in candidate.knobs() {
         match value {
-            Value::Tile(sizes) => {
+            KnobValue::Tile(sizes) => {
                 innermost += sizes.last().map_or(0.0, |&size| log(size));
                 let axis = knob.strip_prefix("tile.").unwrap_or(knob);
                 let axis = workload.spec().main().axes.iter().find(|of| of.name == axis);
                 describe_tile(sketch, knob, sizes, axis.map(|axis| axis.extent), tell);
             }
-            Value::Order(axes) => {
+            KnobValue::Order(axes) => {
                 for (place, axis) in (0_u8..).zip(axes) {
                     tell(format_args!("{sketch}.{knob}.{axis}"), f32::from(place));
                 }
             }
-            Value::Choice(word) => match word.parse::<u32>() {
+            KnobValue::Choice(word) => match word.parse::<u32>() {
                 Ok(number) => tell(format_args!("{sketch}.{knob}"), (1.0 + number as f32).log2()),
                 Err(_) => tell(format_args!("{sketch}.{knob}={word}"), 1.0),
             },
@@ -112,7 +112,7 @@ fn log(size: usize) -> f32 {
 
 /// Trees over the columns of [`describe`].
 #[derive(Clone, Debug)]
-pub struct DraftModel {
+pub struct RankingModel {
     /// Positions of columns by the hashes of their names.
     columns: HashMap<u64, usize>,
     trees: Trees,
@@ -120,16 +120,17 @@ pub struct DraftModel {
 }
 
 /// Model that ships for CPUs with AVX2; the example `pretrain` makes it.
-static AVX2: LazyLock<Option<Arc<DraftModel>>> = LazyLock::new(|| shipped(include_bytes!("../pretrained/avx2.drafts")));
+static AVX2: LazyLock<Option<Arc<RankingModel>>> =
+    LazyLock::new(|| shipped(include_bytes!("../pretrained/avx2.drafts")));
 /// Model that ships for CPUs with AVX-512; the example `pretrain` makes it.
-static AVX512: LazyLock<Option<Arc<DraftModel>>> =
+static AVX512: LazyLock<Option<Arc<RankingModel>>> =
     LazyLock::new(|| shipped(include_bytes!("../pretrained/avx512.drafts")));
 
-fn shipped(bytes: &[u8]) -> Option<Arc<DraftModel>> {
-    DraftModel::from_bytes(bytes).map(Arc::new)
+fn shipped(bytes: &[u8]) -> Option<Arc<RankingModel>> {
+    RankingModel::from_bytes(bytes).map(Arc::new)
 }
 
-impl DraftModel {
+impl RankingModel {
     /// Returns the model that ships for the target's instruction set; `None` if none ships.
     pub fn for_target(target: &Target) -> Option<Arc<Self>> {
         match target.cpu()?.isa {
@@ -139,7 +140,7 @@ impl DraftModel {
         }
     }
 
-    /// Reads bytes that `DraftModel::encode` wrote; `None` for other bytes.
+    /// Reads bytes that `RankingModel::encode` wrote; `None` for other bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let (loss, rest) = rest.split_first_chunk()?;
@@ -236,7 +237,7 @@ mod tests {
         let workload = "matmul:m=100,n=64,k=30".parse().unwrap();
         let space = ScheduleSpace::new(&workload, &target(Isa::Avx512));
         let mut config = space.default_config();
-        config.knobs.insert("tile.m".into(), Value::Tile(vec![32, 8]));
+        config.knobs.insert("tile.m".into(), KnobValue::Tile(vec![32, 8]));
         let told = told(&Candidate::new(&workload, space.target(), config));
         assert_eq!((told["direct"], told["cold"], told["work_share"]), (1.0, 0.0, 0.0));
         assert_eq!((told["direct.tile.m.0"], told["direct.tile.m.1"], told["direct.tile.m.product"]), (5.0, 3.0, 8.0));
@@ -248,7 +249,7 @@ mod tests {
     #[test]
     fn what_ships_knows_what_is_told_of_schedules() {
         for isa in [Isa::Avx2, Isa::Avx512] {
-            let model = DraftModel::for_target(&target(isa));
+            let model = RankingModel::for_target(&target(isa));
             let model = model.unwrap_or_else(|| panic!("run the example `pretrain` for {isa} again"));
             assert!((1.0..1.5).contains(&model.expected_loss()), "{}", model.expected_loss());
             for text in ["conv2d:c=40,h=36,w=44,o=72,k=3,p=1,bias", "matmul:m=77,n=200,k=300"] {
@@ -265,7 +266,7 @@ mod tests {
                 assert_eq!(one_by_one, scores);
             }
         }
-        assert!(DraftModel::for_target(&target(Isa::Generic)).is_none());
+        assert!(RankingModel::for_target(&target(Isa::Generic)).is_none());
     }
 
     #[test]
@@ -274,8 +275,8 @@ mod tests {
         let sample = |i: u8| Sample { features: vec![f32::from(i), f32::NAN], score: f32::from(i) / 20.0, group: 0 };
         let mut model = XgbModel::new(XgbParams { rounds: 4, ..XgbParams::default() });
         model.fit(&(0..20).map(sample).collect::<Vec<_>>()).unwrap();
-        let bytes = DraftModel::encode(&model, &columns, 1.25).unwrap();
-        let read = DraftModel::from_bytes(&bytes).unwrap();
+        let bytes = RankingModel::encode(&model, &columns, 1.25).unwrap();
+        let read = RankingModel::from_bytes(&bytes).unwrap();
         assert_eq!(read.expected_loss(), 1.25);
         let candidates = drawn("matmul:m=77,n=200,k=300", Isa::Avx512, 30);
         let scores = read.scores(&candidates);
@@ -285,10 +286,10 @@ mod tests {
         assert!((0..30).all(|a| (0..30).all(|b| ordered((a, b)))), "larger tiles were better");
 
         for end in 0..bytes.len() {
-            assert!(DraftModel::from_bytes(&bytes[..end]).is_none(), "{end}");
+            assert!(RankingModel::from_bytes(&bytes[..end]).is_none(), "{end}");
         }
-        let other = DraftModel::encode(&model, &columns[..1], 1.25).unwrap();
-        assert!(DraftModel::from_bytes(&other).is_none(), "a name for each column");
-        assert!(DraftModel::from_bytes(&[&bytes[..], &[0]].concat()).is_none());
+        let other = RankingModel::encode(&model, &columns[..1], 1.25).unwrap();
+        assert!(RankingModel::from_bytes(&other).is_none(), "a name for each column");
+        assert!(RankingModel::from_bytes(&[&bytes[..], &[0]].concat()).is_none());
     }
 }

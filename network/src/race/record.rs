@@ -5,18 +5,18 @@ use std::collections::hash_map::Entry;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use autotune::{Query, Tuned};
-use autotune_db::{Phase, Source, Standing, TuningRecord};
+use autotune_db::{Phase, Source, TimeProvenance, TuningRecord};
 use autotune_schedules::Config;
 use autotune_workloads::Workload;
 
-use super::{Course, Entrant, RaceError, config, is_faster, is_same, median_ratio};
+use super::{Entrant, NetworkRace, RaceError, config, is_faster, is_same, median_ratio};
 use crate::choose::Choice;
 use crate::cut::step_number;
 use crate::error::CompileError;
 use crate::quantile::{QUIET, quantile};
 
 /// Common data of a race's records.
-struct Raced {
+struct RaceRecords {
     rounds: usize,
     now: Duration,
     harness: String,
@@ -24,7 +24,7 @@ struct Raced {
     alone: HashMap<(Workload, Config), Option<TuningRecord>>,
 }
 
-impl Course<'_> {
+impl NetworkRace<'_> {
     /// Stores the schedules of the best network if it is faster than the one before, else those of
     /// the latter unless they are stored already. Returns true if there are new records.
     pub(super) fn keep(&self, mut before: Entrant, best: &mut Entrant, rounds: usize) -> Result<bool, RaceError> {
@@ -66,7 +66,7 @@ impl Course<'_> {
     ) -> Result<bool, RaceError> {
         let harness = format!("{{\"within\":\"{}\",\"rounds\":{rounds}}}", self.graph.name().escape_default());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut raced = Raced { rounds, now, harness, alone: HashMap::new() };
+        let mut raced = RaceRecords { rounds, now, harness, alone: HashMap::new() };
         let mut records = Vec::new();
         for (number, step) in self.parts(self.cut.fingerprint(self.graph), kept)? {
             let is_own = |tuned: &&Tuned| Some(tuned.workload()) == self.alike.workload(step);
@@ -114,7 +114,7 @@ impl Course<'_> {
         let own = |config: &_| config == tuned.config();
         let query = Query::new(tuned.workload(), self.target).source(self.db).fitting(&own);
         let found = query.record().map_err(CompileError::from)?;
-        let best = found.as_ref().and_then(Tuned::best).filter(|best| best.standing != Standing::Claimed);
+        let best = found.as_ref().and_then(Tuned::best).filter(|best| best.standing != TimeProvenance::Claimed);
         Ok(best.map(|best| best.record.clone()))
     }
 
@@ -125,7 +125,7 @@ impl Course<'_> {
         tuned: &Tuned,
         number: u64,
         secs: f64,
-        raced: &mut Raced,
+        raced: &mut RaceRecords,
     ) -> Result<Option<TuningRecord>, RaceError> {
         let alone = match raced.alone.entry((tuned.workload().clone(), tuned.config().clone())) {
             Entry::Occupied(known) => known.into_mut(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::reader::Reader;
+use super::reader::KnobReader;
 use super::roles::{LoopNames, Roles};
 use crate::contraction::{AxisId, Contraction, Operand, with_layout};
 use crate::error::LowerError;
@@ -12,15 +12,15 @@ use autotune_ir::program::Layout;
 
 /// Layouts of the activations: input, data as the compute nest reads it, and output.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) struct Layouts {
+pub(crate) struct DataLayouts {
     pub(crate) input: Layout,
     pub(crate) data: Layout,
     pub(crate) output: Layout,
 }
 
-impl Layouts {
+impl DataLayouts {
     pub(crate) fn read(
-        reader: &Reader,
+        reader: &KnobReader,
         [input_blocks, output_blocks]: [bool; 2],
         block: usize,
     ) -> Result<Self, LowerError> {
@@ -36,7 +36,7 @@ impl Layouts {
 
 /// Returns the layout that a knob names, with blocks of `block` channels. Fails if blocks do not
 /// fit.
-pub(crate) fn layout(reader: &Reader, name: &str, fits: bool, block: usize) -> Result<Layout, LowerError> {
+pub(crate) fn layout(reader: &KnobReader, name: &str, fits: bool, block: usize) -> Result<Layout, LowerError> {
     match reader.layout(name, block)? {
         Layout::ChannelBlocked(_) if !fits => {
             Err(LowerError::knob(name, format!("the block size {block} does not divide the channels")))
@@ -46,7 +46,7 @@ pub(crate) fn layout(reader: &Reader, name: &str, fits: bool, block: usize) -> R
 }
 
 /// A contraction with its channel axes split for the layouts, and the operands in these layouts.
-pub(crate) struct Laid {
+pub(crate) struct SplitContraction {
     /// The contraction with split axes; its operands are in plain layouts.
     pub(crate) contraction: Arc<Contraction>,
     /// Split axes, each with the axis over its lanes.
@@ -76,17 +76,17 @@ impl Groups {
 impl Roles {
     /// Returns the contraction in some layouts, with blocks of `block` channels and groups of
     /// steps. The result is cached per workload.
-    pub(crate) fn laid(&self, layouts: Layouts, block: usize, groups: Groups) -> Arc<Laid> {
-        self.laid.get((block, layouts, groups), || Laid::of(self, layouts, block, groups))
+    pub(crate) fn laid(&self, layouts: DataLayouts, block: usize, groups: Groups) -> Arc<SplitContraction> {
+        self.laid.get((block, layouts, groups), || SplitContraction::of(self, layouts, block, groups))
     }
 }
 
 /// Name of the axis over the steps of a group.
 const GROUP: &str = "group";
 
-impl Laid {
+impl SplitContraction {
     /// Splits the axes and lays out the operands, with blocks of `block` channels.
-    pub(crate) fn of(roles: &Roles, layouts: Layouts, block: usize, groups: Groups) -> Self {
+    pub(crate) fn of(roles: &Roles, layouts: DataLayouts, block: usize, groups: Groups) -> Self {
         let is_blocked = |layout: Layout| layout != Layout::Plain;
         let input = roles.input_channel().filter(|_| is_blocked(layouts.input) || is_blocked(layouts.data));
         let output = is_blocked(layouts.output).then_some(roles.channel);

@@ -12,18 +12,18 @@ use super::*;
 
 /// A store to memory, or an addition to an accumulator.
 #[derive(Clone, Copy)]
-struct Stored {
-    to: Input,
+struct SteppedStore {
+    to: LeafInput,
     mode: StoreMode,
-    value: Tree,
+    value: ValueTree,
     /// First step of the value.
     first: u32,
 }
 
-impl<S: Vectors> Block<'_, S> {
+impl<S: Vectors> BlockEmitter<'_, S> {
     /// Emits the first two operations interleaved, if both compute the same steps on other values
     /// and the registers suffice; returns false otherwise.
-    pub(in super::super) fn store_in_turns(&mut self, ops: &[Op]) -> Result<bool, Failure> {
+    pub(in super::super) fn store_interleaved(&mut self, ops: &[BlockOp]) -> Result<bool, Failure> {
         let [a, b, ..] = ops else { return Ok(false) };
         let (Some(a), Some(b)) = (self.stored(a), self.stored(b)) else { return Ok(false) };
         if (a.first, a.value.root) != (b.first, b.value.root) || self.reads_what(b.value, a.to) {
@@ -49,29 +49,31 @@ impl<S: Vectors> Block<'_, S> {
         Ok(true)
     }
 
-    fn stored(&self, op: &Op) -> Option<Stored> {
-        let Op::Store { dst: to, mode, value: value @ Tree { steps: Some(first), .. } } = *op else { return None };
-        let has_turns = match to {
-            Input::Source(_) => true,
-            Input::Accumulator(_) => mode == StoreMode::Accumulate,
-            Input::Part { .. } => false,
+    fn stored(&self, op: &BlockOp) -> Option<SteppedStore> {
+        let BlockOp::Store { dst: to, mode, value: value @ ValueTree { steps: Some(first), .. } } = *op else {
+            return None;
         };
-        has_turns.then_some(Stored { to, mode, value, first })
+        let has_turns = match to {
+            LeafInput::Source(_) => true,
+            LeafInput::Accumulator(_) => mode == StoreMode::Accumulate,
+            LeafInput::Part { .. } => false,
+        };
+        has_turns.then_some(SteppedStore { to, mode, value, first })
     }
 
     /// True if a value reads an element that a store to a place may change.
-    fn reads_what(&self, value: Tree, place: Input) -> bool {
+    fn reads_what(&self, value: ValueTree, place: LeafInput) -> bool {
         self.code.inputs_of(value).iter().any(|input| match (*input, place) {
-            (Input::Source(a), Input::Source(b)) => {
+            (LeafInput::Source(a), LeafInput::Source(b)) => {
                 self.code.buffer_of(a).is_some_and(|buffer| self.code.buffer_of(b) == Some(buffer))
             }
-            (Input::Accumulator(a) | Input::Part { acc: a, .. }, Input::Accumulator(b)) => a == b,
+            (LeafInput::Accumulator(a) | LeafInput::Part { acc: a, .. }, LeafInput::Accumulator(b)) => a == b,
             _ => false,
         })
     }
 }
 
-impl Steps {
+impl StepEvaluation {
     /// Returns the maximum number of values that are live at once.
     fn most_held(&self) -> usize {
         let held = |now: u32| {

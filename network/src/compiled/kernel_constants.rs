@@ -11,26 +11,26 @@ use autotune_ir::program::{BufferId, Layout};
 use autotune_runtime::{Cpu, Kernel, Packed};
 use rayon::prelude::*;
 
-use crate::constants::{Given, constants, laid, release};
-use crate::device::Runs;
+use crate::constants::{BoundConstant, constants, laid, release};
+use crate::device::NetworkOps;
 use crate::error::CompileError;
-use crate::plan::{Action, Content, Doing, Operand, Plan, Slot, given};
+use crate::plan::{Action, ActionKind, ActionOperand, NetworkPlan, Slot, SlotContent, given};
 use autotune_graph::{Graph, NodeId};
 
 /// Binding of a constant that a kernel reads in every run, not only while packing.
 const READ_IN_RUNS: Binding = Binding::Constant { read_in_runs: true };
 
 /// Constants of a kernel, shared by all that run it on the same constants.
-pub(crate) struct Held<D: Runs = Cpu> {
+pub(crate) struct KernelConstants<D: NetworkOps = Cpu> {
     pub(crate) packed: Arc<Packed<D>>,
     /// Constants that the kernel reads unpacked in every run, by operand.
     pub(crate) unpacked: Vec<Option<Arc<D::Memory>>>,
 }
 
 /// Constants of a network in memory.
-pub(crate) struct Constants<D: Runs = Cpu> {
+pub(crate) struct Constants<D: NetworkOps = Cpu> {
     /// Constants of each action's kernel.
-    pub(crate) held: Vec<Option<Arc<Held<D>>>>,
+    pub(crate) held: Vec<Option<Arc<KernelConstants<D>>>>,
     /// Memory of each slot that holds a constant.
     pub(crate) slots: Vec<Option<Arc<D::Memory>>>,
     /// Constants that no kernel packs.
@@ -41,8 +41,8 @@ pub(crate) struct Constants<D: Runs = Cpu> {
 type Copied = (NodeId, Layout, DType);
 
 /// Another network on the same graph, from which common kernels and constants are taken.
-pub(super) struct Beside<'a, D: Runs = Cpu> {
-    pub(super) plan: &'a Plan,
+pub(super) struct SharedWith<'a, D: NetworkOps = Cpu> {
+    pub(super) plan: &'a NetworkPlan,
     pub(super) kernels: &'a [Arc<Kernel<D>>],
     pub(super) constants: &'a Constants<D>,
 }
@@ -51,17 +51,17 @@ pub(super) struct Beside<'a, D: Runs = Cpu> {
 type Use = (usize, Vec<Option<NodeId>>);
 
 /// Packed and unpacked constants by kernel and constant operands.
-type HeldByKernels<D> = HashMap<(*const Kernel<D>, Vec<Option<NodeId>>), Arc<Held<D>>>;
+type ConstantsByKernel<D> = HashMap<(*const Kernel<D>, Vec<Option<NodeId>>), Arc<KernelConstants<D>>>;
 
 /// Identity of packed constants: the text of the packing stages, and the constants that they read.
 type Packing = (String, Vec<Option<NodeId>>);
 
-struct Maker<'a, D: Runs> {
+struct ConstantsBuilder<'a, D: NetworkOps> {
     graph: &'a Graph,
-    plan: &'a Plan,
+    plan: &'a NetworkPlan,
     kernels: &'a [Arc<Kernel<D>>],
     device: &'a D,
-    beside: Option<&'a Beside<'a, D>>,
+    beside: Option<&'a SharedWith<'a, D>>,
     /// Memory for constants still to be packed.
     memory: D::Memory,
     /// Constants that more than one kernel uses.
@@ -72,18 +72,18 @@ struct Maker<'a, D: Runs> {
     copies: HashMap<Copied, Arc<D::Memory>>,
 }
 
-impl<D: Runs> Constants<D> {
+impl<D: NetworkOps> Constants<D> {
     /// Packs the constants of a plan, and takes over those of another network on the same graph.
     pub(super) fn of(
         graph: &Graph,
-        plan: &Plan,
+        plan: &NetworkPlan,
         kernels: &[Arc<Kernel<D>>],
         device: &D,
-        beside: Option<&Beside<D>>,
+        beside: Option<&SharedWith<D>>,
     ) -> Result<Self, CompileError> {
         let uses: Vec<Option<Use>> = plan.actions.iter().map(use_of).collect();
-        let there = beside.map(Beside::held_by_kernels).unwrap_or_default();
-        let mut known: HashMap<&Use, Arc<Held<D>>> = HashMap::new();
+        let there = beside.map(SharedWith::held_by_kernels).unwrap_or_default();
+        let mut known: HashMap<&Use, Arc<KernelConstants<D>>> = HashMap::new();
         // Constants that the other network has for the same kernel are shared.
         for of in uses.iter().flatten() {
             let held = there.get(&(Arc::as_ptr(&kernels[of.0]), of.1.clone()));
@@ -95,7 +95,8 @@ impl<D: Runs> Constants<D> {
         let memory = packed_memory(open.iter().map(|(kernel, _)| &kernels[*kernel]), device)?;
         let (texts, packed, copies) = (HashMap::new(), HashMap::new(), HashMap::new());
         let shared = shared(&open);
-        let mut maker = Maker { graph, plan, kernels, device, beside, memory, shared, texts, packed, copies };
+        let mut maker =
+            ConstantsBuilder { graph, plan, kernels, device, beside, memory, shared, texts, packed, copies };
         let mut held = Vec::with_capacity(uses.len());
         for (action, of) in plan.actions.iter().zip(&uses) {
             held.push(match of {
@@ -110,11 +111,11 @@ impl<D: Runs> Constants<D> {
         }
 
         let slot = |slot: &Slot| match slot.content {
-            Content::Constant(node, layout) => {
+            SlotContent::Constant(node, layout) => {
                 let lies = (layout, slot.dtype);
                 maker.copy((node, layout, slot.dtype), &|| Ok(device.keep(&laid(graph, node, lies, true)?)?)).map(Some)
             }
-            Content::Run => Ok(None),
+            SlotContent::Run => Ok(None),
         };
         let slots = plan.slots.iter().map(slot).collect::<Result<_, CompileError>>()?;
         Ok(Self { held, slots, copies: maker.copies })
@@ -135,9 +136,9 @@ impl Constants {
     }
 }
 
-impl<D: Runs> Maker<'_, D> {
+impl<D: NetworkOps> ConstantsBuilder<'_, D> {
     /// Returns a kernel's constants, packed and unpacked.
-    fn held(&mut self, of: &Use, operands: &[Operand]) -> Result<Held<D>, CompileError> {
+    fn held(&mut self, of: &Use, operands: &[ActionOperand]) -> Result<KernelConstants<D>, CompileError> {
         let kernel = &self.kernels[of.0];
         let packing = self.packing(of)?;
         let known = packing.as_ref().and_then(|packing| self.packed.get(packing));
@@ -155,7 +156,7 @@ impl<D: Runs> Maker<'_, D> {
         };
         self.packed.extend(packing.map(|packing| (packing, Arc::clone(&packed))));
 
-        let kept = |(constant, id): (&Given, &Option<NodeId>)| match (constant, *id) {
+        let kept = |(constant, id): (&BoundConstant, &Option<NodeId>)| match (constant, *id) {
             (Some((buffer, numbers)), Some(id)) if buffer.binding == READ_IN_RUNS => {
                 self.copy((id, buffer.layout, buffer.dtype), &|| Ok(self.device.keep(numbers)?)).map(Some)
             }
@@ -163,7 +164,7 @@ impl<D: Runs> Maker<'_, D> {
         };
         let unpacked = constants.iter().zip(&of.1).map(kept).collect::<Result<_, CompileError>>()?;
         release(self.graph, operands);
-        Ok(Held { packed, unpacked })
+        Ok(KernelConstants { packed, unpacked })
     }
 
     /// Splits `bytes` off the memory for packed constants.
@@ -212,8 +213,8 @@ impl<D: Runs> Maker<'_, D> {
 /// Returns an action's kernel and constants, if it runs a kernel.
 fn use_of(action: &Action) -> Option<Use> {
     match action.work {
-        Doing::Kernel(kernel) => Some((kernel, action.operands.iter().map(Operand::constant).collect())),
-        Doing::Copy(_) | Doing::Interpret(_) => None,
+        ActionKind::Kernel(kernel) => Some((kernel, action.operands.iter().map(ActionOperand::constant).collect())),
+        ActionKind::Copy(_) | ActionKind::Interpret(_) => None,
     }
 }
 
@@ -227,7 +228,7 @@ fn shared(uses: &HashSet<&Use>) -> HashSet<NodeId> {
 }
 
 /// Allocates one block for all packed constants. Separate blocks would each start a huge page.
-fn packed_memory<'k, D: Runs + 'k>(
+fn packed_memory<'k, D: NetworkOps + 'k>(
     mut kernels: impl Iterator<Item = &'k Arc<Kernel<D>>>,
     device: &D,
 ) -> Result<D::Memory, CompileError> {
@@ -238,10 +239,10 @@ fn packed_memory<'k, D: Runs + 'k>(
 }
 
 /// Loads the kernels of a plan, and takes over those of another network.
-pub(super) fn kernels<D: Runs>(
-    plan: &Plan,
+pub(super) fn kernels<D: NetworkOps>(
+    plan: &NetworkPlan,
     origin: &D::Origin,
-    beside: Option<&Beside<D>>,
+    beside: Option<&SharedWith<D>>,
 ) -> Result<Vec<Arc<Kernel<D>>>, CompileError> {
     let kernel = |tuned: &Tuned| match beside.and_then(|beside| beside.kernel_of(tuned)) {
         Some(known) => Ok(known),
@@ -250,7 +251,7 @@ pub(super) fn kernels<D: Runs>(
     plan.kernels.par_iter().map(kernel).collect()
 }
 
-impl<D: Runs> Beside<'_, D> {
+impl<D: NetworkOps> SharedWith<'_, D> {
     /// Returns the kernel of a schedule, if the other network has it.
     fn kernel_of(&self, tuned: &Tuned) -> Option<Arc<Kernel<D>>> {
         let place = self.plan.kernels.iter().position(|own| own.candidate() == tuned.candidate())?;
@@ -258,8 +259,8 @@ impl<D: Runs> Beside<'_, D> {
     }
 
     /// Returns the constants of every kernel in the other network.
-    fn held_by_kernels(&self) -> HeldByKernels<D> {
-        let held = |(action, held): (&Action, &Option<Arc<Held<D>>>)| {
+    fn held_by_kernels(&self) -> ConstantsByKernel<D> {
+        let held = |(action, held): (&Action, &Option<Arc<KernelConstants<D>>>)| {
             let (kernel, constants) = use_of(action)?;
             Some(((Arc::as_ptr(&self.kernels[kernel]), constants), Arc::clone(held.as_ref()?)))
         };
@@ -277,7 +278,7 @@ mod tests {
     use super::*;
     use crate::Checked;
     use crate::compiled::Compiled;
-    use crate::cut::{Cut, Work};
+    use crate::cut::{Cut, StepWork};
     use autotune_graph::rewrite::rewrite_traced;
     use autotune_graph::{Builder, Fill, Seeded};
 
@@ -309,7 +310,7 @@ mod tests {
         let db = TuningDb::temporary().unwrap();
         let mut config = None;
         for step in &Cut::of(graph).steps {
-            let Work::Kernel(workload) = &step.work else { continue };
+            let StepWork::Kernel(workload) = &step.work else { continue };
             let space = ScheduleSpace::new(workload, &target());
             let config = config.get_or_insert_with(|| space.default_config()).clone();
             assert!(space.proven(&config).is_ok());
@@ -368,7 +369,7 @@ mod tests {
     fn networks_beside_each_other_share_constants() {
         let graph = products(3, "relu");
         let network = Compiled::new(&graph, None, &target()).unwrap();
-        let other = network.untuned_beside(&target()).unwrap();
+        let other = network.untuned_sharing(&target()).unwrap();
         for (own, other) in network.constants.held.iter().zip(&other.constants.held) {
             assert!(Arc::ptr_eq(own.as_ref().unwrap(), other.as_ref().unwrap()));
         }
