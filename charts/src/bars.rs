@@ -1,7 +1,7 @@
 //! Bar charts of ratios.
 
 use crate::chart::{centred, grid_line, picture};
-use crate::element::Element;
+use crate::element::MarkupElement;
 use crate::mark::{TextAnchor, write_text};
 use crate::scale::Scale;
 use crate::style::Colour;
@@ -47,7 +47,7 @@ pub struct Bars {
 
 impl Bars {
     /// Draws the chart as an `svg` element.
-    pub fn draw(&self) -> Element {
+    pub fn draw(&self) -> MarkupElement {
         let values = || self.rows.iter().flat_map(|row| &row.values).flatten().copied();
         let scale = Scale::log(values().chain([1.0]));
         let longest = self.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or_default();
@@ -75,14 +75,14 @@ impl Bars {
             svg = svg.children(bars(row, y, &x));
         }
         if let Some(one) = x(1.0) {
-            let line = Element::new("path").set("d", format!("M{one:.1} {top:.1}V{bottom:.1}"));
+            let line = MarkupElement::new("path").set("d", format!("M{one:.1} {top:.1}V{bottom:.1}"));
             svg = svg.child(line.set("class", "ink").set("stroke", "currentColor"));
         }
         svg.child(centred(&self.axis, [(left + WIDTH - TEXT) / 2.0, bottom + 31.0], Colour::Ink))
     }
 
     /// Draws the names of the series, each in its colour.
-    fn legend(&self, left: f64) -> Vec<Element> {
+    fn legend(&self, left: f64) -> Vec<MarkupElement> {
         let mut x = left;
         let mut entry = |(number, name): (usize, &String)| {
             let text = write_text(name, [x, 16.0], TextAnchor::Start, Colour::Series(number));
@@ -94,11 +94,11 @@ impl Bars {
 }
 
 /// Draws the bars of a row from `y` down, each followed by its value as text.
-fn bars(row: &BarRow, y: f64, x: &dyn Fn(f64) -> Option<f64>) -> Vec<Element> {
+fn bars(row: &BarRow, y: f64, x: &dyn Fn(f64) -> Option<f64>) -> Vec<MarkupElement> {
     let bar = |(number, value): (usize, &Option<f64>)| {
         let (value, y) = ((*value)?, y + BAR * number as f64);
         let (from, to) = (x(1.0)?, x(value)?);
-        let rect = Element::new("rect").set("x", format!("{:.1}", from.min(to))).set("y", format!("{y:.1}"));
+        let rect = MarkupElement::new("rect").set("x", format!("{:.1}", from.min(to))).set("y", format!("{y:.1}"));
         let rect = rect.set("width", format!("{:.1}", (to - from).abs())).set("height", BAR - 1.0);
         let rect = rect.set("class", Colour::Series(number).class()).set("fill", "currentColor");
         let text = write_text(&times(value), [from.max(to) + 4.0, y + BAR - 3.0], TextAnchor::Start, Colour::Ink);

@@ -1,6 +1,6 @@
 //! Charts with two axes.
 
-use crate::element::Element;
+use crate::element::MarkupElement;
 use crate::mark::{Mark, TextAnchor, write_text};
 use crate::scale::Scale;
 use crate::style::Colour;
@@ -57,7 +57,7 @@ impl Chart {
     }
 
     /// Draws the chart as an `svg` element.
-    pub fn draw(&self) -> Element {
+    pub fn draw(&self) -> MarkupElement {
         let [width, height] = self.size;
         let frame = [width - LEFT - RIGHT, height - TOP - BOTTOM];
         let [x, y] = [&self.axes[0].scale, &self.axes[1].scale];
@@ -65,7 +65,8 @@ impl Chart {
             |[x_value, y_value]: [f64; 2]| Some([x.place(x_value)? * frame[0], (1.0 - y.place(y_value)?) * frame[1]]);
 
         // The inner `svg` element clips marks at the frame.
-        let inner = Element::new("svg").set("x", LEFT).set("y", TOP).set("width", frame[0]).set("height", frame[1]);
+        let inner =
+            MarkupElement::new("svg").set("x", LEFT).set("y", TOP).set("width", frame[0]).set("height", frame[1]);
         let marks = self.marks.iter().flat_map(|mark| mark.draw(&place, frame));
         let names = self.legend.iter().enumerate().map(|(number, (name, colour))| {
             let at = [LEFT + frame[0] - 6.0, TOP + 15.0 * (number as f64 + 1.0)];
@@ -75,7 +76,7 @@ impl Chart {
     }
 
     /// Draws grid lines at the ticks, their numbers, and the titles of the axes.
-    fn grid(&self, [width, height]: [f64; 2]) -> Vec<Element> {
+    fn grid(&self, [width, height]: [f64; 2]) -> Vec<MarkupElement> {
         let (bottom, right) = (TOP + height, LEFT + width);
         let [x_axis, y_axis] = &self.axes;
         let mut elements = Vec::new();
@@ -100,18 +101,18 @@ impl Chart {
 
 /// Returns an empty `svg` element with a background. It is as wide as the page allows; `width` and
 /// `height` set its aspect ratio and its pixel coordinates.
-pub(crate) fn picture(title: &str, [width, height]: [f64; 2]) -> Element {
-    let svg = Element::new("svg").set("class", "chart").set("viewBox", format!("0 0 {width} {height}"));
-    let ground = Element::new("rect").set("width", "100%").set("height", "100%");
+pub(crate) fn picture(title: &str, [width, height]: [f64; 2]) -> MarkupElement {
+    let svg = MarkupElement::new("svg").set("class", "chart").set("viewBox", format!("0 0 {width} {height}"));
+    let ground = MarkupElement::new("rect").set("width", "100%").set("height", "100%");
     svg.set("role", "img").set("aria-label", title).child(ground.set("class", "ground").set("fill", "currentColor"))
 }
 
-pub(crate) fn grid_line(path: String) -> Element {
-    Element::new("path").set("d", path).set("class", "grid").set("stroke", "currentColor")
+pub(crate) fn grid_line(path: String) -> MarkupElement {
+    MarkupElement::new("path").set("d", path).set("class", "grid").set("stroke", "currentColor")
 }
 
-pub(crate) fn centred(text: &str, [x, y]: [f64; 2], colour: Colour) -> Element {
-    let element = Element::new("text").set("x", format!("{x:.1}")).set("y", format!("{y:.1}"));
+pub(crate) fn centred(text: &str, [x, y]: [f64; 2], colour: Colour) -> MarkupElement {
+    let element = MarkupElement::new("text").set("x", format!("{x:.1}")).set("y", format!("{y:.1}"));
     element.set("text-anchor", "middle").set("class", colour.class()).text(text)
 }
 

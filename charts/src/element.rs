@@ -12,7 +12,7 @@ use std::fmt::{self, Display, Formatter, Write};
 /// assert_eq!(cell.to_string(), r#"<td title="a &quot;b&quot;">1 &lt; 2</td>"#);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct Element {
+pub struct MarkupElement {
     name: &'static str,
     attributes: Vec<(&'static str, String)>,
     content: Vec<Content>,
@@ -20,11 +20,11 @@ pub struct Element {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Content {
-    Element(Element),
+    MarkupElement(MarkupElement),
     Text(String),
 }
 
-impl Element {
+impl MarkupElement {
     /// Creates an empty element.
     pub fn new(name: &'static str) -> Self {
         Self { name, attributes: Vec::new(), content: Vec::new() }
@@ -44,18 +44,18 @@ impl Element {
 
     /// Appends an element to the content.
     pub fn child(mut self, child: Self) -> Self {
-        self.content.push(Content::Element(child));
+        self.content.push(Content::MarkupElement(child));
         self
     }
 
     /// Appends several elements to the content.
     pub fn children(mut self, children: impl IntoIterator<Item = Self>) -> Self {
-        self.content.extend(children.into_iter().map(Content::Element));
+        self.content.extend(children.into_iter().map(Content::MarkupElement));
         self
     }
 }
 
-impl Display for Element {
+impl Display for MarkupElement {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "<{}", self.name)?;
         for (name, value) in &self.attributes {
@@ -69,7 +69,7 @@ impl Display for Element {
         f.write_char('>')?;
         for part in &self.content {
             match part {
-                Content::Element(element) => write!(f, "{element}")?,
+                Content::MarkupElement(element) => write!(f, "{element}")?,
                 Content::Text(text) => write!(f, "{}", Escaped(text))?,
             }
         }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn every_text_comes_back_as_it_was_and_none_is_markup() {
         for text in ["</td><script>alert(1)</script>", "a\"b'c", "&lt;", "]]>", "<!--", "ü\u{1F980}", " \n\t "] {
-            let element = Element::new("p").set("title", text).text(text).child(Element::new("b"));
+            let element = MarkupElement::new("p").set("title", text).text(text).child(MarkupElement::new("b"));
             let written = element.to_string();
             let read = roxmltree::Document::parse(&written).unwrap();
             let root = read.root_element();
@@ -117,14 +117,14 @@ mod tests {
 
     #[test]
     fn what_xml_cannot_have_is_replaced() {
-        let written = Element::new("p").text("a\0b\u{1b}[2Jc\u{ffff}\u{85}").to_string();
+        let written = MarkupElement::new("p").text("a\0b\u{1b}[2Jc\u{ffff}\u{85}").to_string();
         assert_eq!(written, "<p>a\u{fffd}b\u{fffd}[2Jc\u{fffd}\u{fffd}</p>");
         assert!(roxmltree::Document::parse(&written).is_ok());
     }
 
     #[test]
     fn empty_elements_have_an_end_but_for_those_of_html_that_have_none() {
-        assert_eq!(Element::new("td").to_string(), "<td></td>");
-        assert_eq!(Element::new("meta").set("charset", "utf-8").to_string(), "<meta charset=\"utf-8\"/>");
+        assert_eq!(MarkupElement::new("td").to_string(), "<td></td>");
+        assert_eq!(MarkupElement::new("meta").set("charset", "utf-8").to_string(), "<meta charset=\"utf-8\"/>");
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `element` | [`Element`]: HTML and XML as data, with every text escaped |
+//! | `element` | [`MarkupElement`]: HTML and XML as data, with every text escaped |
 //! | `scale` | [`Scale`]: positions of values on an axis, and ticks |
 //! | `style` | [`STYLE`]: colours for light and dark pages; [`Colour`] |
 //! | `mark` | [`Mark`]: lines, steps, bands, dots, names |
@@ -11,8 +11,8 @@
 //! | `chart` | [`Chart`]: axes and the marks between them |
 //! | `bars` | [`Bars`]: rows of one or several horizontal bars |
 //!
-//! An [`Element`] within a page takes its colours from [`STYLE`], which the page must have in its
-//! head; [`standalone`] makes a file of its own of a chart.
+//! An [`MarkupElement`] within a page takes its colours from [`STYLE`], which the page must have in
+//! its head; [`standalone`] makes a file of its own of a chart.
 //!
 //! ```
 //! use autotune_charts::{ChartAxis, Chart, Colour, Mark, Scale};
@@ -38,7 +38,7 @@ mod style;
 
 pub use bars::{BarRow, Bars};
 pub use chart::{Chart, ChartAxis};
-pub use element::Element;
+pub use element::MarkupElement;
 pub use mark::{Mark, TextAnchor};
 pub use names::NamedPoint;
 pub use scale::Scale;

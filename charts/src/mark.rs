@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::element::Element;
+use crate::element::MarkupElement;
 use crate::names::{NamedPoint, place_names};
 use crate::style::Colour;
 
@@ -86,7 +86,7 @@ pub(crate) type Place<'a> = &'a dyn Fn([f64; 2]) -> Option<[f64; 2]>;
 
 impl Mark {
     /// Draws the mark within a frame of `size` pixels.
-    pub(crate) fn draw(&self, place: Place<'_>, size: [f64; 2]) -> Vec<Element> {
+    pub(crate) fn draw(&self, place: Place<'_>, size: [f64; 2]) -> Vec<MarkupElement> {
         let pixels = |points: &[[f64; 2]]| points.iter().filter_map(|&point| place(point)).collect::<Vec<_>>();
 
         match self {
@@ -118,21 +118,21 @@ impl Mark {
 }
 
 /// Returns a text element in a colour at a position in pixels.
-pub(crate) fn write_text(text: &str, [x, y]: [f64; 2], anchor: TextAnchor, colour: Colour) -> Element {
-    let element = Element::new("text").set("x", format!("{x:.1}")).set("y", format!("{y:.1}"));
+pub(crate) fn write_text(text: &str, [x, y]: [f64; 2], anchor: TextAnchor, colour: Colour) -> MarkupElement {
+    let element = MarkupElement::new("text").set("x", format!("{x:.1}")).set("y", format!("{y:.1}"));
     element.set("text-anchor", anchor.word()).set("class", colour.class()).text(text)
 }
 
 /// Returns a text that follows the beginning of a line.
-fn along(pixels: &[[f64; 2]], text: &str, colour: Colour) -> Option<Element> {
+fn along(pixels: &[[f64; 2]], text: &str, colour: Colour) -> Option<MarkupElement> {
     let ([x0, y0], [x1, y1]) = (*pixels.first()?, *pixels.get(1)?);
     let angle = (y1 - y0).atan2(x1 - x0);
     let turn = format!("translate({x0:.1} {y0:.1}) rotate({:.1})", angle.to_degrees());
     Some(write_text(text, [16.0, -4.0], TextAnchor::Start, colour).set("transform", turn))
 }
 
-fn stroke(path: String, colour: Colour) -> Element {
-    let element = Element::new("path").set("d", path).set("class", colour.class());
+fn stroke(path: String, colour: Colour) -> MarkupElement {
+    let element = MarkupElement::new("path").set("d", path).set("class", colour.class());
     element.set("fill", "none").set("stroke", "currentColor")
 }
 
@@ -154,7 +154,7 @@ fn steps(points: &[[f64; 2]]) -> String {
 }
 
 /// Draws the area of a band: along its lower line and back along its upper one.
-fn band(points: &[[f64; 3]], place: Place<'_>, colour: Colour) -> Element {
+fn band(points: &[[f64; 3]], place: Place<'_>, colour: Colour) -> MarkupElement {
     let both = |&[x, low, high]: &[f64; 3]| Some((place([x, low])?, place([x, high])?));
     let (lows, highs): (Vec<_>, Vec<_>) = points.iter().filter_map(both).unzip();
     let mut path = steps(&lows);
@@ -165,6 +165,6 @@ fn band(points: &[[f64; 3]], place: Place<'_>, colour: Colour) -> Element {
     if !path.is_empty() {
         path.push('Z');
     }
-    let element = Element::new("path").set("d", path).set("class", colour.class());
+    let element = MarkupElement::new("path").set("d", path).set("class", colour.class());
     element.set("fill", "currentColor").set("fill-opacity", 0.2)
 }

@@ -1,6 +1,6 @@
 //! Placement of names next to dots without overlap.
 
-use crate::element::Element;
+use crate::element::MarkupElement;
 use crate::mark::{Place, TextAnchor, write_text};
 use crate::style::Colour;
 
@@ -35,7 +35,12 @@ fn overlap(a: &Area, b: &Area) -> bool {
 
 /// Draws dots, lines to them, and names. Each name takes the first side of its dot where it
 /// overlaps neither dots nor earlier names; without such a side it is on the right.
-pub(crate) fn place_names(points: &[NamedPoint], place: Place<'_>, size: [f64; 2], colour: Colour) -> Vec<Element> {
+pub(crate) fn place_names(
+    points: &[NamedPoint],
+    place: Place<'_>,
+    size: [f64; 2],
+    colour: Colour,
+) -> Vec<MarkupElement> {
     let placed: Vec<(&NamedPoint, [f64; 2])> =
         points.iter().filter_map(|point| Some((point, place(point.at)?))).collect();
     let mut taken: Vec<Area> = placed.iter().map(|(_, at)| around(*at)).collect();
@@ -81,13 +86,14 @@ fn sides([x, y]: [f64; 2], width: f64) -> [(Area, TextAnchor); 8] {
     ]
 }
 
-fn dot([x, y]: [f64; 2], more: &str, colour: Colour) -> Element {
-    let circle = Element::new("circle").set("cx", format!("{x:.1}")).set("cy", format!("{y:.1}")).set("r", RADIUS);
-    circle.set("class", colour.class()).set("fill", "currentColor").child(Element::new("title").text(more))
+fn dot([x, y]: [f64; 2], more: &str, colour: Colour) -> MarkupElement {
+    let circle =
+        MarkupElement::new("circle").set("cx", format!("{x:.1}")).set("cy", format!("{y:.1}")).set("r", RADIUS);
+    circle.set("class", colour.class()).set("fill", "currentColor").child(MarkupElement::new("title").text(more))
 }
 
-fn arrow([x0, y0]: [f64; 2], [x1, y1]: [f64; 2], colour: Colour) -> Element {
-    let path = Element::new("path").set("d", format!("M{x0:.1} {y0:.1}L{x1:.1} {y1:.1}"));
+fn arrow([x0, y0]: [f64; 2], [x1, y1]: [f64; 2], colour: Colour) -> MarkupElement {
+    let path = MarkupElement::new("path").set("d", format!("M{x0:.1} {y0:.1}L{x1:.1} {y1:.1}"));
     path.set("class", colour.class()).set("stroke", "currentColor").set("stroke-opacity", 0.45)
 }
 

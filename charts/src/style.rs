@@ -1,6 +1,6 @@
 //! Colours and the style sheet.
 
-use crate::element::Element;
+use crate::element::MarkupElement;
 
 /// Colour of an element. Series have the palette of Okabe and Ito, which colour-blind readers can
 /// tell apart, lightened on a dark background.
@@ -40,9 +40,9 @@ pub const STYLE: &str = "\
 ";
 
 /// Returns a drawn chart as the text of an SVG file.
-pub fn standalone(chart: Element) -> String {
+pub fn standalone(chart: MarkupElement) -> String {
     let svg = chart.set("xmlns", "http://www.w3.org/2000/svg");
-    svg.child(Element::new("style").text(STYLE)).to_string() + "\n"
+    svg.child(MarkupElement::new("style").text(STYLE)).to_string() + "\n"
 }
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn the_style_sheet_is_the_same_in_html_and_xml() {
-        assert_eq!(Element::new("style").text(STYLE).to_string(), format!("<style>{STYLE}</style>"));
+        assert_eq!(MarkupElement::new("style").text(STYLE).to_string(), format!("<style>{STYLE}</style>"));
         for colour in (0..6).map(Colour::Series).chain([Colour::Ink, Colour::Quiet]) {
             let rule = format!(".{}{{color:", colour.class());
             assert_eq!(STYLE.matches(&rule).count(), 2, "light and dark: {rule}");

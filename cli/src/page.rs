@@ -1,7 +1,7 @@
 //! HTML page of `autotune report`: one self-contained file made from the records of a database.
 //!
 //! Each section has a file, which computes the figures and draws them. The texts of records are
-//! untrusted: they enter the page only through [`Element`], which escapes them.
+//! untrusted: they enter the page only through [`MarkupElement`], which escapes them.
 
 mod curve;
 mod failures;
@@ -20,7 +20,7 @@ mod search;
 mod tasks;
 
 use anyhow::Result;
-use autotune_charts::{Element, STYLE};
+use autotune_charts::{MarkupElement, STYLE};
 
 pub(crate) use history::History;
 pub(crate) use parts::Page;
@@ -32,16 +32,16 @@ impl Page<'_> {
     /// Returns the page as HTML.
     pub(crate) fn write(&self) -> Result<String> {
         let title = format!("autotune report: {}", self.subject);
-        let meta = |name, content| Element::new("meta").set("name", name).set("content", content);
-        let head = Element::new("head")
-            .child(Element::new("meta").set("charset", "utf-8"))
+        let meta = |name, content| MarkupElement::new("meta").set("name", name).set("content", content);
+        let head = MarkupElement::new("head")
+            .child(MarkupElement::new("meta").set("charset", "utf-8"))
             .child(meta("viewport", "width=device-width, initial-scale=1"))
             .child(meta("color-scheme", "light dark"))
-            .child(Element::new("title").text(&title))
-            .child(Element::new("style").text(STYLE).text(PAGE_STYLE));
+            .child(MarkupElement::new("title").text(&title))
+            .child(MarkupElement::new("style").text(STYLE).text(PAGE_STYLE));
 
-        let main = Element::new("main")
-            .child(Element::new("h1").text(&title))
+        let main = MarkupElement::new("main")
+            .child(MarkupElement::new("h1").text(&title))
             .children(self.introduction().map(html::paragraph))
             .child(contents())
             .child(provenance::draw(self))
@@ -52,7 +52,8 @@ impl Page<'_> {
             .child(model::draw(self.histories, self.target)?)
             .child(knobs::draw(self.histories))
             .child(failures::draw(self.histories));
-        let html = Element::new("html").set("lang", "en").child(head).child(Element::new("body").child(main));
+        let html =
+            MarkupElement::new("html").set("lang", "en").child(head).child(MarkupElement::new("body").child(main));
         Ok(format!("<!DOCTYPE html>\n{html}\n"))
     }
 
@@ -69,7 +70,7 @@ impl Page<'_> {
 }
 
 /// Returns the links to the sections.
-fn contents() -> Element {
+fn contents() -> MarkupElement {
     const SECTIONS: [(&str, &str); 8] = [
         ("#provenance", "Provenance"),
         ("#tasks", "Tasks"),
@@ -80,8 +81,8 @@ fn contents() -> Element {
         ("#knobs", "Knobs"),
         ("#failures", "Failures"),
     ];
-    let link = |(to, text)| Element::new("a").set("href", to).text(text);
-    Element::new("nav").children(SECTIONS.map(link))
+    let link = |(to, text)| MarkupElement::new("a").set("href", to).text(text);
+    MarkupElement::new("nav").children(SECTIONS.map(link))
 }
 
 #[cfg(test)]

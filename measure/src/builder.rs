@@ -160,6 +160,7 @@ impl KernelBuilder {
         if sources.is_empty() {
             return Ok(Vec::new());
         }
+
         // Without a C compiler, candidates that merely could not be assembled fail alone; a chosen
         // C backend or an unsupported instruction set is an error of the whole batch.
         let alone = |why: &&Option<AssembleError>| !matches!(why, None | Some(AssembleError::Isa(_)));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use autotune_charts::Element;
+use autotune_charts::MarkupElement;
 use autotune_db::Phase;
 use autotune_measurement::CandidateError;
 
@@ -39,9 +39,9 @@ fn causes(history: &History) -> Vec<Cause<'_>> {
     causes
 }
 
-pub(crate) fn draw(histories: &[History]) -> Element {
+pub(crate) fn draw(histories: &[History]) -> MarkupElement {
     let of_task = |history| causes(history).into_iter().map(move |cause| (history, cause));
-    let rows: Vec<Vec<Element>> =
+    let rows: Vec<Vec<MarkupElement>> =
         histories.iter().flat_map(of_task).map(|(history, cause)| row(history, &cause)).collect();
     if rows.is_empty() {
         return section("failures", "Failures", "").child(paragraph("Every candidate ran with a correct result."));
@@ -50,7 +50,7 @@ pub(crate) fn draw(histories: &[History]) -> Element {
     section("failures", "Failures", NOTE).child(table(&headings, rows))
 }
 
-fn row(history: &History, cause: &Cause<'_>) -> Vec<Element> {
+fn row(history: &History, cause: &Cause<'_>) -> Vec<MarkupElement> {
     let mut example = cause.example.to_string();
     if let Some((end, _)) = example.char_indices().nth(SHOWN) {
         example.truncate(end);

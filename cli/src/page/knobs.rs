@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use autotune_charts::Element;
+use autotune_charts::MarkupElement;
 use autotune_schedules::KnobValue;
 
 use super::history::History;
@@ -76,7 +76,7 @@ fn epsilon_squared(groups: &[Vec<f64>]) -> Option<f64> {
     Some(((total - within - by_chance) / total).clamp(0.0, 1.0))
 }
 
-pub(crate) fn draw(histories: &[History]) -> Element {
+pub(crate) fn draw(histories: &[History]) -> MarkupElement {
     let section = section("knobs", "Knobs that matter", NOTE);
     let known: Vec<_> = histories.iter().filter_map(|history| Some((history, effects(history)?))).collect();
     if known.is_empty() {
@@ -98,13 +98,13 @@ pub(crate) fn draw(histories: &[History]) -> Element {
     section.children(note).child(cards(known.iter().map(card)))
 }
 
-fn row(effect: &Effect) -> Vec<Element> {
+fn row(effect: &Effect) -> Vec<MarkupElement> {
     let share = effect.share.unwrap_or_default();
-    let bar = Element::new("span").set("class", "bar").set("style", format!("width:{:.0}px", 40.0 * share));
+    let bar = MarkupElement::new("span").set("class", "bar").set("style", format!("width:{:.0}px", 40.0 * share));
     vec![
         code_cell(&effect.knob),
         number_cell(effect.share.map_or_else(|| NONE.into(), percent)),
-        Element::new("td").child(bar),
+        MarkupElement::new("td").child(bar),
         number_cell(effect.values),
         code_cell(&effect.winner),
     ]

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use autotune::{Predicted, predict_held_out};
-use autotune_charts::{Chart, ChartAxis, Colour, Element, Mark, Scale};
+use autotune_charts::{Chart, ChartAxis, Colour, Mark, MarkupElement, Scale};
 use autotune_cost_model::metrics::pairwise_accuracy;
 use autotune_cost_model::relative_throughputs;
 use autotune_db::TuningRecord;
@@ -60,7 +60,7 @@ impl Judged {
     }
 }
 
-pub(crate) fn draw(histories: &[History], target: &Target) -> Result<Element> {
+pub(crate) fn draw(histories: &[History], target: &Target) -> Result<MarkupElement> {
     let section = section("model", "Predictions of the cost model", NOTE);
     let trials: Vec<TuningRecord> = histories.iter().flat_map(History::trials).cloned().collect();
     let Some(predicted) = predict_held_out(target, &trials, is_held_out)? else {
@@ -84,7 +84,7 @@ pub(crate) fn draw(histories: &[History], target: &Target) -> Result<Element> {
     Ok(section.child(paragraph(text)).child(cards(shown.map(|(history, judged)| figure(&history.task.name, judged)))))
 }
 
-fn figure(name: &str, judged: &Judged) -> Element {
+fn figure(name: &str, judged: &Judged) -> MarkupElement {
     let accuracy =
         judged.pairwise_accuracy.map_or_else(String::new, |accuracy| format!("pairwise accuracy {accuracy:.2}, "));
     let more = format!("{accuracy}{} held out", many(judged.held_out, "schedule"));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use autotune_charts::Element;
+use autotune_charts::MarkupElement;
 use autotune_db::{Phase, TuningRecord};
 
 use super::Page;
@@ -12,7 +12,7 @@ use super::number::{many, moment};
 /// Maximum number of distinct values shown in a row.
 const SHOWN: usize = 8;
 
-pub(crate) fn draw(page: &Page<'_>) -> Element {
+pub(crate) fn draw(page: &Page<'_>) -> MarkupElement {
     let records: Vec<&TuningRecord> = page.histories.iter().flat_map(|history| &history.records).collect();
     let texts = |text: &dyn Fn(&TuningRecord) -> String| distinct(records.iter().map(|record| text(record)));
     let toolchain = |record: &TuningRecord| {
@@ -34,11 +34,12 @@ pub(crate) fn draw(page: &Page<'_>) -> Element {
         ("page written by", format!("autotune {}", env!("CARGO_PKG_VERSION"))),
     ];
     let row = |(name, text): (&'static str, String)| {
-        let name = Element::new("th").set("scope", "row").text(name);
-        Element::new("tr").child(name).child(cell(text))
+        let name = MarkupElement::new("th").set("scope", "row").text(name);
+        MarkupElement::new("tr").child(name).child(cell(text))
     };
-    let table = Element::new("table").set("class", "facts").child(Element::new("tbody").children(rows.map(row)));
-    section("provenance", "Provenance", "").child(Element::new("div").set("class", "wide").child(table))
+    let table =
+        MarkupElement::new("table").set("class", "facts").child(MarkupElement::new("tbody").children(rows.map(row)));
+    section("provenance", "Provenance", "").child(MarkupElement::new("div").set("class", "wide").child(table))
 }
 
 /// Lists the distinct texts, the most frequent first, each with its number of records if there are

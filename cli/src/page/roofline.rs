@@ -1,6 +1,6 @@
 //! The section that compares the tasks with the peak rates of the machine.
 
-use autotune_charts::{Chart, ChartAxis, Colour, Element, Mark, NamedPoint, Scale, TextAnchor};
+use autotune_charts::{Chart, ChartAxis, Colour, Mark, MarkupElement, NamedPoint, Scale, TextAnchor};
 use autotune_ir::DType;
 use autotune_measure::Ceilings;
 use autotune_schedules::Config;
@@ -19,7 +19,7 @@ const SIZE: [f64; 2] = [900.0, 460.0];
 /// Names of the memory levels, in the order of [`Ceilings::read_bytes_per_sec`].
 const LEVELS: [&str; 3] = ["second-level caches", "last-level cache", "memory"];
 
-pub(crate) fn draw(page: &Page<'_>) -> Element {
+pub(crate) fn draw(page: &Page<'_>) -> MarkupElement {
     let section = section("roofline", "Roofline", NOTE);
     let ceilings = page.ceilings.as_ref();
     let points: Vec<NamedPoint> = page.histories.iter().filter_map(|history| point(history, ceilings.ok())).collect();
@@ -34,7 +34,7 @@ pub(crate) fn draw(page: &Page<'_>) -> Element {
     let mut dtypes: Vec<DType> = page.histories.iter().map(|history| history.task.workload.dtype()).collect();
     dtypes.sort();
     dtypes.dedup();
-    section.child(Element::new("figure").set("class", "full").child(chart(points, ceilings.ok(), &dtypes)))
+    section.child(MarkupElement::new("figure").set("class", "full").child(chart(points, ceilings.ok(), &dtypes)))
 }
 
 /// Returns the dot of a task's best schedule, with a line from its default.
@@ -57,7 +57,7 @@ fn point(history: &History, ceilings: Option<&Ceilings>) -> Option<NamedPoint> {
     Some(NamedPoint { at: at_best, name: history.task.name.clone(), more, from: default })
 }
 
-fn chart(points: Vec<NamedPoint>, ceilings: Option<&Ceilings>, dtypes: &[DType]) -> Element {
+fn chart(points: Vec<NamedPoint>, ceilings: Option<&Ceilings>, dtypes: &[DType]) -> MarkupElement {
     // Operations per byte from which on a memory level no longer limits the fastest type (the ridge
     // points).
     let peak = |ceilings: &Ceilings| {

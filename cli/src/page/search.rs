@@ -1,6 +1,6 @@
 //! The section on the progress of the searches.
 
-use autotune_charts::{Chart, ChartAxis, Colour, Element, Mark, Scale, TextAnchor};
+use autotune_charts::{Chart, ChartAxis, Colour, Mark, MarkupElement, Scale, TextAnchor};
 use autotune_db::TuningRecord;
 
 use super::curve::{SearchMoment, best_so_far, spread};
@@ -47,21 +47,21 @@ impl Against {
     }
 }
 
-pub(crate) fn draw(histories: &[History]) -> Element {
+pub(crate) fn draw(histories: &[History]) -> MarkupElement {
     let section = section("search", "Best so far", NOTE);
     let runs: Vec<Vec<SearchRun<'_>>> = histories.iter().map(runs).collect();
     let both = [Against::Trials, Against::Seconds];
-    let mut section =
-        match network(histories, &runs) {
-            Some(curves) => section
-                .child(Element::new("h3").text("All together, each task as often as it occurs"))
-                .child(pair(both.map(|against| {
-                    Element::new("figure").child(chart("All together", NETWORK, against, &curves, None))
-                }))),
-            None if histories.len() > 1 => section
-                .child(paragraph("No run has a time for every task, so there is no curve of all tasks together.")),
-            None => section,
-        };
+    let mut section = match network(histories, &runs) {
+        Some(curves) => section
+            .child(MarkupElement::new("h3").text("All together, each task as often as it occurs"))
+            .child(pair(both.map(|against| {
+                MarkupElement::new("figure").child(chart("All together", NETWORK, against, &curves, None))
+            }))),
+        None if histories.len() > 1 => {
+            section.child(paragraph("No run has a time for every task, so there is no curve of all tasks together."))
+        }
+        None => section,
+    };
 
     for against in both {
         let figure = |(history, runs): (&History, &Vec<SearchRun<'_>>)| {
@@ -70,7 +70,7 @@ pub(crate) fn draw(histories: &[History]) -> Element {
             card(&history.task.name, told(history, runs), chart)
         };
         let heading = format!("Each task, against {}", against.title());
-        section = section.child(Element::new("h3").text(heading));
+        section = section.child(MarkupElement::new("h3").text(heading));
         section = section.child(cards(histories.iter().zip(&runs).map(figure)));
     }
     section
@@ -115,7 +115,7 @@ fn chart(
     against: Against,
     curves: &[Vec<SearchMoment>],
     best_secs: Option<f64>,
-) -> Element {
+) -> MarkupElement {
     let curves: Vec<Vec<[f64; 2]>> = curves.iter().map(|points| against.of(points)).filter(|c| !c.is_empty()).collect();
     if curves.is_empty() {
         return paragraph("No trial of a search ran.");

@@ -1,7 +1,7 @@
 //! The table of tasks, and the cost of the untuned schedules.
 
 use autotune::Timing;
-use autotune_charts::{BarRow, Bars, Element};
+use autotune_charts::{BarRow, Bars, MarkupElement};
 use autotune_db::{Best, TimeProvenance};
 use autotune_measure::Ceilings;
 
@@ -22,7 +22,7 @@ const STANDINGS: &str = "Raced: timed interleaved with its rivals. Searched: tim
     races or trials, so that their ratio has the noise of both. †: the schedule with which the search began; the \
     current choice was never measured.";
 
-pub(crate) fn draw(page: &Page<'_>) -> Element {
+pub(crate) fn draw(page: &Page<'_>) -> MarkupElement {
     let headings = [
         ("task", false),
         ("times", true),
@@ -48,10 +48,10 @@ pub(crate) fn draw(page: &Page<'_>) -> Element {
         let text = format!("default {default}, best {best}, speed-up {speed_up}");
         section = section.child(paragraph(format!("All together, each as often as it occurs: {text}.")));
     }
-    section.child(Element::new("p").set("class", "note").text(STANDINGS))
+    section.child(MarkupElement::new("p").set("class", "note").text(STANDINGS))
 }
 
-fn row(history: &History, ceilings: Option<&Ceilings>) -> Vec<Element> {
+fn row(history: &History, ceilings: Option<&Ceilings>) -> Vec<MarkupElement> {
     let (task, best_secs) = (&history.task, history.best_secs());
     let trials = history.trials().count();
     let failed = history.trials().filter(|trial| trial.measurement.outcome.is_err()).count();
@@ -115,7 +115,7 @@ const REGRET: &str =
     "Time of the schedule that is chosen without measuring, the zero-trial pick, divided by the best known time.";
 
 /// Draws the section on the slowdown of the untuned schedules.
-pub(crate) fn draw_regret(histories: &[History]) -> Element {
+pub(crate) fn draw_regret(histories: &[History]) -> MarkupElement {
     let section = section("regret", "Regret of the untuned pick", REGRET);
     let known = histories.iter().filter_map(|history| Some((history, history.speed_up()?)));
     let known: Vec<(&History, f64)> = known.filter(|(_, ratio)| ratio.is_finite() && *ratio > 0.0).collect();
@@ -139,5 +139,5 @@ pub(crate) fn draw_regret(histories: &[History]) -> Element {
         text +=
             &format!(" For {tasks} it is the pick with which the search began: the current one was never measured.");
     }
-    section.child(paragraph(text)).child(Element::new("figure").set("class", "bars").child(bars.draw()))
+    section.child(paragraph(text)).child(MarkupElement::new("figure").set("class", "bars").child(bars.draw()))
 }

@@ -22,9 +22,9 @@ pub(super) const MAX_REGISTERS: usize = 32;
 /// Purpose of a prefetch.
 #[derive(Clone, Copy)]
 pub(super) enum PrefetchHint {
-    /// Read, from a level of the caches.
+    /// The line will be read, from a level of the caches.
     Read(PrefetchLevel),
-    /// Write.
+    /// The line will be written.
     Write,
 }
 

@@ -284,6 +284,7 @@ impl<'p> Resolver<'p> {
                 self.nest.elements.push(element);
                 Ok(())
             }
+
             program::Node::Call { instruction, body } => match self.offers.of(instruction).zip(Dot::of(body)) {
                 Some((by, dot)) => self.dot(by, &dot),
                 // Without the instruction, its loop nest is expanded.

@@ -228,6 +228,7 @@ mod tests {
             index: accesses[number].iter().map(index).collect(),
         };
         let extent = |index: &Affine| index.range(|axis| axes[axis.0 as usize].1).1 as usize + 1;
+
         let sources = [
             TensorSource::Given { is_constant: false },
             TensorSource::Given { is_constant: true },
@@ -237,6 +238,7 @@ mod tests {
             let shape = access(number).index.iter().map(extent).collect();
             TensorSpec { name: format!("t{number}").into(), shape, dtype: DType::F32, source }
         });
+
         let is_summed = |name: &str| name.starts_with(char::is_uppercase);
         let equation = Equation {
             axes: axes.iter().map(|&(name, extent)| Axis { name, extent, reduce: is_summed(name) }).collect(),

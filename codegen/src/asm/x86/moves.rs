@@ -62,6 +62,7 @@ impl X86 {
             2 => (Narrow::of(of).read, 0x89),
             _ => (Narrow::of(of).read, 0x88),
         };
+
         let rax = Integer::Rax as u8;
         for i in 0..lanes {
             self.code.legacy(false, read, rax, element(from, i));
