@@ -328,7 +328,7 @@ fn a_database_in_use_is_refused_with_its_holder() {
     let sandbox = Sandbox::new();
     let mut child = sandbox.start(&format!("{TINY} --trials 500 --tuner random"));
     let refused = sandbox.run(&format!("{TINY} --trials 4")).expect(1);
-    assert!(refused.stderr.contains(&format!("held by pid {}", child.id())), "{}", refused.stderr);
+    assert!(refused.stderr.contains(&format!("in use by pid {}", child.id())), "{}", refused.stderr);
     signal(&child, libc::SIGKILL);
     child.wait().unwrap();
 }

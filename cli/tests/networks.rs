@@ -278,7 +278,7 @@ fn what_is_wrong_is_told_in_one_line() {
     fs::write(sandbox.path("broken.onnx"), "no model").unwrap();
 
     for (line, code, expected) in [
-        (format!("run {NETWORK} --input small.npy"), 2, "shape [1, 4, 8, 8], where"),
+        (format!("run {NETWORK} --input small.npy"), 2, "shape [1, 4, 8, 8], but"),
         (format!("run {NETWORK} --input text.npy"), 2, "not an array of numbers"),
         (format!("run {NETWORK} --input nothing.npy"), 2, "nothing.npy"),
         (format!("run {NETWORK} --input other=small.npy"), 2, "one of the inputs"),

@@ -161,7 +161,7 @@ fn forged_times_win_nothing_and_a_config_outside_the_space_spoils_no_task() {
     // Without a measured schedule, an untrusted one is served and marked as such, unless it does
     // not fit. Tuning ignores it.
     sandbox.run("log import unknown.jsonl --db poisoned").expect(0);
-    assert!(best("poisoned").expect(1).stderr.contains("fit"));
+    assert!(best("poisoned").expect(1).stderr.contains("no known schedule"));
     sandbox.run("log import valid.jsonl --db poisoned").expect(0);
     let claimed = best("poisoned").expect(0);
     assert!(claimed.stderr.contains("imported") && claimed.stdout.contains("claimed"), "{}", claimed.stdout);

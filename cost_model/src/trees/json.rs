@@ -290,7 +290,7 @@ mod tests {
             (model(&tree("[1, 0, -1]", "[2, 0, -1]", "[1, 0, 0]", 0), squared, "0"), "cycle"),
             (model(&tree("[1, -1, -1]", "[2, -1, -1]", "[2, 0, 0]", 0), squared, "0"), "column"),
             (model(&tree("[1, -1, -1]", "[2, -1, -1]", "[1, 0]", 0), squared, "0"), "length"),
-            (model(&tree("[1, -1, -1]", "[2, -1, -1]", "[1, 0, 0]", 1), squared, "0"), "category"),
+            (model(&tree("[1, -1, -1]", "[2, -1, -1]", "[1, 0, 0]", 1), squared, "0"), "categorical"),
             (model(&tree("[]", leaf, "[]", 0), squared, "0"), "no nodes"),
         ] {
             let error = Trees::from_json(json.as_bytes()).unwrap_err().to_string();
