@@ -166,8 +166,7 @@ fn trials_that_all_failed_are_told_with_their_cause() {
         finish(command).expect(1).stderr
     };
     let ended = without_compiler("--trials 3");
-    let words =
-        "no schedule of matmul ran, all 3 trial(s) failed (3 of 3: build failed: no room): fix the cause";
+    let words = "no schedule of matmul ran, all 3 trial(s) failed (3 of 3: build failed: no room): fix the cause";
     assert!(ended.contains("nothing left to do: 3 of 3") && ended.contains(words), "{ended}");
 
     // Even the shortest budget measures the default schedule.
