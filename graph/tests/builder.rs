@@ -52,7 +52,7 @@ fn the_first_layer_that_makes_no_sense_is_told() {
     });
     assert!(wrong.starts_with("node 'much' (Conv): "), "{wrong}");
     let wrong = error(|net| _ = net.input("x", &[4]).clip(1.0, 0.0));
-    assert!(wrong.starts_with("node 'x' (Map): clip of 1 and 0, expected "), "{wrong}");
+    assert!(wrong.starts_with("node 'x' (Map): clip bounds are 1 and 0, expected "), "{wrong}");
     let wrong = error(|net| _ = net.input("x", &[4]).binary(Binary::Max, net.input("y", &[3])));
     assert!(wrong.contains("cannot be broadcast"), "{wrong}");
     let wrong = error(|net| _ = net.input("x", &[4, 4]).self_attention("a", 2, None));
