@@ -6,4 +6,5 @@
 
 mod file_circles;
 mod language;
+mod literals;
 mod programs;

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use crate::literals::lines_in_literals;
+
 /// Path of modules from the crate's root; an item's name may follow.
 pub(crate) type Names = Vec<String>;
 
@@ -157,11 +159,12 @@ fn module_of(line: &str) -> Option<String> {
     (before.is_empty() || before.starts_with("pub")).then(|| name.to_string())
 }
 
-/// Returns the code of a file without comments and tests, and with `pub(in path)` simplified to
-/// `pub`.
+/// Returns the code of a file without comments, tests and lines within literals, and with
+/// `pub(in path)` simplified to `pub`.
 fn code(text: &str) -> String {
     let text = text.split("\nmod tests {").next().unwrap_or_default();
-    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let lines = text.lines().zip(lines_in_literals(text)).filter(|(_, is_in_literal)| !is_in_literal);
+    let lines = lines.map(|(line, _)| line.split("//").next().unwrap_or_default());
     let code = lines.collect::<Vec<_>>().join("\n");
     let mut parts = code.split("pub(");
     let first = parts.next().unwrap_or_default().to_string();
