@@ -6,9 +6,9 @@ use std::fmt::{self, Display, Formatter, Write};
 /// written, so that no text becomes markup. The output is valid as HTML and as XML.
 ///
 /// ```
-/// use autotune_charts::Element;
+/// use autotune_charts::MarkupElement;
 ///
-/// let cell = Element::new("td").set("title", "a \"b\"").text("1 < 2");
+/// let cell = MarkupElement::new("td").set("title", "a \"b\"").text("1 < 2");
 /// assert_eq!(cell.to_string(), r#"<td title="a &quot;b&quot;">1 &lt; 2</td>"#);
 /// ```
 #[derive(Clone, Debug, PartialEq)]

@@ -80,7 +80,7 @@ fn configs_from_before_there_were_prefetches_have_none() {
     let none = lowered(None).unwrap();
     assert!(!none.to_string().contains("prefetch"));
     assert_eq!(lowered(Some("0")).unwrap(), none);
-    assert!(lowered(Some("4096")).unwrap().to_string().contains(" + 1024\n"));
+    assert!(lowered(Some("4096")).unwrap().to_string().contains(" + 1024 to L2\n"));
     for malformed in ["", "-4096", "4098", "2097152"] {
         assert!(lowered(Some(malformed)).is_err(), "{malformed}");
     }
