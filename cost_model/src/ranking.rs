@@ -45,7 +45,7 @@ pub fn describe(candidate: &Candidate, tell: &mut dyn FnMut(fmt::Arguments<'_>, 
     }
     let flops = workload.work().flops;
     tell(format_args!("flops"), (flops as f32).log2());
-    tell(format_args!("cold"), f32::from(u8::from(workload.is_uncached())));
+    tell(format_args!("cold"), f32::from(u8::from(workload.is_cold())));
     tell(format_args!("work_share"), ((candidate.config().work(workload).flops / flops) as f32).log2());
 
     tell(format_args!("{sketch}"), 1.0);

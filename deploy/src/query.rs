@@ -68,7 +68,7 @@ impl<'a> Query<'a> {
     /// Returns the best schedule of the source's records.
     ///
     /// If the workload has no record, that of the same workload with warm instead of
-    /// [uncached](Workload::is_uncached) constants, or the reverse, is returned. On a miss the
+    /// [uncached](Workload::is_cold) constants, or the reverse, is returned. On a miss the
     /// schedule is predicted from those of the most similar workloads: the source's and, if one
     /// ships for the target, the portfolio's ([`Origin::Predicted`](crate::Origin::Predicted)).
     ///
@@ -221,7 +221,7 @@ impl LookupSpace {
     /// uncached constants, or the reverse, else a predicted one.
     fn missed(&self, source: &dyn Source) -> Result<Tuned, LookupError> {
         let workload = self.space.workload();
-        let other = Self::new(&workload.with_uncached(!workload.is_uncached()), self.space.target())?;
+        let other = Self::new(&workload.with_cold(!workload.is_cold()), self.space.target())?;
         match other.found(source)? {
             Some(found) => Ok(found),
             None => self.predicted(&[source]),

@@ -103,14 +103,14 @@ impl Analysis {
     /// Returns the estimated cycles of a CPU thread per floating-point operation. Traffic and
     /// arithmetic overlap in part.
     pub fn thread_cycles_per_flop(&self) -> f64 {
-        let traffic = (1..4).map(|by| self.cycles_per_flop(by)).sum::<f64>() + self.uncached_cycles_per_flop();
+        let traffic = (1..4).map(|by| self.cycles_per_flop(by)).sum::<f64>() + self.cold_cycles_per_flop();
         (self.cycles_per_flop(0) + TRAFFIC_SHARE * traffic) * self.imbalance()
     }
 
     /// Returns the extra cycles of a thread per floating-point operation for constants that are not
     /// cached and come from memory. [`Analysis::cycles_per_flop`] already counts them once as
     /// ordinary traffic.
-    pub fn uncached_cycles_per_flop(&self) -> f64 {
+    pub fn cold_cycles_per_flop(&self) -> f64 {
         // All threads share the memory bandwidth.
         self.totals.cold_bytes / self.flops * self.core.threads as f64 / self.core.rates.read_bytes_per_cycle()[2]
     }

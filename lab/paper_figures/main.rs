@@ -102,7 +102,7 @@ fn main() -> Result<()> {
     let mut test_bed = TestBed::read(&arguments.test_bed)?;
     // The variants of a workload with and without cached constants are nearly equal; keeping both
     // would leak held-out data.
-    test_bed.recordings.retain(|recording| !recording.workload.is_uncached());
+    test_bed.recordings.retain(|recording| !recording.workload.is_cold());
     let header = &test_bed.header;
     let path = arguments.test_bed.display();
     ensure!(

@@ -95,7 +95,7 @@ impl Task {
     /// Returns the workload with constants that may be cached: variants with and without cached
     /// constants count as one shape.
     pub(crate) fn warm(&self) -> Workload {
-        self.space.workload().with_uncached(false)
+        self.space.workload().with_cold(false)
     }
 
     /// Returns the positions of the recorded configs among the schedules that a look-up miss would
@@ -106,7 +106,7 @@ impl Task {
         nearest: usize,
         tries: usize,
     ) -> Vec<usize> {
-        let others = known.filter(|entry| entry.workload.with_uncached(false) != self.warm());
+        let others = known.filter(|entry| entry.workload.with_cold(false) != self.warm());
         let offered =
             portfolio::offered(&self.space, portfolio::nearest(others, self.space.workload(), nearest), tries);
         let recorded = |candidate: &Candidate| self.configs.iter().position(|config| config == candidate.config());

@@ -118,7 +118,7 @@ impl<D: Device> Trial<D> {
         let trust = Trust { resident: Rc::clone(resident), workload: built.workload.clone(), is_earned: false };
         let mut fixed = packed(resident, &kernel, built, &slots, &operands)?;
         fixed.extend(operands);
-        let cold = match built.workload.is_uncached() {
+        let cold = match built.workload.is_cold() {
             true => constants(&resident.device, plan, &fixed, built.artifact.target.last_level_cache_bytes())?,
             false => Vec::new(),
         };
@@ -258,7 +258,7 @@ impl<D: Device> LoadedKernel for Trial<D> {
         let mut run = || device.start(&buffers.call);
         let Timed { runs: timed_runs, secs } = match cold.is_empty() {
             true => replays.time(device, runs, &mut run)?,
-            false => Timed { runs, secs: uncached_secs(device, runs, cold, &mut run)? },
+            false => Timed { runs, secs: cold_secs(device, runs, cold, &mut run)? },
         };
         trust.resident.is_busy();
         self.kernel_secs += secs;
@@ -316,7 +316,7 @@ fn constants<D: Device>(
 
 /// Returns the total seconds of `runs` runs, before each of which `cold` is evicted from the
 /// caches.
-fn uncached_secs<D: Device>(
+fn cold_secs<D: Device>(
     device: &D,
     runs: usize,
     cold: &[D::Memory],

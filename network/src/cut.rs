@@ -110,7 +110,7 @@ impl Cut {
         cutter.cut
     }
 
-    /// Marks kernels with constants as [cold](Workload::is_uncached) (uncached) if all constants
+    /// Marks kernels with constants as [cold](Workload::is_cold) (uncached) if all constants
     /// together exceed a core's cache.
     fn cool(&mut self, graph: &Graph) {
         let is_constant =
@@ -133,7 +133,7 @@ impl Cut {
             memory_dtype(node.dtype).bytes() * node.shape.iter().product::<usize>()
         };
         if constants.iter().map(bytes).sum::<usize>() > MOST_CACHED_BYTES {
-            cold.into_iter().for_each(|workload| *workload = workload.with_uncached(true));
+            cold.into_iter().for_each(|workload| *workload = workload.with_cold(true));
         }
     }
 

@@ -48,7 +48,7 @@ pub fn planned(
             return Ok(if matches!(work, StepWork::Copy(_)) { PlannedKernel::Copy } else { PlannedKernel::None });
         };
         // On other devices weights remain in device memory, so nothing is uncached.
-        let workload = variant(&workload.with_uncached(workload.is_uncached() && target.cpu().is_some()));
+        let workload = variant(&workload.with_cold(workload.is_cold() && target.cpu().is_some()));
         let query = Query::new(&workload, target);
         match source.map_or(query, |source| query.source(source)).best() {
             Ok(tuned) => Ok(PlannedKernel::Of(Box::new(tuned))),

@@ -218,7 +218,7 @@ fn kernels_are_cold_whose_constants_the_caches_do_not_hold() {
         let x = net.input("x", &[1, 256]);
         net.output("y", x.linear("first", hidden).relu().linear("second", 256).softmax());
         let steps = Cut::of(&net.finish().unwrap()).steps;
-        let cold = |work: &StepWork| matches!(work, StepWork::Kernel(of) if of.is_uncached());
+        let cold = |work: &StepWork| matches!(work, StepWork::Kernel(of) if of.is_cold());
         steps.iter().map(|step| cold(&step.work)).collect::<Vec<_>>()
     };
     assert_eq!(colds(500), [false, false, false]);

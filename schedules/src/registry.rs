@@ -176,5 +176,5 @@ pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Pr
 
 /// Lowers a plan to loop nests, and marks in them if constants are uncached in every run.
 pub(crate) fn lowered(workload: &Workload, plan: &dyn Plan) -> Program {
-    Program { cold: workload.is_uncached(), ..plan.lower() }
+    Program { cold: workload.is_cold(), ..plan.lower() }
 }

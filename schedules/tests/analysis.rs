@@ -209,7 +209,7 @@ fn cold_constants_are_counted_as_they_are_stored() {
     let conv: Workload = "conv2d:c=64,h=28,w=28,o=64,k=3,p=1".parse().unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     for cold in [false, true] {
-        let workload = conv.with_uncached(cold);
+        let workload = conv.with_cold(cold);
         let space = ScheduleSpace::new(&workload, &target);
         let (config, m) = std::iter::repeat_with(|| space.sample(&mut rng).config().clone())
             .find_map(|config| match config.knobs.get("m")? {

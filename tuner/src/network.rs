@@ -54,9 +54,9 @@ const RESNET18: [(&str, usize, &str); 13] = [
 
 impl Network {
     /// Returns the network with all workloads measured with warm caches, not
-    /// [uncached](Workload::is_uncached).
+    /// [uncached](Workload::is_cold).
     pub fn warm(mut self) -> Self {
-        self.tasks.iter_mut().for_each(|task| task.workload = task.workload.with_uncached(false));
+        self.tasks.iter_mut().for_each(|task| task.workload = task.workload.with_cold(false));
         self
     }
 

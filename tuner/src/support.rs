@@ -28,7 +28,7 @@ pub enum Unsupported {
         /// Element types that the target supports.
         supported: Vec<DType>,
     },
-    /// Uncached constants ([`Workload::is_uncached`]) on a target other than a CPU.
+    /// Uncached constants ([`Workload::is_cold`]) on a target other than a CPU.
     #[error("{workload}: cannot time cold runs on {target}, only on CPUs")]
     Cold {
         workload: Box<Workload>,
@@ -76,7 +76,7 @@ pub fn check_supported(workloads: &[Workload], target: &Target) -> Result<(), Un
     if let Some(within) = workloads.iter().find(|workload| workload.network().is_some()) {
         return Err(Unsupported::Within { workload: Box::new(within.clone()) });
     }
-    match workloads.iter().find(|workload| workload.is_uncached() && target.cpu().is_none()) {
+    match workloads.iter().find(|workload| workload.is_cold() && target.cpu().is_none()) {
         Some(cold) => Err(Unsupported::Cold { workload: Box::new(cold.clone()), target: target.key() }),
         None => Ok(()),
     }

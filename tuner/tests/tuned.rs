@@ -59,7 +59,7 @@ fn the_winner_is_found_and_without_one_the_default() {
 
 #[test]
 fn what_was_found_with_warm_constants_answers_for_cold_ones_that_nothing_is_known_of() {
-    let (db, cold) = (tuned_db(), workload().with_uncached(true));
+    let (db, cold) = (tuned_db(), workload().with_cold(true));
     let look_up = || Query::new(&cold, &target()).source(&db).best().unwrap();
     let warm = Query::new(&workload(), &target()).source(&db).best().unwrap();
     assert!(look_up().is_tuned() && look_up().config() == warm.config() && *look_up().workload() == workload());

@@ -222,9 +222,9 @@ impl Workload {
         (0..operands.len()).filter(|&number| spec::is_weight(&operands[number])).collect()
     }
 
-    /// Returns the workload with uncached constants ([`Workload::is_uncached`]), or with constants
+    /// Returns the workload with uncached constants ([`Workload::is_cold`]), or with constants
     /// that may be cached.
-    pub fn with_uncached(&self, cold: bool) -> Self {
+    pub fn with_cold(&self, cold: bool) -> Self {
         self.with(Terms { cold, ..self.0.terms })
     }
 
@@ -321,7 +321,7 @@ impl Workload {
     /// network whose weights exceed the caches. False if they stay where the last run left them.
     ///
     /// The result is the same, but another schedule may be the fastest.
-    pub fn is_uncached(&self) -> bool {
+    pub fn is_cold(&self) -> bool {
         self.0.terms.cold
     }
 

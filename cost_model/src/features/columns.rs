@@ -216,7 +216,7 @@ pub(super) const WHOLE: &[Columns<Whole>] = &[
     }),
     // Estimates of the time.
     each("estimate.*", "per_peak", BOUNDS, Linear, |w, by| w.per_peak(w.analysis.cycles_per_flop(by))),
-    one("estimate.cold", "per_peak", Linear, |w, _| w.per_peak(w.analysis.uncached_cycles_per_flop())),
+    one("estimate.cold", "per_peak", Linear, |w, _| w.per_peak(w.analysis.cold_cycles_per_flop())),
     one("estimate.roofline", "per_peak", Linear, |w, _| {
         let cycles_per_flop = (0..4).map(|by| w.analysis.cycles_per_flop(by)).fold(0.0, f64::max);
         w.per_peak(cycles_per_flop * w.analysis.imbalance())

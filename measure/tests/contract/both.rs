@@ -121,7 +121,7 @@ fn threads_divide_the_tasks<S: Subject>() {
 }
 
 fn kernels_with_cold_constants_are_timed_and_checked<S: Subject>() {
-    let cold = |source: &str| Built { workload: kernels::workload().with_uncached(true), ..build(1, source) };
+    let cold = |source: &str| Built { workload: kernels::workload().with_cold(true), ..build(1, source) };
     let mut subject = S::make(options());
     let run = outcome(&mut subject, &cold(&source("", "", ""))).unwrap();
     assert!(run.run_secs > 0.0 && run.max_rel_error < 1e-5, "{run:?}");
