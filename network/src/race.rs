@@ -124,13 +124,13 @@ impl RaceClock {
 /// are not comparable. Therefore:
 ///
 /// 1. The network with the schedules chosen so far is timed interleaved with the one that the
-/// records suggest, and with the untuned one. The fastest becomes the leader.
+///    records suggest, and with the untuned one. The fastest becomes the leader.
 /// 2. Alternative plans are timed interleaved with the leader: the best plans with some tensor in
-/// another layout, if they change schedules and are estimated to lose little. A faster one becomes
-/// the leader.
+///    another layout, if they change schedules and are estimated to lose little. A faster one
+///    becomes the leader.
 /// 3. Networks with another schedule for every workload are timed interleaved with the leader, step
-/// by step. The schedules that win are combined in one network, which becomes the leader if it is
-/// faster as a whole, since sums of step times are misleading.
+///    by step. The schedules that win are combined in one network, which becomes the leader if it
+///    is faster as a whole, since sums of step times are misleading.
 ///
 /// For each workload a record [within the network](Workload::network) is stored, with the time of
 /// the whole network. Where steps of one workload have different schedules, each step gets a
