@@ -1,5 +1,9 @@
-//! Race check of shared memory in GPU stages: accesses between two barriers, and copies in
-//! progress.
+//! Race check of shared memory in GPU stages.
+//!
+//! A phase is the time between two barriers. Within a phase threads run in any order, so no thread
+//! may access an element that another one writes, nor an element that an asynchronous copy in
+//! progress writes. The check executes one block symbolically, for all threads at once: it
+//! collects the accesses of each phase and compares the ranges of their indices.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,8 +16,8 @@ use crate::program::{
     Store, StoreMode, WarpRole, preorder,
 };
 
-/// Checks that no thread accesses an element of shared memory that another one writes or that a
-/// copy in progress will write.
+/// Checks that no thread accesses an element of shared memory that another one writes in the same
+/// phase, or that a copy in progress writes.
 pub(super) fn check(program: &Program, grid: &GpuGrid) -> Result<(), Problem> {
     let grid_loops = grid.blocks.iter().chain(&grid.threads);
     let roles = both_roles(grid)?;
@@ -28,7 +32,8 @@ pub(super) fn check(program: &Program, grid: &GpuGrid) -> Result<(), Problem> {
         pipe: None,
     };
     let Some([producer, consumers]) = roles else { return phases.nodes(grid.body) };
-    // The producer first: all its groups are known when a consumer waits for them.
+    // The producer is executed first, so that all its groups of copies are known when a consumer
+    // waits for them.
     phases.pipe = Some(Pipe::new(WarpRole::Producer));
     phases.nodes(producer)?;
     // Consumers learn of the producer's copies through mbarriers only.
@@ -78,12 +83,12 @@ fn gates(nodes: &[Node]) -> Vec<(&Affine, &[Digit])> {
     gates.collect()
 }
 
-/// Value of a loop variable or a digit that is equal for all threads.
+/// Value of a loop variable or a digit, equal for all threads of the block.
 #[derive(Clone, Copy)]
 enum UniformValue {
-    /// Value of a variable of which every value is visited.
+    /// The loop is executed in full: this is the value of the present iteration.
     Exact(i64),
-    /// Value of a variable of which only the first two values are visited.
+    /// Only two iterations are executed and stand for all: no index may depend on the value.
     Sampled(i64),
 }
 
@@ -92,10 +97,11 @@ enum UniformValue {
 /// enough, so that the end of one meets the beginning of the next.
 struct PhaseChecker<'a> {
     program: &'a Program,
+    /// Values of the loop variables and digits that are equal for all threads.
     fixed: HashMap<VarId, UniformValue>,
     /// Extents of all other loop variables and digits.
     extents: HashMap<VarId, usize>,
-    /// Accesses since the last barrier.
+    /// Accesses of the present phase.
     touched: Vec<SharedAccess>,
     /// Reads that the latest asynchronous instructions may still perform.
     reading: Vec<SharedAccess>,
@@ -249,6 +255,7 @@ impl PhaseChecker<'_> {
             self.fixed.insert(digit.var, UniformValue::Exact(rest.rem_euclid(extent)));
             rest = rest.div_euclid(extent);
         }
+        // A value beyond the last digit means that the body is skipped.
         if rest == 0 {
             self.nodes(body)?;
         }

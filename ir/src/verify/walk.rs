@@ -1,4 +1,10 @@
-//! The walk over the trees: checks every node and records the stores.
+//! The first pass of the verifier: a walk over the trees of all stages.
+//!
+//! It checks each node by itself: variables are bound, indices stay in bounds, buffers are read and
+//! written only where their roles allow it, and a statement multiplies the elements that its
+//! equation requires. For checks that involve several nodes, the walk records in [`WalkFindings`]
+//! the box of points or elements that each store covers. [`super::verify`] then checks that the
+//! boxes are disjoint and complete.
 
 use std::collections::HashSet;
 
@@ -16,10 +22,11 @@ use crate::program::{
 use crate::sets::{IntervalSet, SetBox};
 use crate::spec::TensorSpec;
 
-/// Place of a node: the number of its stage, and the loops around it.
+/// Place of a node: the number of its stage, and the variables of the loops around it.
 pub(super) type NodePlace = (usize, SmallVec<[VarId; 16]>);
 
-/// Place of a store and the box of points or elements that it covers.
+/// Place of a store, and the set that all of its executions cover: points of the equation's axes,
+/// or elements of the buffer. The set is a box, so that sets are compared axis by axis.
 pub(super) struct Covered {
     pub(super) place: NodePlace,
     pub(super) set_box: SetBox,
@@ -37,7 +44,8 @@ pub(super) struct Write {
 pub(super) struct Iterations {
     pub(super) equation: usize,
     pub(super) covered: Covered,
-    /// True if the data operand is read directly instead of from a packed copy.
+    /// True if there are no points in the padding: the statement reads the data operand directly,
+    /// or a packed copy without padding, so it leaves out the points whose data is padding.
     pub(super) in_place: bool,
 }
 
@@ -56,7 +64,7 @@ pub(super) struct TreePath<'a, 'f> {
     pub(super) program: &'a Program,
     stage: (usize, &'a Stage),
     pub(super) tree: usize,
-    /// Variables that number the tasks.
+    /// Variables of the parallel loops that number the tasks of the tree.
     pub(super) prefix: Vec<VarId>,
     /// Enclosing loops, outermost first.
     pub(super) loops: Vec<&'a Loop>,
@@ -66,7 +74,7 @@ pub(super) struct TreePath<'a, 'f> {
     pub(super) allocs: Vec<(BufferId, usize)>,
     /// Conditions of enclosing guards.
     pub(super) guards: Vec<&'a InBounds>,
-    /// Digit splits of enclosing [`Node::Unflatten`]s.
+    /// Enclosing [`Node::Unflatten`]s: index values that are split into mixed-radix digits.
     pub(super) digits: Vec<Digits<'a>>,
     /// True in a GPU stage.
     pub(super) on_gpu: bool,
@@ -195,8 +203,8 @@ impl<'a, 'f> TreePath<'a, 'f> {
         self.extents.get(var.0 as usize).is_some_and(|&extent| extent > 0)
     }
 
-    /// Returns the place and the box of a store, from the values of its axes or indices; `None` if
-    /// they are not provably a box.
+    /// Returns the place of a store and the box that it covers, from the values of its axes or
+    /// indices; `None` if it cannot be proven that the values form a box and occur once each.
     pub(super) fn covered(&self, values: &[Affine], guards: &[&InBounds]) -> Option<Covered> {
         let (values, within) = gpu::apply_guards(values, guards, |var| self.extent(var))?;
         let known = |var: VarId| within.iter().find(|known| known.0 == var).map(|known| known.1);
@@ -314,7 +322,7 @@ impl<'a, 'f> TreePath<'a, 'f> {
             return self.nesting("the number of indices differs from the number of dimensions");
         }
         for (dim, (index, &extent)) in access.index.iter().zip(&buffer.shape).enumerate() {
-            // If guards contradict each other, the access never happens.
+            // `None`: the guards contradict each other, so the access never happens.
             let Some((low, high)) = self.range(index, guards)? else { continue };
             if low < 0 || high >= extent as i64 {
                 let buffer = buffer.name.clone();
@@ -368,7 +376,7 @@ impl<'a, 'f> TreePath<'a, 'f> {
         }
     }
 
-    /// Records a statement of an equation.
+    /// Checks a statement of an equation, and records the box of points that it computes.
     fn iterations(&mut self, store: &Store, Iteration { equation, point }: &Iteration) -> Result<(), ProgramError> {
         let problem = |what: &str| Problem::Point(what.into());
         let operands = match statement::operands(self.program, *equation, store) {
@@ -384,7 +392,7 @@ impl<'a, 'f> TreePath<'a, 'f> {
             return self.fail(problem("an iteration must not be under a condition"));
         }
 
-        // Each iteration of a surrounding loop must compute other points.
+        // A loop without influence on the point would compute, and add up, the same points again.
         let counts = |digits: &&Digits| point.iter().any(|value| digits.digits.iter().any(|d| has(value, d.var)));
         let numbers: Vec<&Affine> = self.digits.iter().filter(counts).map(|d| d.value).collect();
         for l in self.loops.iter().filter(|l| l.extent > 1) {
@@ -416,8 +424,9 @@ impl<'a, 'f> TreePath<'a, 'f> {
     }
 
     /// Checks that operands that are read directly are read at the element that the point requires.
-    /// Returns true if the data operand is read directly, or a packed copy of a computed tensor
-    /// that the equation reads out of bounds: then there is no copy with padding.
+    /// Returns the value of [`Iterations::in_place`]: true if the data operand is read directly, or
+    /// from a packed copy of a computed tensor that the equation reads out of bounds, which has no
+    /// padding.
     fn check_operands(
         &self,
         (equation, axes): (usize, &[AxisInfo]),

@@ -21,7 +21,7 @@ use crate::program::{
 };
 use crate::vector::Vector;
 
-/// Work of one GPU stage. Counts per thread are those of the busiest one, with which it ends.
+/// Work of one GPU stage. Counts per thread are those of the busiest thread, which ends last.
 #[derive(Clone, Debug, Default)]
 pub struct StageWork {
     /// Blocks of the grid.
@@ -54,7 +54,7 @@ pub struct StageWork {
     pub barriers: f64,
     /// Number of times that a thread waits for a global load right after issuing it.
     pub waits: f64,
-    /// Number of global loads awaited later; of several in flight together, each is a fraction.
+    /// Waits for earlier global loads; `1 / (n + 1)` each if `n` later groups stay in flight.
     pub prefetches: f64,
     /// Requests to global memory, of an average block, since all blocks share its bandwidth.
     pub global: MemoryRequests,
@@ -130,7 +130,7 @@ struct AccessOffset {
     bytes: usize,
 }
 
-/// Index values that are split into digits, with these digits.
+/// Index values that are split into mixed-radix digits ([`Node::Unflatten`]), and the digits.
 type Numbers<'a> = SmallVec<[(&'a Affine, &'a [Digit]); 4]>;
 
 struct GlobalAccess<'a> {
