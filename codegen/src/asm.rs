@@ -5,7 +5,7 @@
 //! | `stage` | functions of stages: tasks, outer loops, calls of leaves |
 //! | `nest`, `leaf`, `expander` | accesses of a leaf as pointers and displacements; unrolling |
 //! | `block`, `plan` | straight-line code: instruction order and register allocation |
-//! | `transpose`, `weave` | groups of copies in another order: transposes, interleaving |
+//! | `transpose`, `interleave` | groups of copies in another order: transposes, interleaving |
 //! | `fold` | horizontal reductions: the lanes of several accumulators combined into one |
 //! | `instruction_set` | the interface to an instruction set |
 //! | [`x86`] | AVX2 with FMA, and AVX-512 |

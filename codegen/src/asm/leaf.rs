@@ -47,7 +47,8 @@ pub(super) struct Leaf {
     pub(super) depth: usize,
 }
 
-/// Elements of one vector, for the current iterations of the loops around it.
+/// Elements of one vector: the key by which a block recognises elements that it has loaded before.
+/// Offsets are relative to the current iterations of the loops around the block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lanes {
     pub(super) place: ElementBase,
@@ -98,7 +99,8 @@ pub(super) enum BlockOp {
     /// Prefetch of a source's cache line.
     Prefetch { source: u32, hint: PrefetchHint },
     /// Lane `r` of accumulator `acc` = reduction of the first `lanes` lanes of row `r`. `rows` is a
-    /// range of the leaf's `rows`, which are accumulators.
+    /// range of the leaf's `rows`, which are accumulators. `by` is `None` as long as `lanes` is 1:
+    /// lane 0 is only assigned.
     Fold { acc: u16, rows: (u32, u32), lanes: u8, by: Option<Reduction> },
 }
 
@@ -126,7 +128,7 @@ impl LeafInput {
     }
 }
 
-/// A value that a register may hold besides partial sums.
+/// An input that is loaded to a register or read as a memory operand; also a store's destination.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeafSource {
     Memory(MemoryAccess),
@@ -315,10 +317,11 @@ impl Leaf {
         Ok(MemoryAccess { at: Address { pointer, disp: first as i32 }, shape, of })
     }
 
-    /// Returns a bit set of pointers whose stores may stream.
+    /// Returns a bit set of pointers whose stores may bypass the caches (non-temporal stores).
     ///
-    /// Their buffers are streamed, whole vectors are stored, and every offset and step is a
-    /// multiple of a vector's size. So the stores are aligned if the pointer is.
+    /// Such stores must be aligned whole vectors. The buffers are marked as
+    /// [streamed](autotune_ir::program::Buffer::streamed), and every offset and step is a multiple
+    /// of a vector's size, so the stores are aligned if the pointer is.
     pub(super) fn streamed(&self, nest: &LeafNest, program: &Program, lanes: usize) -> u32 {
         // Other steps would misalign the next iterations.
         let is_whole = |elements: i64| elements.rem_euclid(lanes as i64) == 0;

@@ -23,13 +23,13 @@ use autotune_ir::spec::Reduction;
 /// Maximum number of accumulators in a run: the bits of a mask.
 const MOST_ACCUMULATORS: usize = 32;
 
-/// Registers to leave for operands if nothing is computed in steps.
+/// Number of registers to leave for operands if no value is computed in steps.
 const SPARE: usize = 3;
 
 /// Rewrites the blocks of a leaf where sharing saves instructions.
 ///
-/// `registers` and `to_fold` are the numbers of registers in total and for horizontal reductions.
-/// Other maxima and minima of an accumulator and a source become [`BlockOp::Combine`].
+/// `registers` is the number of vector registers, and `to_fold` the number that horizontal
+/// reductions need. Maxima and minima that are not shared become [`BlockOp::Combine`], too.
 pub(super) fn share(leaf: &mut Leaf, nest: &LeafNest, (registers, to_fold): (usize, usize)) {
     let all = leaf.block(nest, &(0..leaf.ops.len()), &(0..leaf.sources.len()));
     let combines = |op: &BlockOp| combination(all, op).is_some();
@@ -80,8 +80,8 @@ pub(super) fn spare(all: Block, to_fold: usize) -> usize {
     if folds { to_fold.max(to_compute) } else { to_compute }
 }
 
-/// Returns a maximum or minimum of an accumulator and a source as [`BlockOp::Combine`], which needs
-/// one more register.
+/// Returns a maximum or minimum of an accumulator and a source as [`BlockOp::Combine`]. That needs
+/// a single temporary, for the NaN check, instead of the [`WANTED`] registers of steps.
 fn bounded(code: Block, op: &BlockOp) -> Option<BlockOp> {
     let (by, acc, source) = combination(code, op).filter(|(by, ..)| *by != Reduction::Sum)?;
     Some(BlockOp::Combine { acc, by, of: (LeafInput::Accumulator(acc), Some(LeafInput::Source(source))) })
@@ -225,7 +225,7 @@ struct Factored<'r> {
 }
 
 impl<'r> Factored<'r> {
-    /// Factors a run, if `shares`.
+    /// Factors a run. Without `shares`, nothing is shared: each accumulator combines its sources.
     ///
     /// The pair that most accumulators combine is shared first. Of several such pairs, it is the
     /// one with the fewest accumulators that combine only one of the two.
@@ -329,7 +329,7 @@ impl CombineState {
             self.make(factored, value, ops);
             ops.extend(self.combined(factored, number, place));
         }
-        // Not earlier: the first operation may combine two of these values.
+        // Registers are freed only now, since the first operation may combine two of these values.
         values.iter().for_each(|&value| self.end_use(factored, value));
     }
 

@@ -2,7 +2,7 @@
 //!
 //! If registers run out, the value whose next use is farthest is spilled to a stack slot. Partial
 //! sums are spilled too if they leave too few registers. Two adjacent stores with the same steps
-//! are [interleaved](turns).
+//! are [interleaved].
 
 use super::super::instruction_set::{Address, MinMax, Unary, VECTOR_SLOTS};
 use super::*;
@@ -11,7 +11,7 @@ use autotune_ir::formula::Primitive;
 mod interleaved;
 
 /// Number of registers that suffices for any steps: the operands of any primitive, its result, and
-/// a few values.
+/// a few values of earlier steps.
 pub(in crate::asm) const WANTED: Vector = 8;
 
 /// Location of a step's value.
@@ -52,7 +52,7 @@ impl StepEvaluation {
 }
 
 impl<S: Vectors> BlockEmitter<'_, S> {
-    /// Emits accumulator or memory = a value that is computed in steps from `first` on, or += it.
+    /// Emits the steps of a value, from number `first` on, and its store (`=` or `+=`) to `dst`.
     pub(super) fn store_steps(
         &mut self,
         dst: LeafInput,
@@ -78,7 +78,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
         Ok(())
     }
 
-    /// Emits accumulator or memory = the value of a register, or += it. Releases the register.
+    /// Emits the store (`=` or `+=`) of a register's value to `dst`. Releases the register.
     fn put(&mut self, dst: LeafInput, mode: StoreMode, value: Vector) -> Result<(), Failure> {
         match dst {
             LeafInput::Accumulator(acc) => self.keep(acc as Vector, mode, value),
@@ -466,8 +466,8 @@ impl<S: Vectors> BlockEmitter<'_, S> {
         Ok(register)
     }
 
-    /// Returns a register to write to, spilling the value that is needed last if necessary. The
-    /// caller releases it.
+    /// Returns a register to write to; the caller releases it. If all are in use, spills the value
+    /// whose next use is farthest (Belady, 1966).
     fn room(&mut self, steps: &mut StepEvaluation) -> Result<Vector, Failure> {
         let is_full = self.temps[self.in_use()].iter().all(|temp| temp.pins > 0);
         let slot = (!self.slots).trailing_zeros() as usize;
