@@ -137,7 +137,7 @@ pub fn is_promising(candidate: &Candidate) -> bool {
 }
 
 /// Returns the candidates for a workload without a tuned schedule: the [promising](is_promising)
-/// ones among the [transferred](carried_over) entries, and the default schedule.
+/// ones among the [transferred](transferred_schedules) entries, and the default schedule.
 pub fn offered<'a>(
     space: &ScheduleSpace,
     entries: impl IntoIterator<Item = &'a PortfolioEntry>,

@@ -265,7 +265,7 @@ impl Winograd {
         let bytes = |shape: &[usize]| shape.iter().fold(4usize, |bytes, &d| bytes.saturating_mul(d));
         let strip = |layout: Layout, shape: [usize; 3]| if layout == Layout::Plain { bytes(&shape) } else { 0 };
         let input = if self.staged { 0 } else { bytes(&self.input_shape()) };
-        // The strips of input and output are not live at the same time.
+        // Tile rows of inputs and of outputs are not live at the same time.
         let [read, written] = self.layouts();
         let strips = strip(read, self.input_tile_row()).max(strip(written, self.output_tile_row()));
         let needed = input.saturating_add(bytes(&self.product_shape())).saturating_add(strips);

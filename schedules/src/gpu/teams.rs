@@ -1,5 +1,6 @@
 //! Tilings for tensor cores: teams of threads multiply by matrix instructions while the next chunks
-//! are copied to shared memory.
+//! are copied to shared memory. A team is the group of threads that executes an instruction
+//! together: a warp (`mma`), or a warp group of four warps (`wgmma`).
 //!
 //! ```text
 //! block loops over parts of the reduction, batch, tiles of rows and columns
@@ -109,8 +110,8 @@ fn must_pack(roles: &AxisRoles, by: ThreadGroup) -> bool {
     roles.unfolded || taps.iter().any(|&axis| roles.extent(axis) > 1) || by == ThreadGroup::WarpGroup
 }
 
-/// Returns the layouts in which weights may be read. Teams pack only constant weights, and
-/// weights with the steps last need no packing.
+/// Returns the values of the knob `weights`: whether weights are read packed or in place. Only
+/// constant weights can be packed, and weights with the reduction steps last need no packing.
 fn weight_words(roles: &AxisRoles, by: ThreadGroup) -> &'static [&'static str] {
     let weight = &roles.operands[1];
     let steps_last = roles.reduce.last().and_then(|&step| weight.dim_of(step)) > weight.dim_of(roles.spatial[1]);
@@ -270,7 +271,8 @@ pub(super) fn tiling(
         persistent: is_persistent.then_some(target.multiprocessors),
         roles,
     };
-    // A persistent grid pays only if consumers can store one tile while the next one is copied.
+    // A persistent grid, whose blocks compute several tiles each, pays only if consumers can store
+    // one tile while the producer copies the next.
     let has_turns = is_producer && tiling.threads() > by.threads() && split == 1;
     let is_grid = tiling.persistent.is_none_or(|blocks| has_turns && tiling.all_tiles() > blocks);
     require(

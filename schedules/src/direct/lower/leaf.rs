@@ -1,4 +1,9 @@
-//! The register tile: initialisation, reduction, and final store.
+//! The register tile, the innermost part of the direct algorithm's loop nest: initialisation of the
+//! accumulators, reduction, and final store.
+//!
+//! If the data is read in place, taps of a convolution may be in the padding. Such taps are left
+//! out while lowering, so that no condition is checked at run time: a reduction loop is cut to the
+//! taps inside, or written out tap by tap over the elements of the tile whose tap is inside.
 
 use std::ops::Range;
 
@@ -44,7 +49,7 @@ enum ReductionMode {
     Groups(usize),
 }
 
-/// Offset of each axis within the register tile.
+/// Offset of each axis from the base of the region, at the current iteration.
 type Local = Vec<Affine>;
 
 /// A register tile of the compute nest.

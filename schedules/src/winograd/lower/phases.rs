@@ -3,8 +3,7 @@
 use super::*;
 
 impl WinogradLowering<'_> {
-    /// Reads what the tiles of a strip need of the input to `to`; `p` is the padding, which is
-    /// zeros.
+    /// Copies the inputs of a tile row's tiles to `to`, with zeros for the padding `p`.
     ///
     /// ```text
     /// to[y, x, (c, fh, fw)] = input[n, c, s*(top + y) + fh - p, s*(left + x) + fw - p]
@@ -20,8 +19,8 @@ impl WinogradLowering<'_> {
             nodes.extend(self.repeat("y", rows.count, LoopKind::Serial, |this, y| {
                 let y = y + rows.first as i64;
                 let copied = |columns: &EqualRun<Range<usize>>| {
-                    // Equal tiles either all have padding or all have none. A strip of several has
-                    // none, and is one run.
+                    // Equal tiles either all have padding or all have none. Several tiles have
+                    // none, so that their columns are one run.
                     debug_assert!(strip.tiles == 1 || across.len() == 1);
                     let count = if strip.tiles > 1 { width } else { columns.count };
                     this.repeat("x", count, LoopKind::Serial, |this, x| {
@@ -35,12 +34,12 @@ impl WinogradLowering<'_> {
         nodes
     }
 
-    /// Number of input columns that the tiles of a strip read.
+    /// Returns the number of input columns that the tiles of a tile row read.
     fn phased_width(&self, strip: &TileRow<TileInterior>) -> usize {
         (strip.tiles - 1) * self.winograd.tiles_apart() + self.winograd.a()
     }
 
-    /// Sets all elements of a strip to zero.
+    /// Sets all elements of a tile row's buffer to zero.
     fn clear(&mut self, to: BufferId, strip: &TileRow<TileInterior>, width: usize) -> Vec<Node> {
         self.repeat("y", self.winograd.a(), LoopKind::Serial, |this, y| {
             this.repeat("x", width, LoopKind::Serial, |this, x| {

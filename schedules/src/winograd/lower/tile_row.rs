@@ -1,22 +1,23 @@
-//! Rows of tiles of plain images, transposed to or from channel blocks in buffers of the task.
+//! Tile rows of images in plain layout, transposed to or from channel blocks in buffers that are
+//! private to a task.
 //!
 //! ```text
-//! strip[y, x, lane] = input[n, c, top + y, left + x]              the tiles are read there
+//! strip[y, x, lane] = input[n, c, top + y, left + x]              then transformed tile by tile
 //!
-//! row[lane, x] = strip[i, x, lane]                                 the tiles were written there
+//! row[lane, x] = strip[i, x, lane]                                 after the tiles' transforms
 //! output[n, o, top + i, left + x] = act(row[lane, x] + bias + residual)
 //! ```
 
 use super::*;
 
-/// Rows and columns of the blocks in which strips are transposed, in elements.
+/// Rows and columns, in elements, of the blocks that are transposed at once.
 const ROWS: [usize; 1] = [4];
 const COLUMNS: [usize; 2] = [4, 8];
 /// Maximum number of blocks that are written out in a row.
 const MAX_UNROLLED: usize = 2;
 
 impl WinogradLowering<'_> {
-    /// Reads what the tiles of a strip need of the input to `to`.
+    /// Copies the inputs of a tile row's tiles to `to`.
     pub(super) fn read_tile_row(&mut self, to: BufferId, image: &Affine, strip: &TileRow<TileInterior>) -> Vec<Node> {
         let Winograd { m, conv, block, .. } = *self.winograd;
         if conv.phases() > 1 {
@@ -42,8 +43,8 @@ impl WinogradLowering<'_> {
         })
     }
 
-    /// Writes the sums that the tiles of a strip left in `from` to the output. Each row of pixels
-    /// goes through the buffer `row`.
+    /// Copies the outputs of a tile row's tiles from `from` to the output tensor, with the
+    /// epilogue. Each row of pixels is transposed in the buffer `row`.
     pub(super) fn write_tile_row(
         &mut self,
         [from, row]: [BufferId; 2],

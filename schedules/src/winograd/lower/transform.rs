@@ -1,10 +1,17 @@
-//! Transforms of filters, inputs and products.
+//! The three transforms of Winograd's algorithm as loop nests (Lavin and Gray, "Fast Algorithms for
+//! Convolutional Neural Networks", 2016): of filters ahead of time, of input tiles, and of products
+//! back to output tiles.
+//!
+//! Each transforms `a` by `a` tiles, first the columns, then the rows ([`Passes`]). A
+//! [`PartialTransform`] leaves out inputs that are zero (padding, missing taps) and outputs out of
+//! bounds. A convolution with a stride is divided into phases, which are transformed one by one.
 
 use super::product::{C, C_LANE, O, O_LANE, XI};
 use super::*;
 use crate::winograd::conv::WinogradConv;
 
-/// A column or row of a tile: elements `step` apart along dimension `dim`.
+/// A column or row of a tile in a buffer: elements `step` apart along dimension `dim`, from index
+/// `first` on.
 struct TileLine {
     buffer: BufferId,
     first: Index,
@@ -26,8 +33,8 @@ impl TileLine {
 /// Filters of one block of output channels and one input channel.
 struct Filters<'a> {
     to: &'a PackedOperand,
-    /// Number of the first channel block in their register tile; `o` is the block's number within
-    /// it.
+    /// Number of the first block of output channels in the register tile; `o` is the number of the
+    /// filters' block within the tile.
     tile: Affine,
     o: Affine,
     /// Number of the block of input channels, and of the channel within it.
@@ -214,9 +221,10 @@ impl WinogradLowering<'_> {
         })
     }
 
-    /// Returns the nests of every strip, for each run of rows, run of columns and block of
-    /// channels. A strip is one row of tiles, so that blocks with different numbers of rows have
-    /// the same nests.
+    /// Returns the nests over the tile rows of a block of tiles, and over blocks of channels.
+    /// `body` returns the nests of a [`TileRow`], a run of equal tiles within one row. There is one
+    /// nest for each run of equal rows and run of equal columns, so blocks of different sizes share
+    /// them.
     fn over_strips<T>(
         &mut self,
         blocks: &Blocks,
@@ -252,7 +260,7 @@ impl WinogradLowering<'_> {
         nodes
     }
 
-    /// Returns the loop over the tiles of a strip; `body` gets the tile's number in the strip.
+    /// Returns the loop over the tiles of a tile row; `body` gets the tile's number in it.
     fn over_tiles<T>(&mut self, strip: &TileRow<T>, body: impl FnOnce(&mut Self, &Affine) -> Vec<Node>) -> Vec<Node> {
         self.repeat("tw.1", strip.tiles, LoopKind::Serial, |this, tile| body(this, &tile))
     }
@@ -287,8 +295,8 @@ impl WinogradLowering<'_> {
         allocated([half, terms], body)
     }
 
-    /// Returns the scratch buffers of a transform: the columns that its first pass computes, and
-    /// shared terms.
+    /// Returns the scratch buffers of a transform: the result of its first pass, over columns, and
+    /// the terms that several outputs share.
     fn scratch(&mut self, name: &'static str) -> [BufferId; 2] {
         if let Some(known) = self.scratch.iter().find(|known| known.0 == name) {
             return known.1;
