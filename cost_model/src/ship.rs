@@ -14,7 +14,7 @@ impl Pretrained {
 
 impl RankingModel {
     /// Returns the bytes of a model that was fitted on rows of these columns, with its [expected
-    /// loss](DraftModel::expected_loss). `None` if it is not fitted or too large for the binary
+    /// loss](RankingModel::expected_loss). `None` if it is not fitted or too large for the binary
     /// form.
     pub fn encode(model: &XgbModel, columns: &[String], expected_loss: f32) -> Option<Vec<u8>> {
         let trees = model.trees()?.to_bytes()?;

@@ -119,7 +119,7 @@ struct Asked {
 ///
 /// Candidates are the default of the fixed rule, the schedules transferred from the portfolio for
 /// the target, and those that local search finds from the best of these, all
-/// [promising](is_promising). The [cheap ranking model](DraftModel) selects those to be lowered,
+/// [promising](is_promising). The [cheap ranking model](RankingModel) selects those to be lowered,
 /// and the pretrained model ranks them. If no model ships for the target, or the portfolio has
 /// nothing for the operator, the result is the default. The result is deterministic.
 pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<Candidate> {

@@ -1,17 +1,13 @@
 //! Neural networks: a graph is imported or built, rewritten, partitioned into steps, and run by
 //! tuned kernels.
 //!
+//! Graphs, operators, rewriting and ONNX files are in the crate `autotune_graph`, whose public
+//! items are re-exported here.
+//!
 //! # Files
 //!
 //! | file | what it owns |
 //! |---|---|
-//! | `tensor` | tensors of any element type, by value |
-//! | `text` | names and lists in messages: [`listed`], [`printable`] |
-//! | `constant`, `mapped` | constant tensors: in memory, in a file, or computed on demand |
-//! | `op` | interface of operators: [`Operator`] |
-//! | [`operators`] | one file for each operator: ONNX, shapes, reference, workload |
-//! | `typed`, `walk`, `memory` | generic access to elements, iteration orders, types in memory |
-//! | `graph` | networks as nodes: [`Graph`] |
 //! | `cut`, `cut/` | a graph as steps: kernels of workloads, copies, aliased memory |
 //! | `choose`, `options` | candidate schedules of steps, layout constraints, conversion times |
 //! | `layouts`, `minimise` | choice of every tensor's layout and every step's schedule |
@@ -21,17 +17,12 @@
 //! | `device` | devices that networks run on: [`NetworkDevice`] |
 //! | `compiled/check` | comparison of results with the reference |
 //! | `library`, `library/` | networks as shared libraries: [`Library`] |
-//! | `builder`, `builder/` | construction of graphs layer by layer, weights: [`Builder`] |
-//! | `zoo`, `zoo/` | built-in networks |
-//! | `turns`, `quantile` | interleaved timing of networks |
+//! | `interleaved`, `quantile` | interleaved timing of networks |
 //! | `planned` | planned kernels for a target that need not be present |
 //! | `decide` | choice of the precision by measurement |
 //! | `race`, `race/` | choice of schedules by timing them within the network |
 //! | `testing` | random networks and databases for tests |
 //! | `subject` | names that users give, and their tasks: [`Subject`] |
-//! | `evaluate` | reference evaluation of graphs |
-//! | `onnx`, `onnx/` | import and export of ONNX files |
-//! | `rewrite`, `rewrite/` | rewriting to equivalent graphs with fewer nodes |
 
 pub mod cut;
 

@@ -51,7 +51,7 @@
 //! | `search` | searchers, which propose configs |
 //! | `featurizer`, `ranker` | features of configs; scores from features |
 //! | `learner`, `held_out` | training of the model; predictions for held-out records |
-//! | `standing`, `recorder`, `race` | best result of a task; storing results; the final race |
+//! | `task_best`, `recorder`, `race` | best result of a task; storing results; the final race |
 //! | `scheduler`, `task`, `planner` | choice of the next task; state of a task; the next batch |
 //! | `session`, `bench` | the tuning loop; repeated measurement of the best schedules |
 //! | `local`, `tuner` | this machine's device; [`Tuner`] |

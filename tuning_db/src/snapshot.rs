@@ -9,7 +9,6 @@
 //! | `writer` | [`SnapshotWriter`]: from records to a file |
 //! | `replace` | atomic replacement of a file |
 //! | `check` | [`Snapshot::check`]: verifies every byte and schedule |
-//! | `error` | [`SnapshotError`] |
 //!
 //! A snapshot is written as a whole and never changed. Another file of its name replaces it, and a
 //! process that has the old one open continues to read that. Any number of processes can therefore
