@@ -157,8 +157,8 @@ impl<D: Device> Kernel<D> {
     /// # Safety
     ///
     /// The stages of this kernel that run ahead of time must produce the same values from the
-    /// constants ([`Program::packing`](autotune_ir::Program::packing)). Packed values may be
-    /// positions that the code loads from.
+    /// constants ([`Program::packing`](autotune_ir::Program::packing)). Code may use packed values
+    /// as indices without checking them, so other values could make it read out of bounds.
     pub unsafe fn share(&self, device: &D, packed: &Packed<D>) -> Result<Arc<Packed<D>>, KernelError> {
         let ranges = self.packed_ranges(device)?;
         let mut memory = Vec::with_capacity(ranges.len());
@@ -435,7 +435,7 @@ fn parts<D: Device>(
     ranges.into_iter().map(part).collect()
 }
 
-/// Adds [`STAGGER_BYTES`] to each length and rounds up; `None` on overflow.
+/// Adds [`STAGGER_BYTES`] to each length and rounds it up to the alignment; `None` on overflow.
 fn spaced<D: Device>(device: &D, parts: impl Iterator<Item = Option<usize>>) -> impl Iterator<Item = Option<usize>> {
     let alignment = device.alignment().max(SCRATCH_ALIGNMENT);
     parts.map(move |bytes| bytes?.checked_add(STAGGER_BYTES)?.checked_next_multiple_of(alignment))

@@ -66,8 +66,8 @@ struct Member<'a> {
     index: usize,
 }
 
-/// State shared by all threads. Apart from the insides of posts, it is written only when a thread
-/// falls asleep or wakes.
+/// State shared by all threads. Except for the posts, it is written only when a thread falls asleep
+/// or wakes, so that its cache line stays in all caches.
 struct TeamShared {
     /// One post per thread, the caller's first.
     posts: Vec<Post>,
@@ -81,10 +81,10 @@ struct TeamShared {
 /// lines in pairs.
 #[repr(align(128))]
 struct Post {
-    /// Number of synchronisation points that the thread has reached: the begin of a run (published
+    /// Number of synchronisation points that the thread has reached: the start of a run (published
     /// by the caller only), those between stages, and the end.
     reached: AtomicUsize,
-    /// Work of this run. The caller writes it between two runs; publishing the begin makes it
+    /// Work of this run. The caller writes it between two runs; publishing the start makes it
     /// visible to helpers.
     job: UnsafeCell<Option<TeamJob>>,
 }
@@ -96,7 +96,7 @@ impl Post {
     }
 }
 
-// SAFETY: `job` is written only while all helpers wait for the begin of a run, and read only within
+// SAFETY: `job` is written only while all helpers wait for the start of a run, and read only within
 // runs.
 unsafe impl Sync for TeamShared {}
 // SAFETY: as above.
@@ -254,7 +254,7 @@ impl Member<'_> {
                 return;
             }
             self.own().reached.store(begin, Ordering::Relaxed);
-            // SAFETY: the caller wrote the job before it published the begin of the run, and does
+            // SAFETY: the caller wrote the job before it published the start of the run, and does
             // not write it again until this thread has reached the end.
             if let Some(job) = unsafe { *self.shared.posts[0].job.get() } {
                 // SAFETY: this call is within the run.

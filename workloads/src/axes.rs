@@ -8,14 +8,15 @@
 //! | step | yes | yes | | `k` | `c` of a group |
 //! | tap | yes, in one dimension with a row | yes | | | `kh`, `kw` |
 //!
-//! Sketches use these parts, not operators: every sum of products of two operands has them.
+//! Sketches use these parts instead of operators' names, since every sum of products of two
+//! operands has them.
 
 use autotune_ir::program::{Access, Expr};
 use autotune_ir::spec::{AxisId, Equation, Reduction, Spec};
 use autotune_ir::{Affine, VarId};
 
-/// A dimension of the data that is read at `stride * row + dilation * tap - pad`. Axes that the
-/// weights have may shift it.
+/// A dimension of the data that is read at `stride * row + dilation * tap - pad`, plus a shift by
+/// [batch axes](Axes::shifts) if there are any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowAxis {
     /// Number of the dimension.
@@ -57,12 +58,12 @@ pub struct Axes {
 
 impl Axes {
     /// Returns the axes of a spec's main equation; `None` if it is not a sum of products of two
-    /// tensors, or an axis has no part.
+    /// tensors, or an axis is none of the parts in the table.
     pub fn of(spec: &Spec) -> Option<Self> {
         Self::of_equation(spec, spec.main())
     }
 
-    /// Returns the axes of any equation of a spec.
+    /// Returns the axes of any equation of a spec; `None` as for [`Axes::of`].
     pub fn of_equation(spec: &Spec, main: &Equation) -> Option<Self> {
         let [data, weight] = main.loads()[..] else { return None };
         let product = Expr::product(Expr::Load(data.clone()), Expr::Load(weight.clone()));
@@ -95,7 +96,7 @@ impl Axes {
         self.windows.iter().map(|window| window.tap)
     }
 
-    /// True if a window slides along this axis of the result.
+    /// True if a window slides along `row`, an axis of the result.
     pub fn is_windowed(&self, row: AxisId) -> bool {
         self.windows.iter().any(|window| window.row == row)
     }
@@ -111,9 +112,9 @@ impl Axes {
         self.few(main).is_some() && count(main, &self.rows).min(count(main, &self.columns)) == 1
     }
 
-    /// Returns the operand with at most [`FEW`] rows or columns, of a single product or of products
-    /// of two vectors each: 0 for the data, 1 for the weights. If both have few, it is the one with
-    /// fewer.
+    /// Returns the narrow operand of a matrix product: 0 if the data has at most [`FEW`] rows, 1 if
+    /// the weights have at most [`FEW`] columns; the narrower one if both do. `None` otherwise, for
+    /// windows, and for batches, unless each product of the batch is of two vectors.
     pub fn few(&self, main: &Equation) -> Option<usize> {
         let (rows, columns) = (count(main, &self.rows), count(main, &self.columns));
         let is_one = count(main, &self.batch) == 1 || rows.max(columns) == 1;
@@ -127,8 +128,8 @@ impl Axes {
         self.windows.is_empty() && main.loads().iter().all(|access| access.index.last() == Some(&along))
     }
 
-    /// True if there are windows, and each of several batch elements has one column: no two results
-    /// at a position share operands.
+    /// True for windows with several groups of one column each, or without columns, as in a
+    /// depthwise convolution: no two results at a position share operands.
     pub fn is_depthwise(&self, main: &Equation) -> bool {
         let shares_none = count(main, &self.groups()) > 1 || self.columns.is_empty();
         !self.windows.is_empty() && shares_none && count(main, &self.columns) == 1

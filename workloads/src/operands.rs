@@ -1,4 +1,5 @@
-//! Random operands of workloads, and checks of given ones.
+//! Operands of workloads: random ones, whose outputs reveal wrong kernels, and checks of the
+//! caller's.
 
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
@@ -47,12 +48,14 @@ impl Operands {
 
     /// Creates random operands that reveal wrong kernels.
     ///
-    /// Values are positive or negative, with magnitudes between 0.1 and 1, so that no term
-    /// vanishes. Terms that are added to sums are scaled to half the sums' typical size, so that
-    /// they matter as much. Some functions of sums bend near zero or saturate, such as a sigmoid.
-    /// Then one factor of each product is scaled down by a power of two, so that sums are in the
-    /// range where the function bends. Indices into other tensors are integers, some of them out of
-    /// range. Arguments of logarithms and roots are positive.
+    /// - Values are positive or negative, with magnitudes between 0.1 and 1, so that no term
+    ///   vanishes.
+    /// - Terms that are added to sums, such as a bias, are scaled to half the sums' typical size,
+    ///   so that they matter as much.
+    /// - If a function such as a sigmoid, which saturates, is applied to sums, one factor of each
+    ///   product is scaled down by a power of two. Sums are then where the function is curved.
+    /// - Indices into other tensors are integers, some of them out of range.
+    /// - Arguments of logarithms and roots are positive.
     ///
     /// Values are representable in the operand's type. Integers use the whole range, and are
     /// positive if the type is unsigned. The same seed gives the same values on every machine and
@@ -60,7 +63,7 @@ impl Operands {
     ///
     /// # Panics
     ///
-    /// If memory is lacking.
+    /// If the memory cannot be allocated.
     pub fn random(spec: &Spec, seed: u64) -> Self {
         match Self::try_random(spec, seed) {
             Ok(operands) => operands,
@@ -68,7 +71,7 @@ impl Operands {
         }
     }
 
-    /// Like [`Operands::random`], but fails if memory is lacking.
+    /// Like [`Operands::random`], but fails if the memory cannot be allocated.
     pub fn try_random(spec: &Spec, seed: u64) -> Result<Self, OutOfMemory> {
         let (sum_scale, data_scale) = (0.5 * sum_size(spec), data_scale(spec));
         // The magnitude of a prologue's results is unknown, so the weights are scaled instead.
@@ -76,7 +79,7 @@ impl Operands {
         let scaled = if spec.prologue().is_some() { loads.last() } else { loads.first() };
         let scaled = scaled.map(|access| &spec.tensor(access).name);
 
-        // Magnitude of a product of two integers, and of a result.
+        // Largest magnitudes of a product of two integers, and of an element of the output.
         let factors = spec.main().loads().into_iter().map(|access| unit(spec.tensor(access).dtype));
         let (products, has_integers) = (factors.product::<f32>(), spec.multiplied_dtype().is_integer());
         let result = spec.find(Role::Output).map_or(1.0, |tensor| unit(tensor.dtype).min(sum_scale * products));
@@ -136,8 +139,8 @@ fn unit(dtype: DType) -> f32 {
     if dtype.is_integer() { dtype.range()[1] as f32 } else { 1.0 }
 }
 
-/// True for operands of products, and of intermediate tensors before them. Others are added to the
-/// sums of products.
+/// True for operands of the main equation and of equations before it. Others are read by the
+/// epilogue, such as a bias.
 fn is_multiplied(spec: &Spec, tensor: &TensorSpec) -> bool {
     let mut loads = spec.equations[..=spec.main].iter().flat_map(|equation| equation.loads());
     loads.any(|access| spec.tensor(access).name == tensor.name)
@@ -155,14 +158,14 @@ fn has_roots(spec: &Spec, tensor: &TensorSpec) -> bool {
     spec.equations.iter().any(|equation| equation.value.any(&is_root))
 }
 
-/// True if the last equation multiplies sums by the tensor, such as slopes.
+/// True if the last equation multiplies by the tensor, such as the slopes of a PReLU.
 fn scales_sums(spec: &Spec, tensor: &TensorSpec) -> bool {
     let is_it = |of: &Expr| matches!(of, Expr::Load(access) if spec.tensor(access).name == tensor.name);
     let is_factor = |expr: &Expr| matches!(expr, Expr::Binary(BinaryOp::Mul, of) if of.iter().any(is_it));
     spec.equations.last().is_some_and(|tail| tail.value.any(&is_factor))
 }
 
-/// True if the last equation contains a function that bends near zero or saturates.
+/// True if the last equation contains a function that is curved near zero or saturates.
 pub(crate) fn bends(spec: &Spec) -> bool {
     let does = |expr: &Expr| matches!(expr, Expr::Unary(..) | Expr::Binary(BinaryOp::Min, _));
     spec.equations.last().is_some_and(|tail| tail.value.any(&does))
@@ -173,8 +176,8 @@ pub(crate) fn bends_sums(spec: &Spec) -> bool {
     bends(spec) && spec.is_contraction()
 }
 
-/// Returns the scale of one factor of products: if a function bends, a power of two that brings
-/// large sums to a magnitude between 2 and 4; else 1.
+/// Returns the scale of one factor of products. If a function of the sums is curved, it is the
+/// power of two that brings long sums to a magnitude between 2 and 4; else 1.
 fn data_scale(spec: &Spec) -> f32 {
     if !bends_sums(spec) {
         return 1.0;
@@ -188,7 +191,7 @@ pub(crate) fn sum_size(spec: &Spec) -> f32 {
     data_scale(spec) * (spec.reduction_len() as f32).sqrt()
 }
 
-/// The error that memory is lacking.
+/// Error of an allocation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("cannot allocate {bytes} bytes")]
 pub struct OutOfMemory {

@@ -1,4 +1,10 @@
-//! Selection of an output's lines for a reference.
+//! Choice of what a reference computes of a large output.
+//!
+//! Computing every element would take as long as the kernel itself, so work is bounded in two ways
+//! (terms and probabilities: [`super`]). First, the channels are divided into blocks, and a block
+//! is represented by one value per position: an element of a randomly drawn channel, or a weighted
+//! sum of all its channels ([`Stand`]). If that does not suffice, only one of several lines is
+//! compared.
 
 use std::ops::Range;
 
@@ -23,7 +29,7 @@ fn is_added_to(expr: &Expr, access: &Access) -> bool {
     }
 }
 
-/// Value that represents the channels of a block in a line.
+/// How one value per position represents the channels of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stand {
     /// One of the channels, chosen at random for each line.
@@ -32,13 +38,14 @@ pub(super) enum Stand {
     Weighted,
 }
 
-/// Blocks of channels, groups of lines of which one is compared, and the random choices.
+/// Division of an output's channels into blocks and of its lines into groups, of each of which one
+/// line is compared, with the random choices.
 #[derive(Clone, Debug)]
 pub(super) struct LineSelection {
     pub(super) lines: Lines,
     /// Channels per block, except perhaps in the last one.
     pub(super) block: usize,
-    /// Number of lines of which one is compared.
+    /// Number of lines in a group.
     line_step: usize,
     pub(super) stand: Stand,
     /// Weight of each channel, if sums are weighted.
@@ -47,8 +54,8 @@ pub(super) struct LineSelection {
 }
 
 impl LineSelection {
-    /// Returns the selection that can be computed with about `bound` multiply-adds; everything if
-    /// the output is not a sum of products.
+    /// Returns the selection whose reference takes about `bound` multiply-adds. If the output is
+    /// not made of sums of products, every element is selected.
     pub(super) fn of(spec: &Spec, bound: u64, seed: u64) -> Self {
         let lines = Lines::of(spec);
         let bound = if lines.vector.is_some() { u128::from(bound.max(1)) } else { u128::MAX };
@@ -97,12 +104,12 @@ impl LineSelection {
         self.lines.channel.1.div_ceil(self.block)
     }
 
-    /// Returns the number of values.
+    /// Returns the number of values in the reference.
     pub(super) fn len(&self) -> usize {
         self.chosen_lines().saturating_mul(self.blocks()).saturating_mul(self.lines.width.1)
     }
 
-    /// Returns the line that is compared as number `index`.
+    /// Returns the line that is drawn from group number `index`.
     pub(super) fn line(&self, index: usize) -> usize {
         let first = index * self.line_step;
         first + self.draw(self.line_step.min(points(&self.lines.extents) - first), [0, index])
@@ -125,7 +132,7 @@ impl LineSelection {
         if self.stand == Stand::Drawn { self.channel(line, block) } else { block }
     }
 
-    /// Returns the range of indices that may represent some blocks.
+    /// Returns the range of [`stand_in`](Self::stand_in) indices of some blocks, for any line.
     pub(super) fn reach(&self, blocks: &Range<usize>) -> Range<usize> {
         match self.stand {
             Stand::Drawn => self.channels(blocks.start).start..self.channels(blocks.end - 1).end,
@@ -138,7 +145,7 @@ impl LineSelection {
         &self.weights[self.channels(block)]
     }
 
-    /// Returns the channels that count in a block of a line, with their weights.
+    /// Returns the channels of a block that are added up in a line, with their weights.
     pub(super) fn terms(&self, line: usize, block: usize) -> impl Iterator<Item = (usize, f64)> {
         let (channels, weights) = match self.stand {
             Stand::Weighted => (self.channels(block), self.weights(block)),
