@@ -1,12 +1,12 @@
 //! Cheap ranking model: it ranks schedules that are not lowered yet by their knobs and the shape of
 //! their workload.
 //!
-//! Lowering a schedule and analysing its loop nests takes some hundred microseconds, describing it
-//! by its knobs a few. Among schedules transferred from other workloads, all of which are
-//! reasonable, knobs predict the fastest nearly as well (docs/learning.md). The method of drafting
+//! Lowering a schedule and analysing its loop nests takes some hundred microseconds; describing it
+//! by its knobs takes a few. Among schedules transferred from other workloads, all of which are
+//! reasonable, knobs predict the fastest nearly as well (docs/learning.md). The method of selecting
 //! with a cheap model and verifying with a better one is that of Pruner ("Pruner: A
 //! Draft-then-Verify Exploration Mechanism to Accelerate Tensor Program Tuning", 2024), whose
-//! drafts come from an analytic model.
+//! cheap model is analytic.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,7 +21,8 @@ use crate::trees::Trees;
 pub(crate) const MAGIC: &[u8; 16] = b"autotune-draft-1";
 
 /// Describes a schedule before it is lowered: calls `tell` with the name of a column and its value,
-/// at most once per column. Columns that are not told are missing. Sizes are binary logarithms.
+/// at most once per column. The values of all other columns are missing. Sizes are binary
+/// logarithms.
 ///
 /// - `OPERATOR.0`, ..: shape vector of the workload
 /// - `flops`: operations of the workload
@@ -33,7 +34,7 @@ pub(crate) const MAGIC: &[u8; 16] = b"autotune-draft-1";
 /// - `SKETCH.KNOB.tiles`: number of outermost tiles along the axis that the knob names
 /// - `SKETCH.KNOB.filled`, `.filled.inner`: share of the outermost and of the innermost tiles that
 ///   is within the axis
-/// - `SKETCH.KNOB.AXIS`: position of an axis in an order
+/// - `SKETCH.KNOB.AXIS`: position of an axis in a loop order
 /// - `SKETCH.KNOB`: 1 plus a numeric choice
 /// - `SKETCH.KNOB=WORD`: 1 for the chosen word
 /// - `innermost`: product of the innermost tiles

@@ -33,8 +33,8 @@ pub(crate) trait KernelRunner {
     /// Checks and times one kernel.
     fn time(&mut self, built: &Built, incumbent_secs: Option<f64>) -> Result<Outcome, MeasureError>;
 
-    /// Checks several kernels and times them in turns, in rounds of `budget_secs` together. Returns
-    /// one outcome per kernel.
+    /// Checks several kernels and times them interleaved, in rounds of `budget_secs` together.
+    /// Returns one outcome per kernel.
     fn race(&mut self, built: &[Built], budget_secs: f64) -> Result<Vec<Outcome>, MeasureError>;
 }
 

@@ -1,5 +1,5 @@
-//! Race: kernels timed in turns, for a short while each, round after round, so that any disturbance
-//! of the machine affects all of them equally.
+//! Race: interleaved timing of kernels. In each round every kernel runs for a short while, so that
+//! a disturbance of the machine affects all of them equally.
 //!
 //! A race starts with more racers than are worth timing to the end; after some rounds the slower
 //! half is dropped (successive halving, Jamieson and Talwalkar, 2016). The number of rounds follows
@@ -16,8 +16,8 @@ use crate::timing::SLOW_SECS;
 const ROUNDS: usize = 20;
 const MIN_ROUNDS: usize = 3;
 
-/// Fractions of the rounds after which the slower half is dropped, and the least number of rounds
-/// before that.
+/// Points at which the slower half is dropped: after a fraction of the rounds, but not before this
+/// number of rounds.
 const HALVINGS: [(f64, usize); 2] = [(0.15, 1), (0.3, 2)];
 
 /// Number of racers, in addition to the first, that are never dropped.
@@ -26,18 +26,18 @@ const FINALISTS: usize = 4;
 /// Fraction of the time floor that a racer runs in each round.
 const ROUND_FLOOR: f64 = 0.3;
 
-/// Seconds per run from which on a kernel is not run once before each turn: refilling the caches is
-/// then a small part of a run.
+/// Seconds per run from which on a kernel is timed in a round without an untimed run before:
+/// refilling the caches is then a small part of a run.
 const LONG_SECS: f64 = 0.02;
 
-/// Racer with its fastest run so far and its times.
+/// A kernel in the race, with its fastest run so far and its times.
 struct Lane<R> {
     racer: R,
     estimate_secs: f64,
     samples: Samples,
 }
 
-/// Races kernels in rounds that take `budget_secs` together at most, but a few rounds in any case.
+/// Races kernels in rounds that together take at most `budget_secs`, but in a few rounds anyway.
 /// Checks each kernel before and after. Returns one outcome per racer; a racer that cannot be
 /// loaded or fails during the race fails alone.
 pub(crate) fn race<R: LoadedKernel>(

@@ -34,7 +34,8 @@ pub(crate) struct Resident<D: Device> {
     last_run: Cell<Option<Instant>>,
 }
 
-/// Output that agreed with the known samples of the expected output.
+/// Output of a kernel that agreed with the known samples of the expected output. Later kernels are
+/// compared with all of it.
 pub(crate) struct Agreed<D: Device> {
     pub(crate) output: D::Memory,
     /// Relative error of the output at the samples.
@@ -123,13 +124,14 @@ impl<D: Device> Resident<D> {
         self.tensors.borrow().values().map(|tensor| tensor.bytes(&self.device)).sum()
     }
 
-    /// Returns undefined parts of `lens` words.
+    /// Returns guarded buffers of `lens` words each, with undefined contents.
     pub(crate) fn undefined(&self, lens: &[usize]) -> Result<Guarded<D>, CandidateError> {
         let bytes = guarded::bytes(&self.device, lens).ok_or_else(guarded::no_memory)?;
         Guarded::new(&self.device, self.memory(bytes)?, lens)
     }
 
-    /// Returns an undefined tensor. A kernel is to write it before it is sealed.
+    /// Returns a tensor with undefined contents. A kernel must write it before
+    /// [`Fixed::seal`] takes its checksum.
     pub(crate) fn blank(&self, words: usize) -> Result<Fixed<D>, CandidateError> {
         Fixed::blank(&self.device, self.memory(Fixed::bytes_of(&self.device, words)?)?, words)
     }
@@ -144,6 +146,7 @@ impl<D: Device> Resident<D> {
         self.last_run.get().map_or(f64::INFINITY, |last| last.elapsed().as_secs_f64())
     }
 
+    /// Records that a kernel has just been timed.
     pub(crate) fn is_busy(&self) {
         self.last_run.set(Some(Instant::now()));
     }

@@ -1,4 +1,5 @@
-//! Open device of any kind, on which kernels are loaded, checked and timed.
+//! A device of any kind (CPU, CUDA or OpenCL) that is open in this process, on which kernels are
+//! loaded, checked and timed.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -50,8 +51,8 @@ pub(crate) trait Station {
         incumbent_secs: Option<f64>,
     ) -> Outcome;
 
-    /// Checks kernels and times them in turns. `problems` has the problems of all their workloads.
-    /// Returns one outcome per kernel.
+    /// Checks kernels and races them ([`race()`]). `problems` has the problems of all their
+    /// workloads. Returns one outcome per kernel.
     ///
     /// # Safety
     ///
@@ -78,7 +79,7 @@ pub(crate) trait Station {
     /// Returns the bytes of cached operands and outputs.
     fn bytes(&self) -> usize;
 
-    /// Drops the cached data of a workload, which can be made again.
+    /// Drops the cached data of a workload; it is made again when needed.
     fn forget(&mut self, workload: &Workload);
 }
 
@@ -132,7 +133,8 @@ impl<D: Device + 'static> Station for Open<D> {
     ) -> Outcome {
         // SAFETY: the caller guarantees that the code is fit to run.
         let mut trial = unsafe { Trial::new(&self.resident, problem, built) }?;
-        // No other program is assumed to use the GPU, so no reference kernel is needed.
+        // A reference kernel detects a machine slowed down by other programs, which are assumed not
+        // to use the GPU.
         if !self.resident.is_host() {
             let outcome = timing::measure(&mut trial, timing, incumbent_secs, None);
             trial.give_back();

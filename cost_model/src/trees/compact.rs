@@ -3,8 +3,8 @@
 //! All numbers are little-endian. The header is `columns: u32`, `base: f32`, `trees: u32`. Each
 //! tree has `nodes: u32`, followed by its nodes breadth first, so that the position of a node's two
 //! children follows from the nodes before. A node is `split: u16` (the column, or [`LEAF`]; the
-//! highest bit is set if a missing value goes right) and `number: f32` (the threshold, or a leaf's
-//! value).
+//! highest bit, [`RIGHT`], is set if a missing value goes right) and `number: f32` (the threshold,
+//! or a leaf's value).
 
 use super::{MISSING_RIGHT, Root, TreeNode, Trees};
 
