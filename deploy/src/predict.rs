@@ -1,4 +1,8 @@
 //! Choice of a schedule without measuring.
+//!
+//! [`predicted`] takes tens of milliseconds and is for the beginning of a search. [`pick`] is
+//! faster, for a look-up miss in a deployed program. Both transfer schedules that were good for
+//! similar workloads and rank them by models.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -65,9 +69,9 @@ pub fn space(workload: &Workload, target: &Target, params: Option<PredictParams>
     space_within(workload, target, params, None)
 }
 
-/// Returns the same space as [`space`], but predicts with the parameters `hurried` if given. The
-/// result is cached under `params`, so that later calls return the same default schedule
-/// immediately.
+/// Returns the same space as [`space`], but predicts with the faster parameters `hurried` if given.
+/// The result is cached as the one of `params`, so that later calls return the same default
+/// schedule immediately.
 pub fn space_within(
     workload: &Workload,
     target: &Target,
@@ -149,7 +153,8 @@ pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<
 /// Schedule chosen without measuring.
 pub(crate) struct Pick {
     pub(crate) candidate: Candidate,
-    /// Expected ratio of its time to the best known time; `None` if a fixed rule chose it.
+    /// Expected ratio of its time to the best known time. `None` if a fixed rule chose it, or the
+    /// ranking model for f32 chose it for another type, for which its loss is unknown.
     pub(crate) expected_loss: Option<f32>,
 }
 
@@ -189,8 +194,8 @@ pub(crate) fn pick(space: &ScheduleSpace, known: &[PortfolioEntry]) -> Pick {
     best.unwrap_or_else(|| Pick { candidate: space.default_candidate().clone(), expected_loss: None })
 }
 
-/// Largest ratio of a workload's estimated time with another workload's packing to that with its
-/// own choice. Sharing one packing of a constant is worth this loss.
+/// Maximum ratio of a workload's estimated time with another workload's packing to its time with
+/// its own packing. Sharing one packed copy of a constant is worth this loss.
 const MOST_PACKING_LOSS: f32 = 1.1;
 
 /// Transfers another workload's schedule to the workload of `own`; `None` if the result is not
@@ -239,8 +244,8 @@ impl Shipped {
     }
 }
 
-/// Returns the expected ratio of the time of [`predicted`] schedules to the best known time, if a
-/// model ships for the workload.
+/// Returns the expected ratio of the time of [`predicted`] schedules to the best known time; `None`
+/// if no model ships for the workload and its element type.
 pub(crate) fn expected_loss(space: &ScheduleSpace) -> Option<f32> {
     let shipped = Shipped::of(space)?;
     shipped.stand_in(space).is_none().then(|| shipped.model.expected_loss())
@@ -249,7 +254,9 @@ pub(crate) fn expected_loss(space: &ScheduleSpace) -> Option<f32> {
 /// Candidates with the model's scores, best first.
 struct RankedCandidates<'a> {
     shipped: &'a Shipped,
+    /// Maximum number of candidates to lower in each [`take`](Self::take).
     verified: usize,
+    /// Hashes of all candidates so far, including rejected ones.
     met: HashSet<u64>,
     held: Vec<(Candidate, f32)>,
 }
@@ -272,6 +279,7 @@ impl<'a> RankedCandidates<'a> {
         self.held.sort_by(|a, b| b.1.total_cmp(&a.1));
     }
 
+    /// Returns the candidates that the cheap ranking model selects.
     fn first(&self, candidates: Vec<Candidate>) -> Vec<Candidate> {
         if candidates.len() <= self.verified {
             return candidates;

@@ -67,8 +67,8 @@ impl<'a> Query<'a> {
 
     /// Returns the best schedule of the source's records.
     ///
-    /// If the workload has no record, that of the same workload with warm instead of
-    /// [uncached](Workload::is_cold) constants, or the reverse, is returned. On a miss the
+    /// If the workload has no record, the result is the record of the same workload with cached
+    /// instead of [uncached](Workload::is_uncached) constants, or the reverse. On a miss the
     /// schedule is predicted from those of the most similar workloads: the source's and, if one
     /// ships for the target, the portfolio's ([`Origin::Predicted`](crate::Origin::Predicted)).
     ///
@@ -156,7 +156,8 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Kind of a schedule: its sketch, and the values of some knobs if it has them.
+/// Kind of a schedule: its sketch, and the values of its knobs for layouts and for the size of
+/// Winograd's tiles, if it has them.
 type Kind = (String, [Option<KnobValue>; 3]);
 
 fn kind(config: &Config) -> Kind {
@@ -201,7 +202,7 @@ impl LookupSpace {
     ) -> Result<Option<Tuned>, LookupError> {
         let fits = |config: &Config| fits(config) && self.candidate(config).is_some();
         while let Some(found) = source.find(workload, self.space.target(), &fits)? {
-            // A source that ignores `fits` has nothing else.
+            // The source ignores `fits`, so asking again would return the same record.
             let Some(candidate) = self.candidate(&found.best.record.config) else { break };
             match candidate.proven() {
                 Ok(program) => return Ok(Some(Tuned::of_record(candidate, program, found))),
@@ -217,8 +218,8 @@ impl LookupSpace {
         known.entry(config.stable_hash()).or_insert_with(|| self.space.admitted(config)).clone()
     }
 
-    /// Returns the schedule for a miss in a source: that of the same workload with warm instead of
-    /// uncached constants, or the reverse, else a predicted one.
+    /// Returns the schedule for a miss in a source: that of the same workload with cached instead
+    /// of uncached constants, or the reverse, else a predicted one.
     fn missed(&self, source: &dyn Source) -> Result<Tuned, LookupError> {
         let workload = self.space.workload();
         let other = Self::new(&workload.with_cold(!workload.is_cold()), self.space.target())?;

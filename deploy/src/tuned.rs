@@ -28,14 +28,16 @@ pub struct Tuned {
 pub enum Origin {
     /// Record, with the provenance of its time and the scope of its key.
     Tuned(Box<Found>),
-    /// Default schedule, predicted to be the fastest by the model for the target.
+    /// Default schedule, predicted to be the fastest: by the model that ships for the target, or by
+    /// the analysis from schedules of similar workloads.
     Predicted {
         /// Expected ratio of its time to the best known time, as
         /// [measured](autotune_cost_model::Pretrained::expected_loss) on workloads on which the
         /// model was not trained.
         expected_loss: f32,
     },
-    /// Default schedule, chosen by a fixed rule or by the analytic model.
+    /// Default schedule whose loss is unknown: chosen by a fixed rule, or by a model that was
+    /// fitted for another element type.
     Default,
 }
 
@@ -51,7 +53,7 @@ pub enum LookupError {
     Unfit { workload: Box<Workload>, why: UnfitError },
 }
 
-/// Reason that there is no kernel.
+/// Reason that no kernel was built.
 #[derive(Debug, Error)]
 pub enum BuildError {
     /// The target has another instruction set than this machine.
@@ -113,7 +115,7 @@ impl Tuned {
         Self { candidate, program, plan: OnceLock::new(), origin: Origin::Tuned(Box::new(found)) }
     }
 
-    /// Returns a schedule that was not measured, with its expected loss if a model chose it.
+    /// Returns a schedule that was not measured, with its expected loss if that is known.
     pub(crate) fn unmeasured(candidate: Candidate, expected_loss: Option<f32>) -> Self {
         let predicted = |expected_loss| Origin::Predicted { expected_loss };
         let origin = expected_loss.map_or(Origin::Default, predicted);

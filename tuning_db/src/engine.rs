@@ -19,7 +19,7 @@ use crate::keys::{self, FiledRecord, RECORD_PREFIX, Records, TaskKey};
 
 /// Bytes of the engine's page cache: it is read only once, when the database is opened.
 const CACHE_BYTES: u64 = 16 << 20;
-/// Records per batch when many are stored.
+/// Maximum number of records in an atomic batch of [`Engine::fill`].
 const FILL: usize = 1024;
 /// Time that the engine's background threads may keep its lock after a database was closed.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ pub(crate) struct Engine {
 #[derive(Debug, Default)]
 pub(crate) struct EngineContents {
     pub(crate) records: Records,
-    /// Damage because of which records may be missing or unreadable.
+    /// Description of damage, if there is any: records may be missing or unreadable.
     pub(crate) damage: Option<String>,
 }
 
@@ -55,8 +55,8 @@ impl Engine {
         path.join("sled")
     }
 
-    /// Reads every readable record. If iteration fails, the records counted in `wanted` are read
-    /// one by one.
+    /// Reads every readable record. Damage may end the iteration early; then the records counted in
+    /// `wanted` are also read one by one.
     pub(crate) fn read(&self, wanted: &RecordCounts) -> EngineContents {
         let mut contents = EngineContents::default();
         let mut pairs = self.sled.scan_prefix(RECORD_PREFIX);
@@ -83,8 +83,8 @@ impl Engine {
         contents
     }
 
-    /// Returns the record counts from the indexes of the layout without a journal; `None` if this
-    /// engine never belonged to a database.
+    /// Returns the record counts from the indexes that an older layout, without a journal, stored
+    /// in the engine; `None` if this engine never belonged to a database.
     pub(crate) fn indexed(&self) -> Result<Option<RecordCounts>, DbError> {
         #[derive(Deserialize)]
         struct OldIndex {
@@ -119,7 +119,7 @@ impl Engine {
         self.guarded(|| self.sled.apply_batch(batch))
     }
 
-    /// Stores all records in a new engine.
+    /// Stores records in several batches.
     pub(crate) fn fill(&self, records: &Records) -> Result<(), DbError> {
         let all: Vec<_> = records.iter().collect();
         all.chunks(FILL).try_for_each(|some| self.insert(some.iter().copied()))

@@ -1,4 +1,6 @@
-//! Opening for writing: compares the two copies of the records and repairs each from the other.
+//! Opening a database for writing: the records of the journal and those of the storage engine are
+//! compared, and each copy is repaired from the other. Repairs are reported as warnings; opening
+//! fails if records that were durable are in neither copy.
 
 use std::fs;
 use std::path::Path;
@@ -62,7 +64,7 @@ pub(crate) struct Copies<'a> {
     engine_contents: engine::EngineContents,
     /// Record counts that were durable, as far as known.
     pub(crate) durable: RecordCounts,
-    /// Total number of records if only the total is known, not the counts per task; else 0.
+    /// Number of durable records if only their total is known, not the counts per task; else 0.
     total: u64,
     /// Union of both copies.
     pub(crate) records: Records,
@@ -108,7 +110,8 @@ impl<'a> Copies<'a> {
         Ok(copies)
     }
 
-    /// Reads the durable record counts: per task, or the total if the layout has no more.
+    /// Reads the durable record counts: per task, or only the total in the layout without a
+    /// journal.
     fn read_durable(&mut self, engine: Option<&Engine>) {
         let flushed = Flushed::read(self.path);
         if self.layout == FormatFile::WithoutJournal {
@@ -128,6 +131,7 @@ impl<'a> Copies<'a> {
         }
     }
 
+    /// Warns that the durable record counts cannot be read, and marks them for being rewritten.
     fn unknown_durable(&mut self, reason: &str) {
         self.warnings.push(Warning::flushed(self.path, reason));
         self.mended = true;
@@ -163,8 +167,8 @@ impl<'a> Copies<'a> {
     pub(crate) fn unite(&mut self) {
         self.records = std::mem::take(&mut self.journal.records);
 
-        // An unfinished append whose records were durable had been acknowledged: its end was lost
-        // later.
+        // If a record of an unfinished append counts as durable, the append did finish, and its end
+        // was lost later. So the record is valid.
         let unfinished = std::mem::take(&mut self.journal.unfinished);
         let known = unfinished.into_iter().filter(|entry| self.durable.covers(&entry.task, entry.place));
         self.to_journal = known.collect();

@@ -10,7 +10,7 @@ use super::layout::{self, u32_at, u64_at};
 use super::{Entry, KeyChain, Snapshot};
 use crate::error::SnapshotError;
 
-/// Most workloads in a table; a sample, if there are more.
+/// Maximum number of workloads in a table; of more workloads, it has a sample.
 pub(super) const MAX_ROWS: usize = 2048;
 
 /// Bytes of a row of the directory: a table's hash and its offset.
@@ -109,7 +109,7 @@ impl Snapshot {
     /// of a sample of 2048.
     ///
     /// # Errors
-    /// [`Corrupt`](SnapshotError::Corrupt) if what it was looked up in is not what was written.
+    /// [`Corrupt`](SnapshotError::Corrupt) if a table or record that is read is damaged.
     pub fn nearest(&self, keys: &KeyChain, workload: &Workload, n: usize) -> Result<Vec<Entry<'_>>, SnapshotError> {
         let group = group_of(workload);
         let directory = self.near_block(self.header.directory_at)?;
@@ -135,7 +135,7 @@ impl Snapshot {
         NearTable::parse(self.near_block(at)?).ok_or_else(|| self.corrupt_table(at))
     }
 
-    /// Reads the schedule of a table's row.
+    /// Reads the schedule of a table's row. `number` is the record's, counted from 1.
     fn row_entry(&self, number: u32, table_at: u64, reach: KeyScope, is_own: bool) -> Result<Entry<'_>, SnapshotError> {
         if number == 0 {
             return Err(self.corrupt_table(table_at));
@@ -153,6 +153,7 @@ impl Snapshot {
         for row in directory.chunks_exact(DIRECTORY_ROW) {
             let at = u64_at(row, 8).unwrap_or_default();
             for (number, vector) in self.table(at)?.rows() {
+                // Only the workload is compared, so any scope will do.
                 let entry = self.row_entry(number, at, KeyScope::Machine, true)?;
                 let Ok(workload) = entry.workload().parse::<Workload>() else { continue };
                 if !vector.eq(workload.shape_vector().iter().copied()) {
