@@ -67,12 +67,13 @@ pub(crate) struct Planner<'a> {
     pub(crate) tasks: Vec<TaskState>,
     /// Model; it is trained only if a searcher uses scores.
     pub(crate) learner: Learner,
-    /// Error because of which no more batches are proposed.
+    /// Error that ended the proposing of batches.
     pub(crate) error: Option<ModelError>,
     /// Times of the last planning, even if it gave no batch.
     pub(crate) last: Option<BatchTimes>,
     uses_scores: bool,
     settings: &'a Settings,
+    /// Weight times operations of each task: the order of first batches.
     first_cost: Vec<f64>,
     batch: usize,
     start: Instant,
@@ -146,8 +147,8 @@ impl<'a> Planner<'a> {
         fresh.into_iter().filter_map(|task| Some((task, self.tasks[task].ask_untuned()?))).collect()
     }
 
-    /// Passes the results in the queue to the searchers and the model. A task of which no candidate
-    /// of a whole batch ran is retired.
+    /// Passes the results in the queue to the searchers and the model. A task is retired if none of
+    /// its candidates has ever run, though its first batch was measured.
     fn learn(&mut self, queue: &WorkQueue) -> Result<(), ModelError> {
         let results = std::mem::take(&mut queue.lock().results);
         for of_task in results.chunk_by(|a, b| a.0 == b.0) {

@@ -1,7 +1,8 @@
 //! Products of quantised tensors in integer arithmetic, with rescaling in the same kernel.
 //!
-//! Zero points add no work to the sums. The data's zero point contributes to the bias, through the
-//! sum of each channel's weights; weights are shifted to a zero point of 0 at compile time.
+//! Kernels multiply u8 data by i8 weights with a zero point of 0, so data of type i8 is shifted by
+//! 128 ([`Unsigned`]), and constant weights are shifted while rewriting. The data's zero point adds
+//! no work to the sums: it contributes to the bias, through the sum of each channel's weights.
 
 use autotune_ir::DType;
 use autotune_workloads::{Activation, Function};
@@ -178,7 +179,7 @@ fn vector(site: &mut RewriteSite, numbers: Vec<f32>) -> Result<NewNode, GraphErr
     Ok(site.constant(tensor))
 }
 
-/// Returns a node that was added, if there is a kernel for it.
+/// Returns the node if there is a kernel for it. Without one, the rule does not apply.
 fn with_kernel(site: &RewriteSite, made: NewNode) -> Option<NewNode> {
     site.new.graph.has_kernel(made.0).then_some(made)
 }
@@ -406,8 +407,8 @@ fn shift_behind_sums(site: &mut RewriteSite) -> Rewritten {
     Ok(None)
 }
 
-/// Returns the operand and the bounds of a clamping activation; for other tensors, the tensor and
-/// infinite bounds.
+/// Returns the operand and the bounds of a relu or clip; infinite bounds for a tensor that is not
+/// computed by an activation; `None` for other activations.
 fn bounded(site: &RewriteSite, y: NodeId) -> Option<(NodeId, [f32; 2])> {
     match site.activation(y).filter(|_| site.is_single(y)) {
         Some((Activation::Relu, x)) => Some((x, [0.0, f32::INFINITY])),

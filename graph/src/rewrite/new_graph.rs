@@ -33,10 +33,11 @@ impl NewNode {
 pub(super) struct ConstantPool {
     /// Distinct constants in memory, by a hash of their elements.
     known: HashMap<u64, Vec<Identity>>,
-    /// Canonical constant for a constant's address. The first identity keeps the address from being
-    /// reused.
+    /// Canonical constant (second) for a constant's address. The constant's own identity (first) is
+    /// stored so that its address is not reused for another.
     same: HashMap<usize, (Identity, Identity)>,
-    /// Largest partial sum of a merged constant by its address, if larger than all of its elements.
+    /// For constants that are sums of others, by address: the largest magnitude of a partial sum,
+    /// if it exceeds the constant's elements ([`bounds`](super::bounds)).
     reached: HashMap<usize, (Identity, f32)>,
     /// Number of elements that may still be folded.
     left: usize,

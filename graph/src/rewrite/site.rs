@@ -14,14 +14,19 @@ use crate::tensor::Tensor;
 /// Maximum number of factors that a match examines.
 const MOST_FACTORS: usize = 8;
 
-/// Largest relative difference between a constant and a formula's: roundings to single precision.
+/// Largest relative difference between a constant of a graph and the one in a rule's formula.
+/// Exporters compute constants in single precision.
 const TOLERANCE: f64 = 1e-5;
 
-/// A node that a rule may replace, with its graph and the graph under construction.
+/// A node that a rule may replace, with its graph and the graph under construction. Ids without
+/// further mention are of nodes in the source graph.
 pub(super) struct RewriteSite<'a, 'b> {
+    /// The source graph, and the node that may be replaced.
     pub(super) from: &'a Graph,
     pub(super) id: NodeId,
+    /// Number of readers of each node; an output counts as a reader.
     pub(super) uses: &'a [usize],
+    /// Rewritten counterparts of all earlier nodes.
     pub(super) made: &'a [NewNode],
     pub(super) new: &'a mut NewGraph<'b>,
 }
@@ -59,7 +64,8 @@ impl<'a> RewriteSite<'a, '_> {
         Ok(Some(self.made(id)))
     }
 
-    /// True if a node has exactly one reader and is not an output.
+    /// True if a node has exactly one reader; an output counts as a reader. So if the rule replaces
+    /// this reader, the node is not needed any more.
     pub(super) fn is_single(&self, id: NodeId) -> bool {
         self.uses[id.0 as usize] == 1
     }
@@ -88,7 +94,7 @@ impl<'a> RewriteSite<'a, '_> {
         self.new.constant(&self.from.node(self.id).name, &tensor.into())
     }
 
-    /// Adds the constant for the node, which has no elements.
+    /// Adds an empty constant as the replacement of the node, which must have no elements.
     pub(super) fn nothing(&mut self) -> Option<NewNode> {
         self.new.nothing(self.node())
     }
@@ -230,7 +236,7 @@ pub(super) fn uniform(tensor: &Tensor) -> Option<f64> {
     }
 }
 
-/// True if a constant equals a formula's, up to rounding.
+/// True if a constant of a graph equals the one in a rule's formula, up to rounding.
 pub(super) fn near(found: f64, wanted: f64) -> bool {
     (found - wanted).abs() <= TOLERANCE * wanted.abs()
 }

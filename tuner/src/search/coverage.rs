@@ -17,7 +17,7 @@ use super::select::knob_values;
 pub struct CoverageParams {
     /// Least number of trials of each algorithm.
     pub algorithm_trials: usize,
-    /// Each algorithm gets at least one trial in this number.
+    /// Each algorithm gets at least one of this many trials.
     pub algorithm_one_in: usize,
     /// At most one candidate in this number of a batch is for algorithms with too few trials.
     pub neglected_one_in: usize,
@@ -54,13 +54,13 @@ impl Coverage {
         }
     }
 
-    /// Returns the most candidates of a batch of `n` for neglected algorithms and for untried
-    /// values.
+    /// Returns the maximum numbers of candidates in a batch of `n` for neglected algorithms and for
+    /// untried values.
     pub(super) fn quotas(&self, n: usize) -> [usize; 2] {
         [self.params.neglected_one_in, self.params.untried_one_in].map(|one_in| n / one_in.max(1))
     }
 
-    /// Returns the number of trials of an algorithm if it is too small.
+    /// Returns the number of trials of an algorithm if that is too small.
     fn neglected(&self, algorithm: u64) -> Option<usize> {
         let trials = self.algorithms.get(&algorithm).copied().unwrap_or(0);
         let least = self.params.algorithm_trials.max(self.trials / self.params.algorithm_one_in.max(1));
