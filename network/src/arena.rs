@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::RangeInclusive;
 
-/// Memory that is live from one step to another, both included.
+/// Bytes of a tensor, and the steps during which it is live, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
     pub(crate) bytes: usize,
@@ -15,10 +15,11 @@ pub(crate) struct Need {
 /// Maximum number of tensors placed by [`by_size`], which takes quadratic time.
 const MOST_BY_SIZE: usize = 1 << 12;
 
-/// Returns each tensor's offset, a multiple of `alignment`, and the total size in bytes; none on
+/// Returns each tensor's offset, a multiple of `alignment`, and the total size in bytes; `None` on
 /// overflow.
 ///
-/// The time is O(n log n) for large numbers of tensors.
+/// Up to [`MOST_BY_SIZE`] tensors are placed by size, which wastes less memory but takes quadratic
+/// time; more are placed in order of use, in O(n log n).
 pub(crate) fn offsets(needs: &[Need], alignment: usize) -> Option<(Vec<usize>, usize)> {
     match needs.iter().filter(|need| need.bytes > 0).count() <= MOST_BY_SIZE {
         true => by_size(needs, alignment),
@@ -79,7 +80,7 @@ fn in_order(needs: &[Need], alignment: usize) -> Option<(Vec<usize>, usize)> {
     Some((firsts, free.end))
 }
 
-/// Free blocks of memory.
+/// Free blocks of the arena, and its size.
 #[derive(Default)]
 struct Free {
     /// Sizes by offset.
@@ -91,8 +92,8 @@ struct Free {
 }
 
 impl Free {
-    /// Takes `bytes` from the smallest block that is large enough, and returns the offset. Without
-    /// one, memory grows, from the last block if that is at the end.
+    /// Allocates `bytes` from the smallest free block that is large enough, and returns the offset.
+    /// If there is none, the total size grows; a free block at the end is used and extended.
     fn take(&mut self, bytes: usize) -> Option<usize> {
         if let Some(&(found, first)) = self.by_size.range((bytes, 0)..).next() {
             self.remove(first, found);

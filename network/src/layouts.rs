@@ -17,15 +17,15 @@ use crate::conversion::estimated_secs;
 use crate::cut::{Cut, MemoryValue, ValueId};
 use crate::minimise::{Factor, Minimum, minimise};
 
-/// Limit of table entries that [`Sum::least_otherwise`] computes before it stops trying further
-/// layouts; each factor counts as some entries, since it is copied and split.
+/// Number of table entries after which [`Sum::least_otherwise`] tries no further layouts. Each
+/// factor counts as [`FACTOR_ENTRIES`] entries more, since it is copied and split.
 const MOST_OTHERWISE: usize = 1 << 24;
 const FACTOR_ENTRIES: usize = 16;
 
 /// Layouts that a schedule of a step requires.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LayoutConstraint {
-    /// Layout of each operand; none where any will do.
+    /// Layout of each operand; `None` if it may have any.
     pub(crate) operands: Vec<Option<Layout>>,
     /// Layout of the output.
     pub(crate) output: Layout,
@@ -47,7 +47,7 @@ pub(crate) enum LayoutConstraints {
 pub(crate) struct Layouts {
     /// Layout of every root value, which is a value with its own memory.
     pub(crate) roots: HashMap<ValueId, Layout>,
-    /// Number of each step's schedule.
+    /// Position of each step's schedule among the step's constraints.
     pub(crate) picks: Vec<usize>,
     /// Seconds of all steps and conversions.
     pub(crate) secs: f64,
@@ -66,8 +66,11 @@ pub(crate) struct Sum<'a> {
     /// Layouts that each value of a variable stands for: one for the layout of a root, any number
     /// for additionally available layouts.
     layouts: Vec<Vec<Vec<Layout>>>,
+    /// Variable of each root's own layout.
     own: HashMap<ValueId, usize>,
+    /// Variable of the set of additional layouts, for values that have one.
     also: HashMap<ValueId, usize>,
+    /// Variable of each step's schedule.
     steps: Vec<usize>,
     factors: Vec<Factor>,
 }
@@ -79,8 +82,8 @@ struct AvailableLayouts<'a> {
 }
 
 impl<'a> Sum<'a> {
-    /// Builds the sum. `can_lie` tells whether a value's memory can have a layout; outputs are
-    /// converted to the plain layout.
+    /// Builds the sum for the layout constraints `wishes` of each step. `can_lie` returns true if a
+    /// value's memory can have a layout. Outputs are converted to the plain layout.
     pub(crate) fn of(
         cut: &'a Cut,
         wishes: &'a [LayoutConstraints],
@@ -154,6 +157,7 @@ impl<'a> Sum<'a> {
         (self.meaning(&values), entries)
     }
 
+    /// Returns the layouts and schedules that the variables' values stand for.
     fn meaning(&self, values: &[usize]) -> Layouts {
         let layout = |variable: usize| self.layouts[variable][values[variable]].first().copied();
         let roots = self.own.iter().filter_map(|(&root, &variable)| Some((root, layout(variable)?))).collect();
@@ -237,9 +241,9 @@ impl<'a> Sum<'a> {
         if had.also.contains(&wanted) { 0.0 } else { self.conversion(value, had.own, wanted) }
     }
 
-    /// Returns the seconds of conversion for the step that writes a value. If the written layout is
-    /// one of the additional ones, that needs no conversion, which [`Self::of_conversions`] has
-    /// counted.
+    /// Returns the seconds of conversion after a step that writes a value: from the written layout
+    /// to the value's own. If the written layout is one of the additional ones, the conversion to
+    /// it, which [`Self::of_conversions`] counts, is not needed and is subtracted.
     fn writing(&self, value: ValueId, had: &AvailableLayouts, written: Layout) -> f64 {
         let paid = if had.also.contains(&written) { self.conversion(value, had.own, written) } else { 0.0 };
         self.conversion(value, written, had.own) - paid

@@ -40,10 +40,10 @@ const PLANS_SHARE: f64 = 0.4;
 /// search has done so.
 const UNTUNED_SHARE: f64 = 0.2;
 /// Conditions for a schedule to be tried in the whole network: the median ratio of its step's times
-/// is at most [`STEP_GAIN`], and it is faster in at least a fraction [`STEP_SHARE`] of the rounds.
+/// is below [`STEP_GAIN`], and it is faster in at least a fraction [`STEP_SHARE`] of the rounds.
 const STEP_GAIN: f64 = 0.97;
 const STEP_SHARE: f64 = 0.7;
-/// Largest ratio of whole-network times for other schedules to be chosen.
+/// A network becomes the leader if the ratio of its time to the leader's is below this.
 const GAIN: f64 = 0.995;
 /// Durations of a race's parts, in units of a comparison of two networks: such a comparison, one
 /// that times steps, and the last one, which decides what is stored.
@@ -85,6 +85,7 @@ struct Entrant {
 struct NetworkRace<'a> {
     graph: &'a Graph,
     cut: Cut,
+    /// Steps by their workloads: a workload may occur several times in the network.
     alike: StepsByWorkload,
     db: &'a TuningDb,
     target: &'a Target,
@@ -251,7 +252,7 @@ impl<'a> NetworkRace<'a> {
         Ok(best)
     }
 
-    /// Returns for each workload the rival that speeds up the leader's steps most, if any.
+    /// Returns for each workload the rival that reduces the time of its steps most, if any does.
     fn gained(
         &self,
         best: &mut Entrant,
@@ -270,8 +271,8 @@ impl<'a> NetworkRace<'a> {
         Ok(gains.into_iter().map(|(workload, (_, tuned))| (workload, tuned)).collect())
     }
 
-    /// Returns the choice that would be made if no network had been raced, followed by alternatives
-    /// that the known times do not rule out.
+    /// Returns the choice that the records of single workloads suggest, followed by alternative
+    /// plans that they do not rule out.
     fn plans(&self) -> Result<Vec<Choice>, CompileError> {
         let mut choose = Schedules::kinds(Some(self.db), self.target);
         let options = Options::of(self.graph, &self.cut, &mut choose)?;
@@ -338,7 +339,8 @@ impl<'a> NetworkRace<'a> {
     }
 
     /// Times the leader's steps interleaved with those of the network that uses each workload's
-    /// rival with this number. Records rivals that are faster, with their gains.
+    /// rival with this number. Adds the rivals that are clearly faster to `gains`, with the median
+    /// ratio of their times to the leader's.
     fn add_gains(
         &self,
         gains: &mut HashMap<Workload, (f64, Tuned)>,
@@ -414,8 +416,8 @@ fn is_faster(secs: &[f64], than: &[f64]) -> bool {
     median_ratio(secs, than) < GAIN
 }
 
-/// Returns the median ratio of paired rounds. A disturbance longer than a round affects both runs
-/// of it.
+/// Returns the median ratio of paired rounds. Pairing helps since a disturbance of several rounds
+/// affects both runs of each.
 fn median_ratio(secs: &[f64], to: &[f64]) -> f64 {
     quantile(secs.iter().zip(to).map(|(secs, to)| secs / to).collect(), 0.5)
 }
