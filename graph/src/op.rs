@@ -384,7 +384,7 @@ pub fn unfit<T>(reason: impl Into<String>) -> Result<T, OpError> {
     Err(OpError::Unfit(reason.into()))
 }
 
-/// Returns the number of elements of a shape; none on overflow.
+/// Returns the number of elements of a shape; `None` on overflow.
 pub(crate) fn product(extents: &[usize]) -> Option<usize> {
     extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
 }

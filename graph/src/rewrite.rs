@@ -56,8 +56,8 @@ impl Trace {
         Self(graph.nodes().map(|(id, _)| Some(id)).collect())
     }
 
-    /// Returns the node that computes the tensor of node `id`, or none if it was merged into others
-    /// or dropped.
+    /// Returns the node that computes the tensor of node `id`, or `None` if it was merged into
+    /// others or dropped.
     pub fn of(&self, id: NodeId) -> Option<NodeId> {
         self.0.get(id.0 as usize).copied().flatten()
     }

@@ -99,7 +99,7 @@ pub(crate) fn picked<T: Copy>(x: &[T], shape: &[usize], places: &[Vec<Option<usi
     rows.iter().flat_map(|&row| last.iter().map(move |&place| element(row, place))).collect()
 }
 
-/// Returns the positions along a padded axis; none in the padding.
+/// Returns the positions along a padded axis; `None` in the padding.
 pub(crate) fn padded(extent: usize, [before, behind]: [usize; 2]) -> Vec<Option<usize>> {
     let none = |count| std::iter::repeat_n(None, count);
     none(before).chain((0..extent).map(Some)).chain(none(behind)).collect()

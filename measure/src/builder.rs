@@ -46,7 +46,7 @@ pub struct KernelBuilder {
     workers: Option<CompileWorkers>,
 }
 
-/// Lowered candidate whose code is not finished.
+/// Lowered candidate: its finished code, or C source that is still to be compiled.
 struct LoweredCandidate {
     plan: KernelPlan,
     content: CandidateCode,
@@ -146,8 +146,8 @@ impl KernelBuilder {
         built.map_or_else(missing, |(library, _)| library)
     }
 
-    /// Compiles the drafts that are C sources. Returns their libraries in order, and the compiler's
-    /// seconds for each.
+    /// Compiles the candidates that were lowered to C sources. Returns their libraries in order,
+    /// and the compiler's seconds for each.
     fn compile<'a>(
         &mut self,
         drafts: impl Iterator<Item = &'a LoweredCandidate>,
@@ -241,11 +241,11 @@ impl KernelBuilder {
 /// Shared object, or the reason that there is none, and the compiler's seconds for it.
 type Library = (Result<PathBuf, CandidateError>, f64);
 
-/// Draft, or the reason that there is none, and the seconds that it took.
+/// Lowered candidate, or the reason that there is none, and the seconds that lowering took.
 type TimedLowering = (Result<LoweredCandidate, CandidateError>, f64);
 
-/// Returns the result for a draft. `library` supplies the code of a draft that is C source, and its
-/// toolchain.
+/// Returns the result for a lowered candidate. If that is C source, `library` supplies the compiled
+/// code and the toolchain.
 fn finish(
     candidate: &Candidate,
     (draft, secs): TimedLowering,

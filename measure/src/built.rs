@@ -1,4 +1,4 @@
-//! Built kernel of a candidate.
+//! Built kernel of a candidate: what a builder returns and a measurer loads.
 
 use autotune_ir::Artifact;
 use autotune_workloads::Workload;

@@ -9,8 +9,8 @@
 //!
 //! Luck must not decide which kernel is the best. A moment that was faster than nine in ten recent
 //! ones may be a lucky outlier, and kernels differ in what slows them down. A candidate that seems
-//! to beat the reference kernel therefore has to beat it in a duel with interleaved timing before
-//! it replaces it.
+//! to beat the reference kernel therefore has to beat it again in a comparison with interleaved
+//! timing before it replaces it.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ pub(crate) const LOOKS: usize = 256;
 const QUIET_ONE_IN: usize = 10;
 /// A candidate replaces the reference kernel if it takes less than this fraction of its time.
 pub(crate) const FASTER: f64 = 0.97;
-/// Number of turns in a duel.
+/// Number of rounds of interleaved timing in a comparison with a candidate.
 const DUEL_TURNS: usize = 7;
 /// Largest credible slowdown: above it, a short hiccup is more likely than a slow machine.
 pub(crate) const MAX_SLOWDOWN: f64 = 2.5;
@@ -86,8 +86,8 @@ impl<L: LoadedKernel> ReferenceKernel<L> {
 
     /// Returns how many times as long as this kernel `rival` takes, and the slowdown of the machine
     /// while the rival was timed. The rival took `run_secs` when the machine was `slowdown` times
-    /// slower than a quiet one. If the rival seems to win, both are timed in turns, and the median
-    /// ratio decides.
+    /// slower than a quiet one. If the rival seems to win, the two are timed interleaved, and the
+    /// median ratio decides.
     pub(crate) fn compare(
         &mut self,
         rival: &mut L,

@@ -72,9 +72,10 @@ fn time<L: LoadedKernel>(
 
 /// Times a kernel between measurements of the machine's slowdown. On a disturbed machine a kernel
 /// that may be faster than the incumbent is timed again. The correction by the slowdown is limited:
-/// only a kernel that wins the duel may become as fast as the incumbent. Any other stays slower
-/// than the incumbent by the square root of the slowdown, because kernels differ in what slows them
-/// down, and most of those that seem fastest only after correction are not.
+/// only a kernel that wins the second timing, interleaved with the reference kernel, may become as
+/// fast as the incumbent. Any other stays slower than the incumbent by the square root of the
+/// slowdown, because kernels differ in what slows them down, and most of those that seem fastest
+/// only after correction are not.
 fn beside<L: LoadedKernel>(
     kernel: &mut L,
     options: &TimingOptions,

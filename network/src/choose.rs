@@ -40,7 +40,7 @@ pub(crate) trait Choose {
     fn conversion_secs(&mut self, workload: &Workload) -> Result<Option<f64>, CompileError>;
 }
 
-/// Schedule of each step of a network; none for steps without a kernel.
+/// Schedule of each step of a network; `None` for steps without a kernel.
 pub(crate) type Choice = Vec<Option<Tuned>>;
 
 /// Schedules from a source, with predicted ones where the source has none.

@@ -1,4 +1,4 @@
-//! Compiled networks.
+//! Compiled networks: loading of kernels, packing of constants, and runs in a workspace.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -73,7 +73,7 @@ pub struct Workspace<D: NetworkOps = Cpu> {
 pub struct StepTime {
     /// Name of the first node that the step computes.
     pub name: String,
-    /// Index of the kernel in [`Compiled::schedules`]; none for copies and interpreted nodes.
+    /// Index of the kernel in [`Compiled::schedules`]; `None` for copies and interpreted nodes.
     pub kernel: Option<usize>,
     /// True if the step only converts a tensor's layout.
     pub is_conversion: bool,

@@ -26,7 +26,7 @@ pub(crate) enum ConstantElements<'a> {
     Elements(HostMemory, usize),
 }
 
-/// Constant operand of a kernel in the layout of its buffer; none for other operands.
+/// Constant operand of a kernel in the layout of its buffer; `None` for other operands.
 pub(crate) type BoundConstant<'a> = Option<(&'a PlanBuffer, ConstantElements<'a>)>;
 
 impl ConstantElements<'_> {

@@ -38,7 +38,7 @@ pub struct MemoryValue {
     pub shape: Vec<usize>,
     /// Element type in memory.
     pub dtype: DType,
-    /// Value that this one is a part of, and the offset in it, in elements; none for a value with
+    /// Value that this one is a part of, and the offset in it, in elements; `None` for a value with
     /// its own memory.
     pub within: Option<(ValueId, usize)>,
 }

@@ -71,7 +71,7 @@ pub trait NetworkOps: Device {
         Ok(kernel.pack_in(self, &views.collect::<Vec<_>>(), memory)?)
     }
 
-    /// Creates a call that copies elements of `bytes` bytes; none if the device does not support
+    /// Creates a call that copies elements of `bytes` bytes; `None` if the device does not support
     /// it.
     ///
     /// # Safety
@@ -88,8 +88,8 @@ pub trait NetworkOps: Device {
         Ok(None)
     }
 
-    /// Creates a call that computes a node by the interpreter; none if the device does not support
-    /// it.
+    /// Creates a call that computes a node by the interpreter; `None` if the device does not
+    /// support it.
     fn interpreting(
         &self,
         network: &Arc<Compiled<Self>>,

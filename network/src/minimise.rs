@@ -94,7 +94,7 @@ struct Live<'a> {
     of: Vec<Vec<usize>>,
     /// Variables that each variable shares a factor with.
     beside: Vec<BTreeSet<usize>>,
-    /// Size of the table for each variable's elimination, capped at [`COUNTED`]; none once it is
+    /// Size of the table for each variable's elimination, capped at [`COUNTED`]; `None` once it is
     /// eliminated.
     entries: Vec<Option<f64>>,
     /// Table sizes as a priority queue, which also contains outdated sizes. The bits of positive

@@ -104,7 +104,7 @@ struct NetworkPlanner<'a, 'c> {
 }
 
 impl Slot {
-    /// Returns the size in bytes; none on overflow.
+    /// Returns the size in bytes; `None` on overflow.
     pub(crate) fn bytes(&self) -> Option<usize> {
         self.elements.checked_mul(self.dtype.bytes())
     }

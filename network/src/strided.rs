@@ -33,7 +33,7 @@ pub(crate) struct StridedLoop {
 
 impl Strided {
     /// Returns the loops of the copy, outermost first, with adjacent loops merged where possible;
-    /// at least one. Returns none if nothing is copied.
+    /// at least one. Returns `None` if nothing is copied.
     pub(crate) fn loops(&self) -> Option<Vec<StridedLoop>> {
         if self.extents.contains(&0) {
             return None;
@@ -76,7 +76,7 @@ pub(crate) struct Copying {
 
 impl Copying {
     /// Creates a copy of elements of `bytes` bytes, no two of which have the same destination.
-    /// Returns none if an access is out of bounds, or nothing is copied.
+    /// Returns `None` if an access is out of bounds, or nothing is copied.
     ///
     /// # Safety
     ///

@@ -93,14 +93,14 @@ impl Subject {
         }
     }
 
-    /// Loads the [rewritten](crate::rewrite()) graph of a network; none for a workload. The options
-    /// apply to ONNX files.
+    /// Loads the [rewritten](crate::rewrite()) graph of a network; `None` for a workload. The
+    /// options apply to ONNX files.
     pub fn graph(&self, options: &ImportOptions) -> Result<Option<Graph>, SubjectLoadError> {
         let imported = self.imported(options)?;
         Ok(imported.map(|graph| rewrite(&graph)).transpose()?)
     }
 
-    /// Loads the graph of a network before rewriting; none for a workload.
+    /// Loads the graph of a network before rewriting; `None` for a workload.
     pub fn imported(&self, options: &ImportOptions) -> Result<Option<Graph>, SubjectLoadError> {
         let is_open = options.shapes.is_empty() && options.values.is_empty();
         Ok(Some(match self {

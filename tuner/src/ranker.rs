@@ -1,4 +1,4 @@
-//! Computation of scores from features.
+//! Ranking of candidates: the cost model's scores, computed from features.
 
 use autotune_cost_model::{CostModel, ModelError, RegisterModel, RegisterUse, Sample, features};
 use autotune_ir::Target;

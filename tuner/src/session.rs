@@ -1,4 +1,5 @@
-//! Tuning loop of a run.
+//! Tuning loop of a run: the planner proposes batches, the measurer measures them, results are
+//! recorded and reported, and the best schedules race at the end.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

@@ -79,7 +79,7 @@ impl<'a> ModelFile<'a> {
     }
 
     /// Returns `size` bytes at `offset` of a file inside the folder, after resolving symbolic
-    /// links; none without a folder.
+    /// links; `None` without a folder.
     pub(super) fn part_of(&self, location: &str, offset: u64, size: u64) -> Option<io::Result<FileRange<'a>>> {
         Some(self.part_in(self.folder?, location, offset, size))
     }

@@ -60,7 +60,7 @@ pub struct DeclaredInput {
     pub name: String,
     /// Element type after import.
     pub dtype: DType,
-    /// Extents; none where the file leaves them open.
+    /// Extents; `None` where the file leaves them open.
     pub extents: Vec<Option<usize>>,
 }
 

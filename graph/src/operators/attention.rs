@@ -152,7 +152,7 @@ fn weigh(row: &mut [f64]) {
 }
 
 /// Adds the mask's kind to the workload, for a mask `shape` that broadcasts to `[..batch, m, n]`.
-/// Returns none where the workload has no such mask.
+/// Returns `None` where the workload has no such mask.
 fn masked(whole: workload::AttentionWorkload, batch: &[usize], shape: &[usize]) -> Option<workload::AttentionWorkload> {
     let mut own = vec![1; (batch.len() + 2).checked_sub(shape.len())?];
     own.extend(shape);

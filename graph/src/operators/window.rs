@@ -39,7 +39,7 @@ impl Sliding {
         (self.pad[0] == self.pad[1]).then_some(self.pad[0])
     }
 
-    /// Returns the extent of a window in the image, from its first to its last element; none on
+    /// Returns the extent of a window in the image, from its first to its last element; `None` on
     /// overflow.
     pub(super) fn reach(&self) -> Option<usize> {
         (self.kernel - 1).checked_mul(self.dilation)?.checked_add(1)

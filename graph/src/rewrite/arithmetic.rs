@@ -202,7 +202,7 @@ fn whole_power(site: &RewriteSite, exponent: NodeId) -> Option<u64> {
     }
 }
 
-/// Returns the simplest activation that clamps to these bounds; none if they are invalid.
+/// Returns the simplest activation that clamps to these bounds; `None` if they are invalid.
 pub(super) fn clip(lo: f32, hi: f32) -> Option<Map> {
     let activation = match [lo, hi] {
         [0.0, f32::INFINITY] => Activation::Relu,

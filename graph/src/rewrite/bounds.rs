@@ -186,8 +186,8 @@ pub(super) fn may_scale_shift(shift: &Tensor, factors: &ArrayD<f32>) -> bool {
     shift.is_some_and(|shift| shift <= LARGEST_SHIFT / LARGEST_SCALE) && largest(factors) <= LARGEST_SCALE
 }
 
-/// Returns the largest magnitude of a product of weights and factors; none if a factor is too large
-/// or a weight is not finite.
+/// Returns the largest magnitude of a product of weights and factors; `None` if a factor is too
+/// large or a weight is not finite.
 fn largest_product(weights: &Constant, factors: &ArrayD<f32>) -> Option<f64> {
     if largest(factors) > LARGEST_SCALE {
         return None;

@@ -244,7 +244,7 @@ fn uneven_conv_transpose(site: &mut RewriteSite) -> Rewritten {
 }
 
 /// Returns equal padding for both ends and an output padding below the stride that keep all
-/// outputs, with a total that is a multiple of the stride. Returns none if the original output
+/// outputs, with a total that is a multiple of the stride. Returns `None` if the original output
 /// extends further than that. `from` and `to` are the input's and output's extents.
 fn cut(window: &Sliding, output_pad: usize, [from, to]: [usize; 2]) -> Option<(usize, usize)> {
     let Sliding { kernel, stride, dilation, pad } = *window;

@@ -31,7 +31,7 @@ pub(super) struct RewriteSite<'a, 'b> {
     pub(super) new: &'a mut NewGraph<'b>,
 }
 
-/// Result of a rule: the replacement, or none if the rule does not match.
+/// Result of a rule: the replacement, or `None` if the rule does not match.
 pub(super) type Rewritten = Result<Option<NewNode>, GraphError>;
 
 impl<'a> RewriteSite<'a, '_> {

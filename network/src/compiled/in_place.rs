@@ -50,7 +50,7 @@ struct InputBuffer {
     own: AtomicPtr<f32>,
 }
 
-/// Buffers of kernels for each input that is read in place; none for inputs that are copied.
+/// Buffers of kernels for each input that is read in place; `None` for inputs that are copied.
 pub(crate) struct InputReads(Vec<Option<Vec<InputBuffer>>>);
 
 impl InputReads {

@@ -93,8 +93,8 @@ impl Cut {
         is_kept
     }
 
-    /// Returns the element type in memory of each operand of a step; none for constants, which may
-    /// be stored in any type.
+    /// Returns the element type in memory of each operand of a step; `None` for constants, which
+    /// may be stored in any type.
     fn lying(&self, graph: &Graph, step: &Step) -> Vec<Option<DType>> {
         let values = step.operands.iter().map(|&operand| self.value(operand));
         values.map(|value| graph.constant_of(value.node).is_none().then_some(value.dtype)).collect()
@@ -127,7 +127,7 @@ impl Step {
 /// Operands of a workload that may be rounded.
 struct RoundableOperands<'a> {
     workload: &'a Workload,
-    /// Element type of each operand in memory; none for constants.
+    /// Element type of each operand in memory; `None` for constants.
     lying: Vec<Option<DType>>,
     /// Positions of the weights.
     weights: Vec<usize>,

@@ -25,7 +25,7 @@ const AVX512F: u32 = 1 << 16;
 const AVX512VL: u32 = 1 << 31;
 
 impl Features {
-    /// Returns the features that code for an instruction set needs; none for other architectures
+    /// Returns the features that code for an instruction set needs; `None` for other architectures
     /// than x86-64.
     pub(super) fn of(isa: Isa) -> Option<Self> {
         let avx2 = Self { basic: FMA | OSXSAVE | AVX, kept: XMM_YMM, extended: AVX2 };

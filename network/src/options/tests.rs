@@ -42,7 +42,7 @@ fn secs_of(options: &Options<'_>, layouts: &Layouts, plan: &NetworkPlan) -> f64 
     steps + plan.conversions().map(conversion).sum::<f64>()
 }
 
-/// Returns every choice of layouts and schedules; none if there are too many.
+/// Returns every choice of layouts and schedules; `None` if there are too many.
 fn all(options: &Options<'_>) -> Option<Vec<Layouts>> {
     let roots = (0..options.cut.values.len()).filter(|&value| options.cut.values[value].within.is_none());
     let roots: Vec<ValueId> = roots.map(|value| ValueId(value as u32)).collect();

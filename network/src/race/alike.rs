@@ -10,7 +10,7 @@ use crate::cut::{Cut, StepWork};
 pub(super) struct StepsByWorkload {
     /// Distinct workloads in the order of their first run, with their steps.
     groups: Vec<(Workload, Vec<usize>)>,
-    /// Group of each step; none for steps without a kernel.
+    /// Group of each step; `None` for steps without a kernel.
     of_steps: Vec<Option<usize>>,
 }
 
@@ -38,7 +38,7 @@ impl StepsByWorkload {
         self.groups.iter().map(|(workload, steps)| (workload, &steps[..]))
     }
 
-    /// Returns the workload of each step; none for steps without a kernel.
+    /// Returns the workload of each step; `None` for steps without a kernel.
     pub(super) fn workloads(&self) -> impl Iterator<Item = Option<&Workload>> {
         (0..self.of_steps.len()).map(|step| self.workload(step))
     }

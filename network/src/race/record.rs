@@ -118,7 +118,7 @@ impl NetworkRace<'_> {
         Ok(best.map(|best| best.record.clone()))
     }
 
-    /// Returns the record of a schedule with the seconds of a whole network; none if the schedule
+    /// Returns the record of a schedule with the seconds of a whole network; `None` if the schedule
     /// was not measured by itself on this machine.
     fn record(
         &self,

@@ -32,7 +32,7 @@ const THREADS: usize = place("gpu.threads");
 /// First of the columns of blocks per multiprocessor, one for each of [`LIMITS`].
 const ROOMS: usize = place("gpu.room.*");
 
-/// Returns the number behind a logarithmic column.
+/// Returns the count in a logarithmic column, which stores `log2(1 + count)`.
 fn count(row: &[f32], column: usize) -> f64 {
     (f64::from(row[column]).exp2() - 1.0).round()
 }

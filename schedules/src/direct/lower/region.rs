@@ -1,4 +1,4 @@
-//! Regions of the iteration space.
+//! Regions of the iteration space: a range of each axis, for a tile at some depth of the nest.
 
 use crate::lower::nest::Segment;
 use autotune_ir::affine::Affine;

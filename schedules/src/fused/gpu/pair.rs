@@ -123,8 +123,8 @@ fn operand(spec: &Spec, access: &Access) -> Option<BufferId> {
     }
 }
 
-/// Returns the operand's element behind an access: the access itself, or the source of a map that
-/// is a copy.
+/// Returns the operand's element that an access reads, directly or through a map that only copies
+/// it.
 fn given(spec: &Spec, access: &Access) -> Option<Access> {
     if is_given(spec, access) {
         return Some(access.clone());
