@@ -1,8 +1,8 @@
 //! Choice of a schedule without measuring.
 //!
-//! [`predicted`] takes tens of milliseconds and is for the beginning of a search. [`pick`] is
-//! faster, for a look-up miss in a deployed program. Both transfer schedules that were good for
-//! similar workloads and rank them by models.
+//! [`predicted`] takes tens of milliseconds and is for the beginning of a search. On a look-up miss
+//! of a deployed program, [`Query`](crate::Query) uses a faster choice. Both transfer schedules
+//! that were good for similar workloads, and rank them by models.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
