@@ -44,7 +44,8 @@ pub(crate) struct Roles {
     pub(crate) is_depthwise: bool,
     /// Element types of the factors: data, weights.
     pub(crate) factors: [DType; 2],
-    /// Cache of [`ChainLayout`](super::laid::ChainLayout) by layouts, block size and group size.
+    /// Cache of [`SplitContraction`](super::layouts::SplitContraction) by layouts, block size and
+    /// group size.
     pub(super) laid: Once,
 }
 
