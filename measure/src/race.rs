@@ -37,7 +37,7 @@ struct Lane<R> {
     samples: Samples,
 }
 
-/// Races kernels in rounds that together take at most `budget_secs`, but in a few rounds anyway.
+/// Races kernels in rounds that together take at most `budget_secs`, but in at least a few rounds.
 /// Checks each kernel before and after. Returns one outcome per racer; a racer that cannot be
 /// loaded or fails during the race fails alone.
 pub(crate) fn race<R: LoadedKernel>(

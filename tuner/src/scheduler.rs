@@ -39,10 +39,10 @@ impl TaskProgress {
     }
 
     /// Returns the expected gain of one more trial, in seconds of weighted time per run. It blends
-    /// the recent gain per trial with an optimistic guess: another as many trials as so far,
-    /// including pending ones, would reach the floor. The longer nothing was gained, the more the
-    /// guess is discounted. This is the gradient of Ansor's task scheduler (Zheng et al., 2020,
-    /// section 6) with a known floor instead of the speeds of similar tasks.
+    /// the recent gain per trial with an optimistic guess: doubling the number of trials, pending
+    /// ones included, would reach the floor. The longer nothing was gained, the more the guess is
+    /// discounted. This is the gradient of Ansor's task scheduler (Zheng et al., 2020, section 6)
+    /// with a known floor instead of the speeds of similar tasks.
     fn gain_per_trial(&self, batch: usize, params: &SchedulingParams) -> f64 {
         let (trials, best) = ((self.best_after.len() + self.in_flight) as f64, self.best_secs());
         if !best.is_finite() {

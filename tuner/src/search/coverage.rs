@@ -17,7 +17,7 @@ use super::select::knob_values;
 pub struct CoverageParams {
     /// Least number of trials of each algorithm.
     pub algorithm_trials: usize,
-    /// Each algorithm gets at least one of this many trials.
+    /// An algorithm gets at least one in this many trials of the space.
     pub algorithm_one_in: usize,
     /// At most one candidate in this number of a batch is for algorithms with too few trials.
     pub neglected_one_in: usize,

@@ -29,7 +29,7 @@ fn is_added_to(expr: &Expr, access: &Access) -> bool {
     }
 }
 
-/// How one value per position represents the channels of a block.
+/// Kind of value that represents the channels of a block at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stand {
     /// One of the channels, chosen at random for each line.
@@ -38,8 +38,8 @@ pub(super) enum Stand {
     Weighted,
 }
 
-/// Division of an output's channels into blocks and of its lines into groups, of each of which one
-/// line is compared, with the random choices.
+/// Division of an output's channels into blocks and of its lines into groups, and the random
+/// choices. One line of each group is compared.
 #[derive(Clone, Debug)]
 pub(super) struct LineSelection {
     pub(super) lines: Lines,
