@@ -1,5 +1,5 @@
 //! The integration tests of this crate in one binary: what they share is compiled and linked once.
-#![allow(unreachable_pub)]
+#![allow(unreachable_pub, clippy::unwrap_used)]
 
 #[path = "../../graph/tests/common/build.rs"]
 mod build;
