@@ -1,4 +1,5 @@
 //! The integration tests of this crate in one binary: what they share is compiled and linked once.
+#![allow(unreachable_pub, clippy::unwrap_used)]
 
 mod contract;
 mod deploy;
