@@ -68,7 +68,7 @@ impl<'a> Query<'a> {
     /// Returns the best schedule of the source's records.
     ///
     /// If the workload has no record, the result is the record of the same workload with cached
-    /// instead of [uncached](Workload::is_uncached) constants, or the reverse. On a miss the
+    /// instead of [uncached](Workload::is_cold) constants, or the reverse. On a miss the
     /// schedule is predicted from those of the most similar workloads: the source's and, if one
     /// ships for the target, the portfolio's ([`Origin::Predicted`](crate::Origin::Predicted)).
     ///
