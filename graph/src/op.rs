@@ -311,8 +311,8 @@ impl Anchor {
 pub enum Movement {
     /// A contiguous part of the first operand, from the element with this number on.
     Piece(usize),
-    /// Strided positions in the first operand: element `i, j, ..` of the output is the one at `from
-    /// + i * steps[0] + j * steps[1] ..`.
+    /// Strided positions in the first operand: element `i, j, ..` of the output is the one at
+    /// `from + i * steps[0] + j * steps[1] + ..`.
     Strided {
         /// Number of the first element.
         from: usize,
