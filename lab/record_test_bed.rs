@@ -5,7 +5,7 @@
 //!
 //! For each workload in `test_bed/workloads.txt` it measures random configs, configs proposed by
 //! the learned search with a race of the best, and then the best configs of the family's other
-//! workloads, transferred to it. This takes about half an hour on a quiet machine. An interrupted
+//! workloads, transferred to it. This takes about 20 minutes on a quiet machine. An interrupted
 //! recording continues where it ended, and a recording of a longer list adds the new workloads.
 
 use std::collections::HashSet;
