@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::cell::Cell;
+
 use autotune_graph::Operator;
 use autotune_graph::operators::{
     Binary, Cast, Concat, Conv, ConvTranspose, Expand, Gather, MatMul, Not, Pad, Pool, Range, Reduce, Reshape, Resize,
@@ -10,10 +12,13 @@ use autotune_graph::operators::{
 use autotune_graph::{DType, Graph, Input, NodeId, Op, Tensor, rewrite};
 use autotune_workloads::{Coordinates, PadMode, PoolKind, ReduceOp, Sampling};
 
+use rand::Rng;
+
 use crate::common::any;
+use crate::common::cases::for_cases;
 use crate::common::graphs::{Net, assert_same, only, ops};
 
-fn rewritten(net: &Net) -> Graph {
+fn rewritten<R>(net: &Net<R>) -> Graph {
     let rewritten = rewrite(&net.graph).unwrap();
     assert_same(&net.graph, &rewritten, 1);
     rewritten
@@ -226,24 +231,24 @@ fn padding_of_other_values_stays() {
 
 #[test]
 fn pools_of_any_padding() {
-    for seed in 0..300 {
-        let mut net = Net::new(seed);
+    for_cases(300, |seed, rng| {
+        let mut net = Net::drawn(rng);
         let kind = [PoolKind::Max, PoolKind::Average, PoolKind::InnerAverage][any(&mut net.rng, 0..=2)];
         let extents: Vec<usize> = (0..2).map(|_| any(&mut net.rng, 1..=7)).collect();
         let window: Vec<Sliding> = extents.iter().map(|_| random_window(&mut net)).collect();
         let x = net.input(&[&[1, 2][..], &extents].concat());
         let op = Pool { window, ceil: any(&mut net.rng, 0..=1) == 1, kind };
-        let Ok(y) = net.graph.add("pool", op, &[x]) else { continue };
+        let Ok(y) = net.graph.add("pool", op, &[x]) else { return };
         net.output(y);
         let rewritten = rewritten(&net);
         for (_, node) in rewritten.nodes() {
             let Some(Pool { window, .. }) = node.op.of() else { continue };
             assert!(window.iter().all(|window| window.pad[0] == window.pad[1]), "{seed}: {window:?}");
         }
-    }
+    });
 }
 
-fn random_window(net: &mut Net) -> Sliding {
+fn random_window(net: &mut Net<impl Rng>) -> Sliding {
     Sliding {
         kernel: any(&mut net.rng, 1..=4),
         stride: any(&mut net.rng, 1..=3),
@@ -254,9 +259,9 @@ fn random_window(net: &mut Net) -> Sliding {
 
 #[test]
 fn transposed_convolutions_of_any_padding() {
-    let mut left = 0;
-    for seed in 0..300 {
-        let mut net = Net::new(seed);
+    let left = Cell::new(0);
+    for_cases(300, |seed, rng| {
+        let mut net = Net::drawn(rng);
         let extents: Vec<usize> = (0..2).map(|_| any(&mut net.rng, 1..=5)).collect();
         let window: Vec<Sliding> = extents.iter().map(|_| random_window(&mut net)).collect();
         let kernels: Vec<usize> = window.iter().map(|window| window.kernel).collect();
@@ -265,19 +270,19 @@ fn transposed_convolutions_of_any_padding() {
         let x = net.input(&[&[1, 2][..], &extents].concat());
         let weights = net.random(&[&[2, 3][..], &kernels].concat());
         let op = ConvTranspose { window, output_pad, groups: 1 };
-        let Ok(y) = net.graph.add("conv", op, &[x, weights]) else { continue };
+        let Ok(y) = net.graph.add("conv", op, &[x, weights]) else { return };
         net.output(y);
         let rewritten = rewritten(&net);
         // Without padding and overlap it becomes a convolution.
-        let Some((_, node)) = rewritten.nodes().find(|(_, node)| node.op.name() == "ConvTranspose") else { continue };
-        left += 1;
+        let Some((_, node)) = rewritten.nodes().find(|(_, node)| node.op.name() == "ConvTranspose") else { return };
+        left.set(left.get() + 1);
         let Some(ConvTranspose { window, output_pad, .. }) = node.op.of() else { panic!("no convolution") };
         for (axis, window) in window.iter().enumerate() {
             assert_eq!((window.pad[0], window.dilation), (window.pad[1], 1), "{seed}");
             assert!(output_pad[axis] < window.stride && node.shape[axis + 2] % window.stride == 0, "{seed}");
         }
-    }
-    assert!(left > 40, "{left}");
+    });
+    assert!(left.get() > 40, "{left:?}");
 }
 
 #[test]

@@ -8,9 +8,9 @@ use autotune_codegen::asm::assemble;
 use autotune_ir::program::LoopKind::{self, Block, Parallel, Serial, Thread, Vectorized};
 use autotune_ir::program::{Expr, UnaryOp};
 use autotune_ir::{CpuTarget, GpuApi, Isa, Program, Target, interpret};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::RngExt;
 
+use crate::common::cases::for_cases;
 use crate::common::cuda_on_cpu::OnCpu;
 use crate::common::maps::{difference, every_operation, mapped, operands, random_value};
 use crate::common::missing;
@@ -38,15 +38,14 @@ fn check_assembled(program: &Program, isa: Isa, seed: u64, context: &str) {
 #[test]
 fn random_maps_are_assembled() {
     for isa in [Isa::Avx2, Isa::Avx512] {
-        for seed in 0..120 {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        for_cases(120, |seed, rng| {
             let maps: Vec<Expr> =
-                (0..rng.random_range(1..4)).map(|_| random_value(&mut rng, 1 + seed as usize % 4)).collect();
+                (0..rng.random_range(1..4)).map(|_| random_value(rng, 1 + seed as usize % 4)).collect();
             let extents = [rng.random_range(1..4), rng.random_range(1..36)];
             let kinds = if rng.random_bool(0.2) { [Parallel, Serial] } else { ON_CPU };
             let program = mapped(&target(isa), &maps, extents, kinds);
             check_assembled(&program, isa, seed, &format!("seed {seed}, {isa}"));
-        }
+        });
     }
 }
 
