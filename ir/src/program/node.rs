@@ -45,7 +45,7 @@ pub struct Loop {
 /// Cache that a prefetch brings a line to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefetchLevel {
-    /// First-level cache: for lines that are few until they are read.
+    /// First-level cache: for lines that are read soon.
     L1,
     /// Second-level cache: for lines that may be as many as the first-level cache holds.
     L2,

@@ -13,10 +13,6 @@ use autotune_ir::spec::{AxisId, Equation};
 /// f32 elements of a cache line.
 const LINE: usize = 16;
 
-/// Maximum distance of a prefetch into the first-level cache, in f32 elements: a quarter of a small
-/// one, which also holds the present tile and its results.
-const NEAR: usize = 2 << 10;
-
 /// A dimension of a buffer for a tile's intermediate values.
 pub(super) struct Dim {
     /// Axis of the pass that computes the tensor.
@@ -211,7 +207,8 @@ impl ChainLowering<'_> {
             // One lane per row: the statements below enumerate the lines along it.
             let tile = self.open_tile(spans, Some(1));
             let Expr::Load(access) = self.element(&access, &tile) else { continue };
-            let level = if ahead <= NEAR { PrefetchLevel::L1 } else { PrefetchLevel::L2 };
+            // The next tile is read soon, and few operations hide the latency of the second level.
+            let level = PrefetchLevel::L1;
             let line = |line: usize| Node::Prefetch { access: access.clone(), ahead: ahead + line, level };
             nodes.extend(nest(tile.loops, (0..lanes).step_by(LINE).map(line).collect()));
         }
