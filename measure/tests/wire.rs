@@ -1,5 +1,4 @@
 //! Kernels and results that are sent to another process and back.
-#![allow(clippy::unwrap_used)]
 
 use autotune_ir::Target;
 use autotune_measure::protocol::{Job, receive, send};

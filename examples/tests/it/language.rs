@@ -136,4 +136,6 @@ fn faults_are_found_and_nothing_else() {
     };
     assert_eq!(functions(&lines(""))[0], ("long".to_string(), 31, false));
     assert_eq!(functions(&lines("\n"))[0], ("long".to_string(), 32, true));
+    // A brace in a text does not end the function.
+    assert_eq!(functions(&lines("    text(\"\n}\n\");\n"))[0], ("long".to_string(), 34, false));
 }

@@ -87,8 +87,9 @@ impl Source {
                 "struct" | "enum" | "trait" => self.types.push((number, name)),
                 "fn" => {
                     let end = format!("{}}}", &line[..line.len() - code.len()]);
-                    let body = lines[number..].iter().take_while(|line| !line.starts_with(&end));
-                    let has_empty_line = body.clone().any(|line| line.trim().is_empty());
+                    let rest = lines[number..].iter().zip(&in_literal[number..]);
+                    let body = rest.take_while(|(line, in_literal)| **in_literal || !line.starts_with(&end));
+                    let has_empty_line = body.clone().any(|(line, _)| line.trim().is_empty());
                     let lines = if line.ends_with(['}', ';']) { 1 } else { body.count() };
                     self.functions.push(Function { line: number, name, lines, has_empty_line });
                 }

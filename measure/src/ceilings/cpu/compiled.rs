@@ -6,6 +6,7 @@ use super::loops::{ACCUMULATORS, LINE, READ_ACCUMULATORS, ROUNDS};
 pub(super) fn source(widths: &[usize]) -> String {
     let each = |n: usize, f: &dyn Fn(usize) -> String, between: &str| (0..n).map(f).collect::<Vec<_>>().join(between);
     let mut text = String::from("#include <string.h>\n");
+
     for w in widths {
         let start = each(ACCUMULATORS, &|i| format!("a{i} = x + {i}.0f"), ", ");
         let step = each(ACCUMULATORS, &|i| format!("a{i} = a{i} * x + y;"), " ");
@@ -27,6 +28,7 @@ void autotune_fma{w}(float *const *buffers, char *local, long begin, long end) {
             bytes = 4 * w
         );
     }
+
     let start = each(READ_ACCUMULATORS, &|i| format!("r{i} = {{0}}"), ", ");
     let step = each(READ_ACCUMULATORS, &|i| format!("r{i} += *(const line *)(p + i + {});", i * LINE), " ");
     let sum = each(READ_ACCUMULATORS, &|i| format!("r{i}"), " + ");
