@@ -11,7 +11,7 @@
 //! | [`verify`](mod@verify), [`interp`] | static proof and reference execution of programs |
 //! | [`print`](mod@print) | text form of programs |
 //! | [`problem`] | faults that the verifier and the interpreter find |
-//! | [`analyse`], [`machine`] | cost analysis of programs, and the hardware figures behind it |
+//! | [`analyse`], [`machine`] | cost analysis of programs, and the hardware parameters that it uses |
 //! | [`plan`], [`launch`], [`artifact`] | interface, launch and code of compiled kernels |
 //! | [`dtype`], [`layout`] | element types with their rounding, and layouts of tensors in memory |
 #![warn(missing_docs)]

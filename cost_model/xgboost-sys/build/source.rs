@@ -1,9 +1,9 @@
 //! Location of XGBoost's C++ sources.
 //!
-//! By default they are those of a crates.io package, which cargo downloads into its own cache: the
-//! manifest in `source/` names the package, and its lock file pins the checksum. The environment
-//! variable `XGBOOST_SOURCE_DIR` replaces them with an XGBoost source tree at an absolute path,
-//! which must have its submodule `dmlc-core` checked out.
+//! The default is a crates.io package, which cargo downloads into its own cache: the manifest in
+//! `source/` names the package, and its lock file pins the checksum. The environment variable
+//! `XGBOOST_SOURCE_DIR` replaces it by an XGBoost source tree at an absolute path, which must
+//! have its submodule `dmlc-core` checked out.
 
 use std::env;
 use std::path::{Path, PathBuf};

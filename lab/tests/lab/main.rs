@@ -1,8 +1,8 @@
 //! Tests of the experiments, in one program.
 //!
-//! `cargo test` leaves them out, as the lab is not a default member of the workspace; `.ci/run`
-//! runs them. Two of them also test the product: `gpu_run` runs the command on devices, and
-//! `transfer` checks that records of other workloads save trials.
+//! `cargo test --workspace` runs them; plain `cargo test` does not, as the lab is not a default
+//! member of the workspace. Two of them also test the product: `gpu_run` runs the command on
+//! devices, and `transfer` checks that records of other workloads save trials.
 #![allow(clippy::unwrap_used)]
 
 mod compare_peers;
