@@ -3,7 +3,6 @@
 //!
 //! Without a C++ compiler for the stub, the tests print that and pass; `AUTOTUNE_REQUIRE=g++` makes
 //! that a failure.
-#![allow(clippy::unwrap_used)]
 
 #[path = "../../measure/tests/stub/mod.rs"]
 mod stub;

@@ -1,7 +1,5 @@
 //! Tests instructions that one GPU API has and another lacks.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_codegen::gpu;
 use autotune_ir::{GpuApi, Target};
 use autotune_schedules::{Config, ScheduleSpace, lower};

@@ -1,5 +1,4 @@
 //! Numbers of planning and lowering steps of a look-up.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,4 @@
 //! Schedules chosen without measuring.
-#![allow(clippy::unwrap_used)]
 
 use autotune_cost_model::RankingModel;
 use autotune_db::TuningDb;

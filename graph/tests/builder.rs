@@ -1,7 +1,5 @@
 //! Networks built layer by layer, and the errors of invalid ones.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,7 +1,5 @@
 //! Operators compared with their definitions and hand-computed values; evaluation of graphs.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_graph::Operator;
 use autotune_graph::operators::{
     Attention, Binary, Cast, Concat, Expand, Gather, LayerNorm, Map, MatMul, Not, Prelu, Range, Reduce, Reshape, Slice,

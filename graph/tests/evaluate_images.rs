@@ -1,7 +1,5 @@
 //! Image operators compared with their definitions, one output at a time.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_graph::operators::{Conv, ConvTranspose, GroupNorm, LocalResponseNorm, Pad, Pool, Resize, Sliding};
 use autotune_graph::{OpError, Operator, Tensor};
 use autotune_workloads::{Coordinates, PadMode, PoolKind, Rounding, Sampling};

@@ -1,7 +1,5 @@
 //! Folding of constants into adjacent weights and biases.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_graph::operators::{
     Binary, Conv, ConvTranspose, Gather, GroupNorm, LayerNorm, MatMul, Reshape, Sliding, Transpose,
 };

@@ -1,7 +1,5 @@
 //! Constants are merged only where results change by rounding only.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_graph::operators::{Binary, Conv, ConvTranspose, GroupNorm, LayerNorm, MatMul, Reshape, Sliding};
 use autotune_graph::{NodeId, Tensor, rewrite};
 

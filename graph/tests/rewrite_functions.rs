@@ -1,7 +1,5 @@
 //! Functions of elements as exporters write them.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_graph::operators::{Binary, Map, Prelu};
 use autotune_graph::{DType, Graph, NodeId, Tensor, rewrite};
 use autotune_ir::program::UnaryOp;

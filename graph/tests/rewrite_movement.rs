@@ -1,7 +1,5 @@
 //! Redundant movement of elements, and padding.
 
-#![allow(clippy::unwrap_used)]
-
 use std::cell::Cell;
 
 use autotune_graph::Operator;

@@ -1,7 +1,5 @@
 //! Normalisations and attention as exporters write them.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_graph::Operator;
 use autotune_graph::operators::{
     Attention, Binary, Cast, GroupNorm, LayerNorm, MatMul, Not, Pool, Reduce, Reshape, Sliding, Softmax, Transpose,

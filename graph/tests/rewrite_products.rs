@@ -1,7 +1,5 @@
 //! Products whose shape is slow in kernels are rewritten to other shapes.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_graph::operators::{MatMul, Transpose};
 use autotune_graph::rewrite;
 

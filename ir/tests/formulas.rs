@@ -1,8 +1,6 @@
 //! Tests of formulas against f64: every exponent of both signs, several mantissas of each, and
 //! special values.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::DType::{Bf16, F16, F32, Tf32};
 use autotune_ir::formula::{Formula, Primitive, ulps};
 use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};

@@ -1,8 +1,6 @@
 //! The comparison with the reference raises no false alarm on correct networks, whatever their
 //! numbers.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::Target;
 use autotune_ir::program::UnaryOp;
 use autotune_network::operators::{

@@ -1,7 +1,5 @@
 //! Compiled networks compared with the reference.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{self, Binary, Concat, ConvTranspose, Expand, Gather, MatMul, Reduce, Sliding};

@@ -1,7 +1,5 @@
 //! Kernels whose output shares memory with an operand.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_codegen::asm::assemble;
 use autotune_ir::plan::Binding;
 use autotune_ir::program::Role;

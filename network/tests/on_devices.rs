@@ -1,7 +1,6 @@
 //! Networks on an OpenCL device (the first one, PoCL for example), compared with the reference. The
 //! tests are skipped with a message if there is none; `AUTOTUNE_REQUIRE=opencl` makes that a
 //! failure.
-#![allow(clippy::unwrap_used)]
 
 use autotune_ir::Target;
 use autotune_network::operators::Sliding;

@@ -1,7 +1,5 @@
 //! An operator defined outside the library: imported from an ONNX file, compiled, run and exported.
 
-#![allow(unreachable_pub, clippy::unwrap_used)]
-
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, StepWork};
 use autotune_network::onnx::{

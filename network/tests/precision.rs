@@ -1,7 +1,5 @@
 //! Networks in bf16 compared with the reference, and the choice of rounded tensors and products.
 
-#![allow(clippy::unwrap_used)]
-
 use std::cell::Cell;
 use std::collections::BTreeSet;
 

@@ -1,7 +1,5 @@
 //! Quantised networks: in integers, in floating point, and by the reference.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{Binary, Conv, Dequantize, Map, MatMul, Quantize, Sliding, Transpose};

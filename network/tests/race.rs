@@ -1,7 +1,5 @@
 //! Records that a race of whole networks leaves in a database.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

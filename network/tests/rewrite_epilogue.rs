@@ -1,7 +1,5 @@
 //! Rules that bring operations into epilogues, and images composed of blocks.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{Binary, Conv, ConvTranspose, MatMul, Reshape, Resize, Sliding, Transpose};
 use autotune_network::{Graph, NodeId, rewrite};

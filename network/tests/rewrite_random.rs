@@ -1,8 +1,6 @@
 //! Random graphs compute the same before and after rewriting, by all rules and by each alone. A
 //! failing graph is shrunk. `AUTOTUNE_CASES` sets the number of cases.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,5 @@
 //! All operators in every form get kernels: nothing that runs is left to the interpreter.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{

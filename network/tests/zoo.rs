@@ -1,7 +1,5 @@
 //! Built-in networks compared with published figures.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::HashSet;
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
 //! Contract tests of this machine's devices, and tests specific to each.
-#![allow(clippy::unwrap_used)]
 
 use std::ffi::{c_char, c_long};
 

@@ -1,5 +1,4 @@
 //! Tests of generated code on operands that are aligned to their element size only.
-#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::process::Command;

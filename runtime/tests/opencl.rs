@@ -1,5 +1,4 @@
 //! Contract tests of this machine's OpenCL device.
-#![allow(clippy::unwrap_used)]
 
 use autotune_ir::{Artifact, Code, GpuTarget, Launch, Target};
 use autotune_runtime::{Cpu, Device, Kernel, OpenClDevice, contract};

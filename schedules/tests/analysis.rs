@@ -2,7 +2,6 @@
 //! for register tiles.
 
 #![cfg(target_arch = "x86_64")]
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,6 @@
 //! Generated C against the reference, for schedules that are rarely drawn (`operators.rs` tests all
 //! others).
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::Target;
 use autotune_schedules::{Config, ScheduleSpace, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};

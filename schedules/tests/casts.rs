@@ -2,7 +2,6 @@
 //! bit with a conversion of the test's own.
 
 #![cfg(all(target_arch = "x86_64", unix))]
-#![allow(clippy::unwrap_used)]
 
 use std::cell::Cell;
 

@@ -1,8 +1,6 @@
 //! Convolutions with one and three axes, and transposed convolutions: naive references, random
 //! schedules, text forms.
 
-#![allow(clippy::unwrap_used)]
-
 use std::cell::RefCell;
 
 use autotune_ir::program::When;

@@ -5,7 +5,6 @@
 //! failure.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)]
 
 use autotune_codegen as codegen;
 use autotune_ir::{GpuApi, Launch, Target};

@@ -1,8 +1,6 @@
 //! Dot products in vector lanes: `vdpbf16ps`, `vpdpbusd` and the like where a CPU has them,
 //! products of widened elements elsewhere.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_codegen::asm::{assemble, x86::disassemble};
 use autotune_ir::instruction::{DOT_BF16, Feature, Instruction};
 use autotune_ir::program::{LoopKind, Node, Scope, preorder};

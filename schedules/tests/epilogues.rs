@@ -1,8 +1,6 @@
 //! Every activation in the epilogue of every contraction, on every target: verified, interpreted,
 //! in C.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Target};
 use autotune_schedules::{ScheduleSpace, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};

@@ -1,8 +1,6 @@
 //! Two contractions in one program: naive references, random schedules, and programs that the
 //! verifier refuses.
 
-#![allow(clippy::unwrap_used)]
-
 use std::cell::RefCell;
 
 use autotune_ir::program::{Access, BufferId, Expr, Loop, LoopKind, Node, Program, Role, Scope};

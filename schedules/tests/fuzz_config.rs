@@ -3,8 +3,6 @@
 //! lowered to a program that the verifier accepts; nothing panics. A failing config is simplified
 //! before it is reported. `AUTOTUNE_CASES` sets the number of configs.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use autotune_codegen::asm::assemble;

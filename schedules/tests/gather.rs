@@ -1,8 +1,6 @@
 //! Rows of a table by index: a naive reference, random schedules, invalid indices, generated code,
 //! text forms.
 
-#![allow(clippy::unwrap_used)]
-
 #[cfg(target_arch = "x86_64")]
 #[cfg(target_arch = "x86_64")]
 use autotune_codegen::asm::assemble;

@@ -2,8 +2,6 @@
 //! refreshes. For each feature of the code generators there is one kernel in C, without the text
 //! that precedes every kernel.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_codegen::{c, gpu};
 use autotune_ir::{CpuTarget, GpuApi, Program, Target};
 use autotune_schedules::{Config, KnobValue, ScheduleSpace, lower};

@@ -1,5 +1,4 @@
 //! Default schedules on GPUs, chosen without measurements, and the estimates that choose them.
-#![allow(clippy::unwrap_used)]
 
 use autotune_ir::Target;
 use autotune_ir::analyse::analyse;

@@ -6,7 +6,6 @@
 //! `AUTOTUNE_REQUIRE=g++,nvrtc,opencl` makes that a failure.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)]
 
 use std::fmt;
 

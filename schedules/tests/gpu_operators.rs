@@ -1,8 +1,6 @@
 //! The sketches for GPUs on operators that they do not know: convolutions of one and three
 //! dimensions, and a product with two row axes. All schedules are verified and agree with the spec.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fmt;
 
 use autotune_ir::{Affine, DType, GpuTarget, Target, VarId, interpret, verify};

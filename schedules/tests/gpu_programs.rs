@@ -1,8 +1,6 @@
 //! The sketches for GPUs on random workloads and configs: the verifier accepts the lowered
 //! programs, the interpreter agrees with the reference, and it finds no race.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 
 use autotune_ir::program::{BufferId, Digit, Node, Role, Scope, StoreMode};

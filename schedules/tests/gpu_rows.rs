@@ -5,7 +5,6 @@
 //! `AUTOTUNE_REQUIRE=cxx,nvrtc,opencl` makes that a failure.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)]
 
 use autotune_codegen as codegen;
 use autotune_ir::analyse::analyse;

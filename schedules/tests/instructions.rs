@@ -5,7 +5,6 @@
 //! `AUTOTUNE_REQUIRE=g++,nvrtc,sm_90` makes that a failure.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)]
 
 use std::ffi::c_void;
 

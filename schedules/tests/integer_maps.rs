@@ -2,7 +2,6 @@
 //! schedules each.
 
 #![cfg(all(target_arch = "x86_64", unix))]
-#![allow(clippy::unwrap_used)]
 
 use autotune_codegen::asm::assemble;
 use autotune_ir::{CpuTarget, Isa, Target, interpret, verify};

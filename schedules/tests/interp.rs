@@ -1,7 +1,5 @@
 //! The interpreter against the reference, and programs that it must reject.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::program::{BinaryOp, Expr, LoopKind, Node, Role, StoreMode};
 use autotune_ir::{Affine, InterpError, Problem, Program, ProgramError, interpret};
 use autotune_schedules::EXACT_TOLERANCE;

@@ -2,7 +2,6 @@
 //! expressions, on special operands, operands of any exponent, and usual ones.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)]
 
 use autotune_codegen::asm::assemble;
 use autotune_ir::program::LoopKind::{self, Block, Parallel, Serial, Thread, Vectorized};

@@ -1,7 +1,5 @@
 //! Maps and reductions: naive references, random schedules, and programs that the verifier refuses.
 
-#![allow(clippy::unwrap_used)]
-
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 

@@ -1,7 +1,5 @@
 //! Default schedules of maps and reductions, without measurements or models.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::{KnobValue, ScheduleSpace, lower};
 use autotune_workloads::Workload;

@@ -4,7 +4,6 @@
 //! `AUTOTUNE_REQUIRE=g++` makes that a failure.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)]
 
 use autotune_ir::{Program, verify};
 use autotune_schedules::{Config, lower, tolerance};

@@ -1,8 +1,6 @@
 //! The sketches for tensor cores on random workloads and configs: the verifier accepts the lowered
 //! programs, the interpreter agrees with the reference and finds no race. Both find planted faults.
 
-#![allow(clippy::unwrap_used)]
-
 use std::cell::Cell;
 
 use autotune_ir::affine::{Affine, VarId};

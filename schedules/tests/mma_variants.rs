@@ -8,7 +8,6 @@
 //! that a failure.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 

@@ -5,7 +5,6 @@
 //! `AUTOTUNE_REQUIRE=opencl,oclgrind` makes that a failure.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,5 @@
 //! Padding of images: a naive reference, random schedules, code, text forms.
 
-#![allow(clippy::unwrap_used)]
-
 use std::cell::RefCell;
 
 use autotune_ir::{CpuTarget, Isa, Target};

@@ -1,7 +1,5 @@
 //! Functions of elements: naive references, random schedules, text forms.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::program::{BinaryOp, Compare, UnaryOp};
 use autotune_ir::{CpuTarget, Isa, Target, interpret};
 use autotune_schedules::{ScheduleSpace, lower};

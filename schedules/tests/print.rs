@@ -1,7 +1,5 @@
 //! Text form of loop nests.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::program::{Expr, Node};
 
 use crate::common::nests;

@@ -1,7 +1,5 @@
 //! Prologues: maps of the data before it is multiplied.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::{CpuTarget, Isa, Target, interpret, verify};
 use autotune_schedules::{EXACT_TOLERANCE, ScheduleSpace};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};

@@ -1,8 +1,6 @@
 //! Random workloads and configs: the verifier accepts the lowered programs, and the interpreter
 //! agrees with the reference. A failing case is simplified before it is reported.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::program::{Node, parallel_prefix};
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::{ScheduleSpace, lower};

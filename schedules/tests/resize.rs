@@ -1,7 +1,5 @@
 //! Resampled images: a naive reference, random schedules, text forms.
 
-#![allow(clippy::unwrap_used)]
-
 use std::cell::Cell;
 
 use autotune_ir::{CpuTarget, Isa, Target};

@@ -1,8 +1,6 @@
 //! Values that sketches cache per workload are the same for every config and thread as those of a
 //! fresh workload.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::{CpuTarget, Isa, Program, Target};
 use autotune_schedules::{Config, ScheduleSpace, lower};
 use autotune_workloads::Workload;

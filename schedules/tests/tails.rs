@@ -2,7 +2,6 @@
 //! machine code and in C.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)]
 
 use autotune_ir::formula::{Formula, ulps};
 use autotune_ir::program::LoopKind::{Parallel, Vectorized};

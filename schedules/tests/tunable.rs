@@ -1,8 +1,6 @@
 //! Every workload that parses can be tuned on every target. Its default schedule and others drawn
 //! from its space are verified and compiled. `AUTOTUNE_CASES` sets the number of workloads.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_codegen::asm::{AssembleError, assemble};
 use autotune_codegen::{c, gpu};
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Target, verify};

@@ -1,8 +1,6 @@
 //! The Winograd sketch: random workloads that it applies to, every tile size, and both ways of
 //! transforming the input.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_ir::interp::interpret;
 use autotune_ir::program::{Buffer, BufferId, Loop, Role};
 use autotune_ir::{CpuTarget, Isa, Problem, Program, Target, verify};

@@ -2,7 +2,6 @@
 //! tests all others), and programs that the assembler refuses.
 
 #![cfg(target_arch = "x86_64")]
-#![allow(clippy::unwrap_used)]
 
 use autotune_codegen::asm::{AssembleError, assemble, x86::disassemble};
 use autotune_ir::program::{Expr, LoopKind, Role, StoreMode};

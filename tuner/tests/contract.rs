@@ -1,5 +1,4 @@
 //! Contract tests applied to the built-in parts and to parts that violate them.
-#![allow(clippy::unwrap_used)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};

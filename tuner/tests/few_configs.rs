@@ -1,5 +1,4 @@
 //! Searches of spaces with few valid configs.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::HashSet;
 

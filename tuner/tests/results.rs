@@ -1,5 +1,4 @@
 //! Results that arrive in another order than the candidates, twice, or never.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

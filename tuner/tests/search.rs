@@ -1,5 +1,4 @@
 //! Search without hardware, on a simulated device whose run times follow from a formula.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::HashSet;
 use std::time::Duration;

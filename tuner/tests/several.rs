@@ -1,5 +1,4 @@
 //! Tuning on several devices of one target, and for several targets, at the same time.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -1,5 +1,4 @@
 //! Look-up of tuned schedules.
-#![allow(clippy::unwrap_used)]
 
 use autotune::search::Random;
 use autotune::{BuildError, LookupError, Origin, PredictParams, Query, Task, Tuned, Tuner};

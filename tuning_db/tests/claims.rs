@@ -1,6 +1,5 @@
 //! Untrusted records, which were not measured here: how they arise, and that they never win over
 //! measured ones.
-#![allow(clippy::unwrap_used)]
 
 use std::io::Cursor;
 

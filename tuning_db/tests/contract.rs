@@ -1,6 +1,5 @@
 //! Contract of the store, tested on a fresh store, on one that is reopened after every step, and on
 //! a temporary one; also with random records against a model.
-#![allow(clippy::unwrap_used)]
 
 #[path = "../../measure/tests/layers.rs"]
 mod layers;

@@ -1,5 +1,4 @@
 //! Errors and warnings of opening a path that is not a database, a newer one, or a damaged one.
-#![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::io::Write;

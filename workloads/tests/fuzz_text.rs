@@ -1,8 +1,6 @@
 //! Fuzz test of the parser with valid and invalid texts: it must not panic, and must be able to
 //! read what it prints. Failing texts are shrunk. `AUTOTUNE_CASES` sets the number of texts.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use autotune_ir::DType;

@@ -1,7 +1,5 @@
 //! Tests that failing random cases are reported in the simplest form found.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;

@@ -1,8 +1,6 @@
 //! Tests of text forms: those in docs/workloads.md, those of operators that are not contractions,
 //! and errors.
 
-#![allow(clippy::unwrap_used)]
-
 use autotune_workloads::Workload;
 
 #[test]

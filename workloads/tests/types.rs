@@ -1,7 +1,5 @@
 //! Tests of element types: their text form, and exact integer arithmetic.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::Arc;
 
 use autotune_ir::affine::{Affine, VarId};
