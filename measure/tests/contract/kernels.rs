@@ -117,15 +117,18 @@ fn c_source(ahead: &str, before: &str, after: &str) -> String {
 #include <unistd.h>
 #include <signal.h>
 #include <pthread.h>
+
 enum {{ M = {M}, N = {N}, K = {K} }};
 static int calls, touched;
 static volatile int sink;
 static int again(void) {{ return calls++ >= M; }}
+
 void autotune_pack(float *const *b, char *local, long begin, long end) {{
     for (long n = begin; n < end; n++)
         for (int k = 0; k < K; k++) b[5][n * K + k] = b[1][k * N + n];
     {ahead}
 }}
+
 void autotune_main(float *const *b, char *local, long begin, long end) {{
     for (long m = begin; m < end; m++) {{
         const float *data = b[0], *weight = b[5], *bias = b[2], *residual = b[3];
@@ -171,6 +174,7 @@ fn gpu_source(ahead: &str, before: &str, after: &str) -> String {
     let names = ["input", "weights", "biases", "residuals", "output", "packed", "rows"];
     let parameters = names.map(|name| format!("__global float *{name}")).join(", ");
     let buffers = format!("__global float *b[] = {{ {} }};", names.join(", "));
+
     format!(
         r#"
 // What nobody wrote yet is -1.
