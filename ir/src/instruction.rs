@@ -26,6 +26,7 @@ mod fragments;
 mod mma;
 mod nest;
 mod site;
+mod tile;
 mod wgmma;
 
 pub use box_copy::{BOX_COPY, BOX_ROW_BYTES, BoxCopy};
@@ -34,6 +35,9 @@ pub use dot::{DOT_BF16, DOT_I16, DOT_U8_I8, DOT_U8_I8_AVX2, Dot, PAIRS_I16, PAIR
 pub use fragments::{Fragments, LANES};
 pub use mma::MMA;
 pub use site::CallSite;
+pub use tile::{
+    TILE_BF16, TILE_I8, TILE_REGISTERS, TILE_ROWS, TileProduct, TileSpan, TileStrides, tile_of, tile_registers_of,
+};
 pub use wgmma::WGMMA;
 
 /// An instruction that executes a whole loop nest; a row of the instruction table.
@@ -61,6 +65,8 @@ pub enum NestForm {
     DotProduct,
     /// A [`Fragments`] for the threads that execute it together.
     MatrixProduct,
+    /// A [`TileProduct`] with the instruction's number of steps and types.
+    TileProduct,
     /// A [`BoxCopy`] by the tensor memory accelerator.
     Box,
 }
@@ -122,6 +128,8 @@ pub enum Registers {
         /// Registers for products that are not yet added to the accumulators.
         products: usize,
     },
+    /// Tile registers of a CPU, see [`TILE_REGISTERS`].
+    Tile,
 }
 
 /// Processor feature that an instruction requires.
@@ -181,6 +189,7 @@ impl Registers {
     pub fn of_cpu(self, cpu: &CpuTarget) -> usize {
         match self {
             Registers::Vector { products } => cpu.isa.vector_registers() - products,
+            Registers::Tile => TILE_REGISTERS,
             Registers::None | Registers::Thread => 0,
         }
     }

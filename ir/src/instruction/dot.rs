@@ -1,7 +1,8 @@
 //! Vector instructions that add the products of several reduction steps in each lane.
 
+use super::tile::offset;
 use super::{Asynchrony, CallSite, Executor, Factors, Feature, Instruction, NestForm, Registers};
-use crate::affine::{Affine, VarId};
+use crate::affine::VarId;
 use crate::dtype::DType;
 use crate::program::{Access, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
 use crate::target::{CpuTarget, Isa};
@@ -144,11 +145,7 @@ impl<'a> Dot<'a> {
 
 /// Returns true if an access reads whole groups of `steps` contiguous elements, numbered by `var`.
 fn is_by_words(access: &Access, var: VarId, steps: usize, program: &Program) -> bool {
-    let dims = access.index.iter().zip(program.buffer(access.buffer).strides());
-    let offset = dims.fold(Affine::default(), |mut offset, (index, stride)| {
-        offset.add_scaled(index, stride);
-        offset
-    });
+    let offset = offset(access, program);
     let is_whole = |count: i64| count % steps as i64 == 0;
     let mut others = offset.terms.iter().filter(|term| term.0 != var);
     offset.coefficient(var) == 1 && is_whole(offset.constant) && others.all(|term| is_whole(term.1))
