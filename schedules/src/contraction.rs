@@ -83,7 +83,7 @@ pub struct Contraction {
     pub weight_is_constant: bool,
 }
 
-fn var(axis: AxisId) -> Affine {
+pub(crate) fn var(axis: AxisId) -> Affine {
     Affine::var(VarId(axis as u32))
 }
 
@@ -249,14 +249,14 @@ pub fn lane_name(name: &str) -> Option<&'static str> {
 
 /// Converts an operand with logical shape `[n, c, h, w]` to `[n, c/block, h, w, block]`, where the
 /// last block may be partly filled. `lane` is the axis that runs over the block.
-pub fn blocked(operand: &Operand, lane: AxisId, block: usize) -> Operand {
+pub fn blocked(operand: &Operand, lane: &Affine, block: usize) -> Operand {
     let mut blocked = operand.clone();
     blocked.shape[1] = blocked.shape[1].div_ceil(block);
     blocked.shape.push(block);
-    let channel = blocked.index[1].clone() + var(lane) * -1;
+    let channel = blocked.index[1].clone() + lane.clone() * -1;
     debug_assert!(channel.constant % block as i64 == 0 && channel.terms.iter().all(|t| t.1 % block as i64 == 0));
     blocked.index[1] = divide(&channel, block);
-    blocked.index.push(var(lane));
+    blocked.index.push(lane.clone());
     blocked
 }
 
@@ -270,7 +270,7 @@ pub fn divide(affine: &Affine, divisor: usize) -> Affine {
 /// Returns the operand in `layout`, whose channel block, if it has one, runs over `lane`.
 pub fn with_layout(operand: &Operand, layout: Layout, lane: Option<AxisId>) -> Operand {
     match (layout, lane) {
-        (Layout::ChannelBlocked(block), Some(lane)) => blocked(operand, lane, block),
+        (Layout::ChannelBlocked(block), Some(lane)) => blocked(operand, &var(lane), block),
         _ => operand.clone(),
     }
 }

@@ -19,7 +19,7 @@ use crate::config::KnobValues;
 use crate::contraction::{AxisId, Contraction, Operand};
 use crate::error::LowerError;
 use autotune_ir::DType;
-use autotune_ir::instruction::{Factors, Instruction};
+use autotune_ir::instruction::{Factors, Instruction, Registers, TILE_ROWS};
 use autotune_ir::program::Layout;
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::Workload;
@@ -33,6 +33,7 @@ pub(crate) mod reader;
 pub(crate) mod roles;
 mod rules;
 mod sketch;
+mod tile_default;
 
 pub(crate) use balance::MAX_SHARE;
 pub use reader::DataMode;
@@ -61,8 +62,10 @@ pub struct TileLoop {
 pub struct Group {
     /// Axis over the steps of one group; its extent is the size of the group.
     pub axis: AxisId,
-    /// Dot-product instruction that multiplies and sums a group.
+    /// Instruction that multiplies and sums groups.
     pub instruction: &'static Instruction,
+    /// Axis over the groups in a row of a tile; `None` for instructions without tiles.
+    pub words: Option<AxisId>,
 }
 
 /// A config of the sketch, parsed: layouts, tiles and loop orders of one contraction.
@@ -85,8 +88,8 @@ pub struct Direct {
     pub data_mode: DataMode,
     /// True if weights are copied into the register tile's layout.
     pub packed_weights: bool,
-    /// Groups of reduction steps for a dot-product instruction; `None` if steps are multiplied one
-    /// by one.
+    /// Groups of reduction steps for a dot-product or tile instruction; `None` if steps are
+    /// multiplied one by one.
     pub dot: Option<Group>,
     /// Element types of the copies of data and weights.
     pub copied: [DType; 2],
@@ -125,7 +128,7 @@ impl Tiles {
             // Knobs give sizes in elements, but the loop over a split axis counts blocks or groups.
             let unit = match laid.lane_of(axis) {
                 Some(_) => block,
-                None if roles.step == Some(axis) => laid.group.map_or(1, |group| laid.contraction.axes[group].extent),
+                None if roles.step == Some(axis) => laid.adjacent_steps(),
                 None => 1,
             };
 
@@ -171,6 +174,21 @@ fn next_steps(roles: &Roles, contraction: &Contraction, tiles: &Tiles) -> usize 
     steps.map_or(0, |&(step, size)| size * contraction.weight.stride(step).unsigned_abs() as usize)
 }
 
+/// Returns the number of groups of `steps` steps in a row of a tile: as many as fit whose steps are
+/// adjacent in the data.
+fn words(roles: &Roles, steps: usize, (input, is_copied): (Layout, bool)) -> usize {
+    let all = roles.step.map_or(1, |step| roles.extent(step));
+    let (adjacent, unit) = match input {
+        Layout::ChannelBlocked(block) if !is_copied => (block, 1),
+        // A copy moves whole blocks.
+        Layout::ChannelBlocked(block) => (all, block),
+        Layout::Plain => (all, 1),
+    };
+    let groups = adjacent / steps;
+    let fits = |words: &usize| groups.is_multiple_of(*words) && (words * steps).is_multiple_of(unit);
+    (1..=TILE_ROWS).rev().find(fits).unwrap_or(1)
+}
+
 impl Direct {
     /// Parses the knobs of a config. Fails with the first knob that is malformed, does not fit the
     /// workload, or breaks a limit of the target.
@@ -187,13 +205,18 @@ impl Direct {
         let data_mode = reader.data_mode()?;
         let packed_weights = reader.packs_weights()?;
 
-        let dot = roles.dot(target);
-        // A copy in the plain layout can interleave the channels of a group; data read in place
-        // cannot.
-        let is_copied = matches!(data_mode, DataMode::Copy | DataMode::Tile) && layouts.data == Layout::Plain;
-        let groups = dot.map_or(Groups::NONE, |(_, Factors { steps, .. })| Groups {
-            steps,
-            in_images: is_copied && roles.has_groups_of_channels(steps),
+        let has_tiles = reader.has_tiles()?;
+        let dot = if has_tiles { roles.tile(target) } else { roles.dot(target) };
+        if has_tiles && dot.is_none() {
+            return Err(LowerError::knob("instruction", "no tile instruction multiplies these operands"));
+        }
+        let is_copied = matches!(data_mode, DataMode::Copy | DataMode::Tile);
+        let groups = dot.map_or(Groups::NONE, |(_, Factors { steps, .. })| {
+            let words = if has_tiles { words(roles, steps, (layouts.input, is_copied)) } else { 1 };
+            // A copy in the plain layout can interleave the channels of a group; data read in place
+            // cannot. Tiles need more channels next to each other than blocked layouts have.
+            let interleaves = is_copied && (has_tiles || layouts.data == Layout::Plain);
+            Groups { steps, words, in_images: interleaves && roles.has_groups_of_channels(steps * words) }
         });
         let laid = roles.laid(layouts, block, groups);
         let tiles = Tiles::read(&reader, roles, &laid, block)?;
@@ -210,7 +233,7 @@ impl Direct {
             out_layout: layouts.output,
             data_mode,
             packed_weights,
-            dot: laid.group.zip(dot).map(|(axis, (instruction, _))| Group { axis, instruction }),
+            dot: laid.group.zip(dot).map(|(axis, (instruction, _))| Group { axis, instruction, words: laid.words }),
             copied: roles.copied(dot.map(|(_, factors)| factors)),
             // In a blocked layout, vectors run along the lanes of a block.
             vector: laid.lane_of(vector).unwrap_or(vector),
@@ -256,6 +279,11 @@ impl Direct {
         // before it.
         let leading = self.cache.iter().take_while(is_spatial).take(self.parallel).copied();
         self.batch.iter().map(|&axis| TileLoop { axis, tile: 1 }).chain(leading).collect()
+    }
+
+    /// Returns the axis over the groups in a row of a tile, if a tile instruction multiplies.
+    pub(crate) fn tile_words(&self) -> Option<AxisId> {
+        self.dot.filter(|group| group.instruction.registers == Registers::Tile).and_then(|group| group.words)
     }
 
     /// True if partial sums between chunks of the reduction need a buffer of their own, because the

@@ -39,6 +39,7 @@ mod random_programs;
 mod resize;
 mod shared_workload;
 mod tails;
+mod tiles;
 mod tunable;
 mod verify;
 mod winograd;

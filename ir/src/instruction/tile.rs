@@ -43,10 +43,10 @@ pub fn tile_of(cpu: &CpuTarget, dtypes: [DType; 2]) -> Option<(&'static Instruct
     of_cpu.filter_map(|&tile| Some((tile, *tile.factors.iter().find(|known| known.dtypes == dtypes)?))).next()
 }
 
-/// Returns the numbers of tile registers for the sums of `rows` by `columns` tiles, and their
-/// factors: all tiles of one side, and one of the other.
+/// Returns the number of tile registers for the sums of `rows` by `columns` tiles, and for the
+/// factors.
 pub fn tile_registers_of([rows, columns]: [usize; 2]) -> usize {
-    rows * columns + rows.min(columns) + 1
+    rows * columns + rows + columns
 }
 
 /// Loop nest of a [`TILE_BF16`] or [`TILE_I8`]: clears the sums of a register tile, then adds all
@@ -225,7 +225,7 @@ impl<'a> TileProduct<'a> {
         let is_written_out = |l: &&Loop| matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized);
 
         // Distinct loops that index the sums cover them if there are as many iterations as sums.
-        let covers = extents == sums.shape.iter().product() && loops.iter().all(|l| cleared.uses(l.var));
+        let covers = extents == sums.len() && loops.iter().all(|l| cleared.uses(l.var));
         let [_, _, of_product] = self.offsets(program);
         let is_of_tile = |l: &&Loop| of_product.uses(l.var);
         sums.scope == Scope::Local

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::balance::MAX_SHARE;
+use super::tile_default::tile_point;
 use super::{Direct, Roles, block_size};
 use crate::config::KnobValue;
 use crate::contraction::{AxisId, Contraction};
@@ -82,7 +83,7 @@ const FAR_PART: Stream = Stream { steps: 32, columns: 512, vectors: 2, prefetche
 /// single vector, which fits the registers and the code size, and a padded copy of the input, which
 /// supports any padding.
 pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<KnobIndices> {
-    let streaming = streaming_point(roles, target, space);
+    let streaming = streaming_point(roles, target, space).or_else(|| tile_point(roles, target, space));
     streaming.or_else(|| row_point(roles, target, space)).or_else(|| usual_point(roles, target, space))
 }
 
@@ -423,13 +424,13 @@ fn rows_in_ways(roles: &Roles, target: &CpuTarget) -> usize {
 
 /// Returns the index of the first order whose outermost axis is `axis`. With `kh` outermost in the
 /// reduction, the weights are read sequentially even where some rows of taps are in the padding.
-fn starting_with(knob: &Knob, axis: &str) -> usize {
+pub(super) fn starting_with(knob: &Knob, axis: &str) -> usize {
     let first = |v: &KnobValue| matches!(v, KnobValue::Order(axes) if axes.first().is_some_and(|a| a == axis));
     knob.values.iter().position(first).unwrap_or(0)
 }
 
 /// Returns the index of the first order whose innermost axis is `axis`.
-fn ending_with(knob: &Knob, axis: &str) -> Option<usize> {
+pub(super) fn ending_with(knob: &Knob, axis: &str) -> Option<usize> {
     let last = |v: &KnobValue| matches!(v, KnobValue::Order(axes) if axes.last().is_some_and(|a| a == axis));
     knob.values.iter().position(last)
 }

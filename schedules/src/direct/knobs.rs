@@ -12,6 +12,9 @@ use autotune_ir::target::CpuTarget;
 const SMALL_TILES: std::ops::RangeInclusive<usize> = 1..=8;
 const LARGE_TILES: [usize; 9] = [9, 10, 12, 13, 14, 16, 20, 24, 28];
 
+/// Further register tiles along rows for tile instructions: those of one and two tiles.
+const TILED_ROWS: [usize; 4] = [18, 26, 30, 32];
+
 /// Maximum numbers of reduction steps in one straight-line body.
 pub(crate) const UNROLLS: [&str; 5] = ["1", "2", "4", "8", "16"];
 
@@ -39,7 +42,10 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     let names: Vec<&str> = vectors.iter().map(|&axis| roles.name(axis)).collect();
     knobs.push(Knob::choice("vector", &names));
     for &axis in &roles.spatial {
-        let registers = register_tiles(roles, axis, &vectors, target.lanes());
+        let mut registers = register_tiles(roles, axis, &vectors, target.lanes());
+        if roles.tile(target).is_some() && roles.is_row(axis) {
+            registers.extend(TILED_ROWS.into_iter().filter(|&rows| rows <= roles.extent(axis)));
+        }
         // Products that stream a matrix divide its columns among the threads.
         let is_shared = axis == roles.channel && default::streams(roles, target);
         let tiles = spatial_tiles(roles.extent(axis), &registers, if is_shared { target.threads } else { 1 });
@@ -51,6 +57,9 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     let names = LoopNames::of(roles, input_blocks);
     let orders = [("order", &names.cache), ("order.inner", &names.spatial), ("order.reduce", &names.reduce)];
     knobs.extend(orders.into_iter().filter(|(_, axes)| !axes.is_empty()).map(|(name, axes)| Knob::order(name, axes)));
+    if roles.tile(target).is_some() {
+        knobs.push(Knob::choice("instruction", &["vector", "tile"]).optional());
+    }
     knobs.push(Knob::choice("unroll", &UNROLLS));
     if default::streams(roles, target) {
         knobs.push(Knob::choice("prefetch", &["0", "1"]).optional());

@@ -6,8 +6,9 @@ use smallvec::SmallVec;
 
 use super::reader::KnobReader;
 use super::roles::{LoopNames, Roles};
-use crate::contraction::{AxisId, Contraction, Operand, with_layout};
+use crate::contraction::{AxisId, Contraction, Operand, blocked, var, with_layout};
 use crate::error::LowerError;
+use autotune_ir::affine::Affine;
 use autotune_ir::program::Layout;
 
 /// Layouts of the activations: input, data as the compute nest reads it, and output.
@@ -57,20 +58,24 @@ pub(crate) struct SplitContraction {
     pub(crate) names: LoopNames,
     /// Axis over the steps of a group; `None` without groups.
     pub(crate) group: Option<AxisId>,
+    /// Axis over the groups in a row of a tile; `None` without tiles.
+    pub(crate) words: Option<AxisId>,
 }
 
-/// Groups of reduction steps for dot-product instructions.
+/// Groups of reduction steps for dot-product and tile instructions.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Groups {
     /// Steps per group; 1 without groups.
     pub(crate) steps: usize,
+    /// Groups in a row of a tile; 1 without tiles.
+    pub(crate) words: usize,
     /// True if data in the plain layout has the steps of a group adjacent, which copies of images
     /// can provide.
     pub(crate) in_images: bool,
 }
 
 impl Groups {
-    pub(crate) const NONE: Self = Self { steps: 1, in_images: false };
+    pub(crate) const NONE: Self = Self { steps: 1, words: 1, in_images: false };
 }
 
 impl Roles {
@@ -81,14 +86,19 @@ impl Roles {
     }
 }
 
-/// Name of the axis over the steps of a group.
+/// Names of the axes over the steps of a group, and over the groups in a row of a tile.
 const GROUP: &str = "group";
+const WORDS: &str = "word";
 
 impl SplitContraction {
     /// Splits the axes and lays out the operands, with blocks of `block` channels.
     pub(crate) fn of(roles: &Roles, layouts: DataLayouts, block: usize, groups: Groups) -> Self {
         let is_blocked = |layout: Layout| layout != Layout::Plain;
-        let input = roles.input_channel().filter(|_| is_blocked(layouts.input) || is_blocked(layouts.data));
+        // Copies for tiles have blocks of their own.
+        let has_tiles = groups.words > 1;
+        let copies = has_tiles && groups.in_images;
+        let reads_blocks = (is_blocked(layouts.input) || is_blocked(layouts.data)) && !copies;
+        let input = roles.input_channel().filter(|_| reads_blocks);
         let output = is_blocked(layouts.output).then_some(roles.channel);
 
         // Input and output share the channel axis of a depthwise convolution, which is split once.
@@ -114,8 +124,28 @@ impl SplitContraction {
             }
             group
         });
+        // Without its lanes, the axis over groups is the step's own.
+        let of_groups = in_lane.filter(|_| !roles.is_depthwise).or(roles.step).filter(|_| has_tiles);
+        let words = of_groups.map(|axis| {
+            let (words, replacement) = contraction.split_to(axis, groups.words, WORDS);
+            for operand in [&mut input, &mut data, &mut output] {
+                operand.substitute(axis, &replacement);
+            }
+            words
+        });
         if groups.in_images && in_lane.is_none() {
-            data = with_layout(&contraction.data, Layout::ChannelBlocked(groups.steps), group);
+            data = match words {
+                None => with_layout(&contraction.data, Layout::ChannelBlocked(groups.steps), group),
+                Some(words) => {
+                    let lane = var(words) * groups.steps as i64 + group.map_or(Affine::default(), var);
+                    blocked(&contraction.data, &lane, groups.words * groups.steps)
+                }
+            };
+        }
+        if copies && is_blocked(layouts.input) {
+            let mut plain = roles.contraction.clone();
+            let lane = roles.step.map(|step| plain.split(step, block));
+            input = with_layout(&plain.data, layouts.input, lane);
         }
         Self {
             input: Arc::new(input),
@@ -125,7 +155,13 @@ impl SplitContraction {
             contraction: Arc::new(contraction),
             lanes,
             group,
+            words,
         }
+    }
+
+    /// Returns the number of steps of one instruction that must be adjacent in the data.
+    pub(crate) fn adjacent_steps(&self) -> usize {
+        [self.group, self.words].into_iter().flatten().map(|axis| self.contraction.axes[axis].extent).product()
     }
 
     /// Returns the axis over the lanes of a split axis.

@@ -39,6 +39,7 @@ mod leaf;
 mod pack;
 mod packed;
 mod region;
+mod tiles;
 
 pub(crate) use packed::PackedOperand;
 pub(crate) use region::{Region, Span, bases};

@@ -93,6 +93,12 @@ impl<'a> KnobReader<'a> {
         Ok(self.one_of("weights", &["packed", "inplace"])? == "packed")
     }
 
+    /// True if a tile instruction multiplies; false if there is no knob.
+    pub(crate) fn has_tiles(&self) -> Result<bool, LowerError> {
+        const NAME: &str = "instruction";
+        Ok(self.has(NAME) && self.one_of(NAME, &["vector", "tile"])? == "tile")
+    }
+
     pub(crate) fn layout(&self, name: &str, block: usize) -> Result<Layout, LowerError> {
         if !self.has(name) {
             return Ok(Layout::Plain);

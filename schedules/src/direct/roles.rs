@@ -6,7 +6,7 @@ use crate::contraction::{AxisId, Contraction, Operand, lane_name};
 use crate::error::LowerError;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::instruction::{Factors, Instruction, dot_of};
+use autotune_ir::instruction::{Factors, Instruction, dot_of, tile_of};
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::{Axes, count};
 use autotune_workloads::{Once, Workload};
@@ -105,6 +105,15 @@ impl Roles {
         let step = self.step.filter(|&step| self.extent(step) > 1 && !self.is_depthwise)?;
         let fits = |steps: usize| self.extent(step).is_multiple_of(steps) || self.ends_operands(step);
         dot_of(target, self.factors).filter(|(_, factors)| fits(factors.steps))
+    }
+
+    /// Returns the tile instruction that multiplies groups of reduction steps, with the element
+    /// types and the size of a group. Returns `None` if no instruction fits the factors, or if some
+    /// group would be incomplete.
+    pub(crate) fn tile(&self, target: &CpuTarget) -> Option<(&'static Instruction, Factors)> {
+        let step = self.step.filter(|_| !self.is_depthwise)?;
+        let fits = |steps: usize| self.extent(step) > steps && self.extent(step).is_multiple_of(steps);
+        tile_of(target, self.factors).filter(|(_, factors)| fits(factors.steps))
     }
 
     /// True if steps after the last are out of bounds in both operands and count as zeros, because

@@ -5,7 +5,7 @@ use crate::contraction::{AxisId, Contraction, Operand};
 use crate::error::LowerError;
 use autotune_ir::affine::VarId;
 use autotune_ir::analyse::{pieces, tile_registers};
-use autotune_ir::instruction::Registers;
+use autotune_ir::instruction::{Registers, TILE_REGISTERS, TILE_ROWS, tile_registers_of};
 use autotune_ir::program::{Layout, MAX_LOCAL_BYTES};
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::Axes;
@@ -50,7 +50,10 @@ impl Direct {
                 return Err(LowerError::knob("data", "a prologue needs a copy of the data"));
             }
             DataMode::Copy
-                if plain_in == plain_data && !self.contraction.is_padded() && self.contraction.prologue().is_none() =>
+                if self.tile_words().is_none()
+                    && plain_in == plain_data
+                    && !self.contraction.is_padded()
+                    && self.contraction.prologue().is_none() =>
             {
                 return Err(LowerError::knob("data", "a copy needs padding, a prologue or a layout change"));
             }
@@ -59,6 +62,7 @@ impl Direct {
         }
 
         self.check_dot()?;
+        self.check_tiles()?;
         if !self.packed_weights && !self.contraction.axes_beyond_weights().is_empty() {
             return Err(LowerError::knob("weights", "weights that are read out of bounds must be packed"));
         }
@@ -103,6 +107,55 @@ impl Direct {
             }
         }
         Ok(())
+    }
+
+    /// Checks the rules of tile instructions: sums stay in registers for the whole reduction, rows
+    /// are along the data, and columns along packed weights.
+    fn check_tiles(&self) -> Result<(), LowerError> {
+        let refuse = |knob: &str, reason: &str| Err(LowerError::knob(knob, reason));
+        let Some(group) = self.dot.filter(|group| group.instruction.registers == Registers::Tile) else {
+            return Ok(());
+        };
+        let Some(words) = group.words else {
+            return refuse("instruction", "the steps do not fill a row of a tile");
+        };
+
+        let axes = &self.contraction.axes;
+        let is_whole = |axis: AxisId| self.cache_extent(axis) >= axes[axis].extent;
+        if !(0..axes.len()).filter(|&axis| axes[axis].reduce).all(is_whole) {
+            return refuse("tile", "tile instructions need the whole reduction in one chunk");
+        }
+        if !self.packed_weights || self.data_mode == DataMode::Panel {
+            return refuse("instruction", "tiles need packed weights, and data that is no panel");
+        }
+        if self.data_mode == DataMode::InPlace && self.contraction.is_padded() {
+            return refuse("data", "tiles of padded data need a copy");
+        }
+        let adjacent = axes[group.axis].extent as i64;
+        if !self.contraction.weight.uses(self.vector) || self.data.stride(words) != adjacent {
+            return refuse("instruction", "the rows of a tile are along the data, and its columns along the weights");
+        }
+        Ok(())
+    }
+
+    /// Returns the numbers of tiles along the rows and along the columns of the register tile.
+    fn tiles(&self) -> [usize; 2] {
+        // Rows at equal distances, other rows, and columns.
+        let (mut run, mut others, mut columns) = ((1, None), 1, 1);
+        // From the innermost axis outwards.
+        for (axis, extent) in self.register_tile().into_iter().rev() {
+            if self.contraction.weight.uses(axis) {
+                columns *= if axis == self.vector { extent.div_ceil(TILE_ROWS) } else { extent };
+                continue;
+            }
+            let along = self.data.stride(axis);
+            match run {
+                (_, None) => run = (extent, Some(along)),
+                (rows, Some(distance)) if others == 1 && along == distance * rows as i64 => run.0 *= extent,
+                _ => others *= extent,
+            }
+        }
+        [run.0.div_ceil(TILE_ROWS) * others, columns]
     }
 
     /// Checks the vectorised axis. The vector must be whole registers or the whole axis. Along it,
@@ -165,6 +218,9 @@ impl Direct {
     /// Checks the number of registers and the length of the straight-line body. Returns that length
     /// in multiply-accumulates.
     fn check_registers(&self, target: &CpuTarget) -> Result<usize, LowerError> {
+        if self.tile_words().is_some() {
+            return self.check_tile_registers();
+        }
         let pieces = pieces(self.register_extent(self.vector), target.lanes());
         let tile = self.register_tile();
         let product = |uses: &dyn Fn(AxisId) -> bool| -> usize {
@@ -191,6 +247,16 @@ impl Direct {
             return Err(LowerError::knob("unroll", reason));
         }
         Ok(accumulators * self.unroll)
+    }
+
+    /// Checks the number of tile registers. Returns the number of stores of sums.
+    fn check_tile_registers(&self) -> Result<usize, LowerError> {
+        let needed = tile_registers_of(self.tiles());
+        if needed > TILE_REGISTERS {
+            let reason = format!("the register tile needs {needed} tile registers, {TILE_REGISTERS} are available");
+            return Err(LowerError::knob("tile", reason));
+        }
+        Ok(TILE_REGISTERS * TILE_ROWS)
     }
 
     /// Checks the amount of code. Along each axis, runs of equal register tiles in runs of equal

@@ -56,7 +56,8 @@ impl Sketch for DirectSketch {
     /// AVX-512).
     fn trusts_default(&self, workload: &Workload, target: &Target) -> bool {
         let roles = Roles::of_workload(workload);
-        roles.zip(target.cpu()).is_some_and(|(roles, cpu)| roles.dot(cpu).is_some() || default::streams(&roles, cpu))
+        let has_group = |roles: &Roles, cpu| roles.dot(cpu).is_some() || roles.tile(cpu).is_some();
+        roles.zip(target.cpu()).is_some_and(|(roles, cpu)| has_group(&roles, cpu) || default::streams(&roles, cpu))
     }
 }
 

@@ -9,6 +9,15 @@
 //!   vectorized v in 0..16 { tile[0, d1, d2, 16*v.0 + v, 1] = input[0, 2*d1 + 1, d2, 16*v.0 + v] }
 //! } } }
 //! ```
+//!
+//! For tile instructions, all words of a tile's row are adjacent. A copy of a channel-blocked image
+//! moves whole blocks:
+//!
+//! ```text
+//! serial d1 in 0..C/32 { serial d2 in 0..H { serial d3 in 0..W { unrolled q in 0..2 {
+//!   vectorized v in 0..16 { tile[0, d1, d2, d3, 16*q + v] = input[0, 2*d1 + q, d2, d3, v] }
+//! } } } }
+//! ```
 
 use super::{DirectLowering, Region, TileOperand, assign, at, bases, load, nest};
 use crate::contraction::AxisId;
@@ -24,6 +33,28 @@ struct CopyRun {
     len: usize,
     /// Source index at `start`; `None` in the padding.
     source: Option<Affine>,
+}
+
+/// Loops of a copy, and the indices in its destination and in its source; no source in the padding.
+struct CopyNest {
+    loops: Vec<(VarId, usize, LoopKind)>,
+    index: Vec<Affine>,
+    source: Option<Vec<Affine>>,
+}
+
+impl CopyNest {
+    /// Adds the indices of the next dimension, at an offset in a run.
+    fn add(&mut self, run: &CopyRun, offset: Affine) {
+        self.index.push(offset.clone() + run.start as i64);
+        // A run that is padding in one dimension is zero as a whole.
+        self.source = match (self.source.take(), &run.source) {
+            (Some(mut indices), Some(base)) => {
+                indices.push(base.clone() + offset);
+                Some(indices)
+            }
+            _ => None,
+        };
+    }
 }
 
 /// Maximum number of outer dimensions that a copying stage runs in parallel.
@@ -108,14 +139,24 @@ impl DirectLowering<'_> {
         dims
     }
 
-    /// Returns the size of a group and its axis, if a copy of plain images has the steps of a group
-    /// adjacent.
+    /// Returns the number of adjacent steps and the axis over those of a group, if a copy of plain
+    /// images has the steps of a group or of a tile's row adjacent.
     fn copied_groups(&self) -> Option<(usize, AxisId)> {
-        let Direct { dot, data, contraction, .. } = self.direct;
+        let Direct { dot, data, contraction, in_layout, .. } = self.direct;
         let group = dot.map(|group| group.axis)?;
-        let is_last = data.index.last() == Some(&Affine::var(VarId(group as u32)));
-        let is_block = is_last && data.index.len() > contraction.data.index.len();
-        is_block.then_some((contraction.axes[group].extent, group))
+        let is_last = data.index.last().is_some_and(|index| index.uses(VarId(group as u32)));
+        let is_block = is_last && data.index.len() > contraction.data.index.len() && *in_layout == Layout::Plain;
+        let steps = data.shape.last().copied().unwrap_or(1);
+        is_block.then_some((steps, group))
+    }
+
+    /// Returns the channels per block of the input, if the copy has other blocks for tiles.
+    fn copied_blocks(&self) -> Option<usize> {
+        let Direct { in_layout, .. } = self.direct;
+        match in_layout {
+            Layout::ChannelBlocked(block) if self.direct.tile_words().is_some() => Some(*block),
+            _ => None,
+        }
     }
 
     /// Returns a perfect nest per combination of runs. The innermost dimension is split into whole
@@ -123,7 +164,8 @@ impl DirectLowering<'_> {
     /// is written, interleaved into words.
     fn copy_nests(&mut self, dst: BufferId, dims: &[Vec<CopyRun>], parallel: bool) -> Vec<Node> {
         let mut nests = Vec::new();
-        let dims = if self.copied_groups().is_some() { &dims[..dims.len() - 1] } else { dims };
+        let adjacent = self.copied_groups().is_some() || self.copied_blocks().is_some();
+        let dims = if adjacent { &dims[..dims.len() - 1] } else { dims };
 
         let total: usize = dims.iter().map(Vec::len).product();
         for mut number in 0..total {
@@ -134,6 +176,10 @@ impl DirectLowering<'_> {
                 number /= dim.len();
             }
             chosen.reverse();
+            if let Some(block) = self.copied_blocks() {
+                nests.extend(self.block_nest((dst, block), &chosen, parallel));
+                continue;
+            }
             let Some(last) = chosen.pop() else { continue };
             let whole = last.len / self.lanes * self.lanes;
             for (start, len) in [(0, whole), (whole, last.len - whole)] {
@@ -149,44 +195,20 @@ impl DirectLowering<'_> {
 
     /// Returns the nest that copies one combination of runs, vectorised along the last dimension.
     fn copy_nest(&mut self, dst: BufferId, outer: &[CopyRun], last: &CopyRun, parallel: bool) -> Vec<Node> {
-        let mut loops = Vec::new();
-        let mut index = Vec::new();
-        let mut source = Some(Vec::new());
-        let mut add = |run: &CopyRun, offset: Affine| {
-            index.push(offset.clone() + run.start as i64);
-            // A run that is padding in one dimension is zero as a whole.
-            source = match (source.take(), &run.source) {
-                (Some(mut indices), Some(base)) => {
-                    indices.push(base.clone() + offset);
-                    Some(indices)
-                }
-                _ => None,
-            };
-        };
-
-        for (d, run) in outer.iter().enumerate() {
-            let kind = if parallel && d < PARALLEL_DIMS { LoopKind::Parallel } else { LoopKind::Serial };
-            // A parallel loop stays even with one iteration, so that each nest is a task.
-            if run.len == 1 && kind == LoopKind::Serial {
-                add(run, Affine::default());
-                continue;
-            }
-            let var = self.all.var(format!("d{d}"), run.len);
-            loops.push((var, run.len, kind));
-            add(run, Affine::var(var));
-        }
+        let mut copy = self.outer_loops(outer, parallel);
 
         // The last dimension is split into vectors, with a loop if there are several.
         let mut offset = Affine::default();
         let vector = last.len.min(self.lanes);
         if last.len > vector {
             let var = self.all.var("v.0", last.len / vector);
-            loops.push((var, last.len / vector, LoopKind::Serial));
+            copy.loops.push((var, last.len / vector, LoopKind::Serial));
             offset = Affine::var(var) * vector as i64;
         }
         let var = self.all.var("v", vector);
-        add(last, offset + Affine::var(var));
+        copy.add(last, offset + Affine::var(var));
 
+        let CopyNest { loops, index, source } = copy;
         let of_vector = |body| nest([(var, vector, LoopKind::Vectorized)], vec![body]);
         let Some((steps, _)) = self.copied_groups() else {
             let value = source.map_or(Expr::Const(0.0), |indices| self.datum(indices));
@@ -204,6 +226,42 @@ impl DirectLowering<'_> {
         nest(loops, body)
     }
 
+    /// Returns the loops over all dimensions but the last.
+    fn outer_loops(&mut self, outer: &[CopyRun], parallel: bool) -> CopyNest {
+        let mut copy = CopyNest { loops: Vec::new(), index: Vec::new(), source: Some(Vec::new()) };
+        for (d, run) in outer.iter().enumerate() {
+            let kind = if parallel && d < PARALLEL_DIMS { LoopKind::Parallel } else { LoopKind::Serial };
+            // A parallel loop stays even with one iteration, so that each nest is a task.
+            if run.len == 1 && kind == LoopKind::Serial {
+                copy.add(run, Affine::default());
+                continue;
+            }
+            let var = self.all.var(format!("d{d}"), run.len);
+            copy.loops.push((var, run.len, kind));
+            copy.add(run, Affine::var(var));
+        }
+        copy
+    }
+
+    /// Returns the nest that copies one combination of runs of an image in blocks of `block`
+    /// channels to larger blocks.
+    fn block_nest(&mut self, (dst, block): (BufferId, usize), runs: &[CopyRun], parallel: bool) -> Vec<Node> {
+        let CopyNest { mut loops, mut index, source } = self.outer_loops(runs, parallel);
+        let blocks = self.direct.data.shape.last().map_or(1, |channels| channels / block);
+        let (number, lane) = (self.all.var("q", blocks), self.all.var("v", block));
+        let [in_block, of_block] = [Affine::var(lane), Affine::var(number)];
+        index.push(of_block.clone() * block as i64 + in_block.clone());
+
+        let value = source.map_or(Expr::Const(0.0), |mut from| {
+            from[1] = from[1].clone() * blocks as i64 + of_block;
+            from.push(in_block);
+            let logical = without_blocks(from.clone(), Some(block));
+            self.datum_at(from, &logical)
+        });
+        loops.extend([(number, blocks, LoopKind::Unrolled), (lane, block, LoopKind::Vectorized)]);
+        nest(loops, vec![assign(dst, index, value)])
+    }
+
     /// True if a step of a group is after the last channel. The index is in the layout of the
     /// compute nest.
     fn is_beyond_channels(&self, index: &[Affine]) -> bool {
@@ -215,11 +273,16 @@ impl DirectLowering<'_> {
     /// Returns an element of the data: the input, or the result of the prologue. The index is in
     /// the layout of the compute nest.
     pub(super) fn datum(&self, index: Vec<Affine>) -> Expr {
-        let Some(map) = self.direct.contraction.prologue() else {
-            return load(self.operands.input, self.input_index(index));
-        };
         let logical = without_blocks(index.clone(), self.data_block());
-        self.operands.mapped(map, &self.input_index(index), &logical)
+        self.datum_at(self.input_index(index), &logical)
+    }
+
+    /// Returns an element of the data, at an index in the input and at that of the plain layout.
+    fn datum_at(&self, index: Vec<Affine>, logical: &[Affine]) -> Expr {
+        match self.direct.contraction.prologue() {
+            Some(map) => self.operands.mapped(map, &index, logical),
+            None => load(self.operands.input, index),
+        }
     }
 
     /// Returns the channels per block of the data in the layout of the compute nest, if it is

@@ -23,10 +23,10 @@ const LINE: usize = 16;
 
 /// A part of the register tile along one axis: `start..start + len` within the tile.
 #[derive(Clone, Copy)]
-struct TileRange {
-    axis: AxisId,
-    start: usize,
-    len: usize,
+pub(super) struct TileRange {
+    pub(super) axis: AxisId,
+    pub(super) start: usize,
+    pub(super) len: usize,
 }
 
 /// A reduction loop of a register tile: `start..start + extent` of its axis.
@@ -50,22 +50,22 @@ enum ReductionMode {
 }
 
 /// Offset of each axis from the base of the region, at the current iteration.
-type Local = Vec<Affine>;
+pub(super) type Local = Vec<Affine>;
 
 /// A register tile of the compute nest.
-struct Tile<'r> {
-    region: &'r Region,
+pub(super) struct Tile<'r> {
+    pub(super) region: &'r Region,
     /// Axes of more than one element, and the vectorised axis, which is always the last.
-    parts: Vec<TileRange>,
+    pub(super) parts: Vec<TileRange>,
     /// Accumulators of the tile's partial sums.
-    acc: BufferId,
+    pub(super) acc: BufferId,
     /// Padded dimensions of the data operand: read in place, and partly out of bounds in the
     /// region.
-    padded: SmallVec<[usize; 2]>,
+    pub(super) padded: SmallVec<[usize; 2]>,
 }
 
 impl Tile<'_> {
-    fn acc_access(&self, local: &Local) -> Access {
+    pub(super) fn acc_access(&self, local: &Local) -> Access {
         Access { buffer: self.acc, index: self.parts.iter().map(|p| local[p.axis].clone()).collect() }
     }
 
@@ -95,6 +95,9 @@ impl DirectLowering<'_> {
     ///   output[..] = act(acc[..] + bias + residual), or the partial sums before the last chunk
     /// ```
     pub(super) fn leaf(&mut self, region: &Region) -> Vec<Node> {
+        if let Some((group, words)) = self.direct.dot.and_then(|group| Some((group, group.words?))) {
+            return self.tile_leaf(group, words, region);
+        }
         let tile = self.register_tile(region);
         let axes = &self.direct.contraction.axes;
         let mut reduced = (0..axes.len()).filter(|&a| axes[a].reduce);
@@ -125,10 +128,7 @@ impl DirectLowering<'_> {
 
     /// Creates the register tile that covers a region.
     fn register_tile<'r>(&mut self, region: &'r Region) -> Tile<'r> {
-        let vector = self.direct.vector;
-        let whole = |&(axis, _): &(AxisId, usize)| TileRange { axis, start: 0, len: region[axis].extent };
-        let tile = self.direct.register_tile();
-        let parts: Vec<TileRange> = tile.iter().map(whole).filter(|p| p.len > 1 || p.axis == vector).collect();
+        let parts = self.parts(region);
         let shape: Vec<usize> = parts.iter().map(|p| p.len).collect();
 
         // Tiles of the same shape share one accumulator buffer.
@@ -145,6 +145,15 @@ impl DirectLowering<'_> {
         let dims = if in_place { 0..self.direct.contraction.data.shape.len() } else { 0..0 };
         let padded = dims.filter(|&dim| !self.dim_is_interior(region, dim)).collect();
         Tile { region, parts, acc, padded }
+    }
+
+    /// Returns the axes of more than one element that a register tile covers, and the vectorised
+    /// axis, which is always the last.
+    pub(super) fn parts(&self, region: &Region) -> Vec<TileRange> {
+        let vector = self.direct.vector;
+        let whole = |&(axis, _): &(AxisId, usize)| TileRange { axis, start: 0, len: region[axis].extent };
+        let tile = self.direct.register_tile();
+        tile.iter().map(whole).filter(|p| p.len > 1 || p.axis == vector).collect()
     }
 
     /// Returns unrolled loops over the parts, the last one vectorised. `body` gets the offset of
@@ -276,7 +285,7 @@ impl DirectLowering<'_> {
     }
 
     /// Returns `acc += data * weight` for one element of the register tile.
-    fn product(&self, tile: &Tile, local: &Local) -> Node {
+    pub(super) fn product(&self, tile: &Tile, local: &Local) -> Node {
         let point = tile.point(local);
         let data = self.data_access(tile.region, local, &point);
         let weight = self.weight_access(tile.region, local, &point);
@@ -287,7 +296,7 @@ impl DirectLowering<'_> {
 
     /// Returns the call of a dot-product instruction for a part of a vector and all steps of a
     /// group.
-    fn dot(&mut self, Group { axis, instruction }: Group, vector: TileRange, tile: &Tile, local: &Local) -> Node {
+    fn dot(&mut self, Group { axis, instruction, .. }: Group, vector: TileRange, tile: &Tile, local: &Local) -> Node {
         let mut local = local.clone();
         let steps = self.direct.contraction.axes[axis].extent;
         let body = self.repeat(self.axis_name(axis, Level::Reduce), steps, LoopKind::Unrolled, |this, step| {
@@ -366,7 +375,7 @@ impl DirectLowering<'_> {
 
     /// Returns the store of a sum: a partial sum, or the result with its epilogue after the last
     /// chunk.
-    fn finish(&self, tile: &Tile, local: &Local, is_last: bool) -> Node {
+    pub(super) fn finish(&self, tile: &Tile, local: &Local, is_last: bool) -> Node {
         let place = self.partial.as_ref().filter(|_| !is_last).unwrap_or(&self.sums);
         let index = place.at(|index| tile.at(index, local));
         let sum = Expr::Load(tile.acc_access(local));

@@ -247,7 +247,9 @@ impl DirectLowering<'_> {
         let registers = registers.map(|(axis, extent)| InnerAxis { axis, extent, is_reduced: false });
         let group =
             direct.dot.map(|Group { axis, .. }| InnerAxis { axis, extent: axes[axis].extent, is_reduced: true });
-        let inner: Vec<InnerAxis> = reduce.chain(registers).chain(group).filter(|i| operand.uses(i.axis)).collect();
+        let words = direct.tile_words().map(|axis| InnerAxis { axis, extent: axes[axis].extent, is_reduced: true });
+        let inner = reduce.chain(words).chain(registers).chain(group);
+        let inner: Vec<InnerAxis> = inner.filter(|i| operand.uses(i.axis)).collect();
 
         let counts = tiles.iter().map(|&(axis, tile)| covers(axis).div_ceil(tile));
         let shape = counts.chain(inner.iter().map(|i| i.extent)).collect();

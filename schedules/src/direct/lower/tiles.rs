@@ -1,0 +1,103 @@
+//! The register tile of tile instructions: sums in tile registers, which are stored to
+//! thread-private memory before the epilogue reads them.
+
+use super::leaf::{Local, Tile, TileRange};
+use super::{DirectLowering, Level, Region, assign, nest};
+use crate::contraction::AxisId;
+use crate::direct::Group;
+use crate::lower::nest::StageBuilder;
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{BufferId, Expr, LoopKind, Node, Scope};
+
+impl DirectLowering<'_> {
+    /// Returns the nodes of a register tile:
+    ///
+    /// ```text
+    /// alloc sums
+    ///   call tile instruction
+    ///     sums[..] = 0
+    ///     reduction loops: sums[..] += data[..] * weight[..]
+    ///   output[..] = act(sums[..] + bias + residual)
+    /// ```
+    pub(super) fn tile_leaf(&mut self, group: Group, words: AxisId, region: &Region) -> Vec<Node> {
+        let tile = self.tile_of_sums(region);
+        let mut local: Local = vec![Affine::default(); region.len()];
+
+        let mut body = self.over_tile(&tile.parts, &mut local, |_, local| {
+            let sum = tile.acc_access(local);
+            vec![assign(sum.buffer, sum.index, Expr::Const(0.0))]
+        });
+        let axes: Vec<AxisId> = self.direct.reduce.iter().copied().filter(|&axis| axis != words).collect();
+        body.extend(self.tile_product(&axes, (group, words), &tile, &mut local));
+        let call = Node::Call { instruction: group.instruction, body };
+
+        let finish = self.over_tile(&tile.parts, &mut local, |this, local| vec![this.finish(&tile, local, true)]);
+        let body = [call].into_iter().chain(finish).collect();
+        vec![Node::Alloc { buffer: tile.acc, body }]
+    }
+
+    /// Creates the register tile that covers a region, with its sums in memory.
+    fn tile_of_sums<'r>(&mut self, region: &'r Region) -> Tile<'r> {
+        let parts = self.parts(region);
+        let shape: Vec<usize> = parts.iter().map(|p| p.len).collect();
+        let words: Vec<String> = shape.iter().map(usize::to_string).collect();
+        let name = format!("sums_{}", words.join("x"));
+
+        // Tiles of the same shape share one buffer.
+        let known = self.all.buffers.iter().position(|buffer| buffer.name == name);
+        let acc = match known {
+            Some(known) => BufferId(known as u32),
+            None => self.all.partial_sums(&name, Scope::Local, shape),
+        };
+        Tile { region, parts, acc, padded: Default::default() }
+    }
+
+    /// Returns serial loops over the reduction axes `axes`, outermost first, around the products of
+    /// one row of words.
+    fn tile_product(
+        &mut self,
+        axes: &[AxisId],
+        (group, words): (Group, AxisId),
+        tile: &Tile,
+        local: &mut Local,
+    ) -> Vec<Node> {
+        if let Some((&axis, rest)) = axes.split_first() {
+            let extent = tile.region[axis].extent;
+            return self.repeat(self.axis_name(axis, Level::Reduce), extent, LoopKind::Serial, |this, value| {
+                local[axis] = value;
+                this.tile_product(rest, (group, words), tile, local)
+            });
+        }
+
+        let Some((vector, others)) = tile.parts.split_last() else { return Vec::new() };
+        self.over_tile(others, local, |this, local| {
+            let (mut local, mut loops) = (local.clone(), Vec::new());
+            for axis in [words, group.axis] {
+                let extent = this.direct.contraction.axes[axis].extent;
+                let var = this.axis_var(axis, Level::Unroll, extent);
+                local[axis] = Affine::var(var);
+                loops.push((var, extent, LoopKind::Unrolled));
+            }
+            let lanes = this.over_tile(&[*vector], &mut local, |this, local| vec![this.product(tile, local)]);
+            nest(loops, lanes)
+        })
+    }
+
+    /// Returns unrolled loops over the parts. Vectorised parts have a loop even for one element.
+    fn over_tile(
+        &mut self,
+        parts: &[TileRange],
+        local: &mut Local,
+        body: impl FnOnce(&mut Self, &Local) -> Vec<Node>,
+    ) -> Vec<Node> {
+        let mut loops = Vec::new();
+        for part in parts {
+            let var = self.axis_var(part.axis, Level::Tile, part.len);
+            local[part.axis] = Affine::var(var) + part.start as i64;
+            let kind = if part.axis == self.direct.vector { LoopKind::Vectorized } else { LoopKind::Unrolled };
+            loops.push((var, part.len, kind));
+        }
+        let body = body(self, local);
+        nest(loops, body)
+    }
+}

@@ -1,0 +1,178 @@
+//! The default schedule for tile instructions, chosen without measuring.
+
+use std::sync::Arc;
+
+use super::balance::MAX_SHARE;
+use super::default::{ending_with, starting_with};
+use super::{DataMode, Direct, Roles};
+use crate::config::KnobValue;
+use crate::contraction::AxisId;
+use crate::knob_space::{Knob, KnobSpace};
+use crate::point::KnobIndices;
+use autotune_ir::instruction::TILE_ROWS;
+use autotune_ir::target::CpuTarget;
+
+/// Layouts and data modes of images, in the order in which the default tries them.
+const IMAGES: [[&str; 2]; 4] = [["blocked", "tile"], ["plain", "tile"], ["blocked", "copy"], ["plain", "copy"]];
+/// Layout and data mode of matrices, whose rows are contiguous.
+const MATRICES: [[&str; 2]; 1] = [["plain", "inplace"]];
+/// Numbers of parallel loops, in the order in which the default tries them.
+const PARALLEL: [&str; 3] = ["2", "1", "3"];
+
+/// Register tile and cache tile of a candidate.
+struct TileSizes {
+    columns: usize,
+    /// Register tile along each row axis.
+    rows: Vec<(AxisId, usize)>,
+    /// Number of register tiles in a cache tile along the outermost row axis.
+    cached: usize,
+}
+
+/// Returns the default schedule with a tile instruction, if one fits. Of the register tiles of two
+/// by two tiles or fewer, it is one that covers the rows by the fewest tiles. The copies of images
+/// are as large as fits a part of the second-level cache, so that few rows are copied twice.
+pub(super) fn tile_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<KnobIndices> {
+    roles.tile(target)?;
+    let data: &[[&str; 2]] = if roles.is_product() { &MATRICES } else { &IMAGES };
+    let columns = [2, 1].map(|tiles| tiles * TILE_ROWS);
+    let columns = columns.into_iter().find(|&size| size <= roles.extent(roles.channel).next_multiple_of(TILE_ROWS))?;
+
+    let mut rows = row_tiles(roles, space);
+    rows.sort_by_key(|(tiles, _)| *tiles);
+    for data in data {
+        for (_, rows) in &rows {
+            let point = best_cached(roles, target, space, *data, (columns, rows));
+            if point.is_some() {
+                return point;
+            }
+        }
+    }
+    None
+}
+
+/// Returns the register tiles along the row axes, each with the number of tiles in all, and less
+/// for those that share loads.
+fn row_tiles(roles: &Roles, space: &KnobSpace) -> Vec<((usize, usize), Vec<(AxisId, usize)>)> {
+    let axes: Vec<AxisId> = roles.spatial.iter().copied().filter(|&axis| axis != roles.channel).collect();
+    let sizes = |axis: AxisId| {
+        let name = format!("tile.{}", roles.name(axis));
+        let of = |value: &KnobValue| match value {
+            KnobValue::Tile(tile) => tile.last().copied(),
+            _ => None,
+        };
+        let knob = space.knobs.iter().find(|knob| knob.name == name);
+        let mut sizes: Vec<usize> = knob.into_iter().flat_map(|knob| knob.values.iter().filter_map(of)).collect();
+        sizes.dedup();
+        sizes
+    };
+
+    let several: Vec<AxisId> = axes.into_iter().filter(|&axis| roles.extent(axis) > 1).collect();
+    let mut tiles = vec![Vec::new()];
+    for &axis in &several {
+        let with = |known: &Vec<(AxisId, usize)>| {
+            let known = known.clone();
+            sizes(axis).into_iter().map(move |size| known.iter().copied().chain([(axis, size)]).collect())
+        };
+        tiles = tiles.iter().flat_map(with).collect::<Vec<Vec<_>>>();
+    }
+
+    let cost = |rows: &[(AxisId, usize)]| {
+        let [mut total, mut one] = [1, 1];
+        for (place, &(axis, size)) in rows.iter().rev().enumerate() {
+            let height = if place == 0 { TILE_ROWS } else { 1 };
+            let extent = roles.extent(axis);
+            total *= extent / size * size.div_ceil(height) + (extent % size).div_ceil(height);
+            one *= size.div_ceil(height);
+        }
+        (total, one)
+    };
+    let of_two = |rows: Vec<(AxisId, usize)>| {
+        let (total, one) = cost(&rows);
+        // Register tiles of two tiles load each factor half as often.
+        (one <= 2).then(|| ((total, 2 - one), rows))
+    };
+    tiles.into_iter().filter_map(of_two).collect()
+}
+
+/// Returns the point with these register tiles and the largest copies that fit the cache and
+/// balance the load.
+fn best_cached(
+    roles: &Roles,
+    target: &CpuTarget,
+    space: &Arc<KnobSpace>,
+    data: [&str; 2],
+    (columns, rows): (usize, &[(AxisId, usize)]),
+) -> Option<KnobIndices> {
+    const CACHED: [usize; 10] = [64, 32, 16, 12, 8, 6, 4, 3, 2, 1];
+    let mut fallback: Option<(f64, KnobIndices)> = None;
+    for cached in CACHED {
+        let sizes = TileSizes { columns, rows: rows.to_vec(), cached };
+        for parallel in PARALLEL {
+            let Some(point) = candidate(roles, space, (data, parallel), &sizes) else { continue };
+            // A rule that the point breaks does not depend on the number of parallel loops.
+            let Ok(direct) = Direct::with_roles(roles, target, &point) else { break };
+            let copied = direct.tile_shape().iter().product::<usize>() * direct.copied[0].bytes();
+            if direct.data_mode == DataMode::Tile && copied > target.l2_bytes / 4 && cached > 1 {
+                break;
+            }
+            let share = direct.largest_share(target);
+            if share <= MAX_SHARE {
+                return Some(point);
+            }
+            if fallback.as_ref().is_none_or(|(least, _)| share < *least) {
+                fallback = Some((share, point));
+            }
+        }
+    }
+    fallback.map(|(_, point)| point)
+}
+
+/// Returns the point with the given words and sizes, if the space has it.
+fn candidate(
+    roles: &Roles,
+    space: &Arc<KnobSpace>,
+    ([layout, data], parallel): ([&str; 2], &str),
+    sizes: &TileSizes,
+) -> Option<KnobIndices> {
+    let outermost_tap = roles.axes.taps().next();
+    space.point_of(|knob| {
+        let position =
+            |word: &str| knob.values.iter().position(|v| matches!(v, KnobValue::Choice(other) if other == word));
+        let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
+
+        match (group, axis) {
+            ("tile", axis) => tile(roles, knob, roles.contraction.axis(axis)?, sizes),
+            ("order", "reduce") => Some(outermost_tap.map_or(0, |tap| starting_with(knob, roles.name(tap)))),
+            // Matrices of weights stay in the cache while all rows pass; copies stay while all
+            // columns do.
+            ("order", "") if roles.is_product() => Some(starting_with(knob, roles.name(roles.channel))),
+            ("order", "") => ending_with(knob, roles.name(roles.channel)).or(Some(0)),
+            ("layout", _) => position(layout),
+            ("vector", _) => position(roles.name(roles.channel)),
+            ("instruction", _) => position("tile"),
+            ("weights", _) => position("packed"),
+            ("data", _) => position(data),
+            ("parallel", _) => position(parallel),
+            _ => Some(0),
+        }
+    })
+}
+
+/// Returns the index of an axis's tile among the values of its knob.
+fn tile(roles: &Roles, knob: &Knob, axis: AxisId, sizes: &TileSizes) -> Option<usize> {
+    let last = |fits: &dyn Fn(&[usize]) -> bool| {
+        knob.values.iter().rposition(|value| matches!(value, KnobValue::Tile(tile) if fits(tile)))
+    };
+    if roles.step == Some(axis) {
+        return Some(knob.values.len() - 1);
+    }
+    if axis == roles.channel {
+        return last(&|tile| tile == [sizes.columns, sizes.columns]);
+    }
+    let size = sizes.rows.iter().find(|rows| rows.0 == axis)?.1;
+    // Along the outermost axis, copies end after some register tiles; they cover the others.
+    match sizes.rows.first() {
+        Some(rows) if rows.0 == axis => last(&|tile| tile[1] == size && tile[0] <= sizes.cached * size),
+        _ => last(&|tile| tile[1] == size),
+    }
+}

@@ -1,0 +1,155 @@
+//! Products of tiles by AMX.
+
+use autotune_ir::instruction::{TILE_BF16, TILE_I8};
+use autotune_ir::program::{LoopKind, Node, Scope, preorder};
+use autotune_ir::{CpuTarget, DType, Isa, Program, Target, verify};
+use autotune_schedules::{Candidate, KnobValue, ScheduleSpace, lower};
+use autotune_workloads::{Types, Workload};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+
+use crate::common::cases::cases;
+use crate::common::convolutions::random_convolution;
+use crate::common::or_long;
+use crate::dots::check;
+
+/// Numbers of random cases in an ordinary and in a long run.
+const CASES: [u64; 2] = [60, 300];
+
+fn with_tiles(threads: usize) -> Target {
+    let features = ["amx", "avx512bf16", "avx512vnni"].map(String::from).to_vec();
+    Target::Cpu(CpuTarget { isa: Isa::Avx512, features, ..CpuTarget::generic_avx2(threads) })
+}
+
+/// Returns true if a program calls a tile instruction.
+fn has_tiles(program: &Program) -> bool {
+    let calls = |node: &Node| matches!(node, Node::Call { instruction, .. } if [&TILE_BF16, &TILE_I8].contains(instruction));
+    program.stages.iter().flat_map(|stage| preorder(&stage.body)).any(calls)
+}
+
+fn is_tiled(candidate: &Candidate) -> bool {
+    candidate.config().knobs.get("instruction") == Some(&KnobValue::Choice("tile".into()))
+}
+
+/// Returns a convolution or a product with random element types that tile instructions multiply.
+fn random_workload(rng: &mut ChaCha8Rng) -> Workload {
+    let integers = |data, weights, out| Types { out, ..Types::of_sums(data, weights) };
+    let all = [
+        Types::of(DType::Bf16),
+        Types { out: DType::F32, ..Types::of(DType::Bf16) },
+        integers(DType::U8, DType::I8, DType::U8),
+        integers(DType::U8, DType::I8, DType::I32),
+        integers(DType::I8, DType::I8, DType::I8),
+        integers(DType::I8, DType::I8, DType::F32),
+    ];
+    let types = all[rng.random_range(0..all.len())];
+    loop {
+        let mut pick = |of: &[usize]| of[rng.random_range(0..of.len())];
+        let plain = match pick(&[0, 1, 2]) {
+            0 => random_convolution(rng),
+            1 => {
+                let [m, n, k] = [pick(&[1, 5, 16, 17, 32, 40, 70]), pick(&[1, 8, 16, 24, 32, 64, 70]), 4 * pick(&[2, 8, 9, 16, 34])];
+                let flags = ["", ",tb", ",b=2", ",weights=data", ",bias,act=gelu", ",scale,bias,act=relu"];
+                format!("matmul:m={m},n={n},k={k}{}", flags[pick(&[0, 1, 2, 3, 4, 5])]).parse().unwrap()
+            }
+            _ => {
+                let (g, c, o) = (pick(&[1, 1, 2]), pick(&[8, 16, 24, 32, 48, 64]), pick(&[8, 16, 24, 32, 48]));
+                let (n, h, w) = (pick(&[1, 1, 2]), pick(&[1, 5, 7]), pick(&[4, 7, 16, 19, 33]));
+                let (k, s, p) = (pick(&[1, 3]), pick(&[1, 1, 2]), pick(&[0, 1]));
+                let tail = ["", ",bias,act=relu", ",pre=relu", ",bias,add"][pick(&[0, 1, 2, 3])];
+                let text = format!("conv2d:n={n},c={},h={h},w={w},o={},k={k},s={s},p={p},g={g}{tail}", g * c, g * o);
+                match text.parse() {
+                    Ok(workload) => workload,
+                    Err(_) => continue,
+                }
+            }
+        };
+        if let Ok(workload) = plain.with_types(types) {
+            return workload;
+        }
+    }
+}
+
+#[test]
+fn random_products_of_tiles_agree_with_the_reference() {
+    let checked: usize = (0..cases(or_long(CASES)))
+        .into_par_iter()
+        .map(|seed| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let workload = random_workload(&mut rng);
+            let target = with_tiles(1 + seed as usize % 2);
+            let space = ScheduleSpace::new(&workload, &target);
+
+            let default = Some(space.default_candidate().clone()).filter(is_tiled);
+            let drawn = (0..60).map(|_| space.sample(&mut rng)).filter(is_tiled).take(2);
+            let tiled: Vec<Candidate> = default.into_iter().chain(drawn).collect();
+            tiled.iter().for_each(|candidate| assert!(check(candidate, seed)));
+            tiled.len()
+        })
+        .sum();
+    assert!(checked as u64 > cases(or_long(CASES)), "{checked} programs with tiles");
+}
+
+#[test]
+fn tiles_are_where_the_processor_and_the_workload_have_them() {
+    for (text, wanted) in [
+        ("matmul:m=64,n=64,k=64,dtype=bf16", true),
+        ("matmul:m=64,n=64,k=64,data=u8,weights=i8,out=u8,scale", true),
+        ("matmul:m=64,n=64,k=64,data=i8,weights=i8", true),
+        ("conv2d:c=64,h=14,w=14,o=64,k=3,p=1,dtype=bf16", true),
+        ("conv2d:c=64,h=14,w=14,o=64,k=1,data=u8,weights=i8,out=u8,scale", true),
+        ("conv2d:c=64,h=14,w=14,o=64,k=3,p=1,g=64,dtype=bf16", false),
+        ("matmul:m=64,n=64,k=64", false),
+    ] {
+        let (workload, target): (Workload, _) = (text.parse().unwrap(), with_tiles(1));
+        let config = ScheduleSpace::new(&workload, &target).default_config();
+        let program = lower(&workload, &target, &config).unwrap();
+        assert_eq!(has_tiles(&program), wanted, "{text}\n{config}");
+    }
+}
+
+#[test]
+fn nests_that_tile_instructions_do_not_compute_are_found() {
+    let (workload, target): (Workload, _) = ("matmul:m=64,n=64,k=64,dtype=bf16".parse().unwrap(), with_tiles(1));
+    let config = ScheduleSpace::new(&workload, &target).default_config();
+    let program = lower(&workload, &target, &config).unwrap();
+    verify(&program, &target).unwrap();
+
+    let broken = |change: &dyn Fn(&mut Program)| {
+        let mut program = program.clone();
+        change(&mut program);
+        verify(&program, &target).unwrap_err().to_string()
+    };
+    let registers = broken(&|program| {
+        let sums = program.buffers.iter_mut().find(|buffer| buffer.name.starts_with("sums")).unwrap();
+        sums.scope = Scope::Register;
+    });
+    assert!(registers.contains("the sums of a tile instruction"), "{registers}");
+
+    let serial = broken(&|program| {
+        let stage = program.stages.last_mut().unwrap();
+        let words = words_of(&mut stage.body).unwrap();
+        words.kind = LoopKind::Serial;
+    });
+    assert!(serial.contains("the loops do not match the tile instruction"), "{serial}");
+}
+
+/// Returns the loop over the words of a tile's row: the third from the inside in the first call.
+fn words_of(nodes: &mut [Node]) -> Option<&mut autotune_ir::program::Loop> {
+    fn third(node: &mut Node, depth: usize) -> Option<&mut autotune_ir::program::Loop> {
+        let Node::Loop(l) = node else { return None };
+        if depth == 2 { Some(l) } else { third(l.body.first_mut()?, depth - 1) }
+    }
+    fn loops(node: &Node) -> usize {
+        node.body().first().map_or(0, loops) + usize::from(matches!(node, Node::Loop(_)))
+    }
+    nodes.iter_mut().find_map(|node| match node {
+        Node::Call { body, .. } => {
+            let product = body.last_mut()?;
+            let depth = loops(product);
+            third(product, depth - 1)
+        }
+        node => words_of(node.body_mut()?),
+    })
+}
