@@ -331,12 +331,29 @@ impl Direct {
 
     /// Shape of the copied data tile: the elements that the largest cache tile reads.
     pub fn tile_shape(&self) -> Vec<usize> {
+        self.shape_of(|axis| self.cache_extent(axis))
+    }
+
+    /// Returns the data operand with the shape of the buffer that register tiles read, other than a
+    /// panel.
+    fn data_read(&self) -> Operand {
+        let shape = match self.data_mode {
+            DataMode::InPlace | DataMode::Panel => self.data.shape.clone(),
+            DataMode::Copy => self.shape_of(|axis| self.contraction.axes[axis].extent),
+            DataMode::Tile => self.tile_shape(),
+        };
+        Operand { shape, index: self.data.index.clone() }
+    }
+
+    /// Returns the number of elements along each dimension of the data that a region of these
+    /// extents reads.
+    fn shape_of(&self, extent: impl Fn(AxisId) -> usize) -> Vec<usize> {
         self.data
             .index
             .iter()
             .map(|index| {
                 // Overlapping windows share elements, so the shape is the range of the index.
-                let (low, high) = index.range(|v| self.cache_extent(v.0 as usize));
+                let (low, high) = index.range(|v| extent(v.0 as usize));
                 (high - low + 1) as usize
             })
             .collect()

@@ -142,13 +142,14 @@ impl Direct {
     fn tiles(&self) -> [usize; 2] {
         // Rows at equal distances, other rows, and columns.
         let (mut run, mut others, mut columns) = ((1, None), 1, 1);
+        let data = self.data_read();
         // From the innermost axis outwards.
         for (axis, extent) in self.register_tile().into_iter().rev() {
             if self.contraction.weight.uses(axis) {
                 columns *= if axis == self.vector { extent.div_ceil(TILE_ROWS) } else { extent };
                 continue;
             }
-            let along = self.data.stride(axis);
+            let along = data.stride(axis);
             match run {
                 (_, None) => run = (extent, Some(along)),
                 (rows, Some(distance)) if others == 1 && along == distance * rows as i64 => run.0 *= extent,
