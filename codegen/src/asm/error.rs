@@ -43,6 +43,14 @@ pub enum AssembleError {
         /// Integer registers of the instruction set.
         available: usize,
     },
+    /// Tiles of a product do not fit the tile registers. Tiles of different sizes cannot share one.
+    #[error("a product of {rows} by {columns} tiles does not fit the tile registers")]
+    Tiles {
+        /// Number of row tiles.
+        rows: usize,
+        /// Number of column tiles.
+        columns: usize,
+    },
     /// An element is too far from its pointer for a 32-bit displacement.
     #[error("a displacement of {bytes} bytes does not fit 32 bits")]
     Displacement {

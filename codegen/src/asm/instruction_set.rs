@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 
 use super::error::Failure;
 use super::leaf::{Leaf, MemoryAccess};
-use autotune_ir::instruction::Instruction;
+use autotune_ir::DType;
+use autotune_ir::instruction::{Instruction, TILE_REGISTERS};
 use autotune_ir::program::{Compare, PrefetchLevel};
 use autotune_ir::spec::Reduction;
 
@@ -186,6 +187,33 @@ pub(super) enum Unary {
     ShiftLeft(u8),
     ShiftRight(u8),
 }
+
+/// Product of two words of tiles, added to a sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TileArithmetic {
+    /// Pairs of bf16.
+    Bf16,
+    /// Signed bytes.
+    I8,
+    /// Unsigned bytes in the first factor, signed bytes in the second.
+    U8I8,
+}
+
+impl TileArithmetic {
+    /// Returns the product of factors of these types, if there is one.
+    pub(super) fn of(dtypes: [DType; 2]) -> Option<Self> {
+        match dtypes {
+            [DType::Bf16, DType::Bf16] => Some(TileArithmetic::Bf16),
+            [DType::I8, DType::I8] => Some(TileArithmetic::I8),
+            [DType::U8, DType::I8] => Some(TileArithmetic::U8I8),
+            _ => None,
+        }
+    }
+}
+
+/// Rows, and bytes of a row, of the tile in each register; zeros for unused registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct TileConfiguration(pub(super) [[u8; 2]; TILE_REGISTERS]);
 
 /// Number of stack slots, of a whole vector each, in leaves that compute in steps.
 pub(super) const VECTOR_SLOTS: usize = 32;
@@ -416,8 +444,8 @@ pub(super) trait Control {
     /// Ends a leaf and returns to its caller.
     fn end_leaf(&mut self);
 
-    /// Sets a loop counter to the number of iterations.
-    fn count_from(&mut self, counter: u8, iterations: i64);
+    /// Sets an integer register, such as a loop counter to the number of iterations.
+    fn set_integer(&mut self, register: u8, value: i64);
 
     /// Counts an iteration; jumps back to an offset if there are more.
     fn count_down(&mut self, counter: u8, to: usize);
@@ -426,8 +454,32 @@ pub(super) trait Control {
     fn finish(self, leaves: &[usize]) -> Result<Self::Code, Failure>;
 }
 
+/// Tile registers. They exist only if [`Tiles::has_tiles`]; their number is [`TILE_REGISTERS`].
+pub(super) trait Tiles {
+    /// True if there are tile registers.
+    fn has_tiles(&self) -> bool;
+
+    /// Sets the sizes of all tiles, and clears the tiles. Tiles cannot be used before.
+    fn configure_tiles(&mut self, sizes: TileConfiguration);
+    /// Ends the use of tiles.
+    fn release_tiles(&mut self);
+
+    /// Sets a tile to zero.
+    fn clear_tile(&mut self, tile: u8);
+
+    /// Loads a tile whose first row is at an address. The integer register `stride` holds the
+    /// distance between rows in bytes.
+    fn load_tile(&mut self, tile: u8, at: Address, stride: u8);
+    /// Stores a tile: the inverse of [`Tiles::load_tile`].
+    fn store_tile(&mut self, tile: u8, at: Address, stride: u8);
+
+    /// Adds the products of the words in the rows of one tile and the columns of another to the
+    /// sums in a third.
+    fn multiply_tiles(&mut self, by: TileArithmetic, sums: u8, factors: [u8; 2]);
+}
+
 /// An instruction set. To add one, implement this in a folder like `x86`, and add an arm to
 /// [`super::assemble`].
-pub(super) trait InstructionSet: Vectors + Control {}
+pub(super) trait InstructionSet: Vectors + Control + Tiles {}
 
-impl<T: Vectors + Control> InstructionSet for T {}
+impl<T: Vectors + Control + Tiles> InstructionSet for T {}

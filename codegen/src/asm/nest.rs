@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
 use super::instruction_set::{Arithmetic, Dots, ElementType};
+use super::tiles::TileNest;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::formula::{Formula, Primitive};
 use autotune_ir::instruction::{Dot, Instruction};
@@ -14,6 +15,7 @@ use autotune_ir::program::{self, BinaryOp, BufferId, Expr, LoopKind, PrefetchLev
 mod access;
 mod integers;
 mod steps;
+mod tiles;
 
 /// A pointer that a leaf gets: the address of element `base` of `buffer`, where `base` is affine in
 /// the variables outside the leaf.
@@ -68,6 +70,8 @@ pub(super) struct LeafNest {
     pub(super) types: Vec<ElementType>,
     /// Number of variables; they are numbered in order of appearance.
     pub(super) vars: usize,
+    /// Product of tiles that the leaf computes instead of nodes.
+    pub(super) tiles: Option<Box<TileNest>>,
 }
 
 impl LeafNest {
@@ -199,13 +203,14 @@ enum LeafVariable {
 }
 
 /// Single instructions of a set that replace several steps: products with powers of two, rounding
-/// to f16 and bf16, dot products.
+/// to f16 and bf16, dot products. Also tile registers.
 #[derive(Clone)]
 pub(super) struct Offers {
     pub(super) scales: bool,
     pub(super) rounds_to_f16: bool,
     pub(super) rounds_to_bf16: bool,
     pub(super) dots: Dots,
+    pub(super) tiles: bool,
 }
 
 impl Offers {
@@ -248,7 +253,7 @@ impl<'p> Resolver<'p> {
     /// Resolves a node within loops over `vars`: its nest, and the pointers to pass to it.
     pub(super) fn resolve(&mut self, vars: &[VarId], node: &'p program::Node) -> Result<(), Failure> {
         // Every leaf call is resolved, so the memory of the previous nest is reused.
-        let LeafNest { nodes, values, elements, terms, steps, pointers, types, vars: count } = &mut self.nest;
+        let LeafNest { nodes, values, elements, terms, steps, pointers, types, vars: count, tiles } = &mut self.nest;
         nodes.clear();
         values.clear();
         elements.clear();
@@ -256,12 +261,15 @@ impl<'p> Resolver<'p> {
         steps.clear();
         pointers.clear();
         types.clear();
-        *count = 0;
+        (*count, *tiles) = (0, None);
         self.pointers.clear();
         self.scope.clear();
         self.scope.extend(vars.iter().map(|&var| Scoped { var, binding: LeafVariable::Outside, coefficient: 0 }));
 
-        self.node(node)?;
+        match self.product_of(node)? {
+            Some((product, grid)) => self.tiles(&product, grid)?,
+            None => self.node(node)?,
+        }
         for (i, pointer) in self.pointers.iter().enumerate() {
             let step = |&(var, elements): &(u32, i64)| Advance { pointer: i as u8, var, elements };
             self.nest.steps.extend(pointer.steps.iter().map(step));

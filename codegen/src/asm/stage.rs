@@ -13,13 +13,14 @@ use smallvec::SmallVec;
 use super::block::{self, Common};
 use super::error::{AssembleError, Failure};
 use super::expander::Expander;
-use super::instruction_set::{InstructionSet, Limit, SignedOrder};
+use super::instruction_set::{InstructionSet, Limit, SignedOrder, TileConfiguration};
 use super::leaf::{Item, Leaf};
 use super::nest::{LeafNest, Offers, Resolver};
 use super::numbers::OfNumbers;
 use super::plan::EmitOrder;
 use super::share::share;
 use autotune_ir::affine::VarId;
+use autotune_ir::instruction::NestForm;
 use autotune_ir::program::{Buffer, BufferId, Node, Program, Scope, Stage, parallel_prefix, preorder};
 
 /// Numbers of stack slots of eight bytes. The variables outside leaves follow from `VARS` on, then
@@ -43,15 +44,18 @@ pub(super) struct Generator<'p, I> {
     vars: Vec<VarId>,
     /// Number of slots for variables.
     var_slots: usize,
+    /// Tile configuration during the current stage, except in leaves with another one.
+    tiles: Option<TileConfiguration>,
 }
 
 impl<'p, I: InstructionSet> Generator<'p, I> {
     pub(super) fn new(program: &'p Program, isa: I) -> Self {
         let [rounds_to_f16, rounds_to_bf16] = [isa.rounds_to_f16(), isa.rounds_to_bf16()];
-        let offers = Offers { scales: isa.scales(), rounds_to_f16, rounds_to_bf16, dots: isa.dots() };
+        let offers =
+            Offers { scales: isa.scales(), rounds_to_f16, rounds_to_bf16, dots: isa.dots(), tiles: isa.has_tiles() };
         let resolver = Resolver::new(program, isa.integers(), offers);
         let (leaves, offsets, numbers) = (Vec::new(), Vec::new(), FxHashMap::default());
-        Self { program, isa, resolver, leaves, offsets, numbers, vars: Vec::new(), var_slots: 0 }
+        Self { program, isa, resolver, leaves, offsets, numbers, vars: Vec::new(), var_slots: 0, tiles: None }
     }
 
     /// Emits a stage and the leaves that no earlier stage calls; returns the offset of the stage's
@@ -67,6 +71,8 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         let used = local.iter().map(|(id, _)| id.0 as usize).chain(self.program.buffers.iter().rposition(is_global));
         let slots = self.buffer_slot(used.max().map_or(0, |last| last + 1));
         self.enter(slots, &local);
+        self.tiles = self.main_tiles(stage)?;
+        self.tiles.into_iter().for_each(|sizes| self.isa.configure_tiles(sizes));
 
         let mut first = 0;
         for node in &stage.body {
@@ -77,6 +83,9 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
             // Streaming stores are weakly ordered: later stages must not read the buffer before
             // they are visible.
             self.isa.fence();
+        }
+        if self.tiles.is_some() {
+            self.isa.release_tiles();
         }
         self.isa.leave(slots);
         self.new_leaves()?;
@@ -144,7 +153,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         nodes.iter().try_for_each(|node| match node {
             Node::Alloc { buffer, body } if self.program.buffer(*buffer).scope != Scope::Register => self.nodes(body),
             // A loop around register tiles stays outside leaves: its iterations call the same leaf.
-            Node::Loop(l) if l.body.iter().any(has_alloc) => {
+            Node::Loop(l) if l.body.iter().any(has_leaf) => {
                 let number = VARS + self.vars.len();
                 self.vars.push(l.var);
                 self.isa.set(number, 0);
@@ -188,8 +197,42 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
             }
             self.isa.advance(register, pointer.base.constant * bytes);
         }
+
+        // The configuration takes hundreds of cycles, so it is changed only if it must.
+        let tiles = self.resolver.nest.tiles.as_ref().map(|tiles| tiles.grid.configuration());
+        let other = tiles.filter(|_| tiles != self.tiles);
+        other.into_iter().for_each(|sizes| self.isa.configure_tiles(sizes));
         self.isa.call(number);
+        other.and(self.tiles).into_iter().for_each(|sizes| self.isa.configure_tiles(sizes));
         Ok(())
+    }
+
+    /// Returns the tile configuration of the product that most loop iterations of a stage compute.
+    fn main_tiles(&self, stage: &'p Stage) -> Result<Option<TileConfiguration>, Failure> {
+        let mut found = Vec::new();
+        if self.isa.has_tiles() {
+            stage.body.iter().try_for_each(|node| self.find_tiles(node, 1, &mut found))?;
+        }
+        Ok(found.into_iter().max_by_key(|&(iterations, _)| iterations).map(|(_, sizes)| sizes))
+    }
+
+    /// Adds the tile configuration of each product to `found`, with the number of its iterations.
+    fn find_tiles(
+        &self,
+        node: &'p Node,
+        iterations: usize,
+        found: &mut Vec<(usize, TileConfiguration)>,
+    ) -> Result<(), Failure> {
+        let inside = match node {
+            Node::Loop(l) => iterations.saturating_mul(l.extent),
+            Node::Alloc { .. } => iterations,
+            Node::Call { .. } => {
+                found.extend(self.resolver.product_of(node)?.map(|(_, grid)| (iterations, grid.configuration())));
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        node.body().iter().try_for_each(|node| self.find_tiles(node, inside, found))
     }
 
     /// Emits the leaves that have not been emitted yet.
@@ -197,6 +240,11 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         let mut expander = Expander::new(self.program, usize::from(self.isa.lanes()));
         let mut plan = EmitOrder::default();
         for nest in &self.leaves[self.offsets.len()..] {
+            if let Some(tiles) = &nest.tiles {
+                self.offsets.push(self.isa.here());
+                tiles.emit(&mut self.isa, nest)?;
+                continue;
+            }
             expander.expand(nest)?;
             // The fast form is made from the leaf before sharing, because it needs registers of its
             // own.
@@ -220,13 +268,20 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
 /// leaves.
 fn loops_outside(node: &Node) -> usize {
     match node {
-        Node::Alloc { body, .. } => body.iter().filter(|n| has_alloc(n)).map(loops_outside).max().unwrap_or(0),
+        Node::Alloc { body, .. } => body.iter().filter(|n| has_leaf(n)).map(loops_outside).max().unwrap_or(0),
+        _ if is_product(node) => 0,
         _ => usize::from(matches!(node, Node::Loop(_))) + node.body().iter().map(loops_outside).max().unwrap_or(0),
     }
 }
 
-fn has_alloc(node: &Node) -> bool {
-    matches!(node, Node::Alloc { .. }) || node.body().iter().any(has_alloc)
+/// True for a product of tiles.
+fn is_product(node: &Node) -> bool {
+    matches!(node, Node::Call { instruction, .. } if instruction.nest == NestForm::TileProduct)
+}
+
+/// True if a node contains a register tile or a product of tiles, which are leaves.
+fn has_leaf(node: &Node) -> bool {
+    matches!(node, Node::Alloc { .. }) || is_product(node) || node.body().iter().any(has_leaf)
 }
 
 /// True if a stage stores to a streamed buffer.
@@ -311,7 +366,7 @@ fn emit_items(
             Item::Block { ops, sources } => block::emit(isa, leaf.block(nest, ops, sources), common, plan)?,
             Item::Begin { extent } => {
                 let counter = (nest.pointers.len() + open.len()) as u8;
-                isa.count_from(counter, *extent as i64);
+                isa.set_integer(counter, *extent as i64);
                 open.push((counter, isa.here()));
             }
             Item::End { var, extent } => {
@@ -327,7 +382,7 @@ fn emit_items(
 }
 
 /// Advances the pointers by a number of iterations of a loop.
-fn advance(isa: &mut impl InstructionSet, nest: &LeafNest, var: u32, iterations: i64) {
+pub(super) fn advance(isa: &mut impl InstructionSet, nest: &LeafNest, var: u32, iterations: i64) {
     for step in nest.steps.iter().filter(|s| s.var == var) {
         isa.advance(step.pointer, step.elements * nest.types[usize::from(step.pointer)].bytes() * iterations);
     }

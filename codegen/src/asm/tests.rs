@@ -2,3 +2,5 @@
 
 mod random_programs;
 mod simulator;
+mod tile_programs;
+mod tile_registers;

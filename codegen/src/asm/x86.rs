@@ -6,9 +6,10 @@ use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 
 use super::instruction_set::{Dots, Vector};
 use autotune_ir::artifact::MachineCode;
-use autotune_ir::instruction::DOT_BF16;
+use autotune_ir::instruction::{DOT_BF16, TILE_BF16};
 use autotune_ir::target::{CpuTarget, Isa};
 
+mod constants;
 mod control;
 mod dots;
 mod encode;
@@ -18,6 +19,7 @@ mod moves;
 mod narrow;
 mod numbers;
 mod routine;
+mod tiles;
 mod vectors;
 
 pub use encode::Integer;
@@ -31,6 +33,8 @@ pub(super) struct X86 {
     dots: Dots,
     /// True if the processor rounds vectors to bf16 (AVX512_BF16).
     rounds_to_bf16: bool,
+    /// True if the processor has tile registers (AMX).
+    has_tiles: bool,
     /// Lane counts of the masks in k1, k2, ...
     masks: Vec<u8>,
     /// True in leaves with vector slots. They have many constants, so these are loaded from memory
@@ -64,6 +68,7 @@ impl X86 {
             isa: cpu.isa,
             dots: dots::dots(cpu),
             rounds_to_bf16: DOT_BF16.feature.is_of_cpu(cpu),
+            has_tiles: TILE_BF16.feature.is_of_cpu(cpu),
             code: encode::CodeBuffer::default(),
             masks: Vec::new(),
             has_steps: false,

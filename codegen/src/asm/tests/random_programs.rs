@@ -19,7 +19,7 @@ use crate::asm::{AssembleError, generate};
 
 #[path = "../../../../workloads/tests/common/cases.rs"]
 #[allow(dead_code, unreachable_pub)]
-mod cases;
+pub(super) mod cases;
 
 #[path = "../../../../workloads/tests/common/epilogues.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -35,10 +35,10 @@ mod spaces;
 
 #[path = "../../../../schedules/tests/common/maps.rs"]
 #[allow(dead_code, unreachable_pub)]
-mod maps;
+pub(super) mod maps;
 
 /// Simulated instruction sets, each with the instruction set for which its programs are lowered.
-const SETS: [(Isa, SimulatedSet); 5] = [
+pub(super) const SETS: [(Isa, SimulatedSet); 5] = [
     (
         Isa::Neon,
         SimulatedSet {
@@ -50,6 +50,7 @@ const SETS: [(Isa, SimulatedSet); 5] = [
             dots: true,
             rounds_to_f16: true,
             rounds_to_bf16: true,
+            tiles: true,
             transposes: None,
             weaves: Some(3),
         },
@@ -65,6 +66,7 @@ const SETS: [(Isa, SimulatedSet); 5] = [
             dots: false,
             rounds_to_f16: false,
             rounds_to_bf16: false,
+            tiles: false,
             transposes: Some(4),
             weaves: None,
         },
@@ -80,6 +82,7 @@ const SETS: [(Isa, SimulatedSet); 5] = [
             dots: false,
             rounds_to_f16: false,
             rounds_to_bf16: true,
+            tiles: false,
             transposes: Some(4),
             weaves: None,
         },
@@ -95,6 +98,7 @@ const SETS: [(Isa, SimulatedSet); 5] = [
             dots: true,
             rounds_to_f16: true,
             rounds_to_bf16: true,
+            tiles: false,
             transposes: Some(8),
             weaves: Some(5),
         },
@@ -110,6 +114,7 @@ const SETS: [(Isa, SimulatedSet); 5] = [
             dots: false,
             rounds_to_f16: false,
             rounds_to_bf16: false,
+            tiles: true,
             transposes: Some(5),
             weaves: Some(3),
         },
@@ -117,7 +122,11 @@ const SETS: [(Isa, SimulatedSet); 5] = [
 ];
 
 /// Returns a program's output on a simulated machine. The tasks of each stage run in several parts.
-fn run(program: &Program, (code, entries): (&Recorded, &[usize]), operands: &Operands) -> ndarray::ArrayD<f32> {
+pub(super) fn run(
+    program: &Program,
+    (code, entries): (&Recorded, &[usize]),
+    operands: &Operands,
+) -> ndarray::ArrayD<f32> {
     let plan = KernelPlan::of(program);
     // Undefined bytes have all bits set, which is NaN in types that have one.
     let content = |buffer: &PlanBuffer| {

@@ -16,10 +16,13 @@ use autotune_ir::instruction::{DOT_BF16, DOT_I16, DOT_U8_I8, Instruction, PAIRS_
 use autotune_ir::program::Compare;
 use autotune_ir::spec::Reduction;
 use machine::{LOST, MOST_LANES};
+use words::{integer, of_integer, pairs, widened};
 
 pub(super) use machine::Machine;
 mod control;
 mod machine;
+mod tiles;
+mod words;
 
 /// Parameters of a simulated instruction set.
 #[derive(Clone, Copy, Debug)]
@@ -35,36 +38,12 @@ pub(super) struct SimulatedSet {
     pub(super) dots: bool,
     pub(super) rounds_to_f16: bool,
     pub(super) rounds_to_bf16: bool,
+    /// True if there are tile registers.
+    pub(super) tiles: bool,
     /// Number of columns of a supported transpose.
     pub(super) transposes: Option<u8>,
     /// Number of rows of a supported interleaving.
     pub(super) weaves: Option<u8>,
-}
-
-fn integer(lane: f32) -> i32 {
-    lane.to_bits().cast_signed()
-}
-
-fn of_integer(integer: i32) -> f32 {
-    f32::from_bits(integer.cast_unsigned())
-}
-
-/// Returns the sum of the products of the 16-bit integers of two words.
-fn pairs(a: f32, b: f32) -> i32 {
-    let halves = |x: f32| [integer(x) << 16 >> 16, integer(x) >> 16];
-    let ([a0, a1], [b0, b1]) = (halves(a), halves(b));
-    (a0 * b0).wrapping_add(a1 * b1)
-}
-
-/// Returns the lane that an element with these bits is widened to.
-fn widened(element: f32, of: ElementType) -> f32 {
-    match of {
-        ElementType::F16 => DType::F16.values(&[element.to_bits()], 1)[0],
-        ElementType::Bf16 => DType::Bf16.values(&[element.to_bits()], 1)[0],
-        ElementType::SignedHalf => of_integer(i32::from(element.to_bits() as i16)),
-        ElementType::SignedByte => of_integer(i32::from(element.to_bits() as i8)),
-        ElementType::Word | ElementType::Half | ElementType::Byte => element,
-    }
 }
 
 type Step = Box<dyn Fn(&mut Machine)>;

@@ -192,8 +192,8 @@ impl Control for X86 {
         self.code.plain(&[0xc3]);
     }
 
-    fn count_from(&mut self, counter: u8, iterations: i64) {
-        self.set_to(integer(counter), iterations);
+    fn set_integer(&mut self, register: u8, value: i64) {
+        self.set_to(integer(register), value);
     }
 
     fn count_down(&mut self, counter: u8, to: usize) {

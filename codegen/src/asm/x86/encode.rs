@@ -1,9 +1,9 @@
 //! Instruction encoding: prefixes, opcode, operands (Intel 64 and IA-32 Architectures Software
 //! Developer's Manual, volume 2).
 
-use rustc_hash::FxHashMap;
-
+use super::constants::Constants;
 use crate::asm::error::{AssembleError, Failure};
+use crate::asm::instruction_set::TileConfiguration;
 
 /// An integer register; its discriminant is its number in encodings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,20 +102,14 @@ pub(super) enum Goal {
     /// A vector of lane numbers: the first is `first`, each further one is larger by `step`, modulo
     /// `modulus`.
     Lanes { first: u32, step: u32, modulus: u32, lanes: u8 },
+    /// A tile configuration.
+    Tiles(TileConfiguration),
 }
 
 /// Scale factors of an index, as powers of two.
+pub(super) const TIMES_ONE: u8 = 0;
 pub(super) const TIMES_TWO: u8 = 1;
 pub(super) const TIMES_FOUR: u8 = 2;
-
-impl Goal {
-    fn constant(self) -> Option<u32> {
-        match self {
-            Goal::Constant(bits) => Some(bits),
-            _ => None,
-        }
-    }
-}
 
 /// Encoded instructions, in order.
 #[derive(Default)]
@@ -219,13 +213,21 @@ impl CodeBuffer {
         self.instruction(head, 5, operands(reg, place, scale));
     }
 
-    /// Writes a VEX-encoded gather of 256 bits: loads 4-byte elements at indices in a vector.
-    pub(super) fn vex_indexed(&mut self, op: Opcode, [reg, second]: [u8; 2], at: MemoryOperand, index: u8) {
+    /// Writes a VEX-encoded instruction of 256 or 128 bits with an indexed address: a gather, whose
+    /// index is a vector, or a load or store of a tile, whose index is an integer register.
+    pub(super) fn vex_indexed(
+        &mut self,
+        op: Opcode,
+        is_256: bool,
+        [reg, second]: [u8; 2],
+        (at, scale): (MemoryOperand, u8),
+        index: u8,
+    ) {
         let high = |number: u8, bit: u8| u64::from(!number >> 3 & 1) << bit;
         let first = high(reg, 7) | high(index, 6) | high(at.base as u8, 5) | u64::from(op.map);
-        let rest = u64::from(!second & 15) << 3 | 4 | u64::from(op.prefix);
+        let rest = u64::from(!second & 15) << 3 | u64::from(is_256) << 2 | u64::from(op.prefix);
         self.put(0xc4 | first << 8 | rest << 16 | u64::from(op.code) << 24, 4);
-        self.indexed(reg, (at, TIMES_FOUR), index);
+        self.indexed(reg, (at, scale), index);
     }
 
     /// Writes an EVEX-encoded gather of 512 bits or fewer, with a mask and flags.
@@ -237,7 +239,7 @@ impl CodeBuffer {
         self.indexed(reg, (at, scale), index);
     }
 
-    /// Writes the operands of a gather. The index is multiplied by two to the power of `scale`; the
+    /// Writes operands with an indexed address. The index is multiplied by two to the power of `scale`; the
     /// displacement has four bytes.
     fn indexed(&mut self, reg: u8, (at, scale): (MemoryOperand, u8), index: u8) {
         let scaled = scale << 6 | (index & 7) << 3 | at.base as u8 & 7;
@@ -272,35 +274,14 @@ impl CodeBuffer {
     /// code.
     pub(super) fn finish(self, leaves: &[usize]) -> Result<(Vec<u8>, usize), Failure> {
         let (mut bytes, code_bytes) = (self.bytes, self.len);
-        // A mask is a window into 32 bytes of ones followed by 32 bytes of zeros, so that one table
-        // serves all of them.
         bytes.truncate(code_bytes);
-        if self.goals.iter().any(|g| matches!(g.1, Goal::Mask(_))) {
-            // Constants start at a cache line; `int3` fills the gap.
-            bytes.resize(code_bytes.next_multiple_of(64), 0xcc);
-            bytes.extend([[0xff; 32], [0; 32]].concat());
-        }
-        let masks = bytes.len().saturating_sub(64);
-
-        // Each distinct constant is stored once, after the masks.
-        let mut constants: Vec<u32> = self.goals.iter().filter_map(|goal| goal.1.constant()).collect();
-        constants.sort_unstable();
-        constants.dedup();
-        if !constants.is_empty() {
-            bytes.resize(bytes.len().next_multiple_of(64), 0xcc);
-        }
-        let first_constant = bytes.len();
-        bytes.extend(constants.iter().flat_map(|bits| bits.to_le_bytes()));
-        let lanes_at = put_lanes(&self.goals, &mut bytes);
-        let constant_at = |bits: u32| first_constant + 4 * constants.partition_point(|&other| other < bits);
+        let constants = Constants::put(&self.goals, &mut bytes);
         for (end, goal) in self.goals {
             let at = match goal {
                 Goal::Leaf(i) => leaves[i] as i64,
                 Goal::Code(at) => at as i64,
                 Goal::Outside(at) => at,
-                Goal::Mask(lanes) => (masks + 32 - 4 * lanes as usize) as i64,
-                Goal::Constant(bits) => constant_at(bits) as i64,
-                Goal::Lanes { .. } => lanes_at.get(&goal).copied().unwrap_or_default() as i64,
+                constant => constants.at(constant) as i64,
             };
             let distance = at - end as i64;
             let disp = i32::try_from(distance).map_err(|_| AssembleError::Displacement { bytes: distance })?;
@@ -308,21 +289,6 @@ impl CodeBuffer {
         }
         Ok((bytes, code_bytes))
     }
-}
-
-/// Appends each distinct vector of lane numbers to the code; returns their offsets.
-fn put_lanes(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal, usize> {
-    let mut places = FxHashMap::default();
-    for &(_, goal) in goals {
-        let Goal::Lanes { first, step, modulus, lanes } = goal else { continue };
-        places.entry(goal).or_insert_with(|| {
-            let at = bytes.len();
-            let number = |lane: u8| (first + step * u32::from(lane)) % modulus;
-            bytes.extend((0..lanes).flat_map(|lane| number(lane).to_le_bytes()));
-            at
-        });
-    }
-    places
 }
 
 /// Returns the ModRM, SIB and displacement bytes of operands, lowest first, and their number.
@@ -455,7 +421,7 @@ mod tests {
             let mut code = CodeBuffer::default();
             match wide {
                 true => code.evex_indexed(gather, evex::BITS_512 | 7, to, (at, TIMES_FOUR), index),
-                false => code.vex_indexed(gather, [to, mask], at, index),
+                false => code.vex_indexed(gather, true, [to, mask], (at, TIMES_FOUR), index),
             }
 
             let (bytes, _) = code.finish(&[]).unwrap();

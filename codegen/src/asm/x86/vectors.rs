@@ -180,7 +180,7 @@ impl Vectors for X86 {
         } else {
             // The AVX2 gather takes its mask from a vector, which it overwrites.
             self.code.vex(EQUAL_BITS, true, [spare, spare], RegisterOrMemory::Register(spare));
-            self.code.vex_indexed(GATHER, [to, spare], address(at), index);
+            self.code.vex_indexed(GATHER, true, [to, spare], (address(at), TIMES_FOUR), index);
         }
     }
 

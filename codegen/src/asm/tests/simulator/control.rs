@@ -165,9 +165,9 @@ impl Control for StepRecorder {
         });
     }
 
-    fn count_from(&mut self, counter: u8, iterations: i64) {
-        self.check(&[], &[counter]);
-        self.record(move |m| m.integers[usize::from(counter)] = Some(iterations));
+    fn set_integer(&mut self, register: u8, value: i64) {
+        self.check(&[], &[register]);
+        self.record(move |m| m.integers[usize::from(register)] = Some(value));
     }
 
     fn count_down(&mut self, counter: u8, to: usize) {

@@ -1,5 +1,6 @@
 //! The machine on which recorded steps run.
 
+use super::super::tile_registers::TileRegisters;
 use super::Recorded;
 use crate::asm::instruction_set::{Address, Shape, VECTOR_SLOTS};
 
@@ -23,6 +24,8 @@ pub(in crate::asm::tests) struct Machine {
     pub(super) tasks: [i64; 2],
     pub(super) vectors: Vec<Lanes>,
     pub(super) vector_slots: Vec<Lanes>,
+    /// Tile registers, while they are configured.
+    pub(super) tiles: Option<TileRegisters>,
     pub(super) integers: Vec<Option<i64>>,
     pub(super) slots: Vec<Option<i64>>,
     pub(super) accumulator: Option<i64>,
@@ -41,6 +44,7 @@ impl Machine {
             tasks: [0; 2],
             vectors: vec![LOST; code.set.registers],
             vector_slots: vec![LOST; VECTOR_SLOTS],
+            tiles: None,
             integers: vec![None; code.set.integers],
             slots: Vec::new(),
             accumulator: None,
@@ -60,6 +64,7 @@ impl Machine {
             self.next = Some(at + 1);
             code.steps[at](self);
         }
+        assert!(self.tiles.is_none(), "tiles are in use after a stage");
     }
 
     pub(super) fn accumulated(&self) -> i64 {

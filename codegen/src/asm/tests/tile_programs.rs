@@ -1,0 +1,258 @@
+//! Random products of tiles: on simulated instruction sets, and on an emulator of the instructions
+//! that are emitted for x86.
+
+#![allow(clippy::unwrap_used)]
+
+use autotune_ir::instruction::{CallSite, Instruction, TILE_BF16, TILE_I8, TILE_REGISTERS, TILE_ROWS};
+use autotune_ir::instruction::{TileProduct, tile_registers_of};
+use autotune_ir::program::{Access, Buffer, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store, StoreMode, When};
+use autotune_ir::{Affine, CpuTarget, Program, Target, VarId, interpret};
+use autotune_schedules::{ScheduleSpace, lower};
+use autotune_workloads::Operands;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::random_programs::cases::for_cases;
+use super::random_programs::maps::difference;
+use super::random_programs::{SETS, run};
+use super::simulator::StepRecorder;
+use crate::asm::{AssembleError, generate};
+
+/// Types of the factors in a workload, the instruction, and the elements of a word.
+const TYPES: [(&str, &Instruction, usize); 3] =
+    [("dtype=bf16,out=f32", &TILE_BF16, 2), ("data=u8,weights=i8", &TILE_I8, 4), ("data=i8,weights=i8", &TILE_I8, 4)];
+
+/// Product of `data`, `[rows, k]`, and `weights`, `[column blocks, k / steps, columns, steps]`.
+#[derive(Debug)]
+pub(super) struct TileCase {
+    /// Position in [`TYPES`].
+    types: usize,
+    /// Register tiles; each has sums of its own.
+    tiles: Vec<RegisterTileCase>,
+    /// Column loop and lanes of a register tile.
+    columns: [usize; 2],
+    /// Number of register tiles along the columns.
+    column_blocks: usize,
+    /// Extents of serial loops around the products.
+    around: Vec<usize>,
+    words: usize,
+    /// Position of the loop over columns among those over rows.
+    column_loop: usize,
+}
+
+/// Rows of a register tile.
+#[derive(Debug)]
+struct RegisterTileCase {
+    /// Extents of two loops over rows.
+    rows: [usize; 2],
+    /// Rows of data between iterations of the outer one that belong to no tile.
+    gap: usize,
+    /// Number of register tiles along the rows.
+    blocks: usize,
+}
+
+impl RegisterTileCase {
+    /// Returns the rows of data and output of one register tile.
+    fn spanned(&self) -> usize {
+        self.rows[0] * (self.rows[1] + self.gap)
+    }
+
+    /// Returns the number of row tiles.
+    fn tiles(&self) -> usize {
+        match self.gap {
+            0 => (self.rows[0] * self.rows[1]).div_ceil(TILE_ROWS),
+            _ => self.rows[0] * self.rows[1].div_ceil(TILE_ROWS),
+        }
+    }
+}
+
+impl TileCase {
+    /// Returns a random case that fits the tile registers.
+    pub(super) fn random(rng: &mut impl Rng) -> Self {
+        loop {
+            let case = Self::any(rng);
+            let columns = case.columns[0] * case.columns[1].div_ceil(TILE_ROWS);
+            let fits = |tile: &RegisterTileCase| tile_registers_of([tile.tiles(), columns]) <= TILE_REGISTERS;
+            // The interpreter is slow.
+            let count: usize = case.tiles.iter().map(|tile| tile.blocks * tile.spanned()).sum();
+            let steps = case.around.iter().product::<usize>() * case.words;
+            let work = count * case.columns[0] * case.columns[1] * case.column_blocks * steps;
+            if case.tiles.iter().all(fits) && work < 100_000 {
+                return case;
+            }
+        }
+    }
+
+    fn any(rng: &mut impl Rng) -> Self {
+        let tiles = (0..rng.random_range(1..3)).map(|_| RegisterTileCase {
+            rows: match rng.random_range(0..3) {
+                0 => [1, rng.random_range(1..41)],
+                1 => [rng.random_range(1..4), rng.random_range(2..18)],
+                _ => [1, 16 * rng.random_range(1..7)],
+            },
+            gap: rng.random_range(0..2),
+            blocks: rng.random_range(1..3),
+        });
+        let tiles = tiles.collect();
+        let columns = match rng.random_range(0..3) {
+            0 => [rng.random_range(1..4), 16],
+            1 => [1, rng.random_range(1..49)],
+            _ => [rng.random_range(1..3), rng.random_range(1..18)],
+        };
+        Self {
+            types: rng.random_range(0..3),
+            tiles,
+            columns,
+            column_blocks: rng.random_range(1..3),
+            around: (0..rng.random_range(0..3)).map(|_| rng.random_range(1..4)).collect(),
+            words: rng.random_range(1..17),
+            column_loop: rng.random_range(0..3),
+        }
+    }
+
+    /// Returns the program. Its operands are those of a matrix product, of which it interprets the
+    /// weights as packed.
+    pub(super) fn program(&self) -> Program {
+        let (types, _, steps) = TYPES[self.types];
+        let words = self.around.iter().product::<usize>() * self.words;
+        let rows: usize = self.tiles.iter().map(|tile| tile.blocks * tile.spanned()).sum();
+        let columns = self.columns[0] * self.columns[1];
+        let text = format!("matmul:m={rows},n={},k={},{types}", columns * self.column_blocks, words * steps);
+        let (workload, target) = (text.parse().unwrap(), Target::Cpu(CpuTarget::generic_avx2(1)));
+        let mut program = lower(&workload, &target, &ScheduleSpace::new(&workload, &target).default_config()).unwrap();
+
+        let weights = program.find(Role::Operand(1)).unwrap();
+        program.buffers[weights.0 as usize].shape = vec![self.column_blocks, words, columns, steps];
+        program.buffers.retain(|buffer| buffer.scope == Scope::Global && buffer.role != Role::Packed);
+        program.vars.clear();
+        program.stages.truncate(1);
+        program.stages[0].when = When::EveryRun;
+        let mut first = 0;
+        program.stages[0].body = Vec::new();
+        for tile in &self.tiles {
+            let tree = self.tree(&mut program, tile, first);
+            program.stages[0].body.push(tree);
+            first += tile.blocks * tile.spanned();
+        }
+        program
+    }
+
+    /// Returns the loops over the register tiles whose rows begin at `first`.
+    fn tree(&self, program: &mut Program, tile: &RegisterTileCase, first: usize) -> Node {
+        let [block, column_block, y, x, column, lane] =
+            ["b", "cb", "y", "x", "c", "v"].map(|name| new_var(program, name));
+        let [outer, inner] = tile.rows;
+        let [columns, lanes] = self.columns;
+        let factor = program.find(Role::Operand(0)).unwrap();
+        let dtype = program.dtype(factor).accumulator();
+        let sums = BufferId(program.buffers.len() as u32);
+        let shape = vec![outer, inner, columns, lanes];
+        program.buffers.push(Buffer::plain(format!("sums{}", sums.0), Role::Accumulator, Scope::Local, shape, dtype));
+
+        let of_sums = || Access { buffer: sums, index: [y, x, column, lane].map(Affine::var).into() };
+        let all = [(y, outer), (x, inner), (column, columns)];
+        let in_all = |store: Store| {
+            let lanes = repeat(lane, lanes, LoopKind::Vectorized, Node::Store(store));
+            all.iter().rev().fold(lanes, |node, &(var, extent)| repeat(var, extent, LoopKind::Unrolled, node))
+        };
+        let row = Affine::var(block) * tile.spanned() as i64
+            + Affine::var(y) * (inner + tile.gap) as i64
+            + Affine::var(x)
+            + first as i64;
+        let column_of = Affine::var(column) * lanes as i64 + Affine::var(lane);
+        let clear = in_all(store(of_sums(), StoreMode::Assign, Expr::Const(0.0)));
+
+        // The product, with its serial loops.
+        let around: Vec<(VarId, usize)> = self.around.iter().map(|&extent| (new_var(program, "k"), extent)).collect();
+        let [word, step] = ["u", "s"].map(|name| new_var(program, name));
+        let (_, instruction, steps) = TYPES[self.types];
+        let outer_word =
+            around.iter().fold(Affine::default(), |at, &(var, extent)| at * extent as i64 + Affine::var(var));
+        let word_of = outer_word * self.words as i64 + Affine::var(word);
+        let element = word_of.clone() * steps as i64 + Affine::var(step);
+        let data = Access { buffer: factor, index: [Affine::default(), row.clone(), element].into() };
+        let index = [Affine::var(column_block), word_of, column_of.clone(), Affine::var(step)];
+        let weights = Access { buffer: program.find(Role::Operand(1)).unwrap(), index: index.into() };
+        let added = store(of_sums(), StoreMode::Accumulate, Expr::product(Expr::Load(data), Expr::Load(weights)));
+        let lanes_of = repeat(lane, lanes, LoopKind::Vectorized, Node::Store(added));
+        let mut loops = [all.as_slice(), &[(word, self.words), (step, steps)]].concat();
+        loops[self.column_loop..3].rotate_right(1);
+        let unrolled =
+            loops.iter().rev().fold(lanes_of, |node, &(var, extent)| repeat(var, extent, LoopKind::Unrolled, node));
+        let product =
+            around.iter().rev().fold(unrolled, |node, &(var, extent)| repeat(var, extent, LoopKind::Serial, node));
+        let call = Node::Call { instruction, body: vec![clear, product] };
+
+        let output = program.find(Role::Output).unwrap();
+        let output_column = Affine::var(column_block) * (columns * lanes) as i64 + column_of;
+        let stored = |row: Affine, value: Expr| {
+            let dst = Access { buffer: output, index: [Affine::default(), row, output_column.clone()].into() };
+            store(dst, StoreMode::Assign, value)
+        };
+        let mut body = vec![call, in_all(stored(row.clone(), Expr::Load(of_sums())))];
+        if tile.gap > 0 {
+            // Rows between those of the tile.
+            let cleared = stored(row + tile.gap as i64, Expr::Const(0.0));
+            body.push(in_all(cleared));
+            body.swap(1, 2);
+        }
+        let alloc = Node::Alloc { buffer: sums, body };
+        let serial = repeat(column_block, self.column_blocks, LoopKind::Serial, alloc);
+        repeat(block, tile.blocks, LoopKind::Parallel, serial)
+    }
+
+    /// Returns operands whose products and sums are exact.
+    pub(super) fn operands(&self, program: &Program, seed: u64) -> Operands {
+        let mut operands = Operands::random(&program.spec, seed);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let ranges = [[-16..17, -16..17], [0..256, -128..128], [-128..128, -128..128]][self.types].clone();
+        for (tensor, range) in operands.iter_mut().zip(ranges) {
+            tensor.iter_mut().for_each(|x| *x = rng.random_range(range.clone()) as f32);
+        }
+        operands
+    }
+}
+
+fn new_var(program: &mut Program, name: &str) -> VarId {
+    program.vars.push(format!("{name}{}", program.vars.len()).into());
+    VarId(program.vars.len() as u32 - 1)
+}
+
+fn store(dst: Access, mode: StoreMode, value: Expr) -> Store {
+    Store { dst, mode, value, iteration: None }
+}
+
+fn repeat(var: VarId, extent: usize, kind: LoopKind, body: Node) -> Node {
+    Node::Loop(Loop { var, extent, kind, body: vec![body] })
+}
+
+/// Checks that the instructions of a program compute their nests.
+fn check_calls(program: &Program) {
+    let site = CallSite { program, grid: None, extent: &|_| 1 };
+    for node in autotune_ir::program::preorder(&program.stages[0].body) {
+        if let Node::Call { instruction, body } = node {
+            assert_eq!(instruction.check(body, &site), Ok(()), "{program}");
+            assert!(TileProduct::of(body).is_some());
+        }
+    }
+}
+
+#[test]
+fn products_of_tiles_agree_with_the_interpreter() {
+    for (isa, set) in SETS {
+        for_cases(if set.tiles { 100 } else { 25 }, |seed, rng| {
+            let case = TileCase::random(rng);
+            let program = case.program();
+            check_calls(&program);
+            let (code, entries) = match generate(&program, StepRecorder::new(set)) {
+                Ok(assembled) => assembled,
+                Err(failure) if matches!(*failure, AssembleError::Tiles { .. }) => return,
+                Err(failure) => panic!("{failure}: {case:?}, {isa} {set:?}"),
+            };
+            let operands = case.operands(&program, seed);
+            let output = run(&program, (&code, &entries), &operands);
+            let wrong = difference(&output, &interpret(&program, &operands).unwrap());
+            assert_eq!(wrong, None, "{case:?}, {isa} {set:?}\n{program}");
+        });
+    }
+}

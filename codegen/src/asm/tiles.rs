@@ -1,0 +1,233 @@
+//! Products of tiles: their registers, the order of their instructions, and their configuration.
+//!
+//! A product of tiles ([`TileProduct`]) becomes a leaf of its own. Its sums stay in tile registers
+//! until all reduction steps are added:
+//!
+//! ```text
+//! tilezero tmm0                              sums of 2 x 2 tiles, in tmm0 to tmm3
+//! ...
+//! tileloadd tmm6,[rsi+r9]                    weights of the first columns, in each iteration
+//! tileloadd tmm4,[rdi+r8]                    data of the first rows
+//! tdpbf16ps tmm0,tmm4,tmm6
+//! tileloadd tmm7,[rsi+r9+40h]                weights of the next columns
+//! tdpbf16ps tmm1,tmm4,tmm7
+//! ...
+//! tilestored [rdx+r10],tmm0                  after the last iteration
+//! ```
+
+use smallvec::SmallVec;
+
+use super::error::{AssembleError, Failure};
+use super::instruction_set::{Address, InstructionSet, TileArithmetic, TileConfiguration};
+use super::leaf::Leaf;
+use super::nest::LeafNest;
+use super::stage::advance;
+use autotune_ir::instruction::{TILE_REGISTERS, TileProduct, TileSpan, TileStrides};
+use autotune_ir::program::Program;
+
+/// Tiles of a product, and their registers.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct TileGrid {
+    by: TileArithmetic,
+    /// Words of a row of data.
+    words: usize,
+    strides: TileStrides,
+    rows: Vec<TileSpan>,
+    columns: Vec<TileSpan>,
+    /// Registers of the data of each row tile, and of the weights of each column tile. The sums are
+    /// in the first registers, row by row.
+    registers: [Vec<u8>; 2],
+}
+
+/// Product of tiles that a leaf computes.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct TileNest {
+    pub(super) grid: TileGrid,
+    /// Serial loops, outermost first: their variables and numbers of iterations.
+    pub(super) around: Vec<(u32, usize)>,
+    /// Pointer, and offset from it in elements, of data, weights and sums.
+    pub(super) places: [(u8, i64); 3],
+}
+
+impl TileGrid {
+    /// Returns the tiles of a product; `None` if no tile instruction computes it.
+    pub(super) fn of(product: &TileProduct, program: &Program) -> Result<Option<Self>, Failure> {
+        let dtypes = [product.data, product.weights].map(|factor| program.dtype(factor.buffer));
+        let Some((by, (rows, strides))) = TileArithmetic::of(dtypes).zip(product.row_tiles(program)) else {
+            return Ok(None);
+        };
+        let columns = product.column_tiles(program);
+
+        let needed = AssembleError::Tiles { rows: rows.len(), columns: columns.len() };
+        let registers = factor_registers(&rows, &columns).ok_or(needed)?;
+        Ok(Some(Self { by, words: product.words.extent, strides, rows, columns, registers }))
+    }
+
+    /// Returns the sizes of the tiles in all registers.
+    pub(super) fn configuration(&self) -> TileConfiguration {
+        let mut sizes = TileConfiguration::default();
+        let mut set = |register: u8, rows: usize, words: usize| {
+            sizes.0[usize::from(register)] = [rows as u8, 4 * words as u8];
+        };
+        for (i, row) in self.rows.iter().enumerate() {
+            set(self.registers[0][i], row.count, self.words);
+            for (j, column) in self.columns.iter().enumerate() {
+                set(self.sums(i, j), row.count, column.count);
+                set(self.registers[1][j], self.words, column.count);
+            }
+        }
+        sizes
+    }
+
+    /// Returns the register of the sums of a row tile and a column tile.
+    fn sums(&self, row: usize, column: usize) -> u8 {
+        (row * self.columns.len() + column) as u8
+    }
+
+    /// Returns the register and the offset of the sums of each row tile and column tile.
+    fn all_sums(&self) -> impl Iterator<Item = (u8, i64)> {
+        let offset = |i: usize, j: usize| self.rows[i].sums + self.columns[j].sums;
+        let columns = self.columns.len();
+        (0..self.rows.len()).flat_map(move |i| (0..columns).map(move |j| (self.sums(i, j), offset(i, j))))
+    }
+}
+
+/// Returns the registers of the data of each row tile and of the weights of each column tile, after
+/// those of the sums; `None` if there are too few.
+fn factor_registers(rows: &[TileSpan], columns: &[TileSpan]) -> Option<[Vec<u8>; 2]> {
+    let sums = rows.len() * columns.len();
+    // All tiles of the side with fewer of them have registers of their own. The others take turns
+    // if they must.
+    let kept = rows.len().min(columns.len());
+    let others = TILE_REGISTERS.checked_sub(sums + kept)?.min(rows.len().max(columns.len()));
+    let [of_rows, of_columns] = if rows.len() <= columns.len() { [kept, others] } else { [others, kept] };
+    Some([turns(rows, sums, of_rows)?, turns(columns, sums + of_rows, of_columns)?])
+}
+
+/// Distributes tiles over `count` registers from `first` on. Tiles of different sizes do not share
+/// a register.
+fn turns(tiles: &[TileSpan], first: usize, count: usize) -> Option<Vec<u8>> {
+    if count == tiles.len() {
+        return Some((first..first + count).map(|register| register as u8).collect());
+    }
+    let mut sizes: SmallVec<[usize; 4]> = SmallVec::new();
+    for tile in tiles {
+        if !sizes.contains(&tile.count) {
+            sizes.push(tile.count);
+        }
+    }
+
+    // Tiles of the first size, which most have, take turns in all registers but one for each other
+    // size.
+    let of_first = (count + 1).checked_sub(sizes.len()).filter(|&registers| registers > 0)?;
+    let register = |(number, tile): (usize, &TileSpan)| match sizes.iter().position(|&size| size == tile.count)? {
+        0 => Some((first + number % of_first) as u8),
+        other => Some((first + of_first + other - 1) as u8),
+    };
+    tiles.iter().enumerate().map(register).collect()
+}
+
+/// Number of data, weights and sums in their arrays.
+const DATA: usize = 0;
+const WEIGHTS: usize = 1;
+const SUMS: usize = 2;
+
+/// Addresses of tiles while a leaf is emitted.
+struct TileAddresses<'t> {
+    nest: &'t LeafNest,
+    tiles: &'t TileNest,
+    /// Registers of the distances between rows.
+    strides: [u8; 3],
+}
+
+impl TileAddresses<'_> {
+    /// Returns the address of a tile at an offset in elements, and the register of the distance
+    /// between its rows.
+    fn at(&self, of: usize, offset: i64) -> Result<(Address, u8), Failure> {
+        let (pointer, first) = self.tiles.places[of];
+        let bytes = (first + offset) * self.nest.types[usize::from(pointer)].bytes();
+        let disp = i32::try_from(bytes).map_err(|_| AssembleError::Displacement { bytes })?;
+        Ok((Address { pointer, disp }, self.strides[of]))
+    }
+}
+
+impl TileNest {
+    /// Emits the product as a subroutine. After the pointers, the integer registers hold the loop
+    /// counters, then the distances between rows.
+    pub(super) fn emit(&self, isa: &mut impl InstructionSet, nest: &LeafNest) -> Result<(), Failure> {
+        let first_counter = nest.pointers.len();
+        let first_stride = first_counter + self.around.len();
+        let bytes = |of: usize| nest.types[usize::from(self.places[of].0)].bytes();
+        let TileStrides { data, weights, sums } = self.grid.strides;
+        let strides = [data * bytes(DATA), weights * bytes(WEIGHTS), sums * bytes(SUMS)];
+        // Equal distances share a register.
+        let mut distinct: SmallVec<[i64; 3]> = SmallVec::from(strides);
+        distinct.sort_unstable();
+        distinct.dedup();
+        let (needed, available) = (first_stride + distinct.len(), isa.integers());
+        if needed > available {
+            return Err(AssembleError::Pointers { needed, available }.into());
+        }
+
+        isa.begin_leaf(&Leaf::default(), false);
+        for (number, &stride) in distinct.iter().enumerate() {
+            isa.set_integer((first_stride + number) as u8, stride);
+        }
+        self.grid.all_sums().for_each(|(register, _)| isa.clear_tile(register));
+        let strides = strides.map(|stride| (first_stride + distinct.partition_point(|&other| other < stride)) as u8);
+        let places = TileAddresses { nest, tiles: self, strides };
+        self.emit_loops(isa, &places, first_counter)?;
+
+        for (register, offset) in self.grid.all_sums() {
+            let (at, stride) = places.at(SUMS, offset)?;
+            isa.store_tile(register, at, stride);
+        }
+        isa.end_leaf();
+        Ok(())
+    }
+
+    /// Emits the loops over reduction steps.
+    fn emit_loops(
+        &self,
+        isa: &mut impl InstructionSet,
+        places: &TileAddresses,
+        first_counter: usize,
+    ) -> Result<(), Failure> {
+        let mut tops: SmallVec<[(u8, usize); 4]> = SmallVec::new();
+        for (number, &(_, extent)) in self.around.iter().enumerate() {
+            let counter = (first_counter + number) as u8;
+            isa.set_integer(counter, extent as i64);
+            tops.push((counter, isa.here()));
+        }
+
+        self.emit_products(isa, places)?;
+        for (&(var, extent), (counter, top)) in self.around.iter().zip(tops).rev() {
+            advance(isa, places.nest, var, 1);
+            isa.count_down(counter, top);
+            // The pointers return to the loop's first iteration, as outer loops expect.
+            advance(isa, places.nest, var, -(extent as i64));
+        }
+        Ok(())
+    }
+
+    /// Emits one reduction step of all tiles. Every tile is loaded right before its first product.
+    fn emit_products(&self, isa: &mut impl InstructionSet, places: &TileAddresses) -> Result<(), Failure> {
+        let TileGrid { by, rows, columns, registers: [of_rows, of_columns], .. } = &self.grid;
+        // Tile that each register holds.
+        let mut held = [None; TILE_REGISTERS];
+        for (i, row) in rows.iter().enumerate() {
+            for (j, column) in columns.iter().enumerate() {
+                for (register, tile, offset) in
+                    [(of_columns[j], (WEIGHTS, j), column.factor), (of_rows[i], (DATA, i), row.factor)]
+                {
+                    if held[usize::from(register)].replace(tile) != Some(tile) {
+                        let (at, stride) = places.at(tile.0, offset)?;
+                        isa.load_tile(register, at, stride);
+                    }
+                }
+                isa.multiply_tiles(*by, self.grid.sums(i, j), [of_rows[i], of_columns[j]]);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! Constants in memory after the code.
+
+use rustc_hash::FxHashMap;
+
+use super::encode::Goal;
+use super::tiles::configuration_bytes;
+
+/// Offsets of the constants that some code refers to.
+pub(super) struct Constants {
+    /// Offset of the first mask's word that is not set.
+    masks_end: usize,
+    /// Single words, sorted.
+    words: Vec<u32>,
+    first_word: usize,
+    /// Offsets of vectors and of tile configurations.
+    others: FxHashMap<Goal, usize>,
+}
+
+impl Constants {
+    /// Appends each distinct constant to the code.
+    pub(super) fn put(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> Self {
+        // A mask is a window into 32 bytes of ones followed by 32 bytes of zeros, so that one table
+        // serves all of them.
+        if goals.iter().any(|g| matches!(g.1, Goal::Mask(_))) {
+            align(bytes);
+            bytes.extend([[0xff; 32], [0; 32]].concat());
+        }
+        let masks_end = bytes.len().saturating_sub(32);
+
+        let word = |&(_, goal): &(usize, Goal)| match goal {
+            Goal::Constant(bits) => Some(bits),
+            _ => None,
+        };
+        let mut words: Vec<u32> = goals.iter().filter_map(word).collect();
+        words.sort_unstable();
+        words.dedup();
+        if !words.is_empty() {
+            align(bytes);
+        }
+        let first_word = bytes.len();
+        bytes.extend(words.iter().flat_map(|bits| bits.to_le_bytes()));
+        Self { masks_end, words, first_word, others: put_others(goals, bytes) }
+    }
+
+    /// Returns the offset of a constant.
+    pub(super) fn at(&self, goal: Goal) -> usize {
+        match goal {
+            Goal::Mask(lanes) => self.masks_end - 4 * usize::from(lanes),
+            Goal::Constant(bits) => self.first_word + 4 * self.words.partition_point(|&other| other < bits),
+            _ => self.others.get(&goal).copied().unwrap_or_default(),
+        }
+    }
+}
+
+/// Pads with `int3` to a cache line.
+fn align(bytes: &mut Vec<u8>) {
+    bytes.resize(bytes.len().next_multiple_of(64), 0xcc);
+}
+
+/// Appends each distinct vector of lane numbers and tile configuration to the code; returns their
+/// offsets.
+fn put_others(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal, usize> {
+    let mut places = FxHashMap::default();
+    for &(_, goal) in goals {
+        if places.contains_key(&goal) {
+            continue;
+        }
+        match goal {
+            Goal::Lanes { first, step, modulus, lanes } => {
+                places.insert(goal, bytes.len());
+                let number = |lane: u8| (first + step * u32::from(lane)) % modulus;
+                bytes.extend((0..lanes).flat_map(|lane| number(lane).to_le_bytes()));
+            }
+            Goal::Tiles(sizes) => {
+                places.insert(goal, bytes.len());
+                bytes.extend(configuration_bytes(sizes));
+            }
+            _ => {}
+        }
+    }
+    places
+}

@@ -1,0 +1,67 @@
+//! Tile instructions (AMX).
+
+use super::X86;
+use super::control::{address, integer};
+use super::encode::{Goal, Opcode, RegisterOrMemory, TIMES_ONE};
+use super::vectors::opcode;
+use crate::asm::instruction_set::{Address, TileArithmetic, TileConfiguration, Tiles};
+
+/// `ldtilecfg`, and `tilerelease` with a register.
+const CONFIGURE: Opcode = opcode(2, 0, 0x49);
+/// `tilezero`.
+const CLEAR: Opcode = opcode(2, 3, 0x49);
+/// `tileloadd` and `tilestored`: rows at `[base + disp + row * index]`.
+const LOAD_TILE: Opcode = opcode(2, 3, 0x4b);
+const STORE_TILE: Opcode = opcode(2, 2, 0x4b);
+const DOT_BF16: Opcode = opcode(2, 2, 0x5c);
+const DOT_I8: Opcode = opcode(2, 3, 0x5e);
+const DOT_U8_I8: Opcode = opcode(2, 1, 0x5e);
+
+impl Tiles for X86 {
+    fn has_tiles(&self) -> bool {
+        self.has_tiles
+    }
+
+    fn configure_tiles(&mut self, sizes: TileConfiguration) {
+        self.code.vex(CONFIGURE, false, [0, 0], RegisterOrMemory::Constant);
+        self.code.goal(Goal::Tiles(sizes));
+    }
+
+    fn release_tiles(&mut self) {
+        self.code.vex(CONFIGURE, false, [0, 0], RegisterOrMemory::Register(0));
+    }
+
+    fn clear_tile(&mut self, tile: u8) {
+        self.code.vex(CLEAR, false, [tile, 0], RegisterOrMemory::Register(0));
+    }
+
+    fn load_tile(&mut self, tile: u8, at: Address, stride: u8) {
+        self.code.vex_indexed(LOAD_TILE, false, [tile, 0], (address(at), TIMES_ONE), integer(stride) as u8);
+    }
+
+    fn store_tile(&mut self, tile: u8, at: Address, stride: u8) {
+        self.code.vex_indexed(STORE_TILE, false, [tile, 0], (address(at), TIMES_ONE), integer(stride) as u8);
+    }
+
+    fn multiply_tiles(&mut self, by: TileArithmetic, sums: u8, [data, weights]: [u8; 2]) {
+        let op = match by {
+            TileArithmetic::Bf16 => DOT_BF16,
+            TileArithmetic::I8 => DOT_I8,
+            TileArithmetic::U8I8 => DOT_U8_I8,
+        };
+        self.code.vex(op, false, [sums, weights], RegisterOrMemory::Register(data));
+    }
+}
+
+/// Returns the operand of `ldtilecfg`.
+pub(super) fn configuration_bytes(sizes: TileConfiguration) -> [u8; 64] {
+    const PALETTE: u8 = 1;
+    // Bytes in a row of each register are 16-bit numbers from byte 16 on, rows from byte 48 on.
+    let mut bytes = [0; 64];
+    bytes[0] = PALETTE;
+    for (tile, [rows, row_bytes]) in sizes.0.into_iter().enumerate() {
+        bytes[16 + 2 * tile] = row_bytes;
+        bytes[48 + tile] = rows;
+    }
+    bytes
+}
