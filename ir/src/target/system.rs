@@ -18,19 +18,19 @@ pub(super) struct System {
 }
 
 /// Features useful for matrix kernels beyond the instruction sets of the code generators: Linux's
-/// flag, and the name in target keys.
-const FEATURES: [(&str, &str); 11] = [
-    ("amx_tile", "amx"),
-    ("asimdhp", "asimdhp"),
-    ("avx512_bf16", "avx512bf16"),
-    ("avx512_fp16", "avx512fp16"),
-    ("avx512_vnni", "avx512vnni"),
-    ("avx_vnni", "avxvnni"),
-    ("bf16", "bf16"),
-    ("i8mm", "i8mm"),
-    ("sme", "sme"),
-    ("sve", "sve"),
-    ("sve2", "sve2"),
+/// flags, all of which are needed, and the name in target keys.
+const FEATURES: [(&[&str], &str); 11] = [
+    (&["amx_tile", "amx_bf16", "amx_int8"], "amx"),
+    (&["asimdhp"], "asimdhp"),
+    (&["avx512_bf16"], "avx512bf16"),
+    (&["avx512_fp16"], "avx512fp16"),
+    (&["avx512_vnni"], "avx512vnni"),
+    (&["avx_vnni"], "avxvnni"),
+    (&["bf16"], "bf16"),
+    (&["i8mm"], "i8mm"),
+    (&["sme"], "sme"),
+    (&["sve"], "sve"),
+    (&["sve2"], "sve2"),
 ];
 
 impl System {
@@ -66,9 +66,9 @@ fn model(cpuinfo: &str) -> String {
 fn features(cpuinfo: &str) -> Vec<String> {
     // The field is named `flags` on x86 and `Features` on Arm.
     let flags = field(cpuinfo, "flags").or_else(|| field(cpuinfo, "Features")).unwrap_or_default();
-    let has = |flag: &str| flags.split_whitespace().any(|known| known == flag);
-    let mut features: Vec<String> =
-        FEATURES.into_iter().filter(|(flag, _)| has(flag)).map(|(_, word)| word.to_string()).collect();
+    let has = |flag: &&str| flags.split_whitespace().any(|known| known == *flag);
+    let found = FEATURES.into_iter().filter(|(needed, _)| needed.iter().all(has));
+    let mut features: Vec<String> = found.map(|(_, word)| word.to_string()).collect();
     features.sort_unstable();
     features
 }
@@ -105,12 +105,20 @@ mod tests {
     #[test]
     fn model_and_features_come_from_cpuinfo() {
         let text = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD\n\
-                    flags\t\t: fpu avx512_vnni avx2 avx512_bf16x amx_tile\n";
+                    flags\t\t: fpu avx512_vnni avx2 avx512_bf16x\n";
         assert_eq!(model(text), "AuthenticAMD-25-17");
-        assert_eq!(features(text), ["amx", "avx512vnni"]);
+        assert_eq!(features(text), ["avx512vnni"]);
         assert_eq!(features("Features\t: fp asimd asimdhp sve2\n"), ["asimdhp", "sve2"]);
         assert_eq!(model(""), std::env::consts::ARCH);
         assert_eq!(features(""), [""; 0]);
+    }
+
+    #[test]
+    fn tiles_are_of_use_only_with_both_products() {
+        assert_eq!(features("flags : amx_bf16 avx512_vnni amx_tile amx_int8\n"), ["amx", "avx512vnni"]);
+        for flags in ["amx_tile", "amx_tile amx_bf16", "amx_tile amx_int8", "amx_bf16 amx_int8"] {
+            assert_eq!(features(&format!("flags : {flags}\n")), [""; 0], "{flags}");
+        }
     }
 
     #[test]
