@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
-use crate::instruction::BoxCopy;
+use crate::instruction::{BoxCopy, Registers};
 use crate::launch::{Launch, box_copies};
 use crate::program::{Buffer, BufferId, Layout, Node, Program, Role, Scope, Stage, StoreMode, When, preorder};
 
@@ -128,6 +128,10 @@ pub struct KernelPlan {
     pub stages: Vec<PlanStage>,
     /// Bytes of thread-private memory per thread.
     pub local_bytes: usize,
+    /// True if stages may use the tile registers of a CPU. A process must ask its system for them
+    /// before it runs such machine code.
+    #[serde(default)]
+    pub uses_tiles: bool,
 }
 
 impl KernelPlan {
@@ -149,8 +153,17 @@ impl KernelPlan {
             launch: Launch::of(program, s),
             boxes: TensorBox::all(s),
         });
-        Self { buffers: buffers.collect(), stages: stages.collect(), local_bytes: program.local_bytes() }
+        Self {
+            buffers: buffers.collect(),
+            stages: stages.collect(),
+            local_bytes: program.local_bytes(),
+            uses_tiles: program.stages.iter().flat_map(|stage| preorder(&stage.body)).any(uses_tiles),
+        }
     }
+}
+
+fn uses_tiles(node: &Node) -> bool {
+    matches!(node, Node::Call { instruction, .. } if instruction.registers == Registers::Tile)
 }
 
 /// Buffers that some stages read and write, by position.

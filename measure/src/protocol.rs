@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn jobs_carry_their_machine_code() {
         let target = Target::Cpu(autotune_ir::CpuTarget::generic_avx2(2));
-        let plan = KernelPlan { buffers: vec![], stages: vec![], local_bytes: 0 };
+        let plan = KernelPlan { buffers: vec![], stages: vec![], local_bytes: 0, uses_tiles: false };
         let built_of = |code| Built {
             workload: "matmul:m=2,n=3,k=4".parse().unwrap(),
             artifact: Artifact { target: target.clone(), plan: plan.clone(), code },

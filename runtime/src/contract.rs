@@ -56,6 +56,7 @@ pub fn plan(tasks: usize, launch: Option<Launch>) -> KernelPlan {
             stage("contract_square", When::EveryRun),
         ],
         local_bytes: 0,
+        uses_tiles: false,
     }
 }
 

@@ -22,6 +22,7 @@ use crate::error::{DeviceError, LoadError};
 use crate::executable::Executable;
 use crate::host_memory::HostMemory;
 use crate::team::{StageFn, Stages, Team, TeamWork};
+use crate::tiles;
 
 /// Size in bytes from which all threads together touch the pages of new memory, and the size of the
 /// parts that they take.
@@ -156,6 +157,7 @@ impl CpuModule {
     ///
     /// The functions must satisfy the requirements of [`Device::load`] for the plan.
     pub unsafe fn of_functions(functions: Vec<StageFn>, plan: &KernelPlan) -> Result<Self, LoadError> {
+        request_tiles(plan)?;
         Self::of(functions, None, plan)
     }
 
@@ -206,6 +208,7 @@ impl CpuModule {
             return Err(LoadError::Entries { entries, code_bytes, stages });
         }
 
+        request_tiles(plan)?;
         let executable = Executable::new(code).map_err(LoadError::NoMemory)?;
         let function = |&entry: &usize| {
             let address = executable.at(entry)?;
@@ -217,6 +220,11 @@ impl CpuModule {
         let functions = functions.ok_or(LoadError::Entries { entries, code_bytes, stages })?;
         Self::of(functions, Some(LoadedCode::Memory(executable)), plan)
     }
+}
+
+/// Asks for tile registers if a kernel uses them. Compiled C never does.
+fn request_tiles(plan: &KernelPlan) -> Result<(), LoadError> {
+    if plan.uses_tiles { tiles::request().map_err(LoadError::Tiles) } else { Ok(()) }
 }
 
 impl Device for Cpu {

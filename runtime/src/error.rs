@@ -84,6 +84,12 @@ pub enum LoadError {
     /// No memory for machine code could be mapped.
     #[error("cannot map executable memory: {0}")]
     NoMemory(std::io::Error),
+    /// The system refuses the tile registers of the CPU, which the code uses.
+    #[error(
+        "the system refuses tile registers (AMX) to this process: {0}. It needs Linux 5.16 or newer, and \
+         AT_MINSIGSTKSZ bytes in every signal stack; kernels for the target cpu:avx2 need no tile registers"
+    )]
+    Tiles(std::io::Error),
     /// The driver rejects the code.
     #[error("{0}")]
     Refused(String),

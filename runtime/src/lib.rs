@@ -9,6 +9,7 @@
 //! | [`cpu`], [`host_memory`] | [`Cpu`]: this machine's processor; its memory |
 //! | `cuda`, `opencl`, `gpu` | GPUs, by features of these names; drivers are loaded at run time |
 //! | [`team`], [`affinity`] | threads that run a kernel together, and their pinning to cores |
+//! | [`tiles`] | permission to use the tile registers of a CPU |
 //! | [`error`](mod@error) | errors: [`KernelError`], [`DeviceError`] |
 //! | [`contract`] | tests that every device must pass |
 //!
@@ -33,6 +34,7 @@ pub mod kernel;
 pub mod opencl;
 pub mod runner;
 pub mod team;
+pub mod tiles;
 pub mod view;
 
 pub use affinity::{allowed_cores, pin_to_core};

@@ -5,3 +5,4 @@ mod devices;
 mod misaligned;
 #[cfg(feature = "opencl")]
 mod opencl;
+mod tiles;

@@ -233,6 +233,7 @@ fn plan(blocks: usize, vectors: usize) -> KernelPlan {
         ],
         stages: vec![stage],
         local_bytes: 0,
+        uses_tiles: false,
     }
 }
 

@@ -216,6 +216,7 @@ fn plan(target: &GpuTarget) -> KernelPlan {
         .into(),
         stages: SYMBOLS.map(stage).into(),
         local_bytes: 0,
+        uses_tiles: false,
     }
 }
 

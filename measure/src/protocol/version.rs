@@ -164,6 +164,7 @@ fn job(code: Code) -> Job {
         ],
         stages: vec![stage(When::AheadOfTime), stage(When::EveryRun)],
         local_bytes: 5,
+        uses_tiles: true,
     };
 
     let workload = Workload::new(Matmul::new(1, 2, 3, 4));

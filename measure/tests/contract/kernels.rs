@@ -89,6 +89,7 @@ pub(crate) fn plan() -> KernelPlan {
         ],
         stages: vec![stage("pack", When::AheadOfTime, N), stage("main", When::EveryRun, M)],
         local_bytes: 4 * N,
+        uses_tiles: false,
     };
 
     if on_gpu() {
