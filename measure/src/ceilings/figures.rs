@@ -17,14 +17,14 @@ pub struct Ceilings {
     pub flops_per_sec: f64,
     /// Rate of multiply-adds with f16 or bf16 operands and f32 sums. On CUDA from compute
     /// capability 8.0 on, tensor cores by matrix instructions of warps, or of warp groups (9.0)
-    /// where those are faster. On a CPU with an instruction for it, bf16 dot products. Otherwise
-    /// `flops_per_sec`.
+    /// where those are faster. On a CPU with instructions for it, bf16 dot products or products of
+    /// tiles. Otherwise `flops_per_sec`.
     pub half_flops_per_sec: f64,
     /// Rate of multiply-adds with tf32 operands: by tensor cores where a GPU has them, otherwise
     /// `flops_per_sec`.
     pub tf32_flops_per_sec: f64,
-    /// Rate of multiply-adds with 8-bit operands and 32-bit sums, if a CPU has an instruction for
-    /// it; otherwise `flops_per_sec`.
+    /// Rate of multiply-adds with 8-bit operands and 32-bit sums, if a CPU has instructions for it,
+    /// of vectors or of tiles; otherwise `flops_per_sec`.
     pub byte_flops_per_sec: f64,
     /// Bytes read plus bytes written per second by a copy on the target's threads, of memory larger
     /// than any cache.

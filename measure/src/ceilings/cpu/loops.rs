@@ -15,6 +15,12 @@ pub(super) const LINE: usize = 16;
 /// Rounds of the multiply-add loop per task, about half a millisecond.
 pub(super) const ROUNDS: usize = 300_000;
 
+/// Rounds of the loop of tile products per task, as long.
+pub(super) const TILE_ROUNDS: usize = 20_000;
+
+/// Independent tiles of sums: with two tiles of each factor, all eight tile registers.
+pub(super) const TILE_SUMS: usize = 4;
+
 /// Loop that reaches a peak rate: a stage with three buffers, operands, results, and the number of
 /// elements of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +30,9 @@ pub(super) enum CeilingLoop {
     MultiplyAdd { lanes: usize },
     /// Same loop with a dot-product instruction on full vectors.
     Dot(&'static Instruction),
+    /// Task `t` does independent products of tiles, all of whose rows are line `t` of the operands,
+    /// and stores a row of sums in line `t` of the results.
+    Tile(&'static Instruction),
     /// Task `t` copies the `t`-th chunk of the operands to the results.
     Copy,
     /// Task `t` reads the `t`-th chunk of the operands and stores its sum in line `t` of the
@@ -36,7 +45,7 @@ impl CeilingLoop {
     pub(super) fn symbol(self) -> String {
         match self {
             CeilingLoop::MultiplyAdd { lanes } => format!("autotune_fma{lanes}"),
-            CeilingLoop::Dot(instruction) => format!("autotune_{}", instruction.name),
+            CeilingLoop::Dot(instruction) | CeilingLoop::Tile(instruction) => format!("autotune_{}", instruction.name),
             CeilingLoop::Copy => "autotune_copy".into(),
             CeilingLoop::Read => "autotune_read".into(),
         }

@@ -4,9 +4,12 @@
 use std::arch::asm;
 use std::ffi::{c_char, c_long};
 
-use super::loops::{CeilingLoop, LINE, ROUNDS, chunk};
-use autotune_ir::instruction::{DOT_BF16, DOT_U8_I8, DOT_U8_I8_AVX2, Instruction, PAIRS_I16, PAIRS_I16_AVX2};
+use super::loops::{CeilingLoop, LINE, ROUNDS, TILE_ROUNDS, chunk};
+use autotune_ir::instruction::{
+    DOT_BF16, DOT_U8_I8, DOT_U8_I8_AVX2, Instruction, PAIRS_I16, PAIRS_I16_AVX2, TILE_BF16, TILE_I8,
+};
 use autotune_runtime::team::StageFn;
+use autotune_runtime::tiles;
 
 /// Returns the function of a loop; `None` if this processor has none.
 pub(super) fn find(name: CeilingLoop) -> Option<StageFn> {
@@ -18,11 +21,18 @@ pub(super) fn find(name: CeilingLoop) -> Option<StageFn> {
         CeilingLoop::Dot(dot) => {
             dots(avx512, avx2).into_iter().find(|(known, has, _)| *known == dot && *has).map(|dot| dot.2)
         }
+        // The system grants tile registers only if the processor has them.
+        CeilingLoop::Tile(tile) if tiles::request().is_ok() => {
+            TILES.into_iter().find(|(known, _)| *known == tile).map(|tile| tile.1)
+        }
         CeilingLoop::Read if avx512 => Some(read_16),
         CeilingLoop::Read if avx2 => Some(read_8),
         _ => None,
     }
 }
+
+/// Tile instructions and their loops.
+const TILES: [(&Instruction, StageFn); 2] = [(&TILE_BF16, tiles_bf16), (&TILE_I8, tiles_u8_i8)];
 
 /// Returns the dot-product instructions, whether this processor supports each, and their loops.
 fn dots(avx512: bool, avx2: bool) -> [(&'static Instruction, bool, StageFn); 5] {
@@ -122,3 +132,67 @@ multiply_adds!(dot_u8_i8_avx2, "avx2", "{{vex}} ", "vpdpbusd", "ymm", "0" "1" "2
 // The addition uses the operands instead of the products (`r13`), which takes the same time.
 multiply_adds!(pairs_i16, "avx512f", "vpmaddwd zmm13, zmm12, zmm12\n", "vpaddd", "zmm", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11");
 multiply_adds!(pairs_i16_avx2, "avx2", "vpmaddwd ymm13, ymm12, ymm12\n", "vpaddd", "ymm", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11");
+
+/// Configuration of all tile registers: 16 rows of 64 bytes.
+static WHOLE_TILES: [u8; 64] = {
+    let mut config = [0; 64];
+    // Palette, then bytes per row, 16 bits for each register, and rows.
+    config[0] = 1;
+    let mut tile = 0;
+    while tile < 8 {
+        config[16 + 2 * tile] = 64;
+        config[48 + tile] = 16;
+        tile += 1;
+    }
+    config
+};
+
+/// Defines a loop of products of tiles by one instruction.
+macro_rules! tile_products {
+    ($name:ident, $instruction:literal) => {
+        /// # Safety
+        ///
+        /// As [`CeilingLoop::Tile`], on a processor that supports the instruction, in a process
+        /// that may use tile registers.
+        unsafe extern "C" fn $name(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
+            for task in begin..end {
+                let line = LINE as isize * task as isize;
+                // SAFETY: the caller guarantees the buffers. The code accesses one line of each,
+                // since rows have no distance, and declares every register it changes.
+                unsafe {
+                    asm!(
+                        "ldtilecfg [{config}]",
+                        "tilezero tmm0",
+                        "tilezero tmm1",
+                        "tilezero tmm2",
+                        "tilezero tmm3",
+                        "tileloadd tmm4, [{data} + {distance}]",
+                        "tileloadd tmm5, [{data} + {distance}]",
+                        "tileloadd tmm6, [{data} + {distance}]",
+                        "tileloadd tmm7, [{data} + {distance}]",
+                        "2:",
+                        concat!($instruction, " tmm0, tmm4, tmm6"),
+                        concat!($instruction, " tmm1, tmm4, tmm7"),
+                        concat!($instruction, " tmm2, tmm5, tmm6"),
+                        concat!($instruction, " tmm3, tmm5, tmm7"),
+                        "sub {rounds}, 1",
+                        "jnz 2b",
+                        "tilestored [{sum} + {distance}], tmm0",
+                        "tilerelease",
+                        config = in(reg) &raw const WHOLE_TILES,
+                        data = in(reg) (*buffers).offset(line),
+                        sum = in(reg) (*buffers.add(1)).offset(line),
+                        distance = in(reg) 0usize,
+                        rounds = inout(reg) TILE_ROUNDS => _,
+                        out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                        out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                        options(nostack),
+                    );
+                }
+            }
+        }
+    };
+}
+
+tile_products!(tiles_bf16, "tdpbf16ps");
+tile_products!(tiles_u8_i8, "tdpbusd");
