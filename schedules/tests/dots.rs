@@ -88,7 +88,9 @@ pub fn check(candidate: &Candidate, seed: u64) -> bool {
         Feature::Cpu(_, feature) => machine::has(feature),
         _ => true,
     };
-    //TMP assert!(dot.is_none_or(|dot| disassemble(&code).contains(mnemonic(dot))), "{context}");
+    // Which instruction multiplies bytes depends on their signs.
+    let by = |dot: &Instruction| mnemonic(dot).split("usd").next().unwrap_or_default();
+    assert!(dot.is_none_or(|dot| disassemble(&code).contains(by(dot))), "{context}");
     if machine::runs(target.cpu().unwrap().isa) && dot.is_none_or(has_feature) {
         let error = max_rel_error(&machine::run(&program, &code, &operands), &wanted);
         assert!(error <= allowed, "{context}\nassembled: error {error}");

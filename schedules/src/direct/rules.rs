@@ -140,6 +140,11 @@ impl Direct {
 
     /// Returns the numbers of tiles along the rows and along the columns of the register tile.
     fn tiles(&self) -> [usize; 2] {
+        // Remainders are narrower, so that rows of the next axis are at other distances.
+        let is_even = |axis: AxisId, extent: usize| {
+            let (cache, whole) = (self.cache_extent(axis), self.contraction.axes[axis].extent);
+            cache.is_multiple_of(extent) && whole.is_multiple_of(cache)
+        };
         // Rows at equal distances, other rows, and columns.
         let (mut run, mut others, mut columns) = ((1, None), 1, 1);
         let data = self.data_read();
@@ -154,6 +159,9 @@ impl Direct {
                 (_, None) => run = (extent, Some(along)),
                 (rows, Some(distance)) if others == 1 && along == distance * rows as i64 => run.0 *= extent,
                 _ => others *= extent,
+            }
+            if !is_even(axis, extent) {
+                run.1 = Some(0);
             }
         }
         [run.0.div_ceil(TILE_ROWS) * others, columns]
