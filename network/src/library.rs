@@ -5,14 +5,12 @@
 //! |---|---|
 //! | `steps`, `weights` | code and memory of the plan's actions; deduplicated weights |
 //! | `driver`, `copy` | code around kernels, which implements the library's functions |
-//! | `processor` | required instruction sets, and the check for them |
+//! | `processor` | required instructions, the check for them, and the request for tile registers |
 //! | `export`, `description` | exported functions; descriptions of inputs and outputs |
 //! | `format`, `elf` | interface of a file format; ELF |
 //! | `header`, `name` | C header and identifiers |
 
 use std::io::{self, Write};
-
-use autotune_ir::Isa;
 
 use crate::compiled::Compiled;
 use crate::plan::SlotSpan;
@@ -23,7 +21,7 @@ use elf::Elf;
 use error::LibraryError;
 use export::{Export, Fault, Side};
 use format::{Format, FunctionRange, LibraryContents, LibraryParts, PartOffsets};
-use processor::Features;
+use processor::Instructions;
 use steps::LibrarySteps;
 use weights::LibraryWeights;
 
@@ -52,7 +50,7 @@ const MOST_BYTES: usize = i32::MAX as usize;
 const FORMAT: Elf = Elf;
 
 /// A network as a shared library for x86-64 Linux. It needs no other library, allocates no memory
-/// and makes no system calls.
+/// and makes no system calls, except for one at initialisation if kernels use tile registers (AMX).
 ///
 /// ```no_run
 /// use autotune_ir::Target;
@@ -67,7 +65,7 @@ const FORMAT: Elf = Elf;
 pub struct Library<'a> {
     name: String,
     soname: String,
-    isa: Option<Isa>,
+    instructions: Instructions,
     tensors: [Vec<Described>; 2],
     workspace_bytes: usize,
     rodata: Vec<u8>,
@@ -88,10 +86,8 @@ impl<'a> Library<'a> {
     /// Builds the library of a network. Names of its functions start with `name`, an
     /// [`identifier`]; `soname` is the file name that programs linked with it look for at run time.
     pub fn of(network: &'a Compiled, name: &str, soname: &str) -> Result<Self, LibraryError> {
-        let LibrarySteps { steps, text: mut kernels, weights, inputs, outputs } = LibrarySteps::of(network)?;
-        // Kernels may be for different instruction sets; the widest includes the others.
-        let isas = network.schedules().iter().filter_map(|tuned| Some(tuned.target().cpu()?.isa));
-        let isa = isas.max_by_key(|isa| isa.vector_bytes());
+        let LibrarySteps { steps, text: mut kernels, instructions, weights, inputs, outputs } =
+            LibrarySteps::of(network)?;
         let graph = network.graph();
         let plan = &network.plan;
         let described = |name: &str, id: NodeId, &span: &SlotSpan| {
@@ -110,11 +106,12 @@ impl<'a> Library<'a> {
             return Err(LibraryError::TooLarge);
         }
 
-        let texts = Texts::of(isa, &tensors);
+        let texts = Texts::of(&instructions, &tensors);
         let (name, soname) = (name.into(), soname.into());
         let rodata = texts.data.bytes.clone();
         let (text, functions) = (Vec::new(), Vec::new());
-        let mut library = Self { name, soname, isa, tensors, workspace_bytes, rodata, weights, text, functions };
+        let mut library =
+            Self { name, soname, instructions, tensors, workspace_bytes, rodata, weights, text, functions };
 
         // The driver follows the kernels and contains their addresses.
         // `int3` as padding traps if execution runs into it.
@@ -125,7 +122,7 @@ impl<'a> Library<'a> {
             steps: &steps,
             places: [&inputs, &outputs],
             tensors: [&library.tensors[0], &library.tensors[1]],
-            features: isa.and_then(Features::of).unwrap_or_default(),
+            features: library.instructions.features(),
             threads: network.threads(),
             workspace_bytes,
             weights_bytes: library.weights.bytes(),
@@ -163,9 +160,9 @@ impl<'a> Library<'a> {
         &self.name
     }
 
-    /// Returns the required instruction set, in words.
-    pub fn instruction_set(&self) -> &'static str {
-        instruction_set(self.isa)
+    /// Returns the required instruction set and its extensions, in words.
+    pub fn instruction_set(&self) -> String {
+        self.instructions.words()
     }
 
     /// Writes the file sequentially.
@@ -191,9 +188,9 @@ impl<'a> Library<'a> {
 }
 
 impl Texts {
-    fn of(isa: Option<Isa>, [inputs, outputs]: &[Vec<Described>; 2]) -> Self {
+    fn of(instructions: &Instructions, [inputs, outputs]: &[Vec<Described>; 2]) -> Self {
         let mut data = Data::default();
-        let instruction_set = data.text(instruction_set(isa));
+        let instruction_set = data.text(&instructions.words());
         let faults = Fault::ALL.map(|fault| data.text(fault.words().1));
         let records = [data.records(inputs), data.records(outputs)];
         Self { data, records, instruction_set, faults }
@@ -209,13 +206,5 @@ impl Texts {
             instruction_set: text(self.instruction_set),
             faults: self.faults.map(text),
         }
-    }
-}
-
-fn instruction_set(isa: Option<Isa>) -> &'static str {
-    match isa {
-        Some(Isa::Avx512) => "x86-64 with AVX-512 F and VL",
-        Some(Isa::Avx2) => "x86-64 with AVX2 and FMA",
-        _ => "x86-64",
     }
 }

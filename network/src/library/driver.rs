@@ -139,15 +139,18 @@ impl Driver<'_> {
         self.constant(fault as usize);
     }
 
-    /// Emits `(void *workspace) -> int`, which checks the CPU's features and initialises the
-    /// workspace.
+    /// Emits `(void *workspace) -> int`, which checks the CPU's features, asks the system for
+    /// tile registers if kernels use them, and initialises the workspace.
     fn init(&mut self) {
-        let (bad, lacking) = (self.routine.label(), self.routine.label());
+        let [bad, lacking, refused] = [(); 3].map(|()| self.routine.label());
         self.check_block(Rdi, bad);
         // `cpuid` overwrites rbx, which belongs to the caller.
         self.routine.push(Rbx);
         processor::emit_check(&mut self.routine, self.job.features, lacking);
         self.routine.pop(Rbx);
+        if self.job.features.have_tiles() {
+            processor::emit_request(&mut self.routine, refused);
+        }
         // The address of the library marks the workspace as initialised.
         self.routine.point_outside(Rax, self.job.at.library);
         self.routine.store(Rdi, 0, Rax);
@@ -159,6 +162,7 @@ impl Driver<'_> {
         self.routine.pop(Rbx);
         self.constant(Fault::Processor as usize);
         self.fail(bad, Fault::Workspace);
+        self.fail(refused, Fault::Tiles);
     }
 
     /// Emits `(void *workspace, const void *weights) -> int`, which makes runs in the workspace

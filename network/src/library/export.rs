@@ -37,6 +37,7 @@ pub(super) enum Fault {
     NotInitialised,
     Tensor,
     Weights,
+    Tiles,
 }
 
 impl Side {
@@ -79,9 +80,12 @@ impl Export {
     }
 }
 
+const TILES_REFUSED: &str = "the system refuses tile registers (AMX), which need Linux 5.16 or newer, and AT_MINSIGSTKSZ \
+                             bytes in every signal stack";
+
 impl Fault {
-    pub(super) const ALL: [Self; 6] =
-        [Self::None, Self::Workspace, Self::Processor, Self::NotInitialised, Self::Tensor, Self::Weights];
+    pub(super) const ALL: [Self; 7] =
+        [Self::None, Self::Workspace, Self::Processor, Self::NotInitialised, Self::Tensor, Self::Weights, Self::Tiles];
 
     /// Returns the suffix of the code's name, and its message.
     pub(super) fn words(self) -> (&'static str, &'static str) {
@@ -92,6 +96,7 @@ impl Fault {
             Self::NotInitialised => ("ERROR_NOT_INITIALISED", "the workspace was not initialised by this library"),
             Self::Tensor => ("ERROR_TENSOR", "a pointer to an input or an output is NULL"),
             Self::Weights => ("ERROR_WEIGHTS", "the copy of the weights is NULL or not aligned to 64 bytes"),
+            Self::Tiles => ("ERROR_TILES", TILES_REFUSED),
         }
     }
 }

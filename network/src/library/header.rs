@@ -12,7 +12,7 @@ use super::export::{ALIGNMENT, Fault, Side};
 const TEXT: &str = r#"/* @NAME@: a network as a library, by autotune @VERSION@.
  *
  * Requires @INSTRUCTIONS@. The library imports nothing, allocates nothing and makes no
- * system calls. Any number of threads may run it at once, each with its own workspace:
+ * system calls@BUT_ONE@. Any number of threads may run it at once, each with its own workspace:
  *
  *   void *workspace = aligned_alloc(@ALIGNMENT@, (@NAME@_workspace_bytes() + @ALIGNMENT@ - 1) / @ALIGNMENT@ * @ALIGNMENT@);
  *   int error = @NAME@_init(workspace);
@@ -80,6 +80,9 @@ const char *@NAME@_instruction_set(void);
 #endif
 "#;
 
+/// Exception to the absence of system calls if kernels use tile registers.
+const REQUEST: &str = ", but for one: @NAME@_init asks Linux for tile registers (AMX)";
+
 /// Description of elements if all tensors are float.
 const ALL_FLOAT: &str = "\
 All tensors are row-major and of float, including integers and truth values: an element is the
@@ -110,7 +113,8 @@ impl Library<'_> {
             ("@TENSOR@", tensor.into()),
             ("@FAULTS@", faults()),
             ("@DESCRIPTION@", description()),
-            ("@INSTRUCTIONS@", self.instruction_set().into()),
+            ("@INSTRUCTIONS@", self.instruction_set()),
+            ("@BUT_ONE@", if self.instructions.features().have_tiles() { REQUEST } else { "" }.into()),
             ("@ALIGNMENT@", ALIGNMENT.to_string()),
             ("@VERSION@", env!("CARGO_PKG_VERSION").into()),
             ("@PREFIX@", self.name.to_uppercase()),

@@ -10,6 +10,7 @@ use autotune_ir::program::When;
 use autotune_runtime::{Cpu, HostMemory};
 
 use super::error::LibraryError;
+use super::processor::Instructions;
 use super::weights::LibraryWeights;
 use crate::compiled::Compiled;
 use crate::cut::Strided;
@@ -57,6 +58,7 @@ pub(super) struct KernelStep {
 pub(super) struct LibrarySteps<'a> {
     pub(super) steps: Vec<LibraryStep>,
     pub(super) text: Vec<u8>,
+    pub(super) instructions: Instructions,
     pub(super) weights: LibraryWeights<'a>,
     pub(super) inputs: Vec<ByteLocation>,
     pub(super) outputs: Vec<ByteLocation>,
@@ -65,6 +67,7 @@ pub(super) struct LibrarySteps<'a> {
 struct StepsBuilder<'a> {
     network: &'a Compiled,
     text: Vec<u8>,
+    instructions: Instructions,
     weights: LibraryWeights<'a>,
     /// Offsets and task counts of assembled kernels' stages, by kernel.
     code: HashMap<usize, Vec<(usize, usize)>>,
@@ -72,13 +75,19 @@ struct StepsBuilder<'a> {
 
 impl<'a> LibrarySteps<'a> {
     pub(super) fn of(network: &'a Compiled) -> Result<Self, LibraryError> {
-        let (text, weights, code) = (Vec::new(), LibraryWeights::default(), HashMap::new());
-        let mut maker = StepsBuilder { network, text, weights, code };
+        let mut maker = StepsBuilder {
+            network,
+            text: Vec::new(),
+            instructions: Instructions::default(),
+            weights: LibraryWeights::default(),
+            code: HashMap::new(),
+        };
         let plan = &network.plan;
         let steps = (0..plan.actions.len()).map(|number| maker.step(number)).collect::<Result<_, _>>()?;
         let inputs = plan.inputs.iter().map(|&span| maker.span(span)).collect::<Result<_, _>>()?;
         let outputs = plan.outputs.iter().map(|&span| maker.span(span)).collect::<Result<_, _>>()?;
-        Ok(Self { steps, text: maker.text, weights: maker.weights, inputs, outputs })
+        let StepsBuilder { text, instructions, weights, .. } = maker;
+        Ok(Self { steps, text, instructions, weights, inputs, outputs })
     }
 }
 
@@ -170,6 +179,10 @@ impl<'a> StepsBuilder<'a> {
         let program = Program { stages: stages.cloned().collect(), ..program.clone() };
         let assembled = assemble(&program, tuned.target());
         let code = assembled.map_err(|source| LibraryError::Assemble { step: step.into(), source })?;
+
+        if let Some(cpu) = tuned.target().cpu() {
+            self.instructions.add(cpu.isa, &code);
+        }
 
         // The gap is filled with int3, so that stray jumps trap.
         self.text.resize(self.text.len().next_multiple_of(CODE_ALIGNMENT), 0xcc);

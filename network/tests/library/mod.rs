@@ -13,7 +13,8 @@ use std::sync::Arc;
 use autotune_ir::{Isa, Target};
 use autotune_network::operators::{Concat, Expand, Gather, Pad, Range, Slice, Sliding, Transpose};
 use autotune_network::{
-    Builder, Compiled, ConvLayer, DType, Fill, Graph, LibraryError, Precision, Seeded, Tensor, Value, rewrite, zoo,
+    Builder, Compiled, ConvLayer, DType, Fill, Graph, Library, LibraryError, Precision, Seeded, Tensor, Value, rewrite,
+    zoo,
 };
 use autotune_workloads::{Activation, PadMode};
 use loaded::{Loaded, ParallelFor, on_threads};
@@ -248,8 +249,8 @@ fn a_library_says_what_it_is_and_what_is_wrong() {
 
     // Every error code has a message.
     let memory = library.workspace();
-    let words: Vec<Option<String>> = (-1..7).map(|error| library.error(error)).collect();
-    assert!(words[0].is_none() && words[7].is_none() && words[1..7].iter().all(Option::is_some), "{words:?}");
+    let words: Vec<Option<String>> = (-1..8).map(|error| library.error(error)).collect();
+    assert!(words[0].is_none() && words[8].is_none() && words[1..8].iter().all(Option::is_some), "{words:?}");
     let (inputs, mut output) = ([1.0f32; 6], [0.0f32; 6]);
     let from = [inputs.as_ptr(), inputs.as_ptr()];
     let to = [output.as_mut_ptr(), output.as_mut_ptr()];
@@ -268,6 +269,20 @@ fn a_library_says_what_it_is_and_what_is_wrong() {
     // A workspace that another library initialised is rejected.
     let other = Loaded::of(&network).unwrap();
     assert_eq!(other.run(memory.start(), &from, &to, None), 3);
+}
+
+/// Elements are rounded to bf16 by an instruction of an extension, outside of any dot product.
+#[test]
+fn a_library_requires_the_extensions_that_its_kernels_use() {
+    let graph = rewrite(&zoo::graph("dqn").unwrap()).unwrap();
+    for precision in [Precision::F32, Precision::Bf16] {
+        let Some(network) = compiled(&graph.clone().with_precision(precision), 1) else { return };
+        let instructions = Library::of(&network, "words", "words.so").unwrap().instruction_set();
+        let target = Target::detect("cpu", None).unwrap();
+        let has_bf16 = target.cpu().unwrap().features.iter().any(|feature| feature == "avx512bf16");
+        let wanted = precision == Precision::Bf16 && has_bf16;
+        assert_eq!(instructions.contains("AVX512_BF16"), wanted, "{precision}: {instructions}");
+    }
 }
 
 /// The CPU check is patched to require a feature that does not exist: bit 16 of ecx from leaf 1.

@@ -293,6 +293,12 @@ impl Routine {
         self.code.plain(&[0x0f, 0x01, 0xd0]);
     }
 
+    /// Calls the system: number rax, arguments rdi and rsi; the result is in rax. Overwrites rcx and
+    /// r11.
+    pub fn system_call(&mut self) {
+        self.code.plain(&[0x0f, 0x05]);
+    }
+
     /// Returns the code. Every label that is the target of a jump must be bound.
     pub fn finish(mut self) -> Result<Vec<u8>, AssembleError> {
         for (goal, label) in self.jumps {
