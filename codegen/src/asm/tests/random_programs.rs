@@ -121,11 +121,25 @@ pub(super) const SETS: [(Isa, SimulatedSet); 5] = [
     ),
 ];
 
-/// Returns a program's output on a simulated machine. The tasks of each stage run in several parts.
+/// Returns a program's output on a simulated machine.
 pub(super) fn run(
     program: &Program,
     (code, entries): (&Recorded, &[usize]),
     operands: &Operands,
+) -> ndarray::ArrayD<f32> {
+    run_on(program, operands, |memory, runs| {
+        let mut machine = Machine::new(code, memory);
+        runs.iter().for_each(|&(stage, tasks)| machine.run(code, entries[stage], tasks));
+        machine.memory
+    })
+}
+
+/// Returns a program's output. `execute` runs ranges of tasks of stages on the buffers, the last of
+/// which is thread-private memory. The tasks of each stage run in several parts.
+pub(super) fn run_on(
+    program: &Program,
+    operands: &Operands,
+    execute: impl FnOnce(Vec<Vec<u8>>, &[(usize, [i64; 2])]) -> Vec<Vec<u8>>,
 ) -> ndarray::ArrayD<f32> {
     let plan = KernelPlan::of(program);
     // Undefined bytes have all bits set, which is NaN in types that have one.
@@ -139,17 +153,18 @@ pub(super) fn run(
     let mut memory: Vec<Vec<u8>> = plan.buffers.iter().map(content).collect();
     memory.push(vec![u8::MAX; plan.local_bytes]);
 
-    let mut machine = Machine::new(code, memory);
+    let mut runs = Vec::new();
     for when in [When::AheadOfTime, When::EveryRun] {
-        for (stage, &entry) in plan.stages.iter().zip(entries).filter(|(stage, _)| stage.when == when) {
+        for (number, stage) in plan.stages.iter().enumerate().filter(|(_, stage)| stage.when == when) {
             let (tasks, split) = (stage.tasks as i64, stage.tasks as i64 / 3);
-            [[split, tasks], [split, split], [0, split]].iter().for_each(|&tasks| machine.run(code, entry, tasks));
+            runs.extend([[split, tasks], [split, split], [0, split]].map(|tasks| (number, tasks)));
         }
     }
+    let memory = execute(memory, &runs);
 
     let output = program.find(Role::Output).unwrap();
     let (layout, dtype) = (program.buffer(output).layout, program.dtype(output));
-    let bytes = &machine.memory[output.0 as usize];
+    let bytes = &memory[output.0 as usize];
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte));
     let words: Vec<u32> = bytes.chunks(4).map(word).collect();
     let content = dtype.values(&words, bytes.len() / dtype.bytes());

@@ -3,20 +3,24 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::cell::Cell;
+
 use autotune_ir::instruction::{CallSite, Instruction, TILE_BF16, TILE_I8, TILE_REGISTERS, TILE_ROWS};
 use autotune_ir::instruction::{TileProduct, tile_registers_of};
 use autotune_ir::program::{Access, Buffer, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store, StoreMode, When};
-use autotune_ir::{Affine, CpuTarget, Program, Target, VarId, interpret};
+use autotune_ir::{Affine, CpuTarget, Isa, Program, Target, VarId, interpret};
 use autotune_schedules::{ScheduleSpace, lower};
 use autotune_workloads::Operands;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::emulator::Emulator;
 use super::random_programs::cases::for_cases;
 use super::random_programs::maps::difference;
-use super::random_programs::{SETS, run};
+use super::random_programs::{SETS, run, run_on};
 use super::simulator::StepRecorder;
-use crate::asm::{AssembleError, generate};
+use crate::asm::x86::disassemble;
+use crate::asm::{AssembleError, assemble, generate};
 
 /// Types of the factors in a workload, the instruction, and the elements of a word.
 const TYPES: [(&str, &Instruction, usize); 3] =
@@ -255,4 +259,31 @@ fn products_of_tiles_agree_with_the_interpreter() {
             assert_eq!(wrong, None, "{case:?}, {isa} {set:?}\n{program}");
         });
     }
+}
+
+#[test]
+fn code_of_tiles_agrees_with_the_interpreter() {
+    let features = vec!["amx".into()];
+    let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, features, ..CpuTarget::generic_avx2(1) });
+    let (run_ones, misfits) = (Cell::new(0), Cell::new(0));
+    for_cases(150, |seed, rng| {
+        let case = TileCase::random(rng);
+        let program = case.program();
+        let code = match assemble(&program, &target) {
+            Ok(code) => code,
+            Err(AssembleError::Tiles { .. }) => return misfits.set(misfits.get() + 1),
+            Err(error) => panic!("{error}: {case:?}"),
+        };
+
+        let operands = case.operands(&program, seed);
+        let output = run_on(&program, &operands, |memory, runs| {
+            let mut emulator = Emulator::new(&code, memory);
+            runs.iter().for_each(|&(stage, tasks)| emulator.run(stage, tasks));
+            emulator.memory()
+        });
+        let wrong = difference(&output, &interpret(&program, &operands).unwrap());
+        assert_eq!(wrong, None, "{case:?}\n{}", disassemble(&code));
+        run_ones.set(run_ones.get() + 1);
+    });
+    assert!(run_ones.get() > 4 * misfits.get(), "{} products, {} do not fit", run_ones.get(), misfits.get());
 }
