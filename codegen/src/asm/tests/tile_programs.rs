@@ -92,7 +92,7 @@ impl TileCase {
             rows: match rng.random_range(0..3) {
                 0 => [1, rng.random_range(1..41)],
                 1 => [rng.random_range(1..4), rng.random_range(2..18)],
-                _ => [1, 16 * rng.random_range(1..7)],
+                _ => [1, rng.random_range(48..97)],
             },
             gap: rng.random_range(0..2),
             blocks: rng.random_range(1..3),
@@ -100,7 +100,7 @@ impl TileCase {
         let tiles = tiles.collect();
         let columns = match rng.random_range(0..3) {
             0 => [rng.random_range(1..4), 16],
-            1 => [1, rng.random_range(1..49)],
+            1 => [1, rng.random_range(1..97)],
             _ => [rng.random_range(1..3), rng.random_range(1..18)],
         };
         Self {

@@ -65,3 +65,49 @@ pub(super) fn configuration_bytes(sizes: TileConfiguration) -> [u8; 64] {
     }
     bytes
 }
+
+#[cfg(test)]
+mod tests {
+    use autotune_ir::{CpuTarget, Isa, MachineCode};
+
+    use super::*;
+    use crate::asm::instruction_set::Control;
+    use crate::asm::x86::disassemble;
+
+    #[test]
+    fn tile_instructions_have_their_operands() {
+        let features = vec!["amx".into()];
+        let mut x86 = X86::new(&CpuTarget { isa: Isa::Avx512, features, ..CpuTarget::generic_avx2(1) });
+        x86.configure_tiles(TileConfiguration([[16, 64]; 8]));
+        x86.clear_tile(7);
+        x86.load_tile(1, Address { pointer: 0, disp: 0 }, 1);
+        // r12 and r13 as bases, and r12 as an index: their lowest bits mean other operands.
+        x86.load_tile(6, Address { pointer: 10, disp: -64 }, 11);
+        x86.load_tile(5, Address { pointer: 11, disp: 1 << 20 }, 10);
+        x86.store_tile(4, Address { pointer: 9, disp: 256 }, 13);
+        x86.multiply_tiles(TileArithmetic::Bf16, 1, [2, 3]);
+        x86.multiply_tiles(TileArithmetic::I8, 4, [5, 6]);
+        x86.multiply_tiles(TileArithmetic::U8I8, 7, [0, 1]);
+        x86.release_tiles();
+
+        let (bytes, code_bytes) = x86.finish(&[]).unwrap();
+        let code = MachineCode { bytes, code_bytes, entries: Vec::new() };
+        let text = disassemble(&code);
+        let lines: Vec<&str> = text.lines().filter_map(|line| Some(line.trim_start().split_once("  ")?.1)).collect();
+        assert_eq!(
+            lines,
+            [
+                &format!("ldtilecfg [rel {:X}h]", code_bytes),
+                "tilezero tmm7",
+                "tileloadd tmm1, [rdi+rsi]",
+                "tileloadd tmm6, [r12+r13-40h]",
+                "tileloadd tmm5, [r13+r12+100000h]",
+                "tilestored [rbp+r15+100h], tmm4",
+                "tdpbf16ps tmm1, tmm2, tmm3",
+                "tdpbssd tmm4, tmm5, tmm6",
+                "tdpbusd tmm7, tmm0, tmm1",
+                "tilerelease",
+            ]
+        );
+    }
+}
