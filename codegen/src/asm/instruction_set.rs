@@ -454,8 +454,8 @@ pub(super) trait Control {
     fn finish(self, leaves: &[usize]) -> Result<Self::Code, Failure>;
 }
 
-/// Tile registers. They exist only if [`Tiles::has_tiles`]; their number is [`TILE_REGISTERS`].
-pub(super) trait Tiles {
+/// Tile registers. They exist only if [`TileInstructions::has_tiles`]; their number is [`TILE_REGISTERS`].
+pub(super) trait TileInstructions {
     /// True if there are tile registers.
     fn has_tiles(&self) -> bool;
 
@@ -470,7 +470,7 @@ pub(super) trait Tiles {
     /// Loads a tile whose first row is at an address. The integer register `stride` holds the
     /// distance between rows in bytes.
     fn load_tile(&mut self, tile: u8, at: Address, stride: u8);
-    /// Stores a tile: the inverse of [`Tiles::load_tile`].
+    /// Stores a tile: the inverse of [`TileInstructions::load_tile`].
     fn store_tile(&mut self, tile: u8, at: Address, stride: u8);
 
     /// Adds the products of the words in the rows of one tile and the columns of another to the
@@ -480,6 +480,6 @@ pub(super) trait Tiles {
 
 /// An instruction set. To add one, implement this in a folder like `x86`, and add an arm to
 /// [`super::assemble`].
-pub(super) trait InstructionSet: Vectors + Control + Tiles {}
+pub(super) trait InstructionSet: Vectors + Control + TileInstructions {}
 
-impl<T: Vectors + Control + Tiles> InstructionSet for T {}
+impl<T: Vectors + Control + TileInstructions> InstructionSet for T {}

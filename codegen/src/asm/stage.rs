@@ -225,7 +225,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
     ) -> Result<(), Failure> {
         let inside = match node {
             Node::Loop(l) => iterations.saturating_mul(l.extent),
-            Node::Alloc { .. } => iterations,
+            Node::Alloc { buffer, .. } if self.program.buffer(*buffer).scope != Scope::Register => iterations,
             Node::Call { .. } => {
                 found.extend(self.resolver.product_of(node)?.map(|(_, grid)| (iterations, grid.configuration())));
                 return Ok(());

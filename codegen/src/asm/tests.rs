@@ -1,4 +1,5 @@
-//! Tests of the target-independent half on simulated instruction sets.
+//! Tests of the target-independent half on simulated instruction sets, and of code for x86 in an
+//! emulator.
 
 mod emulator;
 mod random_programs;

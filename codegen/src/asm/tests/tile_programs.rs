@@ -5,9 +5,12 @@
 
 use std::cell::Cell;
 
-use autotune_ir::instruction::{CallSite, Instruction, TILE_BF16, TILE_I8, TILE_REGISTERS, TILE_ROWS};
-use autotune_ir::instruction::{TileProduct, tile_registers_of};
-use autotune_ir::program::{Access, Buffer, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store, StoreMode, When};
+use autotune_ir::instruction::{
+    CallSite, Instruction, TILE_BF16, TILE_I8, TILE_REGISTERS, TILE_ROWS, tile_registers_of,
+};
+use autotune_ir::program::{
+    Access, Buffer, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store, StoreMode, When, preorder,
+};
 use autotune_ir::{Affine, CpuTarget, Isa, Program, Target, VarId, interpret};
 use autotune_schedules::{ScheduleSpace, lower};
 use autotune_workloads::Operands;
@@ -28,7 +31,7 @@ const TYPES: [(&str, &Instruction, usize); 3] =
 
 /// Product of `data`, `[rows, k]`, and `weights`, `[column blocks, k / steps, columns, steps]`.
 #[derive(Debug)]
-pub(super) struct TileCase {
+struct TileCase {
     /// Position in [`TYPES`].
     types: usize,
     /// Register tiles; each has sums of its own.
@@ -72,7 +75,7 @@ impl RegisterTileCase {
 
 impl TileCase {
     /// Returns a random case that fits the tile registers.
-    pub(super) fn random(rng: &mut impl Rng) -> Self {
+    fn random(rng: &mut impl Rng) -> Self {
         loop {
             let case = Self::any(rng);
             let columns = case.columns[0] * case.columns[1].div_ceil(TILE_ROWS);
@@ -116,7 +119,7 @@ impl TileCase {
 
     /// Returns the program. Its operands are those of a matrix product, of which it interprets the
     /// weights as packed.
-    pub(super) fn program(&self) -> Program {
+    fn program(&self) -> Program {
         let (types, _, steps) = TYPES[self.types];
         let words = self.around.iter().product::<usize>() * self.words;
         let rows: usize = self.tiles.iter().map(|tile| tile.blocks * tile.spanned()).sum();
@@ -131,8 +134,9 @@ impl TileCase {
         program.vars.clear();
         program.stages.truncate(1);
         program.stages[0].when = When::EveryRun;
+        program.stages[0].body.clear();
+
         let mut first = 0;
-        program.stages[0].body = Vec::new();
         for tile in &self.tiles {
             let tree = self.tree(&mut program, tile, first);
             program.stages[0].body.push(tree);
@@ -143,70 +147,61 @@ impl TileCase {
 
     /// Returns the loops over the register tiles whose rows begin at `first`.
     fn tree(&self, program: &mut Program, tile: &RegisterTileCase, first: usize) -> Node {
-        let [block, column_block, y, x, column, lane] =
-            ["b", "cb", "y", "x", "c", "v"].map(|name| new_var(program, name));
-        let [outer, inner] = tile.rows;
-        let [columns, lanes] = self.columns;
-        let factor = program.find(Role::Operand(0)).unwrap();
-        let dtype = program.dtype(factor).accumulator();
-        let sums = BufferId(program.buffers.len() as u32);
-        let shape = vec![outer, inner, columns, lanes];
-        program.buffers.push(Buffer::plain(format!("sums{}", sums.0), Role::Accumulator, Scope::Local, shape, dtype));
-
-        let of_sums = || Access { buffer: sums, index: [y, x, column, lane].map(Affine::var).into() };
-        let all = [(y, outer), (x, inner), (column, columns)];
-        let in_all = |store: Store| {
-            let lanes = repeat(lane, lanes, LoopKind::Vectorized, Node::Store(store));
-            all.iter().rev().fold(lanes, |node, &(var, extent)| repeat(var, extent, LoopKind::Unrolled, node))
-        };
-        let row = Affine::var(block) * tile.spanned() as i64
-            + Affine::var(y) * (inner + tile.gap) as i64
-            + Affine::var(x)
-            + first as i64;
-        let column_of = Affine::var(column) * lanes as i64 + Affine::var(lane);
-        let clear = in_all(store(of_sums(), StoreMode::Assign, Expr::Const(0.0)));
-
-        // The product, with its serial loops.
-        let around: Vec<(VarId, usize)> = self.around.iter().map(|&extent| (new_var(program, "k"), extent)).collect();
-        let [word, step] = ["u", "s"].map(|name| new_var(program, name));
-        let (_, instruction, steps) = TYPES[self.types];
-        let outer_word =
-            around.iter().fold(Affine::default(), |at, &(var, extent)| at * extent as i64 + Affine::var(var));
-        let word_of = outer_word * self.words as i64 + Affine::var(word);
-        let element = word_of.clone() * steps as i64 + Affine::var(step);
-        let data = Access { buffer: factor, index: [Affine::default(), row.clone(), element].into() };
-        let index = [Affine::var(column_block), word_of, column_of.clone(), Affine::var(step)];
-        let weights = Access { buffer: program.find(Role::Operand(1)).unwrap(), index: index.into() };
-        let added = store(of_sums(), StoreMode::Accumulate, Expr::product(Expr::Load(data), Expr::Load(weights)));
-        let lanes_of = repeat(lane, lanes, LoopKind::Vectorized, Node::Store(added));
-        let mut loops = [all.as_slice(), &[(word, self.words), (step, steps)]].concat();
-        loops[self.column_loop..3].rotate_right(1);
-        let unrolled =
-            loops.iter().rev().fold(lanes_of, |node, &(var, extent)| repeat(var, extent, LoopKind::Unrolled, node));
-        let product =
-            around.iter().rev().fold(unrolled, |node, &(var, extent)| repeat(var, extent, LoopKind::Serial, node));
-        let call = Node::Call { instruction, body: vec![clear, product] };
+        let [block, column_block] = ["b", "cb"].map(|name| new_var(program, name));
+        let at = SumLoops::new(program, tile.rows, self.columns);
+        let [y, x, column, lane] = at.vars();
+        let row = Affine::var(block) * tile.spanned() as i64 + y * (tile.rows[1] + tile.gap) as i64 + x + first as i64;
+        let column = column * self.columns[1] as i64 + lane;
+        let call = self.call(program, &at, [row.clone(), Affine::var(column_block), column.clone()]);
 
         let output = program.find(Role::Output).unwrap();
-        let output_column = Affine::var(column_block) * (columns * lanes) as i64 + column_of;
+        let output_column = Affine::var(column_block) * (self.columns[0] * self.columns[1]) as i64 + column;
         let stored = |row: Affine, value: Expr| {
             let dst = Access { buffer: output, index: [Affine::default(), row, output_column.clone()].into() };
-            store(dst, StoreMode::Assign, value)
+            at.for_all(store(dst, StoreMode::Assign, value))
         };
-        let mut body = vec![call, in_all(stored(row.clone(), Expr::Load(of_sums())))];
+        let mut body = vec![call];
         if tile.gap > 0 {
-            // Rows between those of the tile.
-            let cleared = stored(row + tile.gap as i64, Expr::Const(0.0));
-            body.push(in_all(cleared));
-            body.swap(1, 2);
+            // Also the rows between those of the tile.
+            body.push(stored(row.clone() + tile.gap as i64, Expr::Const(0.0)));
         }
-        let alloc = Node::Alloc { buffer: sums, body };
-        let serial = repeat(column_block, self.column_blocks, LoopKind::Serial, alloc);
-        repeat(block, tile.blocks, LoopKind::Parallel, serial)
+        body.push(stored(row, Expr::Load(at.sum())));
+
+        let alloc = Node::Alloc { buffer: at.sums, body };
+        let serial = repeat((column_block, self.column_blocks), LoopKind::Serial, alloc);
+        repeat((block, tile.blocks), LoopKind::Parallel, serial)
+    }
+
+    /// Returns the product for a row of data, and a block and a column of weights.
+    fn call(&self, program: &mut Program, at: &SumLoops, [row, column_block, column]: [Affine; 3]) -> Node {
+        let (_, instruction, steps) = TYPES[self.types];
+        let around: Vec<(VarId, usize)> = self.around.iter().map(|&extent| (new_var(program, "k"), extent)).collect();
+        let [word, step] = ["u", "s"].map(|name| new_var(program, name));
+        let first_word =
+            around.iter().fold(Affine::default(), |at, &(var, extent)| at * extent as i64 + Affine::var(var));
+        let word_of = first_word * self.words as i64 + Affine::var(word);
+        let element = word_of.clone() * steps as i64 + Affine::var(step);
+
+        let load = |role: Role, index: &[Affine]| {
+            let buffer = program.find(role).unwrap();
+            Expr::Load(Access { buffer, index: index.iter().cloned().collect() })
+        };
+        let data = load(Role::Operand(0), &[Affine::default(), row, element]);
+        let weights = load(Role::Operand(1), &[column_block, word_of, column, Affine::var(step)]);
+        let added = store(at.sum(), StoreMode::Accumulate, Expr::product(data, weights));
+
+        let mut loops = at.outer.to_vec();
+        loops[self.column_loop..].rotate_right(1);
+        loops.extend([(word, self.words), (step, steps)]);
+        let lanes = repeat(at.lane, LoopKind::Vectorized, Node::Store(added));
+        let unrolled = loops.into_iter().rev().fold(lanes, |node, l| repeat(l, LoopKind::Unrolled, node));
+        let product = around.into_iter().rev().fold(unrolled, |node, l| repeat(l, LoopKind::Serial, node));
+        let clear = at.for_all(store(at.sum(), StoreMode::Assign, Expr::Const(0.0)));
+        Node::Call { instruction, body: vec![clear, product] }
     }
 
     /// Returns operands whose products and sums are exact.
-    pub(super) fn operands(&self, program: &Program, seed: u64) -> Operands {
+    fn operands(&self, program: &Program, seed: u64) -> Operands {
         let mut operands = Operands::random(&program.spec, seed);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let ranges = [[-16..17, -16..17], [0..256, -128..128], [-128..128, -128..128]][self.types].clone();
@@ -214,6 +209,40 @@ impl TileCase {
             tensor.iter_mut().for_each(|x| *x = rng.random_range(range.clone()) as f32);
         }
         operands
+    }
+}
+
+/// Sums of a register tile, and the loops over them.
+struct SumLoops {
+    sums: BufferId,
+    /// Two loops over rows, and one over columns.
+    outer: [(VarId, usize); 3],
+    lane: (VarId, usize),
+}
+
+impl SumLoops {
+    fn new(program: &mut Program, [outer, inner]: [usize; 2], [columns, lanes]: [usize; 2]) -> Self {
+        let sums = BufferId(program.buffers.len() as u32);
+        let dtype = program.dtype(program.find(Role::Operand(0)).unwrap()).accumulator();
+        let shape = vec![outer, inner, columns, lanes];
+        program.buffers.push(Buffer::plain(format!("sums{}", sums.0), Role::Accumulator, Scope::Local, shape, dtype));
+        let outer = [("y", outer), ("x", inner), ("c", columns)].map(|(name, extent)| (new_var(program, name), extent));
+        Self { sums, outer, lane: (new_var(program, "v"), lanes) }
+    }
+
+    fn vars(&self) -> [Affine; 4] {
+        let [y, x, column] = self.outer;
+        [y, x, column, self.lane].map(|(var, _)| Affine::var(var))
+    }
+
+    fn sum(&self) -> Access {
+        Access { buffer: self.sums, index: self.vars().into() }
+    }
+
+    /// Returns the loops over all sums with this statement.
+    fn for_all(&self, store: Store) -> Node {
+        let lanes = repeat(self.lane, LoopKind::Vectorized, Node::Store(store));
+        self.outer.iter().rev().fold(lanes, |node, &l| repeat(l, LoopKind::Unrolled, node))
     }
 }
 
@@ -226,17 +255,16 @@ fn store(dst: Access, mode: StoreMode, value: Expr) -> Store {
     Store { dst, mode, value, iteration: None }
 }
 
-fn repeat(var: VarId, extent: usize, kind: LoopKind, body: Node) -> Node {
+fn repeat((var, extent): (VarId, usize), kind: LoopKind, body: Node) -> Node {
     Node::Loop(Loop { var, extent, kind, body: vec![body] })
 }
 
 /// Checks that the instructions of a program compute their nests.
 fn check_calls(program: &Program) {
     let site = CallSite { program, grid: None, extent: &|_| 1 };
-    for node in autotune_ir::program::preorder(&program.stages[0].body) {
+    for node in preorder(&program.stages[0].body) {
         if let Node::Call { instruction, body } = node {
             assert_eq!(instruction.check(body, &site), Ok(()), "{program}");
-            assert!(TileProduct::of(body).is_some());
         }
     }
 }

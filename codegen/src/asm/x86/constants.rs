@@ -6,7 +6,7 @@ use super::encode::Goal;
 use super::tiles::configuration_bytes;
 
 /// Offsets of the constants that some code refers to.
-pub(super) struct Constants {
+pub(super) struct CodeConstants {
     /// Offset of the first mask's word that is not set.
     masks_end: usize,
     /// Single words, sorted.
@@ -16,7 +16,7 @@ pub(super) struct Constants {
     others: FxHashMap<Goal, usize>,
 }
 
-impl Constants {
+impl CodeConstants {
     /// Appends each distinct constant to the code.
     pub(super) fn put(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> Self {
         // A mask is a window into 32 bytes of ones followed by 32 bytes of zeros, so that one table

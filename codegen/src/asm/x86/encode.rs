@@ -1,7 +1,7 @@
 //! Instruction encoding: prefixes, opcode, operands (Intel 64 and IA-32 Architectures Software
 //! Developer's Manual, volume 2).
 
-use super::constants::Constants;
+use super::constants::CodeConstants;
 use crate::asm::error::{AssembleError, Failure};
 use crate::asm::instruction_set::TileConfiguration;
 
@@ -239,8 +239,8 @@ impl CodeBuffer {
         self.indexed(reg, (at, scale), index);
     }
 
-    /// Writes operands with an indexed address. The index is multiplied by two to the power of `scale`; the
-    /// displacement has four bytes.
+    /// Writes operands with an indexed address. The index is multiplied by two to the power of
+    /// `scale`; the displacement has four bytes.
     fn indexed(&mut self, reg: u8, (at, scale): (MemoryOperand, u8), index: u8) {
         let scaled = scale << 6 | (index & 7) << 3 | at.base as u8 & 7;
         self.plain(&[0x84 | (reg & 7) << 3, scaled]);
@@ -275,7 +275,7 @@ impl CodeBuffer {
     pub(super) fn finish(self, leaves: &[usize]) -> Result<(Vec<u8>, usize), Failure> {
         let (mut bytes, code_bytes) = (self.bytes, self.len);
         bytes.truncate(code_bytes);
-        let constants = Constants::put(&self.goals, &mut bytes);
+        let constants = CodeConstants::put(&self.goals, &mut bytes);
         for (end, goal) in self.goals {
             let at = match goal {
                 Goal::Leaf(i) => leaves[i] as i64,

@@ -4,11 +4,11 @@ use super::X86;
 use super::control::{address, integer};
 use super::encode::{Goal, Opcode, RegisterOrMemory, TIMES_ONE};
 use super::vectors::opcode;
-use crate::asm::instruction_set::{Address, TileArithmetic, TileConfiguration, Tiles};
+use crate::asm::instruction_set::{Address, TileArithmetic, TileConfiguration, TileInstructions};
 
 /// `ldtilecfg`, and `tilerelease` with a register.
 const CONFIGURE: Opcode = opcode(2, 0, 0x49);
-/// `tilezero`.
+/// `tilezero`: sets a tile to zero.
 const CLEAR: Opcode = opcode(2, 3, 0x49);
 /// `tileloadd` and `tilestored`: rows at `[base + disp + row * index]`.
 const LOAD_TILE: Opcode = opcode(2, 3, 0x4b);
@@ -17,7 +17,7 @@ const DOT_BF16: Opcode = opcode(2, 2, 0x5c);
 const DOT_I8: Opcode = opcode(2, 3, 0x5e);
 const DOT_U8_I8: Opcode = opcode(2, 1, 0x5e);
 
-impl Tiles for X86 {
+impl TileInstructions for X86 {
     fn has_tiles(&self) -> bool {
         self.has_tiles
     }

@@ -3,7 +3,7 @@
 use super::super::tile_registers::TileRegisters;
 use super::StepRecorder;
 use super::machine::Machine;
-use crate::asm::instruction_set::{Address, TileArithmetic, TileConfiguration, Tiles};
+use crate::asm::instruction_set::{Address, TileArithmetic, TileConfiguration, TileInstructions};
 
 impl Machine {
     fn tiles(&mut self) -> &mut TileRegisters {
@@ -16,7 +16,7 @@ impl Machine {
     }
 }
 
-impl Tiles for StepRecorder {
+impl TileInstructions for StepRecorder {
     fn has_tiles(&self) -> bool {
         self.set.tiles
     }
