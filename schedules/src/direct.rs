@@ -64,8 +64,16 @@ pub struct Group {
     pub axis: AxisId,
     /// Instruction that multiplies and sums groups.
     pub instruction: &'static Instruction,
-    /// Axis over the groups in a row of a tile; `None` for instructions without tiles.
-    pub words: Option<AxisId>,
+    /// Axes over the groups in a row of a tile, outermost first: taps along the width, and groups
+    /// of channels. Both are `None` for instructions without tiles.
+    pub row: [Option<AxisId>; 2],
+}
+
+impl Group {
+    /// Returns the axes over the groups in a row of a tile, outermost first.
+    pub(crate) fn row_axes(&self) -> impl Iterator<Item = AxisId> {
+        self.row.into_iter().flatten()
+    }
 }
 
 /// A config of the sketch, parsed: layouts, tiles and loop orders of one contraction.
@@ -175,7 +183,7 @@ fn next_steps(roles: &Roles, contraction: &Contraction, tiles: &Tiles) -> usize 
 }
 
 /// Returns the number of groups of `steps` steps in a row of a tile: as many as fit whose steps are
-/// adjacent in the data.
+/// adjacent in the data. The last group may be incomplete if there is only one row.
 fn words(roles: &Roles, steps: usize, (input, is_copied): (Layout, bool)) -> usize {
     let all = roles.step.map_or(1, |step| roles.extent(step));
     let (adjacent, unit) = match input {
@@ -184,7 +192,10 @@ fn words(roles: &Roles, steps: usize, (input, is_copied): (Layout, bool)) -> usi
         Layout::ChannelBlocked(block) => (all, block),
         Layout::Plain => (all, 1),
     };
-    let groups = adjacent / steps;
+    let groups = adjacent.div_ceil(steps);
+    if groups <= TILE_ROWS && unit == 1 {
+        return groups;
+    }
     let fits = |words: &usize| groups.is_multiple_of(*words) && (words * steps).is_multiple_of(unit);
     (1..=TILE_ROWS).rev().find(fits).unwrap_or(1)
 }
@@ -224,6 +235,14 @@ impl Direct {
 
         let SplitContraction { contraction, names, .. } = &*laid;
         let reduce = reader.order("order.reduce", &names.reduce)?;
+        let mut reduce: Vec<AxisId> = reduce.iter().filter_map(|name| contraction.axis(name)).collect();
+        // Taps in a row of a tile are innermost.
+        let taps = roles
+            .adjacent_taps()
+            .filter(|_| has_tiles && groups.in_images)
+            .map(|(axis, taps)| (axis, taps * groups.words));
+        let taps = taps.filter(|&(_, words)| words <= TILE_ROWS).map(|(axis, _)| axis);
+        reduce.sort_by_key(|&axis| taps == Some(axis));
         let direct = Self {
             contraction: Arc::clone(contraction),
             input: Arc::clone(&laid.input),
@@ -233,14 +252,18 @@ impl Direct {
             out_layout: layouts.output,
             data_mode,
             packed_weights,
-            dot: laid.group.zip(dot).map(|(axis, (instruction, _))| Group { axis, instruction, words: laid.words }),
+            dot: laid.group.zip(dot).map(|(axis, (instruction, _))| Group {
+                axis,
+                instruction,
+                row: [taps, laid.words],
+            }),
             copied: roles.copied(dot.map(|(_, factors)| factors)),
             // In a blocked layout, vectors run along the lanes of a block.
             vector: laid.lane_of(vector).unwrap_or(vector),
             cache: loops(contraction, &reader.order("order", &names.cache)?, &tiles.cache),
             parallel: reader.number("parallel")?,
             inner: loops(contraction, &reader.order("order.inner", &names.spatial)?, &tiles.register),
-            reduce: reduce.iter().filter_map(|name| contraction.axis(name)).collect(),
+            reduce,
             unroll: reader.number("unroll")?,
             prefetch: if reader.prefetches_next_steps()? { next_steps(roles, contraction, &tiles) } else { 0 },
             batch: roles.batch.clone(),
@@ -281,9 +304,9 @@ impl Direct {
         self.batch.iter().map(|&axis| TileLoop { axis, tile: 1 }).chain(leading).collect()
     }
 
-    /// Returns the axis over the groups in a row of a tile, if a tile instruction multiplies.
-    pub(crate) fn tile_words(&self) -> Option<AxisId> {
-        self.dot.filter(|group| group.instruction.registers == Registers::Tile).and_then(|group| group.words)
+    /// Returns the groups of a tile instruction, if one multiplies.
+    pub(crate) fn tile_group(&self) -> Option<Group> {
+        self.dot.filter(|group| group.instruction.registers == Registers::Tile)
     }
 
     /// True if partial sums between chunks of the reduction need a buffer of their own, because the

@@ -24,7 +24,8 @@ fn with_tiles(threads: usize) -> Target {
 
 /// Returns true if a program calls a tile instruction.
 fn has_tiles(program: &Program) -> bool {
-    let calls = |node: &Node| matches!(node, Node::Call { instruction, .. } if [&TILE_BF16, &TILE_I8].contains(instruction));
+    let calls =
+        |node: &Node| matches!(node, Node::Call { instruction, .. } if [&TILE_BF16, &TILE_I8].contains(instruction));
     program.stages.iter().flat_map(|stage| preorder(&stage.body)).any(calls)
 }
 
@@ -49,14 +50,19 @@ fn random_workload(rng: &mut ChaCha8Rng) -> Workload {
         let plain = match pick(&[0, 1, 2]) {
             0 => random_convolution(rng),
             1 => {
-                let [m, n, k] = [pick(&[1, 5, 16, 17, 32, 40, 70]), pick(&[1, 8, 16, 24, 32, 64, 70]), 4 * pick(&[2, 8, 9, 16, 34])];
+                let [m, n, k] = [
+                    pick(&[1, 5, 16, 17, 32, 40, 70]),
+                    pick(&[1, 8, 16, 24, 32, 64, 70]),
+                    4 * pick(&[2, 8, 9, 16, 34]),
+                ];
                 let flags = ["", ",tb", ",b=2", ",weights=data", ",bias,act=gelu", ",scale,bias,act=relu"];
                 format!("matmul:m={m},n={n},k={k}{}", flags[pick(&[0, 1, 2, 3, 4, 5])]).parse().unwrap()
             }
             _ => {
-                let (g, c, o) = (pick(&[1, 1, 2]), pick(&[8, 16, 24, 32, 48, 64]), pick(&[8, 16, 24, 32, 48]));
+                let (g, c, o) =
+                    (pick(&[1, 1, 2]), pick(&[2, 3, 5, 8, 12, 16, 24, 32, 48, 64]), pick(&[8, 16, 24, 32, 48]));
                 let (n, h, w) = (pick(&[1, 1, 2]), pick(&[1, 5, 7]), pick(&[4, 7, 16, 19, 33]));
-                let (k, s, p) = (pick(&[1, 3]), pick(&[1, 1, 2]), pick(&[0, 1]));
+                let (k, s, p) = (pick(&[1, 3, 3, 5, 7]), pick(&[1, 1, 2]), pick(&[0, 1]));
                 let tail = ["", ",bias,act=relu", ",pre=relu", ",bias,add"][pick(&[0, 1, 2, 3])];
                 let text = format!("conv2d:n={n},c={},h={h},w={w},o={},k={k},s={s},p={p},g={g}{tail}", g * c, g * o);
                 match text.parse() {
@@ -99,6 +105,8 @@ fn tiles_are_where_the_processor_and_the_workload_have_them() {
         ("matmul:m=64,n=64,k=64,data=i8,weights=i8", true),
         ("conv2d:c=64,h=14,w=14,o=64,k=3,p=1,dtype=bf16", true),
         ("conv2d:c=64,h=14,w=14,o=64,k=1,data=u8,weights=i8,out=u8,scale", true),
+        ("conv2d:c=3,h=32,w=32,o=64,k=7,s=2,p=3,dtype=bf16", true),
+        ("conv2d:c=3,h=32,w=32,o=64,k=3,p=1,data=u8,weights=i8,out=u8,scale", true),
         ("conv2d:c=64,h=14,w=14,o=64,k=3,p=1,g=64,dtype=bf16", false),
         ("matmul:m=64,n=64,k=64", false),
     ] {

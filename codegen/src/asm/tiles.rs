@@ -60,7 +60,7 @@ impl TileGrid {
 
         let needed = AssembleError::Tiles { rows: rows.len(), columns: columns.len() };
         let registers = factor_registers(&rows, &columns).ok_or(needed)?;
-        Ok(Some(Self { by, words: product.words.extent, strides, rows, columns, registers }))
+        Ok(Some(Self { by, words: product.row_words(), strides, rows, columns, registers }))
     }
 
     /// Returns the sizes of the tiles in all registers.

@@ -63,7 +63,7 @@ pub fn tile_registers_of([rows, columns]: [usize; 2]) -> usize {
 ///           sums[.., v] += data[STEPS*u + s + ..] * weights[s + STEPS*v + ..]
 /// ```
 ///
-/// The indices stand for row-major offsets. In the offset in `data`, `..` is a multiple of `STEPS`
+/// The words may have two loops, if they are adjacent across both. The indices stand for row-major offsets. In the offset in `data`, `..` is a multiple of `STEPS`
 /// without `v`; in `weights`, it is a multiple of `STEPS`. Rows are unrolled loops that index
 /// `data` and not `weights`, columns those that index `weights` and not `data`.
 pub struct TileProduct<'a> {
@@ -75,7 +75,9 @@ pub struct TileProduct<'a> {
     pub rows: SmallVec<[&'a Loop; 4]>,
     /// Unrolled loops over columns, outermost first.
     pub columns: SmallVec<[&'a Loop; 4]>,
-    /// Loop over the words of a row of `data`.
+    /// Unrolled loop over runs of words, if there are several.
+    pub runs: Option<&'a Loop>,
+    /// Loop over adjacent words of a row of `data`.
     pub words: &'a Loop,
     /// Loop over the elements of a word.
     pub steps: &'a Loop,
@@ -124,9 +126,16 @@ impl<'a> TileProduct<'a> {
         loops.truncate(loops.len() - 3);
         let is_around = |l: &&Loop| l.kind == LoopKind::Serial;
         let around: SmallVec<_> = loops.iter().copied().take_while(is_around).collect();
-        let is_of_data = |l: &&Loop| uses(data, l.var);
-        let (rows, columns) = loops[around.len()..].iter().copied().partition(is_of_data);
-        Some(Self { clear, around, rows, columns, words, steps, lanes, store, data, weights })
+        let mut inner = loops.split_off(around.len());
+        let is_run = |l: &mut &Loop| uses(data, l.var) && uses(weights, l.var);
+        let runs = inner.pop_if(is_run);
+        let (rows, columns) = inner.into_iter().partition(|l| uses(data, l.var));
+        Some(Self { clear, around, rows, columns, runs, words, steps, lanes, store, data, weights })
+    }
+
+    /// Returns the number of words in a row of `data`.
+    pub fn row_words(&self) -> usize {
+        self.runs.map_or(1, |l| l.extent) * self.words.extent
     }
 
     /// Returns the row tiles and the distances between rows. Adjacent rows at equal distances in
@@ -210,10 +219,9 @@ impl<'a> TileProduct<'a> {
         let are_apart = |l: &&Loop| !uses(self.weights, l.var);
         self.rows.iter().all(|l| is_unrolled(l) && are_apart(l))
             && self.columns.iter().all(is_unrolled)
-            && is_unrolled(&self.words)
-            && is_unrolled(&self.steps)
+            && self.runs.iter().chain([&self.words, &self.steps]).all(is_unrolled)
             && self.lanes.kind == LoopKind::Vectorized
-            && self.words.extent <= TILE_ROWS
+            && self.row_words() <= TILE_ROWS
             && self.steps.extent == steps
     }
 
@@ -237,7 +245,7 @@ impl<'a> TileProduct<'a> {
             && loops.iter().all(is_written_out)
             && covers
             && of_product.coefficient(self.lanes.var) == 1
-            && self.around.iter().chain([&self.words, &self.steps]).all(|l| !of_product.uses(l.var))
+            && self.around.iter().chain(&self.runs).chain([&self.words, &self.steps]).all(|l| !of_product.uses(l.var))
             && self.rows.iter().chain(&self.columns).all(is_of_tile)
     }
 
@@ -247,7 +255,12 @@ impl<'a> TileProduct<'a> {
             let others = of.terms.iter().filter(|term| term.0 != self.steps.var);
             of.constant % steps == 0 && others.clone().all(|term| term.1 % steps == 0)
         };
+        let is_adjacent = |l: &&Loop| {
+            let words = self.words.extent as i64;
+            [&data, &weights].iter().all(|of| of.coefficient(l.var) == words * of.coefficient(self.words.var))
+        };
         is_whole(&data)
+            && self.runs.iter().all(is_adjacent)
             && is_whole(&weights)
             && [&data, &weights].iter().all(|of| of.coefficient(self.steps.var) == 1)
             && data.coefficient(self.words.var) == steps

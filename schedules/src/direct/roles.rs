@@ -6,9 +6,9 @@ use crate::contraction::{AxisId, Contraction, Operand, lane_name};
 use crate::error::LowerError;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::instruction::{Factors, Instruction, dot_of, tile_of};
+use autotune_ir::instruction::{Factors, Instruction, TILE_ROWS, dot_of, tile_of};
 use autotune_ir::target::CpuTarget;
-use autotune_workloads::axes::{Axes, count};
+use autotune_workloads::axes::{Axes, WindowAxis, count};
 use autotune_workloads::{Once, Workload};
 
 /// Returns the block size of channel-blocked layouts, in channels: one vector of f32, at least 8.
@@ -108,11 +108,13 @@ impl Roles {
     }
 
     /// Returns the tile instruction that multiplies groups of reduction steps, with the element
-    /// types and the size of a group. Returns `None` if no instruction fits the factors, or if some
-    /// group would be incomplete.
+    /// types and the size of a group. Returns `None` if no instruction fits the factors, or if a
+    /// group of many would be incomplete.
     pub(crate) fn tile(&self, target: &CpuTarget) -> Option<(&'static Instruction, Factors)> {
-        let step = self.step.filter(|_| !self.is_depthwise)?;
-        let fits = |steps: usize| self.extent(step) > steps && self.extent(step).is_multiple_of(steps);
+        let step = self.step.filter(|&step| self.extent(step) > 1 && !self.is_depthwise)?;
+        let extent = self.extent(step);
+        let is_row = |steps: usize| extent <= steps * TILE_ROWS && self.ends_operands(step) && !self.is_product();
+        let fits = |steps: usize| extent > steps && extent.is_multiple_of(steps) || is_row(steps);
         tile_of(target, self.factors).filter(|(_, factors)| fits(factors.steps))
     }
 
@@ -122,6 +124,14 @@ impl Roles {
         let is_step = |index: &Affine| !index.uses(VarId(step as u32)) || index.terms.len() == 1;
         let Contraction { data, weight, .. } = &self.contraction;
         data.index.iter().chain(&weight.index).all(is_step)
+    }
+
+    /// Returns the axis and the number of the taps that slide along the width, if they are next to
+    /// each other.
+    pub(crate) fn adjacent_taps(&self) -> Option<(AxisId, usize)> {
+        let of_width = |window: &&WindowAxis| self.width == Some(window.row) && window.dilation == 1;
+        let tap = self.axes.windows.iter().find(of_width).map(|window| window.tap)?;
+        Some((tap, self.extent(tap))).filter(|(_, taps)| *taps > 1)
     }
 
     /// True if the data is images whose channels are the reduction steps. In a grouped convolution,

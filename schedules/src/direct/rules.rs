@@ -50,7 +50,7 @@ impl Direct {
                 return Err(LowerError::knob("data", "a prologue needs a copy of the data"));
             }
             DataMode::Copy
-                if self.tile_words().is_none()
+                if self.tile_group().is_none()
                     && plain_in == plain_data
                     && !self.contraction.is_padded()
                     && self.contraction.prologue().is_none() =>
@@ -113,12 +113,10 @@ impl Direct {
     /// are along the data, and columns along packed weights.
     fn check_tiles(&self) -> Result<(), LowerError> {
         let refuse = |knob: &str, reason: &str| Err(LowerError::knob(knob, reason));
-        let Some(group) = self.dot.filter(|group| group.instruction.registers == Registers::Tile) else {
-            return Ok(());
-        };
-        let Some(words) = group.words else {
+        let Some(group) = self.tile_group() else { return Ok(()) };
+        if group.row_axes().next().is_none() {
             return refuse("instruction", "the steps do not fill a row of a tile");
-        };
+        }
 
         let axes = &self.contraction.axes;
         let is_whole = |axis: AxisId| self.cache_extent(axis) >= axes[axis].extent;
@@ -131,8 +129,12 @@ impl Direct {
         if self.data_mode == DataMode::InPlace && self.contraction.is_padded() {
             return refuse("data", "tiles of padded data need a copy");
         }
-        let adjacent = axes[group.axis].extent as i64;
-        if !self.contraction.weight.uses(self.vector) || self.data.stride(words) != adjacent {
+        let is_adjacent = |(adjacent, fits): (usize, bool), axis: AxisId| {
+            (adjacent * axes[axis].extent, fits && self.data.stride(axis) == adjacent as i64)
+        };
+        let (_, fits) =
+            [group.row[1], group.row[0]].into_iter().flatten().fold((axes[group.axis].extent, true), is_adjacent);
+        if !self.contraction.weight.uses(self.vector) || !fits {
             return refuse("instruction", "the rows of a tile are along the data, and its columns along the weights");
         }
         Ok(())
@@ -227,7 +229,7 @@ impl Direct {
     /// Checks the number of registers and the length of the straight-line body. Returns that length
     /// in multiply-accumulates.
     fn check_registers(&self, target: &CpuTarget) -> Result<usize, LowerError> {
-        if self.tile_words().is_some() {
+        if self.tile_group().is_some() {
             return self.check_tile_registers();
         }
         let pieces = pieces(self.register_extent(self.vector), target.lanes());

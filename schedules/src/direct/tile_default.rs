@@ -22,6 +22,8 @@ const PARALLEL: [&str; 3] = ["2", "1", "3"];
 /// Register tile and cache tile of a candidate.
 struct TileSizes {
     columns: usize,
+    /// Largest cache tile along the columns.
+    most_columns: usize,
     /// Register tile along each row axis.
     rows: Vec<(AxisId, usize)>,
     /// Number of register tiles in a cache tile along the outermost row axis.
@@ -105,8 +107,11 @@ fn best_cached(
 ) -> Option<KnobIndices> {
     const CACHED: [usize; 10] = [64, 32, 16, 12, 8, 6, 4, 3, 2, 1];
     let mut fallback: Option<(f64, KnobIndices)> = None;
-    for cached in CACHED {
-        let sizes = TileSizes { columns, rows: rows.to_vec(), cached };
+    for cached in CACHED.into_iter().filter(|&cached| cached == 1 || !roles.is_product()) {
+        // A matrix of weights for some columns stays in the second-level cache while all rows pass.
+        let steps = roles.step.map_or(1, |step| roles.extent(step) * roles.factors[1].bytes());
+        let most_columns = if roles.is_product() { (target.l2_bytes / 2 / steps).max(columns) } else { columns };
+        let sizes = TileSizes { columns, most_columns, rows: rows.to_vec(), cached };
         for parallel in PARALLEL {
             let Some(point) = candidate(roles, space, (data, parallel), &sizes) else { continue };
             // A rule that the point breaks does not depend on the number of parallel loops.
@@ -167,7 +172,7 @@ fn tile(roles: &Roles, knob: &Knob, axis: AxisId, sizes: &TileSizes) -> Option<u
         return Some(knob.values.len() - 1);
     }
     if axis == roles.channel {
-        return last(&|tile| tile == [sizes.columns, sizes.columns]);
+        return last(&|tile| tile[1] == sizes.columns && tile[0] <= sizes.most_columns);
     }
     let size = sizes.rows.iter().find(|rows| rows.0 == axis)?.1;
     // Along the outermost axis, copies end after some register tiles; they cover the others.

@@ -154,7 +154,7 @@ impl DirectLowering<'_> {
     fn copied_blocks(&self) -> Option<usize> {
         let Direct { in_layout, .. } = self.direct;
         match in_layout {
-            Layout::ChannelBlocked(block) if self.direct.tile_words().is_some() => Some(*block),
+            Layout::ChannelBlocked(block) if self.direct.tile_group().is_some() => Some(*block),
             _ => None,
         }
     }

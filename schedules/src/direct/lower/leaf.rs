@@ -95,8 +95,8 @@ impl DirectLowering<'_> {
     ///   output[..] = act(acc[..] + bias + residual), or the partial sums before the last chunk
     /// ```
     pub(super) fn leaf(&mut self, region: &Region) -> Vec<Node> {
-        if let Some((group, words)) = self.direct.dot.and_then(|group| Some((group, group.words?))) {
-            return self.tile_leaf(group, words, region);
+        if let Some(group) = self.direct.tile_group() {
+            return self.tile_leaf(group, region);
         }
         let tile = self.register_tile(region);
         let axes = &self.direct.contraction.axes;

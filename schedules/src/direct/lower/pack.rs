@@ -247,7 +247,11 @@ impl DirectLowering<'_> {
         let registers = registers.map(|(axis, extent)| InnerAxis { axis, extent, is_reduced: false });
         let group =
             direct.dot.map(|Group { axis, .. }| InnerAxis { axis, extent: axes[axis].extent, is_reduced: true });
-        let words = direct.tile_words().map(|axis| InnerAxis { axis, extent: axes[axis].extent, is_reduced: true });
+        let words = direct.tile_group().and_then(|group| group.row[1]).map(|axis| InnerAxis {
+            axis,
+            extent: axes[axis].extent,
+            is_reduced: true,
+        });
         let inner = reduce.chain(words).chain(registers).chain(group);
         let inner: Vec<InnerAxis> = inner.filter(|i| operand.uses(i.axis)).collect();
 

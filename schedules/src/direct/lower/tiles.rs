@@ -19,7 +19,7 @@ impl DirectLowering<'_> {
     ///     reduction loops: sums[..] += data[..] * weight[..]
     ///   output[..] = act(sums[..] + bias + residual)
     /// ```
-    pub(super) fn tile_leaf(&mut self, group: Group, words: AxisId, region: &Region) -> Vec<Node> {
+    pub(super) fn tile_leaf(&mut self, group: Group, region: &Region) -> Vec<Node> {
         let tile = self.tile_of_sums(region);
         let mut local: Local = vec![Affine::default(); region.len()];
 
@@ -27,8 +27,9 @@ impl DirectLowering<'_> {
             let sum = tile.acc_access(local);
             vec![assign(sum.buffer, sum.index, Expr::Const(0.0))]
         });
-        let axes: Vec<AxisId> = self.direct.reduce.iter().copied().filter(|&axis| axis != words).collect();
-        body.extend(self.tile_product(&axes, (group, words), &tile, &mut local));
+        let in_row = |axis: &AxisId| group.row.contains(&Some(*axis));
+        let axes: Vec<AxisId> = self.direct.reduce.iter().copied().filter(|axis| !in_row(axis)).collect();
+        body.extend(self.tile_product(&axes, group, &tile, &mut local));
         let call = Node::Call { instruction: group.instruction, body };
 
         let finish = self.over_tile(&tile.parts, &mut local, |this, local| vec![this.finish(&tile, local, true)]);
@@ -54,25 +55,19 @@ impl DirectLowering<'_> {
 
     /// Returns serial loops over the reduction axes `axes`, outermost first, around the products of
     /// one row of words.
-    fn tile_product(
-        &mut self,
-        axes: &[AxisId],
-        (group, words): (Group, AxisId),
-        tile: &Tile,
-        local: &mut Local,
-    ) -> Vec<Node> {
+    fn tile_product(&mut self, axes: &[AxisId], group: Group, tile: &Tile, local: &mut Local) -> Vec<Node> {
         if let Some((&axis, rest)) = axes.split_first() {
             let extent = tile.region[axis].extent;
             return self.repeat(self.axis_name(axis, Level::Reduce), extent, LoopKind::Serial, |this, value| {
                 local[axis] = value;
-                this.tile_product(rest, (group, words), tile, local)
+                this.tile_product(rest, group, tile, local)
             });
         }
 
         let Some((vector, others)) = tile.parts.split_last() else { return Vec::new() };
         self.over_tile(others, local, |this, local| {
             let (mut local, mut loops) = (local.clone(), Vec::new());
-            for axis in [words, group.axis] {
+            for axis in group.row_axes().chain([group.axis]) {
                 let extent = this.direct.contraction.axes[axis].extent;
                 let var = this.axis_var(axis, Level::Unroll, extent);
                 local[axis] = Affine::var(var);
