@@ -454,28 +454,30 @@ pub(super) trait Control {
     fn finish(self, leaves: &[usize]) -> Result<Self::Code, Failure>;
 }
 
-/// Tile registers. They exist only if [`TileInstructions::has_tiles`]; their number is [`TILE_REGISTERS`].
+/// Tile registers, [`TILE_REGISTERS`] of them if there are any. The defaults are for a set without.
 pub(super) trait TileInstructions {
     /// True if there are tile registers.
-    fn has_tiles(&self) -> bool;
+    fn has_tiles(&self) -> bool {
+        false
+    }
 
     /// Sets the sizes of all tiles, and clears the tiles. Tiles cannot be used before.
-    fn configure_tiles(&mut self, sizes: TileConfiguration);
+    fn configure_tiles(&mut self, _sizes: TileConfiguration) {}
     /// Ends the use of tiles.
-    fn release_tiles(&mut self);
+    fn release_tiles(&mut self) {}
 
     /// Sets a tile to zero.
-    fn clear_tile(&mut self, tile: u8);
+    fn clear_tile(&mut self, _tile: u8) {}
 
-    /// Loads a tile whose first row is at an address. The integer register `stride` holds the
+    /// Loads a tile whose first row is at an address. The integer register `_stride` holds the
     /// distance between rows in bytes.
-    fn load_tile(&mut self, tile: u8, at: Address, stride: u8);
+    fn load_tile(&mut self, _tile: u8, _at: Address, _stride: u8) {}
     /// Stores a tile: the inverse of [`TileInstructions::load_tile`].
-    fn store_tile(&mut self, tile: u8, at: Address, stride: u8);
+    fn store_tile(&mut self, _tile: u8, _at: Address, _stride: u8) {}
 
     /// Adds the products of the words in the rows of one tile and the columns of another to the
     /// sums in a third.
-    fn multiply_tiles(&mut self, by: TileArithmetic, sums: u8, factors: [u8; 2]);
+    fn multiply_tiles(&mut self, _by: TileArithmetic, _sums: u8, _factors: [u8; 2]) {}
 }
 
 /// An instruction set. To add one, implement this in a folder like `x86`, and add an arm to
