@@ -152,7 +152,7 @@ fn candidate(
             // columns do.
             ("order", "") if roles.is_product() => Some(starting_with(knob, roles.name(roles.channel))),
             ("order", "") => ending_with(knob, roles.name(roles.channel)).or(Some(0)),
-            ("layout", _) => position(layout),
+            ("layout", _) => position(layout).or(Some(0)),
             ("vector", _) => position(roles.name(roles.channel)),
             ("instruction", _) => position("tile"),
             ("weights", _) => position("packed"),
