@@ -36,8 +36,7 @@ struct TileSizes {
 pub(super) fn tile_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<KnobIndices> {
     roles.tile(target)?;
     let data: &[[&str; 2]] = if roles.is_product() { &MATRICES } else { &IMAGES };
-    let columns = [2, 1].map(|tiles| tiles * TILE_ROWS);
-    let columns = columns.into_iter().find(|&size| size <= roles.extent(roles.channel).next_multiple_of(TILE_ROWS))?;
+    let columns = roles.extent(roles.channel).min(2 * TILE_ROWS);
 
     let mut rows = row_tiles(roles, space);
     rows.sort_by_key(|(tiles, _)| *tiles);

@@ -4,7 +4,7 @@
 use super::leaf::{Local, Tile, TileRange};
 use super::{DirectLowering, Level, Region, assign, nest};
 use crate::contraction::AxisId;
-use crate::direct::Group;
+use crate::direct::{Direct, Group};
 use crate::lower::nest::StageBuilder;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, LoopKind, Node, Scope};
@@ -23,7 +23,8 @@ impl DirectLowering<'_> {
         let tile = self.tile_of_sums(region);
         let mut local: Local = vec![Affine::default(); region.len()];
 
-        let mut body = self.over_tile(&tile.parts, &mut local, |_, local| {
+        let vector = self.direct.vector;
+        let mut body = self.over_tile(&tile.parts, vector, &mut local, |_, local| {
             let sum = tile.acc_access(local);
             vec![assign(sum.buffer, sum.index, Expr::Const(0.0))]
         });
@@ -32,25 +33,72 @@ impl DirectLowering<'_> {
         body.extend(self.tile_product(&axes, group, &tile, &mut local));
         let call = Node::Call { instruction: group.instruction, body };
 
-        let finish = self.over_tile(&tile.parts, &mut local, |this, local| vec![this.finish(&tile, local, true)]);
+        let finish = match self.contiguous_row(&tile) {
+            Some(row) => self.finish_turned(&tile, row, &mut local),
+            None => {
+                self.over_tile(&tile.parts, vector, &mut local, |this, local| vec![this.finish(&tile, local, true)])
+            }
+        };
         let body = [call].into_iter().chain(finish).collect();
         vec![Node::Alloc { buffer: tile.acc, body }]
+    }
+
+    /// Returns the rows along which the output is contiguous, if it is not along the columns.
+    fn contiguous_row(&self, tile: &Tile) -> Option<TileRange> {
+        let Direct { output, vector, .. } = self.direct;
+        let is_along = |part: &&TileRange| part.axis != *vector && output.stride(part.axis) == 1;
+        tile.parts.iter().find(is_along).copied().filter(|_| output.stride(*vector) != 1)
+    }
+
+    /// Returns the final stores along rows of the output, from a transposed copy of the sums:
+    ///
+    /// ```text
+    /// alloc turned
+    ///   turned[.., column, row] = sums[.., row, column]
+    ///   output[column, row] = act(turned[.., column, row] + bias + residual)
+    /// ```
+    fn finish_turned(&mut self, tile: &Tile, row: TileRange, local: &mut Local) -> Vec<Node> {
+        let others = tile.parts.iter().filter(|part| part.axis != row.axis);
+        let parts: Vec<TileRange> = others.copied().chain([row]).collect();
+        let acc = self.sums("turned", &parts);
+        let turned = Tile { region: tile.region, parts, acc, padded: Default::default() };
+
+        let (mut body, lanes) = (Vec::new(), self.lanes);
+        // A block of columns is transposed if each has one vector.
+        for start in (0..row.len).step_by(lanes) {
+            let part = TileRange { start, len: lanes.min(row.len - start), ..row };
+            let mut parts = turned.parts.clone();
+            parts.pop();
+            parts.push(part);
+            body.extend(self.over_tile(&parts, row.axis, local, |_, local| {
+                let to = turned.acc_access(local);
+                vec![assign(to.buffer, to.index, Expr::Load(tile.acc_access(local)))]
+            }));
+        }
+        body.extend(
+            self.over_tile(&turned.parts, row.axis, local, |this, local| vec![this.finish(&turned, local, true)]),
+        );
+        vec![Node::Alloc { buffer: acc, body }]
     }
 
     /// Creates the register tile that covers a region, with its sums in memory.
     fn tile_of_sums<'r>(&mut self, region: &'r Region) -> Tile<'r> {
         let parts = self.parts(region);
+        let acc = self.sums("sums", &parts);
+        Tile { region, parts, acc, padded: Default::default() }
+    }
+
+    /// Returns a thread-private buffer for the sums of a register tile. Tiles of the same shape
+    /// share one.
+    fn sums(&mut self, name: &str, parts: &[TileRange]) -> BufferId {
         let shape: Vec<usize> = parts.iter().map(|p| p.len).collect();
         let words: Vec<String> = shape.iter().map(usize::to_string).collect();
-        let name = format!("sums_{}", words.join("x"));
-
-        // Tiles of the same shape share one buffer.
+        let name = format!("{name}_{}", words.join("x"));
         let known = self.all.buffers.iter().position(|buffer| buffer.name == name);
-        let acc = match known {
+        match known {
             Some(known) => BufferId(known as u32),
             None => self.all.partial_sums(&name, Scope::Local, shape),
-        };
-        Tile { region, parts, acc, padded: Default::default() }
+        }
     }
 
     /// Returns serial loops over the reduction axes `axes`, outermost first, around the products of
@@ -65,7 +113,8 @@ impl DirectLowering<'_> {
         }
 
         let Some((vector, others)) = tile.parts.split_last() else { return Vec::new() };
-        self.over_tile(others, local, |this, local| {
+        let columns = vector.axis;
+        self.over_tile(others, columns, local, |this, local| {
             let (mut local, mut loops) = (local.clone(), Vec::new());
             for axis in group.row_axes().chain([group.axis]) {
                 let extent = this.direct.contraction.axes[axis].extent;
@@ -73,15 +122,17 @@ impl DirectLowering<'_> {
                 local[axis] = Affine::var(var);
                 loops.push((var, extent, LoopKind::Unrolled));
             }
-            let lanes = this.over_tile(&[*vector], &mut local, |this, local| vec![this.product(tile, local)]);
+            let lanes = this.over_tile(&[*vector], columns, &mut local, |this, local| vec![this.product(tile, local)]);
             nest(loops, lanes)
         })
     }
 
-    /// Returns unrolled loops over the parts. Vectorised parts have a loop even for one element.
+    /// Returns unrolled loops over the parts, vectorised along one axis. All have a loop, even for
+    /// one element.
     fn over_tile(
         &mut self,
         parts: &[TileRange],
+        vector: AxisId,
         local: &mut Local,
         body: impl FnOnce(&mut Self, &Local) -> Vec<Node>,
     ) -> Vec<Node> {
@@ -89,7 +140,7 @@ impl DirectLowering<'_> {
         for part in parts {
             let var = self.axis_var(part.axis, Level::Tile, part.len);
             local[part.axis] = Affine::var(var) + part.start as i64;
-            let kind = if part.axis == self.direct.vector { LoopKind::Vectorized } else { LoopKind::Unrolled };
+            let kind = if part.axis == vector { LoopKind::Vectorized } else { LoopKind::Unrolled };
             loops.push((var, part.len, kind));
         }
         let body = body(self, local);
