@@ -34,6 +34,8 @@ impl WordCopies {
         let (to, _) = copy(code, ops.first()?)?;
         let lanes = match to.shape {
             Shape::Strided { lanes, stride: WORD } => Shape::Lanes(lanes),
+            // Words with others in between.
+            Shape::Strided { stride, .. } if stride % WORD == 0 => to.shape,
             Shape::Splat => Shape::Splat,
             _ => return None,
         };
