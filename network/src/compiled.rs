@@ -111,7 +111,7 @@ impl<D: NetworkOps> Compiled<D> {
     /// Compiles a network as [`Compiled::new`] does, for another kind of device. GPUs compute in
     /// f32, and there all steps must have kernels.
     pub fn on_device(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
-        Self::of_cut(graph, Cut::of(graph), source, target)
+        Self::of_cut(graph, Cut::for_target(graph, target), source, target)
     }
 
     /// Compiles a network like [`Compiled::new`], from given steps.

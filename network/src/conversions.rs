@@ -33,7 +33,7 @@ pub struct PlannedConversions {
 
 /// Plans a network's layouts, and returns the conversions that the best plans need.
 pub fn conversions(graph: &Graph, source: &dyn Source, target: &Target) -> Result<PlannedConversions, CompileError> {
-    let cut = Cut::of(graph);
+    let cut = Cut::for_target(graph, target);
     let mut choose = Schedules::kinds(Some(source), target);
     let options = Options::of(graph, &cut, &mut choose)?;
 

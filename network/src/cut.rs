@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use autotune_ir::DType;
+use autotune_ir::{CpuTarget, DType, Target};
 use autotune_workloads::Workload;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -85,8 +85,18 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Partitions a graph into steps.
+    /// Partitions a graph into steps, for a target without tile instructions.
     pub fn of(graph: &Graph) -> Self {
+        Self::for_cpu(graph, None)
+    }
+
+    /// Partitions a graph into steps. In reduced precision, the target decides which products are
+    /// rounded.
+    pub fn for_target(graph: &Graph, target: &Target) -> Self {
+        Self::for_cpu(graph, target.cpu())
+    }
+
+    fn for_cpu(graph: &Graph, cpu: Option<&CpuTarget>) -> Self {
         let groups = FusionGroups::of(graph);
         let given_to_caller = graph.outputs().iter().map(|output| output.node).collect();
         let mut cutter = Cutter { graph, cut: Self::default(), of_nodes: HashMap::new(), given_to_caller };
@@ -104,7 +114,7 @@ impl Cut {
         cutter.cut.inputs = graph.inputs().iter().map(|&id| cutter.value(id)).collect();
         cutter.cut.outputs = graph.outputs().iter().map(|output| cutter.value(output.node)).collect();
         if graph.precision() != Precision::F32 {
-            cutter.cut.round_to(graph, graph.precision().dtype());
+            cutter.cut.round_to(graph, graph.precision().dtype(), cpu);
         }
         cutter.cut.cool(graph);
         cutter.cut

@@ -56,6 +56,6 @@ pub fn planned(
             Err(error) => Err(error),
         }
     };
-    let steps = Cut::of(graph).steps;
+    let steps = Cut::for_target(graph, target).steps;
     steps.into_iter().map(|step| Ok(PlannedStep { kernel: kernel(&step.work)?, name: step.name })).collect()
 }

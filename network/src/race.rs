@@ -190,7 +190,7 @@ pub fn race(
 
 impl<'a> NetworkRace<'a> {
     fn of(graph: &'a Graph, db: &'a TuningDb, target: &'a Target, inputs: &'a [Tensor], cancel: &'a Cancel) -> Self {
-        let cut = Cut::of(graph);
+        let cut = Cut::for_target(graph, target);
         let (alike, untuned) = (StepsByWorkload::of(&cut), HashMap::new());
         Self { graph, cut, alike, db, target, inputs, cancel, untuned }
     }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use autotune::{Network, Task};
+use autotune_ir::Target;
 use autotune_workloads::{Workload, WorkloadError, operators};
 use thiserror::Error;
 
@@ -114,27 +115,27 @@ impl Subject {
         }))
     }
 
-    /// Returns the tasks to tune, given the subject's [graph](Subject::graph).
-    pub fn tasks(&self, graph: Option<&Graph>) -> Network {
+    /// Returns the tasks to tune for a target, given the subject's [graph](Subject::graph).
+    pub fn tasks(&self, graph: Option<&Graph>, target: &Target) -> Network {
         match self {
             Self::Workload(workload) => {
                 Network { name: workload.to_string(), tasks: vec![Task::single(workload.clone())] }
             }
             Self::Network(_) | Self::Model(_) => Network {
                 name: graph.map(|graph| graph.name().to_string()).unwrap_or_default(),
-                tasks: graph.map(tasks).unwrap_or_default(),
+                tasks: graph.map(|graph| tasks(graph, target)).unwrap_or_default(),
             },
         }
     }
 }
 
-/// Returns the distinct workloads of a graph in the order of their first run, each named after the
-/// first node that it computes.
-pub fn tasks(graph: &Graph) -> Vec<Task> {
+/// Returns the distinct workloads of a graph on a target in the order of their first run, each
+/// named after the first node that it computes.
+pub fn tasks(graph: &Graph, target: &Target) -> Vec<Task> {
     let mut tasks: Vec<Task> = Vec::new();
     let mut known: HashMap<Workload, usize> = HashMap::new();
     let mut names = TaskNames::default();
-    for step in Cut::of(graph).steps {
+    for step in Cut::for_target(graph, target).steps {
         let StepWork::Kernel(workload) = step.work else { continue };
         match known.get(&workload) {
             Some(&task) => tasks[task].count += 1,
@@ -174,9 +175,10 @@ mod tests {
 
     #[test]
     fn a_subject_is_a_network_a_file_or_a_workload() {
+        let target = Target::detect("cpu", Some(1)).unwrap();
         let tasks = |text: &str| {
             let subject = Subject::of(text).unwrap();
-            subject.tasks(subject.graph(&ImportOptions::default()).unwrap().as_ref()).tasks
+            subject.tasks(subject.graph(&ImportOptions::default()).unwrap().as_ref(), &target).tasks
         };
         assert_eq!(tasks("dqn").iter().map(|task| task.count).sum::<usize>(), 5);
         let one = tasks("matmul:m=8,n=16,k=8");

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use autotune_ir::Target;
 use autotune_ir::program::UnaryOp;
+use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_network::cut::{Cut, MemoryValue, StepWork};
 use autotune_network::operators::{Conv, Sliding};
 use autotune_network::rewrite::rewrite_traced;
@@ -16,9 +16,9 @@ use crate::common::graphs::{Net, brought};
 use crate::common::random_graphs::random_graph;
 use crate::common::rng;
 
-/// Returns the workloads of a graph's steps.
-fn workloads(graph: &Graph) -> Vec<Workload> {
-    let steps = Cut::of(graph).steps.into_iter();
+/// Returns the workloads of a graph's steps on a target.
+fn workloads(graph: &Graph, target: &Target) -> Vec<Workload> {
+    let steps = Cut::for_target(graph, target).steps.into_iter();
     let workload = |work| if let StepWork::Kernel(workload) = work { Some(workload) } else { None };
     steps.filter_map(|step| workload(step.work)).collect()
 }
@@ -38,11 +38,11 @@ fn random_networks_in_bf16_are_right() {
         let (rewritten, trace) = rewrite_traced(&graph).unwrap();
         assert_eq!(rewritten.precision(), Precision::Bf16);
         // In every third network, every second step computes in f32.
-        let cut = Cut::of(&rewritten);
+        let cut = Cut::for_target(&rewritten, &target);
         let exact = cut.steps.iter().step_by(2).map(|step| cut.value(step.output).node);
         let exact: BTreeSet<NodeId> = if seed % 3 == 0 { exact.collect() } else { BTreeSet::new() };
         let rewritten = rewritten.with_exact(exact);
-        let workloads = workloads(&rewritten);
+        let workloads = workloads(&rewritten, &target);
         rounded.set(rounded.get() + workloads.iter().filter(|workload| is_rounded(workload)).count());
         all.set(all.get() + workloads.len());
 
@@ -60,10 +60,10 @@ fn random_networks_in_bf16_are_right() {
 fn exact_steps_and_errors_are_kept_to() {
     let target = Target::detect("cpu", Some(1)).unwrap();
     let graph = rewrite(&zoo::graph("dqn").unwrap()).unwrap().with_precision(Precision::Bf16);
-    let cut = Cut::of(&graph);
+    let cut = Cut::for_target(&graph, &target);
     let all = cut.steps.iter().map(|step| cut.value(step.output).node).collect();
-    assert!(workloads(&graph).iter().any(is_rounded));
-    assert!(!workloads(&graph.clone().with_exact(all)).iter().any(is_rounded));
+    assert!(workloads(&graph, &target).iter().any(is_rounded));
+    assert!(!workloads(&graph.clone().with_exact(all), &target).iter().any(is_rounded));
 
     let inputs = brought(&graph, &mut rng(1));
     let Decided { network, contenders, chosen } = decide(&graph, None, &target, &inputs, 0.0).unwrap();
@@ -82,9 +82,10 @@ fn exact_steps_and_errors_are_kept_to() {
 /// Inputs, outputs and integers are not rounded; all other tensors between kernels are.
 #[test]
 fn tensors_between_kernels_lie_in_bf16() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
     for name in ["resnet18", "mobilenet_v2", "bert_base", "lstm"] {
         let graph = rewrite(&zoo::graph(name).unwrap()).unwrap().with_precision(Precision::Bf16);
-        let cut = Cut::of(&graph);
+        let cut = Cut::for_target(&graph, &target);
         let own = cut.inputs.iter().chain(&cut.outputs).map(|&value| cut.root(value).0);
         let callers: Vec<_> = own.collect();
         let is_constant = |value: &MemoryValue| graph.constant_of(value.node).is_some();
@@ -97,34 +98,68 @@ fn tensors_between_kernels_lie_in_bf16() {
             }
         }
 
-        let workloads = workloads(&graph);
+        let workloads = workloads(&graph, &target);
         // Except for steps that read outputs of the network.
         let exact = workloads.iter().filter(|workload| !is_rounded(workload)).count();
         assert!(exact <= 1 && workloads.len() > 20, "{name}: {workloads:?}");
-        let known = tasks(&graph);
+        let known = tasks(&graph, &target);
         assert!(workloads.iter().all(|own| known.iter().any(|task| task.workload == *own)), "{name}");
         let plain = workloads.iter().map(|workload| workload.with_dtype(DType::F32).unwrap());
         let plain: Vec<String> = plain.map(|workload| workload.to_string()).collect();
         let f32 = graph.with_precision(Precision::F32);
-        assert!(self::workloads(&f32).iter().map(Workload::to_string).eq(plain), "{name}");
+        assert!(self::workloads(&f32, &target).iter().map(Workload::to_string).eq(plain), "{name}");
     }
 }
 
-/// Convolutions with few products under Winograd's algorithm multiply in f32.
+/// Returns a network whose last step is a convolution of `channels` images.
+fn convolution(size: usize, extent: usize, channels: usize) -> Graph {
+    let mut net = Net::new(1);
+    let x = net.input(&[1, channels, extent, extent]);
+    let first = net.unary(UnaryOp::Abs, x);
+    let filters = net.random(&[channels, channels, size, size]);
+    let padding = Sliding { pad: [size / 2; 2], ..Sliding::new(size) };
+    let second = net.add(Conv { window: vec![padding; 2], groups: 1 }, &[first, filters]);
+    net.output(second);
+    net.graph.with_precision(Precision::Bf16)
+}
+
+/// Convolutions with few products under Winograd's algorithm multiply in f32, unless tile
+/// instructions multiply them.
 #[test]
 fn factors_are_rounded_where_that_saves_time() {
-    let weights = |size: usize, extent: usize, channels: usize| {
-        let mut net = Net::new(1);
-        let x = net.input(&[1, channels, extent, extent]);
-        let first = net.unary(UnaryOp::Abs, x);
-        let filters = net.random(&[channels, channels, size, size]);
-        let padding = Sliding { pad: [size / 2; 2], ..Sliding::new(size) };
-        let second = net.add(Conv { window: vec![padding; 2], groups: 1 }, &[first, filters]);
-        net.output(second);
-        let last = workloads(&net.graph.with_precision(Precision::Bf16)).pop().unwrap();
-        (last.types().data, last.types().weights)
+    let cpu = |features: &[&str]| {
+        let features = features.iter().map(|feature| feature.to_string()).collect();
+        Target::Cpu(CpuTarget { isa: Isa::Avx512, features, ..CpuTarget::generic_avx2(1) })
     };
-    assert_eq!(weights(3, 56, 32), (DType::Bf16, DType::F32));
-    assert_eq!(weights(3, 7, 32), (DType::Bf16, DType::Bf16), "few tiles");
-    assert_eq!(weights(1, 56, 32), (DType::Bf16, DType::Bf16));
+    let (plain, tiled) = (cpu(&["avx512bf16"]), cpu(&["amx", "avx512bf16"]));
+    let factors = |target: &Target, size: usize, extent: usize, channels: usize| {
+        let types = workloads(&convolution(size, extent, channels), target).pop().unwrap().types();
+        (types.data, types.weights)
+    };
+    let (rounded, exact) = ((DType::Bf16, DType::Bf16), (DType::Bf16, DType::F32));
+
+    assert_eq!(factors(&plain, 3, 56, 32), exact);
+    assert_eq!(factors(&plain, 3, 7, 32), rounded, "few tiles");
+    assert_eq!(factors(&plain, 1, 56, 32), rounded);
+    assert_eq!(factors(&tiled, 3, 56, 32), rounded);
+    assert_eq!(factors(&tiled, 3, 56, 33), exact, "incomplete pairs");
+    assert_eq!(factors(&Target::detect("cuda:sm_90", None).unwrap(), 3, 56, 32), exact);
+}
+
+/// Tuned tasks are the workloads that run, on processors with and without tile instructions.
+#[test]
+fn a_convolution_in_bf16_runs_as_its_tasks() {
+    let graph = convolution(3, 56, 32);
+    for word in ["cpu", "cpu:avx2"] {
+        let Ok(target) = Target::detect(word, Some(1)) else { continue };
+        let network = Compiled::new(&graph, None, &target).unwrap();
+        let tuned: Vec<Workload> = tasks(&graph, &target).into_iter().map(|task| task.workload).collect();
+        let run: Vec<&Workload> = network.schedules().iter().map(|kernel| kernel.workload()).collect();
+        assert!(tuned.iter().all(|workload| run.contains(&workload)), "{word}: {tuned:?}, {run:?}");
+
+        let (rewritten, trace) = rewrite_traced(&graph).unwrap();
+        let mut workspace = Compiled::new(&rewritten, None, &target).unwrap().workspace().unwrap();
+        let checked = workspace.check(&brought(&graph, &mut rng(1)), &graph, &trace).unwrap();
+        assert!(checked.steps.iter().chain(&checked.imported).all(StepError::is_right), "{word}: {checked:?}");
+    }
 }

@@ -34,7 +34,7 @@ fn graph(name: &str, layers: usize) -> Graph {
 fn known(graph: &Graph, target: &Target) -> TuningDb {
     let db = TuningDb::temporary().unwrap();
     let mut rng = rng(5);
-    for task in tasks(graph) {
+    for task in tasks(graph, target) {
         let space = ScheduleSpace::new(&task.workload, target);
         let fitting: Vec<Config> = (0..200)
             .map(|_| space.sample(&mut rng).config().clone())
@@ -62,8 +62,10 @@ fn what_wins_within_a_network_is_chosen_there_and_nowhere_else() {
     let target = Target::detect("cpu", Some(1)).unwrap();
     let (graph, other) = (graph("three", 3), graph("two", 2));
     let db = known(&graph, &target);
-    let before =
-        tasks(&graph).iter().map(|task| db.best(&task.workload, &target.key(), &|_| true).unwrap()).collect::<Vec<_>>();
+    let before = tasks(&graph, &target)
+        .iter()
+        .map(|task| db.best(&task.workload, &target.key(), &|_| true).unwrap())
+        .collect::<Vec<_>>();
     let (of_other, _) = configs(&other, &db, &target);
     assert_eq!(configs(&graph, &db, &target).1, 0);
 
@@ -92,8 +94,10 @@ fn what_wins_within_a_network_is_chosen_there_and_nowhere_else() {
 
     // Other networks and look-ups use their own records.
     assert_eq!(configs(&other, &db, &target), (of_other, 0));
-    let after =
-        tasks(&graph).iter().map(|task| db.best(&task.workload, &target.key(), &|_| true).unwrap()).collect::<Vec<_>>();
+    let after = tasks(&graph, &target)
+        .iter()
+        .map(|task| db.best(&task.workload, &target.key(), &|_| true).unwrap())
+        .collect::<Vec<_>>();
     assert_eq!(before, after);
 
     // A second race keeps a valid choice; it is unchanged unless the race reports a new one.
@@ -154,11 +158,11 @@ fn a_long_chain_is_planned_and_raced_in_proportion_to_its_length() {
     net.output("y", x);
     let graph = net.finish().unwrap();
     let db = TuningDb::temporary().unwrap();
-    for task in tasks(&graph) {
+    for task in tasks(&graph, &target) {
         let config = Query::new(&task.workload, &target).best().unwrap().config().clone();
         db.append(&TuningRecord::made_up(&task.workload, &target, config, 1e-6)).unwrap();
     }
     let inputs = brought(&graph, &mut rng(1));
     let raced = race(&graph, &db, &target, &inputs, Duration::from_secs(1000), &Cancel::default()).unwrap();
-    assert!(raced.is_new && configs(&graph, &db, &target).1 == tasks(&graph).len());
+    assert!(raced.is_new && configs(&graph, &db, &target).1 == tasks(&graph, &target).len());
 }

@@ -165,6 +165,11 @@ impl Tiles {
     }
 }
 
+/// True if a tile instruction of `cpu` multiplies the operands of a workload.
+pub fn has_tile_instruction(workload: &Workload, cpu: &CpuTarget) -> bool {
+    Roles::of_workload(workload).is_some_and(|roles| roles.tile(cpu).is_some())
+}
+
 /// Returns the loops over tiles, in the given order of axis names.
 fn loops(contraction: &Contraction, order: &[&str], tiles: &[(AxisId, usize)]) -> Vec<TileLoop> {
     let tile_loop = |name: &&str| {

@@ -30,7 +30,7 @@ impl TargetArgs {
     /// support.
     pub(crate) fn tasks(&self, subject: &Subject, graph: Option<&Graph>) -> Result<Network, Failure> {
         graph.map_or(Ok(()), |graph| self.check_types(graph))?;
-        let tasks = subject.tasks(graph);
+        let tasks = subject.tasks(graph, &self.assumed(&[])?);
         Ok(if self.is_cpu() || graph.is_none() { tasks } else { tasks.warm() })
     }
 
@@ -87,14 +87,19 @@ impl TargetArgs {
     }
 
     /// If this machine lacks the GPU, returns a stated target in its place and the reason for its
-    /// absence. [`ABSENT_CUDA`] stands in for `cuda`.
+    /// absence.
     pub(crate) fn absent(&self, workloads: &[Workload]) -> Result<Option<(Target, String)>, Failure> {
-        let stated = match self.stated(workloads)? {
-            Some(Target::Cpu(_)) => return Ok(None),
-            Some(stated) => stated,
-            None => Target::detect(ABSENT_CUDA, None).map_err(|e| Failure::Usage(e.to_string()))?,
-        };
-        Ok(gpu::find(&self.target).err().map(|why| (stated, why.to_string())))
+        let target = self.assumed(workloads)?;
+        let why = if target.gpu().is_some() { gpu::find(&self.target).err() } else { None };
+        Ok(why.map(|why| (target, why.to_string())))
+    }
+
+    /// Returns the stated target; [`ABSENT_CUDA`] stands in for `cuda`. Looks for no device.
+    fn assumed(&self, workloads: &[Workload]) -> Result<Target, Failure> {
+        match self.stated(workloads)? {
+            Some(stated) => Ok(stated),
+            None => Target::detect(ABSENT_CUDA, None).map_err(|e| Failure::Usage(e.to_string())),
+        }
     }
 
     /// Returns the target that the arguments state without looking for a device; `None` for `cuda`.

@@ -4,7 +4,8 @@
 //! network, integers, biases and scales keep their type. Where a tensor's type differs from the one
 //! that a step reads, the plan inserts a conversion.
 
-use autotune_ir::DType;
+use autotune_ir::{CpuTarget, DType};
+use autotune_schedules::direct::has_tile_instruction;
 use autotune_schedules::winograd::conv::WinogradConv;
 use autotune_workloads::{Epilogue, Types, Workload};
 
@@ -12,7 +13,7 @@ use super::{Cut, Step, StepWork, ValueId};
 use autotune_graph::Graph;
 
 /// Largest fraction of multiplications that Winograd's algorithm may leave for a convolution to be
-/// faster in f32 than direct convolution in bf16, with two products for each instruction lane.
+/// faster in f32 than direct convolution in bf16 by `vdpbf16ps`, with two products for each lane.
 ///
 /// Measured on one thread of an AMD EPYC (family 25, model 17), untuned: 3x3 convolutions of
 /// ResNet-18 with a fraction of 0.23 take 0.56 times the time of `vdpbf16ps`; with 0.33 they take
@@ -21,14 +22,9 @@ use autotune_graph::Graph;
 const MOST_SHARE: f64 = 0.3;
 
 /// Minimum number of operations for each data element that makes a conversion to bf16 worthwhile.
-/// In a nanosecond a core converts a few elements, or executes some hundred operations, half of
-/// which bf16 saves.
+/// In a nanosecond a core converts a few elements, or executes some hundred operations, at least
+/// half of which bf16 saves.
 const FLOPS_OF_CONVERSION: f64 = 256.0;
-
-/// True if a convolution is faster by Winograd's algorithm in f32.
-fn saves_products(workload: &Workload) -> bool {
-    WinogradConv::of(workload).is_some_and(|conv| conv.least_work_share() < MOST_SHARE)
-}
 
 /// True if a tensor of a workload holds integers.
 fn has_integers(workload: &Workload) -> bool {
@@ -37,8 +33,8 @@ fn has_integers(workload: &Workload) -> bool {
 
 impl Cut {
     /// Stores intermediate tensors in a type where rounding is permitted, and makes steps compute
-    /// on them as stored.
-    pub(super) fn round_to(&mut self, graph: &Graph, dtype: DType) {
+    /// on them as stored. `cpu` is the target, if it is a CPU with known instructions.
+    pub(super) fn round_to(&mut self, graph: &Graph, dtype: DType, cpu: Option<&CpuTarget>) {
         let is_exact = |step: &Step| graph.exact().contains(&self.value(step.output).node);
         let rounded = |step: &Step| if is_exact(step) { None } else { step.rounded_to(dtype) };
         let rounded: Vec<Option<Workload>> = self.steps.iter().map(rounded).collect();
@@ -55,7 +51,7 @@ impl Cut {
             let step = &self.steps[number];
             let (StepWork::Kernel(workload), Some(rounded)) = (&step.work, &rounded[number]) else { continue };
             let (out, lying) = (self.value(step.output).dtype, self.lying(graph, step));
-            let operands = RoundableOperands { workload, lying, weights: workload.weights(), rounded, dtype };
+            let operands = RoundableOperands { workload, lying, weights: workload.weights(), rounded, dtype, cpu };
             if let Ok(rounded) = workload.with_types(operands.types(out)) {
                 self.lay_constants(graph, number, &rounded);
                 self.steps[number].work = StepWork::Kernel(rounded);
@@ -134,6 +130,8 @@ struct RoundableOperands<'a> {
     /// The workload with all possible tensors in the type.
     rounded: &'a Workload,
     dtype: DType,
+    /// CPU that the network runs on, if known.
+    cpu: Option<&'a CpuTarget>,
 }
 
 impl RoundableOperands<'_> {
@@ -182,16 +180,24 @@ impl RoundableOperands<'_> {
         // A conversion must save more multiplications than it costs.
         let multiplies = self.workload.spec().is_contraction() && self.has_constant_matrix();
         let is_worth_it = self.workload.flops() >= FLOPS_OF_CONVERSION * elements as f64;
-        if multiplies && is_worth_it && !saves_products(self.workload) { self.dtype } else { lying }
+        if multiplies && is_worth_it && !self.is_faster_exact() { self.dtype } else { lying }
     }
 
     /// Returns the type of weights, given that of data.
     fn weights(&self, data: DType) -> DType {
         match self.weights.iter().find_map(|&place| self.lying.get(place).copied().flatten()) {
             Some(lying) => lying,
-            None if self.has_constant_matrix() && !saves_products(self.workload) => data,
+            None if self.has_constant_matrix() && !self.is_faster_exact() => data,
             None => DType::F32,
         }
+    }
+
+    /// True for a convolution that is faster by Winograd's algorithm in f32. Tile instructions
+    /// multiply faster than that algorithm saves products.
+    fn is_faster_exact(&self) -> bool {
+        let saves_products = |conv: WinogradConv| conv.least_work_share() < MOST_SHARE;
+        let has_tiles = self.cpu.is_some_and(|cpu| has_tile_instruction(self.rounded, cpu));
+        !has_tiles && WinogradConv::of(self.workload).is_some_and(saves_products)
     }
 
     /// True if all weights are constant, and at least one is a matrix rather than a vector such as
