@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use autotune_db::Source;
-use autotune_ir::instruction::dot_of;
-use autotune_ir::{DType, Target};
+use autotune_ir::instruction::{dot_of, tile_of};
+use autotune_ir::{CpuTarget, DType, Target};
 use autotune_network::{Compiled, Contender, Decided, Graph, NetworkDevice, Precision, Tensor, decide, output_error};
 use serde::Serialize;
 
@@ -55,15 +55,21 @@ pub(super) fn decided(
     Ok(network.graph().clone())
 }
 
-/// Warns if the processor has no dot-product instruction for the network's precision.
+/// Warns if the processor multiplies the network's precision no faster than f32.
 pub(super) fn warn_if_slow(graph: &Graph, target: &Target) {
     let dtype = graph.precision().dtype();
-    let is_slow = target.cpu().is_some_and(|cpu| dot_of(cpu, [dtype; 2]).is_none());
-    if dtype != DType::F32 && is_slow {
+    if dtype != DType::F32 && target.cpu().is_some_and(|cpu| !is_fast(cpu, dtype)) {
         say(format_args!(
-            "autotune: warning: --precision {dtype}: this processor has no instructions for this type; f32 may be faster"
+            "autotune: warning: --precision {dtype}: this processor has no fast instructions for this type; f32 may be faster"
         ));
     }
+}
+
+/// True if a processor has instructions that multiply a type faster than f32.
+fn is_fast(cpu: &CpuTarget, dtype: DType) -> bool {
+    // On processors of Intel, `vdpbf16ps` takes longer than multiply-adds of as many f32 products.
+    let is_dot_fast = !cpu.model.starts_with("GenuineIntel");
+    tile_of(cpu, [dtype; 2]).is_some() || is_dot_fast && dot_of(cpu, [dtype; 2]).is_some()
 }
 
 /// Effect of rounding on the outputs of a network.
