@@ -15,8 +15,7 @@ use crate::cut::Cut;
 use crate::device::NetworkOps;
 use crate::error::{CompileError, RunError};
 use crate::places::places;
-use crate::plan::{Action, ActionKind, ActionOperand, NetworkPlan, SlotSpan, given};
-use crate::quantile::{QUIET, quantile};
+use crate::plan::{ActionKind, ActionOperand, NetworkPlan, SlotSpan, given};
 use autotune_graph::GraphError;
 use autotune_graph::Tensor;
 use autotune_graph::{Graph, GraphNode, NodeId};
@@ -25,6 +24,7 @@ mod border;
 mod check;
 mod in_place;
 mod kernel_constants;
+mod profile;
 
 use border::is_as_callers_have_it;
 pub(crate) use border::{TypedMemory, decode, encode};
@@ -33,6 +33,7 @@ use in_place::slots_in_place;
 pub(crate) use in_place::{BoundCalls, InputReads};
 pub(crate) use kernel_constants::Constants;
 use kernel_constants::SharedWith;
+pub use profile::StepTime;
 
 /// A network with its kernels and packed weights, by default for the CPU. Any number of threads may
 /// run it concurrently, each in its own [`Workspace`].
@@ -66,22 +67,6 @@ pub struct Workspace<D: NetworkOps = Cpu> {
     /// Buffers of the calls that refer to inputs in the caller's memory during a run.
     reads: InputReads,
     failure: Arc<Failure>,
-}
-
-/// Measured time of a step.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StepTime {
-    /// Name of the first node that the step computes.
-    pub name: String,
-    /// Index of the kernel in [`Compiled::schedules`]; `None` for copies and interpreted nodes.
-    pub kernel: Option<usize>,
-    /// True if the step only converts a tensor's layout.
-    pub is_conversion: bool,
-    /// Seconds within the network, the low quantile over runs.
-    pub run_secs: f64,
-    /// Seconds when the step is run twice in a row, for the second run: its data is in the caches
-    /// as far as it fits.
-    pub repeat_secs: f64,
 }
 
 /// First error of an interpreted node.
@@ -324,45 +309,6 @@ impl<D: NetworkOps> Workspace<D> {
         let graph = &self.network.graph;
         let nodes = graph.outputs().iter().map(|output| graph.node(output.node));
         nodes.map(|node| vec![0.0; node.shape.iter().product()]).collect()
-    }
-
-    /// Measures every step, alternately within the network and repeated, in `runs` runs on the data
-    /// of the last run. Two further runs serve as warm-up.
-    pub fn profile(&mut self, runs: usize) -> Result<Vec<StepTime>, RunError> {
-        let mut secs = vec![[Vec::with_capacity(runs), Vec::with_capacity(runs)]; self.calls.len()];
-        for run in 0..runs + 2 {
-            for (place, is_repeated) in [false, true].into_iter().enumerate() {
-                for (secs, elapsed) in secs.iter_mut().zip(self.step_secs(is_repeated)?) {
-                    // The first two runs are warm-up.
-                    secs[place].extend((run >= 2).then_some(elapsed));
-                }
-            }
-        }
-
-        let step = |(action, [within, behind]): (&Action, [Vec<f64>; 2])| {
-            let kernel = match action.work {
-                ActionKind::Kernel(kernel) => Some(kernel),
-                _ => None,
-            };
-            let [run_secs, repeat_secs] = [within, behind].map(|secs| quantile(secs, QUIET));
-            let (name, is_conversion) = (action.name.clone(), action.is_conversion);
-            StepTime { name, kernel, is_conversion, run_secs, repeat_secs }
-        };
-        Ok(self.network.plan.actions.iter().zip(secs).map(step).collect())
-    }
-
-    /// Measures every step in one run on the data of the last run. If `is_repeated`, each step runs
-    /// twice in a row and the second time is measured.
-    pub(crate) fn step_secs(&mut self, is_repeated: bool) -> Result<Vec<f64>, RunError> {
-        let time = |number: usize| {
-            if is_repeated {
-                self.start(number..number + 1)?;
-            }
-            Ok(self.device.time(&mut || self.device.start_all(&self.calls[number..number + 1]))?)
-        };
-        let secs = (0..self.calls.len()).map(time).collect();
-        self.check_failure()?;
-        secs
     }
 
     /// Returns the mean seconds of `runs` successive runs on the data of the last run, by the

@@ -16,6 +16,7 @@
 //! | `compiled`, `constants` | compiled networks and their constants: [`Compiled`], [`Workspace`] |
 //! | `device` | devices that networks run on: [`NetworkDevice`] |
 //! | `compiled/check` | comparison of results with the reference |
+//! | `compiled/profile` | times of steps |
 //! | `library`, `library/` | networks as shared libraries: [`Library`] |
 //! | `interleaved`, `quantile` | interleaved timing of networks |
 //! | `planned` | planned kernels for a target that need not be present |
