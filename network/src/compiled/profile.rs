@@ -1,5 +1,7 @@
 //! Times of the steps of a network.
 
+use std::sync::Arc;
+
 use super::Workspace;
 use crate::device::NetworkOps;
 use crate::error::RunError;
@@ -11,7 +13,8 @@ use crate::quantile::{QUIET, quantile};
 pub struct StepTime {
     /// Name of the first node that the step computes.
     pub name: String,
-    /// Index of the kernel in [`schedules`](super::Compiled::schedules); `None` for copies and interpreted nodes.
+    /// Index of the kernel in [`schedules`](super::Compiled::schedules); `None` for copies and
+    /// interpreted nodes.
     pub kernel: Option<usize>,
     /// True if the step only converts a tensor's layout.
     pub is_conversion: bool,
@@ -23,8 +26,8 @@ pub struct StepTime {
 }
 
 impl<D: NetworkOps> Workspace<D> {
-    /// Measures every step, alternately within the network and repeated, in `runs` runs on the data
-    /// of the last run. Two further runs serve as warm-up.
+    /// Measures every step, alternately within the network and repeated, in `runs` runs on inputs
+    /// of ones. Two further runs serve as warm-up.
     pub fn profile(&mut self, runs: usize) -> Result<Vec<StepTime>, RunError> {
         let mut secs = vec![[Vec::with_capacity(runs), Vec::with_capacity(runs)]; self.calls.len()];
         for run in 0..runs + 2 {
@@ -48,9 +51,10 @@ impl<D: NetworkOps> Workspace<D> {
         Ok(self.network.plan.actions.iter().zip(secs).map(step).collect())
     }
 
-    /// Measures every step in one run on the data of the last run. If `is_repeated`, each step runs
-    /// twice in a row and the second time is measured.
+    /// Measures every step in one run on inputs of ones. If `is_repeated`, each step runs twice in
+    /// a row and the second time is measured.
     pub(crate) fn step_secs(&mut self, is_repeated: bool) -> Result<Vec<f64>, RunError> {
+        self.fill_inputs()?;
         let time = |number: usize| {
             if is_repeated {
                 self.start(number..number + 1)?;
@@ -60,5 +64,44 @@ impl<D: NetworkOps> Workspace<D> {
         let secs = (0..self.calls.len()).map(time).collect();
         self.check_failure()?;
         secs
+    }
+    /// Writes ones to the inputs. Later steps of the last run may have used their memory for
+    /// tensors of another type, whose bits may be denormal f32 numbers, which slow down kernels.
+    fn fill_inputs(&mut self) -> Result<(), RunError> {
+        let network = Arc::clone(&self.network);
+        for (&span, &input) in network.plan.inputs.iter().zip(network.graph.inputs()) {
+            let elements = network.graph.node(input).shape.iter().product();
+            self.write(span, &vec![1.0; elements])?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use autotune_ir::Target;
+
+    use crate::{Builder, Compiled, Seeded};
+
+    /// Every pass computes the outputs for ones, although the input's memory is used again.
+    #[test]
+    fn steps_are_measured_on_ones() {
+        let net = Builder::new("powers", Seeded { seed: 1 });
+        let x = net.input("x", &[32, 32]);
+        let square = x.matmul(x);
+        let fourth = square.matmul(square);
+        net.output("y", fourth.matmul(fourth));
+        let network = Compiled::new(&net.finish().unwrap(), None, &Target::detect("cpu", Some(1)).unwrap()).unwrap();
+        let mut workspace = network.workspace().unwrap();
+
+        let [mut wanted, mut found] = [0; 2].map(|_| vec![0.0; 32 * 32]);
+        workspace.run(&[&[1.0; 32 * 32]], &mut [&mut wanted]).unwrap();
+        workspace.run(&[&[2.0; 32 * 32]], &mut [&mut found]).unwrap();
+        for _ in 0..2 {
+            workspace.step_secs(false).unwrap();
+            workspace.read(network.plan.outputs[0], &mut found).unwrap();
+            assert_eq!(found, wanted);
+        }
     }
 }
