@@ -19,6 +19,16 @@ const MATRICES: [[&str; 2]; 1] = [["plain", "inplace"]];
 /// Numbers of parallel loops, in the order in which the default tries them.
 const PARALLEL: [&str; 3] = ["2", "1", "3"];
 
+/// A register tile along the row axes.
+struct RowTile {
+    /// Number of tiles of the whole workload along the rows.
+    all: usize,
+    /// Number of tiles in the register tile.
+    in_registers: usize,
+    /// Elements along each row axis, outermost first.
+    sizes: Vec<(AxisId, usize)>,
+}
+
 /// Register tile and cache tile of a candidate.
 struct TileSizes {
     columns: usize,
@@ -39,10 +49,11 @@ pub(super) fn tile_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpac
     let columns = roles.extent(roles.channel).min(2 * TILE_ROWS);
 
     let mut rows = row_tiles(roles, space);
-    rows.sort_by_key(|(tiles, _)| *tiles);
+    // Register tiles of two tiles load each factor half as often.
+    rows.sort_by_key(|tile| (tile.all, 2 - tile.in_registers));
     for data in data {
-        for (_, rows) in &rows {
-            let point = best_cached(roles, target, space, *data, (columns, rows));
+        for tile in &rows {
+            let point = best_cached(roles, target, space, *data, (columns, &tile.sizes));
             if point.is_some() {
                 return point;
             }
@@ -51,9 +62,8 @@ pub(super) fn tile_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpac
     None
 }
 
-/// Returns the register tiles along the row axes, each with the number of tiles in all, and less
-/// for those that share loads.
-fn row_tiles(roles: &Roles, space: &KnobSpace) -> Vec<((usize, usize), Vec<(AxisId, usize)>)> {
+/// Returns the register tiles along the row axes that consist of one or two tiles.
+fn row_tiles(roles: &Roles, space: &KnobSpace) -> Vec<RowTile> {
     let axes: Vec<AxisId> = roles.spatial.iter().copied().filter(|&axis| axis != roles.channel).collect();
     let sizes = |axis: AxisId| {
         let name = format!("tile.{}", roles.name(axis));
@@ -77,22 +87,17 @@ fn row_tiles(roles: &Roles, space: &KnobSpace) -> Vec<((usize, usize), Vec<(Axis
         tiles = tiles.iter().flat_map(with).collect::<Vec<Vec<_>>>();
     }
 
-    let cost = |rows: &[(AxisId, usize)]| {
-        let [mut total, mut one] = [1, 1];
-        for (place, &(axis, size)) in rows.iter().rev().enumerate() {
+    let tile = |sizes: Vec<(AxisId, usize)>| {
+        let (mut all, mut in_registers) = (1, 1);
+        for (place, &(axis, size)) in sizes.iter().rev().enumerate() {
             let height = if place == 0 { TILE_ROWS } else { 1 };
             let extent = roles.extent(axis);
-            total *= extent / size * size.div_ceil(height) + (extent % size).div_ceil(height);
-            one *= size.div_ceil(height);
+            all *= extent / size * size.div_ceil(height) + (extent % size).div_ceil(height);
+            in_registers *= size.div_ceil(height);
         }
-        (total, one)
+        (in_registers <= 2).then_some(RowTile { all, in_registers, sizes })
     };
-    let of_two = |rows: Vec<(AxisId, usize)>| {
-        let (total, one) = cost(&rows);
-        // Register tiles of two tiles load each factor half as often.
-        (one <= 2).then(|| ((total, 2 - one), rows))
-    };
-    tiles.into_iter().filter_map(of_two).collect()
+    tiles.into_iter().filter_map(tile).collect()
 }
 
 /// Returns the point with these register tiles and the largest copies that fit the cache and
