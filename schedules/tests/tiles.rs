@@ -1,5 +1,6 @@
 //! Products of tiles by AMX.
 
+use autotune_ir::analyse::analyse;
 use autotune_ir::instruction::{TILE_BF16, TILE_I8};
 use autotune_ir::program::{LoopKind, Node, Scope, preorder};
 use autotune_ir::{CpuTarget, DType, Isa, Program, Target, verify};
@@ -115,6 +116,17 @@ fn tiles_are_where_the_processor_and_the_workload_have_them() {
         let program = lower(&workload, &target, &config).unwrap();
         assert_eq!(has_tiles(&program), wanted, "{text}\n{config}");
     }
+}
+
+/// One instruction multiplies a row of 16 words by 16 columns in each cycle.
+#[test]
+fn tiles_are_analysed_at_their_rate() {
+    let (workload, target): (Workload, _) = ("matmul:m=64,n=64,k=1024,dtype=bf16".parse().unwrap(), with_tiles(1));
+    let config = ScheduleSpace::new(&workload, &target).default_config();
+    let tile = analyse(&lower(&workload, &target, &config).unwrap(), &target).dominant.unwrap().tile;
+    assert_eq!((tile.elements, tile.group, tile.inner_steps), (32.0 * 32.0, 32.0, 32.0), "{config}");
+    assert_eq!((tile.registers, tile.free_registers, tile.in_memory), (8.0, 0.0, false));
+    assert!((64.0..67.0).contains(&tile.cycles) && (0.95..1.0).contains(&tile.efficiency), "{tile:?}");
 }
 
 #[test]

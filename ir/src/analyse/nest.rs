@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 
 use super::footprint::Region;
 use crate::affine::{Affine, VarId};
-use crate::instruction::Dot;
+use crate::instruction::{Dot, TileProduct};
 use crate::program::{
-    Access, AxisInfo, Buffer, BufferId, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, When,
+    Access, AxisInfo, Buffer, BufferId, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, When,
     parallel_prefix, preorder,
 };
 
@@ -49,8 +49,29 @@ pub(super) struct RunStore<'a> {
     pub(super) register_depth: Option<usize>,
     /// Number of executions per run.
     pub(super) trips: f64,
-    /// Executions that one instruction combines in one lane; 1 except in dot products.
+    /// Executions that one instruction combines in one lane; 1 except in products of dots and tiles.
     pub(super) group: usize,
+    /// Tiles that it is computed in, if a tile instruction computes it.
+    pub(super) tiles: Option<TileCounts>,
+}
+
+/// Numbers of tiles that one reduction step of a tile product multiplies.
+#[derive(Clone, Copy)]
+pub(super) struct TileCounts {
+    /// Tiles along the rows.
+    pub(super) rows: usize,
+    /// Tiles along the columns.
+    pub(super) columns: usize,
+    /// Words in a row of data, and rows of a tile of weights.
+    pub(super) words: usize,
+}
+
+impl TileCounts {
+    fn of(product: &TileProduct, program: &Program) -> Option<Self> {
+        let (rows, _) = product.row_tiles(program)?;
+        let columns = product.column_tiles(program).len();
+        Some(Self { rows: rows.len(), columns, words: product.row_words() })
+    }
 }
 
 impl<'a> RunStore<'a> {
@@ -106,6 +127,7 @@ impl<'a> RunNest<'a> {
             trips: 1.0,
             opened: vec![0; program.buffers.len()],
             group: 1,
+            tiles: None,
         };
 
         for stage in &program.stages {
@@ -160,10 +182,16 @@ impl<'a> RunNest<'a> {
 
                 Node::Prefetch { .. } => self.prefetches += walk.trips,
                 Node::Call { body, .. } => {
-                    // One dot-product instruction executes a whole group of reduction steps.
-                    walk.group = Dot::of(body).map_or(1, |dot| dot.steps.extent);
+                    // One dot-product instruction executes a whole group of reduction steps, and one
+                    // row of a tile all words of it.
+                    let product = TileProduct::of(body);
+                    walk.tiles = product.as_ref().and_then(|product| TileCounts::of(product, self.program));
+                    walk.group = match product {
+                        Some(product) => product.row_words() * product.steps.extent,
+                        None => Dot::of(body).map_or(1, |dot| dot.steps.extent),
+                    };
                     self.add_nodes(body, walk);
-                    walk.group = 1;
+                    (walk.group, walk.tiles) = (1, None);
                 }
                 node => self.add_nodes(node.body(), walk),
             }
@@ -187,7 +215,8 @@ impl<'a> RunNest<'a> {
         });
 
         let dst = store.dst.buffer;
-        let in_registers = self.program.buffer(dst).scope == Scope::Register;
+        let tiles = walk.tiles.filter(|_| store.mode == StoreMode::Accumulate);
+        let in_registers = tiles.is_some() || self.program.buffer(dst).scope == Scope::Register;
         self.leaves.push(RunStore {
             store,
             loops: loops.clone(),
@@ -195,6 +224,7 @@ impl<'a> RunNest<'a> {
             register_depth: in_registers.then(|| walk.opened[dst.0 as usize]),
             trips: walk.trips,
             group: walk.group,
+            tiles,
         });
     }
 
@@ -304,8 +334,10 @@ struct NestWalk<'a> {
     trips: f64,
     /// Number of loops around the latest allocation of each buffer, by [`BufferId`].
     opened: Vec<usize>,
-    /// Reduction steps of the enclosing dot product; 1 outside of one.
+    /// Reduction steps of the enclosing dot product or row of a tile; 1 outside of one.
     group: usize,
+    /// Tiles of the enclosing product of tiles.
+    tiles: Option<TileCounts>,
 }
 
 fn operand_of_role(role: Role) -> OperandSide {

@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use crate::formula::{Formula, Primitive};
+use crate::instruction::{TILE_REGISTERS, TILE_ROWS, tile_registers_of};
 use crate::machine::cpu::{
     FMA_LATENCY_CYCLES, FMAS_PER_CYCLE, FORWARD_LATENCY_CYCLES, INSTRUCTION_BYTES, INSTRUCTIONS_PER_CYCLE,
-    LOADS_PER_CYCLE, LOOP_EXIT_CYCLES, primitive_cycles,
+    LOADS_PER_CYCLE, LOOP_EXIT_CYCLES, TILE_CYCLES, TILE_LATENCY_CYCLES, primitive_cycles,
 };
 use crate::program::{Access, Expr, Loop, LoopKind, Scope};
 
-use super::nest::{RunNest, RunStore, vector_loop};
+use super::nest::{RunNest, RunStore, TileCounts, vector_loop};
 use super::processor::Core;
 
 /// Returns the number of instructions for `extent` neighbouring elements: whole vectors, then one
@@ -121,8 +122,13 @@ impl RegisterTile {
             number += 1;
         });
 
-        tile_of_registers.registers = tile_registers(tile_of_registers.fmas as usize, operands) as f64;
-        tile_of_registers.finish(core, written_out(loops) * vectors);
+        match leaf.tiles {
+            Some(tiles) => tile_of_registers.finish_tiles(tiles),
+            None => {
+                tile_of_registers.registers = tile_registers(tile_of_registers.fmas as usize, operands) as f64;
+                tile_of_registers.finish(core, written_out(loops) * vectors);
+            }
+        }
         tile_of_registers
     }
 
@@ -149,6 +155,24 @@ impl RegisterTile {
             _ => self.gathers += distinct * self.vector_extent,
         }
         if stride == 0.0 { distinct } else { distinct * vectors }
+    }
+
+    /// Completes the tile for sums in tile registers. A product of tiles takes as long for few rows
+    /// as for all, and each row of a tile is one load.
+    fn finish_tiles(&mut self, TileCounts { rows, columns, words }: TileCounts) {
+        let products = (rows * columns) as f64;
+        self.vector_loads = (words * columns) as f64;
+        self.registers = tile_registers_of([rows, columns]) as f64;
+        self.free_registers = TILE_REGISTERS as f64 - self.registers;
+        self.code_bytes = (products + (rows + columns) as f64) * INSTRUCTION_BYTES;
+
+        let loads = self.vector_loads + self.broadcasts;
+        let issue = (TILE_CYCLES * products).max(loads / LOADS_PER_CYCLE);
+        let overhead = 1.0 + LOOP_EXIT_CYCLES / self.inner_steps;
+        self.cycles = issue.max(TILE_LATENCY_CYCLES) + overhead;
+        // The peak is one row of a tile in each cycle.
+        let peak = (TILE_ROWS * TILE_ROWS) as f64 / TILE_CYCLES;
+        self.efficiency = self.elements / (peak * self.cycles);
     }
 
     fn finish(&mut self, core: &Core, written_out: f64) {
