@@ -63,9 +63,10 @@ pub fn tile_registers_of([rows, columns]: [usize; 2]) -> usize {
 ///           sums[.., v] += data[STEPS*u + s + ..] * weights[s + STEPS*v + ..]
 /// ```
 ///
-/// The words may have two loops, if they are adjacent across both. The indices stand for row-major offsets. In the offset in `data`, `..` is a multiple of `STEPS`
-/// without `v`; in `weights`, it is a multiple of `STEPS`. Rows are unrolled loops that index
-/// `data` and not `weights`, columns those that index `weights` and not `data`.
+/// The words may have two loops, if they are adjacent across both. The indices stand for row-major
+/// offsets. In the offset in `data`, `..` is a multiple of `STEPS` without `v`; in `weights`, it is
+/// a multiple of `STEPS`. Rows are unrolled loops that index `data` and not `weights`, columns those
+/// that index `weights` and not `data`.
 pub struct TileProduct<'a> {
     /// Store that clears the sums.
     pub clear: &'a Store,
