@@ -43,7 +43,7 @@ pub enum AssembleError {
         /// Integer registers of the instruction set.
         available: usize,
     },
-    /// Tiles of a product do not fit the tile registers. Tiles of different sizes cannot share one.
+    /// Tiles of a product do not fit the tile registers.
     #[error("a product of {rows} by {columns} tiles does not fit the tile registers")]
     Tiles {
         /// Number of row tiles.

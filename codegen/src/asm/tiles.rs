@@ -22,10 +22,11 @@ use super::instruction_set::{Address, InstructionSet, TileArithmetic, TileConfig
 use super::leaf::Leaf;
 use super::nest::LeafNest;
 use super::stage::advance;
-use autotune_ir::instruction::{TILE_REGISTERS, TileProduct, TileSpan, TileStrides};
+use autotune_ir::instruction::{TILE_REGISTERS, TileProduct, TileSpan, TileStrides, tile_registers_of};
 use autotune_ir::program::Program;
 
-/// Tiles of a product, and their registers.
+/// Tiles of a product. The sums are in the first registers, row by row; the data of each row tile
+/// and the weights of each column tile follow.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct TileGrid {
     by: TileArithmetic,
@@ -34,9 +35,6 @@ pub(super) struct TileGrid {
     strides: TileStrides,
     rows: Vec<TileSpan>,
     columns: Vec<TileSpan>,
-    /// Registers of the data of each row tile, and of the weights of each column tile. The sums are
-    /// in the first registers, row by row.
-    registers: [Vec<u8>; 2],
 }
 
 /// Product of tiles that a leaf computes.
@@ -58,9 +56,10 @@ impl TileGrid {
         };
         let columns = product.column_tiles(program);
 
-        let needed = AssembleError::Tiles { rows: rows.len(), columns: columns.len() };
-        let registers = factor_registers(&rows, &columns).ok_or(needed)?;
-        Ok(Some(Self { by, words: product.row_words(), strides, rows, columns, registers }))
+        if tile_registers_of([rows.len(), columns.len()]) > TILE_REGISTERS {
+            return Err(AssembleError::Tiles { rows: rows.len(), columns: columns.len() }.into());
+        }
+        Ok(Some(Self { by, words: product.row_words(), strides, rows, columns }))
     }
 
     /// Returns the sizes of the tiles in all registers.
@@ -70,10 +69,10 @@ impl TileGrid {
             sizes.0[usize::from(register)] = [rows as u8, 4 * words as u8];
         };
         for (i, row) in self.rows.iter().enumerate() {
-            set(self.registers[0][i], row.count, self.words);
+            set(self.data(i), row.count, self.words);
             for (j, column) in self.columns.iter().enumerate() {
                 set(self.sums(i, j), row.count, column.count);
-                set(self.registers[1][j], self.words, column.count);
+                set(self.weights(j), self.words, column.count);
             }
         }
         sizes
@@ -84,47 +83,22 @@ impl TileGrid {
         (row * self.columns.len() + column) as u8
     }
 
+    /// Returns the register of the data of a row tile.
+    fn data(&self, row: usize) -> u8 {
+        (self.rows.len() * self.columns.len() + row) as u8
+    }
+
+    /// Returns the register of the weights of a column tile.
+    fn weights(&self, column: usize) -> u8 {
+        self.data(self.rows.len() + column)
+    }
+
     /// Returns the register and the offset of the sums of each row tile and column tile.
     fn all_sums(&self) -> impl Iterator<Item = (u8, i64)> {
         let offset = |i: usize, j: usize| self.rows[i].sums + self.columns[j].sums;
         let columns = self.columns.len();
         (0..self.rows.len()).flat_map(move |i| (0..columns).map(move |j| (self.sums(i, j), offset(i, j))))
     }
-}
-
-/// Returns the registers of the data of each row tile and of the weights of each column tile, after
-/// those of the sums; `None` if there are too few.
-fn factor_registers(rows: &[TileSpan], columns: &[TileSpan]) -> Option<[Vec<u8>; 2]> {
-    let sums = rows.len() * columns.len();
-    // All tiles of the side with fewer of them have registers of their own. The others take turns
-    // if they must.
-    let kept = rows.len().min(columns.len());
-    let others = TILE_REGISTERS.checked_sub(sums + kept)?.min(rows.len().max(columns.len()));
-    let [of_rows, of_columns] = if rows.len() <= columns.len() { [kept, others] } else { [others, kept] };
-    Some([turns(rows, sums, of_rows)?, turns(columns, sums + of_rows, of_columns)?])
-}
-
-/// Distributes tiles over `count` registers from `first` on. Tiles of different sizes do not share
-/// a register.
-fn turns(tiles: &[TileSpan], first: usize, count: usize) -> Option<Vec<u8>> {
-    if count == tiles.len() {
-        return Some((first..first + count).map(|register| register as u8).collect());
-    }
-    let mut sizes: SmallVec<[usize; 4]> = SmallVec::new();
-    for tile in tiles {
-        if !sizes.contains(&tile.count) {
-            sizes.push(tile.count);
-        }
-    }
-
-    // Tiles of the first size, which most have, take turns in all registers but one for each other
-    // size.
-    let of_first = (count + 1).checked_sub(sizes.len()).filter(|&registers| registers > 0)?;
-    let register = |(number, tile): (usize, &TileSpan)| match sizes.iter().position(|&size| size == tile.count)? {
-        0 => Some((first + number % of_first) as u8),
-        other => Some((first + of_first + other - 1) as u8),
-    };
-    tiles.iter().enumerate().map(register).collect()
 }
 
 /// Number of data, weights and sums in their arrays.
@@ -212,20 +186,18 @@ impl TileNest {
 
     /// Emits one reduction step of all tiles. Every tile is loaded right before its first product.
     fn emit_products(&self, isa: &mut impl InstructionSet, places: &TileAddresses) -> Result<(), Failure> {
-        let TileGrid { by, rows, columns, registers: [of_rows, of_columns], .. } = &self.grid;
-        // Tile that each register holds.
-        let mut held = [None; TILE_REGISTERS];
-        for (i, row) in rows.iter().enumerate() {
-            for (j, column) in columns.iter().enumerate() {
-                for (register, tile, offset) in
-                    [(of_columns[j], (WEIGHTS, j), column.factor), (of_rows[i], (DATA, i), row.factor)]
-                {
-                    if held[usize::from(register)].replace(tile) != Some(tile) {
-                        let (at, stride) = places.at(tile.0, offset)?;
-                        isa.load_tile(register, at, stride);
-                    }
+        let grid = &self.grid;
+        for (i, row) in grid.rows.iter().enumerate() {
+            for (j, column) in grid.columns.iter().enumerate() {
+                if i == 0 {
+                    let (at, stride) = places.at(WEIGHTS, column.factor)?;
+                    isa.load_tile(grid.weights(j), at, stride);
                 }
-                isa.multiply_tiles(*by, self.grid.sums(i, j), [of_rows[i], of_columns[j]]);
+                if j == 0 {
+                    let (at, stride) = places.at(DATA, row.factor)?;
+                    isa.load_tile(grid.data(i), at, stride);
+                }
+                isa.multiply_tiles(grid.by, grid.sums(i, j), [grid.data(i), grid.weights(j)]);
             }
         }
         Ok(())
