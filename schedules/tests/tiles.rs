@@ -44,6 +44,8 @@ fn random_workload(rng: &mut ChaCha8Rng) -> Workload {
         integers(DType::U8, DType::I8, DType::I32),
         integers(DType::I8, DType::I8, DType::I8),
         integers(DType::I8, DType::I8, DType::F32),
+        integers(DType::U8, DType::U8, DType::I32),
+        integers(DType::I8, DType::U8, DType::F32),
     ];
     let types = all[rng.random_range(0..all.len())];
     loop {

@@ -193,10 +193,8 @@ pub(super) enum Unary {
 pub(super) enum TileArithmetic {
     /// Pairs of bf16.
     Bf16,
-    /// Signed bytes.
-    I8,
-    /// Unsigned bytes in the first factor, signed bytes in the second.
-    U8I8,
+    /// Bytes: whether those of the first and of the second factor are signed.
+    Bytes([bool; 2]),
 }
 
 impl TileArithmetic {
@@ -204,8 +202,9 @@ impl TileArithmetic {
     pub(super) fn of(dtypes: [DType; 2]) -> Option<Self> {
         match dtypes {
             [DType::Bf16, DType::Bf16] => Some(TileArithmetic::Bf16),
-            [DType::I8, DType::I8] => Some(TileArithmetic::I8),
-            [DType::U8, DType::I8] => Some(TileArithmetic::U8I8),
+            [DType::I8 | DType::U8, DType::I8 | DType::U8] => {
+                Some(TileArithmetic::Bytes(dtypes.map(|dtype| dtype == DType::I8)))
+            }
             _ => None,
         }
     }

@@ -20,11 +20,16 @@ pub static TILE_BF16: Instruction = Instruction {
     nest: NestForm::TileProduct,
 };
 
-/// `tdpbusd` and `tdpbssd` of a [`TileProduct`] (AMX): each sum adds four products of bytes,
-/// wrapping in 32 bits.
+/// `tdpbusd`, `tdpbssd`, `tdpbuud` and `tdpbsud` of a [`TileProduct`] (AMX): each sum adds four
+/// products of bytes, wrapping in 32 bits.
 pub static TILE_I8: Instruction = Instruction {
     name: "tdpbusd",
-    factors: &[Factors { dtypes: [DType::U8, DType::I8], steps: 4 }, Factors::of(DType::I8, 4)],
+    factors: &[
+        Factors { dtypes: [DType::U8, DType::I8], steps: 4 },
+        Factors::of(DType::I8, 4),
+        Factors::of(DType::U8, 4),
+        Factors { dtypes: [DType::I8, DType::U8], steps: 4 },
+    ],
     ..TILE_BF16
 };
 

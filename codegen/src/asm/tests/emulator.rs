@@ -191,8 +191,10 @@ impl<'c> Emulator<'c> {
                 return true;
             }
             Mnemonic::Tdpbf16ps => Some(TileArithmetic::Bf16),
-            Mnemonic::Tdpbssd => Some(TileArithmetic::I8),
-            Mnemonic::Tdpbusd => Some(TileArithmetic::U8I8),
+            Mnemonic::Tdpbuud => Some(TileArithmetic::Bytes([false, false])),
+            Mnemonic::Tdpbusd => Some(TileArithmetic::Bytes([false, true])),
+            Mnemonic::Tdpbsud => Some(TileArithmetic::Bytes([true, false])),
+            Mnemonic::Tdpbssd => Some(TileArithmetic::Bytes([true, true])),
             Mnemonic::Tilezero | Mnemonic::Tileloadd | Mnemonic::Tilestored => None,
             _ => return false,
         };

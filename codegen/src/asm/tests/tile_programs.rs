@@ -24,8 +24,13 @@ use crate::asm::x86::disassemble;
 use crate::asm::{assemble, generate};
 
 /// Types of the factors in a workload, the instruction, and the elements of a word.
-const TYPES: [(&str, &Instruction, usize); 3] =
-    [("dtype=bf16,out=f32", &TILE_BF16, 2), ("data=u8,weights=i8", &TILE_I8, 4), ("data=i8,weights=i8", &TILE_I8, 4)];
+const TYPES: [(&str, &Instruction, usize); 5] = [
+    ("dtype=bf16,out=f32", &TILE_BF16, 2),
+    ("data=u8,weights=i8", &TILE_I8, 4),
+    ("data=i8,weights=i8", &TILE_I8, 4),
+    ("data=u8,weights=u8", &TILE_I8, 4),
+    ("data=i8,weights=u8", &TILE_I8, 4),
+];
 
 /// Product of `data`, `[rows, k]`, and `weights`, `[column blocks, k / steps, columns, steps]`.
 #[derive(Debug)]
@@ -105,7 +110,7 @@ impl TileCase {
             _ => [rng.random_range(1..3), rng.random_range(1..18)],
         };
         Self {
-            types: rng.random_range(0..3),
+            types: rng.random_range(0..TYPES.len()),
             tiles,
             columns,
             column_blocks: rng.random_range(1..3),

@@ -64,17 +64,17 @@ impl TileRegisters {
 /// Returns a sum and the products of the elements of two words.
 fn added(by: TileArithmetic, sum: u32, a: u32, b: u32) -> u32 {
     let halves = |word: u32| [word << 16, word & 0xffff_0000].map(f32::from_bits);
-    let signed = |word: u32| word.to_le_bytes().map(|byte| i32::from(byte.cast_signed()));
-    let bytes = |a: [i32; 4]| {
-        let products = a.into_iter().zip(signed(b)).map(|(a, b)| a * b);
-        products.fold(sum, |sum, product| sum.wrapping_add(product.cast_unsigned()))
+    let bytes = |word: u32, is_signed: bool| {
+        word.to_le_bytes().map(|byte| if is_signed { i32::from(byte.cast_signed()) } else { i32::from(byte) })
     };
     match by {
         TileArithmetic::Bf16 => {
             let products = halves(a).into_iter().zip(halves(b)).map(|(a, b)| a * b);
             (f32::from_bits(sum) + products.sum::<f32>()).to_bits()
         }
-        TileArithmetic::I8 => bytes(signed(a)),
-        TileArithmetic::U8I8 => bytes(a.to_le_bytes().map(i32::from)),
+        TileArithmetic::Bytes([data, weights]) => {
+            let products = bytes(a, data).into_iter().zip(bytes(b, weights)).map(|(a, b)| a * b);
+            products.fold(sum, |sum, product| sum.wrapping_add(product.cast_unsigned()))
+        }
     }
 }

@@ -14,8 +14,8 @@ const CLEAR: Opcode = opcode(2, 3, 0x49);
 const LOAD_TILE: Opcode = opcode(2, 3, 0x4b);
 const STORE_TILE: Opcode = opcode(2, 2, 0x4b);
 const DOT_BF16: Opcode = opcode(2, 2, 0x5c);
-const DOT_I8: Opcode = opcode(2, 3, 0x5e);
-const DOT_U8_I8: Opcode = opcode(2, 1, 0x5e);
+/// Products of bytes: `tdpbuud`, `tdpbusd`, `tdpbsud`, `tdpbssd`, whose names give the signs.
+const DOT_BYTES: [Opcode; 4] = [opcode(2, 0, 0x5e), opcode(2, 1, 0x5e), opcode(2, 2, 0x5e), opcode(2, 3, 0x5e)];
 
 impl TileInstructions for X86 {
     fn has_tiles(&self) -> bool {
@@ -46,8 +46,7 @@ impl TileInstructions for X86 {
     fn multiply_tiles(&mut self, by: TileArithmetic, sums: u8, [data, weights]: [u8; 2]) {
         let op = match by {
             TileArithmetic::Bf16 => DOT_BF16,
-            TileArithmetic::I8 => DOT_I8,
-            TileArithmetic::U8I8 => DOT_U8_I8,
+            TileArithmetic::Bytes([data, weights]) => DOT_BYTES[2 * usize::from(data) + usize::from(weights)],
         };
         self.code.vex(op, false, [sums, weights], RegisterOrMemory::Register(data));
     }
@@ -86,8 +85,10 @@ mod tests {
         x86.load_tile(5, Address { pointer: 11, disp: 1 << 20 }, 10);
         x86.store_tile(4, Address { pointer: 9, disp: 256 }, 13);
         x86.multiply_tiles(TileArithmetic::Bf16, 1, [2, 3]);
-        x86.multiply_tiles(TileArithmetic::I8, 4, [5, 6]);
-        x86.multiply_tiles(TileArithmetic::U8I8, 7, [0, 1]);
+        x86.multiply_tiles(TileArithmetic::Bytes([true, true]), 4, [5, 6]);
+        x86.multiply_tiles(TileArithmetic::Bytes([false, true]), 7, [0, 1]);
+        x86.multiply_tiles(TileArithmetic::Bytes([true, false]), 2, [3, 4]);
+        x86.multiply_tiles(TileArithmetic::Bytes([false, false]), 0, [7, 6]);
         x86.release_tiles();
 
         let (bytes, code_bytes) = x86.finish(&[]).unwrap();
@@ -106,6 +107,8 @@ mod tests {
                 "tdpbf16ps tmm1, tmm2, tmm3",
                 "tdpbssd tmm4, tmm5, tmm6",
                 "tdpbusd tmm7, tmm0, tmm1",
+                "tdpbsud tmm2, tmm3, tmm4",
+                "tdpbuud tmm0, tmm7, tmm6",
                 "tilerelease",
             ]
         );
