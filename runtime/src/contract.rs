@@ -42,6 +42,7 @@ pub fn plan(tasks: usize, launch: Option<Launch>) -> KernelPlan {
         dtype: DType::F32,
     };
     let stage = |symbol: &str, when| PlanStage { symbol: symbol.into(), when, tasks, launch, boxes: vec![] };
+
     KernelPlan {
         buffers: vec![
             buffer("input", Role::Operand(0), Binding::Data),

@@ -67,6 +67,7 @@ fn all_threads_of_a_kernel_may_use_tiles() {
     if !has_tiles {
         return eprintln!("skipped: no tile registers");
     }
+
     unsafe extern "C" fn by_tiles(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
         // Palette 1, and one row of a word in the first tile.
         let mut config = [0u8; 64];

@@ -34,6 +34,26 @@ fn is_tiled(candidate: &Candidate) -> bool {
     candidate.config().knobs.get("instruction") == Some(&KnobValue::Choice("tile".into()))
 }
 
+/// Returns the text of a product.
+fn random_product(rng: &mut ChaCha8Rng) -> String {
+    let mut pick = |of: &[usize]| of[rng.random_range(0..of.len())];
+    let (m, n) = (pick(&[1, 5, 16, 17, 32, 40, 70]), pick(&[1, 8, 16, 24, 32, 64, 70]));
+    let k = 4 * pick(&[2, 8, 9, 16, 34]);
+    let flags = ["", ",tb", ",b=2", ",weights=data", ",bias,act=gelu", ",scale,bias,act=relu"];
+    format!("matmul:m={m},n={n},k={k}{}", flags[pick(&[0, 1, 2, 3, 4, 5])])
+}
+
+/// Returns the text of a convolution, also of few channels.
+fn random_images(rng: &mut ChaCha8Rng) -> String {
+    let mut pick = |of: &[usize]| of[rng.random_range(0..of.len())];
+    let channels = [2, 3, 5, 8, 12, 16, 24, 32, 48, 64];
+    let (g, c, o) = (pick(&[1, 1, 2]), pick(&channels), pick(&[8, 16, 24, 32, 48]));
+    let (n, h, w) = (pick(&[1, 1, 2]), pick(&[1, 5, 7]), pick(&[4, 7, 16, 19, 33]));
+    let (k, s, p) = (pick(&[1, 3, 3, 5, 7]), pick(&[1, 1, 2]), pick(&[0, 1]));
+    let tail = ["", ",bias,act=relu", ",pre=relu", ",bias,add"][pick(&[0, 1, 2, 3])];
+    format!("conv2d:n={n},c={},h={h},w={w},o={},k={k},s={s},p={p},g={g}{tail}", g * c, g * o)
+}
+
 /// Returns a convolution or a product with random element types that tile instructions multiply.
 fn random_workload(rng: &mut ChaCha8Rng) -> Workload {
     let integers = |data, weights, out| Types { out, ..Types::of_sums(data, weights) };
@@ -47,34 +67,15 @@ fn random_workload(rng: &mut ChaCha8Rng) -> Workload {
         integers(DType::U8, DType::U8, DType::I32),
         integers(DType::I8, DType::U8, DType::F32),
     ];
+
     let types = all[rng.random_range(0..all.len())];
     loop {
-        let mut pick = |of: &[usize]| of[rng.random_range(0..of.len())];
-        let plain = match pick(&[0, 1, 2]) {
-            0 => random_convolution(rng),
-            1 => {
-                let [m, n, k] = [
-                    pick(&[1, 5, 16, 17, 32, 40, 70]),
-                    pick(&[1, 8, 16, 24, 32, 64, 70]),
-                    4 * pick(&[2, 8, 9, 16, 34]),
-                ];
-                let flags = ["", ",tb", ",b=2", ",weights=data", ",bias,act=gelu", ",scale,bias,act=relu"];
-                format!("matmul:m={m},n={n},k={k}{}", flags[pick(&[0, 1, 2, 3, 4, 5])]).parse().unwrap()
-            }
-            _ => {
-                let (g, c, o) =
-                    (pick(&[1, 1, 2]), pick(&[2, 3, 5, 8, 12, 16, 24, 32, 48, 64]), pick(&[8, 16, 24, 32, 48]));
-                let (n, h, w) = (pick(&[1, 1, 2]), pick(&[1, 5, 7]), pick(&[4, 7, 16, 19, 33]));
-                let (k, s, p) = (pick(&[1, 3, 3, 5, 7]), pick(&[1, 1, 2]), pick(&[0, 1]));
-                let tail = ["", ",bias,act=relu", ",pre=relu", ",bias,add"][pick(&[0, 1, 2, 3])];
-                let text = format!("conv2d:n={n},c={},h={h},w={w},o={},k={k},s={s},p={p},g={g}{tail}", g * c, g * o);
-                match text.parse() {
-                    Ok(workload) => workload,
-                    Err(_) => continue,
-                }
-            }
+        let plain = match rng.random_range(0..3) {
+            0 => Ok(random_convolution(rng)),
+            1 => random_product(rng).parse(),
+            _ => random_images(rng).parse(),
         };
-        if let Ok(workload) = plain.with_types(types) {
+        if let Some(workload) = plain.ok().and_then(|plain: Workload| plain.with_types(types).ok()) {
             return workload;
         }
     }

@@ -172,6 +172,9 @@ fn on_target(loaded: Option<LoadedNetwork>, target: &TargetArgs) -> Result<(Load
         return Err(Failure::Usage("a workload cannot be run: use autotune bench to time it".into()).into());
     };
     target.check_types(&loaded.graph)?;
+    if loaded.max_error.is_some() {
+        target.check_cpu("--precision auto: networks on GPUs support f32 only")?;
+    }
     let target = target.device(&[])?;
     warn_if_slow(&loaded.graph, &target);
     Ok((loaded, target))

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Asynchrony, CallSite, Executor, Factors, Feature, Instruction, NestForm, Registers};
+use super::{Asynchrony, CallSite, Executor, Factors, Feature, Instruction, NestForm, Registers, TILE_REGISTERS};
 use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
 use crate::program::{Access, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
@@ -36,8 +36,6 @@ pub static TILE_I8: Instruction = Instruction {
 /// Tile instructions of CPUs.
 static TILES: [&Instruction; 2] = [&TILE_BF16, &TILE_I8];
 
-/// Number of tile registers.
-pub const TILE_REGISTERS: usize = 8;
 /// Rows of a tile, sums of a row, and 32-bit words of a row of factors.
 pub const TILE_ROWS: usize = 16;
 

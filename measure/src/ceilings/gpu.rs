@@ -226,6 +226,7 @@ fn plan(blocks: usize, vectors: usize) -> KernelPlan {
         launch: Some(launch),
         boxes: vec![],
     };
+
     KernelPlan {
         buffers: vec![
             buffer("operands", Role::Operand(0), Binding::Data),

@@ -295,9 +295,11 @@ mod tests {
             instructions.add(Isa::Avx2, &code(&[0xc3]));
             (instructions.words(), instructions.features())
         };
+
         let (vex_dot, dot) = (&[0xc4, 0xe2, 0x75, 0x50, 0xc2][..], &[0x62, 0xf2, 0x75, 0x48, 0x50, 0xc2][..]);
         let (round, tile) = (&[0x62, 0xf2, 0x7e, 0x48, 0x72, 0xc0][..], &[0xc4, 0xe2, 0x6a, 0x5c, 0xc1][..]);
         let release = &[0xc4, 0xe2, 0x78, 0x49, 0xc0][..];
+
         for (isa, code, words) in [
             (Isa::Avx2, &[0xc3][..], "x86-64 with AVX2 and FMA"),
             (Isa::Avx2, vex_dot, "x86-64 with AVX2 and FMA, AVX-VNNI"),

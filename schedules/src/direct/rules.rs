@@ -147,9 +147,11 @@ impl Direct {
             let (cache, whole) = (self.cache_extent(axis), self.contraction.axes[axis].extent);
             cache.is_multiple_of(extent) && whole.is_multiple_of(cache)
         };
+
         // Rows at equal distances, other rows, and columns.
         let (mut run, mut others, mut columns) = ((1, None), 1, 1);
         let data = self.data_read();
+
         // From the innermost axis outwards.
         for (axis, extent) in self.register_tile().into_iter().rev() {
             if self.contraction.weight.uses(axis) {

@@ -111,11 +111,13 @@ fn best_cached(
 ) -> Option<KnobIndices> {
     const CACHED: [usize; 10] = [64, 32, 16, 12, 8, 6, 4, 3, 2, 1];
     let mut fallback: Option<(f64, KnobIndices)> = None;
+
     for cached in CACHED.into_iter().filter(|&cached| cached == 1 || !roles.is_product()) {
         // A matrix of weights for some columns stays in the second-level cache while all rows pass.
         let steps = roles.step.map_or(1, |step| roles.extent(step) * roles.factors[1].bytes());
         let most_columns = if roles.is_product() { (target.l2_bytes / 2 / steps).max(columns) } else { columns };
         let sizes = TileSizes { columns, most_columns, rows: rows.to_vec(), cached };
+
         for parallel in PARALLEL {
             let Some(point) = candidate(roles, space, (data, parallel), &sizes) else { continue };
             // A rule that the point breaks does not depend on the number of parallel loops.
@@ -124,6 +126,7 @@ fn best_cached(
             if direct.data_mode == DataMode::Tile && copied > target.l2_bytes / 4 && cached > 1 {
                 break;
             }
+
             let share = direct.largest_share(target);
             if share <= MAX_SHARE {
                 return Some(point);

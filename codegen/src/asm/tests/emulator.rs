@@ -109,6 +109,7 @@ impl<'c> Emulator<'c> {
                 let value = self.pop();
                 self.set(it, value);
             }
+
             Mnemonic::Mov => self.set(it, self.value(it, 1)),
             Mnemonic::Xor => self.set(it, self.value(it, 0) ^ self.value(it, 1)),
             Mnemonic::Add => self.set(it, self.value(it, 0).wrapping_add(self.value(it, 1))),
@@ -123,6 +124,7 @@ impl<'c> Emulator<'c> {
                 let (dividend, by) = (self.integers[rax], self.value(it, 0));
                 (self.integers[rax], self.integers[rdx]) = (dividend / by, dividend % by);
             }
+
             Mnemonic::Dec => {
                 let value = self.value(it, 0).wrapping_sub(1);
                 self.is_equal = value == 0;
@@ -152,6 +154,7 @@ impl<'c> Emulator<'c> {
             Mnemonic::Vbroadcastss => {
                 self.vectors[it.op0_register().number()] = [self.word(self.address(it)); LANES];
             }
+
             Mnemonic::Vmovups | Mnemonic::Vmovss => {
                 let register = if it.op0_kind() == OpKind::Register { it.op0_register() } else { it.op1_register() };
                 let lanes = if it.mnemonic() == Mnemonic::Vmovss { 1 } else { register.size() / 4 };

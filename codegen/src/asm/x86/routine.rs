@@ -293,8 +293,7 @@ impl Routine {
         self.code.plain(&[0x0f, 0x01, 0xd0]);
     }
 
-    /// Calls the system: number rax, arguments rdi and rsi; the result is in rax. Overwrites rcx and
-    /// r11.
+    /// Calls the system: number rax, arguments rdi and rsi, result in rax. Overwrites rcx and r11.
     pub fn system_call(&mut self) {
         self.code.plain(&[0x0f, 0x05]);
     }
