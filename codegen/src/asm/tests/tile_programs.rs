@@ -9,7 +9,7 @@ use autotune_ir::instruction::{
 use autotune_ir::program::{
     Access, Buffer, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store, StoreMode, When, preorder,
 };
-use autotune_ir::{Affine, CpuTarget, Isa, Program, Target, VarId, interpret};
+use autotune_ir::{Affine, CpuTarget, DType, Isa, Program, Target, VarId, interpret};
 use autotune_schedules::{ScheduleSpace, lower};
 use autotune_workloads::Operands;
 use rand::{Rng, RngExt, SeedableRng};
@@ -207,8 +207,13 @@ impl TileCase {
     fn operands(&self, program: &Program, seed: u64) -> Operands {
         let mut operands = Operands::random(&program.spec, seed);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let ranges = [[-16..17, -16..17], [0..256, -128..128], [-128..128, -128..128]][self.types].clone();
-        for (tensor, range) in operands.iter_mut().zip(ranges) {
+        let dtypes = [0, 1].map(|number| program.spec.tensors[number].dtype);
+        for (tensor, dtype) in operands.iter_mut().zip(dtypes) {
+            let range = match dtype {
+                DType::U8 => 0..256,
+                DType::I8 => -128..128,
+                _ => -16..17,
+            };
             tensor.iter_mut().for_each(|x| *x = rng.random_range(range.clone()) as f32);
         }
         operands
