@@ -3,14 +3,15 @@
 
 #![cfg(all(target_arch = "x86_64", unix))]
 
-use autotune_codegen::asm::assemble;
+use autotune_codegen::asm::{assemble, x86::disassemble};
 use autotune_ir::{CpuTarget, Isa, Target, interpret, verify};
-use autotune_schedules::{ScheduleSpace, tolerance};
-use autotune_workloads::{Operands, Reference, Workload};
+use autotune_schedules::{ScheduleSpace, lower, tolerance};
+use autotune_workloads::{Operands, Reference, Workload, reference};
 use ndarray::ArrayD;
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::common::cases::for_cases_in_parallel;
 use crate::common::spaces::some;
 use crate::common::{c, machine, missing};
 
@@ -69,6 +70,46 @@ fn integers_are_moved_and_rounded_to() {
                     Err(reason) => missing("cc", &reason),
                 }
             }
+        }
+    }
+}
+
+/// Blocks of 16, 8 and 4 rows, of any number of columns, and what is left.
+#[test]
+fn bytes_are_transposed_exactly() {
+    for isa in [Isa::Avx2, Isa::Avx512] {
+        for_cases_in_parallel(200, |seed, choices| {
+            let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1) });
+            let [m, n] = [choices.random_range(1..70), choices.random_range(1..70)];
+            let dtype = ["u8", "i8"][seed as usize % 2];
+            let workload: Workload = format!("transpose:b=2,m={m},n={n},dtype={dtype}").parse().unwrap();
+            let space = ScheduleSpace::new(&workload, &target);
+            for config in [space.default_config(), space.sample(choices).config().clone()] {
+                let mut program = lower(&workload, &target, &config).unwrap();
+                program.buffers.iter_mut().for_each(|buffer| buffer.streamed = seed % 3 == 0);
+                let code = assemble(&program, &target).unwrap();
+                let operands = Operands::random(&program.spec, seed);
+                let context = format!("{isa}: {workload}\n{config}\n{}", disassemble(&code));
+                if machine::runs(isa) {
+                    let output = machine::run(&program, &code, &operands);
+                    assert_eq!(output, reference(&workload, &operands), "{context}");
+                }
+            }
+        });
+    }
+}
+
+/// Blocks of channels to planes, and planes to blocks.
+#[test]
+fn layouts_of_bytes_are_converted_by_interleaving() {
+    for (isa, block) in [(Isa::Avx2, 8), (Isa::Avx512, 16)] {
+        let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1) });
+        for text in [format!("transpose:b=2,m=81,n={block},dtype=u8"), format!("transpose:b=2,m={block},n=81,dtype=i8")]
+        {
+            let workload: Workload = text.parse().unwrap();
+            let program = lower(&workload, &target, &ScheduleSpace::new(&workload, &target).default_config()).unwrap();
+            let code = disassemble(&assemble(&program, &target).unwrap());
+            assert!(code.contains("vpunpckhbw"), "{isa}: {text}\n{code}");
         }
     }
 }

@@ -105,6 +105,9 @@ fn transposes_have_square_blocks_by_default() {
         ("transpose:m=4,n=30000", Isa::Avx2, 2, [4, 8], "m", "n"),
         ("transpose:m=4,n=300", Isa::Avx2, 2, [4, 8], "m", "m"),
         ("transpose:m=3,n=3000", Isa::Avx2, 1, [3, 16], "n", "m"),
+        ("transpose:m=512,n=512,dtype=u8", Isa::Avx512, 1, [16, 16], "m", "n"),
+        ("transpose:m=512,n=512,dtype=u8", Isa::Avx2, 1, [8, 8], "m", "n"),
+        ("transpose:m=512,n=8,dtype=i8", Isa::Avx2, 1, [8, 8], "m", "n"),
     ] {
         let space = ScheduleSpace::new(&text.parse().unwrap(), &target(isa, threads));
         let config = space.default_config();

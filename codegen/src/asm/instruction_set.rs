@@ -297,8 +297,9 @@ pub(super) trait Vectors {
 
     /// Transposes: element `l` of `[rows[r]]` is set to element `r` of `[columns[l]]`.
     ///
-    /// Columns have 16 bytes, or there are as many rows as columns. Uses the registers from `first`
-    /// on. [Bypasses the caches](Vectors::stream) if `is_streamed`, for as many columns as lanes.
+    /// Columns have 16 bytes, or 4 or 8 elements of one byte, or there are as many rows as columns.
+    /// Uses the registers from `first` on. [Bypasses the caches](Vectors::stream) if `is_streamed`,
+    /// for as many columns as lanes.
     fn transpose(&mut self, block: (&[Address], &[Address]), of: ElementType, first: Vector, is_streamed: bool);
 
     /// Returns the number of registers from `first` on that [`Vectors::interleave`] and its inverse

@@ -6,3 +6,4 @@ mod random_programs;
 mod simulator;
 mod tile_programs;
 mod tile_registers;
+mod transposes;

@@ -3,7 +3,9 @@
 //! 16-bit elements are transposed in pairs, as words, and separated at the end. So a block has
 //! twice as many rows.
 //!
-//! A block of four rows reads four elements of each column. If columns are a multiple of
+//! Bytes are interleaved, in blocks of 16, 8 or 4 rows.
+//!
+//! A block of four rows of words reads four elements of each column. If columns are a multiple of
 //! [`SET_PERIOD_BYTES`] apart, they would evict each other from the first-level cache before the
 //! next four elements are read. In that case a block has as many rows as a vector has lanes.
 
@@ -15,8 +17,10 @@ use super::nest::ValueTree;
 use autotune_ir::machine::cpu::SET_PERIOD_BYTES;
 use autotune_ir::program::StoreMode;
 
-/// Bytes that a block reads of each column, unless it is square.
+/// Most bytes that a block reads of each column, unless it is square.
 const COLUMN: usize = 16;
+/// Numbers of rows of blocks that are not square.
+const ROWS: [usize; 3] = [16, 8, 4];
 
 /// A block to transpose. With elements of `bytes` bytes, the one in row `r`, lane `l` is read at
 /// `from + bytes * r + stride * l` and written to `to[r] + bytes * l`.
@@ -39,8 +43,9 @@ impl TransposeBlock {
             let registers = isa.transpose_registers([rows as u8, lanes], from.of, first)?;
             Some((Self::of_rows(code, ops, rows)?, registers))
         };
+        let shorter = ROWS.into_iter().filter(|rows| rows * from.of.bytes() as usize <= COLUMN);
         // Square blocks come first, if columns would compete for cache sets.
-        square.into_iter().chain([COLUMN / from.of.bytes() as usize]).find_map(fitting)
+        square.into_iter().chain(shorter).find_map(fitting)
     }
 
     /// Returns the block with this number of rows, if the operations copy one.
@@ -86,11 +91,11 @@ pub(super) fn copy(code: leaf::Block, op: &BlockOp) -> Option<(MemoryAccess, Mem
     copy_of_bits(code, op).filter(|(to, _)| to.of == ElementType::Word)
 }
 
-/// Returns destination and source, if an operation only copies words or 16-bit elements.
+/// Returns destination and source, if an operation only copies bits.
 fn copy_of_bits(code: leaf::Block, op: &BlockOp) -> Option<(MemoryAccess, MemoryAccess)> {
     match assignment(code, op)? {
         (to, LeafSource::Memory(from))
-            if to.of == from.of && matches!(to.of, ElementType::Word | ElementType::Half) =>
+            if to.of == from.of && !matches!(to.of, ElementType::F16 | ElementType::Bf16) =>
         {
             Some((to, from))
         }

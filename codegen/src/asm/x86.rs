@@ -9,6 +9,7 @@ use autotune_ir::artifact::MachineCode;
 use autotune_ir::instruction::{DOT_BF16, TILE_BF16};
 use autotune_ir::target::{CpuTarget, Isa};
 
+mod bytes;
 mod constants;
 mod control;
 mod dots;

@@ -245,7 +245,8 @@ impl Vectors for StepRecorder {
     fn transpose_registers(&self, [rows, columns]: [u8; 2], of: ElementType, first: Vector) -> Option<usize> {
         let registers = usize::from(columns) + 1;
         let is_square = of == ElementType::Word && rows == columns;
-        let is_known = self.set.transposes == Some(columns) && (i64::from(rows) * of.bytes() == 16 || is_square);
+        let is_column = i64::from(rows) * of.bytes() == 16 || of.bytes() == 1 && matches!(rows, 4 | 8);
+        let is_known = self.set.transposes == Some(columns) && (is_column || is_square);
         let fits = is_known && usize::from(first) + registers <= self.set.registers;
         fits.then_some(registers)
     }

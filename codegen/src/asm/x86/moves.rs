@@ -1,6 +1,7 @@
 //! Copies: permutations of blocks, and strided elements.
 
 use super::X86;
+use super::bytes::OF_BYTES;
 use super::control::address;
 use super::encode::{Goal, Integer, MemoryOperand, Opcode, RegisterOrMemory, evex};
 use super::narrow::{LOWER_HALVES, Narrow, PACK, STORE_PAIR};
@@ -21,7 +22,7 @@ pub(super) const UNPACK_LOW_PAIRS: Opcode = opcode(1, 1, 0x14);
 /// EVEX.W bit, in addition to the prefix: 512-bit instructions on pairs of elements need it.
 pub(super) const WIDE: u8 = 0x80;
 /// `vinsertf128`, `vinsertf32x4`: inserts 128 bits at a position.
-const INSERT_HALF: Opcode = opcode(3, 1, 0x18);
+pub(super) const INSERT_UPPER: Opcode = opcode(3, 1, 0x18);
 
 /// Number of registers for a transpose of four rows.
 const TRANSPOSED: usize = 8;
@@ -31,7 +32,7 @@ const QUARTER: u32 = 4;
 /// Log2 of the bytes in half of a 512-bit vector.
 const HALF_VECTOR: u32 = 5;
 /// `vmovhps`: stores the upper 64 bits of the lowest 128.
-const STORE_UPPER_PAIR: Opcode = opcode(1, 0, 0x17);
+pub(super) const STORE_UPPER_PAIR: Opcode = opcode(1, 0, 0x17);
 
 impl X86 {
     /// Prefetches the cache line of an address: `prefetcht0`, `prefetcht1` or `prefetchw`.
@@ -75,7 +76,8 @@ impl X86 {
     }
 
     /// Returns the number of registers from `first` on that a transpose overwrites; `None` if it is
-    /// not supported. Except with 16 columns they must be below 16, since VEX encodes no others.
+    /// not supported. Except with 16 columns of wider elements than bytes they must be below 16,
+    /// since VEX encodes no others.
     pub(super) fn transposed_registers(
         &self,
         [rows, columns]: [u8; 2],
@@ -84,6 +86,9 @@ impl X86 {
     ) -> Option<usize> {
         let rows = match (of, rows) {
             (ElementType::Word, rows) => rows,
+            (ElementType::Byte | ElementType::SignedByte, 4 | 8 | 16) => {
+                return (usize::from(first) + OF_BYTES <= 16).then_some(OF_BYTES);
+            }
             // 8 rows of 16-bit elements are 4 rows of pairs.
             (_, 8) => 4,
             _ => return None,
@@ -189,8 +194,8 @@ impl X86 {
             match (quarter, is_wide) {
                 (0, true) => self.code.evex(LOAD, 0, [v, 0], place, QUARTER),
                 (0, false) => self.code.vex(LOAD, false, [v, 0], place),
-                (_, true) => self.code.evex(INSERT_HALF, evex::BITS_512, [v, v], place, QUARTER),
-                (_, false) => self.code.vex(INSERT_HALF, true, [v, v], place),
+                (_, true) => self.code.evex(INSERT_UPPER, evex::BITS_512, [v, v], place, QUARTER),
+                (_, false) => self.code.vex(INSERT_UPPER, true, [v, v], place),
             }
             if quarter > 0 {
                 self.code.immediate(quarter as i64, 1);

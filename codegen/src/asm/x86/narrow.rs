@@ -52,11 +52,11 @@ const UPWARDS: Unary = Unary::ShiftLeft(16);
 /// `vmovq`: stores the lowest eight bytes.
 pub(super) const STORE_PAIR: Opcode = opcode(1, 1, 0xd6);
 /// `vmovq`: loads the lowest eight bytes.
-const LOAD_PAIR: Opcode = opcode(1, 2, 0x7e);
+pub(super) const LOAD_PAIR: Opcode = opcode(1, 2, 0x7e);
 /// `vpextrd`, `vpextrw`, `vpextrb`: store four, two bytes or one byte at a position.
-const EXTRACT_WORD: Opcode = opcode(3, 1, 0x16);
-const EXTRACT_HALF: Opcode = opcode(3, 1, 0x15);
-const EXTRACT_BYTE: Opcode = opcode(3, 1, 0x14);
+pub(super) const EXTRACT_WORD: Opcode = opcode(3, 1, 0x16);
+pub(super) const EXTRACT_HALF: Opcode = opcode(3, 1, 0x15);
+pub(super) const EXTRACT_BYTE: Opcode = opcode(3, 1, 0x14);
 /// `vpinsrd`, `vpinsrw`, `vpinsrb`: load four, two bytes or one byte to a position.
 const INSERT_WORD: Opcode = opcode(3, 1, 0x22);
 const INSERT_HALF: Opcode = opcode(1, 1, 0xc4);

@@ -207,6 +207,7 @@ impl Vectors for X86 {
         match (rows, of) {
             (&[a, b, c, d], ElementType::Word) => self.transpose_columns([a, b, c, d], columns, first, store),
             (_, ElementType::Word) => self.transpose_square(rows, columns, first, store),
+            (_, ElementType::Byte | ElementType::SignedByte) => self.transpose_bytes(rows, columns, first, store),
             _ => self.transpose_halves(rows, columns, first, store),
         }
     }
