@@ -3,8 +3,9 @@
 use autotune_ir::analyse::busiest_thread;
 use smallvec::SmallVec;
 
-use super::{DataMode, Direct};
+use super::{DataMode, Direct, Roles};
 use crate::contraction::AxisId;
+use crate::point::KnobIndices;
 use autotune_ir::target::CpuTarget;
 
 /// Largest acceptable share of the work for one thread, as a multiple of a fair share. It applies
@@ -12,6 +13,45 @@ use autotune_ir::target::CpuTarget;
 pub(crate) const MAX_SHARE: f64 = 1.12;
 /// Minimum number of output vectors per thread for load balance to matter.
 const MANY_VECTORS: usize = 16;
+
+/// Choice of the first schedule that balances the load, else of the most balanced one.
+pub(super) struct BalancedChoice<'a> {
+    roles: &'a Roles,
+    target: &'a CpuTarget,
+    /// Largest share of a thread, and its schedule.
+    best: Option<(f64, KnobIndices)>,
+}
+
+impl<'a> BalancedChoice<'a> {
+    pub(super) fn new(roles: &'a Roles, target: &'a CpuTarget) -> Self {
+        Self { roles, target, best: None }
+    }
+
+    /// Returns the first of some points that balances the load. The points differ only in the
+    /// number of parallel loops, on which neither their rules nor `fits` depend.
+    pub(super) fn first(
+        &mut self,
+        alike: impl Iterator<Item = KnobIndices>,
+        fits: impl Fn(&Direct) -> bool,
+    ) -> Option<KnobIndices> {
+        for point in alike {
+            let direct = Direct::with_roles(self.roles, self.target, &point).ok().filter(&fits)?;
+            let share = direct.largest_share(self.target);
+            if share <= MAX_SHARE {
+                return Some(point);
+            }
+            if self.best.as_ref().is_none_or(|(least, _)| share < *least) {
+                self.best = Some((share, point));
+            }
+        }
+        None
+    }
+
+    /// Returns the most balanced point that was seen.
+    pub(super) fn best(self) -> Option<KnobIndices> {
+        self.best.map(|(_, point)| point)
+    }
+}
 
 /// A number of consecutive tasks, and the outputs of each.
 type Run = (usize, usize);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::balance::MAX_SHARE;
+use super::balance::{BalancedChoice, MAX_SHARE};
 use super::tile_default::tile_point;
 use super::{Direct, Roles, block_size};
 use crate::config::KnobValue;
@@ -230,7 +230,7 @@ fn usual_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Opt
     let flat: Vec<DefaultRule> =
         usual.iter().filter(|rule| rule.height > 1).map(|rule| DefaultRule { height: 1, ..rule.clone() }).collect();
 
-    let mut best: Option<(f64, KnobIndices)> = None;
+    let mut choice = BalancedChoice::new(roles, target);
     // Wide register tiles reuse data best; a single channel always fits.
     let sizes = || [3 * lanes, 2 * lanes, lanes, 4, 2, 1].into_iter();
     for (rules, channels) in sizes().map(|size| (&usual, size)).chain(sizes().map(|size| (&flat, size))) {
@@ -238,21 +238,13 @@ fn usual_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Opt
             rules.iter().filter(|rule| channels <= rule.vectors * lanes && rule.is_whole(roles.channel, channels))
         {
             for alike in rule.candidates(space, channels) {
-                for point in alike {
-                    // A rule that the point breaks does not depend on the number of parallel loops.
-                    let Ok(direct) = Direct::with_roles(roles, target, &point) else { break };
-                    let share = direct.largest_share(target);
-                    if share <= MAX_SHARE {
-                        return Some(point);
-                    }
-                    if best.as_ref().is_none_or(|(least, _)| share < *least) {
-                        best = Some((share, point));
-                    }
+                if let Some(point) = choice.first(alike, |_| true) {
+                    return Some(point);
                 }
             }
         }
     }
-    best.map(|(_, point)| point)
+    choice.best()
 }
 
 /// Parameters of the usual default schedule of a workload.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::balance::MAX_SHARE;
+use super::balance::BalancedChoice;
 use super::default::{ending_with, starting_with};
 use super::{DataMode, Direct, Roles};
 use crate::config::KnobValue;
@@ -18,6 +18,10 @@ const IMAGES: [[&str; 2]; 4] = [["blocked", "tile"], ["plain", "tile"], ["blocke
 const MATRICES: [[&str; 2]; 1] = [["plain", "inplace"]];
 /// Numbers of parallel loops, in the order in which the default tries them.
 const PARALLEL: [&str; 3] = ["2", "1", "3"];
+
+/// Maximum number of register tiles that the default tries. If all of these break a rule, others
+/// usually do, too.
+const MOST_TRIED: usize = 16;
 
 /// A register tile along the row axes.
 struct RowTile {
@@ -51,6 +55,7 @@ pub(super) fn tile_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpac
     let mut rows = row_tiles(roles, space);
     // Register tiles of two tiles load each factor half as often.
     rows.sort_by_key(|tile| (tile.all, 2 - tile.in_registers));
+    rows.truncate(MOST_TRIED);
     for data in data {
         for tile in &rows {
             let point = best_cached(roles, target, space, *data, (columns, &tile.sizes));
@@ -110,7 +115,7 @@ fn best_cached(
     (columns, rows): (usize, &[(AxisId, usize)]),
 ) -> Option<KnobIndices> {
     const CACHED: [usize; 10] = [64, 32, 16, 12, 8, 6, 4, 3, 2, 1];
-    let mut fallback: Option<(f64, KnobIndices)> = None;
+    let mut choice = BalancedChoice::new(roles, target);
 
     for cached in CACHED.into_iter().filter(|&cached| cached == 1 || !roles.is_product()) {
         // A matrix of weights for some columns stays in the second-level cache while all rows pass.
@@ -118,25 +123,16 @@ fn best_cached(
         let most_columns = if roles.is_product() { (target.l2_bytes / 2 / steps).max(columns) } else { columns };
         let sizes = TileSizes { columns, most_columns, rows: rows.to_vec(), cached };
 
-        for parallel in PARALLEL {
-            let Some(point) = candidate(roles, space, (data, parallel), &sizes) else { continue };
-            // A rule that the point breaks does not depend on the number of parallel loops.
-            let Ok(direct) = Direct::with_roles(roles, target, &point) else { break };
+        let fits = |direct: &Direct| {
             let copied = direct.tile_shape().iter().product::<usize>() * direct.copied[0].bytes();
-            if direct.data_mode == DataMode::Tile && copied > target.l2_bytes / 4 && cached > 1 {
-                break;
-            }
-
-            let share = direct.largest_share(target);
-            if share <= MAX_SHARE {
-                return Some(point);
-            }
-            if fallback.as_ref().is_none_or(|(least, _)| share < *least) {
-                fallback = Some((share, point));
-            }
+            direct.data_mode != DataMode::Tile || copied <= target.l2_bytes / 4 || cached == 1
+        };
+        let alike = PARALLEL.iter().filter_map(|parallel| candidate(roles, space, (data, parallel), &sizes));
+        if let Some(point) = choice.first(alike, fits) {
+            return Some(point);
         }
     }
-    fallback.map(|(_, point)| point)
+    choice.best()
 }
 
 /// Returns the point with the given words and sizes, if the space has it.
