@@ -6,7 +6,7 @@
 //! | `nest`, `leaf`, `expander` | accesses of a leaf as pointers and displacements; unrolling |
 //! | `block`, `plan` | straight-line code: instruction order and register allocation |
 //! | `transpose`, `interleave` | groups of copies in another order: transposes, interleaving |
-//! | `tiles` | products of tiles: registers, order, configuration |
+//! | `tile_grid`, `tiles` | products of tiles: registers and configuration; order of instructions |
 //! | `fold` | horizontal reductions: the lanes of several accumulators combined into one |
 //! | `instruction_set` | the interface to an instruction set |
 //! | [`x86`] | AVX2 with FMA, and AVX-512 |
@@ -46,6 +46,7 @@ mod share;
 mod stage;
 #[cfg(test)]
 mod tests;
+mod tile_grid;
 mod tiles;
 mod transpose;
 pub mod x86;

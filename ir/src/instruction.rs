@@ -67,7 +67,7 @@ pub enum NestForm {
     /// A [`Fragments`] for the threads that execute it together.
     MatrixProduct,
     /// A [`TileProduct`] with the instruction's number of steps and types.
-    TileProduct,
+    Tiles,
     /// A [`BoxCopy`] by the tensor memory accelerator.
     Box,
 }

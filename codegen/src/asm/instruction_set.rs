@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 
 use super::error::Failure;
 use super::leaf::{Leaf, MemoryAccess};
-use autotune_ir::DType;
-use autotune_ir::instruction::{Instruction, TILE_REGISTERS};
+use super::tile_grid::{TileArithmetic, TileConfiguration};
+use autotune_ir::instruction::Instruction;
 use autotune_ir::program::{Compare, PrefetchLevel};
 use autotune_ir::spec::Reduction;
 
@@ -187,32 +187,6 @@ pub(super) enum Unary {
     ShiftLeft(u8),
     ShiftRight(u8),
 }
-
-/// Product of two words of tiles, added to a sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TileArithmetic {
-    /// Pairs of bf16.
-    Bf16,
-    /// Bytes: whether those of the first and of the second factor are signed.
-    Bytes([bool; 2]),
-}
-
-impl TileArithmetic {
-    /// Returns the product of factors of these types, if there is one.
-    pub(super) fn of(dtypes: [DType; 2]) -> Option<Self> {
-        match dtypes {
-            [DType::Bf16, DType::Bf16] => Some(TileArithmetic::Bf16),
-            [DType::I8 | DType::U8, DType::I8 | DType::U8] => {
-                Some(TileArithmetic::Bytes(dtypes.map(|dtype| dtype == DType::I8)))
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Rows, and bytes of a row, of the tile in each register; zeros for unused registers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct TileConfiguration(pub(super) [[u8; 2]; TILE_REGISTERS]);
 
 /// Number of stack slots, of a whole vector each, in leaves that compute in steps.
 pub(super) const VECTOR_SLOTS: usize = 32;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
 use super::instruction_set::{Arithmetic, Dots, ElementType};
-use super::tiles::TileNest;
+use super::tile_grid::TileNest;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::formula::{Formula, Primitive};
 use autotune_ir::instruction::{Dot, Instruction};

@@ -13,12 +13,13 @@ use smallvec::SmallVec;
 use super::block::{self, Common};
 use super::error::{AssembleError, Failure};
 use super::expander::Expander;
-use super::instruction_set::{InstructionSet, Limit, SignedOrder, TileConfiguration};
+use super::instruction_set::{InstructionSet, Limit, SignedOrder};
 use super::leaf::{Item, Leaf};
 use super::nest::{LeafNest, Offers, Resolver};
 use super::numbers::OfNumbers;
 use super::plan::EmitOrder;
 use super::share::share;
+use super::tile_grid::TileConfiguration;
 use autotune_ir::affine::VarId;
 use autotune_ir::instruction::NestForm;
 use autotune_ir::program::{Buffer, BufferId, Node, Program, Scope, Stage, parallel_prefix, preorder};
@@ -276,7 +277,7 @@ fn loops_outside(node: &Node) -> usize {
 
 /// True for a product of tiles.
 fn is_product(node: &Node) -> bool {
-    matches!(node, Node::Call { instruction, .. } if instruction.nest == NestForm::TileProduct)
+    matches!(node, Node::Call { instruction, .. } if instruction.nest == NestForm::Tiles)
 }
 
 /// True if a node contains a register tile or a product of tiles, which are leaves.

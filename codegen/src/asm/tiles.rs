@@ -1,6 +1,6 @@
-//! Products of tiles: their registers, the order of their instructions, and their configuration.
+//! Products of tiles: the order of their instructions.
 //!
-//! A product of tiles ([`TileProduct`]) becomes a leaf of its own. Its sums stay in tile registers
+//! A product of tiles ([`TileNest`]) becomes a leaf of its own. Its sums stay in tile registers
 //! until all reduction steps are added:
 //!
 //! ```text
@@ -18,88 +18,12 @@
 use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{Address, InstructionSet, TileArithmetic, TileConfiguration};
+use super::instruction_set::{Address, InstructionSet};
 use super::leaf::Leaf;
 use super::nest::LeafNest;
 use super::stage::advance;
-use autotune_ir::instruction::{TILE_REGISTERS, TileProduct, TileSpan, TileStrides, tile_registers_of};
-use autotune_ir::program::Program;
-
-/// Tiles of a product. The sums are in the first registers, row by row; the data of each row tile
-/// and the weights of each column tile follow.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct TileGrid {
-    by: TileArithmetic,
-    /// Words of a row of data.
-    words: usize,
-    strides: TileStrides,
-    rows: Vec<TileSpan>,
-    columns: Vec<TileSpan>,
-}
-
-/// Product of tiles that a leaf computes.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct TileNest {
-    pub(super) grid: TileGrid,
-    /// Serial loops, outermost first: their variables and numbers of iterations.
-    pub(super) around: Vec<(u32, usize)>,
-    /// Pointer, and offset from it in elements, of data, weights and sums.
-    pub(super) places: [(u8, i64); 3],
-}
-
-impl TileGrid {
-    /// Returns the tiles of a product; `None` if no tile instruction computes it.
-    pub(super) fn of(product: &TileProduct, program: &Program) -> Result<Option<Self>, Failure> {
-        let dtypes = [product.data, product.weights].map(|factor| program.dtype(factor.buffer));
-        let Some((by, (rows, strides))) = TileArithmetic::of(dtypes).zip(product.row_tiles(program)) else {
-            return Ok(None);
-        };
-        let columns = product.column_tiles(program);
-
-        if tile_registers_of([rows.len(), columns.len()]) > TILE_REGISTERS {
-            return Err(AssembleError::Tiles { rows: rows.len(), columns: columns.len() }.into());
-        }
-        Ok(Some(Self { by, words: product.row_words(), strides, rows, columns }))
-    }
-
-    /// Returns the sizes of the tiles in all registers.
-    pub(super) fn configuration(&self) -> TileConfiguration {
-        let mut sizes = TileConfiguration::default();
-        let mut set = |register: u8, rows: usize, words: usize| {
-            sizes.0[usize::from(register)] = [rows as u8, 4 * words as u8];
-        };
-        for (i, row) in self.rows.iter().enumerate() {
-            set(self.data(i), row.count, self.words);
-            for (j, column) in self.columns.iter().enumerate() {
-                set(self.sums(i, j), row.count, column.count);
-                set(self.weights(j), self.words, column.count);
-            }
-        }
-        sizes
-    }
-
-    /// Returns the register of the sums of a row tile and a column tile.
-    fn sums(&self, row: usize, column: usize) -> u8 {
-        (row * self.columns.len() + column) as u8
-    }
-
-    /// Returns the register of the data of a row tile.
-    fn data(&self, row: usize) -> u8 {
-        (self.rows.len() * self.columns.len() + row) as u8
-    }
-
-    /// Returns the register of the weights of a column tile.
-    fn weights(&self, column: usize) -> u8 {
-        self.data(self.rows.len() + column)
-    }
-
-    /// Returns the register and the offset of the sums of each row tile and column tile.
-    fn all_sums(&self) -> impl Iterator<Item = (u8, i64)> {
-        let offset = |i: usize, j: usize| self.rows[i].sums + self.columns[j].sums;
-        let columns = self.columns.len();
-        (0..self.rows.len()).flat_map(move |i| (0..columns).map(move |j| (self.sums(i, j), offset(i, j))))
-    }
-}
+use super::tile_grid::TileNest;
+use autotune_ir::instruction::TileStrides;
 
 /// Number of data, weights and sums in their arrays.
 const DATA: usize = 0;

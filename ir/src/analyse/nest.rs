@@ -49,7 +49,7 @@ pub(super) struct RunStore<'a> {
     pub(super) register_depth: Option<usize>,
     /// Number of executions per run.
     pub(super) trips: f64,
-    /// Executions that one instruction combines in one lane; 1 except in products of dots and tiles.
+    /// Executions that one instruction combines in one lane; 1 except for dots and tiles.
     pub(super) group: usize,
     /// Tiles that it is computed in, if a tile instruction computes it.
     pub(super) tiles: Option<TileCounts>,
@@ -182,8 +182,8 @@ impl<'a> RunNest<'a> {
 
                 Node::Prefetch { .. } => self.prefetches += walk.trips,
                 Node::Call { body, .. } => {
-                    // One dot-product instruction executes a whole group of reduction steps, and one
-                    // row of a tile all words of it.
+                    // One dot-product instruction executes a whole group of reduction steps, one
+                    // row of a tile several groups.
                     let product = TileProduct::of(body);
                     walk.tiles = product.as_ref().and_then(|product| TileCounts::of(product, self.program));
                     walk.group = match product {

@@ -9,7 +9,7 @@ impl Instruction {
     pub fn check(&self, body: &[Node], site: &CallSite) -> Result<(), &'static str> {
         match (self.nest, self.executor) {
             (NestForm::DotProduct, _) => Dot::check(body, site, self),
-            (NestForm::TileProduct, _) => TileProduct::check(body, site, self),
+            (NestForm::Tiles, _) => TileProduct::check(body, site, self),
             (NestForm::MatrixProduct, Executor::Threads(by)) => Fragments::check(body, site, by),
             (NestForm::MatrixProduct, _) => Err("no group of threads executes this matrix instruction"),
             (NestForm::Box, _) => BoxCopy::check(body, site),

@@ -17,7 +17,7 @@ pub static TILE_BF16: Instruction = Instruction {
     registers: Registers::Tile,
     feature: Feature::Cpu(Isa::Avx512, "amx"),
     asynchrony: Asynchrony::Nothing,
-    nest: NestForm::TileProduct,
+    nest: NestForm::Tiles,
 };
 
 /// `tdpbusd`, `tdpbssd`, `tdpbuud` and `tdpbsud` of a [`TileProduct`] (AMX): each sum adds four
@@ -68,8 +68,8 @@ pub fn tile_registers_of([rows, columns]: [usize; 2]) -> usize {
 ///
 /// The words may have two loops, if they are adjacent across both. The indices stand for row-major
 /// offsets. In the offset in `data`, `..` is a multiple of `STEPS` without `v`; in `weights`, it is
-/// a multiple of `STEPS`. Rows are unrolled loops that index `data` and not `weights`, columns those
-/// that index `weights` and not `data`.
+/// a multiple of `STEPS`. Rows are unrolled loops that index `data` and not `weights`; columns are
+/// those that index `weights` and not `data`.
 pub struct TileProduct<'a> {
     /// Store that clears the sums.
     pub clear: &'a Store,

@@ -13,8 +13,7 @@ pub const FMA_LATENCY_CYCLES: f64 = 4.0;
 pub const LOADS_PER_CYCLE: f64 = 2.0;
 /// Instructions issued per cycle (usual: 4 on Skylake, 5 on Ice Lake, 6 on Zen 3 and Golden Cove).
 pub const INSTRUCTIONS_PER_CYCLE: f64 = 5.0;
-/// Cycles per tile product, and its latency in cycles (Intel, "Optimization Reference Manual", chapter
-/// on Intel AMX).
+/// Cycles per tile product (Intel, "Optimization Reference Manual", chapter on Intel AMX).
 pub const TILE_CYCLES: f64 = 16.0;
 /// Latency of a tile product in cycles (the same source).
 pub const TILE_LATENCY_CYCLES: f64 = 52.0;

@@ -1,7 +1,7 @@
 //! Products of tiles, which are leaves of their own.
 
 use super::super::error::{AssembleError, Failure};
-use super::super::tiles::{TileGrid, TileNest};
+use super::super::tile_grid::{TileGrid, TileNest};
 use super::{ElementBase, LeafVariable, NestElement, Resolver, Scoped};
 use autotune_ir::instruction::{NestForm, TileProduct};
 use autotune_ir::program::Node;
@@ -11,7 +11,7 @@ impl<'p> Resolver<'p> {
     /// the set cannot compute it.
     pub(in super::super) fn product_of(&self, node: &'p Node) -> Result<Option<(TileProduct<'p>, TileGrid)>, Failure> {
         let product = match node {
-            Node::Call { instruction, body } if self.offers.tiles && instruction.nest == NestForm::TileProduct => {
+            Node::Call { instruction, body } if self.offers.tiles && instruction.nest == NestForm::Tiles => {
                 TileProduct::of(body)
             }
             _ => None,

@@ -4,7 +4,7 @@
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
 use super::tile_registers::TileRegisters;
-use crate::asm::instruction_set::{TileArithmetic, TileConfiguration};
+use crate::asm::tile_grid::{TileArithmetic, TileConfiguration};
 use autotune_ir::MachineCode;
 
 /// Bits of an address within a segment of memory; the others are the segment's number plus one.

@@ -1,6 +1,6 @@
 //! Tile registers with their contents (Intel, "Software Developer's Manual", volume 2).
 
-use crate::asm::instruction_set::{TileArithmetic, TileConfiguration};
+use crate::asm::tile_grid::{TileArithmetic, TileConfiguration};
 use autotune_ir::instruction::{TILE_REGISTERS, TILE_ROWS};
 
 type Words = [[u32; TILE_ROWS]; TILE_ROWS];

@@ -97,6 +97,7 @@ impl X86 {
         // Order of 64-bit parts: the lower and upper half of one row, then those of the next.
         const HALVES: i64 = 0b11_01_10_00;
         let extract = [EXTRACT_BYTE, EXTRACT_HALF, EXTRACT_WORD];
+
         for (&v, rows) in held.iter().zip(rows.chunks(rows.len().div_ceil(held.len()))) {
             match (width, rows) {
                 (16, &[low, high]) => {
@@ -107,6 +108,7 @@ impl X86 {
                     self.code.immediate(1, 1);
                     self.code.vex(store, false, [v, 0], address(high).into());
                 }
+
                 (16, rows) => {
                     rows.iter().for_each(|&row| self.code.vex(store, false, [v, 0], address(row).into()));
                 }

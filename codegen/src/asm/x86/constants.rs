@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::encode::Goal;
-use super::tiles::configuration_bytes;
+use crate::asm::tile_grid::TileConfiguration;
 
 /// Offsets of the constants that some code refers to.
 pub(super) struct CodeConstants {
@@ -79,4 +79,17 @@ fn put_others(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal, u
         }
     }
     places
+}
+
+/// Returns the operand of `ldtilecfg`.
+fn configuration_bytes(sizes: TileConfiguration) -> [u8; 64] {
+    const PALETTE: u8 = 1;
+    // Bytes in a row of each register are 16-bit numbers from byte 16 on, rows from byte 48 on.
+    let mut bytes = [0; 64];
+    bytes[0] = PALETTE;
+    for (tile, [rows, row_bytes]) in sizes.0.into_iter().enumerate() {
+        bytes[16 + 2 * tile] = row_bytes;
+        bytes[48 + tile] = rows;
+    }
+    bytes
 }

@@ -3,7 +3,7 @@
 
 use super::constants::CodeConstants;
 use crate::asm::error::{AssembleError, Failure};
-use crate::asm::instruction_set::TileConfiguration;
+use crate::asm::tile_grid::TileConfiguration;
 
 /// An integer register; its discriminant is its number in encodings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

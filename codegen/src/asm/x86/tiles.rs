@@ -4,7 +4,8 @@ use super::X86;
 use super::control::{address, integer};
 use super::encode::{Goal, Opcode, RegisterOrMemory, TIMES_ONE};
 use super::vectors::opcode;
-use crate::asm::instruction_set::{Address, TileArithmetic, TileConfiguration, TileInstructions};
+use crate::asm::instruction_set::{Address, TileInstructions};
+use crate::asm::tile_grid::{TileArithmetic, TileConfiguration};
 
 /// `ldtilecfg`, and `tilerelease` with a register.
 const CONFIGURE: Opcode = opcode(2, 0, 0x49);
@@ -50,19 +51,6 @@ impl TileInstructions for X86 {
         };
         self.code.vex(op, false, [sums, weights], RegisterOrMemory::Register(data));
     }
-}
-
-/// Returns the operand of `ldtilecfg`.
-pub(super) fn configuration_bytes(sizes: TileConfiguration) -> [u8; 64] {
-    const PALETTE: u8 = 1;
-    // Bytes in a row of each register are 16-bit numbers from byte 16 on, rows from byte 48 on.
-    let mut bytes = [0; 64];
-    bytes[0] = PALETTE;
-    for (tile, [rows, row_bytes]) in sizes.0.into_iter().enumerate() {
-        bytes[16 + 2 * tile] = row_bytes;
-        bytes[48 + tile] = rows;
-    }
-    bytes
 }
 
 #[cfg(test)]

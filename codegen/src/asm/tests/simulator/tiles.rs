@@ -3,7 +3,8 @@
 use super::super::tile_registers::TileRegisters;
 use super::StepRecorder;
 use super::machine::Machine;
-use crate::asm::instruction_set::{Address, TileArithmetic, TileConfiguration, TileInstructions};
+use crate::asm::instruction_set::{Address, TileInstructions};
+use crate::asm::tile_grid::{TileArithmetic, TileConfiguration};
 
 impl Machine {
     fn tiles(&mut self) -> &mut TileRegisters {
