@@ -9,7 +9,6 @@ use autotune_ir::{CpuTarget, DType, Target};
 use autotune_network::{Compiled, Contender, Decided, Graph, NetworkDevice, Precision, Tensor, decide, output_error};
 use serde::Serialize;
 
-use crate::args::Failure;
 use crate::output::say;
 
 /// Compiles the network in f32 with the best schedules of a source. Returns `None` for a network
@@ -35,10 +34,6 @@ pub(super) fn decided(
     inputs: &[Tensor],
 ) -> Result<Graph> {
     let Some(max_error) = max_error else { return Ok(graph) };
-    if target.cpu().is_none() {
-        return Err(Failure::Usage("--precision auto: networks on GPUs support f32 only".into()).into());
-    }
-
     let Decided { network, contenders, chosen } = decide(&graph, Some(source), target, inputs, max_error)?;
     let told = |contender: &Contender| {
         let Contender { precision, exact_steps, run_secs, max_rel_error } = contender;
