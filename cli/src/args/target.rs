@@ -86,8 +86,7 @@ impl TargetArgs {
         self.target == "cpu" || self.target.starts_with("cpu:")
     }
 
-    /// If this machine lacks the GPU, returns a stated target in its place and the reason for its
-    /// absence.
+    /// Returns a stated target in place of the GPU and why it is absent, if this machine lacks it.
     pub(crate) fn absent(&self, workloads: &[Workload]) -> Result<Option<(Target, String)>, Failure> {
         let target = self.assumed(workloads)?;
         let why = if target.gpu().is_some() { gpu::find(&self.target).err() } else { None };

@@ -8,7 +8,7 @@ use autotune_ir::program::Program;
 /// Product of two words of tiles, added to a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TileArithmetic {
-    /// Pairs of bf16.
+    /// Pairs of bf16 in each word, with sums in f32.
     Bf16,
     /// Bytes: whether those of the first and of the second factor are signed.
     Bytes([bool; 2]),

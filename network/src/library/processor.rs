@@ -17,7 +17,7 @@ pub(super) struct Instructions {
     extensions: Vec<usize>,
 }
 
-/// Required feature bits.
+/// Feature bits that code needs, by the register that reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Features {
     /// Bits in ecx of `cpuid` leaf 1.

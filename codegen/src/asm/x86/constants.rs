@@ -9,7 +9,7 @@ use crate::asm::tile_grid::TileConfiguration;
 pub(super) struct CodeConstants {
     /// Offset of the first mask's word that is not set.
     masks_end: usize,
-    /// Single words, sorted.
+    /// Constants of one word, sorted, each once.
     words: Vec<u32>,
     first_word: usize,
     /// Offsets of vectors and of tile configurations.

@@ -102,7 +102,7 @@ pub(super) enum Goal {
     /// A vector of lane numbers: the first is `first`, each further one is larger by `step`, modulo
     /// `modulus`.
     Lanes { first: u32, step: u32, modulus: u32, lanes: u8 },
-    /// A tile configuration.
+    /// Operand of `ldtilecfg`: the sizes of all tiles.
     Tiles(TileConfiguration),
 }
 
