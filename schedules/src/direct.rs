@@ -242,11 +242,8 @@ impl Direct {
         let reduce = reader.order("order.reduce", &names.reduce)?;
         let mut reduce: Vec<AxisId> = reduce.iter().filter_map(|name| contraction.axis(name)).collect();
         // Taps in a row of a tile are innermost.
-        let taps = roles
-            .adjacent_taps()
-            .filter(|_| has_tiles && groups.in_images)
-            .map(|(axis, taps)| (axis, taps * groups.words));
-        let taps = taps.filter(|&(_, words)| words <= TILE_ROWS).map(|(axis, _)| axis);
+        let taps = if has_tiles && groups.in_images { roles.adjacent_taps() } else { None };
+        let taps = taps.filter(|&(_, taps)| taps * groups.words <= TILE_ROWS).map(|(axis, _)| axis);
         reduce.sort_by_key(|&axis| taps == Some(axis));
         let direct = Self {
             contraction: Arc::clone(contraction),

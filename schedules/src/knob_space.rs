@@ -48,6 +48,17 @@ impl Knob {
         Self { is_optional: true, ..self }
     }
 
+    /// Returns the parts of the name around its dot, such as `tile` and `oh`; without a dot, the
+    /// second is empty.
+    pub(crate) fn parts(&self) -> (&str, &str) {
+        self.name.split_once('.').unwrap_or((&self.name, ""))
+    }
+
+    /// Returns the position of a word among the allowed values.
+    pub(crate) fn position_of(&self, word: &str) -> Option<usize> {
+        self.values.iter().position(|value| matches!(value, KnobValue::Choice(other) if other == word))
+    }
+
     /// Returns the position of a config's value among the allowed ones. A missing value of an
     /// optional knob has position 0.
     pub(crate) fn position(&self, value: Option<&KnobValue>) -> Option<usize> {

@@ -31,7 +31,7 @@ const DEFAULT_DATA: [(&str, &str); 7] = [
 const DOT_DATA: (&str, &str) = ("plain", "panel");
 
 /// Numbers of parallel loops, in the order in which the default tries them.
-const PARALLEL: [&str; 3] = ["2", "1", "3"];
+pub(super) const PARALLEL: [&str; 3] = ["2", "1", "3"];
 /// Largest register tile along the width that leaves registers for the epilogue's operands.
 const WIDTH_BESIDE_STEPS: usize = 8;
 /// Ratio of lane utilisation, vectors along rows over vectors along channels, from which on rows
@@ -136,7 +136,7 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
         let last = |fits: &dyn Fn(&[usize]) -> bool| {
             knob.values.iter().rposition(|value| matches!(value, KnobValue::Tile(tile) if fits(tile)))
         };
-        let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
+        let (group, axis) = knob.parts();
         let word = match (group, axis) {
             ("tile", axis) => {
                 let axis = roles.contraction.axis(axis)?;
@@ -164,7 +164,7 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
             }
             _ => "inplace",
         };
-        knob.values.iter().position(|value| matches!(value, KnobValue::Choice(other) if other == word))
+        knob.position_of(word)
     })?;
     Direct::with_roles(roles, target, &point).is_ok().then_some(point)
 }
@@ -341,11 +341,8 @@ impl<'r> DefaultRule<'r> {
         let outermost_tap = roles.axes.taps().next();
 
         space.point_of(|knob| {
-            let position =
-                |word: &str| knob.values.iter().position(|v| matches!(v, KnobValue::Choice(other) if other == word));
-            let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
-
-            match (group, axis) {
+            let position = |word: &str| knob.position_of(word);
+            match knob.parts() {
                 ("tile", axis) => self.tile(knob, roles.contraction.axis(axis)?, [channels, width]),
                 ("order", "reduce") => Some(outermost_tap.map_or(0, |tap| starting_with(knob, roles.name(tap)))),
                 // A copied tile is reused by all channels if their loop is innermost.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::balance::BalancedChoice;
-use super::default::{ending_with, starting_with};
+use super::default::{PARALLEL, ending_with, starting_with};
 use super::{DataMode, Direct, Roles};
 use crate::config::KnobValue;
 use crate::contraction::AxisId;
@@ -16,9 +16,6 @@ use autotune_ir::target::CpuTarget;
 const IMAGES: [[&str; 2]; 4] = [["blocked", "tile"], ["plain", "tile"], ["blocked", "copy"], ["plain", "copy"]];
 /// Layout and data mode of matrices, whose rows are contiguous.
 const MATRICES: [[&str; 2]; 1] = [["plain", "inplace"]];
-/// Numbers of parallel loops, in the order in which the default tries them.
-const PARALLEL: [&str; 3] = ["2", "1", "3"];
-
 /// Maximum number of register tiles that the default tries. If all of these break a rule, others
 /// usually do, too.
 const MOST_TRIED: usize = 16;
@@ -34,12 +31,12 @@ struct RowTile {
 }
 
 /// Register tile and cache tile of a candidate.
-struct TileSizes {
+struct TileSizes<'a> {
     columns: usize,
     /// Largest cache tile along the columns.
     most_columns: usize,
     /// Register tile along each row axis.
-    rows: Vec<(AxisId, usize)>,
+    rows: &'a [(AxisId, usize)],
     /// Number of register tiles in a cache tile along the outermost row axis.
     cached: usize,
 }
@@ -115,14 +112,13 @@ fn best_cached(
     (columns, rows): (usize, &[(AxisId, usize)]),
 ) -> Option<KnobIndices> {
     const CACHED: [usize; 10] = [64, 32, 16, 12, 8, 6, 4, 3, 2, 1];
+    // A matrix of weights for some columns stays in the second-level cache while all rows pass.
+    let steps = roles.step.map_or(1, |step| roles.extent(step) * roles.factors[1].bytes());
+    let most_columns = if roles.is_product() { (target.l2_bytes / 2 / steps).max(columns) } else { columns };
     let mut choice = BalancedChoice::new(roles, target);
 
     for cached in CACHED.into_iter().filter(|&cached| cached == 1 || !roles.is_product()) {
-        // A matrix of weights for some columns stays in the second-level cache while all rows pass.
-        let steps = roles.step.map_or(1, |step| roles.extent(step) * roles.factors[1].bytes());
-        let most_columns = if roles.is_product() { (target.l2_bytes / 2 / steps).max(columns) } else { columns };
-        let sizes = TileSizes { columns, most_columns, rows: rows.to_vec(), cached };
-
+        let sizes = TileSizes { columns, most_columns, rows, cached };
         let fits = |direct: &Direct| {
             let copied = direct.tile_shape().iter().product::<usize>() * direct.copied[0].bytes();
             direct.data_mode != DataMode::Tile || copied <= target.l2_bytes / 4 || cached == 1
@@ -144,11 +140,8 @@ fn candidate(
 ) -> Option<KnobIndices> {
     let outermost_tap = roles.axes.taps().next();
     space.point_of(|knob| {
-        let position =
-            |word: &str| knob.values.iter().position(|v| matches!(v, KnobValue::Choice(other) if other == word));
-        let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
-
-        match (group, axis) {
+        let position = |word: &str| knob.position_of(word);
+        match knob.parts() {
             ("tile", axis) => tile(roles, knob, roles.contraction.axis(axis)?, sizes),
             ("order", "reduce") => Some(outermost_tap.map_or(0, |tap| starting_with(knob, roles.name(tap)))),
             // Matrices of weights stay in the cache while all rows pass; copies stay while all
