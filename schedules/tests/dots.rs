@@ -30,6 +30,11 @@ fn with_dots(threads: usize) -> Target {
     with(Isa::Avx512, &["avx512bf16", "avx512vnni"], threads)
 }
 
+fn of_intel() -> Target {
+    let Target::Cpu(cpu) = with_dots(1) else { unreachable!("a CPU") };
+    Target::Cpu(CpuTarget { model: "GenuineIntel-6-143".into(), ..cpu })
+}
+
 fn without_dots() -> Target {
     Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) })
 }
@@ -250,6 +255,9 @@ fn dot_products_are_where_the_processor_and_the_workload_have_them() {
     for (text, target, wanted) in [
         (product, with_dots(1), true),
         (product, without_dots(), false),
+        // Multiply-adds of widened elements are faster there; dot products of bytes are not slow.
+        (product, of_intel(), false),
+        ("matmul:m=8,n=32,k=64,data=u8,weights=i8", of_intel(), true),
         ("conv2d:c=16,h=8,w=8,o=32,k=3,p=1,dtype=bf16,out=f32", with_dots(1), true),
         ("conv2d:c=6,h=8,w=8,o=32,k=3,p=1,dtype=bf16", with_dots(1), true),
         // The last group is incomplete.

@@ -62,9 +62,7 @@ pub(super) fn warn_if_slow(graph: &Graph, target: &Target) {
 
 /// True if a processor has instructions that multiply a type faster than f32.
 fn is_fast(cpu: &CpuTarget, dtype: DType) -> bool {
-    // On processors of Intel, `vdpbf16ps` takes longer than multiply-adds of as many f32 products.
-    let is_dot_fast = !cpu.model.starts_with("GenuineIntel");
-    tile_of(cpu, [dtype; 2]).is_some() || is_dot_fast && dot_of(cpu, [dtype; 2]).is_some()
+    tile_of(cpu, [dtype; 2]).is_some() || dot_of(cpu, [dtype; 2]).is_some()
 }
 
 /// Effect of rounding on the outputs of a network.
