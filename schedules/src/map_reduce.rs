@@ -59,11 +59,11 @@ mod knobs;
 mod layouts;
 mod lower;
 mod memory;
+mod rewritten;
 mod separable;
 mod sketch;
 mod storing;
 mod tasks;
-mod turned;
 mod window;
 
 pub(crate) use chain::{Chain, axis_of, is_given};

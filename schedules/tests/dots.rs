@@ -273,9 +273,17 @@ fn dot_products_are_where_the_processor_and_the_workload_have_them() {
     }
 }
 
-/// Copies for other instructions are f32, so that only the copy converts.
+/// Copies for other instructions are f32, so that only the copy converts. Queries of attention are
+/// copied if there are several keys.
 #[test]
 fn elements_are_widened_once() {
+    let wide = |text| {
+        let buffers = default_program(text, &without_dots()).buffers;
+        buffers.into_iter().find(|buffer| buffer.name.starts_with("wide")).map(|buffer| buffer.dtype)
+    };
+    assert_eq!(wide("attention:b=2,m=8,n=16,k=32,dtype=bf16"), Some(DType::F32));
+    assert_eq!(wide("attention:b=2,m=8,n=16,k=32"), None);
+    assert_eq!(wide("attention:b=2,m=8,n=1,k=32,dtype=bf16"), None);
     let program = default_program("matmul:m=8,n=32,k=64,dtype=bf16", &without_dots());
     let packed = program.buffers.iter().find(|buffer| buffer.name == "weight_packed").unwrap();
     assert_eq!(packed.dtype, DType::F32);

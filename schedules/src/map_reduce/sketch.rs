@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::default::{self, default_point};
 use super::lower::lower;
-use super::turned::spec_of;
+use super::rewritten::spec_of;
 use super::{MapReduce, SKETCH, chain_for, knobs, separable};
 use crate::config::{Config, KnobValues};
 use crate::error::LowerError;
