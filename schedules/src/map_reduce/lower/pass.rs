@@ -13,6 +13,9 @@ use autotune_ir::spec::{AxisId, Equation};
 /// f32 elements of a cache line.
 const LINE: usize = 16;
 
+/// Largest distance in f32 elements of prefetches to the first-level cache: a quarter of 32 KB.
+const MOST_AHEAD_IN_L1: usize = 1 << 11;
+
 /// A dimension of a buffer for a tile's intermediate values.
 pub(super) struct Dim {
     /// Axis of the pass that computes the tensor.
@@ -208,7 +211,8 @@ impl ChainLowering<'_> {
             let tile = self.open_tile(spans, Some(1));
             let Expr::Load(access) = self.element(&access, &tile) else { continue };
             // The next tile is read soon, and few operations hide the latency of the second level.
-            let level = PrefetchLevel::L1;
+            // A long row would evict the present one, which later passes read again.
+            let level = if ahead > MOST_AHEAD_IN_L1 { PrefetchLevel::L2 } else { PrefetchLevel::L1 };
             let line = |line: usize| Node::Prefetch { access: access.clone(), ahead: ahead + line, level };
             nodes.extend(nest(tile.loops, (0..lanes).step_by(LINE).map(line).collect()));
         }
