@@ -112,9 +112,7 @@ fn best_cached(
     (columns, rows): (usize, &[(AxisId, usize)]),
 ) -> Option<KnobIndices> {
     const CACHED: [usize; 10] = [64, 32, 16, 12, 8, 6, 4, 3, 2, 1];
-    // A matrix of weights for some columns stays in the second-level cache while all rows pass.
-    let steps = roles.step.map_or(1, |step| roles.extent(step) * roles.factors[1].bytes());
-    let most_columns = if roles.is_product() { (target.l2_bytes / 2 / steps).max(columns) } else { columns };
+    let most_columns = if roles.is_product() { most_columns(roles, target).max(columns) } else { columns };
     let mut choice = BalancedChoice::new(roles, target);
 
     for cached in CACHED.into_iter().filter(|&cached| cached == 1 || !roles.is_product()) {
@@ -129,6 +127,19 @@ fn best_cached(
         }
     }
     choice.best()
+}
+
+/// Returns the number of columns whose weights stay in the second-level cache while all rows of a
+/// matrix pass, beside the rows if they fit, too.
+fn most_columns(roles: &Roles, target: &CpuTarget) -> usize {
+    let steps = roles.step.map_or(1, |step| roles.extent(step));
+    let rows: usize =
+        roles.spatial.iter().filter(|&&axis| roles.is_row(axis)).map(|&axis| roles.extent(axis)).product();
+    let [row_bytes, column_bytes] = roles.factors.map(|dtype| steps * dtype.bytes());
+
+    let available = target.l2_bytes / 2;
+    let left = available.checked_sub(rows.saturating_mul(row_bytes)).unwrap_or(available);
+    left / column_bytes
 }
 
 /// Returns the point with the given words and sizes, if the space has it.
