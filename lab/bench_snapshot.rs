@@ -93,7 +93,7 @@ fn record(number: usize, generation: u64, config: &Config) -> anyhow::Result<Tun
         workload: workload(number).parse()?,
         target: target(number),
         config: config.clone(),
-        measurement: Measurement::of(Ok(RunSecs::made_up(run_secs(number, generation)))),
+        measurement: Measurement::of(Ok(RunSecs::synthetic(run_secs(number, generation)))),
         phase: Phase::Race { id: number as u64 },
         provenance: Provenance {
             device: "AMD EPYC 9V74 80-Core Processor".into(),

@@ -1,6 +1,6 @@
 //! Bar charts of ratios.
 
-use crate::chart::{centred, grid_line, picture};
+use crate::chart::{centred_text, grid_line, picture};
 use crate::element::MarkupElement;
 use crate::mark::{TextAnchor, write_text};
 use crate::scale::Scale;
@@ -66,7 +66,7 @@ impl Bars {
         for (value, text) in scale.ticks() {
             let Some(x) = x(value) else { continue };
             svg = svg.child(grid_line(format!("M{x:.1} {top:.1}V{bottom:.1}")));
-            svg = svg.child(centred(&text, [x, bottom + 14.0], Colour::Quiet));
+            svg = svg.child(centred_text(&text, [x, bottom + 14.0], Colour::Quiet));
         }
         for (number, row) in self.rows.iter().enumerate() {
             let y = top + GAP / 2.0 + pitch * number as f64;
@@ -78,7 +78,7 @@ impl Bars {
             let line = MarkupElement::new("path").set("d", format!("M{one:.1} {top:.1}V{bottom:.1}"));
             svg = svg.child(line.set("class", "ink").set("stroke", "currentColor"));
         }
-        svg.child(centred(&self.axis, [(left + WIDTH - TEXT) / 2.0, bottom + 31.0], Colour::Ink))
+        svg.child(centred_text(&self.axis, [(left + WIDTH - TEXT) / 2.0, bottom + 31.0], Colour::Ink))
     }
 
     /// Draws the names of the series, each in its colour.

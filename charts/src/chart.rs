@@ -85,7 +85,7 @@ impl Chart {
             let Some(place) = x_axis.scale.place(value) else { continue };
             let x = LEFT + place * width;
             elements.push(grid_line(format!("M{x:.1} {TOP}V{bottom:.1}")));
-            elements.push(centred(&text, [x, bottom + 14.0], Colour::Quiet));
+            elements.push(centred_text(&text, [x, bottom + 14.0], Colour::Quiet));
         }
         for (value, text) in y_axis.scale.ticks() {
             let Some(place) = y_axis.scale.place(value) else { continue };
@@ -94,7 +94,7 @@ impl Chart {
             elements.push(write_text(&text, [LEFT - 5.0, y + 4.0], TextAnchor::End, Colour::Quiet));
         }
         elements.push(write_text(&y_axis.title, [2.0, 12.0], TextAnchor::Start, Colour::Ink));
-        elements.push(centred(&x_axis.title, [LEFT + width / 2.0, bottom + 31.0], Colour::Ink));
+        elements.push(centred_text(&x_axis.title, [LEFT + width / 2.0, bottom + 31.0], Colour::Ink));
         elements
     }
 }
@@ -111,7 +111,7 @@ pub(crate) fn grid_line(path: String) -> MarkupElement {
     MarkupElement::new("path").set("d", path).set("class", "grid").set("stroke", "currentColor")
 }
 
-pub(crate) fn centred(text: &str, [x, y]: [f64; 2], colour: Colour) -> MarkupElement {
+pub(crate) fn centred_text(text: &str, [x, y]: [f64; 2], colour: Colour) -> MarkupElement {
     let element = MarkupElement::new("text").set("x", format!("{x:.1}")).set("y", format!("{y:.1}"));
     element.set("text-anchor", "middle").set("class", colour.class()).text(text)
 }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_axis_cannot_show_is_left_out() {
+    fn values_outside_an_axis_are_left_out() {
         let odd = [f64::NAN, f64::INFINITY, 0.0, -1.0, 5e-324, f64::MAX, 1.0];
         let points: Vec<[f64; 2]> = odd.iter().flat_map(|&x| odd.map(|y| [x, y])).collect();
         let band = points.iter().map(|&[x, y]| [x, y, y]).collect();

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_xml_cannot_have_is_replaced() {
+    fn characters_outside_xml_are_replaced() {
         let written = MarkupElement::new("p").text("a\0b\u{1b}[2Jc\u{ffff}\u{85}").to_string();
         assert_eq!(written, "<p>a\u{fffd}b\u{fffd}[2Jc\u{fffd}\u{fffd}</p>");
         assert!(roxmltree::Document::parse(&written).is_ok());

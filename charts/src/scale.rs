@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beside_an_axis_are_round() {
+    fn axis_labels_are_round() {
         assert_eq!(texts(Scale::linear([0.0, 10.0])), ["0", "5", "10"]);
         assert_eq!(texts(Scale::linear([0.012, 0.018])), ["0.012", "0.014", "0.016", "0.018"]);
         assert_eq!(texts(Scale::log([1.0, 4.6])), ["1", "2", "3"]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hardly_differs_looks_alike() {
+    fn nearly_equal_values_look_alike() {
         let [low, high] = Scale::log([1.0, 1.01]).at_least(1.5).ends();
         assert!((high / low - 1.5).abs() < 1e-9 && (low * high - 1.01).abs() < 1e-9, "{low} {high}");
         let wide = Scale::log([1.0, 2.0]);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_values_there_are_few_ticks_and_all_are_finite() {
+    fn ticks_are_few_and_finite_for_any_values() {
         let values = [f64::MIN, -1.0, -0.0, 5e-324, 1e-300, 1e-9, 1.0, 1.0 + f64::EPSILON, 1e18, f64::MAX, f64::NAN];
         for a in values {
             for b in values {

@@ -32,7 +32,7 @@ use crate::interrupt;
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     if !matches!(cli.command, Some(Command::Worker)) {
         interrupt::watch()?;
-        scratch::remove_left_behind();
+        scratch::remove_stale();
     }
 
     match cli.command {

@@ -43,7 +43,7 @@ impl InterruptState {
     }
 
     /// Describes the work done before the interruption.
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let names: Vec<String> = self.written.iter().map(|file| file.display().to_string()).collect();
         match (self.note, names.is_empty()) {
             _ if self.cancel.is_some() => Failure::Interrupted.to_string(),
@@ -99,7 +99,7 @@ fn end(work: &InterruptState) -> ! {
     // Files that were completed or abandoned no longer have their temporary names, so removing
     // those fails harmlessly.
     work.unfinished.iter().for_each(|file| drop(fs::remove_file(file)));
-    say(format_args!("autotune: {}", work.told()));
+    say(format_args!("autotune: {}", work.summary()));
     process::exit(i32::from(Failure::Interrupted.exit_code()));
 }
 

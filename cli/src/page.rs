@@ -59,7 +59,7 @@ impl Page<'_> {
 
     /// Returns the introduction: the subject of the page, and the method of measurement.
     fn introduction(&self) -> [String; 2] {
-        let tasks = number::many(self.histories.len(), "task");
+        let tasks = number::with_noun(self.histories.len(), "task");
         [
             format!("Results of the search for fast schedules of {tasks} on {}.", self.key),
             "Each time is of a kernel whose output was compared with a reference, run warm in its own process: a low quantile of \

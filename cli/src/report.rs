@@ -51,7 +51,7 @@ pub(crate) fn compared(default_secs: f64, best_secs: f64, timing: Timing) -> Str
 }
 
 /// Formats a network's time in f32 with the best known schedules, and the speed-up over it.
-pub(crate) fn beside_f32(f32_secs: f64, secs: f64, timing: Timing) -> String {
+pub(crate) fn compared_with_f32(f32_secs: f64, secs: f64, timing: Timing) -> String {
     let [time, speed_up] = [format!("{:.3} ms", f32_secs * 1e3), format!("{:.2}x", f32_secs / secs)];
     let [time, speed_up] = [time, speed_up].map(|figure| marked(figure, timing));
     format!("in f32, with the schedules known for it: {time}, speed-up {speed_up}")
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_race_undisturbed_is_marked() {
+    fn disturbed_races_are_marked() {
         let timed = |name: &str, timing: Timing| TaskReport { timing, ..task(name, 1, Some(3e-3)) };
         let tasks = [timed("raced", Timing::Raced), timed("once", Timing::Once), timed("disturbed", Timing::Disturbed)];
         let text = table(&tasks);

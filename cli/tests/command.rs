@@ -296,7 +296,7 @@ fn a_rerun_goes_on_where_the_last_one_ended() {
 }
 
 #[test]
-fn what_a_killed_run_measured_is_kept() {
+fn measurements_of_a_killed_run_are_kept() {
     let sandbox = Sandbox::new();
     let mut child = sandbox.start(&format!("{TINY} --trials 500 --tuner random"));
     signal(&child, libc::SIGKILL);
@@ -430,14 +430,14 @@ fn a_network_runs_on_an_opencl_device() {
 }
 
 #[test]
-fn what_was_tuned_on_a_gpu_elsewhere_is_looked_up_without_one() {
+fn gpu_records_are_looked_up_without_a_gpu() {
     let sandbox = Sandbox::new();
     let workload: Workload = "matmul:m=64,n=64,k=64".parse().unwrap();
     let target = Target::detect("cuda:sm_90", None).unwrap();
     let mut config = ScheduleSpace::new(&workload, &target).default_config();
     let mut records = Vec::new();
     for (model, run_secs) in [("sm_90:NVIDIA_H100", 3e-6), ("sm_90:NVIDIA_H200", 2e-6), ("sm_80:NVIDIA_A100", 1e-6)] {
-        let run = RunSecs { graph_runs: 20, ..RunSecs::made_up(run_secs) };
+        let run = RunSecs { graph_runs: 20, ..RunSecs::synthetic(run_secs) };
         let resources = Some(Resources { registers: 128, shared_bytes: 16 << 10, ..Resources::default() });
         let provenance = Provenance {
             device: model.into(),

@@ -18,7 +18,7 @@ use crate::sandbox::{Sandbox, TINY, finish, signal};
 fn record(workload: &str, run_secs: f64) -> TuningRecord {
     let (workload, target): (Workload, _) = (workload.parse().unwrap(), Target::detect("cpu", None).unwrap());
     let config = ScheduleSpace::new(&workload, &target).default_config();
-    let mut record = TuningRecord::made_up(&workload, &target, config, run_secs);
+    let mut record = TuningRecord::synthetic(&workload, &target, config, run_secs);
     record.provenance.compiler = "an assembler".into();
     record
 }
@@ -43,7 +43,7 @@ fn fill(sandbox: &Sandbox, records: usize) {
 }
 
 #[test]
-fn everything_is_looked_up_beside_a_running_tuner() {
+fn lookups_work_while_a_tuner_runs() {
     let sandbox = Sandbox::new();
     let mut tuner = sandbox.start(&format!("{TINY} --trials 100000 --tuner random"));
     let lines = [format!("best {TINY}"), format!("show {TINY}"), "log export -".to_string()];
@@ -69,7 +69,7 @@ fn everything_is_looked_up_beside_a_running_tuner() {
 }
 
 #[test]
-fn a_time_that_was_never_measured_here_is_labelled_and_wins_nothing() {
+fn untrusted_times_are_labelled_and_win_nothing() {
     let sandbox = Sandbox::new();
     log(&sandbox, "log", &[record(TINY, 1e-12).to_line().unwrap()]);
     sandbox.run("log import log").expect(0);
@@ -92,7 +92,7 @@ fn a_time_that_was_never_measured_here_is_labelled_and_wins_nothing() {
 }
 
 #[test]
-fn what_another_lowering_made_is_labelled() {
+fn records_of_another_lowering_are_labelled() {
     let sandbox = Sandbox::new();
     let mut old = record(TINY, 1e-12);
     old.provenance.lowering = LOWERING_VERSION + 1;
@@ -102,7 +102,7 @@ fn what_another_lowering_made_is_labelled() {
 }
 
 #[test]
-fn a_config_outside_the_space_stands_in_no_ones_way() {
+fn a_config_outside_the_space_is_skipped() {
     let sandbox = Sandbox::new();
     let poison = outside_the_space(record(TINY, 1e-12));
     TuningDb::open(sandbox.path("db")).unwrap().append(&poison).unwrap();
@@ -189,7 +189,7 @@ fn a_full_disk_is_told_once() {
 }
 
 #[test]
-fn what_can_be_read_of_a_damaged_database_is_salvaged() {
+fn readable_records_of_a_damaged_database_are_salvaged() {
     let sandbox = Sandbox::new();
     fill(&sandbox, 30);
     let whole = sandbox.run("log export -").expect(0).stdout;

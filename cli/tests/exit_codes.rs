@@ -73,7 +73,7 @@ fn a_database_that_was_named_and_is_not_there_is_bad_usage() {
 }
 
 #[test]
-fn what_is_no_database_and_no_snapshot_is_bad_usage() {
+fn other_files_than_databases_and_snapshots_are_bad_usage() {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path("folder")).unwrap();
     fs::write(sandbox.path("folder/letter.txt"), "dear").unwrap();

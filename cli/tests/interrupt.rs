@@ -47,7 +47,7 @@ fn files(sandbox: &Sandbox) -> Vec<String> {
 }
 
 #[test]
-fn what_wrote_nothing_says_so() {
+fn interruptions_before_any_file_say_so() {
     let sandbox = Sandbox::new();
     for line in [
         format!("run {LARGE} --repeat 1000000 --output out --json figures.json"),
@@ -62,7 +62,7 @@ fn what_wrote_nothing_says_so() {
 }
 
 #[test]
-fn what_was_written_is_told() {
+fn interruptions_list_written_files() {
     let sandbox = Sandbox::new();
     let mut child = start(&sandbox, "run dqn --threads 1 --repeat 100000000 --output out --json figures.json");
     let out = sandbox.path("out");

@@ -271,7 +271,7 @@ fn times_taken_once_are_marked() {
 }
 
 #[test]
-fn what_is_wrong_is_told_in_one_line() {
+fn errors_are_one_line() {
     let sandbox = Sandbox::new();
     fs::write(sandbox.path("small.npy"), npy("1, 4, 8, 8", 256)).unwrap();
     fs::write(sandbox.path("text.npy"), "not an array").unwrap();

@@ -73,7 +73,7 @@ fn configs(workload: &str, count: usize) -> Vec<Config> {
 }
 
 fn record(workload: &str, config: &Config, outcome: Result<f64, CandidateError>, seed: u64) -> TuningRecord {
-    let run = |run_secs| RunSecs { max_rel_error: 1e-7, ..RunSecs::made_up(run_secs) };
+    let run = |run_secs| RunSecs { max_rel_error: 1e-7, ..RunSecs::synthetic(run_secs) };
     TuningRecord {
         workload: workload.parse().unwrap(),
         target: STEADY.key(),
@@ -221,7 +221,7 @@ fn times_of_a_disturbed_race_are_marked() {
 }
 
 #[test]
-fn where_todays_pick_was_not_measured_the_one_of_then_is_the_default() {
+fn earlier_default_is_shown_if_the_current_one_was_not_measured() {
     let sandbox = Sandbox::new();
     fill(&sandbox, &search(TINY, 12, 0)[1..]);
     let page = run(&sandbox, &format!("report {TINY} -o -")).expect(0).stdout;
@@ -232,7 +232,7 @@ fn where_todays_pick_was_not_measured_the_one_of_then_is_the_default() {
 }
 
 #[test]
-fn what_others_wrote_stays_text() {
+fn foreign_text_is_escaped() {
     let sandbox = Sandbox::new();
     fill(&sandbox, &search(TINY, 30, 0));
     let page = run(&sandbox, &format!("report {TINY} -o -")).expect(0).stdout;
@@ -296,7 +296,7 @@ fn absurd_values_make_no_absurd_page() {
 }
 
 #[test]
-fn claims_alone_are_shown_as_claims() {
+fn untrusted_records_alone_are_shown_as_untrusted() {
     let sandbox = Sandbox::new();
     let lines: Vec<String> = search(TINY, 30, 0).iter().map(|record| record.to_line().unwrap()).collect();
     fs::write(sandbox.path("log"), lines.join("\n") + "\n").unwrap();
@@ -315,7 +315,7 @@ fn claims_alone_are_shown_as_claims() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told_in_a_line_and_leaves_files_as_they_are() {
+fn failures_are_one_line_and_leave_files_unchanged() {
     let sandbox = Sandbox::new();
     fs::write(sandbox.path("old.html"), OLD).unwrap();
     let report = |rest: &str| run(&sandbox, &format!("report {TINY} {rest}"));

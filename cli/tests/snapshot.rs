@@ -28,7 +28,7 @@ fn change(sandbox: &Sandbox, change: impl Fn(TuningRecord) -> TuningRecord) {
 }
 
 #[test]
-fn what_was_tuned_is_written_checked_and_looked_up() {
+fn tuned_schedules_are_written_checked_and_looked_up() {
     let sandbox = tuned();
     let key = Target::detect("cpu", None).unwrap().key();
     let checked = sandbox.run("snapshot check tuned.snapshot").expect(0).stdout;
@@ -51,7 +51,7 @@ fn what_was_tuned_is_written_checked_and_looked_up() {
 }
 
 #[test]
-fn a_machine_of_which_nothing_is_known_is_served_what_its_like_found_and_is_told_so() {
+fn unknown_machines_are_served_records_of_similar_ones_with_a_note() {
     let sandbox = tuned();
     let target = Target::detect("cpu", None).unwrap();
     let cpu = target.cpu().unwrap();
@@ -128,7 +128,7 @@ fn schedules_that_would_not_be_served_fail_the_check() {
 }
 
 #[test]
-fn what_is_in_the_way_is_left_alone_and_bad_usage_is_told() {
+fn existing_files_are_left_alone_and_bad_usage_is_reported() {
     let sandbox = tuned();
     fs::write(sandbox.path("letter.txt"), "dear").unwrap();
     for (line, words) in [

@@ -91,7 +91,7 @@ fn a_workload_is_tuned() {
 }
 
 #[test]
-fn what_is_missing_or_too_old_is_one_line() {
+fn missing_or_old_drivers_are_one_line() {
     let Some(stub) = stub() else { return };
     let (empty, newer) = (tempfile::tempdir().unwrap(), stub.nvrtc(13));
     let cases: [(&str, PathBuf, &[&str]); 7] = [
@@ -204,7 +204,7 @@ fn a_context_that_is_lost_while_tuning_costs_nothing_else() {
 }
 
 #[test]
-fn where_no_graph_is_captured_runs_are_launched_alone_which_is_said() {
+fn uncaptured_runs_are_launched_one_by_one_and_reported() {
     let Some(stub) = stub() else { return };
     for (fault, has_graphs) in
         [("", true), ("cuStreamBeginCapture_v2:1+:900", false), ("cuGraphInstantiateWithFlags:1+:801", false)]

@@ -23,7 +23,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn folders_beside_the_scratch_folders_are_left_alone_whatever_their_names() {
+fn folders_next_to_scratch_folders_are_left_alone() {
     let sandbox = Sandbox::new();
     let tmp = sandbox.path("tmp");
     for name in ["autotune-2026-results", "autotune-4194305-x", "autotune-scratch-results", "autotune-scratch-x/owner"]
@@ -75,7 +75,7 @@ fn holders(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn any_command_removes_what_a_killed_run_left_behind_and_nothing_of_a_running_one() {
+fn any_command_removes_files_of_killed_runs_and_none_of_running_ones() {
     let sandbox = Sandbox::new();
     let tmp = sandbox.path("tmp");
     fs::create_dir(&tmp).unwrap();
@@ -238,7 +238,7 @@ fn a_reader_that_goes_away_is_no_failure() {
 }
 
 #[test]
-fn records_under_the_key_of_earlier_versions_are_claims() {
+fn records_under_the_key_of_earlier_versions_are_untrusted() {
     let sandbox = Sandbox::new();
     sandbox.run(&format!("{TINY} --trials 4 --tuner random")).expect(0);
     let target = Target::detect("cpu", None).unwrap();

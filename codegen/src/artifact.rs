@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_compiler_names_it() {
+    fn targets_that_need_a_compiler_name_it() {
         let neon = Target::Cpu(CpuTarget { isa: Isa::Neon, ..CpuTarget::generic_avx2(1) });
         assert_eq!(made(&neon).unwrap_err(), CompilerNeeded::C(AssembleError::Isa(Isa::Neon)));
         let cuda = made(&Target::detect("cuda:sm_90", None).unwrap()).unwrap_err();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_none_is_code_with_its_plan() {
+    fn targets_without_compiler_yield_code_with_its_plan() {
         let opencl = made(&Target::detect("opencl", None).unwrap()).unwrap();
         assert!(matches!(&opencl.code, Code::OpenCl(source) if source.contains("__kernel")));
         let cpu = made(&Target::Cpu(CpuTarget::generic_avx2(1))).unwrap();

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_of_the_library_is_an_error() {
+    fn missing_parts_of_the_library_are_errors() {
         for (name, value) in [
             ("booster", "gblinear"),
             ("tree_method", "exact"),

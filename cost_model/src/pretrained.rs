@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ships_is_of_today_s_features() {
+    fn shipped_models_have_the_current_features() {
         for isa in [Isa::Avx2, Isa::Avx512] {
             let model = Pretrained::for_target(&target(isa));
             let model = model.unwrap_or_else(|| panic!("run the example `pretrain` for {isa} again"));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_goes_on_from_another_is_only_read_beside_it() {
+    fn a_continued_model_is_only_read_with_its_base() {
         let base = Pretrained::for_target(&target(Isa::Avx512)).unwrap();
         let model = XgbModel::continuing(base.clone(), XgbParams::default());
         let rows = Array2::from_shape_fn((2, features::FEATURE_COUNT), |(row, column)| ((row + column) % 5) as f32);

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_a_schedule() {
+    fn ranking_features_of_a_schedule() {
         let workload = "matmul:m=100,n=64,k=30".parse().unwrap();
         let space = ScheduleSpace::new(&workload, &target(Isa::Avx512));
         let mut config = space.default_config();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ships_knows_what_is_told_of_schedules() {
+    fn shipped_ranking_models_know_all_features() {
         for isa in [Isa::Avx2, Isa::Avx512] {
             let model = RankingModel::for_target(&target(isa));
             let model = model.unwrap_or_else(|| panic!("run the example `pretrain` for {isa} again"));

@@ -124,7 +124,7 @@ impl<'a> TuneOnMiss<'a> {
             return Ok(settled.clone());
         }
 
-        let seen = self.seen(first.as_ref(), &space)?;
+        let seen = self.known_schedules(first.as_ref(), &space)?;
         if let Some(settled) = seen.best.filter(was_raced) {
             return Ok(settled);
         }
@@ -132,12 +132,12 @@ impl<'a> TuneOnMiss<'a> {
         // Only one caller tunes a workload. The records are read again below, because another one
         // may have tuned it meanwhile.
         let Some(_hold) = TaskHold::take(&self.db, workload, &target.key(), self.wait)? else {
-            return self.or_predicted(self.seen(first.as_ref(), &space)?, &space);
+            return self.or_predicted(self.known_schedules(first.as_ref(), &space)?, &space);
         };
-        let db = match writable(&self.db)? {
+        let db = match open_writable(&self.db)? {
             Some(db) => db,
             None => {
-                let seen = self.seen(first.as_ref(), &space)?;
+                let seen = self.known_schedules(first.as_ref(), &space)?;
                 let is_done = seen.best.as_ref().is_some_and(was_raced);
                 match if is_done { None } else { self.awaited(start)? } {
                     Some(db) => db,
@@ -154,7 +154,7 @@ impl<'a> TuneOnMiss<'a> {
     }
 
     /// Reads the database, and returns the better of its schedule and `first`.
-    fn seen(&self, first: Option<&Tuned>, space: &LookupSpace) -> Result<KnownSchedules, DeployError> {
+    fn known_schedules(&self, first: Option<&Tuned>, space: &LookupSpace) -> Result<KnownSchedules, DeployError> {
         let stored = match TuningDb::open_reading(&self.db) {
             Ok(db) => Some(db),
             Err(DbError::NotFound { .. }) => None,
@@ -185,7 +185,7 @@ impl<'a> TuneOnMiss<'a> {
     fn awaited(&self, start: Instant) -> Result<Option<TuningDb>, DbError> {
         while start.elapsed() < self.wait {
             sleep(PAUSE);
-            if let Some(db) = writable(&self.db)? {
+            if let Some(db) = open_writable(&self.db)? {
                 return Ok(Some(db));
             }
         }
@@ -201,7 +201,7 @@ struct KnownSchedules {
 }
 
 /// Opens the database for writing; `None` if another process writes it.
-fn writable(path: &Path) -> Result<Option<TuningDb>, DbError> {
+fn open_writable(path: &Path) -> Result<Option<TuningDb>, DbError> {
     match TuningDb::open(path) {
         Ok(db) => Ok(Some(db)),
         Err(DbError::Held { .. }) => Ok(None),

@@ -167,17 +167,18 @@ pub(crate) struct Pick {
 pub(crate) fn pick(space: &ScheduleSpace, known: &[PortfolioEntry]) -> Pick {
     let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
     let shipped = Shipped::of(space);
-    let (own, stand_in) = (space.workload(), shipped.as_ref().and_then(|shipped| shipped.stand_in(space)));
-    let distance = |other: &Workload| stand_in.map_or(f32::INFINITY, |of| of.distance(other)).min(own.distance(other));
+    let (own, f32_workload) = (space.workload(), shipped.as_ref().and_then(|shipped| shipped.f32_workload(space)));
+    let distance =
+        |other: &Workload| f32_workload.map_or(f32::INFINITY, |of| of.distance(other)).min(own.distance(other));
     let entries = shipped.iter().flat_map(|shipped| &shipped.portfolio.entries).chain(known);
     let entries = portfolio::nearest_to(entries, distance, nearest);
     let offered = || portfolio::offered(space, entries, tries);
 
     let ranked = match &shipped {
-        Some(Shipped { draft, .. }) => {
+        Some(Shipped { ranking_model, .. }) => {
             let candidates = offered();
-            let scores = draft.scores(&candidates);
-            Some((candidates, scores, stand_in.is_none().then(|| draft.expected_loss())))
+            let scores = ranking_model.scores(&candidates);
+            Some((candidates, scores, f32_workload.is_none().then(|| ranking_model.expected_loss())))
         }
         None if space.target().cpu().is_some() && !known.is_empty() && Axes::of(space.workload().spec()).is_some() => {
             let (candidates, rows) = features_of(offered());
@@ -208,7 +209,7 @@ pub(crate) fn transferred(own: &Candidate, other: &Candidate) -> Option<Candidat
 
 /// Returns true if by the analytic model `program` takes hardly longer than `own`, which computes
 /// the same.
-pub(crate) fn is_as_good(program: &Program, own: &Program, target: &Target) -> bool {
+pub(crate) fn is_about_as_fast(program: &Program, own: &Program, target: &Target) -> bool {
     // The estimate is the logarithm of cycles per operation of the workload.
     let estimate = |program| features::extract(program, target)[features::estimate_column(target)];
     (estimate(program) - estimate(own)).exp() <= MOST_PACKING_LOSS
@@ -221,7 +222,7 @@ struct Shipped {
     /// loading and storing.
     workload: Workload,
     model: Arc<Pretrained>,
-    draft: Arc<RankingModel>,
+    ranking_model: Arc<RankingModel>,
     portfolio: &'static Portfolio,
 }
 
@@ -231,15 +232,15 @@ impl Shipped {
         if space.trusts_default() {
             return None;
         }
-        let (model, draft) = Pretrained::for_target(target).zip(RankingModel::for_target(target))?;
+        let (model, ranking_model) = Pretrained::for_target(target).zip(RankingModel::for_target(target))?;
         let portfolio = Portfolio::for_target(target)?;
         let workload = workload.with_dtype(DType::F32).ok()?;
         let is_known = portfolio.entries.iter().any(|entry| workload.distance(&entry.workload).is_finite());
-        is_known.then_some(Self { workload, model, draft, portfolio })
+        is_known.then_some(Self { workload, model, ranking_model, portfolio })
     }
 
     /// Returns the f32 workload that stands in for the space's own, if they differ.
-    fn stand_in(&self, space: &ScheduleSpace) -> Option<&Workload> {
+    fn f32_workload(&self, space: &ScheduleSpace) -> Option<&Workload> {
         Some(&self.workload).filter(|workload| *workload != space.workload())
     }
 }
@@ -248,7 +249,7 @@ impl Shipped {
 /// if no model ships for the workload and its element type.
 pub(crate) fn expected_loss(space: &ScheduleSpace) -> Option<f32> {
     let shipped = Shipped::of(space)?;
-    shipped.stand_in(space).is_none().then(|| shipped.model.expected_loss())
+    shipped.f32_workload(space).is_none().then(|| shipped.model.expected_loss())
 }
 
 /// Candidates with the model's scores, best first.
@@ -257,19 +258,19 @@ struct RankedCandidates<'a> {
     /// Maximum number of candidates to lower in each [`take`](Self::take).
     verified: usize,
     /// Hashes of all candidates so far, including rejected ones.
-    met: HashSet<u64>,
+    seen: HashSet<u64>,
     held: Vec<(Candidate, f32)>,
 }
 
 impl<'a> RankedCandidates<'a> {
     fn by(shipped: &'a Shipped, verified: usize) -> Self {
-        Self { shipped, verified, met: HashSet::new(), held: Vec::new() }
+        Self { shipped, verified, seen: HashSet::new(), held: Vec::new() }
     }
 
     /// Adds those of the candidates that are new and promising, after a selection by the cheap
     /// model.
     fn take(&mut self, mut candidates: Vec<Candidate>) {
-        candidates.retain(|candidate| self.met.insert(candidate.stable_hash()) && is_promising(candidate));
+        candidates.retain(|candidate| self.seen.insert(candidate.stable_hash()) && is_promising(candidate));
         let (candidates, rows) = features_of(self.first(candidates));
         if candidates.is_empty() {
             return;
@@ -284,7 +285,7 @@ impl<'a> RankedCandidates<'a> {
         if candidates.len() <= self.verified {
             return candidates;
         }
-        let drafts = self.shipped.draft.scores(&candidates);
+        let drafts = self.shipped.ranking_model.scores(&candidates);
         let mut drafted: Vec<(Candidate, f32)> = candidates.into_iter().zip(drafts).collect();
         drafted.sort_by(|a, b| b.1.total_cmp(&a.1));
         drafted.into_iter().take(self.verified).map(|(candidate, _)| candidate).collect()
@@ -311,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_is_what_is_predicted() {
+    fn cached_predictions_equal_new_ones() {
         let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
         let quick = PredictParams { rounds: 1, beam: 2, moves: 4, ..PredictParams::QUICK };
         for text in ["matmul:m=40,n=72,k=56", "conv2d:c=24,h=12,w=12,o=32,k=3,p=1"] {
@@ -332,7 +333,7 @@ mod tests {
     /// Checks that later callers get the same default schedule as a run that used the fast
     /// parameters.
     #[test]
-    fn what_is_predicted_in_a_hurry_is_remembered() {
+    fn quick_predictions_are_cached() {
         let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
         let (workload, params) = ("matmul:m=44,n=76,k=52".parse().unwrap(), Some(PredictParams::THOROUGH));
         let quick = predicted(&ScheduleSpace::new(&workload, &target), 1, PredictParams::QUICK);

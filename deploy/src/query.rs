@@ -78,7 +78,7 @@ impl<'a> Query<'a> {
     /// Within a network the result is the network's own schedule, unless the workload by itself is
     /// known under a key of narrower scope.
     pub fn best(self) -> Result<Tuned, LookupError> {
-        Ok(self.within_or(|| Ok(vec![self.alone()?]))?.swap_remove(0))
+        Ok(self.network_schedule_or(|| Ok(vec![self.alone()?]))?.swap_remove(0))
     }
 
     /// Returns the best schedule of each kind, best first. A kind is a combination of sketch,
@@ -89,7 +89,7 @@ impl<'a> Query<'a> {
     /// Without a record, or within a network that has its own schedule, the result is that of
     /// [`Query::best`].
     pub fn kinds(self) -> Result<Vec<Tuned>, LookupError> {
-        self.within_or(|| self.all_kinds())
+        self.network_schedule_or(|| self.all_kinds())
     }
 
     /// Returns the best schedule of the source's records, within a network only the network's own;
@@ -99,11 +99,15 @@ impl<'a> Query<'a> {
             Some(network) => &self.workload.within(Some(network)),
             None => self.workload,
         };
-        self.source.map_or(Ok(None), |source| self.space()?.found_of(source, workload, &|config| self.fits(config)))
+        self.source
+            .map_or(Ok(None), |source| self.space()?.find_equivalent(source, workload, &|config| self.fits(config)))
     }
 
     /// Returns the network's own schedule, else the result of `alone`.
-    fn within_or(self, alone: impl FnOnce() -> Result<Vec<Tuned>, LookupError>) -> Result<Vec<Tuned>, LookupError> {
+    fn network_schedule_or(
+        self,
+        alone: impl FnOnce() -> Result<Vec<Tuned>, LookupError>,
+    ) -> Result<Vec<Tuned>, LookupError> {
         if self.network.is_none() {
             return alone();
         }
@@ -112,14 +116,14 @@ impl<'a> Query<'a> {
             return Ok(vec![own.clone()]);
         }
         let alone = alone()?;
-        Ok(own.filter(|own| own.is_known_as_well_as(&alone[0])).map_or(alone, |own| vec![own]))
+        Ok(own.filter(|own| own.is_at_least_as_specific_as(&alone[0])).map_or(alone, |own| vec![own]))
     }
 
     /// Returns the best schedule regardless of the network.
     fn alone(self) -> Result<Tuned, LookupError> {
         let Some(source) = self.source else { return self.untuned() };
         let space = self.space()?;
-        match space.found_of(source, self.workload, &|config| self.fits(config))? {
+        match space.find_equivalent(source, self.workload, &|config| self.fits(config))? {
             Some(found) => Ok(found),
             None => space.missed(source),
         }
@@ -131,7 +135,7 @@ impl<'a> Query<'a> {
         loop {
             let known: Vec<Kind> = found.iter().map(|tuned| kind(tuned.config())).collect();
             let others = |config: &Config| self.fits(config) && !known.contains(&kind(config));
-            match space.found_of(source, self.workload, &others)? {
+            match space.find_equivalent(source, self.workload, &others)? {
                 None if found.is_empty() => return Ok(vec![space.missed(source)?]),
                 Some(other) if found.first().is_none_or(|best| other.key_scope() == best.key_scope()) => {
                     found.push(other)
@@ -189,12 +193,12 @@ impl LookupSpace {
 
     /// Returns the best schedule that a source has for the space's workload.
     pub(crate) fn found(&self, source: &dyn Source) -> Result<Option<Tuned>, LookupError> {
-        self.found_of(source, self.space.workload(), &|_| true)
+        self.find_equivalent(source, self.space.workload(), &|_| true)
     }
 
     /// Returns the best schedule that a source has for a workload that computes the same, among
     /// configs that fit.
-    fn found_of(
+    fn find_equivalent(
         &self,
         source: &dyn Source,
         workload: &Workload,

@@ -143,7 +143,7 @@ impl Tuned {
         let alike = candidate.map(|candidate| Self { candidate, program, plan, origin });
         Ok(alike.filter(|alike| {
             let program = alike.program().ok().filter(|program| program.packing().0 == packing);
-            program.is_some_and(|program| predict::is_as_good(program, own, self.target()))
+            program.is_some_and(|program| predict::is_about_as_fast(program, own, self.target()))
         }))
     }
 
@@ -173,7 +173,7 @@ impl Tuned {
 
     /// Returns true if the scope of the record's key is at least as narrow as the other's. A
     /// default schedule has no key, and every key is narrower than none.
-    pub fn is_known_as_well_as(&self, other: &Self) -> bool {
+    pub fn is_at_least_as_specific_as(&self, other: &Self) -> bool {
         other.key_scope().is_none_or(|reach| self.key_scope().is_some_and(|own| own <= reach))
     }
 

@@ -26,7 +26,7 @@ fn run(tuned: &Tuned) -> f64 {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn what_a_snapshot_has_is_served_and_runs() {
+fn schedules_of_a_snapshot_are_served_and_run() {
     let workload: Workload = "matmul:m=37,n=40,k=24,bias,act=relu".parse().unwrap();
     let target = Target::detect("cpu", Some(2)).unwrap();
     let space = ScheduleSpace::new(&workload, &target);
@@ -35,7 +35,7 @@ fn what_a_snapshot_has_is_served_and_runs() {
     let config = drawn.find(|config| *config != space.default_config()).unwrap();
 
     let db = TuningDb::temporary().unwrap();
-    db.append(&TuningRecord::made_up(&workload, &target, config.clone(), 1e-5)).unwrap();
+    db.append(&TuningRecord::synthetic(&workload, &target, config.clone(), 1e-5)).unwrap();
     let mut writer = SnapshotWriter::default();
     writer.add_best_of(&db, &|_| true).unwrap();
     let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();

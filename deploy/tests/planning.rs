@@ -67,7 +67,7 @@ fn a_look_up_plans_and_lowers_its_schedule_once() {
     };
     let (db, mut writer) = (TuningDb::temporary().unwrap(), SnapshotWriter::default());
     for (config, secs) in [(config("a"), 2e-6), (config("b"), 1e-6), (default(&workload, &target), 3e-6)] {
-        let record = TuningRecord::made_up(&workload, &target, config, secs);
+        let record = TuningRecord::synthetic(&workload, &target, config, secs);
         db.append(&record).unwrap();
         writer.add(&record).unwrap();
     }

@@ -45,7 +45,7 @@ fn an_algorithm_that_saves_next_to_nothing_is_left_to_measurements() {
 }
 
 #[test]
-fn where_nothing_ships_for_the_target_and_of_transposes_the_rule_chooses() {
+fn rules_choose_where_no_model_ships_and_for_transposes() {
     for space in
         [space("conv2d:c=16,h=20,w=24,o=32,k=3,p=1", Isa::Generic), space("transpose:m=768,n=3072", Isa::Avx512)]
     {

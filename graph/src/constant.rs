@@ -72,7 +72,7 @@ impl Constant {
         let is_simple =
             |operand: &&&Constant| operand.is_of_numbers() && !matches!(operand.0.origin, ConstantOrigin::Computed(..));
         let is_f32 = dtype == DType::F32;
-        if op.is_light() && is_f32 && bytes >= LARGE_BYTES && operands.iter().all(|operand| is_simple(&operand)) {
+        if op.is_cheap() && is_f32 && bytes >= LARGE_BYTES && operands.iter().all(|operand| is_simple(&operand)) {
             let operands = operands.iter().map(|&operand| operand.clone()).collect();
             return Ok(Self::new(shape, dtype, ConstantOrigin::Computed(op.clone(), operands)));
         }
@@ -300,7 +300,7 @@ mod tests {
 
     /// A weight is not kept in memory by its transposition or by products with it.
     #[test]
-    fn what_is_made_of_a_weight_does_not_keep_it_in_memory() {
+    fn derived_constants_do_not_keep_their_weight_in_memory() {
         let weight = in_file(&[1, 300, 100]);
         let matrix = Constant::computed(&Reshape(vec![300, 100]).into(), &[&weight]).unwrap();
         let transposed = Constant::computed(&Transpose(vec![1, 0]).into(), &[&matrix]).unwrap();

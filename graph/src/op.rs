@@ -100,7 +100,7 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
 
     /// True if an evaluation takes about as long as reading the operands. Large constant results
     /// are then recomputed on each use.
-    fn is_light(&self) -> bool {
+    fn is_cheap(&self) -> bool {
         false
     }
 
@@ -112,7 +112,7 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
 
     /// True if the output may change by more than the operands, relative to the largest elements.
     /// `of_data` is true if no operand is constant.
-    fn is_steep(&self, of_data: bool) -> bool {
+    fn amplifies_errors(&self, of_data: bool) -> bool {
         let _ = of_data;
         false
     }
@@ -272,7 +272,7 @@ pub struct Anchor {
     /// Axis of the node's tensor along which an epilogue has scale and bias, if any.
     pub channel: Option<usize>,
     /// True if the epilogue may scale along that axis, and add tensors.
-    pub takes_sums: bool,
+    pub allows_scale_and_add: bool,
 }
 
 /// A tensor that a workload reads.
@@ -290,13 +290,13 @@ impl Anchor {
     /// most.
     pub fn new(workload: Workload, node: &NodeView) -> Self {
         let reads = (0..node.count()).map(Read::Operand).collect();
-        Self { workload, reads, channel: None, takes_sums: false }
+        Self { workload, reads, channel: None, allows_scale_and_add: false }
     }
 
     /// Permits an epilogue with a scale, a bias and additions, with one value for each position
     /// along an axis.
     pub fn with_sums(self, channel: Option<usize>) -> Self {
-        Self { channel, takes_sums: true, ..self }
+        Self { channel, allows_scale_and_add: true, ..self }
     }
 
     /// Makes the last of three operands the bias of the epilogue.

@@ -239,7 +239,7 @@ fn normalised_channels() {
 }
 
 #[test]
-fn what_would_be_too_large_on_the_way_is_refused() {
+fn too_large_intermediate_tensors_are_refused() {
     let (x, w) = (Tensor::f32(&[1, 1, 1], vec![1.0]).unwrap(), Tensor::f32(&[1, 1, 1], vec![1.0]).unwrap());
     let far = Sliding { kernel: 1, stride: 1 << 40, dilation: 1, pad: [1 << 40, 1 << 40] };
     let conv = Conv { window: vec![far], groups: 1 };

@@ -26,7 +26,7 @@ fn batch_norm(net: &mut Net, x: NodeId, channels: usize, axes: usize) -> NodeId 
 }
 
 #[test]
-fn normalisations_behind_convolutions() {
+fn normalisations_after_convolutions() {
     for seed in 0..8 {
         let mut net = Net::new(seed);
         let (x, residual) = (net.input(&[2, 4, 5, 6]), net.input(&[2, 6, 5, 4]));
@@ -45,7 +45,7 @@ fn normalisations_behind_convolutions() {
 }
 
 #[test]
-fn what_others_read_stays() {
+fn values_with_other_readers_stay() {
     let mut net = Net::new(1);
     let x = net.input(&[2, 4, 5, 6]);
     let sums = conv(&mut net, x, 1, 1, true);
@@ -87,7 +87,7 @@ fn normalisations_before_convolutions() {
 }
 
 #[test]
-fn normalisations_behind_each_other() {
+fn successive_normalisations() {
     let mut net = Net::new(3);
     let mut x = net.input(&[1, 4, 3, 3]);
     for _ in 0..5 {
@@ -104,7 +104,7 @@ fn normalisations_behind_each_other() {
 }
 
 #[test]
-fn normalisations_behind_transposed_convolutions() {
+fn normalisations_after_transposed_convolutions() {
     for groups in [1, 2] {
         let mut net = Net::new(3);
         let x = net.input(&[1, 4, 3, 3]);
@@ -168,7 +168,7 @@ fn constants_next_to_each_other() {
 }
 
 #[test]
-fn scales_behind_normalisations() {
+fn scales_after_normalisations() {
     let mut net = Net::new(5);
     let x = net.input(&[2, 3, 4]);
     let (one, channel) = (net.random(&[4]), net.random(&[3]));

@@ -159,7 +159,7 @@ fn operations_that_do_nothing() {
 }
 
 #[test]
-fn what_is_always_chosen_and_inverses() {
+fn constant_choices_and_inverses() {
     let mut net = Net::new(1);
     let (x, y) = (net.input(&[2, 3]), net.input(&[2, 3]));
     let all =

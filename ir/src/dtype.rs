@@ -154,7 +154,7 @@ impl DType {
     }
 
     /// Returns true if contractions with factors of the type have CPU kernels.
-    pub fn is_multiplied_by_cpus(self) -> bool {
+    pub fn has_cpu_products(self) -> bool {
         self.row().is_multiplied_by_cpus
     }
 
@@ -171,7 +171,7 @@ impl DType {
     }
 
     /// Returns true if elements of both types have identical bits in memory for every number.
-    pub fn lies_as(self, other: DType) -> bool {
+    pub fn has_same_bits_as(self, other: DType) -> bool {
         self == other || self.is_word() && other.is_word()
     }
 

@@ -30,7 +30,7 @@ mod tile;
 mod wgmma;
 
 pub use box_copy::{BOX_COPY, BOX_ROW_BYTES, BoxCopy};
-pub(crate) use dot::is_group_of_steps;
+pub(crate) use dot::is_dot_length;
 pub use dot::{DOT_BF16, DOT_I16, DOT_U8_I8, DOT_U8_I8_AVX2, Dot, PAIRS_I16, PAIRS_I16_AVX2, dot_of};
 pub use fragments::{Fragments, LANES};
 pub use mma::MMA;

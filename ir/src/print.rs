@@ -103,12 +103,12 @@ impl Program {
 
             Node::Barrier => "barrier".into(),
             Node::CopyGroup { .. } => "copy group".into(),
-            Node::AwaitCopies { but } => format!("await copies but of {but} groups"),
+            Node::AwaitCopies { pending } => format!("await copies but of {pending} groups"),
             Node::Call { instruction, .. } => format!("call {}", instruction.name),
             Node::Specialised { role, .. } => word(role),
             Node::Mbarrier(Mbarrier::WaitFull) => "wait full".into(),
-            Node::Mbarrier(Mbarrier::ArriveEmpty { but }) => format!("arrive empty but {but} groups"),
-            Node::Mbarrier(Mbarrier::WaitEmpty { but }) => format!("wait empty but {but} groups"),
+            Node::Mbarrier(Mbarrier::ArriveEmpty { pending }) => format!("arrive empty but {pending} groups"),
+            Node::Mbarrier(Mbarrier::WaitEmpty { pending }) => format!("wait empty but {pending} groups"),
 
             Node::Guard { when, .. } => format!("if {}", self.conditions(when)),
             Node::Unflatten { value, digits, .. } => {

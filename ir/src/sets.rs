@@ -81,7 +81,7 @@ impl IntervalSet {
     }
 
     /// Returns true if both sets have a value in common.
-    fn meets(&self, other: &Self) -> bool {
+    fn intersects(&self, other: &Self) -> bool {
         let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
         while let (Some(&&(a_low, a_high)), Some(&&(b_low, b_high))) = (a.peek(), b.peek()) {
             if a_low < b_high && b_low < a_high {
@@ -141,7 +141,8 @@ pub(crate) fn overlap(boxes: &[&SetBox], labels: &[usize], extents: &[usize]) ->
         }
 
         if at_hand.len() <= FEW {
-            let meets = |a: usize, b: usize| boxes[a][axis..].iter().zip(&boxes[b][axis..]).all(|(a, b)| a.meets(b));
+            let meets =
+                |a: usize, b: usize| boxes[a][axis..].iter().zip(&boxes[b][axis..]).all(|(a, b)| a.intersects(b));
             let pairs = at_hand.iter().enumerate().flat_map(|(i, &a)| at_hand[i + 1..].iter().map(move |&b| (a, b)));
             return pairs.into_iter().find(|&(a, b)| labels[a] != labels[b] && meets(a, b));
         }

@@ -105,7 +105,7 @@ impl Target {
     /// Returns true if contractions have kernels for factors of this type: the types that
     /// [`Target::supports`], and integers on CPUs.
     pub fn multiplies(&self, dtype: DType) -> bool {
-        self.supports(dtype) || self.cpu().is_some() && dtype.is_multiplied_by_cpus()
+        self.supports(dtype) || self.cpu().is_some() && dtype.has_cpu_products()
     }
 
     /// Returns true if casts may convert elements from and to this type in loads and stores: the

@@ -35,7 +35,7 @@ fn errors_are_within_what_is_stated() {
 }
 
 #[test]
-fn what_is_rounded_once_is_the_nearest() {
+fn values_rounded_once_are_the_nearest() {
     let casts = [F32, Tf32, F16, Bf16].map(UnaryOp::Cast);
     for op in [UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Sqrt, UnaryOp::Floor].into_iter().chain(casts) {
         for x in operands(100) {

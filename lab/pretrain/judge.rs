@@ -223,7 +223,7 @@ impl<'a> HeldOut<'a> {
     fn losses(&self, columns: &[By], nearest: usize, tries: usize) -> Vec<Option<Vec<f64>>> {
         let of_task = |(task, ratings): (&Task, &Ratings)| {
             let Ratings { model, draft, analysis } = ratings;
-            let carried = task.carried(self.known.iter(), nearest, tries);
+            let carried = task.transferred(self.known.iter(), nearest, tries);
             let mut drafted = carried.clone();
             drafted.sort_by(|&a, &b| draft[b].total_cmp(&draft[a]));
             let chosen = |by: &By| match *by {

@@ -100,7 +100,7 @@ impl Task {
 
     /// Returns the positions of the recorded configs among the schedules that a look-up miss would
     /// choose from.
-    pub(crate) fn carried<'a>(
+    pub(crate) fn transferred<'a>(
         &self,
         known: impl Iterator<Item = &'a PortfolioEntry>,
         nearest: usize,

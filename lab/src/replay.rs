@@ -70,7 +70,7 @@ impl Replay {
         let known = self.run_secs.get(&(candidate.workload().clone(), candidate.stable_hash()));
         let failed = |message: &str| Err(CandidateError::Build { message: message.into() });
         Measurement::of(match known {
-            Some(Some(run_secs)) => Ok(RunSecs::made_up(*run_secs)),
+            Some(Some(run_secs)) => Ok(RunSecs::synthetic(*run_secs)),
             Some(None) => failed("it failed when it was recorded"),
             None => failed("it is not in the record"),
         })

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_appended_is_read_again_and_half_a_line_is_not() {
+    fn appended_lines_are_read_again_and_partial_ones_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bed.jsonl");
         let target = Target::detect("cpu", Some(1)).unwrap();

@@ -19,7 +19,7 @@ pub(crate) fn available_bytes() -> usize {
 }
 
 /// Fails if measuring a workload needs more memory than is available.
-pub(crate) fn foresee(workload: &Workload, available_bytes: usize) -> Result<(), MeasureError> {
+pub(crate) fn check_available(workload: &Workload, available_bytes: usize) -> Result<(), MeasureError> {
     let needed_bytes = problem::needed_bytes(workload);
     if needed_bytes <= available_bytes {
         return Ok(());
@@ -152,9 +152,9 @@ mod tests {
     #[test]
     fn a_workload_that_no_memory_holds_is_named() {
         let large: Workload = "conv2d:c=4096,h=512,w=512,o=64,k=3,p=1".parse().unwrap();
-        let error = foresee(&large, 6_000_000_000).unwrap_err().to_string();
+        let error = check_available(&large, 6_000_000_000).unwrap_err().to_string();
         assert!(error.starts_with("conv2d:") && error.ends_with(" GB, 6.0 GB available"), "{error}");
-        assert!(foresee(&large, 100 << 30).is_ok());
-        assert!(foresee(&"matmul:m=8,n=8,k=8".parse().unwrap(), available_bytes()).is_ok());
+        assert!(check_available(&large, 100 << 30).is_ok());
+        assert!(check_available(&"matmul:m=8,n=8,k=8".parse().unwrap(), available_bytes()).is_ok());
     }
 }

@@ -91,7 +91,7 @@ impl KernelBuilder {
     /// set, and there is none. A candidate that needs one only because the assembler cannot express
     /// it fails alone.
     pub fn build(&mut self, candidates: &[Candidate]) -> Result<Vec<Build>, MeasureError> {
-        let draft = |candidate| self.draft(candidate);
+        let draft = |candidate| self.lower(candidate);
         let drafts = candidates.par_iter().map(draft).collect::<Result<Vec<_>, MeasureError>>()?;
         self.finished(candidates, drafts)
     }
@@ -114,7 +114,7 @@ impl KernelBuilder {
     /// Builds a GPU candidate.
     pub(crate) fn build_for_gpu(&self, candidate: &Candidate) -> Result<Build, MeasureError> {
         match candidate.target().gpu() {
-            Some(_) => Ok(finish(candidate, self.draft(candidate)?, || None)),
+            Some(_) => Ok(finish(candidate, self.lower(candidate)?, || None)),
             None => Err(MeasureError::MixedTargets),
         }
     }
@@ -130,7 +130,7 @@ impl KernelBuilder {
     ) -> Result<Built, CandidateError> {
         let code = match target.gpu() {
             Some(gpu) => match gpu.api {
-                GpuApi::Cuda { sm } => self.cuda_code(source, sm, plan).map_err(unbuilt)??.code,
+                GpuApi::Cuda { sm } => self.cuda_code(source, sm, plan).map_err(build_failure)??.code,
                 GpuApi::OpenCl => Code::OpenCl(source.to_string()),
             },
             None => Code::Library(self.build_library(source)?),
@@ -141,7 +141,7 @@ impl KernelBuilder {
 
     fn build_library(&mut self, source: &str) -> Result<PathBuf, CandidateError> {
         let source = KernelSource::new(source.to_string());
-        let built = self.libraries().map_err(unbuilt)?.compile(&[&source]).pop();
+        let built = self.libraries().map_err(build_failure)?.compile(&[&source]).pop();
         let missing = || Err(CandidateError::Build { message: "the source was not compiled".into() });
         built.map_or_else(missing, |(library, _)| library)
     }
@@ -178,7 +178,7 @@ impl KernelBuilder {
     }
 
     /// Lowers a candidate and makes its code, or C source if it must be compiled.
-    fn draft(&self, candidate: &Candidate) -> Result<TimedLowering, MeasureError> {
+    fn lower(&self, candidate: &Candidate) -> Result<TimedLowering, MeasureError> {
         let (draft, secs) = timed(|| match candidate.lower() {
             Ok(program) => self.draft_of(&program, candidate.target()),
             Err(error) => Ok(Err(CandidateError::Lower { message: error.to_string() })),
@@ -285,6 +285,6 @@ fn c_toolchain(compiler: &Compiler) -> Toolchain {
 }
 
 /// Converts an infrastructure error to a failure of the kernel that was to be built.
-fn unbuilt(error: MeasureError) -> CandidateError {
+fn build_failure(error: MeasureError) -> CandidateError {
     CandidateError::Build { message: error.to_string() }
 }

@@ -70,7 +70,7 @@ mod tests {
             core_flops_per_sec: 32e9,
             read_bytes_per_sec: [128e9, 64e9, 10e9],
             fork_join_secs: 1e-6,
-            ..made_up()
+            ..synthetic()
         };
         let rated = ceilings.rated(&of(2));
         let rates = Rates { bytes_per_kilocycle: [64_000, 32_000, 10_000], fork_join_cycles: 1000 };
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(ceilings.rated(&of(4)).cpu().unwrap().rates.bytes_per_kilocycle, [32_000, 16_000, 10_000]);
     }
 
-    fn made_up() -> Ceilings {
+    fn synthetic() -> Ceilings {
         Ceilings {
             core_flops_per_sec: 1e9,
             flops_per_sec: 2e9,
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_roofline_is_the_larger_of_two_times() {
-        let ceilings = made_up();
+        let ceilings = synthetic();
         let min_secs = |text: &str| {
             let workload: autotune_workloads::Workload = text.parse().unwrap();
             ceilings.min_secs(workload.work(), workload.dtype())

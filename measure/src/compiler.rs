@@ -101,14 +101,14 @@ impl Compiler {
         let _ = (fs::remove_file(&source_file), fs::remove_file(&log_file));
         match status.map_err(|e| io_error(&self.path, e))? {
             Some(status) if status.success() && library.is_file() => Ok(()),
-            Some(status) => Err(build_error(complaint(&String::from_utf8_lossy(&log), &status.to_string()))),
+            Some(status) => Err(build_error(first_errors(&String::from_utf8_lossy(&log), &status.to_string()))),
             None => Err(CandidateError::BuildTimeout { limit_secs }),
         }
     }
 }
 
 /// Returns the first errors in a compiler's output, else its first lines, else its exit status.
-fn complaint(log: &str, status: &str) -> String {
+fn first_errors(log: &str, status: &str) -> String {
     let lines = || log.lines().map(str::trim).filter(|line| !line.is_empty());
     let errors: Vec<&str> = lines().filter(|line| line.contains("error")).take(MESSAGE_LINES).collect();
     let kept = if errors.is_empty() { lines().take(MESSAGE_LINES).collect() } else { errors };
@@ -125,9 +125,9 @@ mod tests {
     #[test]
     fn errors_come_before_other_words() {
         let log = "k.c: In function 'f':\nk.c:1:20: error: 'x' undeclared\n  1 | code\nnote: each";
-        assert_eq!(complaint(log, "exit status: 1"), "k.c:1:20: error: 'x' undeclared");
-        assert_eq!(complaint("ld: cannot find -lfoo\n", "exit status: 1"), "ld: cannot find -lfoo");
-        assert_eq!(complaint("", "exit status: 1"), "exit status: 1");
+        assert_eq!(first_errors(log, "exit status: 1"), "k.c:1:20: error: 'x' undeclared");
+        assert_eq!(first_errors("ld: cannot find -lfoo\n", "exit status: 1"), "ld: cannot find -lfoo");
+        assert_eq!(first_errors("", "exit status: 1"), "exit status: 1");
     }
 
     #[test]

@@ -42,12 +42,12 @@ impl<D: Device> Fixed<D> {
     ) -> Result<Self, CandidateError> {
         let mut fixed = Self::blank(device, memory, content.len().div_ceil(4))?;
         fixed.block.write(device, 0, content)?;
-        fixed.seal(device, checks)?;
+        fixed.set_checksum(device, checks)?;
         Ok(fixed)
     }
 
     /// Computes the checksum; from now on nothing may change.
-    pub(crate) fn seal(&mut self, device: &D, checks: &dyn Checks<D>) -> Result<(), CandidateError> {
+    pub(crate) fn set_checksum(&mut self, device: &D, checks: &dyn Checks<D>) -> Result<(), CandidateError> {
         self.checksum = self.sum(device, checks)?;
         Ok(())
     }
@@ -77,7 +77,7 @@ impl<D: Device> Fixed<D> {
     }
 
     /// Returns true if the checksum detects a change of any element.
-    pub(crate) fn is_summed(&self) -> bool {
+    pub(crate) fn has_checksum(&self) -> bool {
         self.checksum.is_some()
     }
 
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_inside_and_beside_it_shows() {
+    fn every_change_inside_and_outside_is_detected() {
         let mut rng = ChaCha8Rng::seed_from_u64(41);
         for threads in [1, 2, 3] {
             let cpu = Cpu::new(threads);

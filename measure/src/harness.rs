@@ -87,7 +87,7 @@ pub(crate) fn sample(
         fastest = fastest.min(secs / runs as f64);
         let repeats = samples.secs.len();
 
-        if incumbent_secs.is_some_and(|incumbent| hopeless(options, repeats, fastest, incumbent)) {
+        if incumbent_secs.is_some_and(|incumbent| is_clearly_slower(options, repeats, fastest, incumbent)) {
             samples.stopped_early = true;
             break;
         }
@@ -104,7 +104,7 @@ pub(crate) fn sample(
 /// Returns true if a kernel is clearly slower than the incumbent: by the stop factor after a few
 /// repeats, by twice that after the first. `fastest` includes the warm-up, so that a short
 /// disturbance does not decide.
-fn hopeless(options: &TimingOptions, repeats: usize, fastest: f64, incumbent: f64) -> bool {
+fn is_clearly_slower(options: &TimingOptions, repeats: usize, fastest: f64, incumbent: f64) -> bool {
     let limit = options.stop_factor * incumbent;
     fastest > 2.0 * limit || (repeats >= STOP_REPEATS && fastest > limit)
 }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn one_disturbed_repeat_stops_nobody() {
+    fn one_disturbed_repeat_stops_no_kernel() {
         let mut calls = 0;
         let mut repeat = |runs: usize| {
             calls += 1;

@@ -96,7 +96,7 @@ impl WorkerProcess {
         };
 
         let responses = read_responses(output);
-        let mut worker = Self { child, reaped: false, input, responses, words: StderrTail::listen(errors) };
+        let mut worker = Self { child, reaped: false, input, responses, words: StderrTail::collect(errors) };
         let fault = match worker.next(Instant::now() + HELLO_LIMIT, interrupt) {
             Ok(Response::Hello { version }) if version == protocol::version() => return Ok(worker),
             Ok(Response::Hello { .. }) => "its version differs from that of this program".to_string(),
@@ -152,7 +152,7 @@ impl WorkerProcess {
                 Err(Silence::Late) => return Err(Loss::Early("it does not respond".into())),
                 Err(Silence::HungUp) => {
                     return Err(match started {
-                        Some(memory) => Loss::Kernel(self.blame(memory)),
+                        Some(memory) => Loss::Kernel(self.cause_of_death(memory)),
                         None => Loss::Early(self.last_words()),
                     });
                 }
@@ -175,7 +175,7 @@ impl WorkerProcess {
     }
 
     /// Returns the error of a kernel that killed the worker, judged by exit status and memory use.
-    fn blame(&mut self, memory: MemoryAtStart) -> CandidateError {
+    fn cause_of_death(&mut self, memory: MemoryAtStart) -> CandidateError {
         let end = self.end();
         let message = self.describe(&end);
         let full_bytes = memory.data_bytes.saturating_add(memory.allowance_bytes / 10 * 9);
@@ -275,7 +275,7 @@ struct StderrTail {
 }
 
 impl StderrTail {
-    fn listen(mut errors: ChildStderr) -> Self {
+    fn collect(mut errors: ChildStderr) -> Self {
         let tail = Arc::new(Mutex::new(Vec::new()));
         let (open, done) = mpsc::channel();
         let kept = Arc::clone(&tail);

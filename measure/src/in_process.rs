@@ -92,7 +92,7 @@ impl Here {
     fn prepare(&mut self, workload: &Workload) -> Result<(), MeasureError> {
         let Entry::Vacant(place) = self.problems.entry(workload.clone()) else { return Ok(()) };
         let available_bytes = available::available_bytes();
-        available::foresee(workload, available_bytes)?;
+        available::check_available(workload, available_bytes)?;
         let no_memory = |OutOfMemory { bytes }| {
             let workload = Box::new(workload.clone());
             MeasureError::Memory { workload, needed_bytes: bytes, available_bytes }

@@ -88,7 +88,7 @@ impl WorkerMeasurer {
     /// more memory than this process can allocate. This is computed before anything is allocated; a
     /// worker refuses the workload for the same reason.
     pub fn foresee(&self, workload: &Workload) -> Result<(), MeasureError> {
-        available::foresee(workload, available::available_bytes())
+        available::check_available(workload, available::available_bytes())
     }
 
     /// Measures a kernel that is already built.
@@ -105,7 +105,7 @@ impl WorkerMeasurer {
     /// [`Ceilings::known_or_measure`], a GPU's in the worker.
     pub fn ceilings(&mut self, target: &Target) -> Result<Ceilings, MeasureError> {
         match target.gpu() {
-            Some(gpu) => Ceilings::kept_or(target, || self.front.runner_mut().ceilings(gpu)),
+            Some(gpu) => Ceilings::cached_or(target, || self.front.runner_mut().ceilings(gpu)),
             None => Ceilings::known_or_measure(target),
         }
     }

@@ -142,7 +142,7 @@ fn own_ticks() -> Option<u64> {
     let stats: HashMap<u32, ProcessTicks> = stats.collect();
     let own = process::id();
     stats.contains_key(&own).then(|| {
-        let is_own = |pid: &u32| descends(*pid, own, &stats);
+        let is_own = |pid: &u32| is_descendant(*pid, own, &stats);
         stats.iter().filter(|(pid, _)| is_own(pid)).map(|(_, process)| process.ticks).sum()
     })
 }
@@ -163,7 +163,7 @@ impl ProcessTicks {
 }
 
 /// Returns true if process `pid` is `from` or one of its descendants.
-fn descends(mut pid: u32, from: u32, stats: &HashMap<u32, ProcessTicks>) -> bool {
+fn is_descendant(mut pid: u32, from: u32, stats: &HashMap<u32, ProcessTicks>) -> bool {
     // No chain is longer. The bound is needed because processes that start during the scan can make
     // the parent links inconsistent, even cyclic.
     for _ in 0..stats.len() {
@@ -220,7 +220,7 @@ mod tests {
         assert!(ProcessTicks::of("7 (a").is_none() && ProcessTicks::of("7 (a) S 1").is_none());
         let parents = [(1, 0), (3, 1), (7, 3), (8, 1), (9, 10), (10, 9)];
         let stats = parents.map(|(pid, parent)| (pid, ProcessTicks { parent, ticks: 1 })).into();
-        let own: Vec<u32> = parents.iter().map(|(pid, _)| *pid).filter(|pid| descends(*pid, 3, &stats)).collect();
+        let own: Vec<u32> = parents.iter().map(|(pid, _)| *pid).filter(|pid| is_descendant(*pid, 3, &stats)).collect();
         assert_eq!(own, [3, 7]);
     }
 

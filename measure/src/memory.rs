@@ -19,8 +19,8 @@ impl MemoryAtStart {
     pub(crate) const UNLIMITED: Self = Self { data_bytes: 0, allowance_bytes: usize::MAX };
 }
 
-/// Limits what this process may allocate in addition to what it has, until [`lift`] or the next
-/// call. Returns the current use.
+/// Limits what this process may allocate in addition to what it has, until [`restore_limit`] or the
+/// next call. Returns the current use.
 ///
 /// On Linux the limit is on private writable memory (`RLIMIT_DATA`); other systems may not enforce
 /// it.
@@ -32,7 +32,7 @@ pub(crate) fn limit_growth(allowance_bytes: usize) -> MemoryAtStart {
 }
 
 /// Restores the limit that [`limit_growth`] changed.
-pub(crate) fn lift() {
+pub(crate) fn restore_limit() {
     set_soft_limit(libc::RLIMIT_DATA, given_data_limit().unwrap_or(usize::MAX));
 }
 

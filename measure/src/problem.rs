@@ -45,7 +45,7 @@ impl TestProblem {
 
     /// Returns the bytes of operands and reference.
     pub(crate) fn bytes(&self) -> usize {
-        let known = self.reference.exact().into_iter().chain(self.reference.rests());
+        let known = self.reference.exact().into_iter().chain(self.reference.integer_residuals());
         size_of::<f32>() * self.operands.iter().chain(known).map(|tensor| tensor.len()).sum::<usize>()
     }
 
@@ -60,7 +60,7 @@ impl TestProblem {
     pub(crate) fn output(&self, layout: Layout, dtype: DType) -> Result<Option<RawElements<'_>>, CandidateError> {
         let of = |tensor| arranged(tensor, Role::Output, layout);
         let Some(values) = self.reference.exact().map(of).transpose()? else { return Ok(None) };
-        Ok(Some(match self.reference.rests().filter(|_| dtype.is_integer()).map(of).transpose()? {
+        Ok(Some(match self.reference.integer_residuals().filter(|_| dtype.is_integer()).map(of).transpose()? {
             Some(rests) => {
                 let exact = values.iter().zip(&*rests).map(|(&value, &rest)| f64::from(value) + f64::from(rest));
                 RawElements::Converted(dtype.exact_words(exact))
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_workload_needs_is_foreseen() {
+    fn memory_needs_of_a_workload_are_estimated() {
         let needed = |text: &str| needed_bytes(&text.parse().unwrap());
         let product = "matmul:m=1000,n=1000,k=1000";
         assert_eq!(needed(product), 4 * 1_000_000 * (4 + 1 + 1 + 2));

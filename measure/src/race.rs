@@ -50,7 +50,7 @@ pub(crate) fn race<R: LoadedKernel>(
 
     let estimates: Vec<f64> = lanes.iter().flatten().map(|lane| lane.estimate_secs).collect();
     let mut rounds = Rounds::new(lanes.len(), rounds(options, &estimates, budget_secs));
-    while let Some(order) = rounds.next(|i| so_far(&lanes[i])) {
+    while let Some(order) = rounds.next(|i| best_secs(&lanes[i])) {
         for index in order {
             let turned = match &mut lanes[index] {
                 Ok(lane) => turn(lane, options),
@@ -93,7 +93,7 @@ fn finish<R: LoadedKernel>(mut lane: Lane<R>) -> Result<RunSecs, CandidateError>
 }
 
 /// Returns a racer's time so far in seconds per run; infinite if it failed.
-fn so_far<R>(lane: &Result<Lane<R>, CandidateError>) -> f64 {
+fn best_secs<R>(lane: &Result<Lane<R>, CandidateError>) -> f64 {
     lane.as_ref().map_or(f64::INFINITY, |lane| lane.samples.run_secs(0.0).run_secs)
 }
 
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_half_is_dropped_but_not_the_first() {
+    fn the_slower_half_is_dropped_except_the_first() {
         let secs = |i: usize| if i == 0 { 100.0 } else { 20.0 - i as f64 };
         for (rounds, halvings) in [(20, [3, 6]), (10, [1, 3]), (3, [1, 2])] {
             for (round, order) in sorted_rounds(17, rounds, secs).into_iter().enumerate() {

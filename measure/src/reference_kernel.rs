@@ -39,19 +39,19 @@ pub(crate) const MAX_SLOWDOWN: f64 = 2.5;
 /// Kernel with operands, and its recent times in seconds per run, latest first.
 pub(crate) struct ReferenceKernel<L> {
     kernel: L,
-    pub(crate) looks: VecDeque<f64>,
+    pub(crate) times: VecDeque<f64>,
 }
 
 impl<L: LoadedKernel> ReferenceKernel<L> {
     /// Makes a reference kernel from a kernel that took `run_secs` per run.
     pub(crate) fn new(kernel: L, run_secs: f64) -> Self {
-        Self { kernel, looks: VecDeque::from([run_secs]) }
+        Self { kernel, times: VecDeque::from([run_secs]) }
     }
 
     /// Replaces the kernel by one that takes `ratio` times as long, and returns the old one. The
     /// recorded times are scaled by `ratio`.
     pub(crate) fn replace(&mut self, kernel: L, ratio: f64) -> L {
-        self.looks.iter_mut().for_each(|secs| *secs *= ratio);
+        self.times.iter_mut().for_each(|secs| *secs *= ratio);
         std::mem::replace(&mut self.kernel, kernel)
     }
 
@@ -65,7 +65,7 @@ impl<L: LoadedKernel> ReferenceKernel<L> {
 
     /// Returns the seconds per run on a quiet machine: a low quantile of the recent times.
     pub(crate) fn quiet_secs(&self) -> f64 {
-        let mut looks = Vec::from_iter(self.looks.iter().copied());
+        let mut looks = Vec::from_iter(self.times.iter().copied());
         looks.sort_by(f64::total_cmp);
         looks.get(looks.len() / QUIET_ONE_IN).copied().unwrap_or(f64::NAN)
     }
@@ -79,8 +79,8 @@ impl<L: LoadedKernel> ReferenceKernel<L> {
     pub(crate) fn slowdown(&mut self, options: &TimingOptions) -> Result<f64, CandidateError> {
         let quiet_secs = self.quiet_secs();
         let now_secs = look(&mut self.kernel, quiet_secs, options)?;
-        self.looks.truncate(LOOKS - 1);
-        self.looks.push_front(now_secs);
+        self.times.truncate(LOOKS - 1);
+        self.times.push_front(now_secs);
         Ok(credible(now_secs / quiet_secs))
     }
 

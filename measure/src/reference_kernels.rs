@@ -121,26 +121,26 @@ mod tests {
         let mut reference_kernels = Kernels::default();
         let (run, spare) = measure_small(&mut reference_kernels, None);
         assert_eq!((run.slowdown, spare), (1.0, false));
-        assert_eq!(only(&mut reference_kernels).looks, [run.run_secs]);
+        assert_eq!(only(&mut reference_kernels).times, [run.run_secs]);
         // Simulates a machine that became many times slower, and then many times faster.
-        only(&mut reference_kernels).looks = [1e-3 * run.run_secs; 9].into();
+        only(&mut reference_kernels).times = [1e-3 * run.run_secs; 9].into();
         let (run, spare) = measure_small(&mut reference_kernels, None);
         assert_eq!((run.slowdown, spare), (MAX_SLOWDOWN, true));
-        only(&mut reference_kernels).looks = [1e3 * run.run_secs; LOOKS].into();
+        only(&mut reference_kernels).times = [1e3 * run.run_secs; LOOKS].into();
         let (run, spare) = measure_small(&mut reference_kernels, None);
         assert_eq!((run.slowdown, spare), (1.0, true));
         // The looks just before and just after are recorded, up to the limit, but are too few to
         // change the estimate of a quiet machine.
         let reference_kernel = only(&mut reference_kernels);
-        let looks = &reference_kernel.looks;
+        let looks = &reference_kernel.times;
         assert!(looks.len() == LOOKS && looks[1] < looks[2] && looks[2] == reference_kernel.quiet_secs());
         // More than one fast look in ten changes it.
-        reference_kernel.looks.extend([run.run_secs; LOOKS / 8]);
+        reference_kernel.times.extend([run.run_secs; LOOKS / 8]);
         assert!(reference_kernel.quiet_secs() <= run.run_secs);
     }
 
     #[test]
-    fn who_wins_a_duel_is_the_reference_kernel_from_then_on() {
+    fn winner_of_a_duel_becomes_the_reference_kernel() {
         let mut reference_kernels = Kernels::default();
         let (workload, slow) = kernel("matmul:m=128,n=64,k=64");
         let (first, spare) = measure(&mut reference_kernels, &workload, slow, None);
@@ -159,12 +159,12 @@ mod tests {
     fn a_correction_makes_nothing_faster_than_the_incumbent() {
         let mut reference_kernels = Kernels::default();
         let (run, _) = measure_small(&mut reference_kernels, None);
-        only(&mut reference_kernels).looks = [1e-3 * run.run_secs; LOOKS].into();
+        only(&mut reference_kernels).times = [1e-3 * run.run_secs; LOOKS].into();
         let incumbent = run.run_secs / 1e3;
         let (slow, _) = measure_small(&mut reference_kernels, Some(incumbent));
         assert_eq!(slow.slowdown, MAX_SLOWDOWN);
         let incumbent = run.run_secs;
-        only(&mut reference_kernels).looks = [1e-3 * run.run_secs; LOOKS].into();
+        only(&mut reference_kernels).times = [1e-3 * run.run_secs; LOOKS].into();
         let (run, _) = measure_small(&mut reference_kernels, Some(incumbent));
         assert!(run.run_secs > 0.999 * incumbent || run.slowdown == 1.0, "{run:?} {incumbent}");
     }

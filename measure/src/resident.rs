@@ -147,7 +147,7 @@ impl<D: Device> Resident<D> {
     }
 
     /// Records that a kernel has just been timed.
-    pub(crate) fn is_busy(&self) {
+    pub(crate) fn mark_used(&self) {
         self.last_run.set(Some(Instant::now()));
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct ScratchDir {
 impl ScratchDir {
     /// Makes a scratch folder, after removing those that dead processes left behind.
     pub(crate) fn new() -> Result<Self, MeasureError> {
-        remove_left_behind();
+        remove_stale();
         let io = |source| MeasureError::Io { what: "cannot create a temporary folder".into(), source };
         Self::new_in(&std::env::temp_dir()).map_err(io)
     }
@@ -63,21 +63,21 @@ impl ScratchDir {
 
 /// Removes the scratch folders of processes that no longer live, as far as the proof and the lock
 /// show it. Folders that cannot be read or removed, such as another user's, stay.
-pub fn remove_left_behind() {
-    remove_left_behind_in(&std::env::temp_dir());
+pub fn remove_stale() {
+    remove_stale_in(&std::env::temp_dir());
 }
 
-fn remove_left_behind_in(parent: &Path) {
+fn remove_stale_in(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(PREFIX) {
             // A folder that stays does no harm.
-            let _ = remove_if_left_behind(&entry.path());
+            let _ = remove_if_stale(&entry.path());
         }
     }
 }
 
 /// Removes a folder if it proves to be a scratch folder of this user and no process holds its lock.
-fn remove_if_left_behind(folder: &Path) -> io::Result<()> {
+fn remove_if_stale(folder: &Path) -> io::Result<()> {
     // Do not follow a symbolic link, and do not block on a named pipe.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut owner = OpenOptions::new().read(true).custom_flags(flags).open(folder.join(OWNER))?;
@@ -136,7 +136,7 @@ mod tests {
     }
 
     /// Makes a scratch folder whose maker has died.
-    fn left_behind(parent: &Path) -> PathBuf {
+    fn stale_folder(parent: &Path) -> PathBuf {
         let ScratchDir { dir, _owner: owner } = ScratchDir::new_in(parent).unwrap();
         drop(owner);
         fs::write(dir.path().join("kernel.so"), "code").unwrap();
@@ -149,28 +149,28 @@ mod tests {
         let scratch = ScratchDir::new_in(parent.path()).unwrap();
         let path = scratch.path().to_path_buf();
         fs::write(path.join("kernel.so"), "code").unwrap();
-        remove_left_behind_in(parent.path());
+        remove_stale_in(parent.path());
         assert!(path.join("kernel.so").exists(), "its owner lives");
         drop(scratch);
         assert!(!path.exists());
     }
 
     #[test]
-    fn what_the_dead_left_behind_is_removed_whole() {
+    fn folders_of_ended_processes_are_removed() {
         let parent = tempfile::tempdir().unwrap();
-        let paths: Vec<PathBuf> = (0..3).map(|_| left_behind(parent.path())).collect();
+        let paths: Vec<PathBuf> = (0..3).map(|_| stale_folder(parent.path())).collect();
         fs::create_dir_all(paths[0].join("deep/er")).unwrap();
-        remove_left_behind_in(parent.path());
+        remove_stale_in(parent.path());
         assert!(paths.iter().all(|path| !path.exists()));
     }
 
     /// A compiler may outlive the process that started it and write its output while the folder is
     /// being removed.
     #[test]
-    fn what_an_orphan_still_writes_to_is_removed_whole() {
+    fn folders_that_an_orphan_writes_to_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let stop = std::sync::atomic::AtomicBool::new(false);
-        let folders: Vec<PathBuf> = (0..50).map(|_| left_behind(parent.path())).collect();
+        let folders: Vec<PathBuf> = (0..50).map(|_| stale_folder(parent.path())).collect();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut number = 0;
@@ -181,7 +181,7 @@ mod tests {
             });
             for _ in 0..20 {
                 std::thread::sleep(std::time::Duration::from_millis(1));
-                remove_left_behind_in(parent.path());
+                remove_stale_in(parent.path());
             }
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         });
@@ -204,7 +204,7 @@ mod tests {
 
         // Owner files that prove nothing: empty, of another folder, truncated, with extra text, a
         // folder, and a symbolic link.
-        let stale = left_behind(parent.path());
+        let stale = stale_folder(parent.path());
         let proven = fs::read_to_string(stale.join(OWNER)).unwrap();
         for (name, text) in [("a", ""), ("b", proven.as_str()), ("c", MARK)] {
             let path = folder(parent.path(), &format!("{PREFIX}{name}"));
@@ -221,22 +221,22 @@ mod tests {
 
         // A symbolic link to a stale scratch folder in another place.
         let elsewhere = tempfile::tempdir().unwrap();
-        let far = left_behind(elsewhere.path());
+        let far = stale_folder(elsewhere.path());
         symlink(&far, parent.path().join(format!("{PREFIX}link"))).unwrap();
 
-        remove_left_behind_in(parent.path());
+        remove_stale_in(parent.path());
         assert!(!stale.exists());
         assert!(kept.iter().all(|path| path.join("data").exists()), "{kept:?}");
         assert!(far.exists());
     }
 
     #[test]
-    fn a_copy_of_a_scratch_folder_is_somebody_elses() {
+    fn a_copied_scratch_folder_belongs_to_another_process() {
         let parent = tempfile::tempdir().unwrap();
-        let stale = left_behind(parent.path());
+        let stale = stale_folder(parent.path());
         let copy = folder(parent.path(), &format!("{PREFIX}copy"));
         fs::copy(stale.join(OWNER), copy.join(OWNER)).unwrap();
-        remove_left_behind_in(parent.path());
+        remove_stale_in(parent.path());
         assert!(copy.exists() && !stale.exists());
     }
 }

@@ -107,7 +107,7 @@ impl<D: Device + 'static> Open<D> {
     /// Returns true if the device still stores and returns data correctly. A kernel that accessed
     /// memory outside its buffers may have made a CUDA context unusable; one that failed to load or
     /// gave a wrong result has not.
-    fn is_well(&self) -> bool {
+    fn is_healthy(&self) -> bool {
         let device = &self.resident.device;
         let (content, mut found) = ([0xa5a5_a5a5u32; 16], [0; 16]);
         let held = device.allocate(size_of_val(&content)).and_then(|mut memory| {
@@ -181,7 +181,7 @@ impl<D: Device + 'static> Station for Open<D> {
             return !outcomes.iter().all(is_harmless);
         }
         let is_stray = |outcome: &Outcome| matches!(outcome, Err(CandidateError::StrayWrite { .. }));
-        outcomes.iter().any(is_stray) || (outcomes.iter().any(|outcome| outcome.is_err()) && !self.is_well())
+        outcomes.iter().any(is_stray) || (outcomes.iter().any(|outcome| outcome.is_err()) && !self.is_healthy())
     }
 
     fn bytes(&self) -> usize {

@@ -44,7 +44,7 @@ pub(crate) fn measure<L: LoadedKernel>(
         None => KernelTiming { run: time(kernel, &options, first_secs, incumbent_secs)?, ratio: None },
         Some(reference) => {
             let before = reference.kernel_secs();
-            let timing = beside(kernel, &options, first_secs, incumbent_secs, reference)?;
+            let timing = time_corrected(kernel, &options, first_secs, incumbent_secs, reference)?;
             reference_secs = reference.kernel_secs() - before;
             timing
         }
@@ -76,7 +76,7 @@ fn time<L: LoadedKernel>(
 /// fast as the incumbent. Any other stays slower than the incumbent by the square root of the
 /// slowdown, because kernels differ in what slows them down, and most of those that seem fastest
 /// only after correction are not.
-fn beside<L: LoadedKernel>(
+fn time_corrected<L: LoadedKernel>(
     kernel: &mut L,
     options: &TimingOptions,
     first_secs: f64,

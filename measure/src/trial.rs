@@ -67,12 +67,12 @@ pub(crate) struct Trial<D: Device> {
 struct Trust<D: Device> {
     resident: Rc<Resident<D>>,
     workload: Workload,
-    is_earned: bool,
+    is_verified: bool,
 }
 
 impl<D: Device> Drop for Trust<D> {
     fn drop(&mut self) {
-        if !self.is_earned {
+        if !self.is_verified {
             self.resident.forget(&self.workload);
         }
     }
@@ -106,7 +106,7 @@ impl<D: Device> Trial<D> {
         let output = output(&slots)?;
         let (layout, dtype) = (slots[output].layout, slots[output].dtype);
         let right = match resident.output(problem, layout, dtype)? {
-            Some(tensor) if tensor.is_summed() => Right::Exact(tensor),
+            Some(tensor) if tensor.has_checksum() => Right::Exact(tensor),
             _ => Right::Sampled(resident.agreed(&built.workload, layout, dtype)),
         };
 
@@ -115,7 +115,7 @@ impl<D: Device> Trial<D> {
         let is_whole = spec.tensors.iter().all(|tensor| tensor.dtype.is_integer());
         let tolerance = if is_whole && matches!(right, Right::Exact(_)) { 0.0 } else { built.tolerance };
 
-        let trust = Trust { resident: Rc::clone(resident), workload: built.workload.clone(), is_earned: false };
+        let trust = Trust { resident: Rc::clone(resident), workload: built.workload.clone(), is_verified: false };
         let mut fixed = packed(resident, &kernel, built, &slots, &operands)?;
         fixed.extend(operands);
         let cold = match built.workload.is_cold() {
@@ -199,9 +199,9 @@ impl<D: Device> Trial<D> {
 
         // Keep the verified output on the device for later trials. Without memory for it, or if it
         // is too large to compare on the device, every output is copied to the host.
-        let is_summed = || checks.checksum(device, &output, words).is_ok_and(|sum| sum.is_some());
+        let has_checksum = || checks.checksum(device, &output, words).is_ok_and(|sum| sum.is_some());
         if error <= self.tolerance
-            && is_summed()
+            && has_checksum()
             && let Ok(mut agreed) = device.allocate(4 * words)
         {
             device.copy(&output, &mut agreed, 4 * words)?;
@@ -234,7 +234,7 @@ impl<D: Device> Trial<D> {
         {
             return stray("the expected output changed".into());
         }
-        self.trust.is_earned = true;
+        self.trust.is_verified = true;
         Ok(())
     }
 }
@@ -260,7 +260,7 @@ impl<D: Device> LoadedKernel for Trial<D> {
             true => replays.time(device, runs, &mut run)?,
             false => Timed { runs, secs: cold_secs(device, runs, cold, &mut run)? },
         };
-        trust.resident.is_busy();
+        trust.resident.mark_used();
         self.kernel_secs += secs;
         Ok(secs * runs as f64 / timed_runs.max(1) as f64)
     }

@@ -48,7 +48,7 @@ fn serve_requests() -> io::Result<()> {
     protocol::send(&mut output, &Response::Hello { version: protocol::version() }, &[])?;
     while let Ok((request, raw)) = requests.recv() {
         let response = worker.answer(&request, &raw, &mut output)?;
-        memory::lift();
+        memory::restore_limit();
         protocol::send(&mut output, &response, &[])?;
     }
     Ok(())

@@ -24,7 +24,7 @@ fn through_job(built: &Built) -> Built {
 }
 
 #[test]
-fn a_kernel_and_its_result_are_the_same_behind_a_wire() {
+fn kernels_and_results_are_unchanged_by_the_protocol() {
     let target = Target::detect("cpu", Some(1)).unwrap();
     let space = ScheduleSpace::new(&WORKLOAD.parse().unwrap(), &target);
     let mut builder = KernelBuilder::new(Backend::Assembler, 20.0);
@@ -45,7 +45,7 @@ fn a_kernel_and_its_result_are_the_same_behind_a_wire() {
 }
 
 #[test]
-fn code_for_gpus_goes_through_a_wire() {
+fn gpu_code_is_unchanged_by_the_protocol() {
     let target = Target::detect("opencl", None).unwrap();
     let space = ScheduleSpace::new(&"matmul:m=64,n=64,k=64".parse().unwrap(), &target);
     let mut builder = KernelBuilder::new(Backend::Assembler, 20.0);

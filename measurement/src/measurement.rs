@@ -45,7 +45,7 @@ fn undisturbed() -> f64 {
 
 impl RunSecs {
     /// Returns times that were not measured: one repeat, no slowdown and no error.
-    pub fn made_up(run_secs: f64) -> Self {
+    pub fn synthetic(run_secs: f64) -> Self {
         Self {
             run_secs,
             median_secs: run_secs,

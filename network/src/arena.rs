@@ -152,7 +152,7 @@ mod tests {
     use rand::RngExt;
 
     #[test]
-    fn what_lives_together_does_not_overlap() {
+    fn simultaneous_values_do_not_overlap() {
         for_cases(200, |_, choices| {
             let count = choices.random_range(0..40);
             let need = |_| {

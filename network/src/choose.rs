@@ -160,7 +160,7 @@ impl Choose for Schedules<'_> {
         // Steps with the same workload may have different schedules.
         let own = self.query(workload).within(step_number(network, step)).record()?;
         // A step's own record counts only if it is as trustworthy as the workload's.
-        Ok(own.filter(|own| own.is_known_as_well_as(&found[0])).map_or(found, |own| Arc::new([own])))
+        Ok(own.filter(|own| own.is_at_least_as_specific_as(&found[0])).map_or(found, |own| Arc::new([own])))
     }
 
     fn copies_by_kernels(&self) -> bool {

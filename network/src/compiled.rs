@@ -26,7 +26,7 @@ mod in_place;
 mod kernel_constants;
 mod profile;
 
-use border::is_as_callers_have_it;
+use border::has_caller_representation;
 pub(crate) use border::{TypedMemory, decode, encode};
 pub use check::{Checked, StepError, output_error};
 use in_place::slots_in_place;
@@ -130,12 +130,12 @@ impl<D: NetworkOps> Compiled<D> {
         cut: Cut,
         target: &Target,
         choose: &mut dyn Choose,
-        beside: Option<&Self>,
+        shared_with: Option<&Self>,
     ) -> Result<Arc<Self>, CompileError> {
         let plan = NetworkPlan::of(graph, &cut, choose)?;
-        let origin = beside.map_or_else(|| D::origin(target), |beside| Ok(beside.origin.clone()))?;
+        let origin = shared_with.map_or_else(|| D::origin(target), |beside| Ok(beside.origin.clone()))?;
         let device = D::of(&origin)?;
-        let beside = beside.map(|Self { plan, kernels, constants, .. }| SharedWith { plan, kernels, constants });
+        let beside = shared_with.map(|Self { plan, kernels, constants, .. }| SharedWith { plan, kernels, constants });
         let kernels = kernel_constants::kernels(&plan, &origin, beside.as_ref())?;
         let constants = Constants::of(graph, &plan, &kernels, &device, beside.as_ref())?;
         let (places, scratch, bytes) = places(&plan, &kernels, &device)?;
@@ -198,7 +198,7 @@ impl<D: NetworkOps> Compiled<D> {
             ActionKind::Interpret(node) => {
                 let piece = |span| Ok(TypedMemory { memory: part(span)?, dtype: self.plan.dtype(span) });
                 let operands = spans().map(piece).collect::<Result<Vec<_>, CompileError>>()?;
-                device.interpreting(self, *node, operands, piece(action.output)?, failure)
+                device.interpreter_call(self, *node, operands, piece(action.output)?, failure)
             }
         };
         call.ok_or_else(|| CompileError::NoKernel { step: action.name.clone(), device: device.name() })
@@ -361,7 +361,7 @@ impl<D: NetworkOps> Workspace<D> {
     fn write(&mut self, span: SlotSpan, numbers: &[f32]) -> Result<(), DeviceError> {
         let Compiled { plan, places, .. } = &*self.network;
         let (dtype, first) = (plan.dtype(span), places[span.slot] + plan.offset(span));
-        if is_as_callers_have_it(dtype) {
+        if has_caller_representation(dtype) {
             return self.device.write(&mut self.memory, first, bytes_of(numbers));
         }
         let mut elements = vec![0; numbers.len() * dtype.bytes()];
@@ -377,7 +377,7 @@ impl<D: NetworkOps> Workspace<D> {
             None => (&self.memory, places[span.slot]),
         };
         let (dtype, first) = (plan.dtype(span), place + plan.offset(span));
-        if is_as_callers_have_it(dtype) {
+        if has_caller_representation(dtype) {
             return self.device.read(memory, first, bytes_of_mut(numbers));
         }
         let mut elements = vec![0; numbers.len() * dtype.bytes()];
@@ -395,7 +395,7 @@ impl<D: NetworkOps> Workspace<D> {
 }
 
 /// Returns a function that computes a node by the interpreter.
-pub(crate) fn interpreting(
+pub(crate) fn interpreter(
     network: &Arc<Compiled>,
     node: NodeId,
     operands: Vec<TypedMemory>,

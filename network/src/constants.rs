@@ -70,7 +70,7 @@ pub(crate) fn constants<'a, D: NetworkOps>(
 ) -> Result<Vec<BoundConstant<'a>>, CompileError> {
     let given_to = |(operand, buffer): (&ActionOperand, &'a PlanBuffer)| match operand {
         ActionOperand::Constant(node) => {
-            let laid = laid(graph, *node, (buffer.layout, buffer.dtype), kernel.takes_any_address())?;
+            let laid = constant_in_layout(graph, *node, (buffer.layout, buffer.dtype), kernel.takes_any_address())?;
             Ok(Some((buffer, laid)))
         }
         ActionOperand::Span(_) => Ok(None),
@@ -80,7 +80,7 @@ pub(crate) fn constants<'a, D: NetworkOps>(
 
 /// Returns the elements of a constant in a layout and type. A part of a file is used directly if
 /// the layout matches and alignment does not matter.
-pub(crate) fn laid(
+pub(crate) fn constant_in_layout(
     graph: &Graph,
     id: NodeId,
     (layout, dtype): (Layout, DType),
@@ -88,7 +88,7 @@ pub(crate) fn laid(
 ) -> Result<ConstantElements<'_>, CompileError> {
     let Some(constant) = graph.constant_of(id) else { return Ok(ConstantElements::Numbers(Cow::Borrowed(&[]))) };
     if layout == Layout::Plain
-        && dtype.lies_as(DType::F32)
+        && dtype.has_same_bits_as(DType::F32)
         && takes_any_address
         && let Some(bytes) = constant.file_bytes()
     {
@@ -111,7 +111,7 @@ pub(crate) fn laid(
             Cow::Owned(to_layout(array, blocked).map_err(constant)?)
         }
     };
-    if dtype.lies_as(DType::F32) {
+    if dtype.has_same_bits_as(DType::F32) {
         return Ok(ConstantElements::Numbers(numbers));
     }
     let bytes = numbers.len().checked_mul(dtype.bytes()).ok_or(CompileError::TooLarge)?;

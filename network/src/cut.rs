@@ -104,10 +104,10 @@ impl Cut {
             match groups.ending_at(id) {
                 Some(group) => {
                     let operands = group.operands().into_iter().map(|operand| cutter.value(operand)).collect();
-                    let output = cutter.own(id);
+                    let output = cutter.add_root(id);
                     cutter.step(group.first(), StepWork::Kernel(group.workload()), operands, output);
                 }
-                None if graph.is_given(id) => drop(cutter.own(id)),
+                None if graph.is_given(id) => drop(cutter.add_root(id)),
                 None => cutter.place(id),
             }
         }
@@ -116,13 +116,13 @@ impl Cut {
         if graph.precision() != Precision::F32 {
             cutter.cut.round_to(graph, graph.precision().dtype(), cpu);
         }
-        cutter.cut.cool(graph);
+        cutter.cut.mark_cold(graph);
         cutter.cut
     }
 
     /// Marks kernels with constants as [cold](Workload::is_cold) (uncached) if all constants
     /// together exceed a core's cache.
-    fn cool(&mut self, graph: &Graph) {
+    fn mark_cold(&mut self, graph: &Graph) {
         let is_constant =
             |values: &[MemoryValue], id: &ValueId| graph.constant_of(values[id.0 as usize].node).is_some();
         let mut constants: Vec<NodeId> = Vec::new();
@@ -224,7 +224,7 @@ impl Cutter<'_> {
     }
 
     /// Creates a value with its own memory for a node.
-    fn own(&mut self, node: NodeId) -> ValueId {
+    fn add_root(&mut self, node: NodeId) -> ValueId {
         let shape = self.graph.node(node).shape.clone();
         let value = self.add(node, shape, None);
         self.of_nodes.insert(node, value);
@@ -252,13 +252,13 @@ impl Cutter<'_> {
                 let (extents, write) = (node.shape.clone(), strides(&node.shape));
                 let work = StepWork::Copy(Strided { extents, from, read: steps, write });
                 let operand = self.value(node.operands[0]);
-                let output = self.own(id);
+                let output = self.add_root(id);
                 self.step(id, work, vec![operand], output);
             }
             Some(Movement::Parts(axis)) => self.concat(id, axis),
             None => {
                 let operands = node.operands.iter().map(|&operand| self.value(operand)).collect();
-                let output = self.own(id);
+                let output = self.add_root(id);
                 self.step(id, StepWork::Interpret(id), operands, output);
             }
         }
@@ -269,8 +269,9 @@ impl Cutter<'_> {
     fn is_inside(&self, id: NodeId, movement: &Movement) -> bool {
         let node = self.graph.node(id);
         let count = |id: &NodeId| self.graph.node(*id).shape.iter().product::<usize>();
-        let lies_as = |id: &NodeId| memory_dtype(self.graph.node(*id).dtype).lies_as(memory_dtype(node.dtype));
-        if !node.operands.iter().all(lies_as) {
+        let has_same_bits =
+            |id: &NodeId| memory_dtype(self.graph.node(*id).dtype).has_same_bits_as(memory_dtype(node.dtype));
+        if !node.operands.iter().all(has_same_bits) {
             return false;
         }
         match *movement {
@@ -296,7 +297,7 @@ impl Cutter<'_> {
     /// otherwise, else copies them.
     fn concat(&mut self, id: NodeId, axis: usize) {
         let node = self.graph.node(id);
-        let output = self.own(id);
+        let output = self.add_root(id);
         let write = strides(&node.shape);
         let is_dense = node.shape[..axis].iter().all(|&extent| extent == 1);
         let mut first = 0;

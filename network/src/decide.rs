@@ -42,7 +42,7 @@ pub struct Contender {
     /// Precision of the steps, apart from the exact ones.
     pub precision: Precision,
     /// Number of steps that compute in f32 because they are faster so.
-    pub exact_steps: usize,
+    pub f32_steps: usize,
     /// Seconds of a run: low quantile over runs interleaved with the other contenders.
     pub run_secs: f64,
     /// Largest difference of an output's element from f32, relative to the largest element of that
@@ -94,8 +94,8 @@ pub fn decide(
     let contenders: Vec<Contender> = (entrants.iter().zip(errors).zip(secs))
         .map(|((entrant, max_rel_error), secs)| {
             let graph = entrant.workspace.network().graph();
-            let (precision, exact_steps) = (graph.precision(), graph.exact().len());
-            Contender { precision, exact_steps, run_secs: quantile(secs, QUIET), max_rel_error }
+            let (precision, f32_steps) = (graph.precision(), graph.exact().len());
+            Contender { precision, f32_steps, run_secs: quantile(secs, QUIET), max_rel_error }
         })
         .collect();
 
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn contender(run_secs: f64, max_rel_error: f64) -> Contender {
-        Contender { precision: Precision::Bf16, exact_steps: 0, run_secs, max_rel_error }
+        Contender { precision: Precision::Bf16, f32_steps: 0, run_secs, max_rel_error }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use autotune_ir::{GpuTarget, Target};
 use autotune_runtime::{Cpu, CpuCall, CudaDevice, Device, DeviceError, HostMemory, Kernel, OpenClDevice, Packed, View};
 
-use crate::compiled::{BoundCalls, Compiled, Failure, InputReads, TypedMemory, interpreting};
+use crate::compiled::{BoundCalls, Compiled, Failure, InputReads, TypedMemory, interpreter};
 use crate::constants::{BoundConstant, ConstantElements};
 use crate::error::CompileError;
 use crate::strided::{Copying, Strided};
@@ -90,7 +90,7 @@ pub trait NetworkOps: Device {
 
     /// Creates a call that computes a node by the interpreter; `None` if the device does not
     /// support it.
-    fn interpreting(
+    fn interpreter_call(
         &self,
         network: &Arc<Compiled<Self>>,
         node: NodeId,
@@ -186,7 +186,7 @@ impl NetworkOps for Cpu {
         Ok(Some(CpuCall::of_work(self, copying.tasks(), move |tasks: Range<usize>| copying.run(tasks))))
     }
 
-    fn interpreting(
+    fn interpreter_call(
         &self,
         network: &Arc<Compiled>,
         node: NodeId,
@@ -194,7 +194,7 @@ impl NetworkOps for Cpu {
         output: TypedMemory,
         failure: &Arc<Failure>,
     ) -> Option<CpuCall> {
-        let work = interpreting(network, node, operands, output, failure);
+        let work = interpreter(network, node, operands, output, failure);
         Some(CpuCall::of_work(self, 1, move |_| work()))
     }
 

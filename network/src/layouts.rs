@@ -17,7 +17,7 @@ use crate::conversion::estimated_secs;
 use crate::cut::{Cut, MemoryValue, ValueId};
 use crate::minimise::{Factor, Minimum, minimise};
 
-/// Number of table entries after which [`Sum::least_otherwise`] tries no further layouts. Each
+/// Number of table entries after which [`Sum::alternatives`] tries no further layouts. Each
 /// factor counts as [`FACTOR_ENTRIES`] entries more, since it is copied and split.
 const MOST_OTHERWISE: usize = 1 << 24;
 const FACTOR_ENTRIES: usize = 16;
@@ -59,7 +59,7 @@ pub(crate) type Conversions = HashMap<(ValueId, Layout, Layout), f64>;
 /// The network's time as a sum of factors that depend on few variables each.
 pub(crate) struct Sum<'a> {
     cut: &'a Cut,
-    wishes: &'a [LayoutConstraints],
+    constraints: &'a [LayoutConstraints],
     conversions: &'a Conversions,
     /// Number of values of each variable.
     domains: Vec<usize>,
@@ -67,9 +67,9 @@ pub(crate) struct Sum<'a> {
     /// for additionally available layouts.
     layouts: Vec<Vec<Vec<Layout>>>,
     /// Variable of each root's own layout.
-    own: HashMap<ValueId, usize>,
+    primary: HashMap<ValueId, usize>,
     /// Variable of the set of additional layouts, for values that have one.
-    also: HashMap<ValueId, usize>,
+    additional: HashMap<ValueId, usize>,
     /// Variable of each step's schedule.
     steps: Vec<usize>,
     factors: Vec<Factor>,
@@ -77,39 +77,39 @@ pub(crate) struct Sum<'a> {
 
 /// Primary layout of a value, and further layouts that it is available in.
 struct AvailableLayouts<'a> {
-    own: Layout,
-    also: &'a [Layout],
+    primary: Layout,
+    additional: &'a [Layout],
 }
 
 impl<'a> Sum<'a> {
-    /// Builds the sum for the layout constraints `wishes` of each step. `can_lie` returns true if a
+    /// Builds the sum for the layout constraints of each step. `can_have_layout` returns true if a
     /// value's memory can have a layout. Outputs are converted to the plain layout.
     pub(crate) fn of(
         cut: &'a Cut,
-        wishes: &'a [LayoutConstraints],
+        constraints: &'a [LayoutConstraints],
         conversions: &'a Conversions,
-        can_lie: &dyn Fn(ValueId, Layout) -> bool,
+        can_have_layout: &dyn Fn(ValueId, Layout) -> bool,
     ) -> Self {
-        let (own, also) = (HashMap::new(), HashMap::new());
+        let (primary, additional) = (HashMap::new(), HashMap::new());
         let (domains, layouts, steps, factors) = (vec![], vec![], vec![], vec![]);
-        let mut sum = Self { cut, wishes, conversions, domains, layouts, own, also, steps, factors };
+        let mut sum = Self { cut, constraints, conversions, domains, layouts, primary, additional, steps, factors };
 
-        let blocked = blocked(wishes);
+        let blocked = blocked(constraints);
         for value in values(cut).filter(|&value| cut.value(value).within.is_none()) {
-            let fitting = blocked.iter().copied().filter(|&layout| can_lie(value, layout));
+            let fitting = blocked.iter().copied().filter(|&layout| can_have_layout(value, layout));
             let layouts = [Layout::Plain].into_iter().chain(fitting).map(|layout| vec![layout]).collect();
             let variable = sum.add(layouts);
-            sum.own.insert(value, variable);
+            sum.primary.insert(value, variable);
         }
-        sum.add_also();
-        for wishes in wishes {
+        sum.add_additional();
+        for wishes in constraints {
             let schedules = if let LayoutConstraints::Of(of) = wishes { of.len().max(1) } else { 1 };
             let variable = sum.add(vec![Vec::new(); schedules]);
             sum.steps.push(variable);
         }
 
         sum.factors = (0..cut.steps.len()).map(|step| sum.of_step(step)).collect();
-        let converted = values(cut).filter(|value| sum.also.contains_key(value));
+        let converted = values(cut).filter(|value| sum.additional.contains_key(value));
         let conversions: Vec<Factor> = converted.map(|value| sum.of_conversions(value)).collect();
         sum.factors.extend(conversions);
         let outputs: Vec<Factor> = cut.outputs.iter().map(|&output| sum.of_output(output)).collect();
@@ -119,15 +119,15 @@ impl<'a> Sum<'a> {
 
     /// Returns the choice with the least time.
     pub(crate) fn least(&self) -> Layouts {
-        self.meaning(&minimise(&self.domains, self.factors.clone()).values)
+        self.layouts_of(&minimise(&self.domains, self.factors.clone()).values)
     }
 
     /// Returns, for each root and each layout other than in `least`, the best choice with that
     /// layout, the largest tensors first. [`MOST_OTHERWISE`] limits the number for large networks,
     /// where the time would grow with the square of the steps.
-    pub(crate) fn least_otherwise<'s>(&'s self, least: &'s Layouts) -> impl Iterator<Item = Layouts> + 's {
+    pub(crate) fn alternatives<'s>(&'s self, least: &'s Layouts) -> impl Iterator<Item = Layouts> + 's {
         let mut roots: Vec<(ValueId, usize)> =
-            values(self.cut).filter_map(|value| Some((value, *self.own.get(&value)?))).collect();
+            values(self.cut).filter_map(|value| Some((value, *self.primary.get(&value)?))).collect();
         // Layouts of large tensors matter most.
         roots.sort_by_key(|(value, _)| Reverse(self.cut.value(*value).shape.iter().product::<usize>()));
         let others = roots.into_iter().flat_map(move |(value, variable)| {
@@ -140,7 +140,7 @@ impl<'a> Sum<'a> {
             if left == 0 {
                 return None;
             }
-            let (layouts, entries) = self.least_where(variable, at);
+            let (layouts, entries) = self.minimum_with(variable, at);
             left = left.saturating_sub(entries + FACTOR_ENTRIES * self.factors.len());
             Some(layouts)
         })
@@ -148,19 +148,19 @@ impl<'a> Sum<'a> {
 
     /// Returns the best choice with a variable fixed to a value, and the number of table entries
     /// computed.
-    fn least_where(&self, variable: usize, value: usize) -> (Layouts, usize) {
+    fn minimum_with(&self, variable: usize, value: usize) -> (Layouts, usize) {
         // A factor with infinite cost elsewhere fixes the variable.
         let cost = |at: usize| if at == value { 0.0 } else { f64::INFINITY };
         let fixed = Factor { variables: vec![variable], costs: (0..self.domains[variable]).map(cost).collect() };
         let factors = self.factors.iter().cloned().chain([fixed]).collect();
         let Minimum { values, entries } = minimise(&self.domains, factors);
-        (self.meaning(&values), entries)
+        (self.layouts_of(&values), entries)
     }
 
     /// Returns the layouts and schedules that the variables' values stand for.
-    fn meaning(&self, values: &[usize]) -> Layouts {
+    fn layouts_of(&self, values: &[usize]) -> Layouts {
         let layout = |variable: usize| self.layouts[variable][values[variable]].first().copied();
-        let roots = self.own.iter().filter_map(|(&root, &variable)| Some((root, layout(variable)?))).collect();
+        let roots = self.primary.iter().filter_map(|(&root, &variable)| Some((root, layout(variable)?))).collect();
         let picks = self.steps.iter().map(|&variable| values[variable]).collect();
         let secs = self.factors.iter().map(|factor| factor.cost(&self.domains, values)).sum();
         Layouts { roots, picks, secs }
@@ -175,9 +175,9 @@ impl<'a> Sum<'a> {
 
     /// Adds variables for the additional layouts of values: the subsets of layouts that at least
     /// two steps use.
-    fn add_also(&mut self) {
+    fn add_additional(&mut self) {
         let mut wanted: HashMap<ValueId, Vec<Vec<Layout>>> = HashMap::new();
-        for (step, wishes) in self.cut.steps.iter().zip(self.wishes) {
+        for (step, wishes) in self.cut.steps.iter().zip(self.constraints) {
             for (place, &value) in step.operands.iter().chain([&step.output]).enumerate() {
                 let of =
                     |wish: &LayoutConstraint| wish.operands.get(place).map_or(Some(wish.output), |operand| *operand);
@@ -215,13 +215,13 @@ impl<'a> Sum<'a> {
             let subset = |bits: usize| (0..shared.len()).filter(move |at| bits >> at & 1 == 1).map(|at| shared[at]);
             let subsets: Vec<Vec<Layout>> = (0..1usize << shared.len()).map(|bits| subset(bits).collect()).collect();
             let variable = self.add(subsets);
-            self.also.insert(value, variable);
+            self.additional.insert(value, variable);
         }
     }
 
     /// Returns the possible layouts of a value's root.
     fn of_root(&self, value: ValueId) -> &[Vec<Layout>] {
-        &self.layouts[self.own[&self.cut.root(value).0]]
+        &self.layouts[self.primary[&self.cut.root(value).0]]
     }
 
     /// Returns the seconds of a conversion, measured or estimated; 0 between equal layouts.
@@ -238,26 +238,29 @@ impl<'a> Sum<'a> {
 
     /// Returns the seconds of conversion for a reader that requires a layout.
     fn reading(&self, value: ValueId, had: &AvailableLayouts, wanted: Layout) -> f64 {
-        if had.also.contains(&wanted) { 0.0 } else { self.conversion(value, had.own, wanted) }
+        if had.additional.contains(&wanted) { 0.0 } else { self.conversion(value, had.primary, wanted) }
     }
 
     /// Returns the seconds of conversion after a step that writes a value: from the written layout
     /// to the value's own. If the written layout is one of the additional ones, the conversion to
     /// it, which [`Self::of_conversions`] counts, is not needed and is subtracted.
     fn writing(&self, value: ValueId, had: &AvailableLayouts, written: Layout) -> f64 {
-        let paid = if had.also.contains(&written) { self.conversion(value, had.own, written) } else { 0.0 };
-        self.conversion(value, written, had.own) - paid
+        let paid = if had.additional.contains(&written) { self.conversion(value, had.primary, written) } else { 0.0 };
+        self.conversion(value, written, had.primary) - paid
     }
 
     /// Returns the variables of a value's layouts.
     fn variables(&self, value: ValueId) -> impl Iterator<Item = usize> {
-        [self.own[&self.cut.root(value).0]].into_iter().chain(self.also.get(&value).copied())
+        [self.primary[&self.cut.root(value).0]].into_iter().chain(self.additional.get(&value).copied())
     }
 
-    fn had<'s>(&'s self, value: ValueId, values: &dyn Fn(usize) -> usize) -> AvailableLayouts<'s> {
+    fn available_layouts<'s>(&'s self, value: ValueId, values: &dyn Fn(usize) -> usize) -> AvailableLayouts<'s> {
         let meant = |variable: usize| &self.layouts[variable][values(variable)][..];
-        let own = meant(self.own[&self.cut.root(value).0]).first().copied().unwrap_or(Layout::Plain);
-        AvailableLayouts { own, also: self.also.get(&value).map(|&variable| meant(variable)).unwrap_or_default() }
+        let primary = meant(self.primary[&self.cut.root(value).0]).first().copied().unwrap_or(Layout::Plain);
+        AvailableLayouts {
+            primary,
+            additional: self.additional.get(&value).map(|&variable| meant(variable)).unwrap_or_default(),
+        }
     }
 
     /// Returns the cost of a step, by its schedule and the layouts of operands and output.
@@ -271,9 +274,11 @@ impl<'a> Sum<'a> {
         }
 
         self.tabulate(variables, |values| {
-            let reading = |value: ValueId, wanted: Layout| self.reading(value, &self.had(value, values), wanted);
-            let writing = |written: Layout| self.writing(step.output, &self.had(step.output, values), written);
-            match &self.wishes[number] {
+            let reading =
+                |value: ValueId, wanted: Layout| self.reading(value, &self.available_layouts(value, values), wanted);
+            let writing =
+                |written: Layout| self.writing(step.output, &self.available_layouts(step.output, values), written);
+            match &self.constraints[number] {
                 LayoutConstraints::Of(of) => {
                     let Some(wish) = of.get(values(schedule)) else { return 0.0 };
                     let reads = step.operands.iter().zip(&wish.operands);
@@ -281,7 +286,8 @@ impl<'a> Sum<'a> {
                     wish.run_secs + reads + writing(wish.output)
                 }
                 LayoutConstraints::Same(operands) => {
-                    let same = operands.first().map_or(Layout::Plain, |&first| self.had(first, values).own);
+                    let same =
+                        operands.first().map_or(Layout::Plain, |&first| self.available_layouts(first, values).primary);
                     operands.iter().map(|&value| reading(value, same)).sum::<f64>() + writing(same)
                 }
             }
@@ -291,15 +297,15 @@ impl<'a> Sum<'a> {
     /// Returns the cost of providing a value in additional layouts.
     fn of_conversions(&self, value: ValueId) -> Factor {
         self.tabulate(self.variables(value).collect(), |values| {
-            let had = self.had(value, values);
-            had.also.iter().map(|&layout| self.conversion(value, had.own, layout)).sum()
+            let had = self.available_layouts(value, values);
+            had.additional.iter().map(|&layout| self.conversion(value, had.primary, layout)).sum()
         })
     }
 
     /// Returns the cost of an output, by its layouts.
     fn of_output(&self, output: ValueId) -> Factor {
         let variables = self.variables(output).collect();
-        self.tabulate(variables, |values| self.reading(output, &self.had(output, values), Layout::Plain))
+        self.tabulate(variables, |values| self.reading(output, &self.available_layouts(output, values), Layout::Plain))
     }
 
     /// Tabulates a cost over all combinations of the variables' values.
@@ -367,11 +373,15 @@ mod tests {
         }
     }
 
-    fn assign(cut: &Cut, wishes: &[LayoutConstraints], can_lie: &dyn Fn(ValueId, Layout) -> bool) -> Layouts {
-        Sum::of(cut, wishes, &Conversions::new(), can_lie).least()
+    fn assign(
+        cut: &Cut,
+        constraints: &[LayoutConstraints],
+        can_have_layout: &dyn Fn(ValueId, Layout) -> bool,
+    ) -> Layouts {
+        Sum::of(cut, constraints, &Conversions::new(), can_have_layout).least()
     }
 
-    fn wish(input: Layout, output: Layout, run_secs: f64) -> LayoutConstraint {
+    fn constraint(input: Layout, output: Layout, run_secs: f64) -> LayoutConstraint {
         LayoutConstraint { operands: vec![Some(input)], output, run_secs }
     }
 
@@ -381,10 +391,10 @@ mod tests {
         let convert = estimated_secs(&[1, 16, 1000], DType::F32);
         // The first step writes a blocked output; the second is slower on it, by less or by more
         // than a conversion takes.
-        let first = LayoutConstraints::Of(vec![wish(Layout::Plain, BLOCKED, 1.0)]);
+        let first = LayoutConstraints::Of(vec![constraint(Layout::Plain, BLOCKED, 1.0)]);
         let second = |gain: f64| {
-            let slower = wish(BLOCKED, Layout::Plain, 1.0 + gain * convert);
-            LayoutConstraints::Of(vec![wish(Layout::Plain, Layout::Plain, 1.0), slower])
+            let slower = constraint(BLOCKED, Layout::Plain, 1.0 + gain * convert);
+            LayoutConstraints::Of(vec![constraint(Layout::Plain, Layout::Plain, 1.0), slower])
         };
         let inner = |gain| assign(&cut, &[first.clone(), second(gain)], &|value, _| value == ValueId(1));
         assert_eq!(inner(0.5).picks, [0, 1]);
@@ -398,22 +408,24 @@ mod tests {
     fn large_networks_have_few_alternatives() {
         let (cut, both) = (chain(&[4; 6000]), [Layout::Plain, BLOCKED]);
         let wishes: Vec<LayoutConstraints> = (0..cut.steps.len())
-            .map(|step| LayoutConstraints::Of(both.iter().map(|&layout| wish(layout, both[step % 2], 1.0)).collect()))
+            .map(|step| {
+                LayoutConstraints::Of(both.iter().map(|&layout| constraint(layout, both[step % 2], 1.0)).collect())
+            })
             .collect();
         let conversions = Conversions::new();
         let sum = Sum::of(&cut, &wishes, &conversions, &|_, _| true);
         let least = sum.least();
-        let count = sum.least_otherwise(&least).count();
+        let count = sum.alternatives(&least).count();
         assert!(count > 10 && (count - 1) * FACTOR_ENTRIES * sum.factors.len() <= MOST_OTHERWISE, "{count}");
     }
 
     #[test]
-    fn what_does_the_same_to_every_element_keeps_the_layout() {
+    fn elementwise_steps_keep_the_layout() {
         let cut = chain(&[1000, 1000, 1000, 1000]);
         let wishes = [
-            LayoutConstraints::Of(vec![wish(Layout::Plain, BLOCKED, 1.0)]),
+            LayoutConstraints::Of(vec![constraint(Layout::Plain, BLOCKED, 1.0)]),
             LayoutConstraints::Same(vec![ValueId(1)]),
-            LayoutConstraints::Of(vec![wish(BLOCKED, Layout::Plain, 1.0)]),
+            LayoutConstraints::Of(vec![constraint(BLOCKED, Layout::Plain, 1.0)]),
         ];
         let found = assign(&cut, &wishes, &|value, _| value != ValueId(0));
         assert_eq!([1, 2].map(|value| found.roots[&ValueId(value)]), [BLOCKED; 2]);

@@ -53,7 +53,7 @@ pub(crate) fn minimise(domains: &[usize], factors: Vec<Factor>) -> Minimum {
 
     while let Some((variable, own)) = live.take_smallest() {
         // The new factor depends on all variables that share a factor with this one.
-        let scope: Vec<usize> = std::mem::take(&mut live.beside[variable]).into_iter().collect();
+        let scope: Vec<usize> = std::mem::take(&mut live.neighbours[variable]).into_iter().collect();
         let entries: Option<usize> = scope.iter().try_fold(1usize, |n, &other| n.checked_mul(domains[other]));
         let most = if made < MOST_OF_ALL { MOST_ENTRIES } else { FEW_ENTRIES };
         match entries.filter(|&entries| entries <= most) {
@@ -91,9 +91,9 @@ struct Live<'a> {
     domains: &'a [usize],
     factors: Vec<Option<Factor>>,
     /// Factors that depend on each variable.
-    of: Vec<Vec<usize>>,
+    factors_of: Vec<Vec<usize>>,
     /// Variables that each variable shares a factor with.
-    beside: Vec<BTreeSet<usize>>,
+    neighbours: Vec<BTreeSet<usize>>,
     /// Size of the table for each variable's elimination, capped at [`COUNTED`]; `None` once it is
     /// eliminated.
     entries: Vec<Option<f64>>,
@@ -104,9 +104,9 @@ struct Live<'a> {
 
 impl<'a> Live<'a> {
     fn of(domains: &'a [usize], factors: Vec<Factor>) -> Self {
-        let (of, beside) = (vec![Vec::new(); domains.len()], vec![BTreeSet::new(); domains.len()]);
+        let (of, neighbours) = (vec![Vec::new(); domains.len()], vec![BTreeSet::new(); domains.len()]);
         let (entries, queue) = (vec![None; domains.len()], BinaryHeap::new());
-        let mut live = Self { domains, factors: Vec::new(), of, beside, entries, queue };
+        let mut live = Self { domains, factors: Vec::new(), factors_of: of, neighbours, entries, queue };
         let is_open = |variable: &usize| domains[*variable] > 1;
         for mut factor in factors {
             // Variables with a single value need no elimination.
@@ -119,8 +119,8 @@ impl<'a> Live<'a> {
 
     fn push(&mut self, factor: Factor) {
         for &variable in &factor.variables {
-            self.of[variable].push(self.factors.len());
-            self.beside[variable].extend(factor.variables.iter().filter(|&&other| other != variable));
+            self.factors_of[variable].push(self.factors.len());
+            self.neighbours[variable].extend(factor.variables.iter().filter(|&&other| other != variable));
         }
         self.factors.push(Some(factor));
     }
@@ -128,7 +128,7 @@ impl<'a> Live<'a> {
     /// Updates the table sizes of variables.
     fn measure(&mut self, variables: &[usize]) {
         for &variable in variables {
-            let mut beside = self.beside[variable].iter().map(|&other| self.domains[other] as f64);
+            let mut beside = self.neighbours[variable].iter().map(|&other| self.domains[other] as f64);
             let product = beside.try_fold(1.0, |n, values| if n < COUNTED { Ok(n * values) } else { Err(()) });
             let entries = product.unwrap_or(COUNTED).min(COUNTED);
             self.entries[variable] = Some(entries);
@@ -146,10 +146,10 @@ impl<'a> Live<'a> {
             }
         };
         self.entries[variable] = None;
-        for other in self.beside[variable].clone() {
-            self.beside[other].remove(&variable);
+        for other in self.neighbours[variable].clone() {
+            self.neighbours[other].remove(&variable);
         }
-        let own = std::mem::take(&mut self.of[variable]).into_iter();
+        let own = std::mem::take(&mut self.factors_of[variable]).into_iter();
         Some((variable, own.filter_map(|factor| self.factors[factor].take()).collect()))
     }
 }
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_all_combinations_is_found() {
+    fn the_minimum_over_all_combinations_is_found() {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(3);
         for _ in 0..100 {
             let domains: Vec<usize> = (0..7).map(|_| rng.random_range(1..4)).collect();

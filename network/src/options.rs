@@ -25,7 +25,7 @@ pub(crate) struct Options<'a> {
     pub(crate) cut: &'a Cut,
     /// Schedules of each step, the best first; empty for steps without a kernel.
     pub(crate) schedules: Vec<Arc<[Tuned]>>,
-    wishes: Vec<LayoutConstraints>,
+    layout_constraints: Vec<LayoutConstraints>,
     conversions: Conversions,
     /// Values in the memory of each root value, itself included.
     parts: Vec<Vec<ValueId>>,
@@ -56,8 +56,8 @@ fn sharing<'a>(graph: &Graph, cut: &'a Cut) -> Vec<Vec<&'a Workload>> {
 
 impl<'a> Options<'a> {
     pub(crate) fn of(graph: &'a Graph, cut: &'a Cut, choose: &mut dyn Choose) -> Result<Self, CompileError> {
-        let (schedules, wishes, conversions) = (Vec::new(), Vec::new(), Conversions::new());
-        let mut options = Self { graph, cut, schedules, wishes, conversions, parts: parts(cut) };
+        let (schedules, layout_constraints, conversions) = (Vec::new(), Vec::new(), Conversions::new());
+        let mut options = Self { graph, cut, schedules, layout_constraints, conversions, parts: parts(cut) };
         let kernel = |(number, step): (usize, &'a Step)| match &step.work {
             StepWork::Kernel(workload) => Some((number, workload)),
             StepWork::Copy(_) | StepWork::Interpret(_) => None,
@@ -71,7 +71,7 @@ impl<'a> Options<'a> {
                 StepWork::Kernel(workload) => choose.of_step(number, workload)?,
                 StepWork::Copy(_) | StepWork::Interpret(_) => Arc::new([]),
             };
-            options.wishes.push(options.wishes(step, &schedules)?);
+            options.layout_constraints.push(options.layout_constraints(step, &schedules)?);
             options.schedules.push(schedules);
         }
         options.conversions = options.conversions(choose)?;
@@ -80,17 +80,17 @@ impl<'a> Options<'a> {
 
     /// Returns the layouts and schedules with the least total time.
     pub(crate) fn least(&self) -> Layouts {
-        self.sum(&|value, layout| self.can_lie(value, layout)).least()
+        self.sum(&|value, layout| self.can_have_layout(value, layout)).least()
     }
 
     /// Returns the choice with the least total time, then those that take at most `times` times as
     /// long, each the best with one tensor in another layout.
     pub(crate) fn near(&self, times: f64) -> Vec<Layouts> {
-        let can_lie = |value, layout| self.can_lie(value, layout);
-        let sum = self.sum(&can_lie);
+        let can_have_layout = |value, layout| self.can_have_layout(value, layout);
+        let sum = self.sum(&can_have_layout);
         let least = sum.least();
         let mut near: Vec<Layouts> =
-            sum.least_otherwise(&least).filter(|other| other.secs <= times * least.secs).collect();
+            sum.alternatives(&least).filter(|other| other.secs <= times * least.secs).collect();
         near.sort_by(|a, b| a.secs.total_cmp(&b.secs));
         [least].into_iter().chain(near).collect()
     }
@@ -99,8 +99,8 @@ impl<'a> Options<'a> {
     /// layout, the most promising first. A choice is promising if it changes a large part of the
     /// network and is estimated to lose little.
     pub(crate) fn alternatives(&self, least: &Layouts, most: usize) -> Vec<Layouts> {
-        let can_lie = |value, layout| self.can_lie(value, layout);
-        let sum = self.sum(&can_lie);
+        let can_have_layout = |value, layout| self.can_have_layout(value, layout);
+        let sum = self.sum(&can_have_layout);
         let promise = |other: &Layouts| {
             let changed = (0..other.picks.len()).filter(|&step| other.picks[step] != least.picks[step]);
             let changed: f64 = changed.map(|step| self.run_secs(least, step)).sum();
@@ -108,7 +108,7 @@ impl<'a> Options<'a> {
                 - (other.secs - least.secs)
         };
 
-        let others = sum.least_otherwise(least).filter(|other| other.picks != least.picks);
+        let others = sum.alternatives(least).filter(|other| other.picks != least.picks);
         let mut promising: Vec<(f64, Layouts)> = others.map(|other| (promise(&other), other)).collect();
         promising.retain(|(promise, _)| *promise > 0.0);
         promising.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -133,18 +133,18 @@ impl<'a> Options<'a> {
     }
 
     fn run_secs(&self, layouts: &Layouts, step: usize) -> f64 {
-        match &self.wishes[step] {
+        match &self.layout_constraints[step] {
             LayoutConstraints::Of(of) => of.get(layouts.picks[step]).map_or(0.0, |wish| wish.run_secs),
             LayoutConstraints::Same(_) => 0.0,
         }
     }
 
-    fn sum<'s>(&'s self, can_lie: &dyn Fn(ValueId, Layout) -> bool) -> Sum<'s> {
-        Sum::of(self.cut, &self.wishes, &self.conversions, can_lie)
+    fn sum<'s>(&'s self, can_have_layout: &dyn Fn(ValueId, Layout) -> bool) -> Sum<'s> {
+        Sum::of(self.cut, &self.layout_constraints, &self.conversions, can_have_layout)
     }
 
     /// Returns the layout constraints of a step.
-    fn wishes(&self, step: &Step, schedules: &[Tuned]) -> Result<LayoutConstraints, CompileError> {
+    fn layout_constraints(&self, step: &Step, schedules: &[Tuned]) -> Result<LayoutConstraints, CompileError> {
         if self.follows_layouts(step) {
             let whole = |&&operand: &&ValueId| self.cut.value(operand).shape == self.cut.value(step.output).shape;
             return Ok(LayoutConstraints::Same(step.operands.iter().filter(whole).copied().collect()));
@@ -162,7 +162,7 @@ impl<'a> Options<'a> {
 
         // Values often share shapes, so each workload is looked up once.
         let mut known: HashMap<Workload, f64> = HashMap::new();
-        for layout in blocked(&self.wishes) {
+        for layout in blocked(&self.layout_constraints) {
             for (number, value) in self.cut.values.iter().enumerate().filter(|(_, value)| fits(value, layout)) {
                 let id = ValueId(number as u32);
                 // Constants are converted ahead of time.
@@ -189,7 +189,7 @@ impl<'a> Options<'a> {
 
     /// True if the memory of a value can have a layout: it is not visible to the caller, and
     /// consists of whole blocks of channels.
-    pub(crate) fn can_lie(&self, root: ValueId, layout: Layout) -> bool {
+    pub(crate) fn can_have_layout(&self, root: ValueId, layout: Layout) -> bool {
         let Layout::ChannelBlocked(block) = layout else { return true };
         let outer = self.cut.value(root);
         let is_given = self.graph.is_given(outer.node);

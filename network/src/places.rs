@@ -22,7 +22,7 @@ pub(crate) fn places<D: Device>(
     kernels: &[Arc<Kernel<D>>],
     device: &D,
 ) -> Result<(Vec<usize>, Vec<usize>, usize), CompileError> {
-    let mut lives = lives(plan);
+    let mut lives = lifetimes(plan);
     let holders = holders(plan, kernels, &mut lives)?;
 
     // Slots are padded so that vectors of consecutive slots do not map to the same cache sets;
@@ -51,7 +51,7 @@ pub(crate) fn places<D: Device>(
 }
 
 /// Returns the lifetime of each slot.
-fn lives(plan: &NetworkPlan) -> Vec<Option<Life>> {
+fn lifetimes(plan: &NetworkPlan) -> Vec<Option<Life>> {
     let mut lives: Vec<Option<Life>> = vec![None; plan.slots.len()];
     let mut live = |span: SlotSpan, step: usize| {
         let life = lives[span.slot].get_or_insert((step, step));

@@ -213,7 +213,7 @@ impl NetworkPlanner<'_, '_> {
         let mut spans = operands.collect::<Result<Vec<SlotSpan>, CompileError>>()?;
 
         let work = match work {
-            ActionKind::Copy(strided) if self.choose.copies_by_kernels() && strided.is_one_piece() => {
+            ActionKind::Copy(strided) if self.choose.copies_by_kernels() && strided.is_contiguous() => {
                 spans.iter_mut().for_each(|span| span.first += strided.from);
                 let copy = conversion::workload(&strided.extents, written, written)?;
                 let tuned = self.choose.of_conversion(&copy)?;
@@ -287,7 +287,7 @@ impl NetworkPlanner<'_, '_> {
     }
 
     /// Returns a value's span in its own form; its root must have a slot.
-    fn own(&self, value: ValueId) -> SlotSpan {
+    fn own_span(&self, value: ValueId) -> SlotSpan {
         let (root, first) = self.cut.root(value);
         SlotSpan { slot: self.roots[&root].0, first }
     }
@@ -318,7 +318,7 @@ impl NetworkPlanner<'_, '_> {
             self.roots.insert(root, (slot, plain));
         }
 
-        let (own, is) = (self.own(value), self.roots[&root].1);
+        let (own, is) = (self.own_span(value), self.roots[&root].1);
         if is == form {
             return Ok(own);
         }
@@ -340,7 +340,7 @@ impl NetworkPlanner<'_, '_> {
             self.roots.insert(root, (slot, own));
         }
         if self.roots[&root].1 == form {
-            return (self.own(value), None);
+            return (self.own_span(value), None);
         }
         let slot = self.slot(value, form.dtype, SlotContent::Run);
         (SlotSpan { slot, first: 0 }, Some(form))
@@ -349,14 +349,14 @@ impl NetworkPlanner<'_, '_> {
     /// Replaces the form's element type by the value's own where both have the same representation.
     fn own_type(&self, value: ValueId, form: Form) -> Form {
         let own = self.cut.value(value).dtype;
-        if own.lies_as(form.dtype) { Form { dtype: own, ..form } } else { form }
+        if own.has_same_bits_as(form.dtype) { Form { dtype: own, ..form } } else { form }
     }
 
     /// Adds the conversion of a written value to its own form, if required.
     fn after(&mut self, value: ValueId, written: SlotSpan, convert: Option<Form>) -> Result<(), CompileError> {
         let Some(form) = convert else { return Ok(()) };
         let root = self.cut.root(value).0;
-        let to = (self.own(value), self.roots[&root].1);
+        let to = (self.own_span(value), self.roots[&root].1);
         self.convert(value, (written, form), to)?;
         // Readers of the written form use it directly.
         self.converted.insert((value, form), written);

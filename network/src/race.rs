@@ -86,7 +86,7 @@ struct NetworkRace<'a> {
     graph: &'a Graph,
     cut: Cut,
     /// Steps by their workloads: a workload may occur several times in the network.
-    alike: StepsByWorkload,
+    by_workload: StepsByWorkload,
     db: &'a TuningDb,
     target: &'a Target,
     inputs: &'a [Tensor],
@@ -150,7 +150,7 @@ pub fn race(
 ) -> Result<RaceOutcome, RaceError> {
     let start = Instant::now();
     let mut course = NetworkRace::of(graph, db, target, inputs, cancel);
-    course.go_on()?;
+    course.check_cancelled()?;
     let making = Instant::now();
     let network = Compiled::of_cut(graph, course.cut.clone(), Some(db), target)?;
     let mut best = course.entrant(Arc::clone(&network))?;
@@ -167,7 +167,7 @@ pub fn race(
     let rounds = rounds.clamp(ROUNDS[0], ROUNDS[1]);
     let duel_secs = making_secs + (2 * (rounds + WARM_UP)) as f64 * run_secs;
     let mut clock = RaceClock { start, limit, duel_secs };
-    course.go_on()?;
+    course.check_cancelled()?;
     if !clock.has_time_for(DUEL + KEEPING) {
         return Ok(RaceOutcome { network, is_new: false });
     }
@@ -191,15 +191,15 @@ pub fn race(
 impl<'a> NetworkRace<'a> {
     fn of(graph: &'a Graph, db: &'a TuningDb, target: &'a Target, inputs: &'a [Tensor], cancel: &'a Cancel) -> Self {
         let cut = Cut::for_target(graph, target);
-        let (alike, untuned) = (StepsByWorkload::of(&cut), HashMap::new());
-        Self { graph, cut, alike, db, target, inputs, cancel, untuned }
+        let (by_workload, untuned) = (StepsByWorkload::of(&cut), HashMap::new());
+        Self { graph, cut, by_workload, db, target, inputs, cancel, untuned }
     }
 
     /// Returns the untuned schedules that were measured, for as many workloads as time permits.
     fn measured_untuned(&self, clock: &RaceClock) -> Result<HashMap<Workload, Tuned>, RaceError> {
         let mut measured = HashMap::new();
-        for (workload, _) in self.alike.groups() {
-            self.go_on()?;
+        for (workload, _) in self.by_workload.groups() {
+            self.check_cancelled()?;
             if clock.is_late(UNTUNED_SHARE) {
                 break;
             }
@@ -222,13 +222,13 @@ impl<'a> NetworkRace<'a> {
     /// Compiles the network with a choice of schedules; it shares kernels and constants with
     /// another. Conversions use the database's schedules.
     fn network(&self, choice: &Choice, beside: &Entrant) -> Result<Entrant, RaceError> {
-        self.go_on()?;
+        self.check_cancelled()?;
         let mut choose = Schedules::chosen(self.db, self.target, choice);
         self.entrant(beside.workspace.network().sharing(self.target, &mut choose)?)
     }
 
     /// Fails if the caller has cancelled.
-    fn go_on(&self) -> Result<(), RaceError> {
+    fn check_cancelled(&self) -> Result<(), RaceError> {
         if self.cancel.is_cancelled() { Err(RaceError::Interrupted) } else { Ok(()) }
     }
 
@@ -259,7 +259,7 @@ impl<'a> NetworkRace<'a> {
         rounds: usize,
         clock: &RaceClock,
     ) -> Result<HashMap<Workload, Tuned>, RaceError> {
-        let rivals = self.rivals(&best.choice)?;
+        let rivals = self.alternatives(&best.choice)?;
         let mut gains: HashMap<Workload, (f64, Tuned)> = HashMap::new();
         // One network tries a rival of every workload at once.
         for number in 0..rivals.values().map(Vec::len).max().unwrap_or(0) {
@@ -284,7 +284,11 @@ impl<'a> NetworkRace<'a> {
     /// Returns a choice with other schedules for some workloads.
     fn exchanged(&self, choice: &Choice, others: &HashMap<Workload, Tuned>) -> Choice {
         let other = |workload: Option<&Workload>| others.get(workload?).cloned();
-        self.alike.workloads().zip(choice).map(|(workload, tuned)| other(workload).or_else(|| tuned.clone())).collect()
+        self.by_workload
+            .workloads()
+            .zip(choice)
+            .map(|(workload, tuned)| other(workload).or_else(|| tuned.clone()))
+            .collect()
     }
 
     /// Returns the faster of the leader and the network with another choice.
@@ -307,15 +311,15 @@ impl<'a> NetworkRace<'a> {
         let mut workspaces = entrants.map(|entrant| &mut entrant.workspace);
         let mut secs =
             time_interleaved(&mut workspaces, self.inputs, rounds, &|| self.cancel.is_cancelled())?.into_iter();
-        self.go_on()?;
+        self.check_cancelled()?;
         Ok(std::array::from_fn(|_| secs.next().unwrap_or_default()))
     }
 
     /// Returns alternatives to the chosen schedules for each workload, the most promising first.
-    fn rivals(&self, chosen: &Choice) -> Result<HashMap<Workload, Vec<Tuned>>, RaceError> {
+    fn alternatives(&self, chosen: &Choice) -> Result<HashMap<Workload, Vec<Tuned>>, RaceError> {
         let mut rivals = HashMap::new();
-        for (workload, steps) in self.alike.groups() {
-            self.go_on()?;
+        for (workload, steps) in self.by_workload.groups() {
+            self.check_cancelled()?;
             let kinds = Query::new(workload, self.target).source(self.db).kinds().map_err(CompileError::from)?;
             let least = kinds.first().and_then(Tuned::run_secs).unwrap_or(f64::INFINITY);
             let promising = |tuned: &&Tuned| tuned.run_secs().is_some_and(|secs| secs <= SLOWER * least);
@@ -356,7 +360,7 @@ impl<'a> NetworkRace<'a> {
 
         let mut ratios: HashMap<&Workload, Vec<f64>> = HashMap::new();
         for _ in 0..rounds {
-            self.go_on()?;
+            self.check_cancelled()?;
             let [leader_secs, other_secs] = [self.step_secs(leader)?, self.step_secs(&mut other)?];
             for (workload, leader_secs) in leader_secs {
                 if let Some(other_secs) = other_secs.get(workload) {
@@ -381,7 +385,7 @@ impl<'a> NetworkRace<'a> {
         let actions = &entrant.workspace.network().plan.actions;
         let of_steps = actions.iter().zip(secs).filter(|(action, _)| !action.is_conversion);
         let mut sums = HashMap::new();
-        for (workload, (_, secs)) in self.alike.workloads().zip(of_steps) {
+        for (workload, (_, secs)) in self.by_workload.workloads().zip(of_steps) {
             workload.into_iter().for_each(|workload| *sums.entry(workload).or_default() += secs);
         }
         Ok(sums)

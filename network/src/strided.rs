@@ -56,7 +56,7 @@ impl Strided {
     }
 
     /// True if the copy is contiguous and forwards.
-    pub(crate) fn is_one_piece(&self) -> bool {
+    pub(crate) fn is_contiguous(&self) -> bool {
         matches!(self.loops().as_deref(), Some([StridedLoop { read: 1, write: 1, .. }]))
     }
 }

@@ -151,7 +151,7 @@ pub fn tasks(graph: &Graph, target: &Target) -> Vec<Task> {
 /// Generator of unique task names.
 #[derive(Default)]
 struct TaskNames {
-    taken: HashSet<String>,
+    names: HashSet<String>,
     /// Last number appended to each name that occurs repeatedly.
     numbers: HashMap<String, usize>,
 }
@@ -160,7 +160,7 @@ impl TaskNames {
     /// Returns a name, with the first free number appended if it is taken.
     fn of(&mut self, wanted: &str) -> String {
         let mut name = wanted.to_string();
-        while !self.taken.insert(name.clone()) {
+        while !self.names.insert(name.clone()) {
             let number = self.numbers.entry(wanted.into()).or_default();
             *number += 1;
             name = format!("{wanted}#{number}");

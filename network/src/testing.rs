@@ -57,7 +57,7 @@ pub(crate) fn known(graph: &Graph, target: &Target, rng: &mut impl Rng, schedule
         for _ in 0..schedules {
             let config = space.sample(rng).config().clone();
             if space.proven(&config).is_ok() {
-                db.append(&TuningRecord::made_up(workload, target, config, any_secs(rng))).expect("a valid record");
+                db.append(&TuningRecord::synthetic(workload, target, config, any_secs(rng))).expect("a valid record");
             }
         }
     }

@@ -84,7 +84,7 @@ fn attention_with_masks_is_what_it_means() {
 /// A scale and a shift for each channel after an activation are fused into the preceding step; a
 /// gate for each channel is a single pass.
 #[test]
-fn what_is_done_to_channels_behind_an_activation_is_fused() {
+fn channel_operations_after_an_activation_are_fused() {
     let net = Builder::new("affine", Seeded { seed: 1 });
     let hard_swish = Activation::new("hard_swish", &[]).unwrap();
     let (x, gate) = (net.input("x", &[1, 3, 9, 9]), net.input("gate", &[1, 16, 1, 1]));

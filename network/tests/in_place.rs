@@ -59,7 +59,7 @@ fn kernel(program: &Program, target: &Target, cpu: &Cpu) -> Option<Kernel> {
 /// Random schedules compute bitwise the same when they overwrite an operand that they may
 /// overwrite.
 #[test]
-fn what_may_be_overwritten_is_read_before() {
+fn overwritten_operands_are_read_before() {
     let (target, cpu) = (Target::detect("cpu", Some(THREADS)).unwrap(), Cpu::new(THREADS));
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     for (text, wanted) in [

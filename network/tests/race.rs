@@ -42,7 +42,7 @@ fn known(graph: &Graph, target: &Target) -> TuningDb {
             .collect();
         for (place, config) in fitting.sample(&mut rng, 6).enumerate() {
             let run_secs = 1e-3 * (1.0 + 0.01 * place as f64);
-            db.append(&TuningRecord::made_up(&task.workload, target, config.clone(), run_secs)).unwrap();
+            db.append(&TuningRecord::synthetic(&task.workload, target, config.clone(), run_secs)).unwrap();
         }
     }
     db
@@ -58,7 +58,7 @@ fn configs(graph: &Graph, source: &dyn Source, target: &Target) -> (HashMap<Work
 }
 
 #[test]
-fn what_wins_within_a_network_is_chosen_there_and_nowhere_else() {
+fn network_winners_are_chosen_only_in_that_network() {
     let target = Target::detect("cpu", Some(1)).unwrap();
     let (graph, other) = (graph("three", 3), graph("two", 2));
     let db = known(&graph, &target);
@@ -160,7 +160,7 @@ fn a_long_chain_is_planned_and_raced_in_proportion_to_its_length() {
     let db = TuningDb::temporary().unwrap();
     for task in tasks(&graph, &target) {
         let config = Query::new(&task.workload, &target).best().unwrap().config().clone();
-        db.append(&TuningRecord::made_up(&task.workload, &target, config, 1e-6)).unwrap();
+        db.append(&TuningRecord::synthetic(&task.workload, &target, config, 1e-6)).unwrap();
     }
     let inputs = brought(&graph, &mut rng(1));
     let raced = race(&graph, &db, &target, &inputs, Duration::from_secs(1000), &Cancel::default()).unwrap();

@@ -31,7 +31,7 @@ fn conv(net: &mut Net, x: NodeId, [c, o, kernel]: [usize; 3]) -> NodeId {
 }
 
 #[test]
-fn one_number_behind_an_activation_is_one_for_each_channel() {
+fn a_scalar_after_an_activation_applies_to_each_channel() {
     for (channels, residual) in [(6, false), (6, true), (1, false)] {
         let mut net = Net::new(1);
         let (x, other) = (net.input(&[2, 3, 5, 5]), net.input(&[2, channels, 5, 5]));
@@ -53,7 +53,7 @@ fn one_number_behind_an_activation_is_one_for_each_channel() {
 }
 
 #[test]
-fn one_number_behind_a_product_of_matrices() {
+fn a_scalar_after_a_matrix_product() {
     let mut net = Net::new(2);
     let x = net.input(&[5, 3]);
     let weights = net.random(&[3, 4]);
@@ -75,7 +75,7 @@ fn one_number_behind_a_product_of_matrices() {
 
 /// A shift after an activation costs nothing; as a tensor of the image's size it would.
 #[test]
-fn a_shift_behind_an_activation_stays_in_front_of_padding() {
+fn a_shift_after_an_activation_stays_before_padding() {
     let mut net = Net::new(3);
     let x = net.input(&[1, 3, 7, 7]);
     let act = conv(&mut net, x, [3, 6, 1]);
@@ -165,7 +165,7 @@ fn transposed_convolutions_whose_windows_do_not_overlap() {
 /// In a sequence of two, the second works on the blocks of the first; only the final output is
 /// rearranged.
 #[test]
-fn transposed_convolutions_behind_each_other() {
+fn successive_transposed_convolutions() {
     for images in [1, 2] {
         let mut net = Net::new(5);
         let x = net.input(&[images, 4, 5, 3]);
@@ -203,7 +203,7 @@ fn convolutions_of_blocks() {
 }
 
 #[test]
-fn what_is_added_to_a_resized_image_is_fused() {
+fn additions_to_resized_images_are_fused() {
     let mut net = Net::new(7);
     let (x, other) = (net.input(&[1, 16, 4, 5]), net.input(&[1, 16, 8, 10]));
     let sampling = Sampling::Nearest(Rounding::Floor);

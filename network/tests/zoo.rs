@@ -153,7 +153,7 @@ fn the_convolutions_of_the_papers_table_are_those_of_resnet18() {
 }
 
 #[test]
-fn batch_normalisation_is_a_product_and_a_sum_behind_a_convolution() {
+fn batch_normalisation_is_a_scale_and_a_shift_after_a_convolution() {
     let graph = graph("resnet50");
     for (_, node) in graph.nodes().filter(|(_, node)| node.op.is::<Conv>()) {
         assert_eq!(node.operands.len(), 2, "{}", node.name);

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_driven_out_stays_as_it_is() {
+    fn evicted_memory_keeps_its_content() {
         let bytes: Vec<u8> = (0..1000).map(|i| (i % 251) as u8).collect();
         for first in [0, 1, 63, 64, 999, 1000] {
             assert!(evict(&bytes[first..]));

@@ -63,35 +63,35 @@ pub fn plan(tasks: usize, launch: Option<Launch>) -> KernelPlan {
 
 /// Checks that memory stores what is written, in order and within bounds, and that parts alias it.
 pub fn memory<D: Device>(device: &D) {
-    let mut first = must("allocate", device.allocate(4 * WORDS));
+    let mut first = expect_ok("allocate", device.allocate(4 * WORDS));
     let extent = device.extent(&first);
     assert!(extent.bytes >= 4 * WORDS, "allocate: got {extent:?} for {WORDS} words");
     assert!(extent.alignment >= device.alignment().max(16), "allocate: alignment is too small: {extent:?}");
     assert!(device.holds(&first), "holds: must be true for memory of this device");
 
     let words: Vec<u32> = (0..WORDS as u32).collect();
-    must("write", device.write(&mut first, 0, crate::bytes_of(&words)));
-    must("fill", device.fill(&mut first, 10..20, 7));
-    must("write", device.write(&mut first, 4 * 15, &[1; 4]));
-    must("fill of no words", device.fill(&mut first, 3..3, 9));
-    must("write of no bytes", device.write(&mut first, 4 * WORDS, &[]));
+    expect_ok("write", device.write(&mut first, 0, crate::bytes_of(&words)));
+    expect_ok("fill", device.fill(&mut first, 10..20, 7));
+    expect_ok("write", device.write(&mut first, 4 * 15, &[1; 4]));
+    expect_ok("fill of no words", device.fill(&mut first, 3..3, 9));
+    expect_ok("write of no bytes", device.write(&mut first, 4 * WORDS, &[]));
     let mut expected = words;
     expected[10..20].fill(7);
     expected[15] = 0x0101_0101;
     assert!(contents(device, &first, WORDS) == expected, "read: must return what was written and filled");
 
-    let mut second = must("allocate", device.allocate(4 * WORDS));
-    must("fill", device.fill(&mut second, 0..WORDS, u32::MAX));
-    must("copy", device.copy(&first, &mut second, 4 * 500));
+    let mut second = expect_ok("allocate", device.allocate(4 * WORDS));
+    expect_ok("fill", device.fill(&mut second, 0..WORDS, u32::MAX));
+    expect_ok("copy", device.copy(&first, &mut second, 4 * 500));
     let half: Vec<u32> = expected[..500].iter().copied().chain([u32::MAX; WORDS - 500]).collect();
     assert!(contents(device, &second, WORDS) == half, "copy: must copy the first bytes and no more");
 
     let step = device.alignment().max(64);
     // SAFETY: the memory is used through one of the two at a time.
-    let mut part = must("part", unsafe { device.part(&first, step..2 * step) });
+    let mut part = expect_ok("part", unsafe { device.part(&first, step..2 * step) });
     assert_eq!(device.extent(&part).bytes, step, "part: wrong size");
     assert!(device.extent(&part).alignment >= step.min(64), "part: alignment is too small");
-    must("fill", device.fill(&mut part, 1..3, 5));
+    expect_ok("fill", device.fill(&mut part, 1..3, 5));
     expected[step / 4 + 1..step / 4 + 3].fill(5);
     assert!(contents(device, &first, WORDS) == expected, "part: must share the bytes of the whole");
     drop(first);
@@ -126,8 +126,8 @@ pub fn threads<D: Device>(make: impl Fn() -> D + Sync, kernel: &Kernel<D>) {
     const THREADS: usize = 4;
     const RUNS: usize = 50;
     let device = make();
-    let weights = must("upload", device.upload(&weights()));
-    let packed = must("pack", kernel.pack(&device, &[View::of(&weights, DType::F32, &SHAPE)]));
+    let weights = expect_ok("upload", device.upload(&weights()));
+    let packed = expect_ok("pack", kernel.pack(&device, &[View::of(&weights, DType::F32, &SHAPE)]));
     drop(weights);
 
     let (start, packed) = (Barrier::new(THREADS), &packed);
@@ -158,36 +158,36 @@ struct RunOperands<D: Device> {
 
 impl<D: Device> RunOperands<D> {
     fn new(device: &D, kernel: &Kernel<D>, seed: usize) -> Self {
-        let weights = must("upload", device.upload(&weights()));
+        let weights = expect_ok("upload", device.upload(&weights()));
         // Packs into the middle of a larger memory.
-        let bytes = must("packed_bytes", kernel.packed_bytes(device));
-        let memory = must("allocate", device.allocate(bytes + 512));
+        let bytes = expect_ok("packed_bytes", kernel.packed_bytes(device));
+        let memory = expect_ok("allocate", device.allocate(bytes + 512));
         // SAFETY: nothing else uses the memory.
-        let memory = must("part", unsafe { device.part(&memory, 256..256 + bytes) });
-        let packed = must("pack_in", kernel.pack_in(device, &[View::of(&weights, DType::F32, &SHAPE)], memory));
+        let memory = expect_ok("part", unsafe { device.part(&memory, 256..256 + bytes) });
+        let packed = expect_ok("pack_in", kernel.pack_in(device, &[View::of(&weights, DType::F32, &SHAPE)], memory));
         Self::sharing(device, kernel, packed, seed)
     }
 
     fn sharing(device: &D, kernel: &Kernel<D>, packed: Arc<Packed<D>>, seed: usize) -> Self {
-        let input = must("upload", device.upload(&input(seed)));
-        let output = must("upload", device.upload(&[f32::NAN; LEN]));
-        Self { input, output, packed, scratch: must("scratch", kernel.scratch(device)) }
+        let input = expect_ok("upload", device.upload(&input(seed)));
+        let output = expect_ok("upload", device.upload(&[f32::NAN; LEN]));
+        Self { input, output, packed, scratch: expect_ok("scratch", kernel.scratch(device)) }
     }
 
     fn put(&mut self, device: &D, seed: usize) {
-        must("write", device.write(&mut self.input, 0, crate::bytes_of(&input(seed))));
-        must("fill", device.fill(&mut self.output, 0..LEN, f32::NAN.to_bits()));
+        expect_ok("write", device.write(&mut self.input, 0, crate::bytes_of(&input(seed))));
+        expect_ok("fill", device.fill(&mut self.output, 0..LEN, f32::NAN.to_bits()));
     }
 
     fn run(&mut self, device: &D, kernel: &Kernel<D>) {
         let operands = [View::of(&self.input, DType::F32, &SHAPE), View::packed()];
         let mut outputs = [ViewMut::of(&mut self.output, DType::F32, &SHAPE)];
-        must("run", kernel.run(device, &self.packed, &mut self.scratch, &operands, &mut outputs));
+        expect_ok("run", kernel.run(device, &self.packed, &mut self.scratch, &operands, &mut outputs));
     }
 
     fn check(&self, device: &D, seed: usize) {
         let mut found = [0.0; LEN];
-        must("download", device.download(&self.output, &mut found));
+        expect_ok("download", device.download(&self.output, &mut found));
         let expected: Vec<f32> = input(seed).iter().zip(weights()).map(|(x, w)| (x + 2.0 * w).powi(2)).collect();
         assert!(found[..] == expected[..], "run: got {found:?}, expected {expected:?}");
     }
@@ -198,21 +198,21 @@ fn recorded<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut RunOperands<D>
     let operands = [View::of(&data.input, DType::F32, &SHAPE), View::packed()];
     let mut outputs = [ViewMut::of(&mut data.output, DType::F32, &SHAPE)];
     let bound = kernel.bind(device, &data.packed, &mut data.scratch, &operands, &mut outputs);
-    let mut run = must("bind", bound);
-    let secs = must("time", device.time(&mut || run.start(device)));
+    let mut run = expect_ok("bind", bound);
+    let secs = expect_ok("time", device.time(&mut || run.start(device)));
     assert!(secs.is_finite() && secs >= 0.0, "time: {secs} s");
 
     if let Some(recording) = device.record(&mut || run.start(device)) {
-        must("replay", device.replay(&recording));
-        must("finish", device.finish());
+        expect_ok("replay", device.replay(&recording));
+        expect_ok("finish", device.finish());
     }
     data.check(device, 3);
 }
 
 fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut RunOperands<D>) {
-    let small = must("allocate", device.allocate(4));
+    let small = expect_ok("allocate", device.allocate(4));
     // SAFETY: nothing writes to the memory.
-    let small = must("part", unsafe { device.part(&small, 0..4) });
+    let small = expect_ok("part", unsafe { device.part(&small, 0..4) });
     let good = || View::of(&data.input, DType::F32, &SHAPE);
     let mut refusal = |operands: &[View<'_, D>]| -> String {
         let mut outputs = [ViewMut::of(&mut data.output, DType::F32, &SHAPE)];
@@ -234,9 +234,9 @@ fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut RunOperands<D>) 
     }
 
     if device.alignment() > 1 {
-        let odd = must("allocate", device.allocate(4 * LEN + 4));
+        let odd = expect_ok("allocate", device.allocate(4 * LEN + 4));
         // SAFETY: nothing writes to the memory.
-        let odd = must("part", unsafe { device.part(&odd, 4..4 * LEN + 4) });
+        let odd = expect_ok("part", unsafe { device.part(&odd, 4..4 * LEN + 4) });
         let found = refusal(&[View::of(&odd, DType::F32, &SHAPE), View::packed()]);
         assert!(found.starts_with("'input': its address is aligned to 4 bytes"), "misuse: {found}");
     }
@@ -245,12 +245,12 @@ fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut RunOperands<D>) 
         kernel.pack(device, &[View::packed()]),
         Err(KernelError::Operand { misfit: ViewMismatch::Absent, .. })
     ));
-    let little = must("allocate", device.allocate(8));
+    let little = expect_ok("allocate", device.allocate(8));
     // SAFETY: nothing else uses the memory.
-    let little = must("part", unsafe { device.part(&little, 0..4) });
+    let little = expect_ok("part", unsafe { device.part(&little, 0..4) });
     let found = kernel.pack_in(device, &[View::of(&data.input, DType::F32, &SHAPE)], little);
     assert!(matches!(found, Err(KernelError::Memory { .. })), "pack_in: must reject memory that is too small");
-    if must("scratch_bytes", kernel.scratch_bytes(device)) > 4 {
+    if expect_ok("scratch_bytes", kernel.scratch_bytes(device)) > 4 {
         assert!(
             matches!(kernel.scratch_in(device, small), Err(KernelError::Memory { .. })),
             "scratch_in: must reject memory that is too small"
@@ -274,7 +274,7 @@ pub fn other_kernels<D: Device>(device: &D, kernels: [&Kernel<D>; 2]) {
 
 /// Checks that a device rejects memory of another device that it cannot use.
 pub fn other_devices<D: Device>(device: &D, other: &D, kernel: &Kernel<D>) {
-    let elsewhere = must("upload", other.upload(&input(1)));
+    let elsewhere = expect_ok("upload", other.upload(&input(1)));
     assert!(!device.holds(&elsewhere), "holds: must be false for memory of another device");
     let mut data = RunOperands::new(device, kernel, 1);
     let operands = [View::of(&elsewhere, DType::F32, &SHAPE), View::packed()];
@@ -297,12 +297,12 @@ fn weights() -> [f32; LEN] {
 
 fn contents<D: Device>(device: &D, memory: &D::Memory, words: usize) -> Vec<u32> {
     let mut found = vec![0; words];
-    must("download", device.download(memory, &mut found));
+    expect_ok("download", device.download(memory, &mut found));
     found
 }
 
 /// Unwraps a result that must not be an error.
-fn must<T>(what: &str, result: Result<T, impl Display>) -> T {
+fn expect_ok<T>(what: &str, result: Result<T, impl Display>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => panic!("{what}: {error}"),

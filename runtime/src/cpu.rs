@@ -93,7 +93,7 @@ pub struct CpuCall {
     /// Private memory of each thread.
     private: SmallVec<[*mut c_char; 8]>,
     /// Owner of the memory that the pointers refer to, kept alive.
-    _uses: CallResources,
+    _resources: CallResources,
 }
 
 // SAFETY: the pointers are dereferenced only when a call is started, and the caller of `bind`
@@ -128,7 +128,7 @@ impl CpuCall {
         let buffers = SmallVec::from_slice(&[Arc::as_ptr(&work).cast_mut().cast()]);
         let private = SmallVec::from_elem(ptr::null_mut(), cpu.threads());
         let stages = SmallVec::from_slice(&[(part::<F> as StageFn, tasks)]);
-        Self { stages, buffers, private, _uses: CallResources::Work(work) }
+        Self { stages, buffers, private, _resources: CallResources::Work(work) }
     }
 
     /// Replaces the address of a buffer, given by its position in the kernel's plan, and returns
@@ -335,7 +335,7 @@ impl Device for Cpu {
         let stage = |&number: &usize| module.stages.get(number).copied();
         let stages = stages.iter().map(stage).collect::<Option<_>>();
         let stages = stages.ok_or_else(|| DeviceError::fault("the kernel has no such stage"))?;
-        Ok(CpuCall { stages, buffers, private, _uses: CallResources::Memory(memory) })
+        Ok(CpuCall { stages, buffers, private, _resources: CallResources::Memory(memory) })
     }
 
     fn start(&self, call: &CpuCall) -> Result<(), DeviceError> {

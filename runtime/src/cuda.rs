@@ -18,7 +18,7 @@ use cudarc::nvrtc::Ptx;
 
 use crate::device::{Bound, Device, MemoryExtent, alignment_of, from, within, word_bytes};
 use crate::error::{DeviceError, LoadError};
-use crate::gpu::{ALIGNMENT, GpuInfo, is_meant, model, none_meant};
+use crate::gpu::{ALIGNMENT, GpuInfo, matches, model, no_matching_device};
 
 pub mod driver;
 mod tensor_map;
@@ -53,7 +53,7 @@ fn list() -> Result<Vec<GpuInfo>, String> {
     }
     // Other devices also work with drivers that lack these functions.
     if devices.iter().any(|info| matches!(info.target.api, GpuApi::Cuda { sm: TENSOR_MAPS_SM.. })) {
-        driver::look_for(&driver::TENSOR_MAP_FUNCTIONS)?;
+        driver::require_functions(&driver::TENSOR_MAP_FUNCTIONS)?;
     }
     Ok(devices)
 }
@@ -133,8 +133,8 @@ impl CudaDevice {
     /// Opens the device of this machine that matches `target`, with a new stream.
     pub fn open(target: &GpuTarget) -> Result<Self, DeviceError> {
         let all = devices()?;
-        let found = all.iter().position(|info| is_meant(target, &info.target));
-        let ordinal = found.ok_or_else(|| none_meant(target, all.iter()))?;
+        let found = all.iter().position(|info| matches(target, &info.target));
+        let ordinal = found.ok_or_else(|| no_matching_device(target, all.iter()))?;
         Self::with_stream(ordinal, |context| context.new_stream())
     }
 

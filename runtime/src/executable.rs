@@ -61,7 +61,7 @@ mod tests {
 
     /// Returns the access rights, such as `r-xp`, of the mapping that contains an address; `None`
     /// if the address is not mapped.
-    fn rights(address: usize) -> Option<String> {
+    fn access_rights(address: usize) -> Option<String> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let holds = |line: &&str| {
             let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
@@ -79,11 +79,11 @@ mod tests {
         let address = executable.at(0).unwrap();
         // SAFETY: the mapping has that many readable bytes.
         assert_eq!(unsafe { std::slice::from_raw_parts(address, bytes.len()) }, bytes);
-        assert_eq!(rights(address as usize).as_deref(), Some("r-xp"));
-        assert_eq!(rights(executable.at(4999).unwrap() as usize).as_deref(), Some("r-xp"));
+        assert_eq!(access_rights(address as usize).as_deref(), Some("r-xp"));
+        assert_eq!(access_rights(executable.at(4999).unwrap() as usize).as_deref(), Some("r-xp"));
         assert!(executable.at(5000).is_none());
         drop(executable);
-        assert_ne!(rights(address as usize).as_deref(), Some("r-xp"));
+        assert_ne!(access_rights(address as usize).as_deref(), Some("r-xp"));
     }
 
     #[test]

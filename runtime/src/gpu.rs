@@ -27,12 +27,12 @@ pub(crate) const ALIGNMENT: usize = 16;
 
 /// Returns true if the device `found` matches `wanted`. A stated target matches any device of its
 /// API and compute capability.
-pub(crate) fn is_meant(wanted: &GpuTarget, found: &GpuTarget) -> bool {
+pub(crate) fn matches(wanted: &GpuTarget, found: &GpuTarget) -> bool {
     wanted.api == found.api && (wanted.is_stated() || wanted.model == found.model)
 }
 
 /// Returns the error that names the missing target and the devices that exist instead.
-pub(crate) fn none_meant<'a>(wanted: &GpuTarget, found: impl Iterator<Item = &'a GpuInfo>) -> DeviceError {
+pub(crate) fn no_matching_device<'a>(wanted: &GpuTarget, found: impl Iterator<Item = &'a GpuInfo>) -> DeviceError {
     let keys: Vec<String> = found.map(|info| info.target.key()).collect();
     DeviceError::Absent(format!("this machine has no {}, it has {}", wanted.key(), keys.join(", ")))
 }

@@ -21,7 +21,7 @@ use opencl3::types::CL_BLOCKING;
 
 use crate::device::{Bound, Device, MemoryExtent, alignment_of, from, within, word_bytes};
 use crate::error::{DeviceError, LoadError};
-use crate::gpu::{ALIGNMENT, GpuInfo, is_meant, model, none_meant};
+use crate::gpu::{ALIGNMENT, GpuInfo, matches, model, no_matching_device};
 
 /// Error message if there is no device.
 pub const NO_DEVICE: &str = "no OpenCL device: install an OpenCL loader (libOpenCL.so.1) and the driver of a device (PoCL runs kernels on the CPU)";
@@ -110,8 +110,8 @@ impl OpenClDevice {
     /// Opens the device of this machine that matches `target`.
     pub fn open(target: &GpuTarget) -> Result<Self, DeviceError> {
         let all = list()?;
-        let found = all.iter().find(|(_, info)| is_meant(target, &info.target));
-        let (device, info) = found.ok_or_else(|| none_meant(target, all.iter().map(|(_, info)| info)))?;
+        let found = all.iter().find(|(_, info)| matches(target, &info.target));
+        let (device, info) = found.ok_or_else(|| no_matching_device(target, all.iter().map(|(_, info)| info)))?;
         Self::of(*device, &info.name)
     }
 

@@ -161,7 +161,7 @@ impl Team {
         };
         // SAFETY: the function receives the address and length of data that is borrowed until the
         // run ends.
-        unsafe { self.together(TeamJob { function: walk, of: stages.as_ptr().cast(), len: stages.len() }) };
+        unsafe { self.run_on_all(TeamJob { function: walk, of: stages.as_ptr().cast(), len: stages.len() }) };
     }
 
     /// Runs `work` on parts of `0..tasks`, one per thread. `work` must not panic.
@@ -177,7 +177,7 @@ impl Team {
             }
         };
         // SAFETY: the function receives the address of data that is borrowed until the run ends.
-        unsafe { self.together(TeamJob { function: part, of: (&raw const work).cast(), len: tasks }) };
+        unsafe { self.run_on_all(TeamJob { function: part, of: (&raw const work).cast(), len: tasks }) };
     }
 
     /// Lets every thread execute a job, and returns when all have.
@@ -185,12 +185,12 @@ impl Team {
     /// # Safety
     ///
     /// Every thread may call the job's function concurrently until this returns.
-    unsafe fn together(&mut self, job: TeamJob) {
+    unsafe fn run_on_all(&mut self, job: TeamJob) {
         let caller = Member { shared: &self.shared, index: 0 };
         // SAFETY: no helper is in a run: the last run was awaited, and `&mut self` excludes other
         // callers. Helpers execute the job before they reach the end of this run, which is awaited
         // below.
-        unsafe { *caller.own().job.get() = Some(job) };
+        unsafe { *caller.own_post().job.get() = Some(job) };
         caller.begin();
         // SAFETY: guaranteed by the caller.
         unsafe { caller.work(job) };
@@ -253,7 +253,7 @@ impl Member<'_> {
             if self.shared.stop.load(Ordering::Relaxed) {
                 return;
             }
-            self.own().reached.store(begin, Ordering::Relaxed);
+            self.own_post().reached.store(begin, Ordering::Relaxed);
             // SAFETY: the caller wrote the job before it published the start of the run, and does
             // not write it again until this thread has reached the end.
             if let Some(job) = unsafe { *self.shared.posts[0].job.get() } {
@@ -325,7 +325,7 @@ impl Member<'_> {
     /// Publishes a point, which makes all earlier writes of this thread visible to threads that
     /// wait for it, and wakes sleeping threads.
     fn tell(&self, point: usize) {
-        self.own().reached.store(point, Ordering::Release);
+        self.own_post().reached.store(point, Ordering::Release);
         // Pairs with the fence in `sleep`: either this thread sees the sleeper, or the sleeper sees
         // the point.
         fence(Ordering::SeqCst);
@@ -352,7 +352,7 @@ impl Member<'_> {
         }
         match self.index {
             // The caller is never woken by helpers, so it must not sleep.
-            0 => while_not(has_reached, thread::yield_now),
+            0 => wait_until(has_reached, thread::yield_now),
             _ => self.sleep(has_reached),
         }
     }
@@ -360,16 +360,16 @@ impl Member<'_> {
     fn sleep(&self, is_over: impl Fn() -> bool) {
         self.shared.sleepers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        while_not(is_over, thread::park);
+        wait_until(is_over, thread::park);
         self.shared.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Returns the last point that this thread has published.
     fn point(&self) -> usize {
-        self.own().reached.load(Ordering::Relaxed)
+        self.own_post().reached.load(Ordering::Relaxed)
     }
 
-    fn own(&self) -> &Post {
+    fn own_post(&self) -> &Post {
         &self.shared.posts[self.index]
     }
 }
@@ -384,7 +384,7 @@ impl Drop for Panics {
     }
 }
 
-fn while_not(is_over: impl Fn() -> bool, wait: fn()) {
+fn wait_until(is_over: impl Fn() -> bool, wait: fn()) {
     while !is_over() {
         wait();
     }

@@ -69,7 +69,7 @@ impl<'a, D: Device> View<'a, D> {
         if !device.holds(memory) {
             return Err(ViewMismatch::Elsewhere);
         }
-        if !self.dtype.lies_as(buffer.dtype) {
+        if !self.dtype.has_same_bits_as(buffer.dtype) {
             return Err(ViewMismatch::DType { found: self.dtype, wanted: buffer.dtype });
         }
         if self.layout != buffer.layout {

@@ -234,7 +234,7 @@ impl Direct {
             let interleaves = is_copied && (has_tiles || layouts.data == Layout::Plain);
             Groups { steps, words, in_images: interleaves && roles.has_groups_of_channels(steps * words) }
         });
-        let laid = roles.laid(layouts, block, groups);
+        let laid = roles.in_layouts(layouts, block, groups);
         let tiles = Tiles::read(&reader, roles, &laid, block)?;
         let vector = roles.vector_of(reader.choice("vector")?)?;
 

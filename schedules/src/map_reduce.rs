@@ -116,7 +116,7 @@ pub struct MapReduce {
     pub(crate) chain: Chain,
     /// Layouts of images in channel blocks, if there are any; `chain` is then over the blocked
     /// shapes.
-    pub(crate) laid: Option<ChainLayout>,
+    pub(crate) blocked_layout: Option<ChainLayout>,
     /// Vector axis of each pass.
     pub(crate) vectors: Vec<AxisId>,
     /// Elements of a vector along an axis that is not a row.
@@ -153,8 +153,8 @@ impl MapReduce {
     /// the first knob that is malformed, does not fit the chain, or breaks a limit of the target.
     fn new(spec: &Arc<Spec>, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Option<Self>, LowerError> {
         let Some(chain) = Chain::of(spec) else { return Ok(None) };
-        let laid = ChainLayout::read(&chain, block_size(target), &KnobReader(knobs))?;
-        let mut vectors = vectors(&chain, laid.as_ref(), &choice(knobs, "vector")?)?;
+        let blocked_layout = ChainLayout::read(&chain, block_size(target), &KnobReader(knobs))?;
+        let mut vectors = vectors(&chain, blocked_layout.as_ref(), &choice(knobs, "vector")?)?;
         let mut tiles = vec![1; chain.rows];
         for axis in knobs::tiled(&chain) {
             let Axis { name, extent, .. } = chain.row_axes()[axis];
@@ -178,17 +178,17 @@ impl MapReduce {
         // Blocked layouts add the axis over a block's channels: the last row, its vector axis and
         // innermost loop.
         let mut chain = chain;
-        if let Some(laid) = &laid {
-            chain = laid.chain(&chain);
-            vectors = vec![laid.lane()];
-            order.push(laid.lane());
-            tiles = laid.tiles(tiles)?;
+        if let Some(blocked_layout) = &blocked_layout {
+            chain = blocked_layout.chain(&chain);
+            vectors = vec![blocked_layout.lane()];
+            order.push(blocked_layout.lane());
+            tiles = blocked_layout.tiles(tiles)?;
         }
         let Some(windows) = windows(&chain) else { return Ok(None) };
         let unit = VectorUnit::of(target);
         let plan = Self {
             chain,
-            laid,
+            blocked_layout,
             vectors,
             lanes,
             unit,
@@ -209,7 +209,7 @@ impl MapReduce {
     /// set.
     fn least(chain: Chain, windows: Vec<ChainWindow>, unit: VectorUnit) -> Self {
         Self {
-            laid: None,
+            blocked_layout: None,
             vectors: Vec::new(),
             lanes: unit.lanes,
             unit,
@@ -292,7 +292,7 @@ impl MapReduce {
 
     /// Returns the spec of the workload, in its logical shapes.
     pub(crate) fn spec(&self) -> &Arc<Spec> {
-        self.laid.as_ref().map_or(&self.chain.spec, ChainLayout::spec)
+        self.blocked_layout.as_ref().map_or(&self.chain.spec, ChainLayout::spec)
     }
 
     /// Returns the length of a pass's vectors in elements; along a row it is the extent of the
@@ -325,7 +325,7 @@ impl MapReduce {
         // Each axis is split into pieces (edges and interior); nests are all their combinations.
         let of_rows = self.order.iter().map(|&axis| Some(self.pieces(axis)?.len()));
         let own = self.windows.iter().filter(|window| window.spatial >= self.chain.rows);
-        let of_own = own.map(|window| Some(self.own_pieces(window.pass)?.1.len()));
+        let of_own = own.map(|window| Some(self.padded_pieces(window.pass)?.1.len()));
         of_rows.chain(of_own).try_fold(1, |leaves: usize, pieces| Some(leaves.saturating_mul(pieces?)))
     }
 
@@ -365,7 +365,7 @@ impl MapReduce {
     /// tile in elements. The next tile is along the innermost loop with more than one tile.
     pub(crate) fn next_tile(&self, number: usize) -> Option<(&Access, usize)> {
         // Prefetching whole lines needs an operand that is contiguous along the pass's vectors.
-        let (at, access) = self.chain.reads_at_rest().filter(|_| self.prefetch)?;
+        let (at, access) = self.chain.prefetchable_access().filter(|_| self.prefetch)?;
         let last = self.chain.passes()[at].axes.get(self.vectors[at])?;
         let is_along = axis_of(access.index.last()?) == Some(self.vectors[at]) && last.extent > 1;
         let inner = self.order.iter().copied().rfind(|&axis| self.chain.row_axes()[axis].extent > self.tiles[axis])?;
@@ -380,7 +380,7 @@ impl MapReduce {
     /// Returns the result's elements, indexed by the axes of pass `number`, if that pass prefetches
     /// the lines that the last pass stores to.
     pub(crate) fn stored_to(&self, number: usize) -> Option<Access> {
-        let (at, access) = (self.storing == Storing::Fetched).then(|| self.chain.result_beside())??;
+        let (at, access) = (self.storing == Storing::Fetched).then(|| self.chain.result_prefetch())??;
         (at == number).then_some(access)
     }
 
@@ -394,7 +394,7 @@ impl MapReduce {
 
     /// Returns the non-row axis along which a window of the pass reads past a tensor, and its tiles
     /// of one position. `None` if there is no such axis or too many positions touch padding.
-    pub(crate) fn own_pieces(&self, number: usize) -> Option<(AxisId, SmallVec<[AxisTiles; 4]>)> {
+    pub(crate) fn padded_pieces(&self, number: usize) -> Option<(AxisId, SmallVec<[AxisTiles; 4]>)> {
         let is_own = |window: &&ChainWindow| window.pass == number && window.spatial >= self.chain.rows;
         let window = self.windows.iter().find(is_own)?;
         Some((window.spatial, window.pieces(&self.chain.passes()[number], 1)?))

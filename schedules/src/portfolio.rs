@@ -162,7 +162,7 @@ mod tests {
     use crate::space::MAX_TRIED;
 
     #[test]
-    fn what_ships_are_schedules_of_their_workloads_that_can_be_carried_over() {
+    fn shipped_schedules_are_valid_and_transferable() {
         for isa in [Isa::Avx2, Isa::Avx512] {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) });
             let portfolio = Portfolio::for_target(&target).expect("the example `pretrain` makes it");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_saves_little_is_not_offered_unmeasured() {
+    fn schedules_that_save_little_are_not_chosen_unmeasured() {
         let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) });
         let portfolio = Portfolio::for_target(&target).unwrap();
         for (text, saves) in [

@@ -41,7 +41,7 @@ const GPU: Tiers = &[&[&FusedSketch], &[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GE
 /// schedule space is at hand.
 static OTHERS: RwLock<Vec<&dyn Sketch>> = RwLock::new(Vec::new());
 
-fn others() -> Vec<&'static dyn Sketch> {
+fn external_sketches() -> Vec<&'static dyn Sketch> {
     OTHERS.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn offered(workload: &Workload, target: &Target) -> Vec<Arc<KnobSpace
         }
     }
     let last = own(target).len();
-    spaces.extend(others().into_iter().filter_map(|sketch| offer(last, sketch)));
+    spaces.extend(external_sketches().into_iter().filter_map(|sketch| offer(last, sketch)));
     spaces
 }
 
@@ -110,7 +110,7 @@ fn named(tiers: Tiers, name: &str) -> Option<&'static dyn Sketch> {
 }
 
 fn find_other(name: &str) -> Option<&'static dyn Sketch> {
-    others().into_iter().find(|sketch| sketch.name() == name)
+    external_sketches().into_iter().find(|sketch| sketch.name() == name)
 }
 
 /// Version of the lowering. It grows when some config is lowered to other loop nests or

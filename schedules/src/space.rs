@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_target_cannot_have_is_refused_with_the_reason() {
+    fn unsupported_workloads_are_refused_with_the_reason() {
         let gpu = Target::Gpu(GpuTarget::stated("opencl").unwrap());
         let cpu = Target::Cpu(CpuTarget::generic_avx2(1));
         for (text, target, reason) in [

@@ -150,7 +150,7 @@ impl Winograd {
     }
 
     /// Distance in inputs between adjacent tiles.
-    pub fn tiles_apart(&self) -> usize {
+    pub fn tile_stride(&self) -> usize {
         self.m * self.conv.filtering(self.m).stride
     }
 
@@ -202,7 +202,7 @@ impl Winograd {
 
     /// Shape of a row of input tiles for a block of channels: `[row, column, lane]`.
     pub fn input_tile_row(&self) -> [usize; 3] {
-        [self.a(), (self.tiles[1] - 1) * self.tiles_apart() + self.a(), self.depth_block().next_power_of_two()]
+        [self.a(), (self.tiles[1] - 1) * self.tile_stride() + self.a(), self.depth_block().next_power_of_two()]
     }
 
     /// Shape of a row of output tiles for a block of channels: `[row, column, lane]`.

@@ -146,8 +146,8 @@ fn weights_of_transposed_convolutions_may_come_with_every_run() {
         for target in [Target::Cpu(cpu.clone()), Target::Gpu(gpu.clone())] {
             check(&workload, &target, 0, 5);
             let program = ScheduleSpace::new(&workload, &target).default_candidate().lower().unwrap();
-            let is_run = program.stages.iter().all(|stage| stage.when == When::EveryRun);
-            assert!(is_run, "{workload} on {target}\n{program}");
+            let runs_every_time = program.stages.iter().all(|stage| stage.when == When::EveryRun);
+            assert!(runs_every_time, "{workload} on {target}\n{program}");
         }
     }
 

@@ -70,7 +70,7 @@ fn on_tensor_cores_they_are_proven_and_agree_with_the_reference() {
 }
 
 #[test]
-fn behind_winograds_products_they_are_proven_and_agree_with_the_reference() {
+fn epilogues_of_winograd_are_verified_and_agree_with_the_reference() {
     for (number, act) in (0..).zip(ACTIVATIONS) {
         let workload = format!("conv2d:c=16,h=9,w=7,o=16,k=3,p=1,scale,bias,add,act={act}").parse().unwrap();
         for target in [cpu(Isa::Avx2), cpu(Isa::Avx512), gpu("cuda:sm_90")] {
@@ -99,7 +99,7 @@ fn in_c_they_agree_with_the_reference() {
 
 /// Sums are in the nonlinear range of activations, so that a wrong sum gives a wrong result.
 #[test]
-fn a_lost_product_shows_behind_every_activation() {
+fn a_lost_product_is_detected_after_every_activation() {
     for act in ACTIVATIONS {
         let workload: Workload = format!("matmul:m=24,n=24,k=4096,bias,act={act}").parse().unwrap();
         let mut operands = Operands::random(workload.spec(), 3);

@@ -129,7 +129,7 @@ const CONV: &str = "separable_conv2d:n=2,c=32,h=9,w=11,o=24,k=3,p=1,mid=relu,mid
 const MLP: &str = "mlp:m=19,n=24,k=40,h=64,mid=gelu,mid_bias,bias,add";
 
 #[test]
-fn what_is_between_is_kept_in_chunks_or_written_out() {
+fn intermediate_tensors_are_kept_in_chunks_or_written_out() {
     let target = target(Isa::Avx2, 2);
     for (text, chunk) in [(CONV, "tile.c"), (MLP, "tile.h")] {
         for (between, size) in [("tile", 16), ("tile", 64), ("whole", 16), ("whole", 64)] {
@@ -161,7 +161,7 @@ fn the_equation_with_the_most_work_may_be_either() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_the_knobs_name() {
+fn refusals_name_the_knob() {
     let target = target(Isa::Avx2, 1);
     let refused = |text: &str, knob: &str, value: KnobValue| {
         let (space, config) = changed(text, &target, &[(knob, value)]);

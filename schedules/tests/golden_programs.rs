@@ -55,7 +55,7 @@ fn with_functions() -> Program {
 }
 
 #[test]
-fn what_stands_in_front_of_kernels_in_c() {
+fn prelude_of_kernels_in_c() {
     assert_golden("prelude.c", &parts(&c::generate(&with_functions(), &cpu())).0);
 }
 
@@ -168,7 +168,7 @@ fn rows_of_a_matrix_from_memory_are_prefetched() {
 }
 
 #[test]
-fn what_follows_sums_is_fused_behind_the_register_tile() {
+fn maps_of_sums_are_fused_after_the_register_tile() {
     golden_c("matmul_epilogue", "matmul:m=3,n=11,k=4,tb,scale,bias,add,act=prelu", &[]);
     golden("matmul_clip", "matmul:m=2,n=8,k=4,ta,weights=data,act=clip:0:6", &[]);
 }

@@ -241,7 +241,7 @@ fn scores_stay_in_the_block() {
 }
 
 #[test]
-fn what_is_between_is_kept_in_shared_memory_or_written_out() {
+fn intermediate_tensors_are_in_shared_memory_or_written_out() {
     let target = target("cuda:sm_80");
     for text in [WORKLOADS[0], WORKLOADS[3]] {
         let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
@@ -279,7 +279,7 @@ fn programs_keep_the_limits_of_the_target() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_the_knobs_name() {
+fn refusals_name_the_knob() {
     let target = target("cuda:sm_80");
     let refused = |text: &str, changes: &[(&str, KnobValue)], knob: &str| {
         let (workload, config) = changed(text, &target, changes);
@@ -391,7 +391,7 @@ fn map_scores(computed: &mut [Computed], map: impl Fn(Expr) -> Expr) {
 }
 
 #[test]
-fn whatever_is_a_softmax_between_products_is_one() {
+fn softmax_between_products_is_recognised_in_every_form() {
     let target = target("cuda:sm_80");
     check(&other(|_| {}), &target, 1, 6);
     // Any function of the total and any positive factor of the scores is a softmax.
@@ -406,7 +406,7 @@ fn total(all: &[Computed]) -> Expr {
 }
 
 #[test]
-fn what_is_no_softmax_is_not_taken_for_one() {
+fn other_maps_are_not_taken_for_softmax() {
     type Change = fn(&mut [Computed]);
     let changes: [Change; 8] = [
         |all| all[LARGEST].reduction = Reduction::Sum,

@@ -116,7 +116,7 @@ fn map(op: UnaryOp, sum: &Expr) -> Expr {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn what_is_behind_a_register_tile_may_be_any_map() {
+fn any_map_may_follow_a_register_tile() {
     use crate::common::{machine, nests};
     use autotune_workloads::{Operands, max_rel_error};
 

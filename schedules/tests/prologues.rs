@@ -87,7 +87,7 @@ fn schedules_make_what_padding_leaves_out() {
 }
 
 #[test]
-fn what_can_have_no_prologue_says_so() {
+fn operators_without_prologue_are_refused() {
     let error = |text: &str| text.parse::<Workload>().unwrap_err().to_string();
     assert!(error("conv2d:c=3,h=8,w=8,o=4,k=3,pre=prelu").contains("'pre': 'prelu' is not a list of operations"));
     assert!(

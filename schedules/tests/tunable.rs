@@ -121,7 +121,7 @@ fn every_operator_has_kernels_of_every_type() {
 
 /// The fallbacks that make unusual workloads tunable compute the right result.
 #[test]
-fn what_makes_odd_workloads_tunable_agrees_with_the_reference() {
+fn schedules_of_odd_workloads_agree_with_the_reference() {
     let cpu = |isa, threads| Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(threads) });
     let gpu = |word| Target::Gpu(GpuTarget::stated(word).unwrap());
     let targets = [

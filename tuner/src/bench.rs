@@ -47,7 +47,7 @@ pub(crate) fn bench(
 
         let searched = recorder.measured(&task.workload)?.into_iter().filter(|r| r.phase == Phase::Search);
         let outcomes: Vec<_> = searched.map(|r| r.measurement.outcome).collect();
-        let mut report = recorder.standing(&space).into_report(task, settings.ceilings);
+        let mut report = recorder.best_of(&space).into_report(task, settings.ceilings);
         report.trials = outcomes.len();
         report.failed_trials = outcomes.iter().filter(|outcome| outcome.is_err()).count();
         reports.push(report);

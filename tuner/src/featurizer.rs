@@ -20,8 +20,8 @@ pub(crate) type Row = Option<Arc<[f32]>>;
 /// stays until [`GENERATION`] newer rows have come, and longer if it is used again.
 #[derive(Default)]
 pub(crate) struct Featurizer {
-    young: HashMap<(Workload, u64), Row>,
-    old: HashMap<(Workload, u64), Row>,
+    newer: HashMap<(Workload, u64), Row>,
+    older: HashMap<(Workload, u64), Row>,
 }
 
 impl Featurizer {
@@ -31,19 +31,19 @@ impl Featurizer {
         let keys: Vec<_> = candidates.iter().map(key).collect();
         let mut missing: HashMap<(Workload, u64), &Candidate> = HashMap::new();
         for (key, candidate) in keys.iter().zip(candidates) {
-            if !self.young.contains_key(key) {
-                match self.old.remove(key) {
-                    Some(row) => drop(self.young.insert(key.clone(), row)),
+            if !self.newer.contains_key(key) {
+                match self.older.remove(key) {
+                    Some(row) => drop(self.newer.insert(key.clone(), row)),
                     None => drop(missing.insert(key.clone(), candidate)),
                 }
             }
         }
         let fresh: Vec<_> =
             missing.into_par_iter().map(|(key, candidate)| (key, features::of(candidate).map(Arc::from))).collect();
-        self.young.extend(fresh);
-        let rows = keys.iter().map(|key| self.young.get(key).cloned().flatten()).collect();
-        if self.young.len() > GENERATION {
-            self.old = std::mem::take(&mut self.young);
+        self.newer.extend(fresh);
+        let rows = keys.iter().map(|key| self.newer.get(key).cloned().flatten()).collect();
+        if self.newer.len() > GENERATION {
+            self.older = std::mem::take(&mut self.newer);
         }
         rows
     }

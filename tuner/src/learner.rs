@@ -67,7 +67,7 @@ impl Learner {
         latest.sort_by_key(|record| record.provenance.unix_secs);
         let is_own = |record: &&TuningRecord| own.contains(&record.workload);
         let (of_own, others): (Vec<_>, Vec<_>) = latest.into_iter().partition(is_own);
-        let others = telling(others, own, &self.params);
+        let others = most_informative(others, own, &self.params);
 
         let candidate = |r: &TuningRecord| Candidate::new(&r.workload, &self.target, r.config.clone());
         let results = |records: &[&TuningRecord]| -> Vec<_> {
@@ -107,7 +107,7 @@ impl Learner {
     pub(crate) fn refit(&mut self) -> Result<(), ModelError> {
         let LearningParams { first_fit, first_correction, refit_one_in, .. } = self.params;
         let first = if self.is_granted { first_correction } else { first_fit };
-        let known = self.learnt_from().count();
+        let known = self.training_samples().count();
         let new = self.examples.len().min(self.params.samples);
         let due = self.fitted + new / refit_one_in.max(1);
         if known < first || self.examples.len() <= due {
@@ -115,7 +115,7 @@ impl Learner {
         }
 
         self.fit_registers()?;
-        let (samples, told) = samples(self.learnt_from());
+        let (samples, told) = samples(self.training_samples());
         self.ranker.fit(samples, &told)?;
         self.fitted = self.examples.len();
         Ok(())
@@ -123,7 +123,7 @@ impl Learner {
 
     /// Returns the samples on which the model is fitted: the latest, including the history unless
     /// the model was pretrained on it.
-    fn learnt_from(&self) -> impl Iterator<Item = &Example> {
+    fn training_samples(&self) -> impl Iterator<Item = &Example> {
         let history = if self.is_granted { &[] } else { &self.history[..] };
         let surplus = (history.len() + self.examples.len()).saturating_sub(self.params.samples);
         history.iter().chain(&self.examples).skip(surplus)
@@ -141,7 +141,7 @@ impl Learner {
         let LearningParams { first_fit, hold_out_one_in, .. } = self.params;
         let one_in = hold_out_one_in.max(1);
         let part = |is_held_out: bool| {
-            let numbered = self.learnt_from().enumerate();
+            let numbered = self.training_samples().enumerate();
             samples(numbered.filter(|(i, _)| i.is_multiple_of(one_in) == is_held_out).map(|(_, example)| example))
         };
 
@@ -188,7 +188,7 @@ impl Learner {
 
     /// Returns the share of a batch that is drawn at random, independent of the scores.
     pub(crate) fn explore_share(&self) -> f64 {
-        if self.ranker.is_taught() { self.params.explore } else { self.params.explore_untaught }
+        if self.ranker.is_trained() { self.params.explore } else { self.params.explore_untrained }
     }
 
     /// Returns the score of each candidate; `None` if it cannot be lowered or is expected to spill
@@ -204,7 +204,11 @@ impl Learner {
 /// Selects the most informative of other workloads' records, which are sorted by time. Takes the
 /// latest records of each workload in rounds of `history_of_each`, and within a round the workloads
 /// with the nearest shapes first.
-fn telling<'r>(records: Vec<&'r TuningRecord>, own: &[Workload], params: &LearningParams) -> Vec<&'r TuningRecord> {
+fn most_informative<'r>(
+    records: Vec<&'r TuningRecord>,
+    own: &[Workload],
+    params: &LearningParams,
+) -> Vec<&'r TuningRecord> {
     let LearningParams { history, history_of_each, .. } = *params;
     let mut of_workloads: HashMap<&Workload, (f32, usize)> = HashMap::new();
     let distance = |of: &Workload| own.iter().map(|own| own.distance(of)).fold(f32::INFINITY, f32::min);
@@ -267,7 +271,7 @@ mod tests {
             records.extend(secs.rev().map(|secs: u32| {
                 let mut record = first.clone();
                 record.provenance.unix_secs = secs.into();
-                record.measurement = Measurement::of(Ok(autotune_measurement::RunSecs::made_up(secs.into())));
+                record.measurement = Measurement::of(Ok(autotune_measurement::RunSecs::synthetic(secs.into())));
                 record
             }));
         }

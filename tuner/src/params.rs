@@ -12,7 +12,7 @@ pub struct TuneParams {
     pub trials_per_task: usize,
     /// Number of a task's configs that are measured first because untrusted records report them as
     /// the fastest.
-    pub claims: usize,
+    pub untrusted_configs: usize,
     /// Number of nearest workloads in the database from which schedules are transferred to a task.
     pub neighbors: usize,
     /// Fraction of a task's roofline bound below which an untrusted time is not credible and does
@@ -51,7 +51,7 @@ impl Default for TuneParams {
     fn default() -> Self {
         Self {
             trials_per_task: 64,
-            claims: 8,
+            untrusted_configs: 8,
             neighbors: 16,
             credible_share: 0.8,
             start_share: 0.15,
@@ -99,7 +99,7 @@ pub struct LearningParams {
     pub explore: f64,
     /// Share drawn at random while the scores are only analytic estimates, so that the model gets
     /// samples that contradict them.
-    pub explore_untaught: f64,
+    pub explore_untrained: f64,
     /// Number of compiled kernels with known registers from which on those of other kernels are
     /// predicted.
     pub registers_first_fit: usize,
@@ -118,7 +118,7 @@ impl Default for LearningParams {
             refit_one_in: 10,
             hold_out_one_in: 5,
             explore: 0.05,
-            explore_untaught: 0.5,
+            explore_untrained: 0.5,
             registers_first_fit: 16,
             max_spill_bytes: 512.0,
         }

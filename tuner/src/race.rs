@@ -30,7 +30,7 @@ pub(crate) fn race(
     let start = Instant::now();
     let params = &recorder.settings.params.race;
     let records = recorder.measured(space.workload())?;
-    let RaceField { mut candidates, stay } = RaceField::of(recorder, space, &records, more, budget_secs)?;
+    let RaceField { mut candidates, fixed } = RaceField::of(recorder, space, &records, more, budget_secs)?;
     let known_secs = candidates.iter().filter_map(|candidate| fastest_secs(&records, candidate));
     let least_secs = known_secs.reduce(f64::min);
     for attempt in 1..=params.attempts {
@@ -51,7 +51,7 @@ pub(crate) fn race(
         if is_over || !is_disturbed(&measurements, least_secs, params) {
             break;
         }
-        candidates = finalists(candidates, &measurements, stay, params);
+        candidates = finalists(candidates, &measurements, fixed, params);
     }
     Ok(recorder.flush()?)
 }
@@ -60,7 +60,7 @@ pub(crate) fn race(
 struct RaceField {
     candidates: Vec<Candidate>,
     /// Number of leading candidates that stay in all repetitions of the race.
-    stay: usize,
+    fixed: usize,
 }
 
 impl RaceField {
@@ -84,13 +84,13 @@ impl RaceField {
             candidates.len()
         };
 
-        let stay = last_winner(records).map_or(1, |winner| enter(&winner.config));
+        let fixed = last_winner(records).map_or(1, |winner| enter(&winner.config));
 
         let best = recorder.db.best(workload, &key, &fits)?.map(|best| best.record);
         let best_secs = best.as_ref().and_then(|record| record.measurement.run_secs());
         let runs = recorder.settings.params.race.runs_of_racer;
         let affordable = best_secs.map_or(f64::INFINITY, |secs| budget_secs / (runs * secs));
-        let entered = best.iter().map(|record| enter(&record.config)).last().unwrap_or(stay);
+        let entered = best.iter().map(|record| enter(&record.config)).last().unwrap_or(fixed);
         let more = more.min((affordable as usize).saturating_sub(entered));
         let top = recorder.db.top(workload, &key, more, &fits)?;
         // A network may need the best schedule in another layout, which the search may hardly have
@@ -101,7 +101,7 @@ impl RaceField {
         for config in others.iter().map(Candidate::config).chain(fastest) {
             enter(config);
         }
-        Ok(Self { candidates, stay })
+        Ok(Self { candidates, fixed })
     }
 }
 
@@ -128,18 +128,18 @@ fn is_disturbed(measurements: &[Measurement], least_secs: Option<f64>, params: &
     now_secs.zip(least_secs).is_some_and(|(now, least)| now > params.disturbed * least)
 }
 
-/// Returns the first `stay` candidates and the fastest of the others.
+/// Returns the first `fixed` candidates and the fastest of the others.
 fn finalists(
     candidates: Vec<Candidate>,
     measurements: &[Measurement],
-    stay: usize,
+    fixed: usize,
     params: &RaceParams,
 ) -> Vec<Candidate> {
     let secs = |i: &usize| measurements[*i].run_secs().unwrap_or(f64::INFINITY);
-    let mut others: Vec<usize> = (stay..candidates.len()).collect();
+    let mut others: Vec<usize> = (fixed..candidates.len()).collect();
     others.sort_by(|a, b| secs(a).total_cmp(&secs(b)));
-    others.truncate((1 + params.finalists).saturating_sub(stay));
-    let goes_on = |(i, candidate)| (i < stay || others.contains(&i)).then_some(candidate);
+    others.truncate((1 + params.finalists).saturating_sub(fixed));
+    let goes_on = |(i, candidate)| (i < fixed || others.contains(&i)).then_some(candidate);
     candidates.into_iter().enumerate().filter_map(goes_on).collect()
 }
 

@@ -28,7 +28,7 @@ impl Ranker {
     }
 
     /// Returns true if the model has learned from measurements, in this run or by pretraining.
-    pub(crate) fn is_taught(&self) -> bool {
+    pub(crate) fn is_trained(&self) -> bool {
         self.model.feature_count().is_some() || self.model.is_pretrained()
     }
 
@@ -52,9 +52,9 @@ impl Ranker {
     pub(crate) fn pretrain(
         &mut self,
         mut samples: Vec<Sample>,
-        told: &[Option<RegisterUse>],
+        register_uses: &[Option<RegisterUse>],
     ) -> Result<bool, ModelError> {
-        self.tell_registers(&mut samples, told);
+        self.tell_registers(&mut samples, register_uses);
         self.model.pretrain(&samples)
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct Recorder<'a> {
     pub(crate) target: &'a Target,
     pub(crate) settings: &'a Settings,
     flushed: Cell<Option<Instant>>,
-    standings: RefCell<HashMap<Workload, TaskBest>>,
+    bests: RefCell<HashMap<Workload, TaskBest>>,
     /// Load of other programs on the target's CPU since the run began; `None` for GPUs.
     watch: Option<LoadWatch>,
     /// Workloads and config hashes that ran in this run.
@@ -33,8 +33,8 @@ pub(crate) struct Recorder<'a> {
 
 impl<'a> Recorder<'a> {
     pub(crate) fn new(db: &'a TuningDb, target: &'a Target, settings: &'a Settings) -> Self {
-        let (flushed, standings, ran) = (Cell::new(None), RefCell::default(), RefCell::default());
-        Self { db, target, settings, flushed, standings, watch: watch(target), ran }
+        let (flushed, bests, ran) = (Cell::new(None), RefCell::default(), RefCell::default());
+        Self { db, target, settings, flushed, bests, watch: watch(target), ran }
     }
 
     /// Returns the load of other programs since the run began.
@@ -53,8 +53,8 @@ impl<'a> Recorder<'a> {
     }
 
     /// Returns the results of a task so far.
-    pub(crate) fn standing(&self, space: &ScheduleSpace) -> TaskBest {
-        let standings = self.standings.borrow();
+    pub(crate) fn best_of(&self, space: &ScheduleSpace) -> TaskBest {
+        let standings = self.bests.borrow();
         standings.get(space.workload()).cloned().unwrap_or_else(|| TaskBest::new(space.default_config()))
     }
 
@@ -67,7 +67,7 @@ impl<'a> Recorder<'a> {
     /// Starts tracking the results of a task.
     pub(crate) fn follow(&self, space: &ScheduleSpace) {
         let standing = TaskBest::new(space.default_config());
-        self.standings.borrow_mut().insert(space.workload().clone(), standing);
+        self.bests.borrow_mut().insert(space.workload().clone(), standing);
     }
 
     /// Appends one measurement. It survives the end of the process at once, and a power failure
@@ -100,8 +100,8 @@ impl<'a> Recorder<'a> {
         self.db.append(&record)?;
 
         // The run keeps the best result only of the tasks that it tunes.
-        if let Some(standing) = self.standings.borrow_mut().get_mut(candidate.workload()) {
-            standing.take_in(candidate.config(), measurement, phase);
+        if let Some(standing) = self.bests.borrow_mut().get_mut(candidate.workload()) {
+            standing.add(candidate.config(), measurement, phase);
         }
         if measurement.outcome.is_ok() {
             self.ran.borrow_mut().insert((candidate.workload().clone(), candidate.stable_hash()));

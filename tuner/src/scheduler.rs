@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_flight_counts() {
+    fn trials_in_flight_count() {
         let task = |trials, in_flight| TaskProgress {
             weight: 1.0,
             floor_secs: 0.0,

@@ -82,7 +82,7 @@ impl<'a> Session<'a> {
             let own: Vec<Workload> = tasks.iter().map(|task| task.workload.clone()).collect();
             let mut records = db.query_target(&target.key())?;
             records.retain(|record| params.transfer || own.contains(&record.workload));
-            drop_incredible(&mut records, target, settings);
+            drop_implausible(&mut records, target, settings);
             learner.tell_records(&records, &own)?;
             let history = history_of(&records, &own);
             for state in states.iter_mut().take_while(|_| !settings.is_in_a_hurry(start)) {
@@ -138,7 +138,7 @@ impl<'a> Session<'a> {
             appended = recorder.append(&proposal.candidate, &measurement, Phase::Search);
             self.new_trials += 1;
             // Default schedules without a first result are waited for even beyond the deadline.
-            let is_needed = queue.lock().is_needed() && !settings.is_long_over(start);
+            let is_needed = queue.lock().is_needed() && !settings.is_far_over(start);
             settings.cancel.set_deadline(deadline.filter(|_| !is_needed));
             best_secs[task] = best_secs[task].min(measurement.run_secs().unwrap_or(f64::INFINITY));
             let network_secs = weights.iter().zip(&*best_secs).map(|(weight, secs)| weight * secs).sum();
@@ -186,7 +186,7 @@ impl<'a> Session<'a> {
         self.shares.race_secs = start.elapsed().as_secs_f64();
 
         let report = |state: &TaskState| {
-            let mut report = self.recorder.standing(&state.space).into_report(&state.task, self.settings.ceilings);
+            let mut report = self.recorder.best_of(&state.space).into_report(&state.task, self.settings.ceilings);
             (report.trials, report.failed_trials) = (state.trials(), state.failed);
             report.retired = state.retired.clone();
             report
@@ -240,9 +240,9 @@ impl<'a> Session<'a> {
     fn is_too_late_for(&self, task: usize) -> bool {
         let late_share = self.settings.params.race.late_share;
         let is_over = |budget: Duration| self.start.elapsed() > budget.mul_f64(1.0 + late_share);
-        let standing = self.recorder.standing(&self.planner.tasks[task].space);
+        let standing = self.recorder.best_of(&self.planner.tasks[task].space);
         let is_measured = standing.default_secs.is_some();
-        is_measured && self.settings.time_budget.is_some_and(is_over) || self.settings.is_long_over(self.start)
+        is_measured && self.settings.time_budget.is_some_and(is_over) || self.settings.is_far_over(self.start)
     }
 
     /// Races one task. It gets an equal share of the remaining time budget, which `waiting` tasks
@@ -251,7 +251,7 @@ impl<'a> Session<'a> {
     fn race(&mut self, task: usize, waiting: usize) -> Result<(), TuneError> {
         let state = &self.planner.tasks[task];
         let params = &self.settings.params.race;
-        let standing = self.recorder.standing(&state.space);
+        let standing = self.recorder.best_of(&state.space);
         let left = self.settings.time_budget.map(|budget| budget.saturating_sub(self.start.elapsed()));
         let share = left.map(|left| left.as_secs_f64() / waiting as f64);
         let [least_secs, most_secs] = params.budget_secs;
@@ -292,7 +292,7 @@ fn resume_task(
 
     let floor_secs = settings.ceilings.map_or(0.0, |ceilings| floor_secs(&space, &ceilings));
     let fits = |config: &Config| space.contains(config);
-    let claims = db.claims(&task.workload, &target.key(), settings.params.claims, &fits)?;
+    let claims = db.untrusted(&task.workload, &target.key(), settings.params.untrusted_configs, &fits)?;
     let claimed = claims.iter().filter_map(|record| space.checked(&record.config).ok()).collect();
     let searcher = new_searcher(&space);
     Ok(TaskState::new(task.clone(), space, searcher, settings.seed, floor_secs, &records, claimed))
@@ -327,7 +327,7 @@ fn begin(state: &mut TaskState, history: &Portfolio, learner: &mut Learner, reco
 
 /// Removes implausible untrusted records: those with times too far below the floor, or all if the
 /// ceilings are unknown.
-fn drop_incredible(records: &mut Vec<TuningRecord>, target: &Target, settings: &Settings) {
+fn drop_implausible(records: &mut Vec<TuningRecord>, target: &Target, settings: &Settings) {
     let credible_share = settings.params.credible_share;
     let mut floors: HashMap<Workload, f64> = HashMap::new();
     records.retain(|record| {

@@ -43,7 +43,7 @@ impl Settings {
 
     /// Returns true if the time budget of a run that began at `start` ended so long ago that not
     /// even default schedules are measured any more.
-    pub(crate) fn is_long_over(&self, start: Instant) -> bool {
+    pub(crate) fn is_far_over(&self, start: Instant) -> bool {
         self.time_budget.is_some_and(|budget| start.elapsed() > budget.saturating_add(self.params.needed_overrun))
     }
 

@@ -28,7 +28,7 @@ impl TaskBest {
     }
 
     /// Adds a measurement. The first one of a new race discards all earlier results.
-    pub(crate) fn take_in(&mut self, config: &Config, measurement: &Measurement, phase: Phase) {
+    pub(crate) fn add(&mut self, config: &Config, measurement: &Measurement, phase: Phase) {
         match phase {
             Phase::Race { id } if self.race != Some(id) => {
                 *self = Self { race: Some(id), ..Self::new(self.default_config.clone()) };
@@ -102,7 +102,7 @@ mod tests {
             let json = format!(r#"{{"sketch":"{sketch}","knobs":{{"m":"4"}}}}"#);
             let config: Config = serde_json::from_str(&json).unwrap();
             let mut standing = TaskBest::new(config.clone());
-            standing.take_in(&config, &ran(1.0), Phase::Search);
+            standing.add(&config, &ran(1.0), Phase::Search);
             standing.into_report(&Task { name: "C".into(), workload: workload.clone(), count: 1 }, Some(ceilings))
         };
         let [direct, winograd] = ["direct", "winograd"].map(report);
@@ -118,7 +118,7 @@ mod tests {
         let config = Config { sketch: "direct".into(), knobs: Default::default() };
         let mut standing = TaskBest::new(config.clone());
         let mut timing = |phase, taken| {
-            standing.take_in(&config, &Measurement { taken, ..ran(1.0) }, phase);
+            standing.add(&config, &Measurement { taken, ..ran(1.0) }, phase);
             standing.clone().into_report(&task, None).timing
         };
         assert_eq!(timing(Phase::Search, 0.0), Timing::Once);

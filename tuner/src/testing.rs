@@ -8,11 +8,11 @@ use autotune_schedules::{Candidate, Config, LOWERING_VERSION, ScheduleSpace};
 use autotune_workloads::Workload;
 
 pub(crate) fn ran(run_secs: f64) -> Measurement {
-    Measurement::of(Ok(RunSecs::made_up(run_secs)))
+    Measurement::of(Ok(RunSecs::synthetic(run_secs)))
 }
 
 /// Returns a candidate for tests in which only the config matters.
-pub(crate) fn made_up(config: Config) -> Candidate {
+pub(crate) fn synthetic(config: Config) -> Candidate {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
     Candidate::new(&"matmul:m=4,n=4,k=4".parse().unwrap(), &target, config)
 }

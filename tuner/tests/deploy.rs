@@ -36,7 +36,7 @@ fn tune(db: &TuningDb, workload: &Workload, target: &Target) -> Result<(), TuneE
 }
 
 /// Returns the provenance of the schedule's time; `None` for the default schedule.
-fn standing(deploy: &Deploy<'_>) -> Option<TimeProvenance> {
+fn provenance(deploy: &Deploy<'_>) -> Option<TimeProvenance> {
     let tuned = deploy.schedule(&workload(), &target()).unwrap();
     tuned.best().map(|best| best.standing)
 }
@@ -51,12 +51,12 @@ fn snapshot(db: &TuningDb) -> Snapshot {
 #[test]
 fn off_is_the_default_and_look_up_is_what_there_is() {
     let db = TuningDb::temporary().unwrap();
-    assert_eq!(standing(&Deploy::LookUp(&db)), None);
+    assert_eq!(provenance(&Deploy::LookUp(&db)), None);
     tune(&db, &workload(), &target()).unwrap();
     let snapshot = snapshot(&db);
-    assert_eq!(standing(&Deploy::Off), None);
-    assert_eq!(standing(&Deploy::LookUp(&db)), Some(TimeProvenance::Raced));
-    assert_eq!(standing(&Deploy::LookUp(&snapshot)), Some(TimeProvenance::Raced));
+    assert_eq!(provenance(&Deploy::Off), None);
+    assert_eq!(provenance(&Deploy::LookUp(&db)), Some(TimeProvenance::Raced));
+    assert_eq!(provenance(&Deploy::LookUp(&snapshot)), Some(TimeProvenance::Raced));
 
     let alike = Target::Cpu(CpuTarget { l3_bytes: 16 << 20, ..CpuTarget::generic_avx2(2) });
     let tuned = Deploy::LookUp(&snapshot).schedule(&workload(), &alike).unwrap();
@@ -75,7 +75,7 @@ fn a_miss_is_tuned_once_and_served_from_then_on() {
     };
     let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path, counted));
     for _ in 0..2 {
-        assert_eq!(standing(&deploy), Some(TimeProvenance::Raced));
+        assert_eq!(provenance(&deploy), Some(TimeProvenance::Raced));
     }
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 
@@ -94,13 +94,13 @@ fn a_miss_is_tuned_once_and_served_from_then_on() {
 }
 
 #[test]
-fn what_a_snapshot_has_raced_here_is_not_tuned_and_what_others_found_is() {
+fn only_untrusted_snapshot_entries_are_tuned() {
     let (dir, tuned) = (tempfile::tempdir().unwrap(), TuningDb::temporary().unwrap());
     let path = dir.path().join("db");
     tune(&tuned, &workload(), &target()).unwrap();
     let snapshot = snapshot(&tuned);
     let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path, tune).after(&snapshot));
-    assert_eq!(standing(&deploy), Some(TimeProvenance::Raced));
+    assert_eq!(provenance(&deploy), Some(TimeProvenance::Raced));
     assert!(!path.exists(), "no database is made for it");
 
     let alike = Target::Cpu(CpuTarget { l3_bytes: 16 << 20, ..CpuTarget::generic_avx2(2) });
@@ -112,7 +112,7 @@ fn what_a_snapshot_has_raced_here_is_not_tuned_and_what_others_found_is() {
 }
 
 #[test]
-fn who_does_not_wait_gets_the_best_there_is() {
+fn lookups_without_waiting_get_the_best_known_schedule() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let fails =
@@ -120,10 +120,10 @@ fn who_does_not_wait_gets_the_best_there_is() {
     let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path, fails));
     {
         let _tuning = TaskHold::take(&path, &workload(), &target().key(), Duration::ZERO).unwrap().unwrap();
-        assert_eq!(standing(&deploy), None, "another tunes it");
+        assert_eq!(provenance(&deploy), None, "another tunes it");
     }
     let db = TuningDb::open(&path).unwrap();
-    assert_eq!(standing(&deploy), None, "another writes the database");
+    assert_eq!(provenance(&deploy), None, "another writes the database");
 
     tune(&db, &workload(), &target()).unwrap();
     let mut half_done = db.query(&workload(), &target().key()).unwrap().remove(0);
@@ -141,7 +141,7 @@ fn who_does_not_wait_gets_the_best_there_is() {
 }
 
 #[test]
-fn what_is_looked_up_in_first_and_the_database_both_have_neighbours_for_a_miss() {
+fn misses_use_neighbours_of_both_sources() {
     // No model ships for this target, so the analytic estimate ranks the schedules of other
     // workloads.
     let target = Target::Cpu(CpuTarget { isa: Isa::Generic, ..CpuTarget::generic_avx2(2) });
@@ -182,7 +182,7 @@ fn what_is_looked_up_in_first_and_the_database_both_have_neighbours_for_a_miss()
 }
 
 #[test]
-fn what_cannot_be_tuned_is_an_error() {
+fn untunable_workloads_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     let refused: Workload = "matmul:m=8,n=8,k=8,dtype=f16".parse().unwrap();
     let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(dir.path().join("db"), tune));
@@ -222,7 +222,7 @@ fn another_process() {
         tune(db, workload, target)
     };
     let on_miss = TuneOnMiss::into(folder.join("db"), logged).wait(Duration::from_secs(100));
-    assert_eq!(standing(&Deploy::TuneOnMiss(on_miss)), Some(TimeProvenance::Raced));
+    assert_eq!(provenance(&Deploy::TuneOnMiss(on_miss)), Some(TimeProvenance::Raced));
 }
 
 fn tuned_by(folder: &Path) -> Vec<String> {
@@ -246,7 +246,7 @@ fn of_many_processes_one_tunes() {
 }
 
 #[test]
-fn what_a_killed_process_began_another_ends() {
+fn another_process_finishes_for_a_killed_one() {
     let dir = tempfile::tempdir().unwrap();
     let mut killed = start(dir.path(), "hangs");
     let start_time = Instant::now();

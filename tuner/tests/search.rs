@@ -150,7 +150,7 @@ fn a_resumed_run_measures_only_what_is_left_and_nothing_twice() {
 /// Checks that the default schedule of every task is measured, however little time there is,
 /// heaviest task first.
 #[test]
-fn where_time_is_limited_every_task_first_has_its_untuned_schedule_measured() {
+fn untuned_schedules_are_measured_first_if_time_is_limited() {
     let texts = [SMALL, "matmul:m=20,n=16,k=80", "matmul:m=20,n=16,k=8"];
     for device in [PaperDevice::default(), ahead()] {
         for (budget, trials) in [(Duration::ZERO, 3), (Duration::from_secs(1000), 40)] {
@@ -208,7 +208,7 @@ fn times_of_what_could_not_race_are_times_of_a_search() {
 
 /// There may be too many tasks to measure even their default schedules in the time.
 #[test]
-fn long_behind_the_end_of_the_time_nothing_is_measured() {
+fn nothing_is_measured_long_after_the_deadline() {
     let params = TuneParams { prediction: None, needed_overrun: Duration::ZERO, ..TuneParams::default() };
     let run = Run::new(&[SMALL, "matmul:m=96,n=192,k=64", "matmul:m=20,n=16,k=8"]);
     let mut device = PaperDevice::default();
@@ -267,7 +267,7 @@ fn batches_proposed_ahead_keep_limits_and_repeat_nothing() {
 }
 
 #[test]
-fn what_was_proposed_ahead_of_a_break_is_proposed_again() {
+fn candidates_proposed_before_a_break_are_proposed_again() {
     let text = "matmul:m=1,n=1,k=1";
     let size = ScheduleSpace::new(&workload(text), &target()).iter().count();
     for kind in KINDS {
@@ -387,7 +387,7 @@ fn heavy_tasks_of_a_network_get_more_trials() {
 }
 
 #[test]
-fn what_one_workload_taught_helps_the_next() {
+fn models_transfer_to_the_next_workload() {
     let (first, second) = ("matmul:m=96,n=192,k=64", "matmul:m=128,n=160,k=64");
     let found = |taught: bool, seed| {
         let mut run = Run::new(&[first]);
@@ -424,7 +424,7 @@ fn a_search_recovers_from_a_distorted_history() {
         let mut known = taught.db.query_target(&target().key()).unwrap();
         for record in &mut known {
             let run_secs = record.measurement.run_secs().unwrap();
-            record.measurement.outcome = Ok(RunSecs::made_up(1e-9 / run_secs));
+            record.measurement.outcome = Ok(RunSecs::synthetic(1e-9 / run_secs));
         }
         let [distorted, fresh] = [&known[..], &[]].map(|known| found(name, known, seed));
         (0..2).for_each(|i| behind[i] += (distorted[i] - fresh[i]) / (DEVICES.len() as u64 * seeds) as f64);

@@ -57,7 +57,7 @@ fn the_winner_is_found_and_without_one_the_default() {
 }
 
 #[test]
-fn what_was_found_with_warm_constants_answers_for_cold_ones_that_nothing_is_known_of() {
+fn warm_records_answer_for_cold_workloads_without_records() {
     let (db, cold) = (tuned_db(), workload().with_cold(true));
     let look_up = || Query::new(&cold, &target()).source(&db).best().unwrap();
     let warm = Query::new(&workload(), &target()).source(&db).best().unwrap();
@@ -75,7 +75,7 @@ fn what_was_found_with_warm_constants_answers_for_cold_ones_that_nothing_is_know
 }
 
 #[test]
-fn what_a_network_was_raced_with_is_its_own_choice_and_no_news_to_a_machine_that_knows_more() {
+fn network_choices_do_not_replace_records_of_a_narrower_scope() {
     let (db, network) = (tuned_db(), 7);
     let within =
         |target: &Target, network| Query::new(&workload(), target).source(&db).within(network).kinds().unwrap();
@@ -104,7 +104,7 @@ fn what_a_network_was_raced_with_is_its_own_choice_and_no_news_to_a_machine_that
 }
 
 #[test]
-fn what_a_source_knows_of_other_workloads_and_what_ships_are_ranked_together() {
+fn transferred_and_shipped_schedules_are_ranked_together() {
     let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
     let space = |text: &str| ScheduleSpace::new(&text.parse().unwrap(), &target);
     let (asked, near) = (space("matmul:m=61,n=100,k=70"), space("matmul:m=60,n=100,k=70"));
@@ -139,7 +139,7 @@ fn what_a_source_knows_of_other_workloads_and_what_ships_are_ranked_together() {
 }
 
 #[test]
-fn what_is_not_in_todays_space_stands_in_no_ones_way() {
+fn records_outside_the_current_space_are_skipped() {
     let db = tuned_db();
     let mut poison = fastest(&db);
     poison.config.knobs.insert("warp".into(), KnobValue::Choice("9".into()));
@@ -162,7 +162,7 @@ fn a_stated_gpu_finds_what_any_of_its_kind_found() {
 }
 
 #[test]
-fn claims_are_served_as_what_they_are_and_never_before_what_was_measured() {
+fn untrusted_records_are_marked_and_rank_after_measured_ones() {
     let db = TuningDb::temporary().unwrap();
     let claim = TuningRecord { imported: true, ..fastest(&tuned_db()) };
     db.append(&claim).unwrap();
@@ -175,7 +175,7 @@ fn claims_are_served_as_what_they_are_and_never_before_what_was_measured() {
 }
 
 #[test]
-fn what_was_looked_up_is_built_and_runs_on_the_callers_memory() {
+fn looked_up_schedules_run_on_the_callers_memory() {
     let here = Target::detect("cpu", Some(1)).unwrap();
     let tuned = Query::new(&workload(), &here).best().unwrap();
     let mut runner = tuned.build().unwrap();

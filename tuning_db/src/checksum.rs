@@ -11,11 +11,11 @@ pub(crate) fn checksum(text: &str) -> String {
 
 /// Returns true if `digits` is the text's checksum, of this version or an earlier one.
 pub(crate) fn is_checksum(digits: &str, text: &[u8]) -> bool {
-    tells(digits, xxh3_64(text)) || tells(digits, fnv1a(text))
+    matches(digits, xxh3_64(text)) || matches(digits, fnv1a(text))
 }
 
 /// Returns true if `digits` is the hash in 16 lower-case hexadecimal digits.
-fn tells(digits: &str, hash: u64) -> bool {
+fn matches(digits: &str, hash: u64) -> bool {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let wanted: [u8; 16] = std::array::from_fn(|at| DIGITS[(hash >> (60 - 4 * at) & 15) as usize]);
     digits.as_bytes() == wanted

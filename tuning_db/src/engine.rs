@@ -126,13 +126,13 @@ impl Engine {
     }
 
     /// Writes everything stored so far to the operating system.
-    pub(crate) fn write_out(&self) -> Result<(), DbError> {
+    pub(crate) fn flush_to_system(&self) -> Result<(), DbError> {
         self.guarded(|| self.sled.flush()).map(drop)
     }
 
     /// Makes everything stored so far durable.
     pub(crate) fn sync(&self) -> Result<(), DbError> {
-        self.write_out()?;
+        self.flush_to_system()?;
         self.log.sync_data().map_err(io_error("cannot flush", &self.path))
     }
 

@@ -14,7 +14,7 @@ pub(crate) struct IndexRow {
     pub(crate) run_secs: Option<f64>,
     pub(crate) config_hash: u64,
     pub(crate) phase: Phase,
-    pub(crate) is_claim: bool,
+    pub(crate) is_untrusted: bool,
 }
 
 impl IndexRow {
@@ -60,16 +60,16 @@ impl TaskIndex {
     }
 
     fn push(&mut self, place: u64, record: &TuningRecord) {
-        let (config_hash, is_claim) = (record.config.stable_hash(), record.is_untrusted());
+        let (config_hash, is_untrusted) = (record.config.stable_hash(), record.is_untrusted());
         self.rows.push(IndexRow {
             place,
             run_secs: record.measurement.run_secs(),
             config_hash,
             phase: record.phase,
-            is_claim,
+            is_untrusted,
         });
         self.configs.insert(config_hash);
-        if !is_claim {
+        if !is_untrusted {
             self.measured.insert(config_hash);
         }
     }
@@ -86,12 +86,12 @@ impl TaskIndex {
 
     /// Returns the records measured on this machine with the present lowering, in order.
     pub(crate) fn measured(&self) -> impl Iterator<Item = IndexRow> {
-        self.rows.iter().copied().filter(|row| !row.is_claim)
+        self.rows.iter().copied().filter(|row| !row.is_untrusted)
     }
 
     /// Returns the untrusted records, except those of configs that were also measured here.
-    pub(crate) fn claims(&self) -> impl Iterator<Item = IndexRow> {
-        self.rows.iter().copied().filter(|row| row.is_claim && !self.measured.contains(&row.config_hash))
+    pub(crate) fn untrusted(&self) -> impl Iterator<Item = IndexRow> {
+        self.rows.iter().copied().filter(|row| row.is_untrusted && !self.measured.contains(&row.config_hash))
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<JournalContents>, DbError> {
 }
 
 /// Reads the journal while another process may be writing to it.
-pub(crate) fn read_beside_writer(path: &Path) -> Result<Option<JournalContents>, DbError> {
+pub(crate) fn read_while_written(path: &Path) -> Result<Option<JournalContents>, DbError> {
     let mut contents = read(path)?;
     for _ in 1..READS {
         if contents.as_ref().is_none_or(|contents| contents.damaged_lines.is_empty()) {

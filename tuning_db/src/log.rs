@@ -59,7 +59,7 @@ impl TuningDb {
 
     /// Writes one record; returns false if the line is not one.
     fn export_line(&self, out: &mut impl Write, task: &TaskKey, place: u64, line: &str) -> Result<bool, DbError> {
-        match passable(line) {
+        match check_exportable(line) {
             Ok(()) => write_line(out, line, self.path()).map(|()| true),
             Err(reason) => {
                 self.skip(task, place, reason);
@@ -133,7 +133,7 @@ fn read_record(bytes: &[u8]) -> Result<Option<TuningRecord>, String> {
 
 /// Returns `Ok` if a stored line can be exported: it is a record, or has the version number of a
 /// newer one. Otherwise returns the reason.
-pub(crate) fn passable(line: &str) -> Result<(), String> {
+pub(crate) fn check_exportable(line: &str) -> Result<(), String> {
     let Err(error) = TuningRecord::from_line(line) else {
         return Ok(());
     };

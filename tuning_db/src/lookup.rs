@@ -63,9 +63,9 @@ impl Best {
     /// Orders records by preference: the lesser is deployed. Measured records come before untrusted
     /// ones, then the fastest.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
-        let is_claim = |best: &Self| best.standing == TimeProvenance::Claimed;
+        let is_untrusted = |best: &Self| best.standing == TimeProvenance::Claimed;
         let secs = |best: &Self| best.record.measurement.run_secs().unwrap_or(f64::INFINITY);
-        is_claim(self).cmp(&is_claim(other)).then(secs(self).total_cmp(&secs(other)))
+        is_untrusted(self).cmp(&is_untrusted(other)).then(secs(self).total_cmp(&secs(other)))
     }
 }
 
@@ -132,7 +132,7 @@ impl TuningDb {
     ) -> Result<Option<Best>, DbError> {
         Ok(self.of_task(workload, target, fits, |index, fitting| {
             let mut fits = |row| fitting.fits(row);
-            let row = best(index.measured(), &mut fits).or_else(|| best(index.claims(), &mut fits))?;
+            let row = best(index.measured(), &mut fits).or_else(|| best(index.untrusted(), &mut fits))?;
             fitting.record(row).map(Best::of)
         }))
     }
@@ -171,14 +171,14 @@ impl TuningDb {
     /// Returns the `k` [untrusted records](TuningRecord::is_untrusted) of a task that are most
     /// worth measuring, ranked as by [`top`](Self::top). Only configs that fit and were not
     /// measured on this machine with the present lowering count.
-    pub fn claims(
+    pub fn untrusted(
         &self,
         workload: &Workload,
         target: &str,
         k: usize,
         fits: &dyn Fn(&Config) -> bool,
     ) -> Result<Vec<TuningRecord>, DbError> {
-        Ok(self.ranked(workload, target, k, fits, |index| ranking(index.claims())))
+        Ok(self.ranked(workload, target, k, fits, |index| ranking(index.untrusted())))
     }
 
     /// Returns true if there is a record of the config for the task, even a failed one.

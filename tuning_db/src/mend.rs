@@ -32,16 +32,16 @@ pub(crate) fn open(path: &Path) -> Result<Opened, DbError> {
         opened => opened,
     };
     let mut copies = Copies::read(path, layout, engine)?;
-    copies.unite();
+    copies.merge();
     copies.check_lost()?;
 
     // Repair the journal first: readers use it, so it is complete whatever happens to the engine.
     let journal = copies.mend_journal()?;
-    let engine = copies.mend_engine()?;
-    let Copies { records, durable, warnings, mended, .. } = copies;
+    let engine = copies.repair_engine()?;
+    let Copies { records, durable, warnings, is_repaired, .. } = copies;
     let mut writer = DbWriter { journal, engine, flushed: durable, broken: false, _hold: hold };
 
-    if mended || layout != FormatFile::Present {
+    if is_repaired || layout != FormatFile::Present {
         let counts = RecordCounts::of(&records);
         writer.journal.sync()?;
         writer.engine.sync()?;
@@ -72,7 +72,7 @@ pub(crate) struct Copies<'a> {
     to_journal: Vec<FiledRecord>,
     pub(crate) warnings: Vec<Warning>,
     /// True if anything had to be repaired.
-    mended: bool,
+    is_repaired: bool,
 }
 
 impl<'a> Copies<'a> {
@@ -82,7 +82,7 @@ impl<'a> Copies<'a> {
         let mut copies = Self {
             path,
             layout,
-            journal: journal::read_beside_writer(&files::journal(path))?.unwrap_or_default(),
+            journal: journal::read_while_written(&files::journal(path))?.unwrap_or_default(),
             engine: None,
             engine_contents: engine::EngineContents::default(),
             durable: RecordCounts::default(),
@@ -90,7 +90,7 @@ impl<'a> Copies<'a> {
             records: Records::default(),
             to_journal: Vec::new(),
             warnings: Vec::new(),
-            mended: false,
+            is_repaired: false,
         };
 
         match engine {
@@ -134,7 +134,7 @@ impl<'a> Copies<'a> {
     /// Warns that the durable record counts cannot be read, and marks them for being rewritten.
     fn unknown_durable(&mut self, reason: &str) {
         self.warnings.push(Warning::flushed(self.path, reason));
-        self.mended = true;
+        self.is_repaired = true;
     }
 
     /// Warns of a missing FORMAT file, unless the database is empty and therefore new.
@@ -164,7 +164,7 @@ impl<'a> Copies<'a> {
 
     /// Computes the union of both copies. If they differ, the journal is right, because its
     /// checksums are longer.
-    pub(crate) fn unite(&mut self) {
+    pub(crate) fn merge(&mut self) {
         self.records = std::mem::take(&mut self.journal.records);
 
         // If a record of an unfinished append counts as durable, the append did finish, and its end
@@ -191,7 +191,7 @@ impl<'a> Copies<'a> {
     pub(crate) fn unite_all(&mut self) {
         let unfinished = std::mem::take(&mut self.journal.unfinished);
         unfinished.into_iter().for_each(|entry| self.journal.records.insert(entry));
-        self.unite();
+        self.merge();
     }
 
     /// Returns the number of unreadable parts of both copies.
@@ -220,7 +220,7 @@ impl<'a> Copies<'a> {
         if !gaps.is_empty() {
             let reason = "they were not flushed, or it is unknown whether they were";
             self.warnings.push(Warning::Lost { path: self.path.to_path_buf(), records: gaps, reason });
-            self.mended = true;
+            self.is_repaired = true;
         }
         Ok(())
     }
@@ -232,7 +232,7 @@ impl<'a> Copies<'a> {
         if !self.journal.damaged_lines.is_empty() {
             let (journal, aside) = Journal::rewrite(&journal_path, &self.records)?;
             let reason = format!("{} unreadable line(s)", self.journal.damaged_lines.len());
-            self.remade(JOURNAL, reason, aside);
+            self.report_replaced(JOURNAL, reason, aside);
             return Ok(journal);
         }
 
@@ -242,7 +242,7 @@ impl<'a> Copies<'a> {
             let mut added = Records::default();
             self.to_journal.drain(..).for_each(|entry| added.insert(entry));
             if self.layout != FormatFile::WithoutJournal {
-                self.restored(JOURNAL, &added);
+                self.report_restored(JOURNAL, &added);
             }
         }
         Ok(journal)
@@ -250,7 +250,7 @@ impl<'a> Copies<'a> {
 
     /// Opens the engine after repairing it: a damaged one is replaced, missing records are
     /// inserted.
-    fn mend_engine(&mut self) -> Result<Engine, DbError> {
+    fn repair_engine(&mut self) -> Result<Engine, DbError> {
         let mut missing = Records::default();
         for (task, place, line) in self.records.iter() {
             if self.engine_contents.records.get(task, place).is_none() {
@@ -268,7 +268,7 @@ impl<'a> Copies<'a> {
                 drop(engine);
                 let (folder, aside) = (Engine::folder(self.path), set_aside_name(&Engine::folder(self.path)));
                 fs::rename(&folder, &aside).map_err(io_error("cannot rename", &folder))?;
-                self.remade(ENGINE, damage.unwrap_or_default(), aside);
+                self.report_replaced(ENGINE, damage.unwrap_or_default(), aside);
                 let engine = Engine::open(self.path)?;
                 engine.fill(&self.records)?;
                 return Ok(engine);
@@ -277,21 +277,21 @@ impl<'a> Copies<'a> {
         if !missing.is_empty() {
             engine.fill(&missing)?;
             if was_durable {
-                self.restored(ENGINE, &missing);
+                self.report_restored(ENGINE, &missing);
             }
         }
         Ok(engine)
     }
 
-    fn restored(&mut self, copy: &'static str, records: &Records) {
+    fn report_restored(&mut self, copy: &'static str, records: &Records) {
         let path = self.path.to_path_buf();
         self.warnings.push(Warning::Restored { path, copy, records: counts(records) });
-        self.mended = true;
+        self.is_repaired = true;
     }
 
-    fn remade(&mut self, copy: &'static str, reason: String, aside: std::path::PathBuf) {
+    fn report_replaced(&mut self, copy: &'static str, reason: String, aside: std::path::PathBuf) {
         self.warnings.push(Warning::Remade { path: self.path.to_path_buf(), copy, reason, aside });
-        self.mended = true;
+        self.is_repaired = true;
     }
 }
 

@@ -32,7 +32,7 @@ impl Reading {
         // Read before the journal, so that the journal contains everything that is counted as
         // durable.
         let flushed = Flushed::read(path);
-        let journal = journal::read_beside_writer(&files::journal(path))?;
+        let journal = journal::read_while_written(&files::journal(path))?;
         if files::check_format(path)? != layout {
             // A writer has created or migrated the database meanwhile.
             return Self::of(path);
@@ -47,7 +47,7 @@ impl Reading {
         let has_journal = journal.is_some() && layout != FormatFile::WithoutJournal;
         let is_unmade = layout == FormatFile::Unmade;
         let mut reading = Self { records: Records::default(), warnings: Vec::new(), has_journal, is_unmade };
-        reading.judge(path, layout, journal.unwrap_or_default(), flushed);
+        reading.take_journal(path, layout, journal.unwrap_or_default(), flushed);
         if layout == FormatFile::Unmade && !reading.records.is_empty() {
             reading.warnings.push(Warning::format(path));
         }
@@ -55,7 +55,7 @@ impl Reading {
     }
 
     /// Takes over the journal's records and warns of missing ones.
-    fn judge(&mut self, path: &Path, layout: FormatFile, journal: journal::JournalContents, flushed: Flushed) {
+    fn take_journal(&mut self, path: &Path, layout: FormatFile, journal: journal::JournalContents, flushed: Flushed) {
         let durable = match flushed {
             Flushed::Counts(counts) => counts,
             Flushed::Total(_) | Flushed::Unknown(_) => {

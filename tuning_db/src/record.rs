@@ -85,8 +85,8 @@ fn first_lowering() -> u32 {
 impl TuningRecord {
     /// Returns a record with a time in seconds that was not measured, for tests: found by a search
     /// with the present lowering, on an unnamed device.
-    pub fn made_up(workload: &Workload, target: &Target, config: Config, run_secs: f64) -> Self {
-        let run = RunSecs { max_rel_error: 1e-7, ..RunSecs::made_up(run_secs) };
+    pub fn synthetic(workload: &Workload, target: &Target, config: Config, run_secs: f64) -> Self {
+        let run = RunSecs { max_rel_error: 1e-7, ..RunSecs::synthetic(run_secs) };
         let provenance = Provenance {
             device: String::new(),
             backend: None,

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::error::DbError;
 use crate::files::{self, FormatFile, io_error};
 use crate::hold::Hold;
-use crate::log::{passable, write_line};
+use crate::log::{check_exportable, write_line};
 use crate::mend::Copies;
 use crate::store::TuningDb;
 use crate::warning::{TaskCounts, Warning};
@@ -18,11 +18,11 @@ pub struct SalvageReport {
     /// Number of records that were written.
     pub saved: u64,
     /// Records that are known to have existed and cannot be read.
-    pub lost: TaskCounts,
+    pub unreadable: TaskCounts,
     /// Number of unreadable parts of the files. Their records may have been saved from the other
     /// copy.
     pub damaged_pieces: u64,
-    /// Reasons for which `lost` may be incomplete.
+    /// Reasons for which `unreadable` may be incomplete.
     pub warnings: Vec<Warning>,
 }
 
@@ -57,7 +57,7 @@ impl TuningDb {
 
         let (mut saved, mut damaged_pieces) = (0, copies.damaged_pieces());
         for (_, _, line) in copies.records.iter() {
-            if passable(line).is_ok() {
+            if check_exportable(line).is_ok() {
                 write_line(&mut out, line, path)?;
                 saved += 1;
             } else {
@@ -65,6 +65,6 @@ impl TuningDb {
             }
         }
         out.flush().map_err(io_error("cannot export", path))?;
-        Ok(SalvageReport { saved, lost: copies.missing(), damaged_pieces, warnings: copies.warnings })
+        Ok(SalvageReport { saved, unreadable: copies.missing(), damaged_pieces, warnings: copies.warnings })
     }
 }

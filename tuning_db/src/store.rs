@@ -209,12 +209,12 @@ impl TuningDb {
     fn place<'a>(
         &self,
         tasks: &BTreeMap<TaskKey, TaskLog>,
-        lined: &'a [(TuningRecord, String)],
+        records: &'a [(TuningRecord, String)],
     ) -> Result<(Vec<FiledRecord>, Vec<&'a TuningRecord>), DbError> {
         let (mut entries, mut new) = (Vec::new(), Vec::new());
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         let mut added: BTreeMap<TaskKey, u64> = BTreeMap::new();
-        for (record, line) in lined {
+        for (record, line) in records {
             let task = TaskKey::new(&record.target, &record.workload);
             let log = tasks.get(&task);
             if !seen.insert(line) || log.map_or(Ok(false), |log| self.is_known(&task, log, record, line))? {

@@ -38,7 +38,7 @@ impl DbWriter {
     /// Makes everything appended durable and stores `counts`, the record counts.
     pub(crate) fn flush(&mut self, path: &Path, counts: RecordCounts) -> Result<(), DbError> {
         self.journal.sync()?;
-        self.engine.write_out()?;
+        self.engine.flush_to_system()?;
         if counts != self.flushed {
             counts.write(path)?;
             self.flushed = counts;

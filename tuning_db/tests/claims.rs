@@ -37,7 +37,7 @@ fn import(db: &TuningDb, records: &[TuningRecord]) -> usize {
 }
 
 #[test]
-fn a_claim_never_beats_what_was_measured_here() {
+fn untrusted_records_never_beat_local_measurements() {
     let db = TuningDb::temporary().unwrap();
     let r = |number, run_secs| record(WORKLOADS[0], TARGET, number, run_secs);
     assert_eq!(import(&db, &[r(0, 1e-12), with_unknown_knob(r(1, 1e-13))]), 2);
@@ -50,12 +50,12 @@ fn a_claim_never_beats_what_was_measured_here() {
 
     let top: Vec<TuningRecord> = db.top(&workload(), TARGET, 9, &in_space).unwrap();
     assert_eq!(top.iter().map(|r| r.config.clone()).collect::<Vec<_>>(), [config(2), config(3)]);
-    let claims = db.claims(&workload(), TARGET, 9, &in_space).unwrap();
+    let claims = db.untrusted(&workload(), TARGET, 9, &in_space).unwrap();
     assert_eq!(claims, [imported(r(0, 1e-12))]);
 }
 
 #[test]
-fn a_record_outside_the_space_stands_in_no_ones_way() {
+fn a_record_outside_the_space_is_skipped() {
     let db = TuningDb::temporary().unwrap();
     let r = |number, run_secs| record(WORKLOADS[0], TARGET, number, run_secs);
     // This record was measured here, by a version whose space had the knob.
@@ -68,7 +68,7 @@ fn a_record_outside_the_space_stands_in_no_ones_way() {
 }
 
 #[test]
-fn what_failed_here_is_not_served_on_somebody_elses_word() {
+fn configs_that_failed_here_are_not_served_from_untrusted_records() {
     let db = TuningDb::temporary().unwrap();
     let r = |number, run_secs| record(WORKLOADS[0], TARGET, number, run_secs);
     import(&db, &[r(0, 1e-9), r(1, 1e-3)]);
@@ -80,13 +80,13 @@ fn what_failed_here_is_not_served_on_somebody_elses_word() {
 }
 
 #[test]
-fn another_lowerings_time_is_a_claim() {
+fn times_of_another_lowering_are_untrusted() {
     let db = TuningDb::temporary().unwrap();
     let mut old = record(WORKLOADS[0], TARGET, 0, 1e-9);
     old.provenance.lowering = 0;
     db.append_all(&[old.clone(), record(WORKLOADS[0], TARGET, 1, 1e-3)]).unwrap();
     assert_eq!(best(&db), Some((TimeProvenance::Searched, 1e-3)));
-    assert_eq!(db.claims(&workload(), TARGET, 9, &in_space).unwrap(), [old]);
+    assert_eq!(db.untrusted(&workload(), TARGET, 9, &in_space).unwrap(), [old]);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn importing_what_is_known_changes_nothing() {
 }
 
 #[test]
-fn records_of_an_old_key_are_adopted_once_as_claims() {
+fn records_of_an_old_key_are_adopted_once_as_untrusted() {
     let dir = tempfile::tempdir().unwrap();
     for reopened in [false, true] {
         let path = dir.path().join(format!("{reopened}.db"));
@@ -221,7 +221,7 @@ fn only_the_first_lines_passed_over_are_named() {
 }
 
 #[test]
-fn what_compilers_and_drivers_say_is_stored_tidied() {
+fn messages_of_compilers_and_drivers_are_stored_tidied() {
     let dir = tempfile::tempdir().unwrap();
     let db = TuningDb::open(dir.path().join("db")).unwrap();
     let mut record = record(WORKLOADS[0], TARGET, 0, 1.0);

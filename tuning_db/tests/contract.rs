@@ -128,7 +128,7 @@ fn a_race_settles_which_is_best() {
 }
 
 #[test]
-fn what_no_measurement_yields_is_refused_and_nothing_of_its_batch_stored() {
+fn impossible_measurements_are_refused_with_their_batch() {
     on_every_store(|subject| {
         let good = record(WORKLOADS[0], TARGETS[0], 0, 1e-3);
         let mut infinite = good.clone();

@@ -104,7 +104,7 @@ fn judge_salvaging(path: &Path, expected: &Expected<'_>) -> Option<u64> {
         Ok(report) => {
             let missing = expected.missing(std::str::from_utf8(&saved).unwrap());
             assert_eq!(report.saved, expected.0.len() as u64 - missing);
-            let is_told = missing == report.lost.total() || has_marker_warning(&report.warnings);
+            let is_told = missing == report.unreadable.total() || has_marker_warning(&report.warnings);
             assert!(is_told, "salvage: {missing} are missing without a word: {report:?}");
             println!("salvaging: {}", if missing == 0 { "all" } else { "some, and it is told" });
             Some(missing)

@@ -68,7 +68,7 @@ fn line(rng: &mut impl Rng) -> Vec<u8> {
 }
 
 #[test]
-fn damaged_logs_are_refused_or_become_claims() {
+fn damaged_logs_are_refused_or_become_untrusted() {
     let (mut lines, mut imported) = (0, 0);
     for seed in 0..cases() {
         let mut rng = rng(seed);

@@ -156,7 +156,7 @@ fn one_copy_is_restored_from_the_other() {
 }
 
 #[test]
-fn what_was_durable_and_is_gone_is_an_error() {
+fn missing_durable_records_are_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let db = TuningDb::open(&path).unwrap();
@@ -180,7 +180,7 @@ fn what_was_durable_and_is_gone_is_an_error() {
     }
     let mut saved = Vec::new();
     let report = TuningDb::salvage(&path, &mut saved).unwrap();
-    assert_eq!((report.saved, report.lost.total(), saved), (3, 2, export(&reader).into_bytes()));
+    assert_eq!((report.saved, report.unreadable.total(), saved), (3, 2, export(&reader).into_bytes()));
 
     // This is what the error message advises.
     fs::remove_file(path.join("flushed")).unwrap();
@@ -323,7 +323,7 @@ fn append_line(path: &Path, place: u64, target: &str, workload: &str, json: &str
 }
 
 #[test]
-fn what_is_not_understood_is_named_and_blocks_nothing() {
+fn unknown_content_is_named_and_blocks_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     filled(&path);

@@ -147,10 +147,10 @@ fn a_snapshot_answers_what_its_records_say() {
                 assert_eq!(found.config().unwrap(), record.config, "{what}");
                 let best = found.best().unwrap();
                 assert_eq!((&best.record, best.standing), (record, found.provenance()), "{what}");
-                let is_claim = record.is_untrusted() || !KeyParts::of(target).owns(reach);
+                let is_untrusted = record.is_untrusted() || !KeyParts::of(target).owns(reach);
                 let measured =
                     if record.phase == Phase::Search { TimeProvenance::Searched } else { TimeProvenance::Raced };
-                assert_eq!(best.standing, if is_claim { TimeProvenance::Claimed } else { measured }, "{what}");
+                assert_eq!(best.standing, if is_untrusted { TimeProvenance::Claimed } else { measured }, "{what}");
             }
             assert!(snapshot.get(&keys, "matmul:m=1,n=1,k=1").unwrap().is_none());
             assert!(snapshot.get(&keys, "").unwrap().is_none());
@@ -216,7 +216,7 @@ fn a_databases_best_are_written_and_looked_up_alike() {
     assert!(reasons.iter().any(|(_, why)| why.contains("the current schedule space")));
     let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();
     let report = snapshot.check().unwrap();
-    assert_eq!((report.schedules, report.claims, report.targets.len(), report.flaws), (2, 0, 2, Vec::new()));
+    assert_eq!((report.schedules, report.untrusted, report.targets.len(), report.flaws), (2, 0, 2, Vec::new()));
 
     let parsed: Workload = workload.parse().unwrap();
     let family = Target::Cpu(CpuTarget { l2_bytes: 1 << 20, ..cpu });
@@ -242,7 +242,7 @@ fn a_databases_best_are_written_and_looked_up_alike() {
 }
 
 #[test]
-fn what_would_not_be_served_is_found_by_the_check() {
+fn unservable_schedules_are_found_by_the_check() {
     let target = Target::Cpu(CpuTarget::generic_avx2(2));
     let sound = of_default("matmul:m=64,n=64,k=64", &target, 2e-5);
     let mut outside = of_default("matmul:m=32,n=64,k=64", &target, 2e-5);
@@ -281,7 +281,7 @@ fn a_file_is_replaced_and_who_has_it_open_goes_on() {
 }
 
 #[test]
-fn what_a_killed_writer_left_is_overwritten_and_what_others_have_there_is_not() {
+fn remains_of_a_killed_writer_are_overwritten_and_other_files_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let (path, new_path) = (dir.path().join("tuned"), dir.path().join("tuned.new"));
     for left in [&b""[..], b"auto", b"autosnap\x01\0\0\0 unfinished"] {

@@ -122,7 +122,7 @@ impl Axes {
     }
 
     /// True if there is a single reduction axis, and both operands are contiguous along it.
-    pub fn go_along_step(&self, main: &Equation) -> bool {
+    pub fn are_contiguous_along_step(&self, main: &Equation) -> bool {
         let [step] = self.steps[..] else { return false };
         let along = Affine::var(VarId(step as u32));
         self.windows.is_empty() && main.loads().iter().all(|access| access.index.last() == Some(&along))
@@ -243,7 +243,7 @@ mod tests {
         let few = |text: &str| {
             let workload: Workload = text.parse().unwrap();
             let (axes, main) = (axes(text).0, workload.spec().main());
-            (axes.few(main), axes.go_along_step(main))
+            (axes.few(main), axes.are_contiguous_along_step(main))
         };
         assert_eq!(few("matmul:m=9,n=8,k=6,tb"), (Some(1), true));
         assert_eq!(few("matmul:m=2,n=9,k=6"), (Some(0), false));

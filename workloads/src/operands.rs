@@ -166,20 +166,20 @@ fn scales_sums(spec: &Spec, tensor: &TensorSpec) -> bool {
 }
 
 /// True if the last equation contains a function that is curved near zero or saturates.
-pub(crate) fn bends(spec: &Spec) -> bool {
+pub(crate) fn is_nonlinear(spec: &Spec) -> bool {
     let does = |expr: &Expr| matches!(expr, Expr::Unary(..) | Expr::Binary(BinaryOp::Min, _));
     spec.equations.last().is_some_and(|tail| tail.value.any(&does))
 }
 
 /// True if such a function is applied to sums of products.
-pub(crate) fn bends_sums(spec: &Spec) -> bool {
-    bends(spec) && spec.is_contraction()
+pub(crate) fn is_nonlinear_in_sums(spec: &Spec) -> bool {
+    is_nonlinear(spec) && spec.is_contraction()
 }
 
 /// Returns the scale of one factor of products. If a function of the sums is curved, it is the
 /// power of two that brings long sums to a magnitude between 2 and 4; else 1.
 fn data_scale(spec: &Spec) -> f32 {
-    if !bends_sums(spec) {
+    if !is_nonlinear_in_sums(spec) {
         return 1.0;
     }
     let halvings = (0.5 * (spec.reduction_len() as f32).log2() - 2.0).ceil();

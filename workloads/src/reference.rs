@@ -32,7 +32,7 @@ use autotune_ir::program::Role;
 use autotune_ir::spec::{TensorSource, TensorSpec};
 
 use crate::axes::is_pair;
-use crate::operands::{Operands, OutOfMemory, bends, bends_sums, sum_size};
+use crate::operands::{Operands, OutOfMemory, is_nonlinear, is_nonlinear_in_sums, sum_size};
 use crate::workload::Workload;
 
 mod difference;
@@ -95,7 +95,7 @@ pub struct Reference {
     values: ArrayD<f32>,
     /// Differences between exact integers and `values`, in the same order, since f32 rounds
     /// integers above 2^24. `None` if the reference is not exact, or for other types.
-    rests: Option<ArrayD<f32>>,
+    residuals: Option<ArrayD<f32>>,
     /// The magnitude that errors are relative to.
     largest: f32,
     /// True if all elements are compared and some are infinite, such as the padding of a maximum.
@@ -126,17 +126,17 @@ impl Reference {
         let selection = LineSelection::of(spec, bound, seed);
         let given: Vec<_> = operands.iter().map(|operand| operand.as_standard_layout()).collect();
         let tensors = line::ReferenceTensor::all(spec, &given);
-        let (values, rests, mapped) = if has_rests(spec, &selection) {
+        let (values, residuals, mapped) = if has_residuals(spec, &selection) {
             let (exact, mapped) = evaluated(spec, &selection, tensors, |x| x)?;
             let values: Vec<f32> = exact.iter().map(|&x| x as f32).collect();
-            let rests = exact.iter().zip(&values).map(|(x, &value)| (x - f64::from(value)) as f32).collect();
-            (values, Some(rests), mapped)
+            let residuals = exact.iter().zip(&values).map(|(x, &value)| (x - f64::from(value)) as f32).collect();
+            (values, Some(residuals), mapped)
         } else {
             let (values, mapped) = evaluated(spec, &selection, tensors, |x| x as f32)?;
             (values, None, mapped)
         };
 
-        let least = match (spec.is_chain(), bends_sums(spec)) {
+        let least = match (spec.is_chain(), is_nonlinear_in_sums(spec)) {
             (true, _) if is_pair(spec) => {
                 let last = &spec.equations[spec.equations.len() - 2];
                 LEAST_SUM * (last.reduction_len() as f32).sqrt()
@@ -145,7 +145,7 @@ impl Reference {
             (_, true) => LEAST_BENT_SUM * sum_size(spec),
             (_, false) => LEAST_SUM * sum_size(spec),
         };
-        let is_bent = bends(spec) && mapped.is_finite();
+        let is_bent = is_nonlinear(spec) && mapped.is_finite();
         let least = if is_bent { least.max(LEAST_BENT * mapped) } else { least };
         let least = least.max(range_of_bytes(spec));
         let finite = values.iter().filter(|x| x.is_finite());
@@ -158,8 +158,8 @@ impl Reference {
         let tensor = |values: Vec<f32>| {
             ArrayD::from_shape_vec(shape.clone(), values).map_err(|_| OutOfMemory { bytes: usize::MAX })
         };
-        let (values, rests) = (tensor(values)?, rests.map(tensor).transpose()?);
-        Ok(Self { selection, values, rests, largest, has_infinities })
+        let (values, residuals) = (tensor(values)?, residuals.map(tensor).transpose()?);
+        Ok(Self { selection, values, residuals, largest, has_infinities })
     }
 
     /// Returns the number of bytes of a workload's reference, including intermediate tensors, which
@@ -171,8 +171,8 @@ impl Reference {
         let made = workload.spec().tensors.iter().filter(is_made).map(|tensor| points(&tensor.shape).saturating_mul(8));
         let mapped =
             workload.spec().prologue().map(|map| points(&workload.spec().tensor(&map.output).shape).saturating_mul(8));
-        // With `rests`, there are also the elements in f64 for a while.
-        let of_element = if has_rests(workload.spec(), &selection) { 16 } else { 4 };
+        // With `residuals`, there are also the elements in f64 for a while.
+        let of_element = if has_residuals(workload.spec(), &selection) { 16 } else { 4 };
         made.chain(mapped).fold(selection.len().saturating_mul(of_element), usize::saturating_add)
     }
 
@@ -191,8 +191,8 @@ impl Reference {
     /// since f32 rounds integers above 2^24.
     ///
     /// `None` for other types, and if not all of the output is compared.
-    pub fn rests(&self) -> Option<&ArrayD<f32>> {
-        self.rests.as_ref()
+    pub fn integer_residuals(&self) -> Option<&ArrayD<f32>> {
+        self.residuals.as_ref()
     }
 
     /// Returns the shape of the output.
@@ -202,7 +202,7 @@ impl Reference {
 }
 
 /// True if all elements are compared, and are integers that f32 may round.
-fn has_rests(spec: &Spec, selection: &LineSelection) -> bool {
+fn has_residuals(spec: &Spec, selection: &LineSelection) -> bool {
     let dtype = lines::output(spec).dtype;
     selection.is_exact() && dtype.is_integer() && dtype.bytes() >= 4
 }
@@ -366,12 +366,12 @@ mod tests {
         operands[1][[0, 600, 0]] = -1.0;
         operands[1][[0, 600, 1]] = -2.0;
         let made = Reference::new(&workload, &operands, 0).unwrap();
-        let exact = made.exact().unwrap().iter().zip(made.rests().unwrap());
+        let exact = made.exact().unwrap().iter().zip(made.integer_residuals().unwrap());
         let exact: Vec<f64> = exact.map(|(&value, &rest)| f64::from(value) + f64::from(rest)).collect();
         assert_eq!(exact, [-19_431_001.0, -19_431_002.0]);
 
         let as_f32: Workload = "matmul:m=1,n=2,k=601,data=u8,weights=i8,out=f32".parse().unwrap();
-        assert!(Reference::new(&as_f32, &operands, 0).unwrap().rests().is_none());
+        assert!(Reference::new(&as_f32, &operands, 0).unwrap().integer_residuals().is_none());
     }
 
     #[test]

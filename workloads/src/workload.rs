@@ -124,7 +124,7 @@ impl Workload {
         if let Some(is_constant) = terms.weights {
             terms.weights = spec::unusual_weights(&formula, is_constant).map_err(|reason| unfit("weights", reason))?;
         }
-        let formula = terms.prologue.in_front_of(formula).map_err(|reason| unfit("pre", reason))?;
+        let formula = terms.prologue.apply_to(formula).map_err(|reason| unfit("pre", reason))?;
         Self::made(op, terms, formula).checked()
     }
 
@@ -158,7 +158,7 @@ impl Workload {
     fn with(&self, terms: Terms) -> Self {
         let op = Arc::clone(&self.0.op);
         // Cannot fail: the operator accepted its prologue when the workload was made.
-        let formula = terms.prologue.in_front_of(op.formula()).unwrap_or_else(|_| op.formula());
+        let formula = terms.prologue.apply_to(op.formula()).unwrap_or_else(|_| op.formula());
         Self::made(op, terms, formula)
     }
 

@@ -74,7 +74,7 @@ fn texts_are_printed_so_that_they_mean_the_same() {
 }
 
 #[test]
-fn what_makes_no_sense_names_its_field() {
+fn invalid_values_name_their_field() {
     let message = |text: &str| text.parse::<Workload>().unwrap_err().to_string();
     let long = message("matmul:m=1,n=1,k=70000,data=u8,weights=i8");
     assert!(long.contains("'data'") && long.contains("may overflow i32"), "{long}");

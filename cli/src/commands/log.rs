@@ -27,7 +27,7 @@ pub(super) fn run(action: LogAction) -> Result<()> {
 fn export(file: &Path, db: &RecordsArgs) -> Result<()> {
     let db = TuningDb::open_reading(db.place()?.path).map_err(refusal)?;
     let mut output = LogOutput::new(file)?;
-    let Some(records) = unless_unread(db.export(&mut output))? else {
+    let Some(records) = unless_closed(db.export(&mut output))? else {
         return Ok(());
     };
     output.keep(file)?;
@@ -42,7 +42,7 @@ fn salvage(file: &Path, db: &RecordsArgs) -> Result<()> {
         return Err(refusal(DbError::NotFound { path }));
     }
     let mut output = LogOutput::new(file)?;
-    let Some(report) = unless_unread(TuningDb::salvage(&path, &mut output))? else {
+    let Some(report) = unless_closed(TuningDb::salvage(&path, &mut output))? else {
         return Ok(());
     };
     if report.saved == 0 {
@@ -52,8 +52,8 @@ fn salvage(file: &Path, db: &RecordsArgs) -> Result<()> {
     for warning in &report.warnings {
         say(format!("autotune: warning: {warning}"));
     }
-    if !report.lost.is_empty() {
-        say(format_args!("autotune: warning: {} is no longer readable", report.lost));
+    if !report.unreadable.is_empty() {
+        say(format_args!("autotune: warning: {} is no longer readable", report.unreadable));
     }
     if report.damaged_pieces > 0 {
         let pieces = report.damaged_pieces;
@@ -104,7 +104,7 @@ impl Write for LogOutput {
 }
 
 /// Returns `None` if the reader of standard output closed it (`| head`), which is not an error.
-fn unless_unread<T>(written: Result<T, DbError>) -> Result<Option<T>> {
+fn unless_closed<T>(written: Result<T, DbError>) -> Result<Option<T>> {
     match written {
         Err(DbError::Io { cause, .. }) if cause.kind() == ErrorKind::BrokenPipe => Ok(None),
         written => Ok(Some(written.map_err(refusal)?)),

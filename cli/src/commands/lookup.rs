@@ -16,7 +16,7 @@ use crate::output::say;
 /// Opens a database or a snapshot for lookups, even while another process uses it. Returns `None`
 /// if the default path does not exist.
 pub(super) fn look_up_source(place: DatabasePath) -> Result<Option<Box<dyn Source>>> {
-    if_there(open_source(place.path), place.is_given)
+    unless_missing(open_source(place.path), place.is_given)
 }
 
 /// Opens the source of schedules for a network; an empty source if the default path does not exist.
@@ -35,10 +35,10 @@ pub(super) fn look_up_db(DatabasePath { path, is_given }: DatabasePath) -> Resul
             "is a snapshot, which has the best schedules but no trials: use the database from which it was written";
         return Err(Failure::Usage(format!("{} {why}", path.display())).into());
     }
-    if_there(TuningDb::open_reading(path), is_given)
+    unless_missing(TuningDb::open_reading(path), is_given)
 }
 
-fn if_there<T>(opened: Result<T, DbError>, is_given: bool) -> Result<Option<T>> {
+fn unless_missing<T>(opened: Result<T, DbError>, is_given: bool) -> Result<Option<T>> {
     match opened {
         Err(DbError::NotFound { .. } | DbError::Snapshot(SnapshotError::NotFound { .. })) if !is_given => Ok(None),
         opened => Ok(Some(opened.map_err(refusal)?)),

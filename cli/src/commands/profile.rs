@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::lookup::{network_source, untrusted_note};
 use super::rounded::decided;
 use super::run::{RUNS_IN_A_ROW, inputs, network};
-use super::shared::{JsonSink, on_device, or_without, warn};
+use super::shared::{JsonSink, on_device, or_warn, warn};
 use crate::args::{DbArgs, LoadedNetwork, SubjectArgs, TargetArgs};
 use crate::report::{caveat, marked};
 
@@ -76,7 +76,7 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
 
 fn profile<D: NetworkDevice>(json: &JsonSink, loaded: &LoadedNetwork, target: &Target, db: &DbArgs) -> Result<()> {
     let source = network_source(db.place()?)?;
-    let ceilings = or_without(WorkerMeasurer::new(MeasureOptions::default())?.ceilings(target));
+    let ceilings = or_warn(WorkerMeasurer::new(MeasureOptions::default())?.ceilings(target));
     let inputs = inputs(loaded)?;
     let graph = decided(loaded.graph.clone(), loaded.max_error, &*source, target, &inputs)?;
     let network = Compiled::<D>::on_device(&graph, Some(&*source), target)?;

@@ -36,8 +36,8 @@ pub(super) fn decided(
     let Some(max_error) = max_error else { return Ok(graph) };
     let Decided { network, contenders, chosen } = decide(&graph, Some(source), target, inputs, max_error)?;
     let told = |contender: &Contender| {
-        let Contender { precision, exact_steps, run_secs, max_rel_error } = contender;
-        let but = if *exact_steps > 0 { format!(" except {exact_steps} steps") } else { String::new() };
+        let Contender { precision, f32_steps, run_secs, max_rel_error } = contender;
+        let but = if *f32_steps > 0 { format!(" except {f32_steps} steps") } else { String::new() };
         let off = if *max_rel_error > 0.0 { format!(" error {max_rel_error:.1e}") } else { String::new() };
         format!("{precision}{but} {:.3} ms{off}", run_secs * 1e3)
     };
@@ -81,7 +81,7 @@ impl RoundingEffect {
     }
 
     /// Formats the effect for people.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let Self { precision, max_rel_error } = self;
         format!("{precision}: largest error of outputs is {max_rel_error:.1e} of their largest element in f32")
     }

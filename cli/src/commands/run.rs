@@ -63,7 +63,7 @@ impl Latency {
     }
 
     /// Formats the latency, marked if its error may exceed a tenth.
-    fn told(&self, timing: Timing) -> String {
+    fn summary(&self, timing: Timing) -> String {
         let [median, p10, p90] = [self.median, self.p10, self.p90].map(|secs| secs * 1e3);
         marked(format!("{median:.3} ms (p10 {p10:.3}, p90 {p90:.3})"), timing)
     }
@@ -121,8 +121,8 @@ fn run_on<D: NetworkDevice>(
     let timing = Timing::under_load(load);
 
     say_untuned(network.schedules(), target);
-    let on_device = device_secs.as_ref().map(|secs| format!(", on the device {}", secs.told(timing)));
-    let latency = latency_secs.told(timing) + &on_device.unwrap_or_default();
+    let on_device = device_secs.as_ref().map(|secs| format!(", on the device {}", secs.summary(timing)));
+    let latency = latency_secs.summary(timing) + &on_device.unwrap_or_default();
     json.say(&format!("{}: {latency}, loaded in {load_secs:.2} s", graph.name()))?;
     json.say_all(caveat(load))?;
 
@@ -132,7 +132,7 @@ fn run_on<D: NetworkDevice>(
         Some(network) => Some(RoundingEffect::of(&graph, &outputs, &network.workspace()?.run_tensors(&inputs)?)),
         None => None,
     };
-    json.say_all(rounding.map(|rounding| rounding.told()))?;
+    json.say_all(rounding.map(|rounding| rounding.summary()))?;
     json.write(&Figures {
         latency_secs,
         device_secs,
@@ -292,7 +292,7 @@ fn report(checked: &Checked) -> Result<()> {
         (&checked.steps, "results differ from the reference"),
         (&checked.imported, "results differ from the network before rewriting"),
     ] {
-        let wrong: Vec<String> = all.iter().filter(|step| !step.is_right()).map(told).collect();
+        let wrong: Vec<String> = all.iter().filter(|step| !step.is_within_tolerance()).map(told).collect();
         anyhow::ensure!(wrong.is_empty(), "{what}: {}", listed(&wrong));
     }
     Ok(())
@@ -301,7 +301,7 @@ fn report(checked: &Checked) -> Result<()> {
 /// Describes the error with the largest ratio to its tolerance.
 fn nearest(errors: &[StepError]) -> String {
     let of_tolerance =
-        |step: &StepError| if step.is_right() { step.max_rel_error / step.tolerance } else { f64::INFINITY };
+        |step: &StepError| if step.is_within_tolerance() { step.max_rel_error / step.tolerance } else { f64::INFINITY };
     let rounded = errors.iter().filter(|step| step.tolerance > 0.0);
     rounded.max_by(|a, b| of_tolerance(a).total_cmp(&of_tolerance(b))).map_or(String::new(), |step| {
         let StepError { name, max_rel_error: error, tolerance, .. } = step;
@@ -323,9 +323,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_latency_beside_others_is_marked() {
+    fn a_latency_under_load_is_marked() {
         let latency = Latency { median: 2e-3, p10: 1e-3, p90: 3.5e-3 };
-        assert_eq!(latency.told(Timing::Raced), "2.000 ms (p10 1.000, p90 3.500)");
-        assert_eq!(latency.told(Timing::Disturbed), "≈ 2.000 ms (p10 1.000, p90 3.500)");
+        assert_eq!(latency.summary(Timing::Raced), "2.000 ms (p10 1.000, p90 3.500)");
+        assert_eq!(latency.summary(Timing::Disturbed), "≈ 2.000 ms (p10 1.000, p90 3.500)");
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn refusal(error: DbError) -> anyhow::Error {
         | DbError::Snapshot(
             SnapshotError::NotFound { .. } | SnapshotError::NotASnapshot { .. } | SnapshotError::InTheWay { .. },
         ) => Failure::Usage(error.to_string()).into(),
-        DbError::Io { cause, .. } | DbError::Snapshot(SnapshotError::Io { cause, .. }) if is_bad_place(cause) => {
+        DbError::Io { cause, .. } | DbError::Snapshot(SnapshotError::Io { cause, .. }) if is_bad_path(cause) => {
             Failure::Usage(error.to_string()).into()
         }
         _ => error.into(),
@@ -52,7 +52,7 @@ pub(super) fn refusal(error: DbError) -> anyhow::Error {
 }
 
 /// True if the path itself is wrong: missing, through a file, or without permission.
-fn is_bad_place(cause: &io::Error) -> bool {
+fn is_bad_path(cause: &io::Error) -> bool {
     [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied].contains(&cause.kind())
 }
 
@@ -65,7 +65,7 @@ pub(super) fn open_device(
     cancel: &Cancel,
 ) -> Result<(WorkerMeasurer, Option<Ceilings>, Setup)> {
     let LocalDevice { measurer, ceilings, setup } = LocalDevice::open(target, workloads, backend, cancel)?;
-    Ok((measurer, or_without(ceilings), setup))
+    Ok((measurer, or_warn(ceilings), setup))
 }
 
 /// Calls a function with the device type of the target as its type argument.
@@ -81,7 +81,7 @@ macro_rules! on_device {
 pub(super) use on_device;
 
 /// Returns the ceilings; if they could not be measured, prints the reason.
-pub(super) fn or_without(ceilings: Result<Ceilings, MeasureError>) -> Option<Ceilings> {
+pub(super) fn or_warn(ceilings: Result<Ceilings, MeasureError>) -> Option<Ceilings> {
     ceilings.map_err(|error| say(format_args!("{error}; continuing without them"))).ok()
 }
 

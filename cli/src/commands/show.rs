@@ -91,8 +91,8 @@ fn origin(tuned: &Tuned) -> String {
     };
     let (record, target) = (&found.best.record, tuned.target());
     let ms = record.measurement.run_secs().unwrap_or(f64::NAN) * 1e3;
-    let is_claim = found.best.standing == TimeProvenance::Claimed;
-    let worth = if is_claim { format!(", {}", untrusted_note(found, target)) } else { String::new() };
+    let is_untrusted = found.best.standing == TimeProvenance::Claimed;
+    let worth = if is_untrusted { format!(", {}", untrusted_note(found, target)) } else { String::new() };
     let is_alone = record.measurement.outcome.as_ref().is_ok_and(|run| run.graph_runs == 0);
     let timed = if is_alone && is_cuda(target) { ", each run launched separately" } else { "" };
     format!("the best in the database ({ms:.4} ms{timed}{worth})")

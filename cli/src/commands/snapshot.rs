@@ -64,7 +64,7 @@ fn check(file: &Path) -> Result<()> {
     if !report.flaws.is_empty() {
         bail!("{}: {} of {} schedule(s) would not be served", file.display(), report.flaws.len(), report.schedules);
     }
-    let claims = if report.claims > 0 { format!(", {} of them untrusted", report.claims) } else { String::new() };
+    let claims = if report.untrusted > 0 { format!(", {} of them untrusted", report.untrusted) } else { String::new() };
     let targets: Vec<&str> = report.targets.iter().map(String::as_str).collect();
     print(&format!("{}: {} schedule(s) are valid{claims}\n{}", file.display(), report.schedules, targets.join("\n")))
 }

@@ -21,7 +21,7 @@ use super::run::{RUNS_IN_A_ROW, inputs, latencies};
 use super::shared::{JsonSink, on_device, open_db, open_device};
 use crate::args::{Failure, LoadedNetwork, TuneArgs};
 use crate::output::say;
-use crate::report::{beside_f32, caveat, compared, summary, table};
+use crate::report::{caveat, compared, compared_with_f32, summary, table};
 use crate::{interrupt, progress};
 
 /// Fewest and most rounds of the final comparison between a network's untuned and best schedules,
@@ -110,8 +110,8 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     json.say_all(summary(&report))?;
     if let Some(NetworkLatency { default_secs, best_secs, f32_secs, rounding, timing, load }) = latency {
         json.say(&format!("whole network, run: {}", compared(default_secs, best_secs, timing)))?;
-        json.say_all(f32_secs.map(|secs| beside_f32(secs, best_secs, timing)))?;
-        json.say_all(rounding.map(|rounding| rounding.told()))?;
+        json.say_all(f32_secs.map(|secs| compared_with_f32(secs, best_secs, timing)))?;
+        json.say_all(rounding.map(|rounding| rounding.summary()))?;
         if !report.disturbance.is_notable() {
             json.say_all(caveat(load))?;
         }

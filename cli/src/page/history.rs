@@ -15,7 +15,7 @@ pub(crate) struct History {
     /// there are none, the untrusted ones.
     pub(crate) records: Vec<TuningRecord>,
     /// Number of untrusted records in the database.
-    pub(crate) claims: usize,
+    pub(crate) untrusted: usize,
     /// Record that a lookup in the database would return.
     pub(crate) best: Option<Best>,
     pub(crate) default: Option<DefaultTime>,
@@ -28,7 +28,7 @@ pub(crate) struct DefaultTime {
     pub(crate) config: Config,
     pub(crate) run_secs: f64,
     /// True if this is the schedule predicted today.
-    pub(crate) is_todays: bool,
+    pub(crate) is_current: bool,
     /// Reliability of the time.
     pub(crate) timing: Timing,
     /// True if it was measured in the same race as the best, so that the two times are comparable.
@@ -57,7 +57,7 @@ impl History {
         let of_then = || records.iter().find(|record| record.phase == Phase::Search).map(|first| first.config.clone());
         let default = default_time(&records, &todays, best_race, true)
             .or_else(|| default_time(&records, &of_then()?, best_race, false));
-        Ok(Self { task: task.clone(), records, claims: count, best, default })
+        Ok(Self { task: task.clone(), records, untrusted: count, best, default })
     }
 
     /// Returns the trials of the searches, without races.
@@ -110,7 +110,7 @@ fn default_time(
     records: &[TuningRecord],
     default: &Config,
     best_race: Option<Phase>,
-    is_todays: bool,
+    is_current: bool,
 ) -> Option<DefaultTime> {
     let timed = records.iter().filter(|record| record.config == *default);
     let timed: Vec<(Phase, f64, f64)> =
@@ -121,5 +121,5 @@ fn default_time(
     let found = with_best.or_else(|| last(&|phase| phase != Phase::Search)).or_else(|| last(&|_| true));
     let &(phase, run_secs, taken) = found?;
     let (timing, raced_with_best) = (Timing::of(phase, taken), with_best.is_some());
-    Some(DefaultTime { config: default.clone(), run_secs, is_todays, timing, raced_with_best })
+    Some(DefaultTime { config: default.clone(), run_secs, is_current, timing, raced_with_best })
 }

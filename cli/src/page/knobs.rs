@@ -7,7 +7,7 @@ use autotune_schedules::KnobValue;
 
 use super::history::History;
 use super::html::{card, cards, code_cell, number_cell, paragraph, section, table};
-use super::number::{NONE, many, percent};
+use super::number::{NONE, percent, with_noun};
 
 /// Minimum number of trials for a statement about a task.
 const FEWEST: usize = 20;
@@ -89,11 +89,13 @@ pub(crate) fn draw(histories: &[History]) -> MarkupElement {
         let sketch = history.best.as_ref().map_or(NONE, |best| &best.record.config.sketch);
         let headings = [("knob", false), ("explains", true), ("", false), ("values", true), ("winner's", false)];
         let rows = effects.iter().take(SHOWN).map(row);
-        card(&history.task.name, format!("{sketch}, {}", many(*trials, "trial")), table(&headings, rows))
+        card(&history.task.name, format!("{sketch}, {}", with_noun(*trials, "trial")), table(&headings, rows))
     };
     let lacking = histories.len() - known.len();
-    let note =
-        format!("Left out {} with fewer than {FEWEST} trials of the winner's sketch that ran.", many(lacking, "task"));
+    let note = format!(
+        "Left out {} with fewer than {FEWEST} trials of the winner's sketch that ran.",
+        with_noun(lacking, "task")
+    );
     let note = (lacking > 0).then(|| paragraph(note));
     section.children(note).child(cards(known.iter().map(card)))
 }
@@ -123,7 +125,7 @@ mod tests {
         let workload = "matmul:m=8,n=16,k=8";
         let records: Vec<_> = (0..trials).map(|i| record(workload, i, Some(secs(i)), 0)).collect();
         let best = records.first().map(|record| Best { record: record.clone(), standing: TimeProvenance::Searched });
-        History { task: Task::single(workload.parse().unwrap()), records, claims: 0, best, default: None }
+        History { task: Task::single(workload.parse().unwrap()), records, untrusted: 0, best, default: None }
     }
 
     #[test]

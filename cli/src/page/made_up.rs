@@ -12,7 +12,7 @@ pub(crate) fn record(workload: &str, number: usize, run_secs: Option<f64>, seed:
         ("odd".to_string(), KnobValue::Choice((number % 2).to_string())),
         ("same".to_string(), KnobValue::Choice("always".into())),
     ];
-    let outcome = run_secs.map(RunSecs::made_up).ok_or(CandidateError::Timeout { limit_secs: 1.0 });
+    let outcome = run_secs.map(RunSecs::synthetic).ok_or(CandidateError::Timeout { limit_secs: 1.0 });
 
     TuningRecord {
         workload: workload.parse().unwrap(),

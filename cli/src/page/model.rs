@@ -12,7 +12,7 @@ use autotune_workloads::Workload;
 
 use super::history::History;
 use super::html::{card, cards, paragraph, section};
-use super::number::many;
+use super::number::with_noun;
 
 /// Minimum number of held-out schedules for a chart of a task.
 const FEWEST: usize = 4;
@@ -76,7 +76,7 @@ pub(crate) fn draw(histories: &[History], target: &Target) -> Result<MarkupEleme
     }
     let weight: f64 = accuracies.iter().map(|(_, weight)| weight).sum();
     let mean = accuracies.iter().map(|(accuracy, weight)| accuracy * weight).sum::<f64>() / weight;
-    let over = many(accuracies.len(), "task");
+    let over = with_noun(accuracies.len(), "task");
     let text =
         format!("Mean pairwise accuracy over {over}, weighted by their {weight:.0} held-out schedules: {mean:.2}.");
 
@@ -87,7 +87,7 @@ pub(crate) fn draw(histories: &[History], target: &Target) -> Result<MarkupEleme
 fn figure(name: &str, judged: &Judged) -> MarkupElement {
     let accuracy =
         judged.pairwise_accuracy.map_or_else(String::new, |accuracy| format!("pairwise accuracy {accuracy:.2}, "));
-    let more = format!("{accuracy}{} held out", many(judged.held_out, "schedule"));
+    let more = format!("{accuracy}{} held out", with_noun(judged.held_out, "schedule"));
     let axes = [
         ChartAxis::new("predicted score (right: faster)", Scale::linear(judged.points.iter().map(|point| point[0]))),
         ChartAxis::new(

@@ -41,7 +41,7 @@ pub(crate) fn rate(value: f64) -> String {
 }
 
 /// Returns a text or the placeholder [`NONE`].
-pub(crate) fn or_none(text: Option<String>) -> String {
+pub(crate) fn or_placeholder(text: Option<String>) -> String {
     text.unwrap_or_else(|| NONE.into())
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn moment(unix_secs: u64) -> String {
 }
 
 /// Formats a count with its noun: `1 trial`, `2 trials`.
-pub(crate) fn many(count: usize, one: &str) -> String {
+pub(crate) fn with_noun(count: usize, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!([3.664, 1e9, f64::INFINITY].map(times), ["3.66x", "1.00e9x", "infx"]);
         assert_eq!([0.853, 1e12].map(percent), ["85 %", "1.0e14 %"]);
         assert_eq!([881.23, 0.0926, 0.0, 1e-9, 1e18].map(rate), ["881.2", "0.093", "0", "1.00e-9", "1.00e18"]);
-        assert_eq!([many(0, "trial"), many(1, "trial")], ["0 trials", "1 trial"]);
+        assert_eq!([with_noun(0, "trial"), with_noun(1, "trial")], ["0 trials", "1 trial"]);
     }
 
     #[test]

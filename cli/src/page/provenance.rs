@@ -7,7 +7,7 @@ use autotune_db::{Phase, TuningRecord};
 
 use super::Page;
 use super::html::{cell, section};
-use super::number::{many, moment};
+use super::number::{moment, with_noun};
 
 /// Maximum number of distinct values shown in a row.
 const SHOWN: usize = 8;
@@ -56,7 +56,8 @@ fn distinct(texts: impl Iterator<Item = String>) -> String {
     if let [(only, _)] = &counts[..] {
         return named(only);
     }
-    let shown = counts.iter().take(SHOWN).map(|(text, count)| format!("{} ({})", named(text), many(*count, "record")));
+    let shown =
+        counts.iter().take(SHOWN).map(|(text, count)| format!("{} ({})", named(text), with_noun(*count, "record")));
     let more = counts.len().saturating_sub(SHOWN);
     let more = (more > 0).then(|| format!("and {more} more"));
     shown.chain(more).collect::<Vec<_>>().join("; ")
@@ -65,16 +66,21 @@ fn distinct(texts: impl Iterator<Item = String>) -> String {
 /// Counts the records by kind, and the untrusted records left out.
 fn records_text(page: &Page<'_>, records: &[&TuningRecord]) -> String {
     let raced = records.iter().filter(|record| record.phase != Phase::Search).count();
-    let claims: usize = page.histories.iter().map(|history| history.claims).sum();
+    let claims: usize = page.histories.iter().map(|history| history.untrusted).sum();
     let shown = records.iter().filter(|record| record.is_untrusted()).count();
-    let mut text =
-        format!("{}: {}, {raced} of races", many(records.len(), "record"), many(records.len() - raced, "trial"));
+    let mut text = format!(
+        "{}: {}, {raced} of races",
+        with_noun(records.len(), "record"),
+        with_noun(records.len() - raced, "trial")
+    );
     if shown > 0 {
-        text += &format!("; {} never measured here as current code", many(shown, "untrusted record"));
+        text += &format!("; {} never measured here as current code", with_noun(shown, "untrusted record"));
     }
     if claims > shown {
-        text +=
-            &format!("; {} left out, since their tasks were measured here", many(claims - shown, "untrusted record"));
+        text += &format!(
+            "; {} left out, since their tasks were measured here",
+            with_noun(claims - shown, "untrusted record")
+        );
     }
     text
 }
@@ -97,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_counted_and_what_does_not_is_said_once() {
+    fn differing_provenance_is_counted_and_common_provenance_is_said_once() {
         let text = |texts: &[&str]| distinct(texts.iter().map(|text| text.to_string()));
         assert_eq!(text(&["a", "a"]), "a");
         assert_eq!(text(&[" "]), "not recorded");

@@ -8,7 +8,7 @@ use autotune_schedules::Config;
 use super::Page;
 use super::history::History;
 use super::html::{paragraph, section};
-use super::number::{or_none, percent, rate};
+use super::number::{or_placeholder, percent, rate};
 
 const NOTE: &str = "The best schedule of each task, with the work of its own algorithm: operations for each byte of operands and \
     output, against operations a second. The sloping lines are the bandwidths of the caches and the memory for pure \
@@ -52,7 +52,7 @@ fn point(history: &History, ceilings: Option<&Ceilings>) -> Option<NamedPoint> {
         history.task.name,
         rate(at_best[1]),
         rate(at_best[0]),
-        or_none(share),
+        or_placeholder(share),
     );
     Some(NamedPoint { at: at_best, name: history.task.name.clone(), more, from: default })
 }
@@ -72,7 +72,7 @@ fn chart(points: Vec<NamedPoint>, ceilings: Option<&Ceilings>, dtypes: &[DType])
 
     let axes = [ChartAxis::new("arithmetic intensity, FLOP a byte", x), ChartAxis::new("GFLOP/s", y)];
     let mut chart = Chart::new("Roofline of all tasks", SIZE, axes);
-    for mark in ceilings.iter().flat_map(|ceilings| roof(ceilings, dtypes, peak(ceilings), x.ends())) {
+    for mark in ceilings.iter().flat_map(|ceilings| roofline(ceilings, dtypes, peak(ceilings), x.ends())) {
         chart = chart.mark(mark);
     }
     chart.mark(Mark::Named { points, colour: Colour::Series(0) }).draw()
@@ -80,7 +80,7 @@ fn chart(points: Vec<NamedPoint>, ceilings: Option<&Ceilings>, dtypes: &[DType])
 
 /// Returns the lines of the roofline: a horizontal one for each type, and for each memory level a
 /// slope up to the highest of them.
-fn roof(ceilings: &Ceilings, dtypes: &[DType], peak: f64, [left, right]: [f64; 2]) -> Vec<Mark> {
+fn roofline(ceilings: &Ceilings, dtypes: &[DType], peak: f64, [left, right]: [f64; 2]) -> Vec<Mark> {
     let colour = Colour::Quiet;
     let line =
         |points: [[f64; 2]; 2], name: String| Mark::Line { points: points.to_vec(), colour, dashed: false, name };

@@ -6,7 +6,7 @@ use autotune_db::TuningRecord;
 use super::curve::{SearchMoment, best_so_far, spread};
 use super::history::History;
 use super::html::{card, cards, pair, paragraph, section};
-use super::number::many;
+use super::number::with_noun;
 use super::runs::{SearchRun, runs};
 
 const NOTE: &str = "The best time so far, as measured by the search, against trials and against the seconds spent on building and \
@@ -67,7 +67,7 @@ pub(crate) fn draw(histories: &[History]) -> MarkupElement {
         let figure = |(history, runs): (&History, &Vec<SearchRun<'_>>)| {
             let curves: Vec<Vec<SearchMoment>> = runs.iter().map(|run| best_so_far(&[(1.0, &run.trials)])).collect();
             let chart = chart(&history.task.name, TASK, against, &curves, history.best_secs());
-            card(&history.task.name, told(history, runs), chart)
+            card(&history.task.name, summary(history, runs), chart)
         };
         let heading = format!("Each task, against {}", against.title());
         section = section.child(MarkupElement::new("h3").text(heading));
@@ -77,8 +77,8 @@ pub(crate) fn draw(histories: &[History]) -> MarkupElement {
 }
 
 /// Describes the number of trials and runs of a curve.
-fn told(history: &History, runs: &[SearchRun<'_>]) -> String {
-    let trials = many(history.trials().count(), "trial");
+fn summary(history: &History, runs: &[SearchRun<'_>]) -> String {
+    let trials = with_noun(history.trials().count(), "trial");
     match runs {
         [] | [_] => trials,
         several => format!("{trials}, {} runs", several.len()),

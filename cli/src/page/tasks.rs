@@ -8,7 +8,7 @@ use autotune_measure::Ceilings;
 use super::Page;
 use super::history::{DefaultTime, History};
 use super::html::{cell, code_cell, number_cell, paragraph, section, table};
-use super::number::{NONE, geometric_mean, many, ms, or_none, percent, times};
+use super::number::{NONE, geometric_mean, ms, or_placeholder, percent, times, with_noun};
 use crate::report::marked;
 
 const NOTE: &str = "Default is the untuned schedule, best the one that the database would deploy. Rates count the operations of the \
@@ -42,7 +42,7 @@ pub(crate) fn draw(page: &Page<'_>) -> MarkupElement {
     let rows = page.histories.iter().map(|history| row(history, ceilings));
     let mut section = section("tasks", "Tasks", NOTE).child(table(&headings, rows));
     if let Some(secs) = network_secs(page.histories) {
-        let timing = counted(page.histories).map(History::speed_up_timing).max().unwrap_or(Timing::Raced);
+        let timing = of_network(page.histories).map(History::speed_up_timing).max().unwrap_or(Timing::Raced);
         let [default, best] = secs.map(|secs| marked(format!("{} ms", ms(secs)), timing));
         let speed_up = marked(times(secs[0] / secs[1]), timing);
         let text = format!("default {default}, best {best}, speed-up {speed_up}");
@@ -68,21 +68,21 @@ fn row(history: &History, ceilings: Option<&Ceilings>) -> Vec<MarkupElement> {
     vec![
         cell(&task.name),
         number_cell(task.count),
-        number_cell(or_none(history.default.as_ref().map(default_text))),
-        number_cell(or_none(best_secs.map(|secs| marked(ms(secs), history.best_timing())))),
-        number_cell(or_none(history.speed_up().map(|ratio| marked(times(ratio), history.speed_up_timing())))),
-        number_cell(or_none(rate)),
-        number_cell(or_none(of_roofline)),
+        number_cell(or_placeholder(history.default.as_ref().map(default_text))),
+        number_cell(or_placeholder(best_secs.map(|secs| marked(ms(secs), history.best_timing())))),
+        number_cell(or_placeholder(history.speed_up().map(|ratio| marked(times(ratio), history.speed_up_timing())))),
+        number_cell(or_placeholder(rate)),
+        number_cell(or_placeholder(of_roofline)),
         number_cell(trials),
         number_cell(failed),
         cell(standing),
-        cell(or_none(sketch)),
+        cell(or_placeholder(sketch)),
         code_cell(&task.workload).set("class", "workload"),
     ]
 }
 
 fn default_text(default: &DefaultTime) -> String {
-    format!("{}{}", if default.is_todays { "" } else { "† " }, marked(ms(default.run_secs), default.timing))
+    format!("{}{}", if default.is_current { "" } else { "† " }, marked(ms(default.run_secs), default.timing))
 }
 
 fn word(best: &Best) -> &'static str {
@@ -94,7 +94,7 @@ fn word(best: &Best) -> &'static str {
 }
 
 /// Returns the tasks that the network runs.
-fn counted(histories: &[History]) -> impl Iterator<Item = &History> {
+fn of_network(histories: &[History]) -> impl Iterator<Item = &History> {
     histories.iter().filter(|history| history.task.count > 0)
 }
 
@@ -102,9 +102,9 @@ fn counted(histories: &[History]) -> impl Iterator<Item = &History> {
 /// fewer than two tasks, or if a time is missing.
 fn network_secs(histories: &[History]) -> Option<[f64; 2]> {
     let total = |secs: fn(&History) -> Option<f64>| {
-        counted(histories).map(|history| Some(secs(history)? * history.task.count as f64)).sum::<Option<f64>>()
+        of_network(histories).map(|history| Some(secs(history)? * history.task.count as f64)).sum::<Option<f64>>()
     };
-    if counted(histories).count() < 2 {
+    if of_network(histories).count() < 2 {
         None
     } else {
         Some([total(History::default_secs)?, total(History::best_secs)?])
@@ -132,10 +132,10 @@ pub(crate) fn draw_regret(histories: &[History]) -> MarkupElement {
         rows: rows.collect(),
     };
     let mut text = format!("Geometric mean over {} of {} tasks: {}.", known.len(), histories.len(), times(mean));
-    let of_then =
-        known.iter().filter(|(history, _)| history.default.as_ref().is_some_and(|pick| !pick.is_todays)).count();
-    if of_then > 0 {
-        let tasks = many(of_then, "task");
+    let outdated =
+        known.iter().filter(|(history, _)| history.default.as_ref().is_some_and(|pick| !pick.is_current)).count();
+    if outdated > 0 {
+        let tasks = with_noun(outdated, "task");
         text +=
             &format!(" For {tasks} it is the pick with which the search began: the current one was never measured.");
     }

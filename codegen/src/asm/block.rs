@@ -429,8 +429,8 @@ impl<S: Vectors> BlockEmitter<'_, S> {
         // Worth a register: a later use comes before that of some value whose register can be
         // taken.
         let gives_way = |t: &Temp| t.pins == 0 && t.next_use > next;
-        let is_worth_it = next < NONE && (self.free != 0 || self.temps[self.in_use()].iter().any(gives_way));
-        if is_worth_it { None } else { Some(operand) }
+        let is_evicted = next < NONE && (self.free != 0 || self.temps[self.in_use()].iter().any(gives_way));
+        if is_evicted { None } else { Some(operand) }
     }
 
     /// Returns the register of a source, loading it if necessary. The caller releases it.

@@ -236,9 +236,9 @@ impl<'p> Expander<'p> {
         sorted.sort_unstable();
         let overlaps = |a: &Lanes, b: &Lanes| a.place == b.place && a.first + a.lanes as i64 > b.first;
         for (i, lanes) in sorted.iter().enumerate() {
-            let is_apart = !sorted.get(i + 1).is_some_and(|next| overlaps(lanes, next));
+            let is_disjoint = !sorted.get(i + 1).is_some_and(|next| overlaps(lanes, next));
             if let ElementBase::Accumulators(buffer) = lanes.place
-                && !(is_apart && (lanes.lanes == 1 || lanes.stride == 1))
+                && !(is_disjoint && (lanes.lanes == 1 || lanes.stride == 1))
             {
                 return Err(AssembleError::register_index(self.program, buffer));
             }

@@ -38,7 +38,7 @@ pub(super) struct Address {
 
 impl Address {
     /// Returns the address `strides * stride` bytes higher.
-    pub(super) fn behind(self, strides: usize, stride: i32) -> Self {
+    pub(super) fn offset_by(self, strides: usize, stride: i32) -> Self {
         Self { disp: self.disp.wrapping_add(stride.wrapping_mul(strides as i32)), ..self }
     }
 }
@@ -347,7 +347,7 @@ pub(super) trait Control {
     fn integers(&self) -> usize;
 
     /// Returns the offset of the next instruction.
-    fn here(&self) -> usize;
+    fn position(&self) -> usize;
 
     /// Begins a stage's function with `slots` slots. Its range of tasks goes to the slots `begin`
     /// and `end`.
@@ -386,7 +386,7 @@ pub(super) trait Control {
     /// Jumps back to an offset if the accumulator is less.
     fn jump_if_less(&mut self, than: Limit, to: usize);
 
-    /// Jumps forward. The result is passed to [`Control::aim`] at the destination.
+    /// Jumps forward. The result is passed to [`Control::bind_jump`] at the destination.
     fn jump(&mut self) -> usize;
 
     /// Like [`Control::jump`], unless all these pointers are multiples of `bytes`, a power of two.
@@ -396,12 +396,12 @@ pub(super) trait Control {
     fn jump_if_numbers(&mut self, v: Vector) -> usize;
 
     /// Makes a jump lead to the next instruction.
-    fn aim(&mut self, jump: usize);
+    fn bind_jump(&mut self, jump: usize);
 
     /// Sets a pointer of the next leaf to the contents of a slot.
     fn point(&mut self, pointer: u8, slot: usize);
     /// Adds a product to a pointer, `pointer += [slot] * factor`.
-    fn point_behind(&mut self, pointer: u8, slot: usize, factor: i64);
+    fn advance_by_slot(&mut self, pointer: u8, slot: usize, factor: i64);
 
     /// Advances a pointer, `pointer += bytes`.
     fn advance(&mut self, pointer: u8, bytes: i64);

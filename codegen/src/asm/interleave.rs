@@ -17,7 +17,7 @@ pub(super) struct Interleave {
     rows: SmallVec<[Address; 7]>,
     groups: Address,
     /// True to read the groups (deinterleave), false to write them (interleave).
-    is_apart: bool,
+    is_deinterleave: bool,
     /// Numbers of the operations that it replaces.
     pub(super) ops: SmallVec<[usize; 8]>,
 }
@@ -26,12 +26,12 @@ impl Interleave {
     /// Returns the interleaving that the first operation and some later ones copy, if they do.
     pub(super) fn of(code: leaf::Block, ops: &[BlockOp], lanes: u8) -> Option<Self> {
         let (to, from) = copy(code, ops.first()?)?;
-        let (is_apart, of_groups) = match (to.shape, from.shape) {
+        let (is_deinterleave, groups_operand) = match (to.shape, from.shape) {
             (Shape::Lanes(n), Shape::Strided { .. }) if n == lanes => (true, from),
             (Shape::Strided { .. }, Shape::Lanes(n)) if n == lanes => (false, to),
             _ => return None,
         };
-        let Shape::Strided { lanes: groups, stride } = of_groups.shape else { return None };
+        let Shape::Strided { lanes: groups, stride } = groups_operand.shape else { return None };
         let size = GROUPS.into_iter().find(|size| stride == 4 * size)?;
         // Within one buffer, a row could overwrite elements that are read later.
         if groups != lanes || code.buffer(to) == code.buffer(from) {
@@ -40,20 +40,21 @@ impl Interleave {
 
         // The rows must come in order. Copies to other places of the same buffers may come in
         // between.
-        let mut weave = Self { rows: SmallVec::new(), groups: of_groups.at, is_apart, ops: SmallVec::new() };
+        let mut interleave =
+            Self { rows: SmallVec::new(), groups: groups_operand.at, is_deinterleave, ops: SmallVec::new() };
         for (number, op) in ops.iter().enumerate() {
             let (other_to, other_from) = copy(code, op)?;
             if [code.buffer(other_to), code.buffer(other_from)] != [code.buffer(to), code.buffer(from)] {
                 return None;
             }
-            let (row, place) = if is_apart { (other_to, other_from) } else { (other_from, other_to) };
-            let next = weave.groups.behind(weave.rows.len(), 4);
-            if place.at == next && place.shape == of_groups.shape && row.shape == Shape::Lanes(lanes) {
-                weave.rows.push(row.at);
-                weave.ops.push(number);
+            let (row, place) = if is_deinterleave { (other_to, other_from) } else { (other_from, other_to) };
+            let next = interleave.groups.offset_by(interleave.rows.len(), 4);
+            if place.at == next && place.shape == groups_operand.shape && row.shape == Shape::Lanes(lanes) {
+                interleave.rows.push(row.at);
+                interleave.ops.push(number);
             }
-            if weave.rows.len() == size as usize {
-                return Some(weave);
+            if interleave.rows.len() == size as usize {
+                return Some(interleave);
             }
         }
         None
@@ -66,7 +67,7 @@ impl Interleave {
     }
 
     pub(super) fn emit(&self, isa: &mut impl Vectors, first: Vector) {
-        match self.is_apart {
+        match self.is_deinterleave {
             true => isa.deinterleave(&self.rows, self.groups, first),
             false => isa.interleave(self.groups, &self.rows, first),
         }

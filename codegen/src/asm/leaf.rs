@@ -199,11 +199,11 @@ impl Leaf {
     /// more the products of pairs.
     pub(super) fn registers(&self) -> usize {
         let has_pairs = self.ops.iter().any(|op| matches!(op, BlockOp::MulAdd { by: Arithmetic::MulPairs, .. }));
-        self.held() + 2 + usize::from(has_pairs)
+        self.reserved_registers() + 2 + usize::from(has_pairs)
     }
 
     /// Returns the number of registers that hold partial sums and shared values.
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn reserved_registers(&self) -> usize {
         self.accumulators.len() + self.shared
     }
 
@@ -325,7 +325,7 @@ impl Leaf {
     pub(super) fn streamed(&self, nest: &LeafNest, program: &Program, lanes: usize) -> u32 {
         // Other steps would misalign the next iterations.
         let is_whole = |elements: i64| elements.rem_euclid(lanes as i64) == 0;
-        let goes_along = |pointer: u8| {
+        let has_same_steps = |pointer: u8| {
             nest.steps.iter().all(|step| step.pointer != pointer || is_whole(step.elements))
                 && program.buffer(nest.pointers[usize::from(pointer)]).streamed
         };
@@ -336,7 +336,7 @@ impl Leaf {
             }
             Item::Begin { .. } | Item::End { .. } => Vec::new(),
         });
-        pointers.filter(|&at| goes_along(at.pointer)).fold(0, |known, at| known | 1 << at.pointer)
+        pointers.filter(|&at| has_same_steps(at.pointer)).fold(0, |known, at| known | 1 << at.pointer)
     }
 
     /// Returns the block of these operations and sources.

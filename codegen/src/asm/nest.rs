@@ -42,7 +42,7 @@ struct ElementFormat {
 
 impl Pointer {
     /// True if the pointer advances as in these steps with every variable that both contain.
-    fn goes_along(&self, steps: &Steps) -> bool {
+    fn steps_agree(&self, steps: &Steps) -> bool {
         let step_of = |var: u32| steps.iter().find(|step| step.0 == var);
         self.steps.iter().all(|known| step_of(known.0).is_none_or(|step| step.1 == known.1))
     }
@@ -375,7 +375,7 @@ impl<'p> Resolver<'p> {
             Some(from) => {
                 let first = (first, from as usize);
                 let value = self.steps(&store.value, first)?;
-                narrowed.map_or(value, |formula| self.with_own(formula, value, first))
+                narrowed.map_or(value, |formula| self.with_stored_operand(formula, value, first))
             }
             None => self.value(&store.value, first)?,
         };

@@ -55,22 +55,22 @@ impl OfNumbers {
         let mut leaf = leaf.clone();
         // Leave registers for the minimum number of sums.
         share(&mut leaf, nest, (registers.saturating_sub(SUMS.start), to_fold));
-        let count = registers.saturating_sub(leaf.held() + spare).min(SUMS.end - 1);
+        let count = registers.saturating_sub(leaf.reserved_registers() + spare).min(SUMS.end - 1);
         if !SUMS.contains(&count) || !is_repeatable(&leaf, nest) {
             return None;
         }
 
-        let first = leaf.held() as u16;
+        let first = leaf.reserved_registers() as u16;
         let mut rewritten = Rewritten::new(first..first + count as u16);
-        let mut items = vec![rewritten.begun(leaf.sources.len())];
+        let mut items = vec![rewritten.initial_block(leaf.sources.len())];
         for item in &leaf.items {
             items.push(match item {
                 Item::Block { ops, sources } => rewritten.block(leaf.block(nest, ops, sources), sources),
                 Item::Begin { .. } | Item::End { .. } => item.clone(),
             });
         }
-        items.push(rewritten.ended());
-        if !rewritten.is_worth_it(isa) {
+        items.push(rewritten.final_block());
+        if !rewritten.is_faster(isa) {
             return None;
         }
         // The initial value of the sums is a source after those of all blocks.
@@ -128,7 +128,7 @@ impl Rewritten {
     }
 
     /// Returns a block that sets the sums to a constant, the leaf's source number `one`.
-    fn begun(&mut self, one: usize) -> Item {
+    fn initial_block(&mut self, one: usize) -> Item {
         let set = |acc: u16| BlockOp::Combine { acc, by: Reduction::Sum, of: (LeafInput::Source(0), None) };
         self.ops.extend(self.sums.clone().map(set));
         Item::Block { ops: 0..self.ops.len(), sources: one..one + 1 }
@@ -165,7 +165,7 @@ impl Rewritten {
     }
 
     /// Returns a block that adds the other sums to the first.
-    fn ended(&mut self) -> Item {
+    fn final_block(&mut self) -> Item {
         let (begin, acc) = (self.ops.len(), self.sums.start);
         let of = |sum: u16| (LeafInput::Accumulator(acc), Some(LeafInput::Accumulator(sum)));
         self.ops.extend(self.sums.clone().skip(1).map(|sum| BlockOp::Combine { acc, by: Reduction::Sum, of: of(sum) }));
@@ -176,7 +176,7 @@ impl Rewritten {
     ///
     /// If the NaN-propagating maximum takes two instructions, there must be more maxima than loaded
     /// values. If it takes three, more than three quarters as many.
-    fn is_worth_it(&self, isa: &impl Vectors) -> bool {
+    fn is_faster(&self, isa: &impl Vectors) -> bool {
         self.maxima >= FEWEST && self.maxima * (isa.bound_instructions() + 1) > 3 * self.loads
     }
 

@@ -399,7 +399,7 @@ mod tests {
 
     /// Returns the sources that each register combines after some operations, sorted, with
     /// repetitions. An accumulator with an initial value has that as an extra source.
-    fn held(run: &CombineRun, ops: &[BlockOp]) -> HashMap<u16, Vec<u32>> {
+    fn combined_sources(run: &CombineRun, ops: &[BlockOp]) -> HashMap<u16, Vec<u32>> {
         let own = |known: &&Combined| known.holds;
         let mut held: HashMap<u16, Vec<u32>> =
             run.accumulators.iter().filter(own).map(|known| (known.acc, vec![1000 + u32::from(known.acc)])).collect();
@@ -420,7 +420,7 @@ mod tests {
     fn check(run: &CombineRun, first: usize, available: usize) -> Option<(usize, usize)> {
         let (ops, taken) = run.shared(first, available)?;
         assert!(taken <= available && ops.len() < run.count(), "{taken} registers, {} operations", ops.len());
-        let held = held(run, &ops);
+        let held = combined_sources(run, &ops);
         for (number, known) in run.accumulators.iter().enumerate() {
             let of = run.terms.iter().filter(|term| term.1 & 1 << number != 0).map(|term| term.0);
             let own = known.holds.then_some(1000 + u32::from(known.acc));
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_shared_everything_is_combined_once() {
+    fn sharing_combines_every_value_once() {
         for seed in 0..400 {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let accumulators: Vec<Combined> = (0..rng.random_range(1..=MOST_ACCUMULATORS as u16))

@@ -64,7 +64,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
     ///
     /// The code of the first stage does not depend on later stages.
     pub(super) fn stage(&mut self, stage: &'p Stage) -> Result<usize, Failure> {
-        let entry = self.isa.here();
+        let entry = self.isa.position();
         // The number of slots is needed before the code, so it is an upper bound.
         self.var_slots = stage.body.iter().map(loops_outside).max().unwrap_or(0);
         let local = self.program.local_places(stage);
@@ -120,7 +120,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         let to_check = self.isa.jump();
 
         // The digits of the task number are the values of the parallel loop variables.
-        let top = self.isa.here();
+        let top = self.isa.position();
         self.isa.read(TASK);
         self.isa.add(-(first as i64));
         self.vars.clear();
@@ -131,7 +131,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         self.nodes(loops.last().map_or(std::slice::from_ref(node), |l| l.body.as_slice()))?;
 
         self.advance(TASK);
-        self.isa.aim(to_check);
+        self.isa.bind_jump(to_check);
         self.isa.read(TASK);
         self.isa.jump_if_less(Limit::Slot(TASKS_END), top);
         Ok(count)
@@ -158,7 +158,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
                 let number = VARS + self.vars.len();
                 self.vars.push(l.var);
                 self.isa.set(number, 0);
-                let top = self.isa.here();
+                let top = self.isa.position();
                 self.nodes(&l.body)?;
                 self.advance(number);
                 self.isa.jump_if_less(Limit::Value(l.extent as i64), top);
@@ -193,7 +193,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
             self.isa.point(register, self.buffer_slot(pointer.buffer.0 as usize));
             for &(var, coefficient) in &pointer.base.terms {
                 if let Some(position) = self.vars.iter().rposition(|&v| v == var) {
-                    self.isa.point_behind(register, VARS + position, coefficient * bytes);
+                    self.isa.advance_by_slot(register, VARS + position, coefficient * bytes);
                 }
             }
             self.isa.advance(register, pointer.base.constant * bytes);
@@ -242,7 +242,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         let mut plan = EmitOrder::default();
         for nest in &self.leaves[self.offsets.len()..] {
             if let Some(tiles) = &nest.tiles {
-                self.offsets.push(self.isa.here());
+                self.offsets.push(self.isa.position());
                 tiles.emit(&mut self.isa, nest)?;
                 continue;
             }
@@ -251,7 +251,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
             // own.
             let of_numbers = OfNumbers::of(&expander.leaf, nest, &self.isa);
             share(&mut expander.leaf, nest, (self.isa.registers(), self.isa.fold_registers()));
-            self.offsets.push(self.isa.here());
+            self.offsets.push(self.isa.position());
             let streamed = expander.leaf.streamed(nest, self.program, self.isa.lanes().into());
             let forms = Forms { nest, leaf: &expander.leaf, of_numbers: of_numbers.as_ref() };
             forms.emit(&mut self.isa, &mut plan, streamed)?;
@@ -322,7 +322,7 @@ impl Forms<'_> {
             let bytes = pointers.iter().map(|&it| nest.types[usize::from(it)].bytes()).max().unwrap_or(1);
             let to_plain = isa.jump_unless_aligned(&pointers, bytes * i64::from(isa.lanes()));
             self.emit_both(isa, plan, streamed)?;
-            isa.aim(to_plain);
+            isa.bind_jump(to_plain);
         }
         self.emit_both(isa, plan, 0)
     }
@@ -332,7 +332,7 @@ impl Forms<'_> {
     fn emit_both(&self, isa: &mut impl InstructionSet, plan: &mut EmitOrder, streamed: u32) -> Result<(), Failure> {
         let Self { nest, leaf, of_numbers } = *self;
         let scratch = self.scratch() as u8;
-        let common = |leaf: &Leaf| Common { accumulators: leaf.held(), scratch, streamed };
+        let common = |leaf: &Leaf| Common { accumulators: leaf.reserved_registers(), scratch, streamed };
         // Both forms share one prologue. It is that of the fast form, which needs more registers.
         isa.begin_leaf(of_numbers.map_or(leaf, |it| &it.leaf), nest.has_steps());
         let mut to_end = None;
@@ -342,7 +342,7 @@ impl Forms<'_> {
         }
 
         emit_items(isa, plan, (nest, leaf), common(leaf))?;
-        to_end.into_iter().for_each(|jump| isa.aim(jump));
+        to_end.into_iter().for_each(|jump| isa.bind_jump(jump));
         isa.end_leaf();
         Ok(())
     }
@@ -368,7 +368,7 @@ fn emit_items(
             Item::Begin { extent } => {
                 let counter = (nest.pointers.len() + open.len()) as u8;
                 isa.set_integer(counter, *extent as i64);
-                open.push((counter, isa.here()));
+                open.push((counter, isa.position()));
             }
             Item::End { var, extent } => {
                 let (counter, top) = open.pop().unwrap_or_default();

@@ -48,7 +48,7 @@ pub(super) struct TileGrid {
 pub(super) struct TileNest {
     pub(super) grid: TileGrid,
     /// Serial loops, outermost first: their variables and numbers of iterations.
-    pub(super) around: Vec<(u32, usize)>,
+    pub(super) outer_loops: Vec<(u32, usize)>,
     /// Pointer, and offset from it in elements, of data, weights and sums.
     pub(super) places: [(u8, i64); 3],
 }

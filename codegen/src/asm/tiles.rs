@@ -54,7 +54,7 @@ impl TileNest {
     /// counters, then the distances between rows.
     pub(super) fn emit(&self, isa: &mut impl InstructionSet, nest: &LeafNest) -> Result<(), Failure> {
         let first_counter = nest.pointers.len();
-        let first_stride = first_counter + self.around.len();
+        let first_stride = first_counter + self.outer_loops.len();
         let bytes = |of: usize| nest.types[usize::from(self.places[of].0)].bytes();
         let TileStrides { data, weights, sums } = self.grid.strides;
         let strides = [data * bytes(DATA), weights * bytes(WEIGHTS), sums * bytes(SUMS)];
@@ -92,14 +92,14 @@ impl TileNest {
         first_counter: usize,
     ) -> Result<(), Failure> {
         let mut tops: SmallVec<[(u8, usize); 4]> = SmallVec::new();
-        for (number, &(_, extent)) in self.around.iter().enumerate() {
+        for (number, &(_, extent)) in self.outer_loops.iter().enumerate() {
             let counter = (first_counter + number) as u8;
             isa.set_integer(counter, extent as i64);
-            tops.push((counter, isa.here()));
+            tops.push((counter, isa.position()));
         }
 
         self.emit_products(isa, places)?;
-        for (&(var, extent), (counter, top)) in self.around.iter().zip(tops).rev() {
+        for (&(var, extent), (counter, top)) in self.outer_loops.iter().zip(tops).rev() {
             advance(isa, places.nest, var, 1);
             isa.count_down(counter, top);
             // The pointers return to the loop's first iteration, as outer loops expect.

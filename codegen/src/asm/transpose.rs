@@ -76,7 +76,7 @@ impl TransposeBlock {
     /// to the pointers in the bit set `streamed`.
     pub(super) fn emit(&self, isa: &mut impl Vectors, first: Vector, streamed: u32) {
         let columns: SmallVec<[Address; 16]> =
-            (0..usize::from(self.lanes)).map(|lane| self.from.behind(lane, self.stride)).collect();
+            (0..usize::from(self.lanes)).map(|lane| self.from.offset_by(lane, self.stride)).collect();
         let whole = isa.lanes();
         let is_streamed = |&at: &Address| {
             let memory = MemoryAccess { at, shape: Shape::Lanes(self.lanes), of: self.of };

@@ -35,11 +35,11 @@ impl CWriter<'_, '_> {
     pub(super) fn gather(&mut self, GatherAccess { access, dims, at }: &GatherAccess) -> CValue {
         let buffer = self.generator.program.buffer(access.buffer);
         if buffer.dtype.is_integer() {
-            return narrow::unfound();
+            return narrow::undeclared();
         }
         let (strides, shape) = (buffer.strides(), &buffer.shape);
         let (pointer, mut offset, stride) = self.address(access);
-        let (mut apart, mut is_apart) = (String::new(), false);
+        let (mut apart, mut is_scattered) = (String::new(), false);
         for (value, &dim) in at.iter().zip(dims) {
             let (value, name) = (self.expr(value), self.name());
             let (stride, extent) = (strides[dim], shape[dim]);
@@ -52,12 +52,12 @@ impl CWriter<'_, '_> {
                 // shadowed by a loop variable here. So the type is deduced.
                 self.line(&format!("const __auto_type {name} = gathered{lanes}({}, {extent});", value.text));
                 let _ = write!(apart, " + {stride}L * {name}[l]");
-                is_apart = true;
+                is_scattered = true;
             }
         }
 
         let lanes = self.vector.map_or(1, |vector| vector.lanes);
-        let (text, lanes) = match (lanes, stride, is_apart) {
+        let (text, lanes) = match (lanes, stride, is_scattered) {
             (1, ..) | (_, 0, false) => (narrow::value(buffer, &format!("{pointer}[{offset}]"), 1), 1),
             (_, 1, false) => {
                 let load = narrow::load(buffer).0;

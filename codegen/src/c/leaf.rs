@@ -29,17 +29,17 @@ impl TileInterface {
             match node {
                 Node::Store(store) => {
                     leaf.written.insert(store.dst.buffer);
-                    store.value.for_each_load(&mut |access| leaf.touch(program, access));
-                    leaf.touch(program, &store.dst);
+                    store.value.for_each_load(&mut |access| leaf.record_access(program, access));
+                    leaf.record_access(program, &store.dst);
                 }
-                Node::Prefetch { access, .. } => leaf.touch(program, access),
+                Node::Prefetch { access, .. } => leaf.record_access(program, access),
                 _ => {}
             }
         }
         leaf
     }
 
-    fn touch(&mut self, program: &Program, access: &Access) {
+    fn record_access(&mut self, program: &Program, access: &Access) {
         if program.buffer(access.buffer).scope != Scope::Register {
             let offset = flat_offset(program, access);
             if self.find(access.buffer, &offset).is_none() {

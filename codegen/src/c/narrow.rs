@@ -67,7 +67,7 @@ pub(super) fn load(buffer: &Buffer) -> (String, &'static str) {
 }
 
 /// Returns an undeclared name, so that C compilers reject gathers from buffers of integers.
-pub(super) fn unfound() -> CValue {
+pub(super) fn undeclared() -> CValue {
     CValue { text: "elements_of_this_type_are_not_found_by_values".into(), lanes: 1 }
 }
 
@@ -150,7 +150,7 @@ impl CWriter<'_, '_> {
                 CValue { text: text.unwrap_or_default(), lanes }
             }
             Expr::Const(whole) => CValue { text: format!("of_bits1({:#x}u)", *whole as i32), lanes: 1 },
-            _ => unfound(),
+            _ => undeclared(),
         }
     }
 

@@ -73,7 +73,7 @@ impl Dialect for Cuda {
         format!("{constant}{} *__restrict__ {name}", element::type_of(dtype))
     }
 
-    fn further_parameters(&self) -> Vec<String> {
+    fn extra_parameters(&self) -> Vec<String> {
         (0..self.boxes.len()).map(|i| format!("const __grid_constant__ TensorMap map{i}")).collect()
     }
 
@@ -100,7 +100,7 @@ impl Dialect for Cuda {
         self.begin_arrivals(end)
     }
 
-    fn same_for_warp(&self, number: &str) -> Option<String> {
+    fn warp_uniform(&self, number: &str) -> Option<String> {
         self.has_groups.then(|| format!("{number} = of_warp({number});"))
     }
 
@@ -115,7 +115,7 @@ impl Dialect for Cuda {
     fn node(writer: &mut GpuWriter<Self>, node: &Node) {
         match node {
             Node::CopyGroup { body } => writer.copy_group(body),
-            Node::AwaitCopies { but } => writer.await_copies(*but),
+            Node::AwaitCopies { pending } => writer.await_copies(*pending),
             // If the hardware has no such asynchronous copy, the store is written as a plain one
             // below.
             Node::Store(store) if writer.dialect.in_group && writer.copy_async(store) => {}

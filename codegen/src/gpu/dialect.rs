@@ -56,7 +56,7 @@ pub(super) trait Dialect: Sized + 'static {
     fn parameter(dtype: DType, name: &str, stored: bool) -> String;
 
     /// Returns parameters after the buffers.
-    fn further_parameters(&self) -> Vec<String> {
+    fn extra_parameters(&self) -> Vec<String> {
         Vec::new()
     }
 
@@ -78,7 +78,7 @@ pub(super) trait Dialect: Sized + 'static {
 
     /// Returns a statement which tells the compiler that a number derived from the thread's is the
     /// same for all lanes of a warp, or `None`.
-    fn same_for_warp(&self, _number: &str) -> Option<String> {
+    fn warp_uniform(&self, _number: &str) -> Option<String> {
         None
     }
 

@@ -36,9 +36,9 @@ impl<'a, D: Dialect> GpuWriter<'a, D> {
         let dialect = D::new(program, stage, grid, launch);
         let (text, extents) = (String::new(), HashMap::new());
         let mut writer = Self { program, dialect, text, depth: 1, extents, vector: None, next_name: 0 };
-        writer.head(stage, symbol, grid, launch);
+        writer.write_signature(stage, symbol, grid, launch);
         writer.memory(grid);
-        let same_for_warp = writer.dialect.same_for_warp("thread");
+        let same_for_warp = writer.dialect.warp_uniform("thread");
         let digits = |loops: &[&Loop]| loops.iter().map(|l| (l.var, l.extent)).collect::<Vec<_>>();
         writer.digits("block", D::BLOCK_NUMBER, &digits(&grid.blocks), None);
         writer.digits("thread", D::THREAD_NUMBER, &digits(&grid.threads), same_for_warp);
@@ -65,7 +65,7 @@ impl<'a, D: Dialect> GpuWriter<'a, D> {
         self.line(&format!("#error \"{what}\""));
     }
 
-    fn head(&mut self, stage: &Stage, symbol: &str, grid: &GpuGrid, launch: Launch) {
+    fn write_signature(&mut self, stage: &Stage, symbol: &str, grid: &GpuGrid, launch: Launch) {
         // Buffers that are only read become pointers to constants, which compilers can optimise
         // better.
         let stored = Used::of(grid.body).stored;
@@ -74,7 +74,7 @@ impl<'a, D: Dialect> GpuWriter<'a, D> {
             let id = BufferId(i as u32);
             D::parameter(self.program.dtype(id), &b.name, stored.contains(&id))
         };
-        let parameters: Vec<String> = global.map(parameter).chain(self.dialect.further_parameters()).collect();
+        let parameters: Vec<String> = global.map(parameter).chain(self.dialect.extra_parameters()).collect();
         let signature = self.dialect.signature(symbol, &parameters.join(", "), launch.threads);
 
         let _ = writeln!(self.text, "// stage {}: {} blocks of {} threads", stage.name, launch.blocks, launch.threads);

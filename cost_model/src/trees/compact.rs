@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_again_predicts_the_same() {
+    fn reloaded_trees_predict_the_same() {
         for seed in 0..8 {
             let (trees, rows) = trained(seed);
             let again = Trees::from_bytes(&trees.to_bytes().unwrap()).unwrap();

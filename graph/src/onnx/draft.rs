@@ -34,8 +34,8 @@ pub(crate) struct GraphDraft {
 }
 
 impl GraphDraft {
-    pub(crate) fn new(name: &str, most_folded: usize) -> Self {
-        Self { graph: Graph::new(name), values: Vec::new(), left: most_folded }
+    pub(crate) fn new(name: &str, max_folded: usize) -> Self {
+        Self { graph: Graph::new(name), values: Vec::new(), left: max_folded }
     }
 
     pub(crate) fn finish(self) -> Graph {
@@ -97,16 +97,16 @@ impl GraphDraft {
     }
 
     /// Converts a value to the integer width that an operator reads: 8 bits if the operator
-    /// supports it, else 64. `of_bytes` is the original type of a value that has 64 bits here and 8
-    /// in the file.
+    /// supports it, else 64. `byte_type` is the original type of a value that has 64 bits here and
+    /// 8 in the file.
     pub(super) fn read_as(
         &mut self,
         name: &str,
         value: ImportValue,
-        of_bytes: Option<DType>,
+        byte_type: Option<DType>,
         bytes: Int8Reading,
     ) -> Result<ImportValue, OpError> {
-        match (self.dtype(value), of_bytes) {
+        match (self.dtype(value), byte_type) {
             (DType::I8 | DType::U8, _) if bytes == Int8Reading::Widened => {
                 self.add(name, Cast(DType::I64).into(), &[value])
             }

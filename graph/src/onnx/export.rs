@@ -9,7 +9,7 @@ use rten_onnx::protobuf::{EncodeMessage, MessageWriter, ProtobufError, ValueWrit
 
 use super::attribute::data_type;
 use super::error::ExportError;
-use super::writer::{GraphWriter, NodeWriter, free};
+use super::writer::{GraphWriter, NodeWriter, unused_name};
 use crate::graph::{Graph, GraphNode, Input, NodeId};
 
 /// Opset version of exported files: the first whose group normalisation has a scale for each
@@ -69,8 +69,8 @@ impl EncodeMessage for NamedGraph<'_> {
 
 /// Converts a graph to a model.
 pub(super) fn model(graph: &Graph) -> Result<Model<'_>, ExportError> {
-    let (names, taken) = names(graph)?;
-    let mut file = GraphWriter { taken, ..GraphWriter::default() };
+    let (names, used_names) = names(graph)?;
+    let mut file = GraphWriter { used_names, ..GraphWriter::default() };
     for (id, _) in graph.nodes() {
         write(&mut file, graph, id, &names)?;
     }
@@ -129,7 +129,8 @@ fn names(graph: &Graph) -> Result<(Vec<String>, HashSet<String>), ExportError> {
     }
 
     // Other tensors get numbers, since names of nodes need not be unique.
-    let numbered = |(id, name): (usize, Option<String>)| name.unwrap_or_else(|| free(&mut taken, format!("t{id}")));
+    let numbered =
+        |(id, name): (usize, Option<String>)| name.unwrap_or_else(|| unused_name(&mut taken, format!("t{id}")));
     let names = names.into_iter().enumerate().map(numbered).collect();
     Ok((names, taken))
 }

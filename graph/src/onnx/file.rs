@@ -23,7 +23,7 @@ pub(super) struct ModelFile<'a> {
     bytes: FileBytes<'a>,
     folder: Option<&'a Path>,
     /// External files by their canonical paths.
-    beside: RefCell<HashMap<PathBuf, Arc<Mapped>>>,
+    external_files: RefCell<HashMap<PathBuf, Arc<Mapped>>>,
 }
 
 #[derive(Clone)]
@@ -59,7 +59,7 @@ impl<'a> ModelFile<'a> {
     }
 
     fn new(bytes: FileBytes<'a>) -> Self {
-        Self { bytes, folder: None, beside: RefCell::default() }
+        Self { bytes, folder: None, external_files: RefCell::default() }
     }
 
     /// Parses the model. Raw tensor data is represented by its position only ([`ModelFile::raw`]).
@@ -98,7 +98,7 @@ impl<'a> ModelFile<'a> {
         }
 
         // Tensors usually share external files.
-        let mut beside = self.beside.borrow_mut();
+        let mut beside = self.external_files.borrow_mut();
         let mapped = match beside.get(&path) {
             Some(mapped) => Arc::clone(mapped),
             None => Arc::clone(beside.entry(path.clone()).or_insert(Mapped::of(&File::open(path)?)?)),

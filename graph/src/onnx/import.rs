@@ -25,9 +25,9 @@ pub(super) fn graph(file: &ModelFile, options: &ImportOptions) -> Result<Graph, 
     let (nodes, wanted) = needed(&proto);
 
     let mut import = Import {
-        draft: GraphDraft::new(options.name.as_deref().unwrap_or("network"), options.most_folded),
+        draft: GraphDraft::new(options.name.as_deref().unwrap_or("network"), options.max_folded),
         values: HashMap::new(),
-        of_bytes: HashMap::new(),
+        byte_types: HashMap::new(),
         wanted,
         version,
         file,
@@ -44,7 +44,7 @@ pub(super) fn graph(file: &ModelFile, options: &ImportOptions) -> Result<Graph, 
 
 /// Returns the inputs that the model declares and that the caller must provide.
 pub(super) fn inputs(file: &ModelFile) -> Result<Vec<DeclaredInput>, ImportError> {
-    super::inputs::declared(brought(&graph_of(file.parse()?)?))
+    super::inputs::declared(runtime_inputs(&graph_of(file.parse()?)?))
 }
 
 fn graph_of(model: ModelProto) -> Result<GraphProto, ImportError> {
@@ -52,7 +52,7 @@ fn graph_of(model: ModelProto) -> Result<GraphProto, ImportError> {
 }
 
 /// Returns the inputs without a tensor in the file.
-fn brought(proto: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
+fn runtime_inputs(proto: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
     let given: HashSet<&str> =
         proto.initializer.iter().map(|tensor| tensor.name.as_deref().unwrap_or_default()).collect();
     proto.input.iter().filter(move |input| !given.contains(input.name.as_deref().unwrap_or_default()))
@@ -105,7 +105,7 @@ struct Import<'a> {
     /// Values by their names in the file.
     values: HashMap<String, ImportValue>,
     /// Original types of inputs that have 8 bits in the file.
-    of_bytes: HashMap<ImportValue, DType>,
+    byte_types: HashMap<ImportValue, DType>,
     /// Names that a needed node or an output reads.
     wanted: HashSet<&'a str>,
     version: i64,
@@ -136,14 +136,14 @@ impl<'a> Import<'a> {
 
     /// Imports the inputs: values of the caller, or constants that it specified.
     fn inputs(&mut self, proto: &GraphProto, options: &ImportOptions) -> Result<(), ImportError> {
-        for input in super::inputs::resolve(brought(proto), options)? {
+        for input in super::inputs::resolve(runtime_inputs(proto), options)? {
             let wrong = |reason: String| ImportError::Input { input: printable(&input.name), reason };
             let value = match input.value {
                 Some(value) => Ok(self.draft.constant(&input.name, value)),
                 None => self.draft.input(&input.name, input.dtype, &input.shape),
             };
             let value = value.map_err(|e| wrong(e.to_string()))?;
-            self.of_bytes.extend(input.of_bytes.map(|dtype| (value, dtype)));
+            self.byte_types.extend(input.byte_type.map(|dtype| (value, dtype)));
             if self.values.insert(input.name.clone(), value).is_some() {
                 return Err(wrong("the name is already in use".into()));
             }
@@ -218,7 +218,7 @@ impl<'a> Import<'a> {
         let mut operands = Vec::with_capacity(node.input.len());
         for (input, given) in node.input.iter().enumerate() {
             let operand = self.operand(input, given)?;
-            let read = |value| self.draft.read_as(name, value, self.of_bytes.get(&value).copied(), found.bytes);
+            let read = |value| self.draft.read_as(name, value, self.byte_types.get(&value).copied(), found.bytes);
             operands.push(operand.map(read).transpose()?);
         }
         let mut call = Call::new(&mut self.draft, self.file, self.version, name, node, operands)?;

@@ -24,7 +24,7 @@ pub struct ImportOptions {
     pub values: BTreeMap<String, Tensor>,
     /// Maximum number of constant elements and evaluation steps during import; further operations
     /// stay in the graph. It bounds the memory and time that a small file can cause.
-    pub most_folded: usize,
+    pub max_folded: usize,
     /// Import rules of other crates. They take precedence over this crate's rules for the same
     /// domain and name.
     pub operators: Vec<&'static OnnxOperator>,
@@ -36,7 +36,7 @@ impl Default for ImportOptions {
             name: None,
             shapes: BTreeMap::new(),
             values: BTreeMap::new(),
-            most_folded: 1 << 29,
+            max_folded: 1 << 29,
             operators: Vec::new(),
         }
     }
@@ -48,7 +48,7 @@ pub(super) struct ImportInput {
     pub(super) dtype: DType,
     pub(super) shape: Vec<usize>,
     /// Type in the file, if it has 8 bits.
-    pub(super) of_bytes: Option<DType>,
+    pub(super) byte_type: Option<DType>,
     /// Constant value, if the caller specified one.
     pub(super) value: Option<Tensor>,
 }
@@ -113,7 +113,7 @@ enum Extent<'a> {
 #[derive(Default)]
 struct Parameters<'a> {
     /// First value for each name, with the input that it comes from.
-    said: HashMap<&'a str, (usize, &'a str)>,
+    known: HashMap<&'a str, (usize, &'a str)>,
     /// A differing value for the same name, if there is one.
     others: HashMap<&'a str, (usize, &'a str)>,
 }
@@ -121,8 +121,8 @@ struct Parameters<'a> {
 impl<'a> Parameters<'a> {
     /// Records the value of a named extent. Conflicting values are allowed, as runtimes do not
     /// check names.
-    fn say(&mut self, name: &'a str, extent: usize, input: &'a str) {
-        let (first, _) = *self.said.entry(name).or_insert((extent, input));
+    fn record(&mut self, name: &'a str, extent: usize, input: &'a str) {
+        let (first, _) = *self.known.entry(name).or_insert((extent, input));
         if first != extent {
             self.others.entry(name).or_insert((extent, input));
         }
@@ -130,7 +130,7 @@ impl<'a> Parameters<'a> {
 
     /// Returns the value of a named extent; fails with a message if inputs disagree.
     fn of(&self, name: &str) -> Result<Option<usize>, String> {
-        let Some(&(extent, input)) = self.said.get(name) else { return Ok(None) };
+        let Some(&(extent, input)) = self.known.get(name) else { return Ok(None) };
         match self.others.get(name) {
             None => Ok(Some(extent)),
             Some((other, another)) => {
@@ -144,7 +144,7 @@ impl<'a> Parameters<'a> {
 struct Declared<'a> {
     name: &'a str,
     dtype: DType,
-    of_bytes: Option<DType>,
+    byte_type: Option<DType>,
     extents: Vec<Extent<'a>>,
 }
 
@@ -163,8 +163,8 @@ impl<'a> Declared<'a> {
         if shape.dim.len() > MOST_AXES {
             return Err(wrong(&format!("{} axes; at most {MOST_AXES} are supported", shape.dim.len())));
         }
-        let of_bytes = tensor::bytes_of(tensor.elem_type);
-        Ok(Self { name, dtype, of_bytes, extents: shape.dim.iter().map(extent).collect() })
+        let byte_type = tensor::bytes_of(tensor.elem_type);
+        Ok(Self { name, dtype, byte_type, extents: shape.dim.iter().map(extent).collect() })
     }
 
     /// Returns the shape of the caller's value or shape option.
@@ -188,7 +188,7 @@ impl<'a> Declared<'a> {
 
         for (extent, &given) in self.extents.iter().zip(shape) {
             if let Extent::Named(name) = extent {
-                parameters.say(name, given, self.name);
+                parameters.record(name, given, self.name);
             }
         }
         Ok(())
@@ -203,7 +203,7 @@ impl<'a> Declared<'a> {
         let signed: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
         tensor::extents(&signed).map_err(|reason| self.wrong(reason))?;
         let value = options.values.get(self.name).cloned();
-        Ok(ImportInput { name: self.name.into(), dtype: self.dtype, shape, of_bytes: self.of_bytes, value })
+        Ok(ImportInput { name: self.name.into(), dtype: self.dtype, shape, byte_type: self.byte_type, value })
     }
 
     /// Derives the shape from the file and the named extents of other inputs.

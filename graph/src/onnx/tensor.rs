@@ -138,7 +138,7 @@ fn of_bytes(data_type: DataType, shape: &[usize], count: usize, bytes: &[u8]) ->
             Err("an integer exceeds 63 bits".into())
         }
         DataType::UINT64 => integers(shape, numbers(bytes, |number| u64::from_le_bytes(number) as i64)),
-        _ => truths(shape, bytes.iter().map(|&byte| byte != 0).collect()),
+        _ => bool_tensor(shape, bytes.iter().map(|&byte| byte != 0).collect()),
     }
 }
 
@@ -165,7 +165,7 @@ fn of_fields(proto: &TensorProto, data_type: DataType, shape: &[usize], count: u
         DataType::FLOAT16 => floats(shape, narrow().map(|bits| f16::from_bits(bits as u16).to_f32()).collect()),
         DataType::BFLOAT16 => floats(shape, narrow().map(|bits| bf16::from_bits(bits as u16).to_f32()).collect()),
         DataType::INT64 => integers(shape, proto.int64_data.clone()),
-        DataType::BOOL => truths(shape, narrow().map(|number| number != 0).collect()),
+        DataType::BOOL => bool_tensor(shape, narrow().map(|number| number != 0).collect()),
         DataType::INT8 => of(shape, narrow().map(|number| number as i8).collect(), Tensor::I8),
         DataType::UINT8 => of(shape, narrow().map(|number| number as u8).collect(), Tensor::U8),
         _ => integers(shape, narrow().map(i64::from).collect()),
@@ -188,7 +188,7 @@ fn integers(shape: &[usize], values: Vec<i64>) -> Result<Tensor, String> {
     of(shape, values, Tensor::I64)
 }
 
-fn truths(shape: &[usize], values: Vec<bool>) -> Result<Tensor, String> {
+fn bool_tensor(shape: &[usize], values: Vec<bool>) -> Result<Tensor, String> {
     of(shape, values, Tensor::Bool)
 }
 

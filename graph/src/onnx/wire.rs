@@ -43,7 +43,7 @@ enum FieldContent {
     Bytes,
 }
 
-fn held(message: Message, field: u64) -> FieldContent {
+fn content_of(message: Message, field: u64) -> FieldContent {
     use Message::*;
     FieldContent::Message(match (message, field) {
         (Model, 7) | (Attribute, 6) => Graph,
@@ -87,7 +87,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), ImportError> {
                 let inner = usize::try_from(length).ok().filter(|&length| length <= end - reader.at);
                 let inner = inner.map(|length| reader.at + length);
                 let inner = inner.ok_or_else(|| reader.wrong("a length exceeds the enclosing message"))?;
-                match held(message, tag >> 3) {
+                match content_of(message, tag >> 3) {
                     FieldContent::Message(message) => {
                         open.push((message, inner));
                         messages += 1;

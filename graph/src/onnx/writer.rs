@@ -14,7 +14,7 @@ use crate::tensor::{Facts, Tensor};
 pub(super) struct GraphWriter {
     pub(super) graph: GraphProto,
     /// Names of all tensors.
-    pub(super) taken: HashSet<String>,
+    pub(super) used_names: HashSet<String>,
     /// Versions of opsets other than ONNX's own, by domain.
     pub(super) domains: BTreeMap<String, i64>,
     /// Number of intermediate tensors so far, for their names.
@@ -60,7 +60,7 @@ impl GraphWriter {
 }
 
 /// Reserves and returns an unused name that starts with `name`.
-pub(super) fn free(taken: &mut HashSet<String>, mut name: String) -> String {
+pub(super) fn unused_name(taken: &mut HashSet<String>, mut name: String) -> String {
     while !taken.insert(name.clone()) {
         name.push('_');
     }
@@ -165,7 +165,7 @@ impl<'a> NodeWriter<'a> {
     /// Returns a new name for an intermediate tensor.
     fn fresh(&mut self) -> String {
         self.file.made += 1;
-        free(&mut self.file.taken, format!("{}.{}", self.output, self.file.made))
+        unused_name(&mut self.file.used_names, format!("{}.{}", self.output, self.file.made))
     }
 }
 

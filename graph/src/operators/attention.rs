@@ -103,7 +103,7 @@ impl Operator for Attention {
         None
     }
 
-    fn is_steep(&self, _: bool) -> bool {
+    fn amplifies_errors(&self, _: bool) -> bool {
         true
     }
 }

@@ -119,11 +119,11 @@ impl Operator for Binary {
         to.operator(self.name(), Vec::new())
     }
 
-    fn is_light(&self) -> bool {
+    fn is_cheap(&self) -> bool {
         true
     }
 
-    fn is_steep(&self, of_data: bool) -> bool {
+    fn amplifies_errors(&self, of_data: bool) -> bool {
         match self {
             Binary::Mul => of_data,
             _ => matches!(self, Binary::Div | Binary::Pow),

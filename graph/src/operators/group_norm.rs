@@ -56,7 +56,7 @@ impl Operator for GroupNorm {
         to.operator("GroupNormalization", vec![int("num_groups", self.groups), float("epsilon", self.eps)])
     }
 
-    fn is_steep(&self, _: bool) -> bool {
+    fn amplifies_errors(&self, _: bool) -> bool {
         true
     }
 }

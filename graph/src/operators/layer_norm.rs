@@ -52,7 +52,7 @@ impl Operator for LayerNorm {
         to.operator("LayerNormalization", vec![int("axis", self.axis), float("epsilon", self.eps)])
     }
 
-    fn is_steep(&self, _: bool) -> bool {
+    fn amplifies_errors(&self, _: bool) -> bool {
         true
     }
 }

@@ -61,7 +61,7 @@ impl Operator for LocalResponseNorm {
         product(output)?.checked_mul(self.size)
     }
 
-    fn is_steep(&self, _: bool) -> bool {
+    fn amplifies_errors(&self, _: bool) -> bool {
         true
     }
 }

@@ -80,7 +80,7 @@ impl Operator for Map {
         export(to, self.0)
     }
 
-    fn is_steep(&self, _: bool) -> bool {
+    fn amplifies_errors(&self, _: bool) -> bool {
         match self.0 {
             Function::Activation(activation) => !matches!(
                 activation,
@@ -148,7 +148,7 @@ fn export(to: &mut NodeWriter, function: Function) -> Result<(), ExportError> {
             UnaryOp::Sign => one("Sign"),
 
             UnaryOp::Silu => return silu(to),
-            UnaryOp::Expm1 | UnaryOp::Log1p => return beside_one(to, op),
+            UnaryOp::Expm1 | UnaryOp::Log1p => return with_one(to, op),
 
             UnaryOp::Cast(DType::F32) => one("Identity"),
             UnaryOp::Cast(DType::F16) => rounded(DataType::FLOAT16),
@@ -178,7 +178,7 @@ fn silu(to: &mut NodeWriter) -> Result<(), ExportError> {
 
 /// Writes `exp(x) - 1` or `log(1 + x)`; ONNX has no operators that preserve the digits of small
 /// `x`.
-fn beside_one(to: &mut NodeWriter, op: UnaryOp) -> Result<(), ExportError> {
+fn with_one(to: &mut NodeWriter, op: UnaryOp) -> Result<(), ExportError> {
     let (x, one) = (to.input(0), to.number(1.0));
     if op == UnaryOp::Expm1 {
         let inner = to.between("Exp", &[&x], vec![]);

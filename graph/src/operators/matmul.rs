@@ -32,7 +32,7 @@ impl Operator for MatMul {
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         // There may be no kernel that reads the left operand transposed, or none that reads either
         // so.
-        let [without_a, without_b] = [0, 1].map(|operand| is_exchange(node, operand));
+        let [without_a, without_b] = [0, 1].map(|operand| is_matrix_transpose(node, operand));
         product_of(node, [without_a, without_b])
             .or_else(|| product_of(node, [false, without_b]))
             .or_else(|| product_of(node, [false, false]))
@@ -129,7 +129,7 @@ fn batch_of(a: &[usize], b: &[usize]) -> Option<Vec<(usize, Sides)>> {
 }
 
 /// True if an operand is a transposition of the last two axes only.
-fn is_exchange(node: &NodeView, operand: usize) -> bool {
+fn is_matrix_transpose(node: &NodeView, operand: usize) -> bool {
     let Some(Transpose(perm)) = node.op(operand).of() else { return false };
     let rank = perm.len();
     rank >= 2 && perm[rank - 2..] == [rank - 1, rank - 2] && perm[..rank - 2].iter().copied().eq(0..rank - 2)

@@ -92,7 +92,7 @@ impl Operator for Quantize {
         to.operator("QuantizeLinear", vec![int("axis", self.axis)])
     }
 
-    fn is_steep(&self, _: bool) -> bool {
+    fn amplifies_errors(&self, _: bool) -> bool {
         true
     }
 }
@@ -122,7 +122,7 @@ impl Operator for Dequantize {
         to.operator("DequantizeLinear", vec![int("axis", self.axis)])
     }
 
-    fn is_light(&self) -> bool {
+    fn is_cheap(&self) -> bool {
         true
     }
 
@@ -151,7 +151,7 @@ impl Operator for Saturate {
         to.node("QuantizeLinear", &[&x, &one, &zero], Vec::new())
     }
 
-    fn is_steep(&self, _: bool) -> bool {
+    fn amplifies_errors(&self, _: bool) -> bool {
         true
     }
 }

@@ -91,7 +91,7 @@ impl Operator for Reduce {
         to.node(operator, &[&to.input(0), &axes], attributes)
     }
 
-    fn is_steep(&self, _: bool) -> bool {
+    fn amplifies_errors(&self, _: bool) -> bool {
         self.op == ReduceOp::Prod
     }
 }

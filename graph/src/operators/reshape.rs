@@ -43,7 +43,7 @@ impl Operator for Reshape {
         to.node("Reshape", &[&to.input(0), &shape], vec![int("allowzero", 1)])
     }
 
-    fn is_light(&self) -> bool {
+    fn is_cheap(&self) -> bool {
         true
     }
 }

@@ -156,12 +156,12 @@ fn import(call: &mut Call) -> call::Result<ImportValue> {
     }
     let coordinates = call.word_or("coordinate_transformation_mode", "half_pixel")?;
     let nearest = call.word_or("nearest_mode", "round_prefer_floor")?;
-    let size = wanted(call, x)?;
+    let size = output_shape(call, x)?;
     resized(call, x, &size, mode, [coordinates, nearest])
 }
 
 /// Returns the shape given by the sizes or scales of a node; an empty input counts as absent.
-fn wanted(call: &Call, x: ImportValue) -> call::Result<Vec<usize>> {
+fn output_shape(call: &Call, x: ImportValue) -> call::Result<Vec<usize>> {
     let shape = call.shape(x);
     let axes = match call.ints("axes")? {
         Some(numbers) => {

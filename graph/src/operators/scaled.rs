@@ -199,7 +199,7 @@ impl Operator for Rescale {
         }
     }
 
-    fn is_steep(&self, _: bool) -> bool {
+    fn amplifies_errors(&self, _: bool) -> bool {
         self.dtype != DType::F32
     }
 }

@@ -46,7 +46,7 @@ impl Operator for Slice {
     fn movement(&self, node: &NodeView) -> Option<Movement> {
         let strides = strides(node.shape(0));
         let from = self.0.iter().zip(&strides).map(|(range, stride)| range.start * stride).sum();
-        if is_one_piece(&self.0, node.shape(0)) {
+        if is_contiguous(&self.0, node.shape(0)) {
             return Some(Movement::Piece(from));
         }
         let steps = self.0.iter().zip(strides).map(|(range, stride)| range.step * stride as isize);
@@ -76,7 +76,7 @@ fn output(ranges: &[Range], shape: &[usize]) -> Result<Vec<usize>, OpError> {
 }
 
 /// True if the slice of a row-major tensor is contiguous.
-fn is_one_piece(ranges: &[Range], shape: &[usize]) -> bool {
+fn is_contiguous(ranges: &[Range], shape: &[usize]) -> bool {
     let is_whole = |(range, &extent): (&Range, &usize)| range.count == extent && (range.step == 1 || extent == 1);
     // Contiguous: axes with one element, then one axis with a dense range, then whole axes.
     let ones = ranges.iter().take_while(|range| range.count == 1).count();

@@ -40,7 +40,7 @@ impl Operator for Softmax {
         to.operator(self.name(), vec![int("axis", self.axis)])
     }
 
-    fn is_steep(&self, _: bool) -> bool {
+    fn amplifies_errors(&self, _: bool) -> bool {
         true
     }
 }

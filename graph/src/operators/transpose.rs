@@ -55,7 +55,7 @@ impl Operator for Transpose {
         to.operator("Transpose", vec![ints("perm", self.0.iter().copied())])
     }
 
-    fn is_light(&self) -> bool {
+    fn is_cheap(&self) -> bool {
         true
     }
 }

@@ -101,13 +101,13 @@ fn log_sigmoid(site: &mut RewriteSite) -> Rewritten {
 }
 
 /// Returns `x` of `x + 1`.
-fn beside_one(site: &RewriteSite, id: NodeId) -> Option<NodeId> {
+fn added_to_one(site: &RewriteSite, id: NodeId) -> Option<NodeId> {
     site.with_scalar(id, Binary::Add).filter(|(_, one)| *one == 1.0).map(|(x, _)| x)
 }
 
 fn gelu(site: &mut RewriteSite) -> Rewritten {
     let is = |&[x, y]: &[NodeId; 2]| {
-        let scaled = beside_one(site, y).and_then(|erf| site.unary(erf, UnaryOp::Erf));
+        let scaled = added_to_one(site, y).and_then(|erf| site.unary(erf, UnaryOp::Erf));
         scaled.is_some_and(|scaled| {
             let (scale, factors) = site.factors(scaled);
             near(scale, FRAC_1_SQRT_2) && factors == [x]
@@ -119,7 +119,7 @@ fn gelu(site: &mut RewriteSite) -> Rewritten {
 
 fn gelu_tanh(site: &mut RewriteSite) -> Rewritten {
     let is = |&[x, y]: &[NodeId; 2]| {
-        let inner = beside_one(site, y).and_then(|tanh| site.activation(tanh));
+        let inner = added_to_one(site, y).and_then(|tanh| site.activation(tanh));
         let inner = inner.filter(|(function, _)| *function == Activation::Tanh).map(|(_, inner)| inner);
         inner.is_some_and(|inner| is_inner(site, inner, x))
     };
@@ -138,11 +138,11 @@ fn is_inner(site: &RewriteSite, inner: NodeId, x: NodeId) -> bool {
         near(scale, 0.044_715) && factors == vec![x; power]
     };
     match factors[..] {
-        [sum] => site.either_way(sum, Binary::Add).iter().any(|&[a, b]| a == x && is_power(b, 3)),
+        [sum] => site.both_orders(sum, Binary::Add).iter().any(|&[a, b]| a == x && is_power(b, 3)),
         // The same with `x` factored out of the sum.
         [a, b] => [[a, b], [b, a]]
             .iter()
-            .any(|&[other, sum]| other == x && beside_one(site, sum).is_some_and(|square| is_power(square, 2))),
+            .any(|&[other, sum]| other == x && added_to_one(site, sum).is_some_and(|square| is_power(square, 2))),
         _ => false,
     }
 }

@@ -9,7 +9,7 @@ use autotune_workloads::ReduceOp;
 use ndarray::ArrayD;
 
 use super::bounds::{self, BiasTarget};
-use super::epilogue::axis_behind_activation;
+use super::epilogue::axis_after_activation;
 use super::new_graph::NewNode;
 use super::rule::Rule;
 use super::site::{RewriteSite, Rewritten};
@@ -282,7 +282,7 @@ fn shift_before_conv(site: &mut RewriteSite) -> Rewritten {
     let shifted = site.add(Binary::Mul, &[operands[1], shifts])?;
     let axes = (1..site.shape_of(shifted).len()).collect();
     let sum = Reduce { op: ReduceOp::Sum, axes, keep_axes: false };
-    match bounds::added_up(site, sum, &[shifted], operands.get(2).copied())? {
+    match bounds::fold_linear(site, sum, &[shifted], operands.get(2).copied())? {
         Some(sums) => with_shift(site, site.id, &operands, sums),
         None => Ok(None),
     }
@@ -297,7 +297,7 @@ fn shift_before_padded_conv(site: &mut RewriteSite) -> Rewritten {
     let (from, to) = (&site.of(x).shape, &site.node().shape);
     let count = |shape: &[usize]| shape.iter().product::<usize>();
     let is_padded = window.iter().any(|window| window.pad != [0, 0]);
-    let is_pass = axis_behind_activation(site, x).is_none();
+    let is_pass = axis_after_activation(site, x).is_none();
     // Beneficial only for a single image, and if the summand is no larger than the image.
     if !is_padded || !is_pass || from[0] != 1 || count(to) > count(from) || before_conv(site, Binary::Add)?.is_none() {
         return Ok(None);
@@ -308,7 +308,7 @@ fn shift_before_padded_conv(site: &mut RewriteSite) -> Rewritten {
     // The convolution of the expanded shift is constant.
     let shift = site.add(Expand(from.clone()), &[shift])?;
     let op = site.node().op.clone();
-    let Some(shift) = bounds::added_up(site, op.clone(), &[shift, operands[1]], None)? else { return Ok(None) };
+    let Some(shift) = bounds::fold_linear(site, op.clone(), &[shift, operands[1]], None)? else { return Ok(None) };
     let sums = site.add(op, &operands)?;
     site.add(Binary::Add, &[sums, shift]).map(Some)
 }
@@ -367,14 +367,14 @@ fn shift_before_matmul(site: &mut RewriteSite) -> Rewritten {
     let (x, weights) = (site.made(x), site.made(site.operand(1)));
     let row = Tensor::F32(along(site, values, 1, 0)?);
     let row = site.constant(row);
-    let Some(shift) = bounds::added_up(site, MatMul, &[row, weights], None)? else { return Ok(None) };
+    let Some(shift) = bounds::fold_linear(site, MatMul, &[row, weights], None)? else { return Ok(None) };
     let product = site.add(MatMul, &[x, weights])?;
     site.add(Binary::Add, &[product, shift]).map(Some)
 }
 
 /// Matches an operation of a normalisation with a constant that varies only along the axes of its
 /// scale. Returns the normalisation and the constant in the shape of the scale.
-fn behind_norm(site: &mut RewriteSite, op: Binary) -> Result<Option<(NodeId, NewNode)>, GraphError> {
+fn after_norm(site: &mut RewriteSite, op: Binary) -> Result<Option<(NodeId, NewNode)>, GraphError> {
     let Some([norm, c]) = linear(site, op) else { return Ok(None) };
     let (node, constant) = (site.of(norm), site.tensor(c));
     let axes = match node.op.of() {
@@ -403,7 +403,7 @@ fn behind_norm(site: &mut RewriteSite, op: Binary) -> Result<Option<(NodeId, New
 }
 
 fn scale_behind_norm(site: &mut RewriteSite) -> Rewritten {
-    let Some((norm, factors)) = behind_norm(site, Binary::Mul)? else { return Ok(None) };
+    let Some((norm, factors)) = after_norm(site, Binary::Mul)? else { return Ok(None) };
     let known = site.new.constants([factors]).and_then(|[factors]| factors.as_f32());
     if !known.is_some_and(|factors| may_scale_operands(site, norm, factors, factors)) {
         return Ok(None);
@@ -416,7 +416,7 @@ fn scale_behind_norm(site: &mut RewriteSite) -> Rewritten {
 }
 
 fn shift_behind_norm(site: &mut RewriteSite) -> Rewritten {
-    let Some((norm, shift)) = behind_norm(site, Binary::Add)? else { return Ok(None) };
+    let Some((norm, shift)) = after_norm(site, Binary::Add)? else { return Ok(None) };
     let operands = site.operands_of(norm);
     with_shift(site, norm, &operands, shift)
 }

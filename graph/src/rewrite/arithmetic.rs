@@ -159,7 +159,7 @@ fn inverse_root(site: &mut RewriteSite) -> Rewritten {
 fn inverse(site: &mut RewriteSite) -> Rewritten {
     // If the reciprocal has another reader, the product is faster.
     let pair = |[x, y]: [NodeId; 2]| Some([x, divisor(site, y).filter(|_| site.is_single(y))?]);
-    let Some(pair) = site.either_way(site.id, Binary::Mul).into_iter().find_map(pair) else { return Ok(None) };
+    let Some(pair) = site.both_orders(site.id, Binary::Mul).into_iter().find_map(pair) else { return Ok(None) };
     let operands = pair.map(|id| site.made(id));
     site.add(Binary::Div, &operands).map(Some)
 }

@@ -118,7 +118,7 @@ fn scores(site: &RewriteSite, id: NodeId) -> Option<AttentionScores> {
     let masked = |[scores, mask]: [NodeId; 2]| {
         Some(AttentionScores { mask: MaskPattern::Added(mask), ..products(site, scores)? })
     };
-    let added = || site.either_way(id, Binary::Add).into_iter().find_map(masked);
+    let added = || site.both_orders(id, Binary::Add).into_iter().find_map(masked);
     products(site, id).or_else(added).or_else(|| chosen(site, id))
 }
 

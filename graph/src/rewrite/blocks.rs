@@ -67,9 +67,9 @@ fn of_blocks(site: &RewriteSite, id: NodeId) -> Option<(NodeId, Vec<usize>)> {
 fn conv_transpose_by_blocks(site: &mut RewriteSite) -> Rewritten {
     let Some(ConvTranspose { window, output_pad, groups: 1 }) = site.node().op.of() else { return Ok(None) };
     // Windows do not overlap if the stride equals the kernel.
-    let is_apart = |window: &Sliding| *window == Sliding::new(window.kernel).stride(window.kernel);
+    let is_disjoint = |window: &Sliding| *window == Sliding::new(window.kernel).stride(window.kernel);
     let weights = site.operand(1);
-    if !window.iter().all(is_apart) || output_pad.iter().any(|pad| *pad != 0) || !site.is_constant(weights) {
+    if !window.iter().all(is_disjoint) || output_pad.iter().any(|pad| *pad != 0) || !site.is_constant(weights) {
         return Ok(None);
     }
 

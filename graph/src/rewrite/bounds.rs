@@ -106,7 +106,7 @@ pub(super) fn sum(
     };
 
     let sum = site.add(Binary::Add, &[a, b])?;
-    most.into_iter().for_each(|most| site.new.reached(sum, most));
+    most.into_iter().for_each(|most| site.new.record_partial_sum(sum, most));
     Ok(Some(sum))
 }
 
@@ -131,13 +131,13 @@ fn keeps(a: &ArrayD<f32>, b: &ArrayD<f32>, most: f32, added: BiasTarget) -> bool
 }
 
 /// Applies a linear operation to constant operands, if a sum of products may have the result added
-/// instead of its terms. If `beside` is given, the caller adds the result to it and checks
+/// instead of its terms. If `summand` is given, the caller adds the result to it and checks
 /// cancellation there.
-pub(super) fn added_up(
+pub(super) fn fold_linear(
     site: &mut RewriteSite,
     op: impl Into<Op>,
     operands: &[NewNode],
-    beside: Option<NewNode>,
+    summand: Option<NewNode>,
 ) -> Result<Option<NewNode>, GraphError> {
     let op = op.into();
     let magnitudes = operands.iter().map(|&made| {
@@ -153,10 +153,10 @@ pub(super) fn added_up(
     }
 
     let sum = site.add(op, operands)?;
-    site.new.reached(sum, terms);
+    site.new.record_partial_sum(sum, terms);
     let left = site.new.constants([sum]).and_then(|[tensor]| tensor.as_f32().map(largest));
     // With another summand, the caller checks the total for cancellation.
-    let is_kept = beside.is_some() || left.is_some_and(|left| terms <= MOST_CANCELLED * left);
+    let is_kept = summand.is_some() || left.is_some_and(|left| terms <= MOST_CANCELLED * left);
     Ok(is_kept.then_some(sum))
 }
 

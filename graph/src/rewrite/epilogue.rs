@@ -41,7 +41,7 @@ fn axis_of_sums(site: &RewriteSite, id: NodeId) -> Option<usize> {
 
 /// Returns the channel axis of an activation, possibly scaled, that is fused into a product's
 /// epilogue and that the epilogue can continue after.
-pub(super) fn axis_behind_activation(site: &RewriteSite, id: NodeId) -> Option<usize> {
+pub(super) fn axis_after_activation(site: &RewriteSite, id: NodeId) -> Option<usize> {
     let scaled = site.binary(id, Binary::Mul).filter(|[_, scale]| site.is_constant(*scale) && site.is_single(id));
     let activated = scaled.map_or(id, |[activated, _]| activated);
     axis_of_sums(site, activation_of(site, activated)?).filter(|_| site.is_single(activated))
@@ -57,7 +57,7 @@ fn number_by_channel(site: &mut RewriteSite) -> Rewritten {
     let ops = [Binary::Mul, Binary::Add];
     let found = ops.into_iter().find_map(|op| Some((op, site.with_scalar(site.id, op)?)));
     let Some((op, (x, number))) = found else { return Ok(None) };
-    let Some(axis) = axis_behind_activation(site, x).filter(|_| site.fits(x)) else { return Ok(None) };
+    let Some(axis) = axis_after_activation(site, x).filter(|_| site.fits(x)) else { return Ok(None) };
     let mut shape = vec![1; site.node().shape.len()];
     shape[axis] = site.node().shape[axis];
     // With one channel the number is already in this form.

@@ -386,7 +386,7 @@ fn by_channel(site: &mut RewriteSite, values: NodeId, sums: NodeId) -> Result<Op
 }
 
 fn scale_behind_sums(site: &mut RewriteSite) -> Rewritten {
-    for [product, by] in site.either_way(site.id, Binary::Mul) {
+    for [product, by] in site.both_orders(site.id, Binary::Mul) {
         let Some((operands, _)) = sums(site, product).filter(|_| site.fits(product)) else { continue };
         let Some(by) = by_channel(site, by, product)? else { continue };
         let [x, weights, scale, bias] = operands.map(|id| site.made(id));
@@ -397,7 +397,7 @@ fn scale_behind_sums(site: &mut RewriteSite) -> Rewritten {
 }
 
 fn shift_behind_sums(site: &mut RewriteSite) -> Rewritten {
-    for [product, by] in site.either_way(site.id, Binary::Add) {
+    for [product, by] in site.both_orders(site.id, Binary::Add) {
         let Some((operands, channels)) = sums(site, product).filter(|_| site.fits(product)) else { continue };
         let Some(by) = by_channel(site, by, product)?.filter(|by| site.shape_of(*by) == [channels]) else { continue };
         let [x, weights, scale, bias] = operands.map(|id| site.made(id));

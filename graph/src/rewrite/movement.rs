@@ -73,19 +73,19 @@ fn unmoved(site: &mut RewriteSite) -> Rewritten {
 
 /// Returns the node's operator and its first operand's, if both have type `T`, and the inner one's
 /// operand.
-fn twice<'a, T: Operator>(site: &RewriteSite<'a, '_>) -> Option<(&'a T, &'a T, NewNode)> {
+fn nested<'a, T: Operator>(site: &RewriteSite<'a, '_>) -> Option<(&'a T, &'a T, NewNode)> {
     let outer = site.node().op.of()?;
     let operand = site.of(site.operand(0));
     Some((outer, operand.op.of()?, site.made(*operand.operands.first()?)))
 }
 
 fn reshape_of_reshape(site: &mut RewriteSite) -> Rewritten {
-    let Some((Reshape(shape), _, x)) = twice(site) else { return Ok(None) };
+    let Some((Reshape(shape), _, x)) = nested(site) else { return Ok(None) };
     site.add(Reshape(shape.clone()), &[x]).map(Some)
 }
 
 fn transpose_of_transpose(site: &mut RewriteSite) -> Rewritten {
-    let Some((Transpose(outer), Transpose(inner), x)) = twice(site) else { return Ok(None) };
+    let Some((Transpose(outer), Transpose(inner), x)) = nested(site) else { return Ok(None) };
     let perm = outer.iter().map(|&axis| inner[axis]).collect();
     site.add(Transpose(perm), &[x]).map(Some)
 }
@@ -103,7 +103,7 @@ fn transpose_of_ones(site: &mut RewriteSite) -> Rewritten {
 }
 
 fn slice_of_slice(site: &mut RewriteSite) -> Rewritten {
-    let Some((Slice(outer), Slice(inner), x)) = twice(site) else { return Ok(None) };
+    let Some((Slice(outer), Slice(inner), x)) = nested(site) else { return Ok(None) };
     // Composed positions are `inner.start + inner.step * (outer.start + outer.step * i)`.
     let merged = |(outer, inner): (&Range, &Range)| {
         let by = inner.step.checked_mul(isize::try_from(outer.start).ok()?)?;
@@ -117,7 +117,7 @@ fn slice_of_slice(site: &mut RewriteSite) -> Rewritten {
 }
 
 fn expand_of_expand(site: &mut RewriteSite) -> Rewritten {
-    let Some((Expand(shape), _, x)) = twice(site) else { return Ok(None) };
+    let Some((Expand(shape), _, x)) = nested(site) else { return Ok(None) };
     site.add(Expand(shape.clone()), &[x]).map(Some)
 }
 
@@ -133,7 +133,7 @@ fn expand_by_ones(site: &mut RewriteSite) -> Rewritten {
 }
 
 fn pad_of_pad(site: &mut RewriteSite) -> Rewritten {
-    let Some((outer, inner, x)) = twice::<Pad>(site) else { return Ok(None) };
+    let Some((outer, inner, x)) = nested::<Pad>(site) else { return Ok(None) };
     let (mode, value) = (outer.mode, outer.value);
     if [mode, inner.mode] != [PadMode::Constant; 2] || value.to_bits() != inner.value.to_bits() {
         return Ok(None);

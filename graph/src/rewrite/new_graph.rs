@@ -35,10 +35,10 @@ pub(super) struct ConstantPool {
     known: HashMap<u64, Vec<Identity>>,
     /// Canonical constant (second) for a constant's address. The constant's own identity (first) is
     /// stored so that its address is not reused for another.
-    same: HashMap<usize, (Identity, Identity)>,
+    canonical: HashMap<usize, (Identity, Identity)>,
     /// For constants that are sums of others, by address: the largest magnitude of a partial sum,
     /// if it exceeds the constant's elements ([`bounds`](super::bounds)).
-    reached: HashMap<usize, (Identity, f32)>,
+    partial_sums: HashMap<usize, (Identity, f32)>,
     /// Number of elements that may still be folded.
     left: usize,
 }
@@ -55,7 +55,7 @@ pub(super) struct NewGraph<'a> {
 
 impl Default for ConstantPool {
     fn default() -> Self {
-        Self { known: HashMap::new(), same: HashMap::new(), reached: HashMap::new(), left: MOST_FOLDED }
+        Self { known: HashMap::new(), canonical: HashMap::new(), partial_sums: HashMap::new(), left: MOST_FOLDED }
     }
 }
 
@@ -63,7 +63,7 @@ impl ConstantPool {
     /// Returns the canonical constant with the same bits. A constant that is not in memory is
     /// canonical itself.
     fn one_of(&mut self, constant: &Constant) -> Constant {
-        let known = self.same.get(&constant.address()).and_then(|(_, one)| one.constant());
+        let known = self.canonical.get(&constant.address()).and_then(|(_, one)| one.constant());
         if let Some(one) = known {
             return one;
         }
@@ -78,7 +78,7 @@ impl ConstantPool {
                 constant.clone()
             }
         };
-        self.same.insert(constant.address(), (constant.identity(), one.identity()));
+        self.canonical.insert(constant.address(), (constant.identity(), one.identity()));
         one
     }
 }
@@ -119,9 +119,9 @@ impl<'a> NewGraph<'a> {
         let made = match self.folded(&op, &operands) {
             Some(constant) => {
                 // The bound on partial sums survives operations that only move or scale elements.
-                let most = self.passed_on(&op, made_of);
+                let most = self.largest_partial_sum(&op, made_of);
                 let made = self.constant(name, &constant);
-                most.into_iter().for_each(|most| self.reached(made, most));
+                most.into_iter().for_each(|most| self.record_partial_sum(made, most));
                 made.0
             }
             None => self.graph.add(name, op.clone(), &operands)?,
@@ -139,22 +139,22 @@ impl<'a> NewGraph<'a> {
     /// Returns the largest partial sum of a merged constant, if it exceeds the constant's elements
     /// ([`bounds`](super::bounds)).
     pub(super) fn reach(&self, made: NewNode) -> Option<f32> {
-        self.constants.reached.get(&self.graph.constant_of(made.0)?.address()).map(|(_, most)| *most)
+        self.constants.partial_sums.get(&self.graph.constant_of(made.0)?.address()).map(|(_, most)| *most)
     }
 
     /// Records the largest partial sum of a merged constant.
-    pub(super) fn reached(&mut self, made: NewNode, most: f32) {
+    pub(super) fn record_partial_sum(&mut self, made: NewNode, most: f32) {
         let is_less = |tensor: &Tensor| tensor.as_f32().is_some_and(|own| largest(own) < most);
         if let Some(constant) =
             self.graph.constant_of(made.0).filter(|_| self.constants([made]).is_some_and(|[own]| is_less(own)))
         {
-            self.constants.reached.insert(constant.address(), (constant.identity(), most));
+            self.constants.partial_sums.insert(constant.address(), (constant.identity(), most));
         }
     }
 
     /// Returns the largest partial sum of an operation's result, derived from its operands'.
-    fn passed_on(&self, op: &Op, operands: &[NewNode]) -> Option<f32> {
-        let added_up = operands.iter().position(|&made| self.reach(made).is_some())?;
+    fn largest_partial_sum(&self, op: &Op, operands: &[NewNode]) -> Option<f32> {
+        let sum = operands.iter().position(|&made| self.reach(made).is_some())?;
         let own = |&made: &NewNode| {
             let tensor = self.constants([made]).and_then(|[tensor]| tensor.as_f32());
             self.reach(made).or_else(|| tensor.map(largest)).unwrap_or(f32::INFINITY)
@@ -162,7 +162,7 @@ impl<'a> NewGraph<'a> {
         let is_moved = op.is::<Reshape>() || op.is::<Expand>() || op.is::<Transpose>() || op.is::<Slice>();
         Some(match *op == Binary::Mul {
             true => operands.iter().map(own).product(),
-            false if is_moved => own(&operands[added_up]),
+            false if is_moved => own(&operands[sum]),
             // For other operations the bound is unknown.
             false => f32::INFINITY,
         })

@@ -194,7 +194,7 @@ fn dequantised_before(site: &mut RewriteSite) -> Rewritten {
 }
 
 fn scale_and_back(site: &mut RewriteSite) -> Rewritten {
-    for [divided, scales] in site.either_way(site.id, Binary::Mul) {
+    for [divided, scales] in site.both_orders(site.id, Binary::Mul) {
         let Some([y, scale]) = site.binary(divided, Binary::Div) else { continue };
         // The scale may be reshaped, as `product_not_rounded` does.
         let scale = match site.of(scale).op.is::<Reshape>() {
@@ -204,7 +204,7 @@ fn scale_and_back(site: &mut RewriteSite) -> Rewritten {
         if scale == scales {
             return site.is(y);
         }
-        for [found, rest] in site.either_way(scales, Binary::Mul) {
+        for [found, rest] in site.both_orders(scales, Binary::Mul) {
             if found == scale {
                 let (y, rest) = (site.made(y), site.made(rest));
                 let whole = site.add(Binary::Mul, &[y, rest])?;

@@ -89,7 +89,7 @@ fn over_deviation(site: &RewriteSite) -> Option<(NodeId, f32, Vec<usize>)> {
     let divided = site.binary(site.id, Binary::Div).and_then(|[x, root]| Some((x, site.unary(root, UnaryOp::Sqrt)?)));
     let multiplied = || {
         let pair = |[x, root]: [NodeId; 2]| Some((x, site.unary(root, UnaryOp::Rsqrt)?));
-        site.either_way(site.id, Binary::Mul).into_iter().find_map(pair)
+        site.both_orders(site.id, Binary::Mul).into_iter().find_map(pair)
     };
     let (centred, sum) = divided.or_else(multiplied)?;
     let (variance, eps) = site.with_scalar(sum, Binary::Add)?;

@@ -140,7 +140,7 @@ impl<'a> RewriteSite<'a, '_> {
 
     /// Returns the operands of a commutative operation in both orders; empty if the node does not
     /// match.
-    pub(super) fn either_way(&self, id: NodeId, op: Binary) -> Vec<[NodeId; 2]> {
+    pub(super) fn both_orders(&self, id: NodeId, op: Binary) -> Vec<[NodeId; 2]> {
         self.binary(id, op).map_or(Vec::new(), |[a, b]| vec![[a, b], [b, a]])
     }
 

@@ -137,16 +137,16 @@ fn conv_transpose_as_conv(site: &mut RewriteSite) -> Rewritten {
     let mut operands = site.operands_of(site.id);
     // Zeros between the elements replace the stride.
     for (axis, window) in window.iter().enumerate() {
-        operands[0] = spread(site, operands[0], axis + 2, window.stride)?;
+        operands[0] = dilated(site, operands[0], axis + 2, window.stride)?;
     }
-    operands[0] = surrounded(site, operands[0], window, output_pad)?;
-    operands[1] = turned(site, operands[1], *groups)?;
+    operands[0] = padded(site, operands[0], window, output_pad)?;
+    operands[1] = transposed_weights(site, operands[1], *groups)?;
     let dense = |window: &Sliding| Sliding { stride: 1, pad: [0, 0], ..*window };
     site.add(Conv { window: window.iter().map(dense).collect(), groups: *groups }, &operands).map(Some)
 }
 
 /// Adds `stride - 1` zeros between the elements along an axis.
-fn spread(site: &mut RewriteSite, x: NewNode, axis: usize, stride: usize) -> Result<NewNode, GraphError> {
+fn dilated(site: &mut RewriteSite, x: NewNode, axis: usize, stride: usize) -> Result<NewNode, GraphError> {
     let mut shape = site.shape_of(x);
     let extent = shape[axis];
     if stride == 1 || extent == 1 {
@@ -167,12 +167,7 @@ fn spread(site: &mut RewriteSite, x: NewNode, axis: usize, stride: usize) -> Res
 }
 
 /// Adds zeros around an image, so that it has as many windows as there are outputs.
-fn surrounded(
-    site: &mut RewriteSite,
-    x: NewNode,
-    window: &[Sliding],
-    output_pad: &[usize],
-) -> Result<NewNode, GraphError> {
+fn padded(site: &mut RewriteSite, x: NewNode, window: &[Sliding], output_pad: &[usize]) -> Result<NewNode, GraphError> {
     let (mut pad, mut ranges) = (vec![[0, 0]; 2], Range::all(&site.shape_of(x)));
     for (axis, (window, more)) in window.iter().zip(output_pad).enumerate() {
         let last = (window.kernel - 1) * window.dilation;
@@ -188,7 +183,7 @@ fn surrounded(
 }
 
 /// Rearranges weights `[c, o/groups, ..]` to `[o, c/groups, ..]` and reverses their spatial axes.
-fn turned(site: &mut RewriteSite, weights: NewNode, groups: usize) -> Result<NewNode, GraphError> {
+fn transposed_weights(site: &mut RewriteSite, weights: NewNode, groups: usize) -> Result<NewNode, GraphError> {
     let shape = site.shape_of(weights);
     let mut ranges = Range::all(&shape);
     for range in &mut ranges[2..] {

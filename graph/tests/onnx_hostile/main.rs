@@ -52,7 +52,7 @@ const MOST_CHARACTERS: usize = 800;
 
 /// Imports bytes with a small budget of evaluation; returns the one-line error, if any.
 fn import(bytes: &[u8]) -> Option<String> {
-    let options = ImportOptions { most_folded: 1 << 16, ..ImportOptions::default() };
+    let options = ImportOptions { max_folded: 1 << 16, ..ImportOptions::default() };
     let message = onnx::read_bytes(bytes, &options).err().map(|e| e.to_string());
     if let Some(message) = &message {
         assert!(!message.is_empty() && !message.contains(char::is_control), "{message:?}");

@@ -88,7 +88,7 @@ impl CacheModel {
         }
 
         // Copies and stores around the multiply-accumulate occupy the caches as well.
-        for Companion { access, loops, shared, .. } in companions(nest, leaf) {
+        for Companion { access, loops, shared, .. } in other_accesses(nest, leaf) {
             if nest.program.buffer(access.buffer).role == Role::Output {
                 model.operands[2] = Some(model.tracked.len());
             }
@@ -198,7 +198,7 @@ struct Companion<'n> {
 /// Returns one access for every buffer in memory that the tree of `leaf` accesses and that is no
 /// operand of `leaf`: the access that shares the most loops with `leaf`; among those, the one
 /// executed most often.
-fn companions<'n>(nest: &'n RunNest, leaf: &RunStore<'n>) -> Vec<Companion<'n>> {
+fn other_accesses<'n>(nest: &'n RunNest, leaf: &RunStore<'n>) -> Vec<Companion<'n>> {
     let own = nest.loops_of(leaf);
     let mut taken = vec![false; nest.program.buffers.len()];
     for access in operand_accesses(nest, leaf).into_iter().flatten() {

@@ -92,7 +92,7 @@ impl Kernels {
     /// multiprocessor, block and thread did as much as the busiest.
     pub fn tail(&self) -> f64 {
         let busiest = (self.main.blocks / self.multiprocessor.count).ceil();
-        self.main.blocks / (busiest * self.multiprocessor.count) * self.main.evenness
+        self.main.blocks / (busiest * self.multiprocessor.count) * self.main.load_balance
     }
 }
 

@@ -125,7 +125,7 @@ impl<'a> RunNest<'a> {
             stack: Vec::with_capacity(32),
             placed: None,
             trips: 1.0,
-            opened: vec![0; program.buffers.len()],
+            alloc_depths: vec![0; program.buffers.len()],
             group: 1,
             tiles: None,
         };
@@ -172,7 +172,7 @@ impl<'a> RunNest<'a> {
                 }
 
                 Node::Alloc { buffer, body } => {
-                    walk.opened[buffer.0 as usize] = walk.stack.len();
+                    walk.alloc_depths[buffer.0 as usize] = walk.stack.len();
                     self.add_nodes(body, walk);
                 }
                 Node::Store(store) => {
@@ -221,7 +221,7 @@ impl<'a> RunNest<'a> {
             store,
             loops: loops.clone(),
             tree: self.trees.len() - 1,
-            register_depth: in_registers.then(|| walk.opened[dst.0 as usize]),
+            register_depth: in_registers.then(|| walk.alloc_depths[dst.0 as usize]),
             trips: walk.trips,
             group: walk.group,
             tiles,
@@ -333,7 +333,7 @@ struct NestWalk<'a> {
     /// Number of executions of the current node.
     trips: f64,
     /// Number of loops around the latest allocation of each buffer, by [`BufferId`].
-    opened: Vec<usize>,
+    alloc_depths: Vec<usize>,
     /// Reduction steps of the enclosing dot product or row of a tile; 1 outside of one.
     group: usize,
     /// Tiles of the enclosing product of tiles.

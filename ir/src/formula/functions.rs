@@ -237,7 +237,7 @@ impl Formula {
     }
 
     /// Appends n and m of a positive finite number `2^n * m`, with m from `sqrt(1/2)` to `sqrt(2)`.
-    fn parted(&mut self, x: u8) -> [u8; 2] {
+    fn exponent_and_mantissa(&mut self, x: u8) -> [u8; 2] {
         // Denormal numbers are first scaled to normal ones, and n is corrected by the bias.
         let (least, scale) = (self.number(f32::MIN_POSITIVE), self.number(8_388_608.0));
         let scaled = self.mul(x, scale);
@@ -263,7 +263,7 @@ impl Formula {
 
     fn log(&mut self, x: u8) -> u8 {
         let zero = self.number(0.0);
-        let [n, mantissa] = self.parted(x);
+        let [n, mantissa] = self.exponent_and_mantissa(x);
 
         let one = self.number(1.0);
         let f = self.sub(mantissa, one);

@@ -80,7 +80,7 @@ impl<'a> BoxCopy<'a> {
 
     /// Returns true if the box is the same for all threads of a block and they copy all of it
     /// together.
-    fn is_of_block(&self, site: &CallSite) -> bool {
+    fn is_block_wide(&self, site: &CallSite) -> bool {
         let round = |var: VarId| self.rounds.iter().find(|l| l.var == var).map(|l| l.extent);
         // The threads and rounds together must visit every element of the box.
         let all = IntervalSet::of(self.number, |var| round(var).unwrap_or_else(|| (site.extent)(var)));
@@ -93,7 +93,7 @@ impl<'a> BoxCopy<'a> {
     /// Checks that a body is a box copy.
     pub(super) fn check(body: &[Node], site: &CallSite) -> Result<(), &'static str> {
         match BoxCopy::of(body) {
-            Some(copy) if !copy.is_of_block(site) => {
+            Some(copy) if !copy.is_block_wide(site) => {
                 Err("the box of a box copy differs between threads, or they do not copy all of it")
             }
             Some(copy) => copy.check_indices(site),

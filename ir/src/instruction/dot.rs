@@ -84,7 +84,7 @@ fn is_slow(dot: &Instruction, cpu: &CpuTarget) -> bool {
 }
 
 /// Returns true if some CPU instruction adds the products of `steps` steps at a time.
-pub(crate) fn is_group_of_steps(steps: usize) -> bool {
+pub(crate) fn is_dot_length(steps: usize) -> bool {
     DOTS.iter().flat_map(|dot| dot.factors).any(|factors| factors.steps == steps)
 }
 

@@ -119,7 +119,7 @@ impl<'a> Fragments<'a> {
             return Err("the sums of a matrix instruction must be in the registers of its lanes");
         }
         let team = LaneVars { row: lanes[0].var, pair: lanes[1].var, warp };
-        if !tile.deals_out(steps, by, &team) {
+        if !tile.distributes(steps, by, &team) {
             return Err("the operands are not distributed over the lanes as the matrix instruction requires");
         }
         if ![tile.rows, tile.columns].into_iter().all(|access| tile.is_aligned(access, site.program, by, &team)) {
@@ -161,7 +161,7 @@ impl<'a> Fragments<'a> {
     }
 
     /// Returns true if the last two indices of both operands are those of the form above.
-    fn deals_out(&self, steps: usize, by: ThreadGroup, lanes: &LaneVars) -> bool {
+    fn distributes(&self, steps: usize, by: ThreadGroup, lanes: &LaneVars) -> bool {
         let [s, i, j, h, p, c, k] = self.loops;
         let reduction = [(s.var, steps as i64), (k.var, 1)];
         let mut along_rows = vec![(i.var, by.rows() as i64), (h.var, 8), (lanes.row, 1)];

@@ -74,7 +74,7 @@ pub struct TileProduct<'a> {
     /// Store that clears the sums.
     pub clear: &'a Store,
     /// Serial loops over reduction steps, outermost first.
-    pub around: SmallVec<[&'a Loop; 4]>,
+    pub step_loops: SmallVec<[&'a Loop; 4]>,
     /// Unrolled loops over rows, outermost first.
     pub rows: SmallVec<[&'a Loop; 4]>,
     /// Unrolled loops over columns, outermost first.
@@ -129,12 +129,12 @@ impl<'a> TileProduct<'a> {
         let [words, steps, lanes] = *loops.last_chunk()?;
         loops.truncate(loops.len() - 3);
         let is_around = |l: &&Loop| l.kind == LoopKind::Serial;
-        let around: SmallVec<_> = loops.iter().copied().take_while(is_around).collect();
-        let mut inner = loops.split_off(around.len());
-        let is_run = |l: &mut &Loop| uses(data, l.var) && uses(weights, l.var);
-        let runs = inner.pop_if(is_run);
+        let step_loops: SmallVec<_> = loops.iter().copied().take_while(is_around).collect();
+        let mut inner = loops.split_off(step_loops.len());
+        let is_inner = |l: &mut &Loop| uses(data, l.var) && uses(weights, l.var);
+        let runs = inner.pop_if(is_inner);
         let (rows, columns) = inner.into_iter().partition(|l| uses(data, l.var));
-        Some(Self { clear, around, rows, columns, runs, words, steps, lanes, store, data, weights })
+        Some(Self { clear, step_loops, rows, columns, runs, words, steps, lanes, store, data, weights })
     }
 
     /// Returns the number of words in a row of `data`.
@@ -249,7 +249,12 @@ impl<'a> TileProduct<'a> {
             && loops.iter().all(is_written_out)
             && covers
             && of_product.coefficient(self.lanes.var) == 1
-            && self.around.iter().chain(&self.runs).chain([&self.words, &self.steps]).all(|l| !of_product.uses(l.var))
+            && self
+                .step_loops
+                .iter()
+                .chain(&self.runs)
+                .chain([&self.words, &self.steps])
+                .all(|l| !of_product.uses(l.var))
             && self.rows.iter().chain(&self.columns).all(is_of_tile)
     }
 

@@ -23,8 +23,8 @@ impl<'p> Interpreter<'p> {
         self.nested(&grid.blocks, &mut |machine| {
             // No copy outlives its block.
             machine.copies = vec![VecDeque::new(); threads];
-            machine.under_way.clear();
-            machine.together(grid.body)?;
+            machine.in_flight.clear();
+            machine.by_block(grid.body)?;
             machine.end_phase();
             // The threads of the next block are other tasks.
             machine.task += threads as u64;
@@ -35,7 +35,7 @@ impl<'p> Interpreter<'p> {
     }
 
     /// Executes nodes by all threads of a block.
-    pub(super) fn together(&mut self, nodes: &'p [Node]) -> Result<(), Problem> {
+    pub(super) fn by_block(&mut self, nodes: &'p [Node]) -> Result<(), Problem> {
         if let Some(roles) = WarpRole::both(nodes) {
             return self.roles(roles);
         }
@@ -46,9 +46,9 @@ impl<'p> Interpreter<'p> {
             }
             Node::Alloc { buffer, body } => self.allocated(*buffer, &mut |machine| {
                 machine.memory[buffer.0 as usize].fill(f64::NAN);
-                machine.together(body)
+                machine.by_block(body)
             }),
-            Node::Loop(l) if is_collective(node) => self.looped(l, &mut |machine| machine.together(&l.body)),
+            Node::Loop(l) if is_collective(node) => self.looped(l, &mut |machine| machine.by_block(&l.body)),
             node => self.each_thread(&mut |machine| machine.node(node)),
         })
     }
@@ -70,7 +70,7 @@ impl<'p> Interpreter<'p> {
 
     /// Ends a phase: all threads see everything that was written before.
     pub(super) fn end_phase(&mut self) {
-        self.over += self.copies.len() as u64;
+        self.past_marks += self.copies.len() as u64;
     }
 }
 

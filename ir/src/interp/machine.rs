@@ -40,7 +40,7 @@ pub(super) struct Interpreter<'p> {
     pub(super) thread: usize,
     /// Number of ended phases times threads of a block: the largest mark of those phases. Accesses
     /// to shared memory with marks up to it cannot conflict any more.
-    pub(super) over: u64,
+    pub(super) past_marks: u64,
     /// Loops that number the threads of a block, while a grid is executed.
     pub(super) threads: Option<Vec<&'p Loop>>,
     /// Number of guards and digit splits around the current node.
@@ -48,7 +48,7 @@ pub(super) struct Interpreter<'p> {
     /// Groups of copies in progress of each thread of the block, oldest first.
     pub(super) copies: Vec<VecDeque<Vec<Copy>>>,
     /// Elements that copies in progress write.
-    pub(super) under_way: HashSet<(BufferId, usize)>,
+    pub(super) in_flight: HashSet<(BufferId, usize)>,
     /// The group of copies around the current node.
     group: Option<Vec<Copy>>,
 }
@@ -65,11 +65,11 @@ impl<'p> Interpreter<'p> {
             marks: Vec::new(),
             task: 0,
             thread: 0,
-            over: 0,
+            past_marks: 0,
             threads: None,
             guards: 0,
             copies: Vec::new(),
-            under_way: HashSet::new(),
+            in_flight: HashSet::new(),
             group: None,
         }
     }
@@ -87,7 +87,7 @@ impl<'p> Interpreter<'p> {
             |id: u32, scope| scope == Scope::Shared || scope == Scope::Global && stored.contains(&BufferId(id));
         let marks = (0..).zip(&self.program.buffers).map(|(id, b)| is_marked(id, b.scope).then(|| Marks::new(b.len())));
         self.marks = marks.collect();
-        (self.task, self.over) = (0, 0);
+        (self.task, self.past_marks) = (0, 0);
 
         if let Some(grid) = GpuGrid::of(stage) {
             return self.grid(grid);
@@ -147,7 +147,7 @@ impl<'p> Interpreter<'p> {
                 self.copies[self.thread].extend(self.group.take());
                 Ok(())
             }
-            Node::AwaitCopies { but } if self.guards == 0 => self.await_copies(*but),
+            Node::AwaitCopies { pending } if self.guards == 0 => self.await_copies(*pending),
             Node::Barrier
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
@@ -250,17 +250,17 @@ impl<'p> Interpreter<'p> {
         let Some(group) = &mut self.group else { return self.write(store.dst.buffer, offset, value) };
         group.push((store.dst.buffer, offset, value));
         // Two copies to one element are a race.
-        if !self.under_way.insert((store.dst.buffer, offset)) {
+        if !self.in_flight.insert((store.dst.buffer, offset)) {
             return Err(self.conflict(store.dst.buffer, offset));
         }
         self.write(store.dst.buffer, offset, f64::NAN)
     }
 
-    /// Completes all copy groups of the running thread except the latest `but`.
-    pub(super) fn await_copies(&mut self, but: usize) -> Result<(), Problem> {
-        while self.copies[self.thread].len() > but {
+    /// Completes all copy groups of the running thread except the latest `pending`.
+    pub(super) fn await_copies(&mut self, pending: usize) -> Result<(), Problem> {
+        while self.copies[self.thread].len() > pending {
             for (buffer, offset, value) in self.copies[self.thread].pop_front().unwrap_or_default() {
-                self.under_way.remove(&(buffer, offset));
+                self.in_flight.remove(&(buffer, offset));
                 self.write(buffer, offset, value)?;
             }
         }
@@ -311,7 +311,7 @@ impl<'p> Interpreter<'p> {
     }
 
     fn read(&mut self, buffer: BufferId, offset: usize) -> Result<f64, Problem> {
-        let (task, over) = self.who(buffer);
+        let (task, over) = self.access_mark(buffer);
         let id = buffer.0 as usize;
         if let Some(marks) = &mut self.marks[id]
             && !marks.read(offset, task, over)
@@ -322,7 +322,7 @@ impl<'p> Interpreter<'p> {
     }
 
     fn write(&mut self, buffer: BufferId, offset: usize, value: f64) -> Result<(), Problem> {
-        let (task, over) = self.who(buffer);
+        let (task, over) = self.access_mark(buffer);
         let id = buffer.0 as usize;
         if let Some(marks) = &mut self.marks[id]
             && !marks.write(offset, task, over)
@@ -335,9 +335,9 @@ impl<'p> Interpreter<'p> {
 
     /// Returns the mark of the accessing task or thread, and the largest mark that cannot conflict
     /// any more. In shared memory, threads get new marks after each barrier.
-    fn who(&self, buffer: BufferId) -> (u64, u64) {
+    fn access_mark(&self, buffer: BufferId) -> (u64, u64) {
         match self.program.buffer(buffer).scope {
-            Scope::Shared => (self.over + self.thread as u64 + 1, self.over),
+            Scope::Shared => (self.past_marks + self.thread as u64 + 1, self.past_marks),
             Scope::Global | Scope::Local | Scope::Register => (self.task, 0),
         }
     }

@@ -13,22 +13,22 @@ impl Marks {
     }
 
     /// Records a read; returns false if another task has written the element. Tasks up to number
-    /// `over` are ignored.
-    pub(super) fn read(&mut self, offset: usize, task: u64, over: u64) -> bool {
+    /// `past_marks` are ignored.
+    pub(super) fn read(&mut self, offset: usize, task: u64, past_marks: u64) -> bool {
         let [first, second] = &mut self.readers[offset];
-        if *first <= over || *first == task {
+        if *first <= past_marks || *first == task {
             *first = task;
         } else {
             *second = task;
         }
         let writer = self.writer[offset];
-        writer <= over || writer == task
+        writer <= past_marks || writer == task
     }
 
     /// Records a write; returns false if another task has read or written the element. Tasks up to
-    /// number `over` are ignored.
-    pub(super) fn write(&mut self, offset: usize, task: u64, over: u64) -> bool {
-        let free = |mark: u64| mark <= over || mark == task;
+    /// number `past_marks` are ignored.
+    pub(super) fn write(&mut self, offset: usize, task: u64, past_marks: u64) -> bool {
+        let free = |mark: u64| mark <= past_marks || mark == task;
         let alone = free(self.writer[offset]) && self.readers[offset].into_iter().all(free);
         self.writer[offset] = task;
         alone

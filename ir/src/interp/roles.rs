@@ -63,8 +63,8 @@ impl<'p> Interpreter<'p> {
     fn act(&mut self, (vars, node): &Action<'p>, progress: &mut CopyProgress) -> Result<bool, Problem> {
         self.vars.clone_from(vars);
         match node {
-            Node::Mbarrier(Mbarrier::WaitEmpty { but }) => {
-                if progress.released + but < progress.begun {
+            Node::Mbarrier(Mbarrier::WaitEmpty { pending }) => {
+                if progress.released + pending < progress.begun {
                     return Ok(false);
                 }
             }
@@ -81,8 +81,8 @@ impl<'p> Interpreter<'p> {
                 progress.awaited += 1;
             }
 
-            Node::Mbarrier(Mbarrier::ArriveEmpty { but }) => {
-                progress.released = progress.released.max(progress.awaited.saturating_sub(*but));
+            Node::Mbarrier(Mbarrier::ArriveEmpty { pending }) => {
+                progress.released = progress.released.max(progress.awaited.saturating_sub(*pending));
             }
             Node::CopyGroup { .. } => {
                 self.each_thread(&mut |machine| machine.node(node))?;

@@ -87,7 +87,7 @@ pub enum Node {
     /// only after a following barrier. GPU only.
     AwaitCopies {
         /// Number of the latest groups that may still be in progress.
-        but: usize,
+        pending: usize,
     },
     /// A loop nest that one instruction computes. On a GPU, it is within a group of copies or
     /// executed by all threads of a block together; on a CPU, by one thread.

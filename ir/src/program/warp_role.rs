@@ -45,13 +45,13 @@ pub enum Mbarrier {
     /// A consumer releases all groups that it has awaited, except the latest.
     ArriveEmpty {
         /// Number of the latest groups that it may still read.
-        but: usize,
+        pending: usize,
     },
     /// The producer waits until all consumers have released all groups that it has begun, except
     /// the latest.
     WaitEmpty {
         /// Number of the latest groups that may still be read.
-        but: usize,
+        pending: usize,
     },
 }
 

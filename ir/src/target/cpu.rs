@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_beyond_avx2_can_be_left_out() {
+    fn extensions_beyond_avx2_can_be_left_out() {
         let with = |isa| CpuTarget { isa, features: vec!["avx512bf16".into()], ..CpuTarget::generic_avx2(2) };
         let without = with(Isa::Avx512).without_avx512().unwrap();
         assert_eq!(without, CpuTarget::generic_avx2(2));

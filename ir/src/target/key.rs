@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_nobody_knows_share_only_themselves() {
+    fn unknown_keys_share_only_their_own_scope() {
         for key in ["tpu:v5", "cpu:x", "cuda:sm_90", "cpu:a:avx2:threads", ""] {
             let parts = KeyParts::of(key);
             assert_eq!(parts.narrowest_shared(&parts), Some(KeyScope::Machine), "{key}");

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::{Problem, ProgramError, statement};
 use crate::affine::{Affine, VarId};
-use crate::instruction::is_group_of_steps;
+use crate::instruction::is_dot_length;
 use crate::layout::physical_shape;
 use crate::program::{Access, AxisInfo, AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, Program, Role, Scope};
 use crate::spec::{AxisId, Equation, Spec, TensorSource, TensorSpec};
@@ -114,7 +114,7 @@ fn check_axes(program: &Program) -> Result<(), ProgramError> {
         let is_fused = parts == 1 && digits.is_empty();
         // Only a group of dot-product steps may exceed a reduction axis, by less than a group.
         let group =
-            digits.iter().find(|&&(step, extent)| step == 1 && is_group_of_steps(extent)).map_or(1, |digit| digit.1);
+            digits.iter().find(|&&(step, extent)| step == 1 && is_dot_length(extent)).map_or(1, |digit| digit.1);
         let most = if own.reduce { own.extent.saturating_add(group - 1) } else { own.extent };
         let counts_all = digits_count(digits.clone()).is_some_and(|count| (own.extent..=most).contains(&count));
         if !is_fused && (digits.len() < parts || !counts_all) {

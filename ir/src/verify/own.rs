@@ -10,7 +10,7 @@ use crate::sets::IntervalSet;
 impl TreePath<'_, '_> {
     /// Returns true if the digits never skip the body, or, if `values` depend on the digits, if
     /// every combination of digits occurs once.
-    pub(super) fn is_always_there(&self, number: &Digits, values: &[Affine]) -> bool {
+    pub(super) fn covers_all_values(&self, number: &Digits, values: &[Affine]) -> bool {
         let Digits { value, digits } = number;
         let count: usize = digits.iter().map(|d| d.extent).product();
         let counted = |var: VarId| values.iter().any(|value| has(value, var));
@@ -25,11 +25,11 @@ impl TreePath<'_, '_> {
 
     /// Returns true if the index determines the value of a variable, directly or through the digits
     /// of a single split value.
-    fn tells(&self, index: &[Affine], var: VarId) -> bool {
+    fn determines(&self, index: &[Affine], var: VarId) -> bool {
         let through = |d: &Digits| {
             has(d.value, var)
                 && IntervalSet::of(d.value, |var| self.extent(var)).is_some()
-                && d.digits.iter().all(|d| self.tells(index, d.var))
+                && d.digits.iter().all(|d| self.determines(index, d.var))
         };
         self.extent(var) == 1 || index.iter().any(|value| has(value, var)) || self.digits.iter().any(through)
     }
@@ -53,7 +53,7 @@ impl TreePath<'_, '_> {
             }
             let all = IntervalSet::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
             let free = all.is_some_and(|n| n >= count)
-                && digits.iter().all(|d| self.tells(&store.dst.index, d.var))
+                && digits.iter().all(|d| self.determines(&store.dst.index, d.var))
                 && !value.terms.iter().any(|&(var, _)| decides(var));
             // Splits further out must not depend on this value either.
             deciding.push(value);
@@ -66,7 +66,7 @@ impl TreePath<'_, '_> {
     pub(super) fn global_write(&mut self, store: &Store, dst: &Buffer) -> Result<(), ProgramError> {
         let index = &store.dst.index;
         // Two tasks could store to one element if the index did not determine the task.
-        let own = self.prefix.iter().all(|&var| self.tells(index, var)) && self.digits_are_free(store);
+        let own = self.prefix.iter().all(|&var| self.determines(index, var)) && self.digits_are_free(store);
         let (Some(covered), true) = (self.covered(index, &self.guards), own) else {
             let what = "cannot prove that every task stores to a different element".into();
             return self.fail(Problem::Conflict { buffer: dst.name.clone(), what });
@@ -81,7 +81,7 @@ impl TreePath<'_, '_> {
     pub(super) fn shared_write(&self, store: &Store, dst: &Buffer) -> Result<(), ProgramError> {
         let index = &store.dst.index;
         let mut threads = self.prefix.iter().copied().filter(|&var| self.extent(var) > 1 && self.is_thread(var));
-        if threads.all(|var| self.tells(index, var)) && self.covered(index, &[]).is_some() {
+        if threads.all(|var| self.determines(index, var)) && self.covered(index, &[]).is_some() {
             return Ok(());
         }
         let what = "cannot prove that every thread stores to a different element".into();

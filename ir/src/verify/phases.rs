@@ -127,7 +127,7 @@ impl PhaseChecker<'_> {
             }
             Node::Prefetch { .. } => Ok(()),
 
-            Node::Loop(l) if has(&l.body, is_collective) => self.in_turns(l),
+            Node::Loop(l) if has(&l.body, is_collective) => self.iterations(l),
             Node::Loop(l) => {
                 self.extents.insert(l.var, l.extent);
                 self.nodes(&l.body)
@@ -142,11 +142,11 @@ impl PhaseChecker<'_> {
             Node::Alloc { body, .. } | Node::Call { body, .. } | Node::Specialised { body, .. } => self.nodes(body),
             Node::CopyGroup { body } => self.copy_group(body),
             Node::Mbarrier(mbarrier) => self.mbarrier(*mbarrier),
-            Node::AwaitCopies { but } => {
-                while self.groups.len() > *but {
+            Node::AwaitCopies { pending } => {
+                while self.groups.len() > *pending {
                     // From here on, the completed copies count as accesses of this phase.
                     for touch in self.groups.pop_front().unwrap_or_default() {
-                        self.meet(touch)?;
+                        self.check_conflicts(touch)?;
                     }
                 }
                 Ok(())
@@ -157,7 +157,7 @@ impl PhaseChecker<'_> {
 
     /// Executes a loop around collective operations: all iterations if they await copies or are
     /// unrolled; otherwise two, which represent any two neighbours.
-    fn in_turns(&mut self, l: &Loop) -> Result<(), Problem> {
+    fn iterations(&mut self, l: &Loop) -> Result<(), Problem> {
         let in_full = l.kind == LoopKind::Unrolled || has(&l.body, awaits);
         let times = if in_full { l.extent } else { l.extent.min(2) };
         for value in 0..times as i64 {
@@ -199,39 +199,39 @@ impl PhaseChecker<'_> {
         let mut touch = Ok(());
         store.value.for_each_load(&mut |access| {
             if touch.is_ok() {
-                touch = self.touch(store, access, false);
+                touch = self.record_access(store, access, false);
             }
         });
         touch?;
 
         if store.mode == StoreMode::Accumulate {
-            self.touch(store, &store.dst, false)?;
+            self.record_access(store, &store.dst, false)?;
         }
-        self.touch(store, &store.dst, true)
+        self.record_access(store, &store.dst, true)
     }
 
     fn mbarrier(&mut self, mbarrier: Mbarrier) -> Result<(), Problem> {
         let Some(pipe) = &mut self.pipe else { return Ok(()) };
         match mbarrier {
-            Mbarrier::WaitEmpty { but } => {
+            Mbarrier::WaitEmpty { pending } => {
                 // A released copy group has already been awaited.
-                self.groups.drain(..self.groups.len().saturating_sub(but));
-                pipe.wait_empty(but);
+                self.groups.drain(..self.groups.len().saturating_sub(pending));
+                pipe.wait_empty(pending);
                 Ok(())
             }
             Mbarrier::WaitFull => pipe.wait_full(),
-            Mbarrier::ArriveEmpty { but } => {
-                pipe.arrive_empty(but);
+            Mbarrier::ArriveEmpty { pending } => {
+                pipe.arrive_empty(pending);
                 // A released slot may be overwritten, so nothing may still read it.
                 match self.reading.iter().find(|touch| pipe.may_be_written(touch)) {
-                    Some(touch) => Err(self.under_way(touch.buffer)),
+                    Some(touch) => Err(self.in_flight(touch.buffer)),
                     None => Ok(()),
                 }
             }
         }
     }
 
-    fn under_way(&self, buffer: BufferId) -> Problem {
+    fn in_flight(&self, buffer: BufferId) -> Problem {
         let what = "an element is accessed while a copy in progress writes it".into();
         Problem::Conflict { buffer: self.program.buffer(buffer).name.clone(), what }
     }
@@ -263,7 +263,7 @@ impl PhaseChecker<'_> {
         Ok(())
     }
 
-    fn touch(&mut self, store: &Store, access: &Access, writes: bool) -> Result<(), Problem> {
+    fn record_access(&mut self, store: &Store, access: &Access, writes: bool) -> Result<(), Problem> {
         let Some(buffer) = self.program.buffers.get(access.buffer.0 as usize) else {
             return Ok(());
         };
@@ -281,8 +281,8 @@ impl PhaseChecker<'_> {
         let ranges = access.index.iter().map(|index| self.range(index)).collect();
         let touch = SharedAccess { buffer: access.buffer, store, writes, ranges };
         let by_consumer = self.pipe.as_ref().is_some_and(|pipe| pipe.may_be_written(&touch));
-        if by_consumer || self.groups.iter().chain(&self.in_group).flatten().any(|copy| copy.meets(&touch)) {
-            return Err(self.under_way(access.buffer));
+        if by_consumer || self.groups.iter().chain(&self.in_group).flatten().any(|copy| copy.conflicts_with(&touch)) {
+            return Err(self.in_flight(access.buffer));
         }
 
         if let Some(group) = &mut self.in_group {
@@ -292,7 +292,7 @@ impl PhaseChecker<'_> {
             // Mbarriers order the accesses of producer and consumers.
             Some(pipe) if pipe.role == WarpRole::Producer => Ok(()),
             Some(_) if writes => Err(Problem::Nesting("a consumer must not store to shared memory".into())),
-            Some(_) | None => self.meet(touch),
+            Some(_) | None => self.check_conflicts(touch),
         }
     }
 
@@ -310,9 +310,9 @@ impl PhaseChecker<'_> {
 
     /// Records an access and checks it against those since the last barrier. Threads that execute
     /// the same statement access different elements, which is checked at the statement.
-    fn meet(&mut self, touch: SharedAccess) -> Result<(), Problem> {
+    fn check_conflicts(&mut self, touch: SharedAccess) -> Result<(), Problem> {
         let same = |other: &SharedAccess| std::ptr::eq(other.store, touch.store) && other.writes == touch.writes;
-        if self.touched.iter().any(|other| touch.meets(other) && !same(other)) {
+        if self.touched.iter().any(|other| touch.conflicts_with(other) && !same(other)) {
             let what = "one thread writes an element that another accesses without a barrier between them".into();
             return Err(Problem::Conflict { buffer: self.program.buffer(touch.buffer).name.clone(), what });
         }

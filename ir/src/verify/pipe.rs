@@ -13,7 +13,7 @@ pub(super) struct SharedAccess {
 }
 
 impl SharedAccess {
-    pub(super) fn meets(&self, other: &SharedAccess) -> bool {
+    pub(super) fn conflicts_with(&self, other: &SharedAccess) -> bool {
         let apart = self.ranges.iter().zip(&other.ranges).any(|(a, b)| a.1 < b.0 || b.1 < a.0);
         self.buffer == other.buffer && (self.writes || other.writes) && !apart
     }
@@ -59,8 +59,8 @@ impl Pipe {
         self.groups.push(ProducerGroup { copies, after: self.after });
     }
 
-    pub(super) fn wait_empty(&mut self, but: usize) {
-        self.after = self.after.max(self.groups.len().saturating_sub(but));
+    pub(super) fn wait_empty(&mut self, pending: usize) {
+        self.after = self.after.max(self.groups.len().saturating_sub(pending));
     }
 
     pub(super) fn wait_full(&mut self) -> Result<(), Problem> {
@@ -71,8 +71,8 @@ impl Pipe {
         Ok(())
     }
 
-    pub(super) fn arrive_empty(&mut self, but: usize) {
-        while self.released.len() + but < self.awaited {
+    pub(super) fn arrive_empty(&mut self, pending: usize) {
+        while self.released.len() + pending < self.awaited {
             self.released.push(self.awaited);
         }
     }
@@ -83,7 +83,10 @@ impl Pipe {
         let begins = |group: &&ProducerGroup| group.after <= self.released.len();
         // Groups begin in order: the first that must wait delays all later ones.
         self.role == WarpRole::Consumers
-            && self.groups[self.awaited..].iter().take_while(begins).any(|g| g.copies.iter().any(|c| c.meets(touch)))
+            && self.groups[self.awaited..]
+                .iter()
+                .take_while(begins)
+                .any(|g| g.copies.iter().any(|c| c.conflicts_with(touch)))
     }
 
     /// Checks that every group begins, because its releases happen before it is awaited itself, and

@@ -26,7 +26,7 @@ impl TreePath<'_, '_> {
                 "every thread must begin and await a group of copies"
             }
 
-            node if !self.may_be_on(node) => "this target, or the warps of this role, cannot execute this node",
+            node if !self.can_execute(node) => "this target, or the warps of this role, cannot execute this node",
             Node::Mbarrier(_) if in_vector || !self.is_for_all() => "every thread of its role must reach an mbarrier",
             Node::Call { .. } if in_vector || !self.is_uniform() => "every thread must reach an instruction call",
             Node::Call { instruction, .. } if instruction.asynchrony == Asynchrony::Copies => {
@@ -85,7 +85,7 @@ impl TreePath<'_, '_> {
     /// Returns false for a node that a CPU, or the warps of the current role, cannot execute.
     /// Consumers copy nothing, and the producer copies only boxes, which are equal for all threads;
     /// neither may wait for all threads of a block.
-    fn may_be_on(&self, node: &Node) -> bool {
+    fn can_execute(&self, node: &Node) -> bool {
         match (self.role, node) {
             _ if !self.on_gpu => match node {
                 Node::Call { instruction, .. } => instruction.executor == Executor::Core,

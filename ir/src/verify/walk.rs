@@ -388,7 +388,7 @@ impl<'a, 'f> TreePath<'a, 'f> {
             return self.fail(problem("the number of values of a point differs from the number of axes"));
         }
         point.iter().try_for_each(|value| self.check_vars(value))?;
-        if !self.guards.is_empty() || !self.digits.iter().all(|d| self.is_always_there(d, point)) {
+        if !self.guards.is_empty() || !self.digits.iter().all(|d| self.covers_all_values(d, point)) {
             return self.fail(problem("an iteration must not be under a condition"));
         }
 

@@ -96,7 +96,7 @@ fn a_peer_that_fails_costs_its_figure_and_nothing_else() {
 }
 
 #[test]
-fn operators_that_move_memory_are_measured_beside_a_copy() {
+fn operators_that_move_memory_are_compared_with_a_copy() {
     let _cores = crate::quiet_cores();
     let folder = tempfile::tempdir().unwrap();
     let (peer, out) = (folder.path().join("peer"), folder.path().join("out"));

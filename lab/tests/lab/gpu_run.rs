@@ -69,7 +69,7 @@ impl Pack {
         let dir = tempfile::tempdir().unwrap();
         let programs = dir.path().join("programs");
         fs::create_dir(&programs).unwrap();
-        for (name, found) in programs_beside_this() {
+        for (name, found) in neighbouring_programs() {
             let Some(found) = found else {
                 missing("programs", &format!("{name} is not built: `cargo test` without arguments builds it"));
                 return None;
@@ -158,7 +158,7 @@ impl Pack {
 
 /// Returns the programs of the pack in cargo's folders, relative to this test; the newest of
 /// several.
-fn programs_beside_this() -> [(&'static str, Option<PathBuf>); 3] {
+fn neighbouring_programs() -> [(&'static str, Option<PathBuf>); 3] {
     let deps = env::current_exe().unwrap().parent().unwrap().to_path_buf();
     let profile = deps.parent().unwrap().to_path_buf();
     let built = |path: PathBuf| path.is_file().then_some(path);
@@ -209,7 +209,7 @@ fn archived(out: &Path, name: &str) -> String {
 }
 
 #[test]
-fn what_is_tuned_and_compared_travels_from_call_to_call() {
+fn results_travel_from_call_to_call() {
     let _cores = crate::quiet_cores();
     if let Err(reason) = opencl::devices() {
         return missing("opencl", &reason.to_string());

@@ -69,7 +69,7 @@ fn every_figure_is_made_and_the_same_again() {
 }
 
 #[test]
-fn what_cannot_be_used_is_told() {
+fn unusable_data_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bed.jsonl");
     let fails = |reason: &str| {

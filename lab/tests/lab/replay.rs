@@ -34,7 +34,7 @@ impl Recorder {
         let of_workload = self.said.entry(candidate.workload().clone()).or_default();
         of_workload.push(RecordedSample { config: candidate.config().clone(), run_secs });
         let failure = CandidateError::Lower { message: "made up".into() };
-        Measurement::of(run_secs.map(RunSecs::made_up).ok_or(failure))
+        Measurement::of(run_secs.map(RunSecs::synthetic).ok_or(failure))
     }
 }
 

@@ -44,10 +44,10 @@ impl Ceilings {
     /// cached measurement: if it is faster now, all ceilings are measured again, and the better
     /// figures are cached.
     pub fn known_or_measure(target: &Target) -> Result<Self, MeasureError> {
-        Self::known_in(cache_folder::find().as_deref(), target)
+        Self::load(cache_folder::find().as_deref(), target)
     }
 
-    fn known_in(folder: Option<&Path>, target: &Target) -> Result<Self, MeasureError> {
+    fn load(folder: Option<&Path>, target: &Target) -> Result<Self, MeasureError> {
         let Some(known) = folder.and_then(|folder| read(folder, &target.key())) else {
             return Self::kept_in(folder, target, || Self::measure(target));
         };
@@ -61,7 +61,7 @@ impl Ceilings {
     }
 
     /// Returns a target's ceilings from the cache, or calls `measure` and caches the result.
-    pub(crate) fn kept_or(
+    pub(crate) fn cached_or(
         target: &Target,
         measure: impl FnOnce() -> Result<Self, MeasureError>,
     ) -> Result<Self, MeasureError> {
@@ -148,7 +148,7 @@ mod tests {
     const TARGET: &str = "cpu:model/1:avx2:threads=2";
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_ceilings_are_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("not").join("yet");
         assert_eq!(read(&folder, TARGET), None);
@@ -201,14 +201,14 @@ mod tests {
         let target = Target::Cpu(CpuTarget::detect(Some(1)).unwrap());
         let dir = tempfile::tempdir().unwrap();
         let measured = Ceilings::measure(&target).unwrap();
-        let known = || Ceilings::known_in(Some(dir.path()), &target).unwrap();
+        let known = || Ceilings::load(Some(dir.path()), &target).unwrap();
         // Numbers read from a file may differ in the last digit.
         let assert_same = |a: Ceilings, b: Ceilings| {
             let figures = |c: Ceilings| [c.core_flops_per_sec, c.flops_per_sec, c.bytes_per_sec, c.fork_join_secs];
             let pairs = figures(a).into_iter().zip(figures(b));
             pairs.for_each(|(x, y)| assert!((x / y - 1.0).abs() < 1e-12, "{a:?}, {b:?}"));
         };
-        assert_eq!(Ceilings::known_in(None, &target).unwrap(), measured);
+        assert_eq!(Ceilings::load(None, &target).unwrap(), measured);
         assert_same(known(), measured);
         // These figures are faster than any machine, so the check never finds them disturbed.
         let fast = Ceilings { core_flops_per_sec: 1e15, bytes_per_sec: 1.5 * measured.bytes_per_sec, ..measured };

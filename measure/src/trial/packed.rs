@@ -59,7 +59,7 @@ pub(super) fn packed<D: Device>(
     resident.cache.borrow_mut().give(own.into_memory());
     for (_, fixed) in &mut packed {
         if let Some(fixed) = Rc::get_mut(fixed) {
-            fixed.seal(&resident.device, &*resident.checks)?;
+            fixed.set_checksum(&resident.device, &*resident.checks)?;
         }
     }
     if let Some(packing) = packing {

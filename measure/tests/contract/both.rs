@@ -68,7 +68,7 @@ pub(crate) const TESTS: &[Test] = on_both![
     a_right_kernel_is_timed,
     wrong_kernels_are_rejected,
     a_kernel_that_is_right_only_at_first_is_rejected,
-    writes_to_operands_and_beside_buffers_are_found,
+    writes_to_operands_and_outside_buffers_are_found,
     a_plan_of_another_workload_is_refused,
     a_missing_entry_point_is_a_build_error,
     clearly_slower_kernels_are_stopped_early,
@@ -84,7 +84,7 @@ pub(crate) const TESTS: &[Test] = on_both![
 pub(crate) const ABOUT_WRONG_KERNELS: [&str; 3] = [
     "wrong_kernels_are_rejected",
     "a_kernel_that_is_right_only_at_first_is_rejected",
-    "writes_to_operands_and_beside_buffers_are_found",
+    "writes_to_operands_and_outside_buffers_are_found",
 ];
 
 /// Tests for CPUs only.
@@ -176,7 +176,7 @@ fn a_kernel_that_is_right_only_at_first_is_rejected<S: Subject>() {
     }
 }
 
-fn writes_to_operands_and_beside_buffers_are_found<S: Subject>() {
+fn writes_to_operands_and_outside_buffers_are_found<S: Subject>() {
     let mut subject = S::make(options());
     let faults = [
         ("input", "", "b[0][m * K + 1] = 0;"),

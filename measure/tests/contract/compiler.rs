@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::kernels::{Place, plan, set_place, workload};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("what_it_dies_of_and_hangs_on_fails_alone", what_it_dies_of_and_hangs_on_fails_alone),
+    ("kernels_that_kill_or_hang_the_compiler_fail_alone", kernels_that_kill_or_hang_the_compiler_fail_alone),
     ("every_end_of_it_is_told", every_end_of_it_is_told),
     (
         "an_older_device_than_it_knows_is_refused_with_its_version",
@@ -84,7 +84,7 @@ fn assert_built(build: &Build) {
     assert_eq!(build.resources.unwrap().registers, 40);
 }
 
-fn what_it_dies_of_and_hangs_on_fails_alone() {
+fn kernels_that_kill_or_hang_the_compiler_fail_alone() {
     let (_folder, command) = stand_in();
     let limit_secs = 0.5;
     let mut builder = KernelBuilder::with_workers(Backend::Assembler, limit_secs, command);

@@ -16,7 +16,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_hang_is_killed_with_its_children", a_hang_is_killed_with_its_children),
     ("too_much_memory_is_told_from_a_crash", too_much_memory_is_told_from_a_crash),
     ("a_kernel_that_hangs_in_a_race_costs_the_others_nothing", a_kernel_that_hangs_in_a_race_costs_the_others_nothing),
-    ("noise_on_standard_output_harms_nobody", noise_on_standard_output_harms_nobody),
+    ("noise_on_standard_output_is_ignored", noise_on_standard_output_is_ignored),
     ("the_innocent_are_tried_again", the_innocent_are_tried_again),
     ("broken_infrastructure_is_an_error", broken_infrastructure_is_an_error),
     ("a_worker_is_started_with_the_arguments_of_its_command", a_worker_is_started_with_the_arguments_of_its_command),
@@ -147,7 +147,7 @@ fn too_much_memory_is_told_from_a_crash() {
     measurer.run_built(&modest).unwrap().outcome.unwrap();
 }
 
-fn noise_on_standard_output_harms_nobody() {
+fn noise_on_standard_output_is_ignored() {
     let mut measurer = measurer();
     let code = "if (m == 0 && calls++ < 50) { char x[300]; memset(x, 65, sizeof x); write(1, x, sizeof x); puts(\"{}\"); \
                 fflush(stdout); while (read(0, x, sizeof x) > 0) sink++; }";

@@ -24,8 +24,8 @@ use crate::on_stub;
 /// Tests that need a device.
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("generated_kernels_are_right_while_others_are_built", generated_kernels_are_right_while_others_are_built),
-    ("what_is_for_another_device_is_refused", what_is_for_another_device_is_refused),
-    ("a_cpu_is_not_measured_behind_a_gpu", a_cpu_is_not_measured_behind_a_gpu),
+    ("kernels_for_another_device_are_refused", kernels_for_another_device_are_refused),
+    ("a_cpu_after_a_gpu_is_refused", a_cpu_after_a_gpu_is_refused),
     ("a_wrong_or_refused_kernel_costs_no_worker", a_wrong_or_refused_kernel_costs_no_worker),
     ("operands_that_a_kernel_wrote_to_are_made_again", operands_that_a_kernel_wrote_to_are_made_again),
     ("large_outputs_are_compared_by_samples", large_outputs_are_compared_by_samples),
@@ -108,7 +108,7 @@ fn generated_kernels_are_right_while_others_are_built() {
     assert!(failures.is_empty(), "{} of {} kernels are wrong:\n{}", failures.len(), all.len(), failures.join("\n"));
 }
 
-fn what_is_for_another_device_is_refused() {
+fn kernels_for_another_device_are_refused() {
     let mut elsewhere = right(1);
     let mut target = elsewhere.artifact.target.gpu().unwrap().clone();
     target.model = "no_such_model".into();
@@ -117,7 +117,7 @@ fn what_is_for_another_device_is_refused() {
     assert!(refused.to_string().contains("no_such_model"), "{refused}");
 }
 
-fn a_cpu_is_not_measured_behind_a_gpu() {
+fn a_cpu_after_a_gpu_is_refused() {
     let text = "matmul:m=40,n=33,k=20";
     let cpu = Target::detect("cpu", None).unwrap();
     let mut batches = [&target(1), &cpu].map(|target| candidates(text, target, 1)).into_iter();

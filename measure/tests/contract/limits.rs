@@ -16,7 +16,7 @@ use crate::kernels::{options, right, target};
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("making_a_large_reference_can_be_interrupted", making_a_large_reference_can_be_interrupted),
     ("a_kernel_can_be_interrupted", a_kernel_can_be_interrupted),
-    ("what_does_not_fit_into_memory_is_refused", what_does_not_fit_into_memory_is_refused),
+    ("workloads_that_exceed_memory_are_refused", workloads_that_exceed_memory_are_refused),
     ("small_workloads_are_measured_in_a_gigabyte", small_workloads_are_measured_in_a_gigabyte),
     ("a_large_product_is_checked_by_samples", a_large_product_is_checked_by_samples),
 ];
@@ -94,7 +94,7 @@ pub(crate) fn measure_within_limits(workload: Option<String>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn what_does_not_fit_into_memory_is_refused() {
+fn workloads_that_exceed_memory_are_refused() {
     let text = within(6 << 20, "conv2d:c=4096,h=512,w=512,o=64,k=1");
     for (line, start) in text.lines().zip(["foreseen: conv2d:", "refused: conv2d:", "refused: conv2d:", "ceilings: "]) {
         assert!(line.starts_with(start), "{text}");

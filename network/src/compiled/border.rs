@@ -8,13 +8,13 @@ use autotune_runtime::{Cpu, Device, bytes_of, bytes_of_mut};
 
 /// True if elements of a type have the same representation in memory and at the caller, so that
 /// kernels can read the caller's memory.
-pub(super) fn is_as_callers_have_it(dtype: DType) -> bool {
+pub(super) fn has_caller_representation(dtype: DType) -> bool {
     dtype.is_word()
 }
 
 /// Writes numbers as elements of a type, rounded to nearest.
 pub(crate) fn encode(dtype: DType, numbers: &[f32], elements: &mut [u8]) {
-    if is_as_callers_have_it(dtype) {
+    if has_caller_representation(dtype) {
         return elements.copy_from_slice(bytes_of(numbers));
     }
     let size = dtype.bytes();
@@ -25,7 +25,7 @@ pub(crate) fn encode(dtype: DType, numbers: &[f32], elements: &mut [u8]) {
 
 /// Reads elements of a type as numbers; integers above 2^24 are rounded to f32.
 pub(crate) fn decode(dtype: DType, elements: &[u8], numbers: &mut [f32]) {
-    if is_as_callers_have_it(dtype) {
+    if has_caller_representation(dtype) {
         return bytes_of_mut(numbers).copy_from_slice(elements);
     }
     let size = dtype.bytes();
@@ -46,7 +46,7 @@ pub(crate) struct TypedMemory<D: Device = Cpu> {
 impl TypedMemory {
     /// Returns the first `count` numbers, without a copy where the representation is the same.
     pub(super) fn numbers(&self, count: usize) -> Cow<'_, [f32]> {
-        if is_as_callers_have_it(self.dtype) {
+        if has_caller_representation(self.dtype) {
             return Cow::Borrowed(&self.memory.elements()[..count]);
         }
         let mut numbers = vec![0.0; count];

@@ -52,7 +52,7 @@ pub struct StepError {
 
 impl StepError {
     /// True if the error is within the tolerance.
-    pub fn is_right(&self) -> bool {
+    pub fn is_within_tolerance(&self) -> bool {
         self.max_rel_error <= self.tolerance
     }
 }
@@ -77,7 +77,7 @@ impl<D: NetworkOps> Workspace<D> {
         // A conversion only moves elements, so it must be exact.
         let wanted = match action.is_conversion {
             true => Wanted::exactly(computed.tensor(*node)?.to_numbers()),
-            false => computed.wanted(*node)?,
+            false => computed.reference(*node)?,
         };
         let wanted = network.rounded(action, wanted);
         let (found, wanted, most) = self.found(action, wanted)?;
@@ -241,7 +241,7 @@ impl<'a> ComputedTensors<'a> {
     /// Evaluates the reference for a node. After a sum of products, additions and elementwise
     /// functions inherit the absolute error of the sums however small their results are, so errors
     /// are relative to the sums.
-    fn wanted(&self, id: NodeId) -> Result<Wanted, EvaluateError> {
+    fn reference(&self, id: NodeId) -> Result<Wanted, EvaluateError> {
         let (mut most, mut is_of_sums, mut numbers) = (0f32, false, Vec::new());
         for (id, tensor) in self.made(id)? {
             numbers = tensor.to_numbers();

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicPtr;
 
 use autotune_runtime::{CpuCall, Device, Kernel};
 
-use super::border::is_as_callers_have_it;
+use super::border::has_caller_representation;
 use crate::plan::{ActionKind, ActionOperand, NetworkPlan, SlotContent, SlotSpan, given_at};
 
 /// Minimum size in bytes of an input that is read in place. Copying less takes hardly any time, and
@@ -18,7 +18,7 @@ pub(crate) fn slots_in_place(plan: &NetworkPlan) -> HashMap<usize, usize> {
     let is_input = |(number, span): (usize, &SlotSpan)| {
         let slot = &plan.slots[span.slot];
         let is_large = slot.bytes().is_some_and(|bytes| bytes >= LEAST_BYTES);
-        (span.first == 0 && is_large && is_as_callers_have_it(slot.dtype) && slot.content == SlotContent::Run)
+        (span.first == 0 && is_large && has_caller_representation(slot.dtype) && slot.content == SlotContent::Run)
             .then_some((span.slot, number))
     };
     let mut slots: HashMap<usize, usize> = plan.inputs.iter().enumerate().filter_map(is_input).collect();
@@ -47,7 +47,7 @@ struct InputBuffer {
     /// Offset in the input, in elements.
     first: usize,
     /// Buffer's address in the workspace while it is bound to the caller's memory, else null.
-    own: AtomicPtr<f32>,
+    workspace_address: AtomicPtr<f32>,
 }
 
 /// Buffers of kernels for each input that is read in place; `None` for inputs that are copied.
@@ -62,7 +62,8 @@ impl InputReads {
             for ((buffer, _), operand) in given_at(kernels[kernel].plan()).zip(&action.operands) {
                 let Some(span) = operand.span() else { continue };
                 let Some(&input) = slots.get(&span.slot) else { continue };
-                let read = InputBuffer { action: number, buffer, first: span.first, own: AtomicPtr::default() };
+                let read =
+                    InputBuffer { action: number, buffer, first: span.first, workspace_address: AtomicPtr::default() };
                 reads[input].get_or_insert_default().push(read);
             }
         }
@@ -98,12 +99,12 @@ impl<'a> BoundCalls<'a> {
     /// meanwhile.
     pub(crate) unsafe fn bind(&mut self, inputs: &[&[f32]]) {
         for (content, reads) in inputs.iter().zip(&mut self.reads.0) {
-            for InputBuffer { action, buffer, first, own } in reads.iter_mut().flatten() {
+            for InputBuffer { action, buffer, first, workspace_address } in reads.iter_mut().flatten() {
                 let start = content[*first..].as_ptr().cast_mut();
                 // SAFETY: kernels do not write to their inputs; the caller guarantees size and
                 // lifetime.
                 let before = unsafe { self.calls[*action].exchange(*buffer, start) };
-                *own.get_mut() = before.unwrap_or_default();
+                *workspace_address.get_mut() = before.unwrap_or_default();
             }
         }
     }
@@ -111,11 +112,11 @@ impl<'a> BoundCalls<'a> {
 
 impl Drop for BoundCalls<'_> {
     fn drop(&mut self) {
-        for InputBuffer { action, buffer, own, .. } in self.reads.0.iter_mut().flatten().flatten() {
-            let own = std::mem::take(own.get_mut());
-            if !own.is_null() {
+        for InputBuffer { action, buffer, workspace_address, .. } in self.reads.0.iter_mut().flatten().flatten() {
+            let workspace_address = std::mem::take(workspace_address.get_mut());
+            if !workspace_address.is_null() {
                 // SAFETY: the call was created with this buffer, which lives in the workspace.
-                unsafe { self.calls[*action].exchange(*buffer, own) };
+                unsafe { self.calls[*action].exchange(*buffer, workspace_address) };
             }
         }
     }

@@ -22,7 +22,7 @@ pub(super) struct FusionGroup {
     first: NodeId,
     tail: NodeId,
     /// True if scales and additions can be fused.
-    takes_sums: bool,
+    allows_scale_and_add: bool,
     scale: Option<NodeId>,
     bias: Option<NodeId>,
     /// Added tensor and its element type.
@@ -105,12 +105,12 @@ impl FusionGroups {
 impl FusionGroup {
     fn of(graph: &Graph, id: NodeId) -> Option<Self> {
         let (anchor, read) = graph.anchor(id)?;
-        let Anchor { workload, channel, takes_sums, .. } = anchor;
+        let Anchor { workload, channel, allows_scale_and_add, .. } = anchor;
         // The workload's own epilogue operands follow the others.
         let Epilogue { scale, bias, .. } = workload.epilogue();
         let mut parts = read[read.len() - usize::from(scale) - usize::from(bias)..].iter().copied();
         let [scale, bias] = [scale, bias].map(|is_there| if is_there { parts.next() } else { None });
-        Some(Self { channel, takes_sums, scale, bias, ..Self::bare(workload, read, id) })
+        Some(Self { channel, allows_scale_and_add, scale, bias, ..Self::bare(workload, read, id) })
     }
 
     /// Treats a product or sum with a value for each channel of an image as the epilogue of a copy,
@@ -120,12 +120,12 @@ impl FusionGroup {
         let Some(&binary @ (Binary::Mul | Binary::Add)) = node.op.of() else { return None };
         let shape = |place: usize| &*graph.node(node.operands[place]).shape;
         let is_image = |place: usize| shape(place) == node.shape && node.shape.len() > 2;
-        let place = (0..2).find(|&place| is_image(place) && is_along(shape(1 - place), &node.shape, 1))?;
+        let place = (0..2).find(|&place| is_image(place) && varies_only_along(shape(1 - place), &node.shape, 1))?;
         let [image, values] = [place, 1 - place].map(|place| node.operands[place]);
 
         let [scale, bias] = [Binary::Mul, Binary::Add].map(|op| (op == binary).then_some(values));
         let bare = Self::bare(channels(&node.shape)?, vec![image], id);
-        Some(Self { channel: Some(1), takes_sums: true, scale, bias, ..bare })
+        Some(Self { channel: Some(1), allows_scale_and_add: true, scale, bias, ..bare })
     }
 
     /// Creates a group without an epilogue.
@@ -136,7 +136,7 @@ impl FusionGroup {
             channel: None,
             first: id,
             tail: id,
-            takes_sums: false,
+            allows_scale_and_add: false,
             scale: None,
             bias: None,
             residual: None,
@@ -167,8 +167,8 @@ impl FusionGroup {
         }
         let other = node.operands.get(1 - place.min(1)).copied();
         let of_channels = |id: NodeId| {
-            let axis = self.channel.filter(|_| self.takes_sums)?;
-            is_along(&graph.node(id).shape, &node.shape, axis).then_some(id)
+            let axis = self.channel.filter(|_| self.allows_scale_and_add)?;
+            varies_only_along(&graph.node(id).shape, &node.shape, axis).then_some(id)
         };
 
         let binary = node.op.of();
@@ -197,7 +197,7 @@ impl FusionGroup {
         let is_scaled_only = self.bias.is_none() && self.residual.is_none();
         match binary {
             Some(Binary::Mul) if is_scaled_only && self.scale.is_none() => of_channels(other?).map(EpiloguePart::Scale),
-            Some(Binary::Add) if self.takes_sums && self.residual.is_none() => {
+            Some(Binary::Add) if self.allows_scale_and_add && self.residual.is_none() => {
                 let other = other?;
                 let bias = of_channels(other).filter(|_| self.bias.is_none()).map(EpiloguePart::Bias);
                 bias.or_else(|| (graph.node(other).shape == node.shape).then(|| self.residual(graph, other)))
@@ -233,14 +233,14 @@ impl FusionGroup {
     /// Returns the role of a [`Rescale`] as scale and bias, if the epilogue has none there yet.
     fn rescaled(&self, rescale: &Rescale, node: &GraphNode) -> Option<EpiloguePart> {
         let stored = (rescale.dtype != DType::F32).then_some(rescale.dtype);
-        let is_open = self.takes_sums && self.channel == Some(rescale.axis);
-        let is_bare = self.is_bare() || self.post_scale.is_none() && self.post_bias.is_none();
+        let is_open = self.allows_scale_and_add && self.channel == Some(rescale.axis);
+        let is_first = self.has_nothing_fused() || self.post_scale.is_none() && self.post_bias.is_none();
         let is_rounded = stored.is_none_or(|dtype| self.rounds(dtype));
-        (is_open && is_bare && is_rounded).then(|| EpiloguePart::Rescale(node.operands[1], node.operands[2], stored))
+        (is_open && is_first && is_rounded).then(|| EpiloguePart::Rescale(node.operands[1], node.operands[2], stored))
     }
 
     /// True if nothing is fused to the anchor yet.
-    fn is_bare(&self) -> bool {
+    fn has_nothing_fused(&self) -> bool {
         let parts = [self.scale, self.bias, self.post_scale, self.post_bias];
         parts.iter().all(Option::is_none) && self.residual.is_none() && self.activation == Activation::None
     }
@@ -250,7 +250,7 @@ impl FusionGroup {
         match part {
             EpiloguePart::Rescale(scale, bias, stored) => {
                 // Before the activation if nothing is fused yet, else after it.
-                let to = match self.is_bare() {
+                let to = match self.has_nothing_fused() {
                     true => [&mut self.scale, &mut self.bias],
                     false => [&mut self.post_scale, &mut self.post_bias],
                 };
@@ -318,7 +318,7 @@ fn channels(shape: &[usize]) -> Option<Workload> {
 
 /// True if a tensor of shape `own` varies only along `axis` of the shape `whole` that it broadcasts
 /// to, with one element for each step.
-fn is_along(own: &[usize], whole: &[usize], axis: usize) -> bool {
+fn varies_only_along(own: &[usize], whole: &[usize], axis: usize) -> bool {
     let Some(missing) = whole.len().checked_sub(own.len()) else { return false };
     (0..whole.len()).all(|at| {
         let extent = at.checked_sub(missing).map_or(1, |own_axis| own[own_axis]);

@@ -50,10 +50,11 @@ impl Cut {
         for number in 0..self.steps.len() {
             let step = &self.steps[number];
             let (StepWork::Kernel(workload), Some(rounded)) = (&step.work, &rounded[number]) else { continue };
-            let (out, lying) = (self.value(step.output).dtype, self.lying(graph, step));
-            let operands = RoundableOperands { workload, lying, weights: workload.weights(), rounded, dtype, cpu };
+            let (out, memory_types) = (self.value(step.output).dtype, self.memory_types(graph, step));
+            let operands =
+                RoundableOperands { workload, memory_types, weights: workload.weights(), rounded, dtype, cpu };
             if let Ok(rounded) = workload.with_types(operands.types(out)) {
-                self.lay_constants(graph, number, &rounded);
+                self.set_constant_types(graph, number, &rounded);
                 self.steps[number].work = StepWork::Kernel(rounded);
             }
         }
@@ -91,13 +92,13 @@ impl Cut {
 
     /// Returns the element type in memory of each operand of a step; `None` for constants, which
     /// may be stored in any type.
-    fn lying(&self, graph: &Graph, step: &Step) -> Vec<Option<DType>> {
+    fn memory_types(&self, graph: &Graph, step: &Step) -> Vec<Option<DType>> {
         let values = step.operands.iter().map(|&operand| self.value(operand));
         values.map(|value| graph.constant_of(value.node).is_none().then_some(value.dtype)).collect()
     }
 
     /// Stores a step's constants in the types that its workload reads.
-    fn lay_constants(&mut self, graph: &Graph, step: usize, workload: &Workload) {
+    fn set_constant_types(&mut self, graph: &Graph, step: usize, workload: &Workload) {
         let dtypes: Vec<DType> = workload.spec().operands().map(|tensor| tensor.dtype).collect();
         for (&operand, dtype) in self.steps[step].operands.iter().zip(dtypes) {
             let value = &mut self.values[operand.0 as usize];
@@ -124,7 +125,7 @@ impl Step {
 struct RoundableOperands<'a> {
     workload: &'a Workload,
     /// Element type of each operand in memory; `None` for constants.
-    lying: Vec<Option<DType>>,
+    memory_types: Vec<Option<DType>>,
     /// Positions of the weights.
     weights: Vec<usize>,
     /// The workload with all possible tensors in the type.
@@ -143,15 +144,15 @@ impl RoundableOperands<'_> {
     }
 
     /// Returns the number of the operator's own operands, which come first.
-    fn own(&self) -> usize {
-        self.lying.len().saturating_sub(self.parts().into_iter().filter(|is_there| *is_there).count())
+    fn own_operands(&self) -> usize {
+        self.memory_types.len().saturating_sub(self.parts().into_iter().filter(|is_there| *is_there).count())
     }
 
     /// Returns the types of the workload with output type `out`.
     fn types(&self, out: DType) -> Types {
         let data = self.data();
-        let mut lying = self.lying[self.own()..].iter().copied();
-        let parts = self.parts().map(|is_there| if is_there { lying.next().flatten() } else { None });
+        let mut memory_type = self.memory_types[self.own_operands()..].iter().copied();
+        let parts = self.parts().map(|is_there| if is_there { memory_type.next().flatten() } else { None });
 
         let [scale, bias, residual, slope, post_scale, post_bias] = parts;
         Types {
@@ -167,26 +168,26 @@ impl RoundableOperands<'_> {
     /// Returns the type of data operands. Constant tables are not converted, since a run reads few
     /// of their rows; neither are indices, which are integers.
     fn data(&self) -> DType {
-        let tensors = self.rounded.spec().operands().enumerate().take(self.own());
+        let tensors = self.rounded.spec().operands().enumerate().take(self.own_operands());
         let data = tensors.filter(|(place, tensor)| !self.weights.contains(place) && tensor.dtype == self.dtype);
-        let (mut lying, mut elements) = (DType::F32, 0);
+        let (mut memory_type, mut elements) = (DType::F32, 0);
         for (place, tensor) in data {
             elements += tensor.shape.iter().product::<usize>();
-            if self.lying[place] == Some(self.dtype) {
-                lying = self.dtype;
+            if self.memory_types[place] == Some(self.dtype) {
+                memory_type = self.dtype;
             }
         }
 
         // A conversion must save more multiplications than it costs.
         let multiplies = self.workload.spec().is_contraction() && self.has_constant_matrix();
-        let is_worth_it = self.workload.flops() >= FLOPS_OF_CONVERSION * elements as f64;
-        if multiplies && is_worth_it && !self.is_faster_exact() { self.dtype } else { lying }
+        let saves_time = self.workload.flops() >= FLOPS_OF_CONVERSION * elements as f64;
+        if multiplies && saves_time && !self.is_faster_exact() { self.dtype } else { memory_type }
     }
 
     /// Returns the type of weights, given that of data.
     fn weights(&self, data: DType) -> DType {
-        match self.weights.iter().find_map(|&place| self.lying.get(place).copied().flatten()) {
-            Some(lying) => lying,
+        match self.weights.iter().find_map(|&place| self.memory_types.get(place).copied().flatten()) {
+            Some(memory_type) => memory_type,
             None if self.has_constant_matrix() && !self.is_faster_exact() => data,
             None => DType::F32,
         }
@@ -204,7 +205,7 @@ impl RoundableOperands<'_> {
     /// a normalisation's scale.
     fn has_constant_matrix(&self) -> bool {
         let mut tensors = self.rounded.spec().operands().enumerate();
-        let is_constant = |place: &usize| self.lying.get(*place) == Some(&None);
+        let is_constant = |place: &usize| self.memory_types.get(*place) == Some(&None);
         self.weights.iter().all(is_constant)
             && tensors.any(|(place, tensor)| self.weights.contains(&place) && tensor.shape.len() > 1)
     }

@@ -39,7 +39,7 @@ fn emit_loops(routine: &mut Routine, loops: &[StridedLoop], element: i64, counte
         routine.store(Rsp, counter, Rcx);
     }
 
-    let top = routine.here();
+    let top = routine.label_here();
     let (read, write) = emit_loops(routine, inner, element, counter + 8);
     // Inner loops have advanced the pointers by `read` and `write` already.
     advance(routine, read_bytes - read, write_bytes - write);

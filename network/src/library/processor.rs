@@ -23,11 +23,11 @@ pub(super) struct Features {
     /// Bits in ecx of `cpuid` leaf 1.
     pub(super) basic: u32,
     /// Register state that the operating system saves (XCR0).
-    pub(super) kept: u32,
+    pub(super) xcr0: u32,
     /// Bits in ebx, ecx and edx of `cpuid` leaf 7.
     pub(super) extended: [u32; 3],
     /// Bits in eax of subleaf 1 of leaf 7, which is 0 where there is no such subleaf.
-    pub(super) further: u32,
+    pub(super) leaf7_1_eax: u32,
 }
 
 /// Extension of the instruction sets.
@@ -49,7 +49,7 @@ const AVX2: u32 = 1 << 5;
 const AVX512F: u32 = 1 << 16;
 const AVX512VL: u32 = 1 << 31;
 
-const NONE: Features = Features { basic: 0, kept: 0, extended: [0; 3], further: 0 };
+const NONE: Features = Features { basic: 0, xcr0: 0, extended: [0; 3], leaf7_1_eax: 0 };
 
 /// Extensions that code for an instruction set may use, where its target has them.
 pub(super) const EXTENSIONS: [Extension; 6] = [
@@ -58,12 +58,16 @@ pub(super) const EXTENSIONS: [Extension; 6] = [
         known: CpuidFeature::AVX512_VNNI,
         features: Features { extended: [0, 1 << 11, 0], ..NONE },
     },
-    Extension { name: "AVX-VNNI", known: CpuidFeature::AVX_VNNI, features: Features { further: 1 << 4, ..NONE } },
-    Extension { name: "AVX512_BF16", known: CpuidFeature::AVX512_BF16, features: Features { further: 1 << 5, ..NONE } },
+    Extension { name: "AVX-VNNI", known: CpuidFeature::AVX_VNNI, features: Features { leaf7_1_eax: 1 << 4, ..NONE } },
+    Extension {
+        name: "AVX512_BF16",
+        known: CpuidFeature::AVX512_BF16,
+        features: Features { leaf7_1_eax: 1 << 5, ..NONE },
+    },
     Extension {
         name: "AMX-TILE",
         known: CpuidFeature::AMX_TILE,
-        features: Features { kept: TILES, extended: [0, 0, 1 << 24], ..NONE },
+        features: Features { xcr0: TILES, extended: [0, 0, 1 << 24], ..NONE },
     },
     Extension {
         name: "AMX-BF16",
@@ -113,11 +117,11 @@ impl Features {
     /// Returns the features that code for an instruction set needs; `None` for other architectures
     /// than x86-64.
     pub(super) fn of(isa: Isa) -> Option<Self> {
-        let avx2 = Self { basic: FMA | OSXSAVE | AVX, kept: XMM_YMM, extended: [AVX2, 0, 0], further: 0 };
+        let avx2 = Self { basic: FMA | OSXSAVE | AVX, xcr0: XMM_YMM, extended: [AVX2, 0, 0], leaf7_1_eax: 0 };
         match isa {
             Isa::Avx2 => Some(avx2),
             Isa::Avx512 => {
-                Some(Self { kept: XMM_YMM | MASKS_ZMM, extended: [AVX2 | AVX512F | AVX512VL, 0, 0], ..avx2 })
+                Some(Self { xcr0: XMM_YMM | MASKS_ZMM, extended: [AVX2 | AVX512F | AVX512VL, 0, 0], ..avx2 })
             }
             Isa::Neon | Isa::Generic => None,
         }
@@ -125,7 +129,7 @@ impl Features {
 
     /// Returns true if tile registers are among them.
     pub(super) fn have_tiles(&self) -> bool {
-        self.kept & TILES != 0
+        self.xcr0 & TILES != 0
     }
 }
 
@@ -135,9 +139,9 @@ impl BitOr for Features {
     fn bitor(self, other: Self) -> Self {
         Self {
             basic: self.basic | other.basic,
-            kept: self.kept | other.kept,
+            xcr0: self.xcr0 | other.xcr0,
             extended: std::array::from_fn(|register| self.extended[register] | other.extended[register]),
-            further: self.further | other.further,
+            leaf7_1_eax: self.leaf7_1_eax | other.leaf7_1_eax,
         }
     }
 }
@@ -160,7 +164,7 @@ pub(super) fn emit_check(routine: &mut Routine, features: Features, lacking: Lab
     // `xgetbv` exists only if OSXSAVE is set, which was just checked.
     routine.set(Rcx, 0);
     routine.xgetbv();
-    check(routine, Rax, features.kept, lacking);
+    check(routine, Rax, features.xcr0, lacking);
 
     routine.set(Rax, 7);
     routine.set(Rcx, 0);
@@ -168,11 +172,11 @@ pub(super) fn emit_check(routine: &mut Routine, features: Features, lacking: Lab
     for (register, bits) in [Rbx, Rcx, Rdx].into_iter().zip(features.extended) {
         check(routine, register, bits, lacking);
     }
-    if features.further != 0 {
+    if features.leaf7_1_eax != 0 {
         routine.set(Rax, 7);
         routine.set(Rcx, 1);
         routine.cpuid();
-        check(routine, Rax, features.further, lacking);
+        check(routine, Rax, features.leaf7_1_eax, lacking);
     }
 }
 
@@ -274,8 +278,8 @@ mod tests {
         let in_leaf_7 = [0, 1, 2].map(|number| Features { extended: register(number), ..NONE });
         let others = [
             Features { basic: u32::MAX, ..NONE },
-            Features { kept: u32::MAX, ..NONE },
-            Features { further: u32::MAX, ..NONE },
+            Features { xcr0: u32::MAX, ..NONE },
+            Features { leaf7_1_eax: u32::MAX, ..NONE },
         ];
         assert!(in_leaf_7.into_iter().chain(others).all(|features| !passes(features)));
     }
@@ -317,6 +321,6 @@ mod tests {
             assert_eq!(features.have_tiles(), words.contains("AMX"));
         }
         let bits = needed(Isa::Avx512, &[tile, round, release].concat()).1;
-        assert_eq!((bits.extended[2], bits.further), (1 << 22 | 1 << 24, 1 << 5));
+        assert_eq!((bits.extended[2], bits.leaf7_1_eax), (1 << 22 | 1 << 24, 1 << 5));
     }
 }

@@ -26,7 +26,7 @@ fn time_some(db: &TuningDb, cut: &Cut, rng: &mut ChaCha8Rng) {
             let workload = conversion::workload(&value.shape, form(from), form(to)).unwrap();
             if rng.random_bool(0.5) {
                 let config = Query::new(&workload, &target()).best().unwrap().config().clone();
-                db.append(&TuningRecord::made_up(&workload, &target(), config, any_secs(rng))).unwrap();
+                db.append(&TuningRecord::synthetic(&workload, &target(), config, any_secs(rng))).unwrap();
             }
         }
     }
@@ -47,9 +47,13 @@ fn all(options: &Options<'_>) -> Option<Vec<Layouts>> {
     let roots = (0..options.cut.values.len()).filter(|&value| options.cut.values[value].within.is_none());
     let roots: Vec<ValueId> = roots.map(|value| ValueId(value as u32)).collect();
     let blocked = Layout::ChannelBlocked(8);
-    let can_lie: Vec<usize> = roots.iter().map(|&root| 1 + usize::from(options.can_lie(root, blocked))).collect();
-    let picks = options.wishes.iter().map(|wishes| if let LayoutConstraints::Of(of) = wishes { of.len() } else { 1 });
-    let domains: Vec<usize> = can_lie.into_iter().chain(picks).collect();
+    let layout_counts: Vec<usize> =
+        roots.iter().map(|&root| 1 + usize::from(options.can_have_layout(root, blocked))).collect();
+    let picks = options
+        .layout_constraints
+        .iter()
+        .map(|wishes| if let LayoutConstraints::Of(of) = wishes { of.len() } else { 1 });
+    let domains: Vec<usize> = layout_counts.into_iter().chain(picks).collect();
 
     let count = domains.iter().try_fold(1usize, |count, domain| count.checked_mul(*domain))?;
     let layouts = |mut rest: usize| {
@@ -155,13 +159,13 @@ fn conversions_are_measured_that_plans_need() {
             let planned = conversions(&graph, &db, &target()).unwrap();
             let Some(task) = planned.unmeasured.first() else { break };
             let config = Query::new(&task.workload, &target()).best().unwrap().config().clone();
-            let claim = TuningRecord::made_up(&task.workload, &target(), config.clone(), 1e-9);
+            let claim = TuningRecord::synthetic(&task.workload, &target(), config.clone(), 1e-9);
             let claim = autotune_db::TuningRecord { imported: true, ..claim };
             db.append(&claim).unwrap();
             assert!(
                 conversions(&graph, &db, &target()).unwrap().unmeasured.iter().any(|t| t.workload == task.workload)
             );
-            db.append(&TuningRecord::made_up(&task.workload, &target(), config, 1e-3)).unwrap();
+            db.append(&TuningRecord::synthetic(&task.workload, &target(), config, 1e-3)).unwrap();
             rounds += 1;
             assert!(rounds <= 2 * Cut::of(&graph).values.len());
         }

@@ -30,7 +30,7 @@ impl NetworkRace<'_> {
     pub(super) fn keep(&self, mut before: Entrant, best: &mut Entrant, rounds: usize) -> Result<bool, RaceError> {
         let network = self.cut.fingerprint(self.graph);
         let mut was_raced = false;
-        for (workload, _) in self.alike.groups() {
+        for (workload, _) in self.by_workload.groups() {
             was_raced |= self.knows(workload, network)?;
         }
 
@@ -69,7 +69,7 @@ impl NetworkRace<'_> {
         let mut raced = RaceRecords { rounds, now, harness, alone: HashMap::new() };
         let mut records = Vec::new();
         for (number, step) in self.parts(self.cut.fingerprint(self.graph), kept)? {
-            let is_own = |tuned: &&Tuned| Some(tuned.workload()) == self.alike.workload(step);
+            let is_own = |tuned: &&Tuned| Some(tuned.workload()) == self.by_workload.workload(step);
             let Some(tuned) = kept[step].as_ref().filter(is_own) else { continue };
             records.extend(self.record(tuned, number, kept_secs, &mut raced)?);
             let previous = before.and_then(|(choice, secs)| Some((choice[step].as_ref()?, secs)));
@@ -89,7 +89,7 @@ impl NetworkRace<'_> {
     /// differing schedules.
     fn parts(&self, network: u64, kept: &Choice) -> Result<Vec<(u64, usize)>, RaceError> {
         let mut parts = Vec::new();
-        for (workload, steps) in self.alike.groups() {
+        for (workload, steps) in self.by_workload.groups() {
             parts.push((network, steps[0]));
             if steps.len() == 1 {
                 continue;

@@ -33,7 +33,7 @@ fn any_choice(course: &NetworkRace<'_>, rng: &mut impl Rng) -> Choice {
         kinds.choose(rng).cloned().unwrap()
     };
     let mut any = any;
-    course.alike.workloads().map(|workload| workload.map(&mut any)).collect()
+    course.by_workload.workloads().map(|workload| workload.map(&mut any)).collect()
 }
 
 /// Returns the choice that a network gets from a source.
@@ -46,7 +46,7 @@ fn loaded(course: &NetworkRace<'_>, source: &dyn Source) -> Choice {
 /// A winning choice is loaded step by step, including differing schedules of one workload, whatever
 /// was chosen before; also from a snapshot.
 #[test]
-fn what_wins_is_what_is_loaded() {
+fn winners_are_loaded() {
     let (target, cancel) = (Target::Cpu(CpuTarget::generic_avx2(1)), Cancel::default());
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let (mut differing, mut winners) = (0, 0);
@@ -68,7 +68,7 @@ fn what_wins_is_what_is_loaded() {
             let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();
             assert!(is_same(&loaded(&course, &snapshot), &choice), "{race}");
 
-            let steps: Vec<_> = course.alike.workloads().zip(&choice).collect();
+            let steps: Vec<_> = course.by_workload.workloads().zip(&choice).collect();
             let differs = |(workload, tuned): &(Option<&Workload>, &Option<Tuned>)| {
                 steps.iter().any(|(other, others)| other == workload && config(others) != config(tuned))
             };
@@ -99,7 +99,7 @@ fn a_plan_is_raced_by_what_it_changes() {
 
 /// A similar machine uses the differing schedules of steps until it has measurements of its own.
 #[test]
-fn what_another_machine_chose_for_steps_holds_until_more_is_known() {
+fn step_choices_of_another_machine_hold_until_more_is_known() {
     let (target, cancel) = (Target::Cpu(CpuTarget::generic_avx2(1)), Cancel::default());
     let alike = Target::Cpu(CpuTarget { l3_bytes: 16 << 20, ..CpuTarget::generic_avx2(1) });
     let mut rng = ChaCha8Rng::seed_from_u64(9);
@@ -111,10 +111,11 @@ fn what_another_machine_chose_for_steps_holds_until_more_is_known() {
 
     let there = NetworkRace::of(&graph, &db, &alike, &[], &cancel);
     assert!(is_same(&loaded(&there, &db), &choice));
-    for (workload, _) in there.alike.groups() {
+    for (workload, _) in there.by_workload.groups() {
         let config = Query::new(workload, &alike).best().unwrap().config().clone();
-        db.append(&TuningRecord::made_up(workload, &alike, config, 1.0)).unwrap();
+        db.append(&TuningRecord::synthetic(workload, &alike, config, 1.0)).unwrap();
     }
-    let own = there.alike.workloads().map(|workload| Some(Query::new(workload?, &alike).best().unwrap())).collect();
+    let own =
+        there.by_workload.workloads().map(|workload| Some(Query::new(workload?, &alike).best().unwrap())).collect();
     assert!(is_same(&loaded(&there, &db), &own) && is_same(&loaded(&course, &db), &choice));
 }

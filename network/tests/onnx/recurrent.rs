@@ -148,7 +148,7 @@ fn layers_compute_what_their_formulas_say() {
 }
 
 #[test]
-fn what_layers_do_not_have_is_refused() {
+fn unsupported_recurrent_layers_are_refused() {
     let model = |operator: &str, inputs: &str, attributes: Vec<AttributeProto>| {
         let (w, r) = (tensor(&[1, 3 * HIDDEN, INPUTS], 1), tensor(&[1, 3 * HIDDEN, HIDDEN], 2));
         let model = Model::new(17).input("x", &[STEPS, IMAGES, INPUTS]).constant("w", &w).constant("r", &r);

@@ -16,7 +16,8 @@ fn alarms(graph: &Graph, inputs: &[Tensor], target: &Target) -> Result<String, C
     let (rewritten, trace) = rewrite_traced(graph).map_err(autotune_network::CompileError::from)?;
     let mut workspace = Compiled::new(&rewritten, None, target)?.workspace()?;
     let checked = workspace.check(inputs, graph, &trace)?;
-    let wrong = |errors: &[StepError]| errors.iter().filter(|step| !step.is_right()).cloned().collect::<Vec<_>>();
+    let wrong =
+        |errors: &[StepError]| errors.iter().filter(|step| !step.is_within_tolerance()).cloned().collect::<Vec<_>>();
     let wrong = [wrong(&checked.steps), wrong(&checked.imported)];
     Ok(if wrong.iter().all(Vec::is_empty) { String::new() } else { format!("{wrong:?}\n") })
 }

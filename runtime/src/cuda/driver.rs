@@ -101,7 +101,7 @@ fn find() -> Result<Version, String> {
 
     // An old version explains more than a missing function, so it is checked first.
     let mut number = 0;
-    look_for(&[("cuDriverGetVersion", since(2, 2))])?;
+    require_functions(&[("cuDriverGetVersion", since(2, 2))])?;
     // SAFETY: the pointer is valid for the one number that is written.
     guarded(|| unsafe { sys::cuDriverGetVersion(&mut number) }.result())
         .map_err(|fault| format!("cannot query the version of the CUDA driver: {fault}"))?;
@@ -111,13 +111,13 @@ fn find() -> Result<Version, String> {
         return Err(format!("the CUDA driver is too old: it supports CUDA {version}, {OLDEST} is required: {INSTALL}"));
     }
 
-    look_for(&FUNCTIONS)?;
+    require_functions(&FUNCTIONS)?;
     Ok(version)
 }
 
 /// Checks that all functions exist; the error names the first missing one. The library must be
 /// present.
-pub(super) fn look_for(functions: &[(&str, Version)]) -> Result<(), String> {
+pub(super) fn require_functions(functions: &[(&str, Version)]) -> Result<(), String> {
     for (name, brought) in functions {
         // SAFETY: the library is present; the function is only looked up, not called.
         let found = unsafe { sys::culib().get::<*const ()>(name.as_bytes()).is_ok() };

@@ -81,8 +81,8 @@ impl Groups {
 impl Roles {
     /// Returns the contraction in some layouts, with blocks of `block` channels and groups of
     /// steps. The result is cached per workload.
-    pub(crate) fn laid(&self, layouts: DataLayouts, block: usize, groups: Groups) -> Arc<SplitContraction> {
-        self.laid.get((block, layouts, groups), || SplitContraction::of(self, layouts, block, groups))
+    pub(crate) fn in_layouts(&self, layouts: DataLayouts, block: usize, groups: Groups) -> Arc<SplitContraction> {
+        self.split_contractions.get((block, layouts, groups), || SplitContraction::of(self, layouts, block, groups))
     }
 }
 

@@ -56,7 +56,7 @@ pub(crate) type Body<'b, L> = dyn FnMut(&mut L, &mut Region) -> Vec<Node> + 'b;
 pub(crate) struct TileOperand {
     pub(crate) buffer: BufferId,
     /// Leading indices, the same for all elements.
-    pub(crate) lead: Vec<Affine>,
+    pub(crate) leading: Vec<Affine>,
     /// Remaining indices, affine in the axes.
     pub(crate) index: Vec<Affine>,
     /// Values of the axes at the first element of the buffer; `None` if they are all zero.
@@ -73,7 +73,7 @@ impl TileOperand {
             }
             element
         };
-        self.lead.iter().cloned().chain(self.index.iter().map(element)).collect()
+        self.leading.iter().cloned().chain(self.index.iter().map(element)).collect()
     }
 }
 
@@ -161,7 +161,7 @@ impl<'a> DirectLowering<'a> {
     pub(crate) fn of_part(mut all: NestParts, operands: OperandBuffers, direct: &'a Direct, lanes: usize) -> Self {
         let axes = direct.contraction.axes.iter();
         let place =
-            |buffer, of: &Operand| TileOperand { buffer, lead: Vec::new(), index: of.index.clone(), origin: None };
+            |buffer, of: &Operand| TileOperand { buffer, leading: Vec::new(), index: of.index.clone(), origin: None };
         let partial = direct.keeps_partial_sums().then(|| {
             let shape = direct.output.shape.clone();
             place(all.partial_sums("partial_sums", Scope::Global, shape), &direct.output)

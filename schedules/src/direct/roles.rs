@@ -46,7 +46,7 @@ pub(crate) struct Roles {
     pub(crate) factors: [DType; 2],
     /// Cache of [`SplitContraction`](super::layouts::SplitContraction) by layouts, block size and
     /// group size.
-    pub(super) laid: Once,
+    pub(super) split_contractions: Once,
 }
 
 impl Roles {
@@ -77,8 +77,19 @@ impl Roles {
         let step = axes.steps.first().copied();
         let loads = main.loads();
         let factor = |number: usize| loads.get(number).map_or(DType::F32, |load| contraction.spec.tensor(load).dtype);
-        let (factors, laid) = ([0, 1].map(factor), Once::default());
-        Some(Self { contraction, axes, spatial, batch, channel, width, step, is_depthwise, factors, laid })
+        let (factors, split_contractions) = ([0, 1].map(factor), Once::default());
+        Some(Self {
+            contraction,
+            axes,
+            spatial,
+            batch,
+            channel,
+            width,
+            step,
+            is_depthwise,
+            factors,
+            split_contractions,
+        })
     }
 
     pub(crate) fn name(&self, axis: AxisId) -> &'static str {

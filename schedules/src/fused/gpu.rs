@@ -81,7 +81,7 @@ impl GpuFused {
     /// workload, or breaks a limit of the target.
     pub(super) fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let pair = GpuPair::of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
-        let words = between_words(&pair);
+        let words = intermediate_words(&pair);
         let is_whole = words.len() > 1 && KnobReader(knobs).one_of("between", words)? == "whole";
 
         let part = |number: usize, written_out: Option<usize>| {
@@ -94,7 +94,7 @@ impl GpuFused {
         let widest = || VECTORS.into_iter().find(|&vector| part(1, Some(vector)).is_ok()).unwrap_or(1);
         let mut second = part(1, is_whole.then(widest))?;
         if let Some([channel, step]) = pair.channel.filter(|_| !is_whole) {
-            keep_between(&mut second, step, first.tile(channel))?;
+            read_intermediate(&mut second, step, first.tile(channel))?;
         }
         let fused = Self { first, second, is_whole, pair };
         fused.check(target)?;
@@ -175,7 +175,7 @@ impl GpuFused {
 
 /// Makes the second contraction read the intermediate tile from shared memory: `tile` elements
 /// along its reduction axis `step`, in several chunks.
-fn keep_between(second: &mut Tiling, step: AxisId, tile: usize) -> Result<(), LowerError> {
+fn read_intermediate(second: &mut Tiling, step: AxisId, tile: usize) -> Result<(), LowerError> {
     let chunk = second.tile(step);
     let knob = format!("{}.tile.{}", PARTS[1], second.roles.name(step));
     if !tile.is_multiple_of(chunk) || tile / chunk > MAX_CHUNKS {
@@ -198,7 +198,7 @@ pub(super) fn widest(workload: &Workload) -> Option<(&'static str, usize)> {
 }
 
 /// Returns the words of the knob for the place of the intermediate tensor.
-fn between_words(pair: &GpuPair) -> &'static [&'static str] {
+fn intermediate_words(pair: &GpuPair) -> &'static [&'static str] {
     match pair.between {
         PairMiddle::Map => &["shared", "whole"],
         PairMiddle::Softmax(_) => &["shared"],

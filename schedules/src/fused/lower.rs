@@ -38,12 +38,12 @@ pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program
     let mut first_nests = DirectLowering::of_part(all, of_first, first, lanes);
 
     let mut stages = first_nests.copies();
-    stages.extend(lent(&mut first_nests, &mut second_nests, DirectLowering::copies));
+    stages.extend(with_shared_nest(&mut first_nests, &mut second_nests, DirectLowering::copies));
     let mut stage = |name: String, body| stages.push(Stage { name, when: When::EveryRun, body });
     match is_whole {
         true => {
             stage(format!("compute_{name}"), first_nests.compute());
-            stage("compute".into(), lent(&mut first_nests, &mut second_nests, DirectLowering::compute));
+            stage("compute".into(), with_shared_nest(&mut first_nests, &mut second_nests, DirectLowering::compute));
         }
         false => {
             let mut tile = |first: &mut DirectLowering, region: &mut Region| {
@@ -60,7 +60,7 @@ pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program
 }
 
 /// Calls `make` on another lowering, which builds into the nest of this one meanwhile.
-fn lent<'a, T>(
+fn with_shared_nest<'a, T>(
     of: &mut DirectLowering<'_>,
     other: &mut DirectLowering<'a>,
     make: impl FnOnce(&mut DirectLowering<'a>) -> T,
@@ -83,14 +83,14 @@ fn both(
     region: &mut Region,
 ) -> Vec<Node> {
     let (pair, [made, read]) = (&fused.pair, fused.units);
-    let mut of_second = lent(first, second, |second| second.whole_region());
+    let mut of_second = with_shared_nest(first, second, |second| second.whole_region());
     for &[a, b] in pair.rows.iter().chain(&pair.batch) {
         of_second[b] = region[a].clone();
     }
 
     let chunks = TileLoop { axis: pair.step, tile: fused.second.cache_extent(pair.step) };
     let whole = of_second[pair.step].clone();
-    let segments = lent(first, second, |second| second.segments(chunks, &of_second, false));
+    let segments = with_shared_nest(first, second, |second| second.segments(chunks, &of_second, false));
     let own_steps: Vec<TileLoop> = own_steps(&fused.first);
     let mut nodes = Vec::new();
     for segment in segments {
@@ -104,10 +104,10 @@ fn both(
             channel.extent = chunk.extent * read / made;
             of_second[pair.step] = chunk;
 
-            first.sums = beside(between, &fused.first.output.index, region);
+            first.sums = intermediate_tile(between, &fused.first.output.index, region);
             let mut body = first.cache_nest(&own_steps, region);
-            second.data = beside(between, &fused.second.data.index, &of_second);
-            body.extend(lent(first, second, |second| second.register_nest(&mut of_second)));
+            second.data = intermediate_tile(between, &fused.second.data.index, &of_second);
+            body.extend(with_shared_nest(first, second, |second| second.register_nest(&mut of_second)));
             allocated([between], body)
         }));
     }
@@ -121,6 +121,6 @@ fn own_steps(first: &Direct) -> Vec<TileLoop> {
 }
 
 /// Returns the location of the intermediate tile that belongs to a region.
-fn beside(buffer: BufferId, index: &[Affine], region: &Region) -> TileOperand {
-    TileOperand { buffer, lead: Vec::new(), index: index.to_vec(), origin: Some(bases(region)) }
+fn intermediate_tile(buffer: BufferId, index: &[Affine], region: &Region) -> TileOperand {
+    TileOperand { buffer, leading: Vec::new(), index: index.to_vec(), origin: Some(bases(region)) }
 }

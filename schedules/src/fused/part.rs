@@ -20,7 +20,7 @@ pub(super) const PARTS: [&str; 2] = ["first", "second"];
 pub(super) struct FusedPart<'a> {
     pub(super) number: usize,
     roles: &'a Roles,
-    laid: Arc<SplitContraction>,
+    contraction: Arc<SplitContraction>,
     layouts: DataLayouts,
     block: usize,
 }
@@ -28,12 +28,12 @@ pub(super) struct FusedPart<'a> {
 impl<'a> FusedPart<'a> {
     pub(super) fn new(pair: &'a Pair, number: usize, layouts: DataLayouts, block: usize) -> Self {
         let roles = [&pair.first, &pair.second][number];
-        Self { number, roles, laid: roles.laid(layouts, block, Groups::NONE), layouts, block }
+        Self { number, roles, contraction: roles.in_layouts(layouts, block, Groups::NONE), layouts, block }
     }
 
     /// Returns the elements per step of an axis: a block if the axis is split, otherwise 1.
     pub(super) fn unit(&self, axis: AxisId) -> usize {
-        if self.laid.lane_of(axis).is_some() { self.block } else { 1 }
+        if self.contraction.lane_of(axis).is_some() { self.block } else { 1 }
     }
 
     /// Reads the direct sketch's plan of this contraction. `cache` has the tiles of shared loops,
@@ -61,34 +61,34 @@ impl<'a> FusedPart<'a> {
         mut cache: Vec<(AxisId, usize)>,
         parallel: usize,
     ) -> Result<Direct, LowerError> {
-        let Self { roles, laid, layouts, .. } = self;
+        let Self { roles, contraction, layouts, .. } = self;
         let several = |axis: &AxisId| roles.extent(*axis) > 1;
         let own_step = roles.step.filter(several).filter(|step| cache.iter().all(|known| known.0 != *step));
         cache.extend(own_step.map(|step| Ok((step, self.tile(reader, step)?))).transpose()?);
 
-        let (axes, axis) = (&laid.contraction.axes, |name: &&str| laid.contraction.axis(name));
+        let (axes, axis) = (&contraction.contraction.axes, |name: &&str| contraction.contraction.axis(name));
         let tile_loop = |(axis, tile): (AxisId, usize)| TileLoop { axis, tile: tile.min(axes[axis].extent) };
-        let order = reader.order("order.inner", &laid.names.spatial)?;
+        let order = reader.order("order.inner", &contraction.names.spatial)?;
         let inner = order.iter().filter_map(axis).map(|axis| Ok(tile_loop((axis, self.tile(reader, axis)?))));
         let vector = roles.vector_of(reader.choice("vector")?)?;
         Ok(Direct {
-            contraction: Arc::clone(&laid.contraction),
-            input: Arc::clone(&laid.input),
+            contraction: Arc::clone(&contraction.contraction),
+            input: Arc::clone(&contraction.input),
             in_layout: layouts.input,
-            data: Arc::clone(&laid.data),
-            output: Arc::clone(&laid.output),
+            data: Arc::clone(&contraction.data),
+            output: Arc::clone(&contraction.output),
             out_layout: layouts.output,
             // The intermediate tensor has the layout that the second reads already.
             data_mode: if self.number == 0 { reader.data_mode()? } else { DataMode::InPlace },
             packed_weights: reader.packs_weights()?,
             dot: None,
             copied: roles.copied(None),
-            vector: laid.lane_of(vector).unwrap_or(vector),
+            vector: contraction.lane_of(vector).unwrap_or(vector),
             batch: roles.batch.clone(),
             cache: cache.into_iter().filter(|tile| several(&tile.0)).map(tile_loop).collect(),
             parallel,
             inner: inner.collect::<Result<_, LowerError>>()?,
-            reduce: laid.names.reduce.iter().filter_map(axis).collect(),
+            reduce: contraction.names.reduce.iter().filter_map(axis).collect(),
             unroll: reader.number("unroll")?,
             prefetch: 0,
         })

@@ -103,7 +103,7 @@ pub(crate) fn compute(tiling: &Tiling, outside: StageOperands, prefix: &str, all
 /// State of lowering one tiling.
 pub(crate) struct GpuLowering<'a> {
     pub(crate) tiling: &'a Tiling,
-    pub(crate) outside: StageOperands,
+    pub(crate) operands: StageOperands,
     pub(crate) all: &'a mut NestParts,
     pub(crate) shared: [BufferId; 2],
     /// Register buffers for the factors of both operands; empty if instructions read shared memory.
@@ -115,14 +115,14 @@ pub(crate) struct GpuLowering<'a> {
     /// for the first element.
     pub(crate) data_from: Option<(usize, Affine)>,
     /// True if some chunk may exceed the reduction.
-    pub(crate) sticks_out: bool,
+    pub(crate) has_partial_chunk: bool,
     /// Number of the part of the reduction that the block computes.
     part: Affine,
     /// First element of the block's tile along each axis.
     pub(crate) block_base: Vec<Affine>,
     /// On a persistent grid, the loop over the tiles of a block, the number of a tile, and its
     /// digits.
-    turns: Option<(Loops, Affine, Vec<Digit>)>,
+    tile_loops: Option<(Loops, Affine, Vec<Digit>)>,
     /// Linear index of the thread in the block.
     pub(crate) thread: Affine,
     /// First element of the thread along each axis, within the block's tile.
@@ -133,7 +133,7 @@ pub(crate) struct GpuLowering<'a> {
 pub(crate) type Place = Vec<(AxisId, Affine)>;
 
 impl<'a> GpuLowering<'a> {
-    pub(crate) fn new(tiling: &'a Tiling, outside: StageOperands, prefix: &str, all: &'a mut NestParts) -> Self {
+    pub(crate) fn new(tiling: &'a Tiling, operands: StageOperands, prefix: &str, all: &'a mut NestParts) -> Self {
         let mut buffer = |which: usize, name: &str, scope, shape| {
             let id = all.buffer(format!("{prefix}{name}"), Role::Packed, scope, shape);
             all.buffers[id.0 as usize].dtype = tiling.staged[which].dtype;
@@ -161,17 +161,17 @@ impl<'a> GpuLowering<'a> {
         let zeros = || vec![Affine::default(); tiling.roles.axes.len()];
         Self {
             tiling,
-            outside,
+            operands,
             all,
             shared,
             fragments,
             fetched,
             acc,
             data_from: None,
-            sticks_out: false,
+            has_partial_chunk: false,
             part: Affine::default(),
             block_base: zeros(),
-            turns: None,
+            tile_loops: None,
             thread: Affine::default(),
             thread_base: zeros(),
         }
@@ -247,7 +247,7 @@ impl<'a> GpuLowering<'a> {
         let count = self.tiling.all_tiles().div_ceil(blocks);
         let turn = self.all.open("t", count, LoopKind::Serial, &mut turns);
         let digits = tiles.into_iter().map(|(var, extent, _)| Digit { var, extent }).collect();
-        self.turns = Some((turns, turn * blocks as i64 + block, digits));
+        self.tile_loops = Some((turns, turn * blocks as i64 + block, digits));
     }
 
     /// Opens the thread loops. There is at least one, as only nodes inside belong to a thread.

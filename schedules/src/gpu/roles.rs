@@ -67,7 +67,7 @@ pub struct AxisRoles {
     pub reduce: Vec<AxisId>,
     /// With pixels, the tiled axis for each axis of the spec, or the number of tiled axes plus the
     /// number of its digit in a pixel.
-    seen_as: Vec<AxisId>,
+    tiled_axes: Vec<AxisId>,
     /// True if data and output are stored with their second dimension last (`NHWC`).
     channels_last: bool,
 }
@@ -105,9 +105,9 @@ impl AxisRoles {
     pub(crate) fn new(own: Contraction, [spatial, batch, reduce]: [Vec<AxisId>; 3]) -> Self {
         let (weight, unfolded) = weights(&own);
         let (axes, operands) = (own.axes.clone(), [own.data.clone(), weight]);
-        let (pixels, seen_as) = (None, Vec::new());
+        let (pixels, tiled_axes) = (None, Vec::new());
         let roles =
-            Self { own, axes, operands, unfolded, pixels, spatial, batch, reduce, seen_as, channels_last: false };
+            Self { own, axes, operands, unfolded, pixels, spatial, batch, reduce, tiled_axes, channels_last: false };
         roles.of_used_axes()
     }
 
@@ -211,14 +211,14 @@ impl AxisRoles {
         let mut order: Vec<AxisId> = (0..axes.len()).collect();
         order.sort_by_key(|axis| (parts.rows.contains(axis), axes[*axis].reduce));
 
-        let mut seen_as = vec![0; axes.len()];
-        order.iter().enumerate().for_each(|(place, &axis)| seen_as[axis] = place);
+        let mut tiled_axes = vec![0; axes.len()];
+        order.iter().enumerate().for_each(|(place, &axis)| tiled_axes[axis] = place);
         let axes: Vec<AxisInfo> = order[..order.len() - digits.len()].iter().map(|&id| axes[id].clone()).collect();
 
-        let pixel = seen_as[own.axes.len()];
-        let seen = |ids: &Vec<AxisId>| ids.iter().map(|&id| seen_as[id]).collect::<Vec<_>>();
+        let pixel = tiled_axes[own.axes.len()];
+        let seen = |ids: &Vec<AxisId>| ids.iter().map(|&id| tiled_axes[id]).collect::<Vec<_>>();
         let [batch, columns, steps] = [&parts.batch, &parts.columns, &parts.steps].map(seen);
-        let taps: Vec<AxisId> = parts.taps().map(|id| seen_as[id]).collect();
+        let taps: Vec<AxisId> = parts.taps().map(|id| tiled_axes[id]).collect();
         let dims = match contiguous {
             true => [&batch[..], &steps, &taps, &[pixel]].concat(),
             false => [&batch[..], &taps, &[pixel], &steps].concat(),
@@ -230,7 +230,7 @@ impl AxisRoles {
             index: dims.iter().map(place).collect(),
         };
 
-        let vars: Vec<Affine> = seen_as.iter().map(|&axis| var(axis)).collect();
+        let vars: Vec<Affine> = tiled_axes.iter().map(|&axis| var(axis)).collect();
         let (Operand { shape, index }, unfolded) = weights(&own);
         let weight = Operand { shape, index: index.iter().map(|index| at(index, &vars)).collect() };
 
@@ -243,7 +243,7 @@ impl AxisRoles {
         let (spatial, reduce) = ([&columns[..], &[pixel]].concat(), [taps, steps].concat());
         let operands = [data, weight];
         let roles =
-            Self { own, axes, operands, unfolded, pixels, spatial, batch, reduce, seen_as, channels_last: false };
+            Self { own, axes, operands, unfolded, pixels, spatial, batch, reduce, tiled_axes, channels_last: false };
         roles.of_used_axes()
     }
 
@@ -267,7 +267,7 @@ impl AxisRoles {
     /// a pixel.
     pub(crate) fn own_values(&self, values: &[Affine], pixel: &[Affine]) -> Vec<Affine> {
         let value = |&axis: &AxisId| values.get(axis).unwrap_or_else(|| &pixel[axis - values.len()]).clone();
-        self.seen_as[..self.own.axes.len()].iter().map(value).collect()
+        self.tiled_axes[..self.own.axes.len()].iter().map(value).collect()
     }
 
     /// Returns the index of a weight in memory, given its index in the operand that is multiplied,
@@ -303,7 +303,7 @@ impl AxisRoles {
         whole: Option<AxisId>,
     ) -> (Vec<Affine>, Vec<(Affine, usize)>) {
         let axes = if by_own { &self.own.axes } else { &self.axes };
-        let seen = |axis: AxisId| if by_own { self.seen_as[axis] } else { axis };
+        let seen = |axis: AxisId| if by_own { self.tiled_axes[axis] } else { axis };
         let behind = |value: Affine, dim: usize| match offsets.get(dim) {
             Some(offset) => value + offset,
             None => value,

@@ -134,8 +134,8 @@ pub(super) fn knobs(roles: &AxisRoles, dtype: DType, by: ThreadGroup) -> Vec<Kno
         }
         ThreadGroup::WarpGroup => {
             let tiles = [[64, 64], [128, 64], [128, 128], [192, 64], [256, 64], [256, 128]];
-            let tiles = tiles.iter().filter(|tile| reaches(tile[0], by.rows(), rows)).map(|tile| tile.to_vec());
-            let widths = (1..=16).map(|n| LEAST_COLUMNS * n).filter(|&n| reaches(n, LEAST_COLUMNS, columns));
+            let tiles = tiles.iter().filter(|tile| is_filled(tile[0], by.rows(), rows)).map(|tile| tile.to_vec());
+            let widths = (1..=16).map(|n| LEAST_COLUMNS * n).filter(|&n| is_filled(n, LEAST_COLUMNS, columns));
             [tiles.collect(), widths.map(|n| vec![n, n]).collect(), vec![vec![BOX_ROW_BYTES / bytes]]]
         }
     };
@@ -163,13 +163,13 @@ pub(super) fn knobs(roles: &AxisRoles, dtype: DType, by: ThreadGroup) -> Vec<Kno
 
 /// True for blocks that are less than half out of bounds, and for the smallest block, of one
 /// instruction.
-fn reaches(block: usize, instruction: usize, extent: usize) -> bool {
+fn is_filled(block: usize, instruction: usize, extent: usize) -> bool {
     block <= instruction || block < 2 * extent.next_multiple_of(instruction)
 }
 
 /// Returns pairs `[block, warp]` of one to eight warps along an axis.
 fn warp_tiles(extent: usize) -> Vec<Vec<usize>> {
-    let blocks = [16, 32, 64, 96, 128, 192, 256].into_iter().filter(|&block| reaches(block, 16, extent));
+    let blocks = [16, 32, 64, 96, 128, 192, 256].into_iter().filter(|&block| is_filled(block, 16, extent));
     let warps = |block: usize| {
         let warps = [16, 32, 48, 64, 96, 128].into_iter();
         warps.filter(move |warp| block.is_multiple_of(*warp) && block / warp <= 8).map(move |warp| vec![block, warp])
@@ -290,7 +290,7 @@ fn read_tile(reader: &KnobReader, knob: &str, instruction: usize, extent: usize)
     let is_whole = team.is_multiple_of(instruction) && block.is_multiple_of(team);
     require(is_whole, knob, "the block must be a multiple of the team, and the team of the instruction")?;
     require(
-        reaches(block, instruction, extent),
+        is_filled(block, instruction, extent),
         knob,
         format_args!("a block of {block} is too large for an axis of {extent}"),
     )?;

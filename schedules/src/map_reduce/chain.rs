@@ -42,7 +42,7 @@ impl Chain {
             && last.axes.starts_with(&tail.axes)
             && last.output.index == tail.output.index
             && tail.loads().into_iter().all(|access| *access == last.output || is_not_computed(spec, access));
-        let is_contraction = !spec.is_chain() && Axes::of(spec).is_some_and(|axes| !is_of_few(spec, &axes));
+        let is_contraction = !spec.is_chain() && Axes::of(spec).is_some_and(|axes| !has_few_vectors(spec, &axes));
         if !is_map_of_last || is_contraction || passes.iter().any(|pass| pass.axes.is_empty()) {
             return None;
         }
@@ -68,7 +68,7 @@ impl Chain {
         // same rows.
         let known = |number: usize| {
             let pass = &spec.equations[number];
-            let is_known = |access| chain.is_at_hand(access) || chain.reads_kept(number, pass, access);
+            let is_known = |access| chain.is_at_hand(access) || chain.reads_earlier_pass(number, pass, access);
             pass.loads().into_iter().all(is_known)
         };
         chain.numbers.clone().all(known).then_some(chain)
@@ -86,7 +86,7 @@ impl Chain {
     /// True for a product of a matrix with one vector or a few.
     pub(crate) fn is_product(&self) -> bool {
         let is_main = self.numbers == (self.spec.main..self.spec.main + 1);
-        is_main && Axes::of(&self.spec).is_some_and(|axes| is_of_few(&self.spec, &axes))
+        is_main && Axes::of(&self.spec).is_some_and(|axes| has_few_vectors(&self.spec, &axes))
     }
 
     /// Returns the equations that run for each tile of rows.
@@ -124,25 +124,25 @@ impl Chain {
     /// Returns the pass during which memory is the least busy and the operand access that can be
     /// prefetched then. It is the only pass, or the first one whose operand an earlier pass has
     /// loaded into cache. Of several operands, the largest.
-    pub(crate) fn reads_at_rest(&self) -> Option<(usize, &Access)> {
+    pub(crate) fn prefetchable_access(&self) -> Option<(usize, &Access)> {
         let passes = self.passes();
         let is_axis = |index: &Affine, is_own: bool| axis_of(index).is_some_and(|axis| (axis >= self.rows) == is_own);
-        let goes_along = |access: &Access| {
+        let is_along = |access: &Access| {
             let [of_rows @ .., last] = &access.index[..] else { return false };
             is_given(&self.spec, access) && is_axis(last, true) && of_rows.iter().any(|index| is_axis(index, false))
         };
-        let is_brought = |number: usize, access: &Access| {
+        let is_loaded = |number: usize, access: &Access| {
             passes.len() == 1 || passes[..number].iter().any(|earlier| earlier.loads().contains(&access))
         };
         let elements = |access: &Access| self.spec.tensor(access).shape.iter().product::<usize>();
         passes.iter().enumerate().find_map(|(number, pass)| {
-            let loads = pass.loads().into_iter().filter(|access| goes_along(access) && is_brought(number, access));
+            let loads = pass.loads().into_iter().filter(|access| is_along(access) && is_loaded(number, access));
             Some((number, loads.min_by_key(|access| Reverse(elements(access)))?))
         })
     }
 
     /// True for an access to what an earlier pass computed for the same rows.
-    fn reads_kept(&self, number: usize, pass: &Equation, access: &Access) -> bool {
+    fn reads_earlier_pass(&self, number: usize, pass: &Equation, access: &Access) -> bool {
         let before = &self.spec.equations[self.numbers.start..number];
         let Some(known) = before.iter().find(|known| known.output.buffer == access.buffer) else { return false };
         // Windows may slide over a stored tensor's own axes, but not over rows: only the tile's
@@ -166,9 +166,10 @@ impl Chain {
 }
 
 /// True for a product with one vector, or with a few along which both operands are contiguous.
-fn is_of_few(spec: &Spec, axes: &Axes) -> bool {
+fn has_few_vectors(spec: &Spec, axes: &Axes) -> bool {
     let main = spec.main();
-    axes.is_of_vector(main) || axes.few(main).is_some() && axes.go_along_step(main) && spec.prologue().is_none()
+    axes.is_of_vector(main)
+        || axes.few(main).is_some() && axes.are_contiguous_along_step(main) && spec.prologue().is_none()
 }
 
 /// Returns the axis that an index consists of; `None` for other indices.

@@ -75,7 +75,7 @@ pub(super) fn is_transpose(spec: &Arc<Spec>) -> bool {
 /// sketch. These are products with a single column, for which a register tile has one lane, and
 /// products along a long reduction axis whose columns fill no register or whose matrix is not
 /// packed ahead of time.
-pub(super) fn prefers(spec: &Arc<Spec>, cpu: &CpuTarget) -> bool {
+pub(super) fn beats_direct(spec: &Arc<Spec>, cpu: &CpuTarget) -> bool {
     let Some(chain) = Chain::of(spec).filter(Chain::is_product) else { return false };
     let (Some(axes), [_, weight]) = (Axes::of(spec), &chain.last().loads()[..]) else { return false };
     let main = spec.main();

@@ -186,7 +186,7 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     // Along a row the tile is the vector's width; other vector axes need a knob for it.
     let is_wide = chain.passes().len() > 1 || vectors.iter().any(|name| rows.iter().all(|axis| axis.name != *name));
     knobs.extend(is_wide.then(|| Knob::choice("width", &["1", "2", "4"])));
-    knobs.extend(chain.reads_at_rest().is_some().then(|| PREFETCH.clone()));
+    knobs.extend(chain.prefetchable_access().is_some().then(|| PREFETCH.clone()));
     let storing = Storing::of(chain, target);
 
     knobs.extend((storing.len() > 1).then(|| Storing::knob(&storing)));

@@ -51,7 +51,8 @@ fn operands(plan: &MapReduce, all: &mut NestParts) -> BufferId {
     let spec = &plan.chain.spec;
     let mut add = |name: String, role, tensor: BufferId| {
         let id = all.buffer(name, role, Scope::Global, spec.tensors[tensor.0 as usize].shape.clone());
-        all.buffers[id.0 as usize].layout = plan.laid.as_ref().map_or(Layout::Plain, |laid| laid.layout(tensor));
+        all.buffers[id.0 as usize].layout =
+            plan.blocked_layout.as_ref().map_or(Layout::Plain, |laid| laid.layout(tensor));
         id
     };
     let tensors = (0..).map(BufferId).zip(&spec.tensors);
@@ -68,7 +69,7 @@ fn stage(plan: &MapReduce, all: &mut NestParts, made: &[Option<BufferId>], outpu
         plan.chain.row_axes().iter().map(|axis| RowSpan { base: Affine::default(), extent: axis.extent }).collect();
     let mut lowering = ChainLowering { plan, all, output, made, kept: vec![None; made.len()], number: 0 };
     let whole = TileRegion { rows, taps: Vec::new() };
-    lowering.level(0, &whole, Enclosed { by_nothing: true, alone: true })
+    lowering.level(0, &whole, Enclosed { is_outermost: true, alone: true })
 }
 
 /// Range of an axis at some depth of the nest: `base..base + extent`.
@@ -89,7 +90,7 @@ struct TileRegion {
 #[derive(Clone, Copy)]
 struct Enclosed {
     /// True if there is no enclosing loop, so that neighbouring loops are trees of their own.
-    by_nothing: bool,
+    is_outermost: bool,
     /// True if all enclosing loops are parallel and perfectly nested.
     alone: bool,
 }
@@ -133,9 +134,9 @@ impl ChainLowering<'_> {
                 let mut region = region.clone();
                 region.rows[axis] = RowSpan { base: number * tile as i64 + start as i64, extent: tile };
                 region.taps.extend(taps);
-                let by_nothing = enclosed.by_nothing && count == 1;
-                let alone = is_parallel && (by_nothing || is_single);
-                lowering.level(depth + 1, &region, Enclosed { by_nothing, alone })
+                let is_outermost = enclosed.is_outermost && count == 1;
+                let alone = is_parallel && (is_outermost || is_single);
+                lowering.level(depth + 1, &region, Enclosed { is_outermost, alone })
             }));
         }
         nodes
@@ -178,7 +179,7 @@ fn spans(pass: &Equation, number: usize, region: &TileRegion) -> Vec<RowSpan> {
         pass.axes[region.rows.len()..].iter().map(|axis| RowSpan { base: Affine::default(), extent: axis.extent });
     let mut spans: Vec<RowSpan> = region.rows.iter().cloned().chain(own).collect();
     for taps in region.taps.iter().filter(|taps| taps.pass == number) {
-        spans[taps.axis] = RowSpan { base: Affine::constant(taps.first as i64), extent: taps.behind - taps.first };
+        spans[taps.axis] = RowSpan { base: Affine::constant(taps.first as i64), extent: taps.end - taps.first };
     }
     spans
 }

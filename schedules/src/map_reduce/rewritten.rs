@@ -36,13 +36,13 @@ fn turned(spec: &Spec) -> Option<Spec> {
     let (few, [step]) = (axes.few(main)?, &axes.steps[..]) else { return None };
     let loads = product.loads();
     let (own, other) = (*loads.get(few)?, *loads.get(1 - few)?);
-    let goes_along = |access: &Access| access.index.last().and_then(axis_of) == Some(*step);
+    let is_along = |access: &Access| access.index.last().and_then(axis_of) == Some(*step);
     let line = axis_of(own.index.last()?).filter(|axis| axis != step)?;
-    if !goes_along(other) || !spec.tensor(own).is_given() {
+    if !is_along(other) || !spec.tensor(own).is_given() {
         return None;
     }
 
-    let shape = vec![product.axes[line].extent, apart(product.axes[*step].extent)];
+    let shape = vec![product.axes[line].extent, padded_stride(product.axes[*step].extent)];
     let tensor = computed("turned", shape, spec.tensor(own).dtype);
     mapped(spec, spec.main, own, &[line, *step], tensor)
 }
@@ -60,9 +60,9 @@ fn widened(spec: &Spec) -> Option<Spec> {
         tensor.is_given() && !tensor.dtype.is_integer() && tensor.dtype.bytes() < DType::F32.bytes()
     };
     let is_shared = |product: &Equation, access: &Access| {
-        let goes_along = |axis: AxisId| access.index.last().and_then(axis_of) == Some(axis);
+        let is_along = |axis: AxisId| access.index.last().and_then(axis_of) == Some(axis);
         let mut axes = product.axes.iter().enumerate();
-        axes.clone().any(|(number, axis)| axis.reduce && goes_along(number))
+        axes.clone().any(|(number, axis)| axis.reduce && is_along(number))
             && axes.any(|(number, axis)| !axis.reduce && axis.extent > 1 && !uses(access, number))
     };
     let operand = |product: &Equation| {
@@ -116,6 +116,6 @@ fn mapped(spec: &Spec, number: usize, own: &Access, axes: &[AxisId], tensor: Ten
 
 /// Returns the distance between vectors in elements. It is padded if the vectors' elements at the
 /// same step would map to the same set of the first-level cache.
-fn apart(extent: usize) -> usize {
+fn padded_stride(extent: usize) -> usize {
     if extent.is_multiple_of(SET_ELEMENTS) { extent + LINE_ELEMENTS } else { extent }
 }

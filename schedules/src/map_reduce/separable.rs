@@ -120,9 +120,9 @@ impl<'a> Windows<'a> {
         // Each dimension must depend on one row and one tap axis only: then the reduction splits
         // into two passes.
         let is_separate = uses(down, &[rows - 2, rows]) && uses(across, &[rows - 1, rows + 1]);
-        let is_apart = others.iter().all(|index| uses(index, &outer));
+        let is_outer = others.iter().all(|index| uses(index, &outer));
         let reduces = own.iter().all(|axis| !axis.reduce) && tap_axes.iter().all(|axis| axis.reduce);
-        if !(is_separate && is_apart && reduces) {
+        if !(is_separate && is_outer && reduces) {
             return None;
         }
 

@@ -45,7 +45,7 @@ impl Sketch for MapReduceSketch {
     fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, KnobIndices)> {
         let cpu = target.cpu()?;
         let spec = spec_of(workload);
-        let cost = if default::prefers(&spec, cpu) { -1.0 } else { 0.0 };
+        let cost = if default::beats_direct(&spec, cpu) { -1.0 } else { 0.0 };
         Some((cost, default_point(&spec, cpu, space)?))
     }
 
@@ -55,7 +55,7 @@ impl Sketch for MapReduceSketch {
     /// schedules of this sketch.
     fn trusts_default(&self, workload: &Workload, target: &Target) -> bool {
         let spec = spec_of(workload);
-        default::is_transpose(&spec) || target.cpu().is_some_and(|cpu| default::prefers(&spec, cpu))
+        default::is_transpose(&spec) || target.cpu().is_some_and(|cpu| default::beats_direct(&spec, cpu))
     }
 
     fn has_integers(&self, workload: &Workload) -> bool {

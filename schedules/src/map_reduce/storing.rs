@@ -56,7 +56,7 @@ impl Storing {
         let bytes = result_bytes(chain);
         let is_offered = |storing: &Self| match storing {
             Self::Cached => true,
-            Self::Fetched => bytes > cpu.l2_bytes && chain.result_beside().is_some(),
+            Self::Fetched => bytes > cpu.l2_bytes && chain.result_prefetch().is_some(),
             Self::Streamed => bytes > cpu.l2_bytes.max(cpu.l3_bytes / 4),
         };
         ALL.into_iter().filter(is_offered).collect()
@@ -76,7 +76,7 @@ impl Storing {
     pub(super) fn read(chain: &Chain, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let position = WHOLE_KNOB.position(knobs.value(KNOB));
         let storing = ALL[position.ok_or_else(|| LowerError::knob(KNOB, "is not a way to store the result"))?];
-        match storing == Self::Fetched && chain.result_beside().is_none() {
+        match storing == Self::Fetched && chain.result_prefetch().is_none() {
             true => Err(LowerError::knob(KNOB, "no earlier pass traverses the result")),
             false => Ok(storing),
         }
@@ -97,7 +97,7 @@ fn result_bytes(chain: &Chain) -> usize {
 impl Chain {
     /// Returns the last pass before the final one that goes along the same own axis as the result,
     /// and the result's element indexed by that pass's axes.
-    pub(super) fn result_beside(&self) -> Option<(usize, Access)> {
+    pub(super) fn result_prefetch(&self) -> Option<(usize, Access)> {
         let ([before @ .., last], output) = (self.passes(), &self.last().output) else { return None };
         let along = output.index.last().and_then(axis_of).filter(|&axis| axis >= self.rows)?;
         let is_alike = |number: usize, own: AxisId, axis: AxisId| {

@@ -47,7 +47,7 @@ pub(crate) struct Taps {
     /// First tap inside the tensor.
     pub(crate) first: usize,
     /// End of the range, exclusive.
-    pub(crate) behind: usize,
+    pub(crate) end: usize,
 }
 
 /// Returns the windows that read past a tensor. `None` if such an index is not a window along an
@@ -113,9 +113,8 @@ impl ChainWindow {
     pub(super) fn pieces(&self, pass: &Equation, tile: usize) -> Option<SmallVec<[AxisTiles; 4]>> {
         let [extent, taps] = [self.spatial, self.tap].map(|axis| pass.axes[axis].extent);
         let edge = |position: usize| {
-            let (first, behind) = self.inside(position, taps);
-            let taps =
-                ((first, behind) != (0, taps)).then_some(Taps { pass: self.pass, axis: self.tap, first, behind });
+            let (first, end) = self.inside(position, taps);
+            let taps = ((first, end) != (0, taps)).then_some(Taps { pass: self.pass, axis: self.tap, first, end });
             taps.map(|taps| AxisTiles { start: position, count: 1, tile: 1, taps: Some(taps) })
         };
         let mut pieces: SmallVec<[AxisTiles; 4]> = (0..extent).map_while(edge).take(MAX_EDGE + 1).collect();

@@ -37,7 +37,7 @@ pub(super) fn lower(plan: &Rows) -> Program {
         x: zero(),
         lane: zero(),
         made,
-        keeping: Vec::new(),
+        stored_values: Vec::new(),
         counted,
         private: Vec::new(),
         pass: 0,
@@ -88,7 +88,7 @@ struct RowsLowering<'p> {
     /// Values that are already computed, by tensor. Others are computed where they are read.
     made: Vec<Option<ResultLocation>>,
     /// Values that the current pass stores for later passes.
-    keeping: Vec<(usize, ResultLocation)>,
+    stored_values: Vec<(usize, ResultLocation)>,
     /// True, by tensor, if the equation's iterations are already marked for the verifier.
     counted: Vec<bool>,
     /// Buffers that are allocated around the whole body.
@@ -150,7 +150,7 @@ impl<'p> RowsLowering<'p> {
                 (false, false) if has_own => Vec::new(),
                 (false, false) => self.value_of_row(),
             });
-            for (tensor, made) in std::mem::take(&mut self.keeping) {
+            for (tensor, made) in std::mem::take(&mut self.stored_values) {
                 self.made[tensor] = Some(made);
             }
         }

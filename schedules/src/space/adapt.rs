@@ -211,7 +211,7 @@ fn distance((wanted, wanted_covers): (&KnobValue, bool), (value, covers): (&Knob
             };
             (0..tile.len()).map(|i| if i == last && last > 0 { REGISTER_COST } else { TILE_COST } * level(i)).sum()
         }
-        (KnobValue::Order(wanted), KnobValue::Order(order)) => SWAP_COST * swaps(wanted, order) as f64,
+        (KnobValue::Order(wanted), KnobValue::Order(order)) => SWAP_COST * inversions(wanted, order) as f64,
         (KnobValue::Choice(wanted), KnobValue::Choice(word)) if wanted == word => 0.0,
         (KnobValue::Choice(wanted), KnobValue::Choice(word)) => match (wanted.parse::<f64>(), word.parse::<f64>()) {
             // A number that selects the algorithm, such as the size of a Winograd tile, has no near
@@ -229,7 +229,7 @@ fn ratio(a: f64, b: f64) -> f64 {
 }
 
 /// Counts the pairs of loops that both orders have, in opposite order.
-fn swaps(wanted: &[String], order: &[String]) -> usize {
+fn inversions(wanted: &[String], order: &[String]) -> usize {
     let places: Vec<usize> = order.iter().filter_map(|axis| wanted.iter().position(|it| it == axis)).collect();
     (0..places.len()).map(|i| places[i + 1..].iter().filter(|&&later| later < places[i]).count()).sum()
 }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_covers_an_axis_covers_it_again() {
+    fn transferred_tiles_still_cover_their_axis() {
         let [origin, to] = ["matmul:m=64,n=64,k=64", "matmul:m=128,n=128,k=200"].map(space);
         let mut config = origin.default_config();
         config.knobs.insert("tile.k".into(), KnobValue::Tile(vec![64]));

@@ -29,10 +29,11 @@ impl ScheduleSpace {
         }
 
         // Only candidates with exactly the wanted layouts are returned: `adapt` may change them.
-        let lies_as = |a: &Config, b: &Config| LAYOUT_KNOBS.iter().all(|name| a.knobs.get(*name) == b.knobs.get(*name));
-        wanted.retain(|other| !lies_as(other, config));
+        let has_layouts_of =
+            |a: &Config, b: &Config| LAYOUT_KNOBS.iter().all(|name| a.knobs.get(*name) == b.knobs.get(*name));
+        wanted.retain(|other| !has_layouts_of(other, config));
         let adapted = wanted.iter().filter_map(|wanted| Some((wanted, self.adapt(wanted, self.workload())?)));
-        adapted.filter(|(wanted, found)| lies_as(wanted, found.config())).map(|(_, found)| found).collect()
+        adapted.filter(|(wanted, found)| has_layouts_of(wanted, found.config())).map(|(_, found)| found).collect()
     }
 }
 

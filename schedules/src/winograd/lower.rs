@@ -143,7 +143,7 @@ struct WinogradLowering<'a> {
     /// Scratch buffers of each transform, by name.
     scratch: Vec<(&'static str, [BufferId; 2])>,
     /// Buffers for transposed rows of tiles.
-    strips: TileRowBuffers,
+    tile_rows: TileRowBuffers,
     /// One-dimensional transforms of input tiles, by the inputs that are not padding.
     input_cuts: Vec<(Range<usize>, Rc<PartialTransform>)>,
     /// One-dimensional transforms of output tiles, by the number of outputs.
@@ -168,10 +168,10 @@ impl<'a> WinogradLowering<'a> {
         let mut packed = |name, scope, shape| product.all.buffer(name, Role::Packed, scope, shape);
         let inputs = packed("input_transformed", scope, shape);
         let products = packed("products", Scope::Local, winograd.product_shape().to_vec());
-        let strips = TileRowBuffers::new(winograd, &mut product.all);
+        let tile_rows = TileRowBuffers::new(winograd, &mut product.all);
         let (scratch, input_cuts, output_cuts) = (Vec::new(), Vec::new(), Vec::new());
         let transforms = Transforms::of(workload, winograd.conv.filtering(winograd.m));
-        Self { winograd, transforms, product, inputs, products, scratch, strips, input_cuts, output_cuts }
+        Self { winograd, transforms, product, inputs, products, scratch, tile_rows, input_cuts, output_cuts }
     }
 
     fn stages(&mut self) -> Vec<Stage> {
@@ -309,7 +309,7 @@ impl<'a> WinogradLowering<'a> {
 
         let axes = |axes: [usize; 4]| axes.map(|axis| Affine::var(VarId(axis as u32))).to_vec();
         let origin: Vec<Affine> = region.iter().map(|span| span.base.clone()).collect();
-        let place = |buffer, lead, index| TileOperand { buffer, lead, index, origin: Some(origin.clone()) };
+        let place = |buffer, leading, index| TileOperand { buffer, leading, index, origin: Some(origin.clone()) };
         self.product.data = place(self.inputs, self.input_block(blocks), axes([XI, C, T, C_LANE]));
         self.product.sums = place(self.products, Vec::new(), axes([O, T, XI, O_LANE]));
         self.product.register_nest(&mut region)

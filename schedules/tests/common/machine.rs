@@ -90,11 +90,11 @@ pub struct Guarded {
 
 impl Guarded {
     pub fn new(content: &[f32]) -> Self {
-        Self::behind(content, 0)
+        Self::with_offset(content, 0)
     }
 
     /// Copies the content to `elements` elements after an aligned address.
-    fn behind(content: &[f32], elements: usize) -> Self {
+    fn with_offset(content: &[f32], elements: usize) -> Self {
         let len = content.len();
         let mut memory = vec![f32::from_bits(CANARY); len + 2 * GUARD + 32];
         let start = GUARD + memory[GUARD..].as_ptr().align_offset(64) + elements;
@@ -120,7 +120,7 @@ impl Guarded {
 /// Returns the buffers of a plan, each `elements` elements after an aligned address. Operands are
 /// filled in; other buffers are NaN.
 fn buffers(plan: &KernelPlan, operands: &Operands, elements: usize) -> Vec<Guarded> {
-    plan.buffers.iter().map(|b| Guarded::behind(&super::words(b, operands), elements)).collect()
+    plan.buffers.iter().map(|b| Guarded::with_offset(&super::words(b, operands), elements)).collect()
 }
 
 /// Calls an entry point and checks that it preserves callee-saved registers.
@@ -157,19 +157,19 @@ const ALIGNED: usize = 4;
 /// with streaming stores runs twice: with buffers aligned more than required, and with the minimum
 /// alignment.
 pub fn run(program: &Program, code: &MachineCode, operands: &Operands) -> ArrayD<f32> {
-    let output = run_behind(program, code, operands, 0);
+    let output = run_with_offset(program, code, operands, 0);
     if program.buffers.iter().any(|buffer| buffer.streamed) {
         let bits = |output: &ArrayD<f32>| output.mapv(f32::to_bits);
         assert_eq!(
             bits(&output),
-            bits(&run_behind(program, code, operands, ALIGNED)),
+            bits(&run_with_offset(program, code, operands, ALIGNED)),
             "streamed otherwise than stored"
         );
     }
     output
 }
 
-fn run_behind(program: &Program, code: &MachineCode, operands: &Operands, elements: usize) -> ArrayD<f32> {
+fn run_with_offset(program: &Program, code: &MachineCode, operands: &Operands, elements: usize) -> ArrayD<f32> {
     let plan = KernelPlan::of(program);
     let executable = Executable::new(code);
     let mut buffers = buffers(&plan, operands, elements);

@@ -85,11 +85,11 @@ fn with_mbarriers(program: &Program, change: impl Fn(Mbarrier) -> Option<Mbarrie
 /// early.
 fn side_faults(program: &Program) -> Vec<(&'static str, Program)> {
     let early = |mbarrier: Mbarrier| match mbarrier {
-        Mbarrier::WaitEmpty { but } => Mbarrier::WaitEmpty { but: but + 1 },
+        Mbarrier::WaitEmpty { pending } => Mbarrier::WaitEmpty { pending: pending + 1 },
         mbarrier => mbarrier,
     };
     let released = |mbarrier: Mbarrier| match mbarrier {
-        Mbarrier::ArriveEmpty { but } => Mbarrier::ArriveEmpty { but: but.saturating_sub(1) },
+        Mbarrier::ArriveEmpty { pending } => Mbarrier::ArriveEmpty { pending: pending.saturating_sub(1) },
         mbarrier => mbarrier,
     };
     let keep = |mbarrier: Mbarrier, wanted: bool| wanted.then_some(mbarrier);
@@ -135,8 +135,8 @@ fn wait_faults(program: &Program) -> Vec<(&'static str, Program)> {
             "an early await",
             broken(program, |list| {
                 for node in list {
-                    if let Node::AwaitCopies { but } = node {
-                        *but += 1;
+                    if let Node::AwaitCopies { pending } = node {
+                        *pending += 1;
                     }
                 }
             }),

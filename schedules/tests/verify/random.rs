@@ -78,7 +78,7 @@ fn mutate(program: &mut Program, rng: &mut impl Rng) {
 }
 
 #[test]
-fn what_is_proven_runs() {
+fn verified_programs_run() {
     let (proven, refuted) = (Cell::new(0), Cell::new(0));
     let count = |counter: &Cell<u32>| counter.set(counter.get() + 1);
     for_cases(3000, |seed, choices| {

@@ -35,7 +35,7 @@ pub fn searcher<S: Searcher>(new: impl Fn(&ScheduleSpace) -> S) {
             assert!(proposed == again, "ask: {text}: the same calls and random numbers give other candidates");
         }
     }
-    uses_up(&space(SMALL, None), &new);
+    exhausts(&space(SMALL, None), &new);
 }
 
 fn space(text: &str, word: Option<&str>) -> ScheduleSpace {
@@ -86,7 +86,7 @@ fn measured(candidate: &Candidate) -> (Candidate, Measurement) {
     let run_secs = 1e-3 + 1e-6 * (hash % 997) as f64;
     let outcome = match hash % 5 {
         0 => Err(CandidateError::Build { message: "made up".into() }),
-        _ => Ok(RunSecs::made_up(run_secs)),
+        _ => Ok(RunSecs::synthetic(run_secs)),
     };
     (candidate.clone(), Measurement::of(outcome))
 }
@@ -147,7 +147,7 @@ fn ask(
 }
 
 /// Asks until the space is exhausted.
-fn uses_up<S: Searcher>(space: &ScheduleSpace, new: &impl Fn(&ScheduleSpace) -> S) {
+fn exhausts<S: Searcher>(space: &ScheduleSpace, new: &impl Fn(&ScheduleSpace) -> S) {
     let (mut searcher, mut rng, mut seen) = (new(space), ChaCha8Rng::seed_from_u64(7), HashSet::new());
     let size = space.iter().count();
     loop {

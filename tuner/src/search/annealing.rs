@@ -30,7 +30,7 @@ pub struct AnnealingParams {
     pub elites: usize,
     /// Most of these candidates with the same algorithm, because the algorithm that is best at
     /// first need not be the best in the end.
-    pub elites_alike: usize,
+    pub elites_per_algorithm: usize,
     /// Number of chains that restart from random candidates; at most all.
     pub fresh: usize,
     /// Number of candidates per requested one from which the diverse batch is selected: the paper's
@@ -51,7 +51,7 @@ impl Default for AnnealingParams {
             temperature: 1.0,
             early_stop: 8,
             elites: 6,
-            elites_alike: 3,
+            elites_per_algorithm: 3,
             fresh: 2,
             candidates_per_config: 3,
             diversity_weight: 0.1,
@@ -114,7 +114,7 @@ impl Searcher for Annealing {
         self.elites.retain(|(candidate, _)| {
             let alike = alike.entry(algorithm(candidate)).or_default();
             *alike += 1;
-            *alike <= self.params.elites_alike
+            *alike <= self.params.elites_per_algorithm
         });
         self.elites.truncate(self.params.elites);
     }
@@ -208,14 +208,14 @@ struct TopCandidates<'a> {
     /// Candidates with their scores, best first, at most `keep` after sorting.
     held: Vec<(Candidate, f32)>,
     /// Score to exceed once there are `keep` candidates.
-    bar: f32,
+    threshold: f32,
     /// Best candidates for coverage.
     gaps: Gaps,
 }
 
 impl<'a> TopCandidates<'a> {
     fn new(seen: &'a HashSet<u64>, keep: usize) -> Self {
-        Self { seen, met: HashSet::new(), keep, held: Vec::new(), bar: f32::NEG_INFINITY, gaps: Gaps::default() }
+        Self { seen, met: HashSet::new(), keep, held: Vec::new(), threshold: f32::NEG_INFINITY, gaps: Gaps::default() }
     }
 
     /// Adds the candidates that belong to the best so far. Returns true if there were any.
@@ -227,7 +227,7 @@ impl<'a> TopCandidates<'a> {
                 continue;
             }
             self.gaps.offer(coverage, candidate, score);
-            let counts = self.held.len() < self.keep || score > self.bar;
+            let counts = self.held.len() < self.keep || score > self.threshold;
             if counts && self.met.insert(score.to_bits()) {
                 self.held.push((candidate.clone(), score));
                 improved = true;
@@ -236,7 +236,7 @@ impl<'a> TopCandidates<'a> {
         if improved {
             self.held.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.stable_hash().cmp(&b.0.stable_hash())));
             self.held.truncate(self.keep);
-            self.bar = self.held.last().map_or(f32::NEG_INFINITY, |(_, score)| *score);
+            self.threshold = self.held.last().map_or(f32::NEG_INFINITY, |(_, score)| *score);
         }
         improved
     }

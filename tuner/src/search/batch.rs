@@ -14,7 +14,7 @@ pub(super) const TESTED_PER_BATCH: u128 = 30_000;
 /// Growing batch of distinct candidates that were not seen before.
 pub struct CandidateBatch<'a> {
     seen: &'a HashSet<u64>,
-    taken: HashSet<u64>,
+    proposed: HashSet<u64>,
     n: usize,
     candidates: Vec<Candidate>,
 }
@@ -22,7 +22,7 @@ pub struct CandidateBatch<'a> {
 impl<'a> CandidateBatch<'a> {
     /// Returns an empty batch for `n` candidates.
     pub fn new(seen: &'a HashSet<u64>, n: usize) -> Self {
-        Self { seen, taken: HashSet::new(), n, candidates: Vec::new() }
+        Self { seen, proposed: HashSet::new(), n, candidates: Vec::new() }
     }
 
     /// Returns the candidates, in order.
@@ -48,7 +48,7 @@ impl<'a> CandidateBatch<'a> {
     /// Adds a candidate if it is new and there is room. Returns true if it was added.
     pub fn push(&mut self, candidate: Candidate) -> bool {
         let hash = candidate.stable_hash();
-        let new = !self.is_full() && !self.seen.contains(&hash) && self.taken.insert(hash);
+        let new = !self.is_full() && !self.seen.contains(&hash) && self.proposed.insert(hash);
         if new {
             self.candidates.push(candidate);
         }

@@ -125,11 +125,11 @@ mod tests {
     use autotune_schedules::{Config, KnobValue};
 
     use super::*;
-    use crate::testing::made_up;
+    use crate::testing::synthetic;
 
     fn candidate(sketch: &str, m: usize, tile: usize) -> Candidate {
         let knobs = [("m", KnobValue::Choice(m.to_string())), ("tile", KnobValue::Tile(vec![tile]))];
-        made_up(Config { sketch: sketch.into(), knobs: knobs.map(|(name, value)| (name.to_string(), value)).into() })
+        synthetic(Config { sketch: sketch.into(), knobs: knobs.map(|(name, value)| (name.to_string(), value)).into() })
     }
 
     /// Sketch with several algorithms, selected by its knob `m`, and one with a single algorithm.

@@ -54,11 +54,11 @@ mod tests {
     use autotune_schedules::Config;
 
     use super::*;
-    use crate::testing::made_up;
+    use crate::testing::synthetic;
 
     fn candidate(knobs: &[(&str, &str)]) -> Candidate {
         let knobs = knobs.iter().map(|(k, v)| (k.to_string(), KnobValue::Choice(v.to_string())));
-        made_up(Config { sketch: "s".into(), knobs: knobs.collect() })
+        synthetic(Config { sketch: "s".into(), knobs: knobs.collect() })
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl PaperDevice {
             Err(CandidateError::Lower { message: why.to_string() })
         } else {
             let run_secs = paper_secs(self.name, candidate);
-            Ok(RunSecs { max_rel_error: 1e-7, ..RunSecs::made_up(run_secs) })
+            Ok(RunSecs { max_rel_error: 1e-7, ..RunSecs::synthetic(run_secs) })
         };
         Measurement::of(outcome)
     }

@@ -17,7 +17,7 @@ pub struct SnapshotReport {
     /// Number of schedules that can be looked up.
     pub schedules: u64,
     /// Number of untrusted ones among them: imported, or of another version's lowering.
-    pub claims: u64,
+    pub untrusted: u64,
     /// Keys of the machines that they are of.
     pub targets: BTreeSet<String>,
     /// Schedules that a look-up would reject.
@@ -54,7 +54,7 @@ impl Snapshot {
         for number in self.numbers()? {
             let entry = Entry::of(self, number, KeyScope::Machine, true)?;
             report.schedules += 1;
-            report.claims += u64::from(entry.provenance() == TimeProvenance::Claimed);
+            report.untrusted += u64::from(entry.provenance() == TimeProvenance::Claimed);
             report.targets.insert(entry.target().to_string());
             if let Err(reason) = self.check_entry(&entry)? {
                 let (target, workload) = (entry.target().to_string(), entry.workload().to_string());

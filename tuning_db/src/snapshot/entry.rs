@@ -139,8 +139,8 @@ impl<'a> Entry<'a> {
     /// another machine or of another version's lowering are untrusted.
     pub fn provenance(&self) -> TimeProvenance {
         let EntryFields { lowering, flags, .. } = self.fields;
-        let is_claim = !self.is_own || flags & IMPORTED != 0 || lowering != LOWERING_VERSION;
-        match (is_claim, flags & RACED != 0) {
+        let is_untrusted = !self.is_own || flags & IMPORTED != 0 || lowering != LOWERING_VERSION;
+        match (is_untrusted, flags & RACED != 0) {
             (true, _) => TimeProvenance::Claimed,
             (false, true) => TimeProvenance::Raced,
             (false, false) => TimeProvenance::Searched,
@@ -153,7 +153,7 @@ impl<'a> Entry<'a> {
     /// [`Corrupt`](SnapshotError::Corrupt) if it is not what was written.
     pub fn config(&self) -> Result<Config, SnapshotError> {
         let json = self.snapshot.details_block(self.fields.config_at)?;
-        serde_json::from_slice(json).map_err(|error| self.senseless(error))
+        serde_json::from_slice(json).map_err(|error| self.invalid(error))
     }
 
     /// Decodes the whole record as the database had it, with the provenance of its time.
@@ -161,25 +161,25 @@ impl<'a> Entry<'a> {
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if its details are not what was written.
     pub fn best(&self) -> Result<Best, SnapshotError> {
-        let senseless = || self.senseless("its details are truncated");
+        let senseless = || self.invalid("its details are truncated");
         let (shared_at, own) =
             self.snapshot.details_block(self.fields.details_at)?.split_first_chunk().ok_or_else(senseless)?;
         let shared = self.snapshot.details_block(u64::from_le_bytes(*shared_at))?;
-        let object = |json: &[u8]| serde_json::from_slice::<Map<String, Value>>(json).map_err(|e| self.senseless(e));
+        let object = |json: &[u8]| serde_json::from_slice::<Map<String, Value>>(json).map_err(|e| self.invalid(e));
 
         let mut fields = object(own)?;
         if let Some(Value::Object(provenance)) = fields.get_mut("provenance") {
             provenance.extend(object(shared)?);
         }
-        let config = serde_json::to_value(self.config()?).map_err(|error| self.senseless(error))?;
+        let config = serde_json::to_value(self.config()?).map_err(|error| self.invalid(error))?;
         fields.extend([
             ("workload".to_string(), self.workload.into()),
             ("target".to_string(), self.target.into()),
             ("config".to_string(), config),
         ]);
         let record: TuningRecord =
-            serde_json::from_value(Value::Object(fields)).map_err(|error| self.senseless(error))?;
-        check_values(&record).map_err(|error| self.senseless(error))?;
+            serde_json::from_value(Value::Object(fields)).map_err(|error| self.invalid(error))?;
+        check_values(&record).map_err(|error| self.invalid(error))?;
         Ok(Best { record, standing: self.provenance() })
     }
 
@@ -188,7 +188,7 @@ impl<'a> Entry<'a> {
         self.record
     }
 
-    fn senseless(&self, why: impl std::fmt::Display) -> SnapshotError {
+    fn invalid(&self, why: impl std::fmt::Display) -> SnapshotError {
         let Self { workload, target, .. } = self;
         SnapshotError::Corrupt {
             path: self.snapshot.path.clone(),

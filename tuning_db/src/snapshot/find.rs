@@ -19,11 +19,11 @@ pub(super) struct ChainKey {
     pub(super) seed: u64,
     words: [String; 4],
     /// True if records found by this key count as the target's own.
-    pub(super) is_own: bool,
+    pub(super) is_of_target: bool,
 }
 
 impl ChainKey {
-    pub(super) fn is_of(&self, target: &str) -> bool {
+    pub(super) fn matches(&self, target: &str) -> bool {
         match self.reach {
             KeyScope::Machine => self.words[0] == target,
             reach => KeyParts::of(target).words(reach).is_some_and(|words| self.words == words),
@@ -37,7 +37,7 @@ impl KeyChain {
         let parts = KeyParts::of(key);
         let chain_key = |(reach, seed)| {
             let words = parts.words(reach)?;
-            Some(ChainKey { reach, seed, words: words.map(str::to_string), is_own: parts.owns(reach) })
+            Some(ChainKey { reach, seed, words: words.map(str::to_string), is_of_target: parts.owns(reach) })
         };
         Self { keys: layout::key_seeds(parts).filter_map(chain_key).collect() }
     }
@@ -91,8 +91,8 @@ impl Snapshot {
                     return Ok(None);
                 }
                 if label.serves(sought, key.reach) {
-                    let entry = Entry::of(self, record, key.reach, key.is_own)?;
-                    if entry.workload() == workload && key.is_of(entry.target()) {
+                    let entry = Entry::of(self, record, key.reach, key.is_of_target)?;
+                    if entry.workload() == workload && key.matches(entry.target()) {
                         return Ok(Some(entry));
                     }
                 }

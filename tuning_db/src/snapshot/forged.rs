@@ -18,7 +18,7 @@ fn record(target: &str, workload: &str) -> TuningRecord {
         workload: workload.parse().unwrap(),
         target: target.into(),
         config: Config { sketch: "direct".into(), knobs: [].into() },
-        measurement: Measurement::of(Ok(RunSecs::made_up(1e-3))),
+        measurement: Measurement::of(Ok(RunSecs::synthetic(1e-3))),
         phase: Phase::Search,
         provenance: Provenance {
             device: "device".into(),

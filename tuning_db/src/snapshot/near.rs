@@ -121,9 +121,9 @@ impl Snapshot {
                 if nearest.len() >= n {
                     return Ok(nearest);
                 }
-                let entry = self.row_entry(number, at, key.reach, key.is_own)?;
+                let entry = self.row_entry(number, at, key.reach, key.is_of_target)?;
                 let is_new = nearest.iter().all(|known| known.workload() != entry.workload());
-                if is_new && key.is_of(entry.target()) {
+                if is_new && key.matches(entry.target()) {
                     nearest.push(entry);
                 }
             }

@@ -37,7 +37,7 @@ pub struct SnapshotWriter {
 struct Added {
     target_at: u64,
     workload: String,
-    is_claim: bool,
+    is_untrusted: bool,
     run_secs: f64,
     /// Offset of the record in its section.
     at: u64,
@@ -129,7 +129,7 @@ impl SnapshotWriter {
             let table_hash = layout::key_hash(seed, &group);
             self.keys.push(Key { place, seed, reach, table_hash, added: self.added.len() });
         }
-        self.added.push(Added { target_at, workload, is_claim: record.is_untrusted(), run_secs, at });
+        self.added.push(Added { target_at, workload, is_untrusted: record.is_untrusted(), run_secs, at });
         Ok(())
     }
 
@@ -223,7 +223,7 @@ impl SnapshotWriter {
     /// Returns, of equal keys, the one whose record is served.
     fn served_keys(&mut self) -> Vec<Key> {
         let mut keys = std::mem::take(&mut self.keys);
-        keys.sort_unstable_by(|a, b| a.hash().cmp(&b.hash()).then_with(|| self.worth(*a, *b)));
+        keys.sort_unstable_by(|a, b| a.hash().cmp(&b.hash()).then_with(|| self.preference(*a, *b)));
 
         let texts: HashMap<u64, &str> = self.targets.positions.iter().map(|(text, &at)| (at, text.as_str())).collect();
         let target =
@@ -246,10 +246,10 @@ impl SnapshotWriter {
 
     /// Orders equal keys by preference: the lesser is served. Ties are resolved in favour of the
     /// record added first.
-    fn worth(&self, a: Key, b: Key) -> Ordering {
+    fn preference(&self, a: Key, b: Key) -> Ordering {
         let of = |key: Key| (&self.added[key.added], key.added);
         let ((a, first), (b, second)) = (of(a), of(b));
-        let by_worth = a.is_claim.cmp(&b.is_claim).then(a.run_secs.total_cmp(&b.run_secs));
+        let by_worth = a.is_untrusted.cmp(&b.is_untrusted).then(a.run_secs.total_cmp(&b.run_secs));
         by_worth.then(first.cmp(&second))
     }
 

@@ -34,7 +34,7 @@ pub fn config(number: usize) -> Config {
 }
 
 pub fn record(workload: &str, target: &str, number: usize, run_secs: f64) -> TuningRecord {
-    let run = RunSecs { spread: 0.1, repeats: 7, max_rel_error: 1e-7, ..RunSecs::made_up(run_secs) };
+    let run = RunSecs { spread: 0.1, repeats: 7, max_rel_error: 1e-7, ..RunSecs::synthetic(run_secs) };
     TuningRecord {
         workload: workload.parse().unwrap(),
         target: target.into(),
@@ -163,7 +163,7 @@ fn best_of<'a>(log: &[&'a TuningRecord], fits: fn(&Config) -> bool) -> Option<&'
     best
 }
 
-/// Specification of `top` and `claims`, computed config by config.
+/// Specification of `top` and `untrusted`, computed config by config.
 fn model_ranking<'a>(log: &[&'a TuningRecord], k: usize, fits: fn(&Config) -> bool) -> Vec<&'a TuningRecord> {
     let configs: BTreeSet<&Config> = log.iter().map(|r| &r.config).filter(|config| fits(config)).collect();
     let standing = |config: &&Config| {
@@ -217,7 +217,7 @@ fn assert_task_agrees(db: &TuningDb, workload: &Workload, target: &str, log: &[&
         for k in [0, 1, 4, 1000] {
             let top = db.top(workload, target, k, &fits).unwrap();
             assert_eq!(top.iter().collect::<Vec<_>>(), model_ranking(&measured, k, fits), "{what}: top {k}");
-            let claimed = db.claims(workload, target, k, &fits).unwrap();
+            let claimed = db.untrusted(workload, target, k, &fits).unwrap();
             assert_eq!(claimed.iter().collect::<Vec<_>>(), model_ranking(&claims, k, fits), "{what}: claims {k}");
         }
     }

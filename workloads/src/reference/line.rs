@@ -99,9 +99,9 @@ impl<'a> ReferenceTensor<'a> {
         }
     }
 
-    /// Copies the elements at distances from a position, which are consecutive if `is_run`.
-    pub(super) fn gather(&self, position: i64, distances: &[i64], is_run: bool, to: &mut [f64]) {
-        match is_run {
+    /// Copies the elements at distances from a position, which are consecutive if `is_contiguous`.
+    pub(super) fn gather(&self, position: i64, distances: &[i64], is_contiguous: bool, to: &mut [f64]) {
+        match is_contiguous {
             true => self.copy(position, to),
             false => to.iter_mut().zip(distances).for_each(|(to, by)| *to = self.get(position + by)),
         }
@@ -109,7 +109,7 @@ impl<'a> ReferenceTensor<'a> {
 }
 
 /// True if elements at these distances are adjacent.
-pub(super) fn is_run(distances: &[i64]) -> bool {
+pub(super) fn is_contiguous(distances: &[i64]) -> bool {
     distances.iter().copied().eq(0..distances.len() as i64)
 }
 

@@ -4,7 +4,7 @@ use autotune_ir::program::Access;
 use autotune_ir::spec::{AxisId, Equation};
 use autotune_ir::{Affine, VarId};
 
-use super::line::{Elements, ReferenceTensor, at, box_of, dot, is_run, points, position, step, unravel};
+use super::line::{Elements, ReferenceTensor, at, box_of, dot, is_contiguous, points, position, step, unravel};
 use super::selection::LineSelection;
 use crate::operands::OutOfMemory;
 use crate::parallel::for_each_chunk;
@@ -48,7 +48,7 @@ impl ReferenceOperand<'_> {
         outer[channel] = selection.blocks();
 
         let offsets: Vec<i64> = (0..points(&terms)).map(|term| self.offset(&unravel(term, &terms))).collect();
-        let is_run = is_run(&offsets);
+        let is_contiguous = is_contiguous(&offsets);
         let mut sums = OutOfMemory::zeros(points(&outer).saturating_mul(offsets.len()))?;
         for_each_chunk(&mut sums, offsets.len(), |number, sums: &mut [f64]| {
             let mut first = unravel(number, &outer);
@@ -67,7 +67,7 @@ impl ReferenceOperand<'_> {
             }
             let mut elements = vec![0.0; offsets.len()];
             for (channel, weight) in selection.terms(0, block) {
-                self.tensor.gather(first + channel as i64 * stride, &offsets, is_run, &mut elements);
+                self.tensor.gather(first + channel as i64 * stride, &offsets, is_contiguous, &mut elements);
                 sums.iter_mut().zip(&elements).for_each(|(sum, element)| *sum += weight * element);
             }
         });

@@ -80,7 +80,7 @@ fn reduced(equation: &Equation, tensors: &[ReferenceTensor]) -> Result<Vec<f64>,
             };
             let terms = results.iter_mut().zip(line.values(&equation.value, &load)).zip(&columns);
             for ((result, term), &column) in terms {
-                if reduction == Reduction::Sum || reads_inside(equation, tensors, &first, axis, column) {
+                if reduction == Reduction::Sum || reads_in_bounds(equation, tensors, &first, axis, column) {
                     *result = reduction.of(*result, term);
                 }
             }
@@ -141,7 +141,13 @@ fn is_inside(index: &[Affine], point: &[i64], shape: &[usize]) -> bool {
 
 /// True if everything that is read at a point is within its tensor. The point is `first`, moved by
 /// `column` along `axis`.
-fn reads_inside(equation: &Equation, tensors: &[ReferenceTensor], first: &[i64], axis: usize, column: usize) -> bool {
+fn reads_in_bounds(
+    equation: &Equation,
+    tensors: &[ReferenceTensor],
+    first: &[i64],
+    axis: usize,
+    column: usize,
+) -> bool {
     let mut point = Point::from_slice(first);
     point[axis] += column as i64;
     let mut loads = equation.loads().into_iter();

@@ -74,8 +74,8 @@ impl<'a> Product<'a> {
         } else {
             (data, weight, BLOCKS.min(blocks), lines.width.1)
         };
-        let is_apart = axis == lines.channel.0 && channels > 1;
-        let tile = ReductionTile::new(main, [&rows, &factors], axis, span, is_apart);
+        let is_scattered = axis == lines.channel.0 && channels > 1;
+        let tile = ReductionTile::new(main, [&rows, &factors], axis, span, is_scattered);
 
         // Lines that read the same rows are adjacent.
         let own = (0..lines.extents.len()).rfind(|&axis| lines.extents[axis] > 1 && rows.uses(axis));
@@ -128,7 +128,7 @@ impl<'a> Product<'a> {
         let (selection, tail) = (self.selection, &self.spec.equations[self.spec.main + 1]);
         let reach = selection.reach(blocks);
         let of_line = |&line: &usize| {
-            let channels = blocks.clone().map(|block| selection.stand_in(line, block));
+            let channels = blocks.clone().map(|block| selection.representative(line, block));
             self.runs(line, reach.start, channels.collect())
         };
         let mut runs: Vec<SumRun> = lines.iter().flat_map(of_line).collect();

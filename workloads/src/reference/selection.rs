@@ -19,12 +19,12 @@ use super::lines::Lines;
 pub const EXACT_MULTIPLY_ADDS: u64 = 1 << 30;
 
 /// True if an expression is the element that an access reads, plus terms that do not depend on it.
-fn is_added_to(expr: &Expr, access: &Access) -> bool {
+fn is_summand(expr: &Expr, access: &Access) -> bool {
     let mut loads = 0;
     expr.for_each_load(&mut |load| loads += usize::from(load == access));
     match expr {
         Expr::Load(load) => load == access,
-        Expr::Binary(BinaryOp::Add, of) => loads == 1 && of.iter().any(|of| is_added_to(of, access)),
+        Expr::Binary(BinaryOp::Add, of) => loads == 1 && of.iter().any(|of| is_summand(of, access)),
         _ => false,
     }
 }
@@ -66,7 +66,7 @@ impl LineSelection {
         let block = times_too_many(work).clamp(1, lines.channel.1);
         let line_step = times_too_many(work / block as u128).clamp(1, points(&lines.extents));
         let tail = &spec.equations[spec.equations.len() - 1];
-        let is_linear = is_added_to(&tail.value, &spec.main().output);
+        let is_linear = is_summand(&tail.value, &spec.main().output);
         let stand = if block > 1 && line_step == 1 && is_linear { Stand::Weighted } else { Stand::Drawn };
         let selection = Self { lines, block, line_step, stand, weights: Vec::new(), seed };
         match stand {
@@ -128,11 +128,12 @@ impl LineSelection {
 
     /// Returns the index that represents a block in a line: of a channel, or of the weighted sum
     /// that replaces the block's channels.
-    pub(super) fn stand_in(&self, line: usize, block: usize) -> usize {
+    pub(super) fn representative(&self, line: usize, block: usize) -> usize {
         if self.stand == Stand::Drawn { self.channel(line, block) } else { block }
     }
 
-    /// Returns the range of [`stand_in`](Self::stand_in) indices of some blocks, for any line.
+    /// Returns the range of [`representative`](Self::representative) indices of some blocks, for
+    /// any line.
     pub(super) fn reach(&self, blocks: &Range<usize>) -> Range<usize> {
         match self.stand {
             Stand::Drawn => self.channels(blocks.start).start..self.channels(blocks.end - 1).end,

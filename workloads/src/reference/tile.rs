@@ -2,7 +2,7 @@
 
 use autotune_ir::spec::{AxisId, Equation};
 
-use super::line::{AccessWindow, Point, dot, is_run, points, unravel};
+use super::line::{AccessWindow, Point, dot, is_contiguous, points, unravel};
 use super::operand::ReferenceOperand;
 
 /// Maximum of a tile's products times the number of sums: the elements that they read stay in a
@@ -25,7 +25,7 @@ pub(super) struct ReductionTile {
     span: usize,
     /// True if the sums are at scattered points. Then a point's elements are adjacent, else a
     /// product's.
-    is_apart: bool,
+    is_scattered: bool,
     /// Position in the window of each product's first element.
     window_places: Vec<usize>,
     /// Position of each product's first element among the elements to add.
@@ -33,7 +33,7 @@ pub(super) struct ReductionTile {
     /// Distance of each product's factor from the first one's.
     factors: Vec<i64>,
     /// True if the factors are adjacent.
-    is_run: bool,
+    is_contiguous: bool,
 }
 
 impl ReductionTile {
@@ -42,9 +42,9 @@ impl ReductionTile {
         [rows, factors]: [&ReferenceOperand; 2],
         axis: AxisId,
         span: usize,
-        is_apart: bool,
+        is_scattered: bool,
     ) -> Self {
-        let mut room = if is_apart { HELD_APART } else { HELD } / span;
+        let mut room = if is_scattered { HELD_APART } else { HELD } / span;
         let (mut extents, mut counts) = (vec![1; main.axes.len() + 1], vec![1; main.axes.len() + 1]);
         for (id, axis) in main.axes.iter().enumerate().rev().filter(|(_, axis)| axis.reduce) {
             counts[id] = axis.extent.div_ceil(room.max(1));
@@ -65,8 +65,8 @@ impl ReductionTile {
             1 => window_places.clone(),
             _ => (0..factors.len()).map(|product| product * span).collect(),
         };
-        let is_run = is_run(&factors);
-        Self { extents, counts, window, stride, span, is_apart, window_places, places, factors, is_run }
+        let is_contiguous = is_contiguous(&factors);
+        Self { extents, counts, window, stride, span, is_scattered, window_places, places, factors, is_contiguous }
     }
 
     /// Returns the number of boxes.
@@ -88,10 +88,10 @@ impl ReductionTile {
     pub(super) fn read(&self, rows: &ReferenceOperand, point: &[i64], elements: &mut Vec<f64>) {
         elements.resize(self.window.len(), 0.0);
         self.window.read(&rows.tensor, &rows.index, point, elements);
-        if !self.is_apart && self.stride == 1 {
+        if !self.is_scattered && self.stride == 1 {
             return;
         }
-        let [of_product, of_point] = if self.is_apart { [1, self.places.len()] } else { [self.span, 1] };
+        let [of_product, of_point] = if self.is_scattered { [1, self.places.len()] } else { [self.span, 1] };
         let window = std::mem::replace(elements, vec![0.0; self.places.len() * self.span]);
         for (product, place) in self.window_places.iter().enumerate() {
             let to = elements[product * of_product..].iter_mut().step_by(of_point);
@@ -102,14 +102,14 @@ impl ReductionTile {
 
     /// Reads the factors of the box at a position, as many as `scales` has.
     pub(super) fn read_factors(&self, factors: &ReferenceOperand, first: i64, scales: &mut [f64]) {
-        factors.tensor.gather(first, &self.factors, self.is_run, scales);
+        factors.tensor.gather(first, &self.factors, self.is_contiguous, scales);
     }
 
     /// Adds `Σ scales[p] * element` to `sums[x]`, over the elements of the products `p` for the
     /// `x`-th point.
     pub(super) fn add(&self, sums: &mut [f64], scales: &[f64], elements: &[f64], points: &[usize]) {
         let products = self.places.len();
-        if self.is_apart {
+        if self.is_scattered {
             let of_points = points.iter().map(|&point| &elements[point * products..][..scales.len()]);
             return sums.iter_mut().zip(of_points).for_each(|(sum, elements)| *sum += dot(scales, elements));
         }

@@ -73,7 +73,7 @@ impl Fields {
     }
 
     /// Replaces an overflow by an error that names the field with the largest number.
-    pub(super) fn blame(&self, error: WorkloadError) -> WorkloadError {
+    pub(super) fn naming_field(&self, error: WorkloadError) -> WorkloadError {
         let WorkloadError::Overflow { op, what } = error else { return error };
         let numbers = |(field, text): &(String, Option<String>)| {
             let largest = text.as_deref()?.split('x').filter_map(|number| number.parse::<usize>().ok()).max()?;
@@ -119,7 +119,7 @@ impl Fields {
     }
 
     /// Fails with the first given one of some fields, which would contradict the field `shape`.
-    pub(super) fn none_beside_shape(&self, fields: &[&'static str]) -> Result<(), WorkloadError> {
+    pub(super) fn check_without(&self, fields: &[&'static str]) -> Result<(), WorkloadError> {
         for field in fields {
             if self.number(field)?.is_some() {
                 let reason = "cannot be combined with 'shape'".into();

@@ -18,7 +18,7 @@ impl FromStr for Workload {
             return Err(WorkloadError::UnknownOperator { name: name.trim().into(), known: known.join(" or ") });
         };
         let fields = Fields::parse([kind.name, kind.fields, kind.example], rest)?;
-        let op = (kind.parse)(&fields).map_err(|e| fields.blame(e))?;
+        let op = (kind.parse)(&fields).map_err(|e| fields.naming_field(e))?;
         let (types, prologue, epilogue) = (Types::read(&fields)?, prologue(&fields)?, epilogue(&fields)?);
         let within = fields.read("within", |text| {
             u64::from_str_radix(text, 16).map_err(|_| "a hexadecimal number of at most 16 digits")
@@ -26,7 +26,7 @@ impl FromStr for Workload {
         let weights = fields.read("weights", types::weights)?.and_then(|(role, _)| role);
         let (exact, cold) = (fields.flag("exact")?, fields.flag("cold")?);
         let terms = Terms { weights, types, prologue, epilogue, exact, cold, within };
-        Self::of(op.into(), terms).map_err(|e| fields.blame(e))
+        Self::of(op.into(), terms).map_err(|e| fields.naming_field(e))
     }
 }
 

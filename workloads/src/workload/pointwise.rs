@@ -273,7 +273,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
     let channels = fields.word("channels", &CHANNELS, "a dimension of channels (row or column)")?.unwrap_or_default();
     let shape = match fields.extents("shape")? {
         Some(shape) => {
-            fields.none_beside_shape(&["b", "m", "n"])?;
+            fields.check_without(&["b", "m", "n"])?;
             shape
         }
         None => {

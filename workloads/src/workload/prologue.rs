@@ -77,7 +77,7 @@ impl Prologue {
     ///      sum[n, o, y, x] = Σ mapped[n, c, y + j, x + k] * weight[o, c, j, k]
     /// sum[m] = Σ input[m, n]  →  sum[m] = Σ max(input[m, n], 0)
     /// ```
-    pub(super) fn in_front_of(&self, formula: OperatorFormula) -> Result<OperatorFormula, &'static str> {
+    pub(super) fn apply_to(&self, formula: OperatorFormula) -> Result<OperatorFormula, &'static str> {
         if self.is_none() {
             return Ok(formula);
         }

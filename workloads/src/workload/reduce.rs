@@ -155,7 +155,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
             Ok(Box::new(ReduceWorkload::columns([fields.required("m")?, fields.required("n")?, k], op)))
         }
         (Some(shape), Some(axes)) => {
-            fields.none_beside_shape(&NAMES[..3])?;
+            fields.check_without(&NAMES[..3])?;
             check_positive(KIND.name, &shape.iter().map(|&extent| ("shape", extent)).collect::<Vec<_>>())?;
             Ok(Box::new(ReduceWorkload::new(&shape, &axes, op)?))
         }

@@ -106,7 +106,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn WorkloadOperator>, WorkloadError> {
             _ => Err(missing("perm")),
         };
     };
-    fields.none_beside_shape(&["b", "m", "n"])?;
+    fields.check_without(&["b", "m", "n"])?;
     check_positive(KIND.name, &shape.iter().map(|&extent| ("shape", extent)).collect::<Vec<_>>())?;
     Ok(Box::new(TransposeWorkload::new(shape, perm)?))
 }

@@ -29,9 +29,9 @@ struct StepEvaluation {
     /// Accumulator that the root's value is assigned to.
     goal: Option<Vector>,
     /// Number of the current step.
-    now: u32,
+    current: u32,
     /// Location of each value, if it is a step that later steps need.
-    held: Vec<Option<StepLocation>>,
+    locations: Vec<Option<StepLocation>>,
     /// Last step that needs each value.
     last_use: Vec<u32>,
     /// Register of the current step's value.
@@ -41,10 +41,12 @@ struct StepEvaluation {
 impl StepEvaluation {
     /// Returns the register of a value that no later step and no other operand of the current step
     /// needs.
-    fn gives(&self, value: u32, others: &[u32]) -> Option<Vector> {
+    fn reusable_register(&self, value: u32, others: &[u32]) -> Option<Vector> {
         let place = (value - self.first) as usize;
-        match self.held[place] {
-            Some(StepLocation::Register(register)) if self.last_use[place] == self.now && !others.contains(&value) => {
+        match self.locations[place] {
+            Some(StepLocation::Register(register))
+                if self.last_use[place] == self.current && !others.contains(&value) =>
+            {
                 Some(register)
             }
             _ => None,
@@ -63,7 +65,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
     ) -> Result<(), Failure> {
         self.inputs = self.code.inputs_of(value);
         let mut steps = self.steps([first, value.root]);
-        let lent = self.lend(&steps);
+        let lent = self.spill_sums(&steps);
         // The last step writes to the accumulator itself, unless that is spilled or added to.
         steps.goal = match dst {
             LeafInput::Accumulator(acc) if mode == StoreMode::Assign && (acc as Vector) < self.first => {
@@ -73,14 +75,14 @@ impl<S: Vectors> BlockEmitter<'_, S> {
         };
         (first..=value.root).try_for_each(|number| self.advance(&mut steps, number))?;
         if steps.goal != Some(steps.result) {
-            self.put(dst, mode, steps.result)?;
+            self.store_value(dst, mode, steps.result)?;
         }
-        self.take_back(lent);
+        self.reload_sums(lent);
         Ok(())
     }
 
     /// Emits the store (`=` or `+=`) of a register's value to `dst`. Releases the register.
-    fn put(&mut self, dst: LeafInput, mode: StoreMode, value: Vector) -> Result<(), Failure> {
+    fn store_value(&mut self, dst: LeafInput, mode: StoreMode, value: Vector) -> Result<(), Failure> {
         match dst {
             LeafInput::Accumulator(acc) => self.keep(acc as Vector, mode, value),
             LeafInput::Part { acc, lanes, .. } => self.keep_part((acc as Vector, lanes), mode, value),
@@ -93,7 +95,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
 
     /// Spills partial sums to the first stack slots until enough registers are free; returns the
     /// number of registers.
-    fn lend(&mut self, steps: &StepEvaluation) -> Vector {
+    fn spill_sums(&mut self, steps: &StepEvaluation) -> Vector {
         let available = self.end - self.first;
         let is_enough = available >= WANTED || available >= self.needed(steps, false);
         // A spilled partial sum that is an operand needs a register to be loaded to.
@@ -108,7 +110,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
         lent
     }
 
-    fn take_back(&mut self, lent: Vector) {
+    fn reload_sums(&mut self, lent: Vector) {
         for slot in 0..lent {
             let register = self.first + slot;
             self.vacate(register);
@@ -154,7 +156,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
         for number in first..=root {
             self.kind(number).operands().iter().for_each(|of| last_use[(of - first) as usize] = number);
         }
-        StepEvaluation { first, root, goal: None, now: first, held, last_use, result: 0 }
+        StepEvaluation { first, root, goal: None, current: first, locations: held, last_use, result: 0 }
     }
 
     /// Returns the number of registers needed to compute a value's steps without spilling, and one
@@ -188,12 +190,12 @@ impl<S: Vectors> BlockEmitter<'_, S> {
 
     /// Emits a step, after all earlier ones.
     fn advance(&mut self, steps: &mut StepEvaluation, number: u32) -> Result<(), Failure> {
-        steps.now = number;
+        steps.current = number;
         let kind = self.kind(number);
         steps.result = match kind {
             ValueKind::Step(primitive, _) => self.step(steps, primitive, kind.operands())?,
             ValueKind::Own([of]) => {
-                let own = self.own(steps, of, &[])?;
+                let own = self.writable_register(steps, of, &[])?;
                 self.end_uses(steps, &[of]);
                 own
             }
@@ -201,7 +203,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
             ValueKind::Fetch(of) => self.fetch(steps, of)?,
             ValueKind::Input(_) | ValueKind::Binary(..) => return Ok(()),
         };
-        steps.held[(number - steps.first) as usize] = Some(StepLocation::Register(steps.result));
+        steps.locations[(number - steps.first) as usize] = Some(StepLocation::Register(steps.result));
         Ok(())
     }
 
@@ -330,15 +332,17 @@ impl<S: Vectors> BlockEmitter<'_, S> {
     /// nothing else needs it.
     fn fused(&mut self, steps: &mut StepEvaluation, of: [u32; 3]) -> Result<Vector, Failure> {
         let [a, b, c] = of;
-        let factors = [(a, b), (b, a)].into_iter().find(|&(factor, other)| steps.gives(factor, &[other, c]).is_some());
-        let (op, to, [first, second]) = match factors.filter(|_| steps.gives(c, &[a, b]).is_none()) {
+        let factors = [(a, b), (b, a)]
+            .into_iter()
+            .find(|&(factor, other)| steps.reusable_register(factor, &[other, c]).is_some());
+        let (op, to, [first, second]) = match factors.filter(|_| steps.reusable_register(c, &[a, b]).is_none()) {
             Some((factor, other)) => (Arithmetic::MulThenAdd, factor, [other, c]),
             None => (Arithmetic::MulAdd, c, [a, b]),
         };
 
         let register = self.step_register(steps, first)?;
         let operand = self.step_operand(steps, second)?;
-        let to = self.own(steps, to, &[first, second])?;
+        let to = self.writable_register(steps, to, &[first, second])?;
         self.isa.arithmetic(op, to, register, operand);
         self.release(ArithmeticOperand::Register(register));
         self.release(operand);
@@ -351,11 +355,11 @@ impl<S: Vectors> BlockEmitter<'_, S> {
     fn bound(&mut self, steps: &mut StepEvaluation, bound: MinMax, of: [u32; 2]) -> Result<Vector, Failure> {
         let [a, b] = of;
         let operand = self.step_operand(steps, a)?;
-        let goal = steps.goal.filter(|_| steps.now == steps.root);
+        let goal = steps.goal.filter(|_| steps.current == steps.root);
         let is_goal = |acc: &Vector| goal == Some(*acc);
         let to = match self.as_accumulator(b).filter(is_goal) {
             Some(acc) => acc,
-            None => self.own(steps, b, &[a])?,
+            None => self.writable_register(steps, b, &[a])?,
         };
         let spare = self.room(steps)?;
         self.isa.bound(bound, to, operand, spare);
@@ -386,10 +390,10 @@ impl<S: Vectors> BlockEmitter<'_, S> {
     ///
     /// It is the value's own register if no later step and none of `others` needs that, else a
     /// copy.
-    fn own(&mut self, steps: &mut StepEvaluation, value: u32, others: &[u32]) -> Result<Vector, Failure> {
-        match (steps.gives(value, others), self.as_source(value)) {
+    fn writable_register(&mut self, steps: &mut StepEvaluation, value: u32, others: &[u32]) -> Result<Vector, Failure> {
+        match (steps.reusable_register(value, others), self.as_source(value)) {
             (Some(register), _) => {
-                steps.held[(value - steps.first) as usize] = None;
+                steps.locations[(value - steps.first) as usize] = None;
                 Ok(register)
             }
             (None, Some(source)) => {

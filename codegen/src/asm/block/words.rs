@@ -56,7 +56,7 @@ impl WordCopies {
             if code.buffer(other) != code.buffer(to) || buffer.is_some_and(is_other) {
                 return None;
             }
-            if (other.shape, other.at) == (to.shape, to.at.behind(words.from.len(), bytes)) {
+            if (other.shape, other.at) == (to.shape, to.at.offset_by(words.from.len(), bytes)) {
                 words.from.push(from);
                 words.ops.push(number);
             }

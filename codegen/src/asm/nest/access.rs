@@ -122,7 +122,7 @@ impl<'p> Resolver<'p> {
     ) -> Result<u8, Failure> {
         // One pointer serves all accesses that differ by a constant only.
         let fits =
-            |p: &Pointer| (p.buffer, p.of) == (buffer, of) && p.base.terms.as_slice() == outer && p.goes_along(steps);
+            |p: &Pointer| (p.buffer, p.of) == (buffer, of) && p.base.terms.as_slice() == outer && p.steps_agree(steps);
         let found = self.pointers.iter().position(fits);
         let number = found.unwrap_or(self.pointers.len());
         let pointer = u8::try_from(number)

@@ -39,7 +39,7 @@ impl<'p> Resolver<'p> {
             let old = self.access(&store.dst)?;
             let old = self.known_element(old, first);
             let new = self.bits_of(value, DType::I32, first)?;
-            value = (self.known_step(ValueKind::Step(Primitive::AddBits, [old, new, 0, 0]), first), true);
+            value = (self.unique_step(ValueKind::Step(Primitive::AddBits, [old, new, 0, 0]), first), true);
             mode = StoreMode::Assign;
         }
         if of != ElementType::Word && mode == StoreMode::Accumulate {
@@ -89,7 +89,7 @@ impl<'p> Resolver<'p> {
         if let Expr::Load(access) = value {
             let element = self.access(access)?;
             let number = self.known_element(element, first);
-            let widened = self.widening(value).map(|formula| self.with_own(formula, number, first));
+            let widened = self.widening(value).map(|formula| self.with_stored_operand(formula, number, first));
             return Ok((widened.unwrap_or(number), is_integer));
         }
         let formula = match value {
@@ -131,7 +131,7 @@ impl<'p> Resolver<'p> {
         first: First,
     ) -> Result<u32, Failure> {
         let formula = formula.ok_or(AssembleError::Type(dtype))?;
-        Ok(self.with_own(formula, value, first))
+        Ok(self.with_stored_operand(formula, value, first))
     }
 
     /// Returns the value of an element; an element that is known already is not added again.

@@ -18,7 +18,7 @@ impl<'p> Resolver<'p> {
         let Some(formula) = Formula::of(value) else {
             let number = self.value(value, first.0)?;
             let number = self.known_input(first).unwrap_or(number);
-            return Ok(self.widening(value).map_or(number, |formula| self.with_own(formula, number, first)));
+            return Ok(self.widening(value).map_or(number, |formula| self.with_stored_operand(formula, number, first)));
         };
         let mut operands = [0; Primitive::MOST_OPERANDS];
         for (operand, of) in operands.iter_mut().zip(value.operands()) {
@@ -51,15 +51,15 @@ impl<'p> Resolver<'p> {
             let at = self.steps(at, first)?;
             // These return their first operand if the second is NaN, so that a NaN index becomes 0.
             let [zero, last] = [0.0, last].map(|bound: f32| self.known_constant(bound.to_bits(), first));
-            let at = self.known_step(ValueKind::Step(Primitive::Max, [zero, at, 0, 0]), first);
-            let at = self.known_step(ValueKind::Step(Primitive::Min, [at, last, 0, 0]), first);
-            let mut at = self.known_step(ValueKind::Whole([at]), first);
+            let at = self.unique_step(ValueKind::Step(Primitive::Max, [zero, at, 0, 0]), first);
+            let at = self.unique_step(ValueKind::Step(Primitive::Min, [at, last, 0, 0]), first);
+            let mut at = self.unique_step(ValueKind::Whole([at]), first);
             if stride != 1 {
                 let stride = self.known_constant(stride as u32, first);
-                at = self.known_step(ValueKind::Step(Primitive::MulBits, [at, stride, 0, 0]), first);
+                at = self.unique_step(ValueKind::Step(Primitive::MulBits, [at, stride, 0, 0]), first);
             }
             index = Some(match index {
-                Some(index) => self.known_step(ValueKind::Step(Primitive::AddBits, [index, at, 0, 0]), first),
+                Some(index) => self.unique_step(ValueKind::Step(Primitive::AddBits, [index, at, 0, 0]), first),
                 None => at,
             });
         }
@@ -73,7 +73,7 @@ impl<'p> Resolver<'p> {
         let element = self.input(element, first.0);
         let element = self.known_input(first).unwrap_or(element);
         let index = index.ok_or(AssembleError::Gather)?;
-        Ok(self.known_step(ValueKind::Fetch([element, index]), first))
+        Ok(self.unique_step(ValueKind::Fetch([element, index]), first))
     }
 
     /// Pushes the steps of a formula applied to values; returns the last one.
@@ -96,7 +96,7 @@ impl<'p> Resolver<'p> {
                     match primitive {
                         // Sets without the instruction compute it in several steps.
                         Primitive::Scale if !self.offers.scales => self.formula(Formula::scale(), numbers_of, first),
-                        _ => self.known_step(kind, first),
+                        _ => self.unique_step(kind, first),
                     }
                 }
             });
@@ -115,16 +115,16 @@ impl<'p> Resolver<'p> {
     }
 
     /// Pushes the steps of a formula that may need its operand several times; returns the last one.
-    pub(super) fn with_own(&mut self, formula: &Formula, value: u32, first: (usize, usize)) -> u32 {
+    pub(super) fn with_stored_operand(&mut self, formula: &Formula, value: u32, first: (usize, usize)) -> u32 {
         let own = match self.nest.values[value as usize].kind {
-            ValueKind::Input(_) => self.known_step(ValueKind::Own([value]), first),
+            ValueKind::Input(_) => self.unique_step(ValueKind::Own([value]), first),
             _ => value,
         };
         self.formula(formula, [own, 0, 0, 0], first)
     }
 
     /// Returns a step; a step that exists already is not added again.
-    pub(super) fn known_step(&mut self, kind: ValueKind, first: (usize, usize)) -> u32 {
+    pub(super) fn unique_step(&mut self, kind: ValueKind, first: (usize, usize)) -> u32 {
         self.known_value(kind, first.1).unwrap_or_else(|| self.push_value(kind, 0))
     }
 

@@ -23,12 +23,12 @@ impl<'p> Resolver<'p> {
     /// Resolves a product of tiles: one pointer to each matrix, which advances with the serial
     /// loops.
     pub(super) fn tiles(&mut self, product: &TileProduct<'p>, grid: TileGrid) -> Result<(), Failure> {
-        let mut around = Vec::new();
-        for l in &product.around {
+        let mut outer_loops = Vec::new();
+        for l in &product.step_loops {
             let var = self.nest.vars as u32;
             self.nest.vars += 1;
             self.scope.push(Scoped { var: l.var, binding: LeafVariable::Serial(var), coefficient: 0 });
-            around.push((var, l.extent));
+            outer_loops.push((var, l.extent));
         }
 
         // The variables of unrolled loops are not in scope, so offsets are those of the first tile.
@@ -39,7 +39,7 @@ impl<'p> Resolver<'p> {
             };
             *to = (pointer, constant);
         }
-        self.nest.tiles = Some(Box::new(TileNest { grid, around, places }));
+        self.nest.tiles = Some(Box::new(TileNest { grid, outer_loops, places }));
         Ok(())
     }
 }

@@ -52,7 +52,7 @@ pub(super) const SETS: [(Isa, SimulatedSet); 5] = [
             rounds_to_bf16: true,
             tiles: true,
             transposes: None,
-            weaves: Some(3),
+            interleaved_rows: Some(3),
         },
     ),
     (
@@ -68,7 +68,7 @@ pub(super) const SETS: [(Isa, SimulatedSet); 5] = [
             rounds_to_bf16: false,
             tiles: false,
             transposes: Some(4),
-            weaves: None,
+            interleaved_rows: None,
         },
     ),
     (
@@ -84,7 +84,7 @@ pub(super) const SETS: [(Isa, SimulatedSet); 5] = [
             rounds_to_bf16: true,
             tiles: false,
             transposes: Some(4),
-            weaves: None,
+            interleaved_rows: None,
         },
     ),
     (
@@ -100,7 +100,7 @@ pub(super) const SETS: [(Isa, SimulatedSet); 5] = [
             rounds_to_bf16: true,
             tiles: false,
             transposes: Some(8),
-            weaves: Some(5),
+            interleaved_rows: Some(5),
         },
     ),
     (
@@ -116,7 +116,7 @@ pub(super) const SETS: [(Isa, SimulatedSet); 5] = [
             rounds_to_bf16: false,
             tiles: true,
             transposes: Some(5),
-            weaves: Some(3),
+            interleaved_rows: Some(3),
         },
     ),
 ];
@@ -464,7 +464,7 @@ fn lanes_of_rows_are_folded_together() {
 }
 
 #[test]
-fn what_was_overwritten_is_read_again() {
+fn overwritten_elements_are_read_again() {
     for (_, set) in SETS {
         cases::for_cases(150, |seed, choices| {
             let program = random_overwrites(choices);

@@ -43,7 +43,7 @@ pub(super) struct SimulatedSet {
     /// Number of columns of a supported transpose.
     pub(super) transposes: Option<u8>,
     /// Number of rows of a supported interleaving.
-    pub(super) weaves: Option<u8>,
+    pub(super) interleaved_rows: Option<u8>,
 }
 
 type Step = Box<dyn Fn(&mut Machine)>;
@@ -84,7 +84,7 @@ impl StepRecorder {
 
     /// Records copies between elements of groups and of rows. An element is an address and a number
     /// of elements after it.
-    fn weave(
+    fn record_interleave(
         &mut self,
         (groups, rows): (Address, &[Address]),
         first: Vector,
@@ -234,7 +234,7 @@ impl Vectors for StepRecorder {
     fn copy_elements(&mut self, (to, to_stride): (Address, i32), (from, from_stride): (Address, i32), lanes: u8) {
         self.check(&[], &[to.pointer, from.pointer]);
         for i in 0..usize::from(lanes) {
-            let (to, from) = (to.behind(i, to_stride), from.behind(i, from_stride));
+            let (to, from) = (to.offset_by(i, to_stride), from.offset_by(i, from_stride));
             self.record(move |m| {
                 let word = m.word(from, 0);
                 m.set_word(to, 0, word);
@@ -303,19 +303,19 @@ impl Vectors for StepRecorder {
 
     fn weave_registers(&self, rows: u8, first: Vector) -> Option<usize> {
         let registers = usize::from(rows) + 2;
-        let fits = self.set.weaves == Some(rows) && usize::from(first) + registers <= self.set.registers;
+        let fits = self.set.interleaved_rows == Some(rows) && usize::from(first) + registers <= self.set.registers;
         fits.then_some(registers)
     }
 
     fn interleave(&mut self, to: Address, rows: &[Address], first: Vector) {
-        self.weave((to, rows), first, |m, group, row| {
+        self.record_interleave((to, rows), first, |m, group, row| {
             let word = m.word(row.0, row.1);
             m.set_word(group.0, group.1, word);
         });
     }
 
     fn deinterleave(&mut self, rows: &[Address], from: Address, first: Vector) {
-        self.weave((from, rows), first, |m, group, row| {
+        self.record_interleave((from, rows), first, |m, group, row| {
             let word = m.word(group.0, group.1);
             m.set_word(row.0, row.1, word);
         });

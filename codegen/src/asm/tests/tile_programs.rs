@@ -44,7 +44,7 @@ struct TileCase {
     /// Number of register tiles along the columns.
     column_blocks: usize,
     /// Extents of serial loops around the products.
-    around: Vec<usize>,
+    outer_loops: Vec<usize>,
     words: usize,
     /// Position of the loop over columns among those over rows.
     column_loop: usize,
@@ -85,7 +85,7 @@ impl TileCase {
             let fits = |tile: &RegisterTileCase| tile_registers_of([tile.tiles(), columns]) <= TILE_REGISTERS;
             // The interpreter is slow.
             let count: usize = case.tiles.iter().map(|tile| tile.blocks * tile.spanned()).sum();
-            let steps = case.around.iter().product::<usize>() * case.words;
+            let steps = case.outer_loops.iter().product::<usize>() * case.words;
             let work = count * case.columns[0] * case.columns[1] * case.column_blocks * steps;
             if case.tiles.iter().all(fits) && work < 100_000 {
                 return case;
@@ -114,7 +114,7 @@ impl TileCase {
             tiles,
             columns,
             column_blocks: rng.random_range(1..3),
-            around: (0..rng.random_range(0..3)).map(|_| rng.random_range(1..4)).collect(),
+            outer_loops: (0..rng.random_range(0..3)).map(|_| rng.random_range(1..4)).collect(),
             words: rng.random_range(1..17),
             column_loop: rng.random_range(0..3),
         }
@@ -124,7 +124,7 @@ impl TileCase {
     /// weights as packed.
     fn program(&self) -> Program {
         let (types, _, steps) = TYPES[self.types];
-        let words = self.around.iter().product::<usize>() * self.words;
+        let words = self.outer_loops.iter().product::<usize>() * self.words;
         let rows: usize = self.tiles.iter().map(|tile| tile.blocks * tile.spanned()).sum();
         let columns = self.columns[0] * self.columns[1];
         let text = format!("matmul:m={rows},n={},k={},{types}", columns * self.column_blocks, words * steps);
@@ -178,7 +178,8 @@ impl TileCase {
     /// Returns the product for a row of data, and a block and a column of weights.
     fn call(&self, program: &mut Program, at: &SumLoops, [row, column_block, column]: [Affine; 3]) -> Node {
         let (_, instruction, steps) = TYPES[self.types];
-        let around: Vec<(VarId, usize)> = self.around.iter().map(|&extent| (new_var(program, "k"), extent)).collect();
+        let around: Vec<(VarId, usize)> =
+            self.outer_loops.iter().map(|&extent| (new_var(program, "k"), extent)).collect();
         let [word, step] = ["u", "s"].map(|name| new_var(program, name));
         let first_word =
             around.iter().fold(Affine::default(), |at, &(var, extent)| at * extent as i64 + Affine::var(var));

@@ -26,7 +26,7 @@ impl X86 {
     pub(super) fn transpose_bytes(&mut self, rows: &[At], columns: &[At], first: Vector, store: Opcode) {
         let mut from = 0;
         for width in [16, 8, 4, 2, 1].into_iter().filter(|width| columns.len() & width != 0) {
-            let rows: Vec<At> = rows.iter().map(|row| row.behind(from, 1)).collect();
+            let rows: Vec<At> = rows.iter().map(|row| row.offset_by(from, 1)).collect();
             let held = self.interleave_columns(rows.len(), &columns[from..][..width], first);
             self.store_bytes(&rows, width, &held, store);
             from += width;

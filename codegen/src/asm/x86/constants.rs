@@ -18,7 +18,7 @@ pub(super) struct CodeConstants {
 
 impl CodeConstants {
     /// Appends each distinct constant to the code.
-    pub(super) fn put(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> Self {
+    pub(super) fn append(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> Self {
         // A mask is a window into 32 bytes of ones followed by 32 bytes of zeros, so that one table
         // serves all of them.
         if goals.iter().any(|g| matches!(g.1, Goal::Mask(_))) {
@@ -39,7 +39,7 @@ impl CodeConstants {
         }
         let first_word = bytes.len();
         bytes.extend(words.iter().flat_map(|bits| bits.to_le_bytes()));
-        Self { masks_end, words, first_word, others: put_others(goals, bytes) }
+        Self { masks_end, words, first_word, others: append_others(goals, bytes) }
     }
 
     /// Returns the offset of a constant.
@@ -59,7 +59,7 @@ fn align(bytes: &mut Vec<u8>) {
 
 /// Appends each distinct vector of lane numbers and tile configuration to the code; returns their
 /// offsets.
-fn put_others(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal, usize> {
+fn append_others(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal, usize> {
     let mut places = FxHashMap::default();
     for &(_, goal) in goals {
         if places.contains_key(&goal) {

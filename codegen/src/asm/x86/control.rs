@@ -41,8 +41,8 @@ impl Control for X86 {
         INTEGERS.len()
     }
 
-    fn here(&self) -> usize {
-        self.code.here()
+    fn position(&self) -> usize {
+        self.code.position()
     }
 
     fn enter(&mut self, slots: usize, begin: usize, end: usize) {
@@ -127,8 +127,8 @@ impl Control for X86 {
 
     fn jump(&mut self) -> usize {
         self.code.plain(&[0xe9]);
-        // The target is set by `aim`.
-        self.code.lead_to(Goal::Code(0))
+        // The target is set by `bind_jump`.
+        self.code.displacement_to(Goal::Code(0))
     }
 
     fn jump_unless_aligned(&mut self, pointers: &[u8], bytes: i64) -> usize {
@@ -145,15 +145,15 @@ impl Control for X86 {
         self.jump_to(EQUAL, 0)
     }
 
-    fn aim(&mut self, jump: usize) {
-        self.code.aim(jump, Goal::Code(self.code.here()));
+    fn bind_jump(&mut self, jump: usize) {
+        self.code.retarget(jump, Goal::Code(self.code.position()));
     }
 
     fn point(&mut self, pointer: u8, from: usize) {
         self.read_to(integer(pointer), slot(from));
     }
 
-    fn point_behind(&mut self, pointer: u8, number: usize, factor: i64) {
+    fn advance_by_slot(&mut self, pointer: u8, number: usize, factor: i64) {
         let at = slot(number);
         match i32::try_from(factor) {
             Ok(factor) => {
@@ -174,11 +174,11 @@ impl Control for X86 {
 
     fn call(&mut self, leaf: usize) {
         self.code.plain(&[0xe8]);
-        self.code.lead_to(Goal::Leaf(leaf));
+        self.code.displacement_to(Goal::Leaf(leaf));
     }
 
     fn begin_leaf(&mut self, leaf: &Leaf, has_steps: bool) {
-        self.held = self.held_by(leaf);
+        self.held = self.for_leaf(leaf);
         self.set_masks(&leaf.parts);
         self.load_held();
         self.has_steps = has_steps;
@@ -282,6 +282,6 @@ impl X86 {
     /// be redirected.
     fn jump_to(&mut self, condition: u8, to: usize) -> usize {
         self.code.plain(&[0x0f, 0x80 | condition]);
-        self.code.lead_to(Goal::Code(to))
+        self.code.displacement_to(Goal::Code(to))
     }
 }

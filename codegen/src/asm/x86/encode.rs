@@ -126,7 +126,7 @@ const ROOM: usize = 16;
 
 impl CodeBuffer {
     /// Returns the offset of the next instruction.
-    pub(super) fn here(&self) -> usize {
+    pub(super) fn position(&self) -> usize {
         self.len
     }
 
@@ -248,7 +248,7 @@ impl CodeBuffer {
     }
 
     /// Writes a 32-bit displacement to a target; returns the displacement's number.
-    pub(super) fn lead_to(&mut self, goal: Goal) -> usize {
+    pub(super) fn displacement_to(&mut self, goal: Goal) -> usize {
         self.put(0, 4);
         self.goal(goal)
     }
@@ -256,12 +256,12 @@ impl CodeBuffer {
     /// Makes the last four bytes a displacement to a target; returns the displacement's number.
     pub(super) fn goal(&mut self, goal: Goal) -> usize {
         // A displacement counts from the end of its four bytes.
-        self.goals.push((self.here(), goal));
+        self.goals.push((self.position(), goal));
         self.goals.len() - 1
     }
 
     /// Changes the target of a displacement.
-    pub(super) fn aim(&mut self, number: usize, goal: Goal) {
+    pub(super) fn retarget(&mut self, number: usize, goal: Goal) {
         self.goals[number].1 = goal;
     }
 
@@ -275,7 +275,7 @@ impl CodeBuffer {
     pub(super) fn finish(self, leaves: &[usize]) -> Result<(Vec<u8>, usize), Failure> {
         let (mut bytes, code_bytes) = (self.bytes, self.len);
         bytes.truncate(code_bytes);
-        let constants = CodeConstants::put(&self.goals, &mut bytes);
+        let constants = CodeConstants::append(&self.goals, &mut bytes);
         for (end, goal) in self.goals {
             let at = match goal {
                 Goal::Leaf(i) => leaves[i] as i64,
@@ -443,13 +443,13 @@ mod tests {
     fn goals_are_led_to() {
         let mut code = CodeBuffer::default();
         code.plain(&[0xe9]);
-        let jump = code.lead_to(Goal::Code(0));
+        let jump = code.displacement_to(Goal::Code(0));
         code.vex(Opcode { map: 1, prefix: 0, code: 0x10 }, true, [3, 0], RegisterOrMemory::Constant);
         code.goal(Goal::Mask(3));
-        code.aim(jump, Goal::Code(code.here()));
-        let leaf = code.here();
+        code.retarget(jump, Goal::Code(code.position()));
+        let leaf = code.position();
         code.plain(&[0xe8]);
-        code.lead_to(Goal::Leaf(0));
+        code.displacement_to(Goal::Leaf(0));
         let (bytes, code_bytes) = code.finish(&[leaf]).unwrap();
         let decoded: Vec<Instruction> = Decoder::new(64, &bytes[..code_bytes], DecoderOptions::NONE).iter().collect();
         assert_eq!(decoded[0].near_branch64(), leaf as u64);

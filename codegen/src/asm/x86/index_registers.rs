@@ -19,12 +19,12 @@ const MIN_LOADS: usize = 4;
 impl X86 {
     /// Chooses the index vectors that a leaf keeps: those that its loads use, as long as registers
     /// are free.
-    pub(super) fn held_by(&self, leaf: &Leaf) -> IndexRegisters {
+    pub(super) fn for_leaf(&self, leaf: &Leaf) -> IndexRegisters {
         if self.isa != Isa::Avx512 {
             return IndexRegisters::default();
         }
         let folding = if leaf.rows.is_empty() { 0 } else { self.folding_registers() };
-        let needed = leaf.registers().max(leaf.held() + folding);
+        let needed = leaf.registers().max(leaf.reserved_registers() + folding);
         let mut free = (needed..self.isa.vector_registers()).rev().map(|register| register as Vector);
 
         let takes_even = leaf.strides.contains(&EVERY_OTHER) && leaf.registers() < self.isa.vector_registers();
@@ -45,17 +45,17 @@ impl X86 {
         let IndexRegisters { even_numbers, halves } = self.held;
         if let Some(numbers) = even_numbers {
             let lanes_of = Goal::Lanes { first: lanes.into(), step: 2, modulus: 2 * u32::from(lanes) - 1, lanes };
-            self.hold_numbers(numbers, lanes_of);
+            self.load_indices(numbers, lanes_of);
         }
         if let Some(numbers) = halves {
             // Both halves of a lane have the lane's number.
-            self.hold_numbers(numbers, Goal::Lanes { first: 0, step: 0x1_0001, modulus: u32::MAX, lanes });
+            self.load_indices(numbers, Goal::Lanes { first: 0, step: 0x1_0001, modulus: u32::MAX, lanes });
             self.set_eax(UPPER_BITS);
             self.code.vex(SET_LONG_MASK, false, [UPPER_HALVES, 0], Integer::Rax.into());
         }
     }
 
-    fn hold_numbers(&mut self, to: Vector, numbers: Goal) {
+    fn load_indices(&mut self, to: Vector, numbers: Goal) {
         self.whole(LOAD, [to, 0], RegisterOrMemory::Constant, VECTOR);
         self.code.goal(numbers);
     }

@@ -223,7 +223,7 @@ impl X86 {
 
     /// Returns the number of registers from `first` on that [`X86::interleave_rows`] and its
     /// inverse overwrite: two per row and one for lane numbers.
-    pub(super) fn woven_registers(&self, rows: u8, first: Vector) -> Option<usize> {
+    pub(super) fn interleave_registers(&self, rows: u8, first: Vector) -> Option<usize> {
         let registers = 2 * usize::from(rows) + 1;
         (usize::from(first) + registers <= self.registers()).then_some(registers)
     }
@@ -250,7 +250,7 @@ impl X86 {
         }
         self.merge_lanes([first, merged], k, |vector, lane| (vector * lanes + lane) % k);
         for vector in 0..k {
-            let at = address(to.behind(vector, 4 * lanes as i32));
+            let at = address(to.offset_by(vector, 4 * lanes as i32));
             self.whole(STORE, [merged + vector as u8, 0], at.into(), VECTOR);
         }
     }
@@ -260,7 +260,7 @@ impl X86 {
         let (k, lanes) = (rows.len(), usize::from(self.lanes()));
         let (merged, numbers) = (first + k as u8, first + 2 * k as u8);
         for vector in 0..k {
-            let at = address(from.behind(vector, 4 * lanes as i32));
+            let at = address(from.offset_by(vector, 4 * lanes as i32));
             self.whole(LOAD, [first + vector as u8, 0], at.into(), VECTOR);
         }
         // Lane `l` of vector `v` belongs to row `(v * lanes + l) % k`. Solved for `v`:

@@ -114,7 +114,7 @@ impl Narrow {
 }
 
 /// Returns the operand some elements after an address.
-fn behind(at: MemoryOperand, of: ElementType, elements: u8) -> RegisterOrMemory {
+fn element_operand(at: MemoryOperand, of: ElementType, elements: u8) -> RegisterOrMemory {
     MemoryOperand { disp: at.disp.wrapping_add(of.bytes() as i32 * i32::from(elements)), ..at }.into()
 }
 
@@ -228,7 +228,7 @@ impl X86 {
         for (op, elements) in [(insert_two, 2), (insert_one, 1)] {
             if n & elements != 0 {
                 let first = n & !(2 * elements - 1);
-                self.code.vex(op, false, [v, v], behind(at, of, first));
+                self.code.vex(op, false, [v, v], element_operand(at, of, first));
                 self.code.immediate(i64::from(first / elements), 1);
             }
         }
@@ -289,7 +289,7 @@ impl X86 {
         for (op, elements) in [(extract_two, 2), (extract_one, 1)] {
             if n & elements != 0 {
                 let first = n & !(2 * elements - 1);
-                self.code.vex(op, false, [spare, 0], behind(at, of, first));
+                self.code.vex(op, false, [spare, 0], element_operand(at, of, first));
                 self.code.immediate(i64::from(first / elements), 1);
             }
         }

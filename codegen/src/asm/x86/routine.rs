@@ -45,7 +45,7 @@ pub enum Condition {
 impl Routine {
     /// Returns the offset of the next instruction.
     pub fn offset(&self) -> usize {
-        self.code.here()
+        self.code.position()
     }
 
     /// Pads to a multiple of 16 with `int3`; execution must not reach the padding.
@@ -67,27 +67,27 @@ impl Routine {
     }
 
     /// Creates a label bound to the next instruction.
-    pub fn here(&mut self) -> Label {
+    pub fn label_here(&mut self) -> Label {
         let label = self.label();
         self.bind(label);
         label
     }
 
-    fn lead_to(&mut self, label: Label) {
-        let goal = self.code.lead_to(Goal::Code(0));
+    fn displacement_to(&mut self, label: Label) {
+        let goal = self.code.displacement_to(Goal::Code(0));
         self.jumps.push((goal, label));
     }
 
     /// Jumps to a label.
     pub fn jump(&mut self, to: Label) {
         self.code.plain(&[0xe9]);
-        self.lead_to(to);
+        self.displacement_to(to);
     }
 
     /// Jumps to a label if the last comparison or computation had this result.
     pub fn jump_if(&mut self, condition: Condition, to: Label) {
         self.code.plain(&[0x0f, 0x80 | condition as u8]);
-        self.lead_to(to);
+        self.displacement_to(to);
     }
 
     /// Jumps to the address in a register.
@@ -98,14 +98,14 @@ impl Routine {
     /// Calls a function in this code.
     pub fn call(&mut self, function: Label) {
         self.code.plain(&[0xe8]);
-        self.lead_to(function);
+        self.displacement_to(function);
     }
 
     /// Calls the function at an offset in bytes from the first byte of this code; the offset may be
     /// negative.
     pub fn call_outside(&mut self, distance: i64) {
         self.code.plain(&[0xe8]);
-        self.code.lead_to(Goal::Outside(distance));
+        self.code.displacement_to(Goal::Outside(distance));
     }
 
     /// Calls the function whose address is in a register.
@@ -302,7 +302,7 @@ impl Routine {
     pub fn finish(mut self) -> Result<Vec<u8>, AssembleError> {
         for (goal, label) in self.jumps {
             let at = self.labels[label.0].ok_or(AssembleError::Label)?;
-            self.code.aim(goal, Goal::Code(at));
+            self.code.retarget(goal, Goal::Code(at));
         }
         Ok(self.code.finish(&[]).map_err(|failure| *failure)?.0)
     }

@@ -213,7 +213,7 @@ impl Vectors for X86 {
     }
 
     fn weave_registers(&self, rows: u8, first: Vector) -> Option<usize> {
-        self.woven_registers(rows, first)
+        self.interleave_registers(rows, first)
     }
 
     fn interleave(&mut self, to: At, rows: &[At], first: Vector) {

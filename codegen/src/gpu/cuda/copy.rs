@@ -34,7 +34,7 @@ impl Cuda {
     }
 
     /// Returns the condition before a statement that a single thread executes for the block.
-    fn by_one(&self) -> &'static str {
+    fn single_thread_condition(&self) -> &'static str {
         // The producer's code runs in a single thread already.
         if self.role == Some(WarpRole::Producer) { "" } else { "if (threadIdx.x == 0) " }
     }
@@ -48,15 +48,19 @@ impl GpuWriter<'_, Cuda> {
         if self.dialect.slots == 0 {
             self.line("end_group();");
         } else {
-            self.line(&format!("{}end_boxes(&arrivals[issued % {}]);", self.dialect.by_one(), self.dialect.slots));
+            self.line(&format!(
+                "{}end_boxes(&arrivals[issued % {}]);",
+                self.dialect.single_thread_condition(),
+                self.dialect.slots
+            ));
             self.line("++issued;");
         }
     }
 
-    pub(super) fn await_copies(&mut self, but: usize) {
+    pub(super) fn await_copies(&mut self, pending: usize) {
         self.line(&match self.dialect.slots {
-            0 => format!("await_copies<{but}>();"),
-            slots => format!("await_boxes(arrivals, {slots}, awaited, issued - {but});"),
+            0 => format!("await_copies<{pending}>();"),
+            slots => format!("await_boxes(arrivals, {slots}, awaited, issued - {pending});"),
         });
     }
 
@@ -99,7 +103,7 @@ impl GpuWriter<'_, Cuda> {
         let (row, column) = (self.affine(row, 0), self.affine(column, 0));
         let bytes = copy.shape().iter().product::<usize>() * self.dtype(&to).bytes();
         let arrival = format!("&arrivals[issued % {}]", self.dialect.slots);
-        let (to, by_one) = (self.address(&to, 0), self.dialect.by_one());
-        self.line(&format!("{by_one}copy_box(&map{map}, {to}, {column}, {row}, {arrival}, {bytes});"));
+        let (to, condition) = (self.address(&to, 0), self.dialect.single_thread_condition());
+        self.line(&format!("{condition}copy_box(&map{map}, {to}, {column}, {row}, {arrival}, {bytes});"));
     }
 }

@@ -42,8 +42,10 @@ impl GpuWriter<'_, Cuda> {
         let slots = self.dialect.slots;
         self.line(&match mbarrier {
             Mbarrier::WaitFull => format!("await_boxes(arrivals, {slots}, awaited, awaited + 1);"),
-            Mbarrier::ArriveEmpty { but } => format!("release_boxes(releases, {slots}, released, awaited - {but});"),
-            Mbarrier::WaitEmpty { but } => format!("await_boxes(releases, {slots}, released, issued - {but});"),
+            Mbarrier::ArriveEmpty { pending } => {
+                format!("release_boxes(releases, {slots}, released, awaited - {pending});")
+            }
+            Mbarrier::WaitEmpty { pending } => format!("await_boxes(releases, {slots}, released, issued - {pending});"),
         });
     }
 }

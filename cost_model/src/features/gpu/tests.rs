@@ -368,7 +368,7 @@ fn every_sketch_of_every_type_has_estimates() {
 }
 
 #[test]
-fn what_a_compiler_tells_replaces_the_estimate() {
+fn register_use_from_the_compiler_replaces_the_estimate() {
     let target = sm_90();
     let gpu = target.gpu().unwrap();
     // 256 threads, with an estimate of 112 registers.

@@ -38,7 +38,7 @@ fn all_programs_give_rows_of_finite_numbers() {
 }
 
 #[test]
-fn a_panel_is_the_data_operand_side_by_side() {
+fn a_panel_holds_the_data_operand_side_by_side() {
     let workload: Workload = "conv2d:c=6,h=9,w=33,o=60,k=3,s=2,p=1".parse().unwrap();
     let target = target(1);
     let mut config = ScheduleSpace::new(&workload, &target).default_config();

@@ -132,10 +132,10 @@ impl Cell {
         match (self.kind, states) {
             (CellKind::LongShort, [state, cells]) => {
                 let sums = self.sums(call, of_input, *state)?;
-                (*state, *cells) = self.remember(call, sums, *cells)?;
+                (*state, *cells) = self.lstm_state(call, sums, *cells)?;
             }
             (CellKind::Gated { resets_product }, [state]) => {
-                *state = self.gated(call, of_input, *state, resets_product)?
+                *state = self.gru_state(call, of_input, *state, resets_product)?
             }
             (_, states) => {
                 let sums = self.sums(call, of_input, states[0])?;
@@ -157,7 +157,7 @@ impl Cell {
     }
 
     /// Returns the next GRU state, `candidate + update * (state - candidate)`.
-    fn gated(
+    fn gru_state(
         &self,
         call: &mut Call,
         of_input: ImportValue,
@@ -196,7 +196,7 @@ impl Cell {
 
     /// Returns the LSTM's output and next cell state. The cell state is `forget * cells + input *
     /// candidate`; the output gate scales its activation.
-    fn remember(&self, call: &mut Call, sums: ImportValue, cells: ImportValue) -> Result<(ImportValue, ImportValue)> {
+    fn lstm_state(&self, call: &mut Call, sums: ImportValue, cells: ImportValue) -> Result<(ImportValue, ImportValue)> {
         let input = self.gate(call, sums, 0, cells)?;
         let forget = self.gate(call, sums, 2, cells)?;
         let candidate = self.gates(call, sums, 3, 1)?;

@@ -18,7 +18,7 @@ pub struct Requests {
     /// Elements per thread, summed over requests.
     pub width: f64,
     /// Transactions of shared memory that would be needed without bank conflicts.
-    pub fewest_turns: f64,
+    pub conflict_free_units: f64,
 }
 
 impl Requests {
@@ -27,7 +27,7 @@ impl Requests {
         self.bytes += count * request.bytes;
         self.units += count * request.units;
         self.width += count * width as f64;
-        self.fewest_turns += count * (request.bytes / TURN_BYTES).ceil();
+        self.conflict_free_units += count * (request.bytes / TURN_BYTES).ceil();
     }
 
     /// Returns the mean number of elements that a thread accesses per request.
@@ -47,7 +47,7 @@ impl Requests {
 
     /// Returns the degree of bank conflicts: transactions over those needed without conflicts.
     pub fn conflict_ways(&self) -> f64 {
-        self.units / self.fewest_turns
+        self.units / self.conflict_free_units
     }
 }
 

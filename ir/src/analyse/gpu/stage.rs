@@ -45,7 +45,7 @@ pub struct StageWork {
     /// Threads that execute a matrix instruction together; `None` without matrix instructions.
     pub team: Option<ThreadGroup>,
     /// Multiply-adds of the average thread over those of the busiest, in `0.0..=1.0`.
-    pub evenness: f64,
+    pub load_balance: f64,
     /// Accumulators per thread: partial sums in registers.
     pub accumulators: f64,
     /// Instructions of one thread other than multiply-adds and memory requests.
@@ -76,7 +76,7 @@ impl StageWork {
             waves: Waves::new(grid.blocks.iter().map(|l| (l.var, l.extent))),
             working_warps: grid.block_threads().div_ceil(warp_threads.max(1)) as f64,
             shared_bytes: launch.shared_bytes as f64,
-            evenness: 1.0,
+            load_balance: 1.0,
             ..Self::default()
         };
 
@@ -92,7 +92,7 @@ impl StageWork {
             serial: 1.0,
             written_out: 1.0,
             in_group: false,
-            touches: Vec::with_capacity(4),
+            global_accesses: Vec::with_capacity(4),
             numbers: Numbers::new(),
             nested: false,
             guards: Vec::new(),
@@ -105,8 +105,8 @@ impl StageWork {
         walk.nodes(grid.body, None);
 
         // Footprints need the extents of all variables, so they are computed after the walk.
-        for touch in &walk.touches {
-            walk.work.waves.touch(nest, touch.access, &touch.numbers, |var| walk.extents[var.0 as usize]);
+        for touch in &walk.global_accesses {
+            walk.work.waves.record_access(nest, touch.access, &touch.numbers, |var| walk.extents[var.0 as usize]);
         }
 
         // Addresses, counters and temporaries take registers as well.
@@ -158,7 +158,7 @@ struct GpuStageWalk<'a> {
     in_group: bool,
     guards: Vec<&'a InBounds>,
     /// The access to each global buffer that is executed most often.
-    touches: Vec<GlobalAccess<'a>>,
+    global_accesses: Vec<GlobalAccess<'a>>,
     /// Index values split into digits around the current node.
     numbers: Numbers<'a>,
     /// True if the innermost split value contains digits of another one, as for pixels.
@@ -205,10 +205,10 @@ impl<'a> GpuStageWalk<'a> {
                 self.in_group = false;
                 self.written_out = written_out;
             }
-            Node::AwaitCopies { but } | Node::Mbarrier(Mbarrier::WaitEmpty { but }) => {
+            Node::AwaitCopies { pending } | Node::Mbarrier(Mbarrier::WaitEmpty { pending }) => {
                 // Nothing overlaps with the wait for the first group.
                 self.work.waits = self.work.waits.max(1.0);
-                self.work.prefetches = self.work.prefetches.max(self.serial / (but + 1) as f64);
+                self.work.prefetches = self.work.prefetches.max(self.serial / (pending + 1) as f64);
             }
             Node::Call { instruction, body } if instruction.asynchrony == Asynchrony::Copies => {
                 // A bulk copy is one instruction of one thread and takes no registers.
@@ -332,7 +332,7 @@ impl<'a> GpuStageWalk<'a> {
         let (before, added) = (self.work.fmas, self.trips * fmas);
         self.work.fmas += added;
         if self.work.fmas > 0.0 {
-            self.work.evenness = (self.work.evenness * before + self.busy * added) / self.work.fmas;
+            self.work.load_balance = (self.work.load_balance * before + self.busy * added) / self.work.fmas;
         }
     }
 
@@ -406,14 +406,14 @@ impl<'a> GpuStageWalk<'a> {
 
     /// Records an access to a global buffer if it is the one executed most often.
     fn note_touch(&mut self, access: &'a Access) {
-        let known = self.touches.iter_mut().find(|touch| touch.access.buffer == access.buffer);
+        let known = self.global_accesses.iter_mut().find(|touch| touch.access.buffer == access.buffer);
         if known.as_ref().is_some_and(|known| known.trips >= self.trips) {
             return;
         }
         let touch = GlobalAccess { access, trips: self.trips, numbers: self.numbers.clone() };
         match known {
             Some(known) => *known = touch,
-            None => self.touches.push(touch),
+            None => self.global_accesses.push(touch),
         }
     }
 

@@ -39,7 +39,7 @@ impl Waves {
 
     /// Registers an access of all threads of a block to a buffer. `numbers` are the split index
     /// values around it.
-    pub(super) fn touch(
+    pub(super) fn record_access(
         &mut self,
         nest: &RunNest,
         access: &Access,

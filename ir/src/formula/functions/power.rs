@@ -48,7 +48,7 @@ impl Formula {
     ///
     /// It is `n + 2/ln 2 * (s + s^3/3 + s^5/5 + ..)` with `s = (m - 1) / (m + 1)`.
     fn exact_log_2(&mut self, x: u8) -> [u8; 2] {
-        let [n, mantissa] = self.parted(x);
+        let [n, mantissa] = self.exponent_and_mantissa(x);
 
         let one = self.number(1.0);
         // The error of the rounded denominator and of the quotient give the low part of s.

@@ -131,10 +131,10 @@ impl<'k> JudgedNode<'k, '_> {
     /// finite in one case only.
     fn moves(&self, wanted: &[f32], allowed: Allowed) -> Result<Vec<f64>, EvaluateError> {
         let [inner, known] = self.parts();
-        let is_steep = inner.iter().any(|&id| is_steep(self.graph, id));
+        let amplifies = inner.iter().any(|&id| amplifies_errors(self.graph, id));
         let roundings = ROUNDINGS * (allowed.terms as f64).sqrt() * DType::F32.unit_roundoff();
         // Steep operations amplify any change, so they are only perturbed by rounding errors.
-        let amplitude = if is_steep { roundings } else { allowed.tolerance };
+        let amplitude = if amplifies { roundings } else { allowed.tolerance };
 
         let mut moves = vec![0f64; wanted.len()];
         for seed in 0..CHANGES {
@@ -177,9 +177,9 @@ fn changed(tensor: &Tensor, part: f64, rng: &mut ChaCha8Rng) -> Tensor {
 
 /// True for an operation that may amplify changes of its operands, relative to their largest
 /// elements.
-fn is_steep(graph: &Graph, id: NodeId) -> bool {
+fn amplifies_errors(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
-    node.op.is_steep(node.operands.iter().all(|&id| graph.constant_of(id).is_none()))
+    node.op.amplifies_errors(node.operands.iter().all(|&id| graph.constant_of(id).is_none()))
 }
 
 /// Returns an error: a node is evaluated before its operand.

@@ -73,7 +73,7 @@ impl DirectLowering<'_> {
             let (low, _) = index.range(|axis| axes[axis.0 as usize].extent);
             index.clone() + -low
         });
-        self.data = TileOperand { buffer: copy, lead: Vec::new(), index: index.collect(), origin: None };
+        self.data = TileOperand { buffer: copy, leading: Vec::new(), index: index.collect(), origin: None };
         self.copy_nests(copy, &runs, true)
     }
 
@@ -92,7 +92,7 @@ impl DirectLowering<'_> {
     pub(super) fn copy_tile(&mut self, region: &Region) -> (BufferId, Vec<Node>) {
         let tile = self.data_buffer("data_tile", Scope::Local, self.direct.tile_shape());
         let index = self.direct.data.index.clone();
-        self.data = TileOperand { buffer: tile, lead: Vec::new(), index, origin: Some(bases(region)) };
+        self.data = TileOperand { buffer: tile, leading: Vec::new(), index, origin: Some(bases(region)) };
         let runs = self.runs(region);
         (tile, self.copy_nests(tile, &runs, false))
     }

@@ -82,7 +82,7 @@ impl DirectLowering<'_> {
             let (group, inner) = self.without_group(&part.inner);
             let steps = with_group(inner.iter().map(|i| CopyLoop::each(i, kind(i))).collect(), group);
             for steps in self.whole_groups_or_steps(steps) {
-                for (tiles, steps) in self.inside_or_beyond(&packed, &part.tiles, steps) {
+                for (tiles, steps) in self.split_at_bounds(&packed, &part.tiles, steps) {
                     nodes.extend(self.pack_nest(&packed, &source, &tiles, &steps, LoopKind::Parallel));
                 }
             }
@@ -139,7 +139,7 @@ impl DirectLowering<'_> {
 
     /// Splits loops along the axes in which weights are read out of bounds, one nest per value.
     /// Each nest is then either entirely in bounds or entirely out of bounds.
-    fn inside_or_beyond(
+    fn split_at_bounds(
         &self,
         packed: &PackedOperand,
         tiles: &[Segment],

@@ -34,7 +34,7 @@ impl DirectLowering<'_> {
         let call = Node::Call { instruction: group.instruction, body };
 
         let finish = match self.contiguous_row(&tile) {
-            Some(row) => self.finish_turned(&tile, row, &mut local),
+            Some(row) => self.finish_transposed(&tile, row, &mut local),
             None => {
                 self.over_tile(&tile.parts, vector, &mut local, |this, local| vec![this.finish(&tile, local, true)])
             }
@@ -57,7 +57,7 @@ impl DirectLowering<'_> {
     ///   turned[.., column, row] = sums[.., row, column]
     ///   output[column, row] = act(turned[.., column, row] + bias + residual)
     /// ```
-    fn finish_turned(&mut self, tile: &Tile, row: TileRange, local: &mut Local) -> Vec<Node> {
+    fn finish_transposed(&mut self, tile: &Tile, row: TileRange, local: &mut Local) -> Vec<Node> {
         let others = tile.parts.iter().filter(|part| part.axis != row.axis);
         let parts: Vec<TileRange> = others.copied().chain([row]).collect();
         let acc = self.sums("turned", &parts);

@@ -4,7 +4,7 @@ use autotune_ir::target::GpuTarget;
 use autotune_workloads::Workload;
 
 use super::pair::{GpuPair, PairMiddle};
-use super::{GpuFused, between_words, parts};
+use super::{GpuFused, intermediate_words, parts};
 use crate::config::Config;
 use crate::fused::SKETCH;
 use crate::fused::part::PARTS;
@@ -24,7 +24,7 @@ pub(in crate::fused) fn knobs(workload: &Workload, target: &GpuTarget) -> Option
     let pair = GpuPair::of(workload)?;
     let mut knobs: Vec<Knob> = Vec::new();
     if let PairMiddle::Map = pair.between {
-        knobs.push(Knob::choice("between", between_words(&pair)));
+        knobs.push(Knob::choice("between", intermediate_words(&pair)));
     }
 
     let second = pair.part(1);

@@ -112,7 +112,7 @@ impl<'a> PairLowering<'a> {
 
     /// Calls `make` on the second contraction's lowering, which builds into the common nest
     /// meanwhile.
-    fn lent<T>(&mut self, make: impl FnOnce(&mut GpuLowering<'a>) -> T) -> T {
+    fn with_shared_nest<T>(&mut self, make: impl FnOnce(&mut GpuLowering<'a>) -> T) -> T {
         swap(self.first.all, self.second.all);
         let made = make(&mut self.second);
         swap(self.first.all, self.second.all);
@@ -121,13 +121,13 @@ impl<'a> PairLowering<'a> {
 
     fn compute(mut self) -> Vec<Node> {
         let mut loops = Vec::new();
-        self.lent(|second| {
+        self.with_shared_nest(|second| {
             second.open_blocks(&mut loops);
             second.open_threads(&mut loops);
         });
         self.place_first();
 
-        let mut body = self.lent(|second| second.clear());
+        let mut body = self.with_shared_nest(|second| second.clear());
         body.extend(self.begin_rows());
         // If no tile of channels needs other data, it is copied once before all of them.
         let (tiling, channel) = (self.first.tiling, self.fused.pair.channel);
@@ -149,7 +149,7 @@ impl<'a> PairLowering<'a> {
         body.extend(nest(chunks, nodes));
 
         body.extend(self.end_rows());
-        body.extend(self.lent(|second| second.write_output()));
+        body.extend(self.with_shared_nest(|second| second.write_output()));
         let online = self.online.iter().flat_map(|online| online.buffers());
         let buffers: Vec<BufferId> =
             self.first.buffers().into_iter().chain(self.second.buffers()).chain(online).collect();
@@ -203,7 +203,7 @@ impl<'a> PairLowering<'a> {
     /// `first`.
     fn multiply_second(&mut self, first: Affine) -> Vec<Node> {
         let (fused, zero, count) = (self.fused, Affine::default(), self.fused.chunks());
-        self.lent(|second| {
+        self.with_shared_nest(|second| {
             let (mut loops, mut place) = (Vec::new(), Vec::new());
             if let Some([channel, step]) = fused.pair.channel {
                 let chunk = second.tiling.tile(step) as i64;
@@ -215,7 +215,7 @@ impl<'a> PairLowering<'a> {
                 ) * chunk;
                 place.push((step, first + &from));
                 second.data_from = second.tiling.staged[0].source.dim_of(step).map(|dim| (dim, from));
-                second.sticks_out = !fused.first.roles.extent(channel).is_multiple_of(fused.first.tile(channel));
+                second.has_partial_chunk = !fused.first.roles.extent(channel).is_multiple_of(fused.first.tile(channel));
             }
 
             let mut nodes = second.copy_operand(1, CopyMode::Direct(&zero), &place);
@@ -244,7 +244,7 @@ impl<'a> PairLowering<'a> {
 
         let own = &tiling.roles.own;
         let to: Vec<Affine> = own.output.index.iter().map(|index| at(index, &point)).collect();
-        let value = self.first.outside.operands.fused(load(self.first.acc, index), &at(&own.bias, &point), &to);
+        let value = self.first.operands.operands.fused(load(self.first.acc, index), &at(&own.bias, &point), &to);
         let channel =
             self.fused.pair.channel.map(|[channel, _]| (point[channel].clone(), tiling.roles.extent(channel)));
         let when = self.first.all.guards(channel);

@@ -93,35 +93,35 @@ impl GpuLowering<'_> {
     /// Copies the `vector` elements from `places` on, with zeros for elements out of bounds.
     fn copy_element(
         &mut self,
-        which: usize,
-        way: CopyMode,
+        operand: usize,
+        mode: CopyMode,
         chunk: &Place,
         (round, mut places): (&Affine, Vec<Affine>),
     ) -> Vec<Node> {
-        let (roles, staged) = (&self.tiling.roles, &self.tiling.staged[which]);
+        let (roles, staged) = (&self.tiling.roles, &self.tiling.staged[operand]);
         let mut lanes = Vec::new();
         let lane = self.all.open_some("v", staged.vector, LoopKind::Vectorized, &mut lanes);
         let next = vec![round.clone(), lane.clone()];
-        let pixels = roles.pixels.as_ref().filter(|_| which == 0);
+        let pixels = roles.pixels.as_ref().filter(|_| operand == 0);
 
         // A vector of the matrix `columns` has the row and image of its first pixel.
         let mut values = self.point(vec![Affine::default(); roles.axes.len()], chunk);
         let contiguous = pixels.is_some_and(|pixels| pixels.contiguous);
         let first = places.clone();
         places[staged.along()].add_scaled(&lane, 1);
-        let store = |this: &Self, value| match way {
+        let store = |this: &Self, value| match mode {
             CopyMode::Direct(slot) | CopyMode::Put(slot) => {
-                assign(this.shared[which], this.shared_index(which, slot, &places), value)
+                assign(this.shared[operand], this.shared_index(operand, slot, &places), value)
             }
-            CopyMode::Fetch => assign(this.fetched[which], next.clone(), value),
+            CopyMode::Fetch => assign(this.fetched[operand], next.clone(), value),
         };
-        if let CopyMode::Put(_) = way {
-            let value = load(self.fetched[which], next.clone());
+        if let CopyMode::Put(_) = mode {
+            let value = load(self.fetched[operand], next.clone());
             return nest(lanes, vec![store(self, value)]);
         }
 
         let whole = self.whole_axis();
-        let source = self.outside.sources[which];
+        let source = self.operands.sources[operand];
         let read = |this: &Self, own: &[Affine], offsets: &[Affine]| {
             let operand = if pixels.is_some() { (&roles.own.data, true) } else { (&staged.source, false) };
             let (index, bounds) = roles.element(operand, own, offsets, whole);
@@ -151,7 +151,7 @@ impl GpuLowering<'_> {
     /// Returns the reduction axis that is divided into chunks, if no chunk exceeds it.
     fn whole_axis(&self) -> Option<usize> {
         let &(axis, chunk) = self.tiling.reduce.last()?;
-        let is_whole = !self.sticks_out
+        let is_whole = !self.has_partial_chunk
             && self.tiling.roles.extent(axis).is_multiple_of(chunk)
             && self.tiling.all_chunks().is_multiple_of(self.tiling.split);
         is_whole.then_some(axis)

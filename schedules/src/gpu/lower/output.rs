@@ -74,8 +74,8 @@ impl GpuLowering<'_> {
         let body = self.at_pixel(&values, (width, &lane), false, |this, own| {
             let (output, bias) = (&tiling.roles.own.output, &tiling.roles.own.bias);
             let to: Vec<Affine> = output.index.iter().map(|index| at(index, own)).collect();
-            let operands = &this.outside.operands;
-            let store = match this.outside.partial {
+            let operands = &this.operands.operands;
+            let store = match this.operands.partial {
                 Some(partial) => assign(partial, [std::slice::from_ref(&this.part), &to].concat(), sum),
                 None => {
                     let value = operands.fused(sum, &at(bias, own), &to);

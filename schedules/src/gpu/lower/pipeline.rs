@@ -124,7 +124,7 @@ impl GpuLowering<'_> {
         let when = self.all.guards([(next, chunks)]);
         let body = if chunks > ahead { guarded(when, copies) } else { Vec::new() };
         // Even an empty group counts, so that the number of groups in flight stays constant.
-        let mut step = vec![Node::AwaitCopies { but: ahead - 1 }, Node::Barrier, Node::CopyGroup { body }];
+        let mut step = vec![Node::AwaitCopies { pending: ahead - 1 }, Node::Barrier, Node::CopyGroup { body }];
         step.extend(self.multiply_chunk(&q, q.clone()));
         nodes.extend(nest(loops, step));
         nodes
@@ -132,15 +132,15 @@ impl GpuLowering<'_> {
 
     /// Returns a producer that copies, and consumers that multiply.
     pub(super) fn roles(&mut self) -> Vec<Node> {
-        let producer = self.in_turns(Self::produce);
-        let consumers = self.in_turns(|this, first| this.tile(|this| this.consume(first)));
+        let producer = self.for_each_tile(Self::produce);
+        let consumers = self.for_each_tile(|this, first| this.tile(|this| this.consume(first)));
         let role = |role, body| Node::Specialised { role, body };
         vec![role(WarpRole::Producer, producer), role(WarpRole::Consumers, consumers)]
     }
 
     /// Calls `body` for each tile of the block, with the number of the tile's first chunk.
-    fn in_turns(&mut self, body: impl FnOnce(&mut Self, Affine) -> Vec<Node>) -> Vec<Node> {
-        let Some((loops, value, digits)) = self.turns.clone() else { return body(self, Affine::default()) };
+    fn for_each_tile(&mut self, body: impl FnOnce(&mut Self, Affine) -> Vec<Node>) -> Vec<Node> {
+        let Some((loops, value, digits)) = self.tile_loops.clone() else { return body(self, Affine::default()) };
         let turn = Affine::var(loops[0].0);
         let body = body(self, turn * self.tiling.chunks() as i64);
         nest(loops, vec![Node::Unflatten { value, digits, body }])
@@ -151,7 +151,7 @@ impl GpuLowering<'_> {
         let mut loops = Vec::new();
         let q = self.all.open("q", self.tiling.chunks(), LoopKind::Serial, &mut loops);
         let copies = self.in_slot(first + &q, |this, slot| this.copy_chunk(&q, slot));
-        let wait = Node::Mbarrier(Mbarrier::WaitEmpty { but: self.tiling.slots - 1 });
+        let wait = Node::Mbarrier(Mbarrier::WaitEmpty { pending: self.tiling.slots - 1 });
         nest(loops, vec![wait, Node::CopyGroup { body: copies }])
     }
 
@@ -162,11 +162,11 @@ impl GpuLowering<'_> {
         let q = self.all.open("q", self.tiling.chunks(), LoopKind::Serial, &mut loops);
         let mut step = vec![Node::Mbarrier(Mbarrier::WaitFull)];
         step.extend(self.multiply_chunk(&q, first + &q));
-        step.push(Node::Mbarrier(Mbarrier::ArriveEmpty { but: 1 }));
+        step.push(Node::Mbarrier(Mbarrier::ArriveEmpty { pending: 1 }));
         let mut nodes = nest(loops, step);
         // The next tile's chunks need all slots, also the one of the last chunk.
-        if self.turns.is_some() {
-            nodes.push(Node::Mbarrier(Mbarrier::ArriveEmpty { but: 0 }));
+        if self.tile_loops.is_some() {
+            nodes.push(Node::Mbarrier(Mbarrier::ArriveEmpty { pending: 0 }));
         }
         nodes
     }

@@ -49,7 +49,7 @@ impl ChainLowering<'_> {
     }
 
     /// Returns the rows other than the vector axis.
-    pub(super) fn beside(&self) -> Vec<AxisId> {
+    pub(super) fn other_rows(&self) -> Vec<AxisId> {
         (0..self.plan.chain.rows).filter(|&axis| axis != self.vector()).collect()
     }
 
@@ -59,7 +59,7 @@ impl ChainLowering<'_> {
         let (rows, vector) = (self.plan.chain.rows, self.vector());
         let is_own = |axis: &AxisId| !self.equation().axes[*axis].reduce && *axis != vector;
         let own: Vec<AxisId> = (rows..spans.len()).filter(is_own).collect();
-        let Some((axis, pieces)) = self.plan.own_pieces(self.number) else { return self.places(spans, &own) };
+        let Some((axis, pieces)) = self.plan.padded_pieces(self.number) else { return self.places(spans, &own) };
 
         // A window along an axis of the pass's own touches padding: one loop covers its whole
         // positions, and each other position is lowered separately.
@@ -67,8 +67,8 @@ impl ChainLowering<'_> {
         for AxisTiles { start, count, tile, taps } in pieces {
             let mut spans = spans.clone();
             spans[axis] = RowSpan { base: Affine::constant(start as i64), extent: count * tile };
-            if let Some(Taps { axis, first, behind, .. }) = taps {
-                spans[axis] = RowSpan { base: Affine::constant(first as i64), extent: behind - first };
+            if let Some(Taps { axis, first, end, .. }) = taps {
+                spans[axis] = RowSpan { base: Affine::constant(first as i64), extent: end - first };
             }
             nodes.extend(self.places(spans, &own));
         }
@@ -156,7 +156,7 @@ impl ChainLowering<'_> {
     /// Opens the loops over the positions of a tile, the vector loop innermost. Along a reduced
     /// axis the vector has `lanes` elements.
     pub(super) fn open_tile(&mut self, spans: &[RowSpan], lanes: Option<usize>) -> UnrolledTile {
-        let mut tile = self.open_beside(spans, None);
+        let mut tile = self.open_other_rows(spans, None);
 
         let vector = self.vector();
         let (name, extent) = (self.equation().axes[vector].name, lanes.unwrap_or(spans[vector].extent));
@@ -172,14 +172,14 @@ impl ChainLowering<'_> {
 
     /// Opens the loops over the rows of a tile other than its vector axis. The loop over `along`,
     /// if given, is vectorised. The vector axis has one position.
-    pub(super) fn open_beside(&mut self, spans: &[RowSpan], along: Option<AxisId>) -> UnrolledTile {
+    pub(super) fn open_other_rows(&mut self, spans: &[RowSpan], along: Option<AxisId>) -> UnrolledTile {
         let mut tile = UnrolledTile {
             loops: Loops::new(),
             values: spans.iter().map(|span| span.base.clone()).collect(),
             rows: vec![Affine::default(); self.plan.chain.rows],
             place: Vec::new(),
         };
-        for axis in self.beside() {
+        for axis in self.other_rows() {
             let kind = if along == Some(axis) { LoopKind::Vectorized } else { LoopKind::Unrolled };
             let at = self.all.open_some(self.equation().axes[axis].name, spans[axis].extent, kind, &mut tile.loops);
             tile.values[axis].add_scaled(&at, 1);
@@ -236,7 +236,7 @@ impl ChainLowering<'_> {
     }
 
     pub(super) fn iteration(&self, point: Vec<Affine>) -> Option<Iteration> {
-        let point = match &self.plan.laid {
+        let point = match &self.plan.blocked_layout {
             Some(laid) => laid.point(point),
             None => point,
         };

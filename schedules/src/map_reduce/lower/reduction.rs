@@ -139,7 +139,7 @@ impl ChainLowering<'_> {
     /// Returns a buffer with a dimension for each row of a tile other than the vector axis, and one
     /// for lanes if given.
     fn buffer_of(&mut self, name: &str, spans: &[RowSpan], lanes: Option<usize>, scope: Scope) -> BufferId {
-        let shape: Vec<usize> = self.beside().into_iter().map(|axis| spans[axis].extent).chain(lanes).collect();
+        let shape: Vec<usize> = self.other_rows().into_iter().map(|axis| spans[axis].extent).chain(lanes).collect();
         let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
         let name = format!("{name}_{}", sizes.join("x"));
         self.all.buffer_named(&name, Role::Accumulator, scope, shape)
@@ -147,7 +147,7 @@ impl ChainLowering<'_> {
 
     /// Returns the index at which a tile begins in its accumulators.
     fn origin(&self) -> Vec<Affine> {
-        vec![Affine::default(); self.beside().len() + 1]
+        vec![Affine::default(); self.other_rows().len() + 1]
     }
 
     /// Calls `body` once if registers hold the accumulators of the tile; otherwise in loops over
@@ -159,7 +159,7 @@ impl ChainLowering<'_> {
         spans: &[RowSpan],
         mut body: impl FnMut(&mut Self, &[Affine], &[RowSpan]) -> Vec<Node>,
     ) -> Vec<Node> {
-        let (origin, rows) = (self.origin(), self.beside());
+        let (origin, rows) = (self.origin(), self.other_rows());
         match scope == Scope::Register || !self.plan.adds_up_in_cache(self.number) {
             true => body(self, &origin, spans),
             false => self.each_row(&origin, spans, &rows, &mut body),
@@ -186,7 +186,7 @@ impl ChainLowering<'_> {
     /// Returns the index and ranges at position `at` of a row that is not the vector axis.
     fn at_row(&self, place: &[Affine], spans: &[RowSpan], axis: AxisId, at: Affine) -> (Vec<Affine>, Vec<RowSpan>) {
         let (mut place, mut spans) = (place.to_vec(), spans.to_vec());
-        if let Some(dim) = self.beside().iter().position(|&beside| beside == axis) {
+        if let Some(dim) = self.other_rows().iter().position(|&beside| beside == axis) {
             place[dim].add_scaled(&at, 1);
         }
         spans[axis] = RowSpan { base: spans[axis].base.clone() + at, extent: 1 };
@@ -247,7 +247,7 @@ impl ChainLowering<'_> {
     /// Builds the reduction of the lanes of accumulators in registers, and the stores of the
     /// results.
     fn combine_rows(&mut self, acc: &Results, spans: &[RowSpan], lanes: usize) -> Vec<Node> {
-        let beside: Vec<AxisId> = self.beside().into_iter().filter(|&axis| spans[axis].extent > 1).collect();
+        let beside: Vec<AxisId> = self.other_rows().into_iter().filter(|&axis| spans[axis].extent > 1).collect();
         let results = beside.iter().map(|&axis| spans[axis].extent).product();
         match beside.last() {
             Some(&along) if self.plan.folds(results, spans[along].extent, lanes) => {
@@ -277,7 +277,7 @@ impl ChainLowering<'_> {
         let folded = self.buffer_of("folded", spans, None, Scope::Register);
         let mut body = Vec::new();
         for lane in 0..self.plan.unit.lanes {
-            let UnrolledTile { loops, place, .. } = self.open_beside(spans, Some(along));
+            let UnrolledTile { loops, place, .. } = self.open_other_rows(spans, Some(along));
             let mut of_row = place.clone();
             of_row.push(Affine::constant(lane as i64));
             let dst = Access { buffer: folded, index: place.into() };
@@ -289,7 +289,7 @@ impl ChainLowering<'_> {
             body.extend(nest(loops, vec![Node::Store(store)]));
         }
 
-        let tile = self.open_beside(spans, Some(along));
+        let tile = self.open_other_rows(spans, Some(along));
         let combined = Access { buffer: folded, index: tile.place.clone().into() };
         body.extend(self.finish_tile(combined, tile));
         allocated([folded], body)

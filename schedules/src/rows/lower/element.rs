@@ -80,7 +80,7 @@ impl RowsLowering<'_> {
                 (_, Some(ResultLocation::Kept(buffer))) => {
                     load(buffer, self.kept_index(&self.defining(access, place).1))
                 }
-                (_, None) => self.made_anew(access, place, &mut nodes),
+                (_, None) => self.recompute(access, place, &mut nodes),
             };
             read.push((access, value));
         }
@@ -116,7 +116,7 @@ impl RowsLowering<'_> {
 
     /// Computes the value of an earlier pass for an element of the row, in a register. If the plan
     /// says so, the first time stores it in shared memory, too.
-    fn made_anew(&mut self, access: &Access, place: At, nodes: &mut Vec<Node>) -> Expr {
+    fn recompute(&mut self, access: &Access, place: At, nodes: &mut Vec<Node>) -> Expr {
         let plan = self.plan;
         let (known, values) = self.defining(access, place);
         let is_whole = place.is_whole && self.is_whole(access, place.pass, &plan.chain.passes()[known]);
@@ -137,7 +137,7 @@ impl RowsLowering<'_> {
             let own = plan.chain.passes()[known].axes[rows..].iter().map(|axis| axis.extent);
             let kept = self.shared(&format!("{name}_kept"), own);
             nodes.push(assign(kept, self.kept_index(&values), load(register, self.of_lane())));
-            self.keeping.push((tensor, ResultLocation::Kept(kept)));
+            self.stored_values.push((tensor, ResultLocation::Kept(kept)));
         }
         load(register, self.of_lane())
     }

@@ -24,7 +24,7 @@ impl<'p> RowsLowering<'p> {
                 let own: Vec<AxisId> = (self.plan.chain.rows..self.equation().axes.len()).collect();
                 self.looped(&own, row, body)
             }
-            threads => self.turns(threads, row, body),
+            threads => self.strided_loop(threads, row, body),
         }
     }
 
@@ -34,7 +34,7 @@ impl<'p> RowsLowering<'p> {
     /// for step.0 { unrolled step.1 {
     ///   unflatten (n) in N = threads*(unroll*step.0 + step.1) + x { body } } }
     /// ```
-    fn turns(&mut self, threads: usize, row: Values, body: Body<'_, 'p>) -> Vec<Node> {
+    fn strided_loop(&mut self, threads: usize, row: Values, body: Body<'_, 'p>) -> Vec<Node> {
         let plan = self.plan;
         let vectors = elements(&plan.chain, self.equation()) / plan.lanes_of(Neighbours::Elements);
         let turns = vectors.div_ceil(threads);

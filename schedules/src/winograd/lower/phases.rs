@@ -36,7 +36,7 @@ impl WinogradLowering<'_> {
 
     /// Returns the number of input columns that the tiles of a tile row read.
     fn phased_width(&self, strip: &TileRow<TileInterior>) -> usize {
-        (strip.tiles - 1) * self.winograd.tiles_apart() + self.winograd.a()
+        (strip.tiles - 1) * self.winograd.tile_stride() + self.winograd.a()
     }
 
     /// Sets all elements of a tile row's buffer to zero.
@@ -55,22 +55,22 @@ impl WinogradLowering<'_> {
         &mut self,
         to: BufferId,
         image: &Affine,
-        strip: &TileRow<TileInterior>,
+        tile_row: &TileRow<TileInterior>,
         place: [Affine; 2],
         [down, across]: [&Range<usize>; 2],
     ) -> Vec<Node> {
         let conv = self.winograd.conv;
         let (phases, from) = (conv.phases(), self.product.operands.input);
         // Each phase of a channel has a lane, so a block has fewer channels than lanes.
-        let [per_block, count] = [self.winograd.depth_block(), strip.lanes].map(|lanes| lanes / (phases * phases));
+        let [per_block, count] = [self.winograd.depth_block(), tile_row.lanes].map(|lanes| lanes / (phases * phases));
         let pixel = [0, 1].map(|dim| {
-            let output = strip.output[dim].clone() + &place[dim];
+            let output = tile_row.output[dim].clone() + &place[dim];
             output * conv.stride as i64 + -(conv.pad[dim] as i64)
         });
         let ([y, x], [top, left]) = (place, pixel);
 
         self.repeat("c", count, LoopKind::Unrolled, |this, c| {
-            let channel = strip.channel.clone() * per_block as i64 + &c;
+            let channel = tile_row.channel.clone() * per_block as i64 + &c;
             this.repeat("fh", down.len(), LoopKind::Unrolled, |this, fh| {
                 let fh = fh + down.start as i64;
                 this.repeat("fw", across.len(), LoopKind::Vectorized, |_, fw| {

@@ -49,15 +49,15 @@ impl WinogradLowering<'_> {
         &mut self,
         [from, row]: [BufferId; 2],
         image: &Affine,
-        strip: &TileRow<usize>,
+        tile_row: &TileRow<usize>,
     ) -> Vec<Node> {
-        let [&rows, &columns] = strip.each;
-        let width = (strip.tiles - 1) * self.winograd.m + columns;
+        let [&rows, &columns] = tile_row.each;
+        let width = (tile_row.tiles - 1) * self.winograd.m + columns;
         self.repeat("i", rows, LoopKind::Serial, |this, i| {
-            let mut body = this.transposed([("lane", strip.lanes), ("x", width)], |lane, x| {
+            let mut body = this.transposed([("lane", tile_row.lanes), ("x", width)], |lane, x| {
                 assign(row, [lane.clone(), x.clone()], load(from, [i.clone(), x, lane]))
             });
-            body.extend(this.finish_row(row, image, strip, (&i, width)));
+            body.extend(this.finish_row(row, image, tile_row, (&i, width)));
             allocated([row], body)
         })
     }
@@ -67,13 +67,13 @@ impl WinogradLowering<'_> {
         &mut self,
         row: BufferId,
         image: &Affine,
-        strip: &TileRow<usize>,
+        tile_row: &TileRow<usize>,
         (i, width): (&Affine, usize),
     ) -> Vec<Node> {
         let (operands, block) = (self.product.operands.clone(), self.winograd.block);
-        let [top, left] = &strip.output;
-        self.repeat("lane", strip.lanes, LoopKind::Serial, |this, lane| {
-            let channel = strip.channel.clone() * block as i64 + &lane;
+        let [top, left] = &tile_row.output;
+        self.repeat("lane", tile_row.lanes, LoopKind::Serial, |this, lane| {
+            let channel = tile_row.channel.clone() * block as i64 + &lane;
             let mut nodes = Vec::new();
             for vectors in Segment::tiles(width, block) {
                 nodes.extend(this.repeat("x", vectors.count, LoopKind::Serial, |this, number| {

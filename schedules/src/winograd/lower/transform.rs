@@ -132,11 +132,11 @@ impl WinogradLowering<'_> {
     /// Transforms the tiles of a block to `V[i * a + j] = (Bᵀ d B)[i, j]`, for some channels.
     pub(super) fn transform_input(&mut self, blocks: &Blocks, channels: &ChannelBlocks) -> Vec<Node> {
         let WinogradConv { pad, stride, .. } = self.winograd.conv;
-        let (a, block, apart) = (self.winograd.a(), self.winograd.depth_block(), self.winograd.tiles_apart());
+        let (a, block, apart) = (self.winograd.a(), self.winograd.depth_block(), self.winograd.tile_stride());
         let (to, place) = (self.inputs, self.input_block(blocks));
-        let (image, copied) = (self.product.operands.input, self.strips.input);
+        let (image, copied) = (self.product.operands.input, self.tile_rows.input);
 
-        self.over_strips(blocks, blocks.rows, ("c.0", channels), |this, strip| {
+        self.over_tile_rows(blocks, blocks.rows, ("c.0", channels), |this, strip| {
             let cuts = strip.each.map(|inside| this.input_cut(&inside.inputs));
             let nodes = this.over_tiles(strip, |this, tile| {
                 let [top, left] = [0, 1].map(|dim| strip.output[dim].clone() * stride as i64 + -(pad[dim] as i64));
@@ -178,10 +178,10 @@ impl WinogradLowering<'_> {
     pub(super) fn transform_output(&mut self, blocks: &Blocks, chunk: &Affine, channels: &ChannelBlocks) -> Vec<Node> {
         let Winograd { m, block, .. } = *self.winograd;
         let a = self.winograd.a();
-        let (from, operands, copied) = (self.products, self.product.operands.clone(), self.strips.output);
+        let (from, operands, copied) = (self.products, self.product.operands.clone(), self.tile_rows.output);
         let rows = blocks.rows.map(outputs);
 
-        self.over_strips(blocks, rows.each_ref(), ("o.1", channels), |this, strip| {
+        self.over_tile_rows(blocks, rows.each_ref(), ("o.1", channels), |this, strip| {
             let cuts = strip.each.map(|outputs| this.output_cut(*outputs));
             let mut nodes = this.over_tiles(strip, |this, tile| {
                 let [top, left] = strip.output.clone();
@@ -225,7 +225,7 @@ impl WinogradLowering<'_> {
     /// `body` returns the nests of a [`TileRow`], a run of equal tiles within one row. There is one
     /// nest for each run of equal rows and run of equal columns, so blocks of different sizes share
     /// them.
-    fn over_strips<T>(
+    fn over_tile_rows<T>(
         &mut self,
         blocks: &Blocks,
         [down, across]: [&Row<T>; 2],

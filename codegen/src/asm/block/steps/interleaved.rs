@@ -26,7 +26,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
     pub(in super::super) fn store_interleaved(&mut self, ops: &[BlockOp]) -> Result<bool, Failure> {
         let [a, b, ..] = ops else { return Ok(false) };
         let (Some(a), Some(b)) = (self.stored(a), self.stored(b)) else { return Ok(false) };
-        if (a.first, a.value.root) != (b.first, b.value.root) || self.reads_what(b.value, a.to) {
+        if (a.first, a.value.root) != (b.first, b.value.root) || self.may_read(b.value, a.to) {
             return Ok(false);
         }
         self.inputs = self.code.inputs_of(a.value);
@@ -45,7 +45,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
                 self.advance(steps, number)?;
             }
         }
-        all.iter().try_for_each(|(stored, steps)| self.put(stored.to, stored.mode, steps.result))?;
+        all.iter().try_for_each(|(stored, steps)| self.store_value(stored.to, stored.mode, steps.result))?;
         Ok(true)
     }
 
@@ -62,7 +62,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
     }
 
     /// True if a value reads an element that a store to a place may change.
-    fn reads_what(&self, value: ValueTree, place: LeafInput) -> bool {
+    fn may_read(&self, value: ValueTree, place: LeafInput) -> bool {
         self.code.inputs_of(value).iter().any(|input| match (*input, place) {
             (LeafInput::Source(a), LeafInput::Source(b)) => {
                 self.code.buffer_of(a).is_some_and(|buffer| self.code.buffer_of(b) == Some(buffer))

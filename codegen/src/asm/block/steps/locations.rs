@@ -39,7 +39,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
         }
 
         let place = (value - steps.first) as usize;
-        let register = match steps.held[place] {
+        let register = match steps.locations[place] {
             Some(StepLocation::Register(register)) => register,
             held => {
                 let register = self.room(steps)?;
@@ -47,7 +47,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
                     self.isa.fill(register, slot);
                     self.slots &= !(1 << slot);
                 }
-                steps.held[place] = Some(StepLocation::Register(register));
+                steps.locations[place] = Some(StepLocation::Register(register));
                 register
             }
         };
@@ -82,8 +82,8 @@ impl<S: Vectors> BlockEmitter<'_, S> {
         }
 
         // Candidates are values that the current step does not use.
-        let next_use = |value: u32| (steps.now..=steps.root).find(|&step| self.needs(step, value)).unwrap_or(NONE);
-        let waiting = (steps.first..).zip(&steps.held).filter_map(|(value, held)| match *held {
+        let next_use = |value: u32| (steps.current..=steps.root).find(|&step| self.needs(step, value)).unwrap_or(NONE);
+        let waiting = (steps.first..).zip(&steps.locations).filter_map(|(value, held)| match *held {
             Some(StepLocation::Register(register)) if self.temps[usize::from(register)].pins == 1 => {
                 Some((next_use(value), value, register))
             }
@@ -92,7 +92,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
         if let Some((_, value, register)) = waiting.max() {
             self.isa.spill(register, slot);
             self.slots |= 1 << slot;
-            steps.held[(value - steps.first) as usize] = Some(StepLocation::Slot(slot));
+            steps.locations[(value - steps.first) as usize] = Some(StepLocation::Slot(slot));
             self.assign(register, Temp::FREE);
         }
         self.spare()
@@ -106,8 +106,8 @@ impl<S: Vectors> BlockEmitter<'_, S> {
     pub(super) fn end_uses(&mut self, steps: &mut StepEvaluation, of: &[u32]) {
         for value in of {
             let place = (value - steps.first) as usize;
-            if steps.last_use[place] == steps.now {
-                match steps.held[place].take() {
+            if steps.last_use[place] == steps.current {
+                match steps.locations[place].take() {
                     Some(StepLocation::Register(register)) => self.release(ArithmeticOperand::Register(register)),
                     Some(StepLocation::Slot(slot)) => self.slots &= !(1 << slot),
                     None => {}

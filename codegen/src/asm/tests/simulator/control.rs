@@ -27,7 +27,7 @@ impl Control for StepRecorder {
         self.set.integers
     }
 
-    fn here(&self) -> usize {
+    fn position(&self) -> usize {
         self.steps.len()
     }
 
@@ -121,8 +121,8 @@ impl Control for StepRecorder {
         })
     }
 
-    fn aim(&mut self, jump: usize) {
-        self.jumps[jump] = self.here();
+    fn bind_jump(&mut self, jump: usize) {
+        self.jumps[jump] = self.position();
     }
 
     fn point(&mut self, pointer: u8, slot: usize) {
@@ -130,7 +130,7 @@ impl Control for StepRecorder {
         self.record(move |m| m.integers[usize::from(pointer)] = m.slots[slot]);
     }
 
-    fn point_behind(&mut self, pointer: u8, slot: usize, factor: i64) {
+    fn advance_by_slot(&mut self, pointer: u8, slot: usize, factor: i64) {
         self.check(&[], &[pointer]);
         self.record(move |m| {
             m.integers[usize::from(pointer)] = Some(m.integer(pointer) + m.slot(slot) * factor);

@@ -121,7 +121,7 @@ impl Machine {
             Shape::Splat => lanes.fill(self.bits(at, 0, bytes)),
             Shape::Lanes(n) => (0..usize::from(n)).for_each(|i| lanes[i] = self.bits(at, i, bytes)),
             Shape::Strided { lanes: n, stride } => {
-                (0..usize::from(n)).for_each(|i| lanes[i] = self.bits(at.behind(i, stride), 0, bytes));
+                (0..usize::from(n)).for_each(|i| lanes[i] = self.bits(at.offset_by(i, stride), 0, bytes));
             }
         }
         lanes
@@ -138,7 +138,7 @@ impl Machine {
             Shape::Splat => set(at, 0, lanes[0]),
             Shape::Lanes(n) => (0..usize::from(n)).for_each(|i| set(at, i, lanes[i])),
             Shape::Strided { lanes: n, stride } => {
-                (0..usize::from(n)).for_each(|i| set(at.behind(i, stride), 0, lanes[i]));
+                (0..usize::from(n)).for_each(|i| set(at.offset_by(i, stride), 0, lanes[i]));
             }
         }
     }

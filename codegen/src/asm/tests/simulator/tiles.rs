@@ -13,7 +13,7 @@ impl Machine {
 
     /// Returns the address of a row of a tile.
     fn row(&self, at: Address, stride: u8, row: usize) -> Address {
-        at.behind(row, self.integer(stride) as i32)
+        at.offset_by(row, self.integer(stride) as i32)
     }
 }
 

@@ -164,7 +164,7 @@ impl PairLowering<'_> {
     /// Builds `acc *= factor`, with one factor per row.
     fn scale_sums(&mut self, factor: BufferId) -> Vec<Node> {
         let fused = self.fused;
-        self.lent(|second| {
+        self.with_shared_nest(|second| {
             let sums = &second.tiling.sums;
             let (loops, index) = second.open_sums(sums.iter());
             // The second contraction may list the same rows in another order.
