@@ -57,7 +57,7 @@ impl Builder {
         self.add(|state| state.graph.input(name, dtype, shape))
     }
 
-    /// Adds a constant.
+    /// Adds a node whose tensor is a constant.
     pub fn constant(&self, name: &str, tensor: Tensor) -> Value<'_> {
         self.add(|state| Ok(state.graph.constant(name, tensor)))
     }

@@ -23,7 +23,7 @@ pub enum OpError {
     DType {
         /// Position of the operand, from 0.
         operand: usize,
-        /// Element type found.
+        /// Element type of the given operand.
         found: DType,
         /// Permitted types, in words.
         wanted: &'static str,
@@ -39,7 +39,7 @@ pub enum OpError {
     },
 }
 
-/// An invalid node.
+/// Failure to add a node to a graph.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("node '{}' ({op}): {source}", printable(node))]
 pub struct GraphError {

@@ -131,7 +131,7 @@ impl Graph {
         Ok(id)
     }
 
-    /// Adds a constant.
+    /// Adds a node whose tensor is a constant.
     pub fn constant(&mut self, name: impl Into<String>, constant: impl Into<Constant>) -> NodeId {
         let constant = constant.into();
         let (shape, dtype) = (constant.shape().to_vec(), constant.dtype());
@@ -162,7 +162,7 @@ impl Graph {
         self.outputs.push(Output { name: name.into(), node, stored });
     }
 
-    /// Returns a node.
+    /// Returns a node. Panics for an id of another, larger graph.
     pub fn node(&self, id: NodeId) -> &GraphNode {
         &self.nodes[id.0 as usize]
     }
@@ -226,7 +226,7 @@ impl Graph {
         &self.inputs
     }
 
-    /// Returns the outputs.
+    /// Returns the outputs in the order of their declaration.
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
     }

@@ -29,11 +29,11 @@ pub type Facts<'a> = (&'a [usize], DType);
 /// types; other operators read them as i64.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tensor {
-    /// Elements of [`DType::F32`].
+    /// Elements of [`DType::F32`], with their shape.
     F32(ArrayD<f32>),
     /// Elements of [`DType::I64`]: shapes, axes, indices.
     I64(ArrayD<i64>),
-    /// Elements of [`DType::Bool`].
+    /// Truth values, [`DType::Bool`].
     Bool(ArrayD<bool>),
     /// Elements of [`DType::I8`]: quantised weights.
     I8(ArrayD<i8>),

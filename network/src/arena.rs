@@ -83,7 +83,7 @@ fn in_order(needs: &[Need], alignment: usize) -> Option<(Vec<usize>, usize)> {
 /// Free blocks of the arena, and its size.
 #[derive(Default)]
 struct Free {
-    /// Sizes by offset.
+    /// Sizes of free ranges in bytes, by offset.
     by_place: BTreeMap<usize, usize>,
     /// Pairs of size and offset, for best fit.
     by_size: BTreeSet<(usize, usize)>,

@@ -34,7 +34,7 @@ const MOST_CACHED_BYTES: usize = 1 << 20;
 pub struct MemoryValue {
     /// Node that computes the tensor.
     pub node: NodeId,
-    /// Extents, outermost first.
+    /// Extents of the tensor, the outermost axis first.
     pub shape: Vec<usize>,
     /// Element type in memory.
     pub dtype: DType,
@@ -171,7 +171,7 @@ impl Cut {
         xxh3_64(text.as_bytes())
     }
 
-    /// Returns a value.
+    /// Returns a value by its number in the order of creation.
     pub fn value(&self, id: ValueId) -> &MemoryValue {
         &self.values[id.0 as usize]
     }

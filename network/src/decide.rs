@@ -28,7 +28,7 @@ const LEAST_GAIN: f64 = 0.01;
 
 /// A network in its fastest permitted precision.
 pub struct Decided {
-    /// The chosen network.
+    /// Network in the chosen precision, ready to run.
     pub network: Arc<Compiled>,
     /// Measured networks; the first is f32.
     pub contenders: Vec<Contender>,

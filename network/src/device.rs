@@ -133,7 +133,7 @@ pub trait NetworkOps: Device {
 }
 
 impl NetworkOps for Cpu {
-    /// Number of threads.
+    /// Number of threads of the team.
     type Origin = usize;
 
     const READS_CALLERS_MEMORY: bool = true;

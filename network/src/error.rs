@@ -81,7 +81,7 @@ pub enum RunError {
     /// The number of inputs or outputs is wrong.
     #[error("{found} {what}, expected {wanted}")]
     Count {
-        /// "inputs" or "outputs".
+        /// Side of the network: "inputs" or "outputs".
         what: &'static str,
         /// Number of tensors given.
         found: usize,
@@ -100,7 +100,7 @@ pub enum RunError {
         /// Shape that is required.
         shape: Vec<usize>,
     },
-    /// The device fails.
+    /// The device fails to allocate, copy or run.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The interpreter cannot compute a node.

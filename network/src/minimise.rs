@@ -15,7 +15,7 @@ const COUNTED: f64 = (1u64 << 60) as f64;
 /// A cost for every combination of values of some variables.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Factor {
-    /// Variables, without duplicates.
+    /// Numbers of the variables, each once, in the order of the table's axes.
     pub(crate) variables: Vec<usize>,
     /// Costs by the values of the variables, the last varying fastest.
     pub(crate) costs: Vec<f64>,

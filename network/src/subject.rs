@@ -18,9 +18,9 @@ use autotune_graph::zoo::{self, UnknownNetwork, ZooError};
 /// A built-in network by name, a network in an ONNX file, or a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Subject {
-    /// A single operator.
+    /// A single operator, given by a workload's text.
     Workload(Workload),
-    /// One of [`zoo::NAMES`].
+    /// A built-in network, one of [`zoo::NAMES`].
     Network(String),
     /// Path of an ONNX file.
     Model(PathBuf),

@@ -262,7 +262,7 @@ impl Call<'_> {
         Ok(self.draft.add(self.name, op.into(), operands)?)
     }
 
-    /// Adds a constant.
+    /// Adds a constant with the name of the imported node.
     pub fn constant(&mut self, constant: impl Into<Constant>) -> ImportValue {
         self.draft.constant(self.name, constant)
     }

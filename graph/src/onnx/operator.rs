@@ -8,7 +8,7 @@ use super::call::{Call, ImportValue, Result};
 pub struct OnnxOperator {
     /// Domain of the operator's opset; empty for ONNX itself.
     pub(crate) domain: &'static str,
-    /// Name in ONNX.
+    /// Operator type in ONNX files, such as `Conv`.
     pub(crate) name: &'static str,
     convert: Convert,
     /// Representation of 8-bit integer operands.

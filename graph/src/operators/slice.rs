@@ -18,7 +18,7 @@ pub struct Range {
     pub start: usize,
     /// Distance between successive elements; negative to go backwards.
     pub step: isize,
-    /// Number of elements.
+    /// Number of elements that are taken.
     pub count: usize,
 }
 

@@ -8,7 +8,7 @@ pub struct Rule {
     pub name: &'static str,
     /// Pattern that the rule matches, as text.
     pub before: &'static str,
-    /// Replacement, as text.
+    /// Expression that replaces the match, as text with the same variables.
     pub after: &'static str,
     pub(super) apply: fn(&mut RewriteSite) -> Rewritten,
 }

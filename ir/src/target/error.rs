@@ -10,7 +10,7 @@ pub enum TargetError {
     /// No target has this name.
     #[error("unknown target '{word}': expected 'cpu', 'cpu:avx2', 'cuda' or one of {stated}")]
     Unknown {
-        /// The requested name.
+        /// Target as the user wrote it.
         word: String,
         /// Names of all stated GPUs, separated by commas.
         stated: String,
@@ -26,7 +26,7 @@ pub enum TargetError {
     Threads {
         /// Requested number of threads.
         threads: usize,
-        /// Number of cores.
+        /// Number of cores of the machine.
         cores: usize,
     },
 }

@@ -15,7 +15,7 @@ pub enum GpuApi {
         /// Compute capability times ten, as in `sm_90`.
         sm: u32,
     },
-    /// OpenCL C 1.2.
+    /// OpenCL C 1.2, for devices of any vendor.
     OpenCl,
 }
 
@@ -32,13 +32,13 @@ impl fmt::Display for GpuApi {
 /// A GPU and its limits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GpuTarget {
-    /// Language and API.
+    /// Language of kernels and API that launches them.
     pub api: GpuApi,
     /// Model name without spaces; `any` for a stated target.
     pub model: String,
     /// Number of multiprocessors (OpenCL: compute units).
     pub multiprocessors: usize,
-    /// Threads per warp.
+    /// Threads that execute an instruction together.
     pub warp_threads: usize,
     /// Maximum threads per block.
     pub threads_per_block: usize,

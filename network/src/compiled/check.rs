@@ -46,7 +46,7 @@ pub struct StepError {
     /// the sums before fused functions that clamp them). If small changes of the operands move the
     /// reference further, it is the error's share of that movement, times the tolerance.
     pub max_rel_error: f64,
-    /// Largest permitted error.
+    /// Largest permitted error, relative in the same way.
     pub tolerance: f64,
 }
 

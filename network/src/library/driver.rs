@@ -58,7 +58,7 @@ pub(super) struct Distances {
     pub(super) text: i64,
     /// Distances of the records of inputs and outputs.
     pub(super) records: [i64; 2],
-    /// Distances of texts.
+    /// Distances of the text of the instruction set and of the error messages.
     pub(super) instruction_set: i64,
     pub(super) faults: [i64; Fault::ALL.len()],
 }

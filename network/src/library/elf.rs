@@ -23,7 +23,7 @@ use super::format::{Format, LibraryContents, LibraryParts, PartOffsets};
 
 type Writer<'a> = object::write::elf::Writer<'a, TwoPhase>;
 
-/// Alignment of segments.
+/// Alignment of segments in bytes: the page size of x86-64, as pages have one access right.
 const PAGE: u64 = 4096;
 /// Alignment of data and code.
 const LINE: u64 = 64;

@@ -12,7 +12,7 @@ pub(super) enum Side {
     Output,
 }
 
-/// An exported function.
+/// Function that a library exports under its network's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Export {
     WorkspaceBytes,

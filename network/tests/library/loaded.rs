@@ -200,7 +200,6 @@ impl Memory {
         self.start.cast()
     }
 
-    /// Clears the memory.
     pub(crate) fn clear(&mut self) {
         // SAFETY: all bytes are allocated.
         unsafe { self.start.write_bytes(0, self.bytes) };

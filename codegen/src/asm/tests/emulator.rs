@@ -52,7 +52,7 @@ impl<'c> Emulator<'c> {
         }
     }
 
-    /// Returns the buffers.
+    /// Returns the bytes of every buffer.
     pub(super) fn memory(self) -> Vec<Vec<u8>> {
         self.segments
     }

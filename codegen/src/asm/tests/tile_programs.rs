@@ -35,7 +35,7 @@ const TYPES: [(&str, &Instruction, usize); 5] = [
 /// Product of `data`, `[rows, k]`, and `weights`, `[column blocks, k / steps, columns, steps]`.
 #[derive(Debug)]
 struct TileCase {
-    /// Position in [`TYPES`].
+    /// Position of the element types and their instruction in [`TYPES`].
     types: usize,
     /// Register tiles; each has sums of its own.
     tiles: Vec<RegisterTileCase>,

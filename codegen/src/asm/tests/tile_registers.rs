@@ -5,7 +5,7 @@ use autotune_ir::instruction::{TILE_REGISTERS, TILE_ROWS};
 
 type Words = [[u32; TILE_ROWS]; TILE_ROWS];
 
-/// Configured tile registers.
+/// Tile registers of a simulated processor, with the sizes that their configuration gives them.
 pub(super) struct TileRegisters {
     sizes: TileConfiguration,
     contents: [Words; TILE_REGISTERS],

@@ -13,7 +13,7 @@ pub(crate) struct Source {
     pub(crate) types: Vec<(usize, String)>,
 }
 
-/// A documentation comment.
+/// A documentation comment, with all its lines joined.
 pub(crate) struct Doc {
     pub(crate) line: usize,
     pub(crate) text: String,
