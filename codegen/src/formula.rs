@@ -38,6 +38,7 @@ pub(crate) fn used(program: &Program) -> Option<BTreeMap<&'static str, &'static 
             let Some(formula) = Formula::of(expr) else { return };
             // Sums and products are C operators, and every source defines max.
             is_plain &= matches!(formula.only(), Some(Primitive::Add | Primitive::Mul | Primitive::Max));
+            // A formula of one step is written in place, without a function.
             if formula.only().is_none() {
                 functions.insert(word(expr), formula);
             }

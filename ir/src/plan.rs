@@ -87,6 +87,7 @@ impl TensorBox {
     pub fn all(stage: &Stage) -> Vec<Self> {
         let mut found = Vec::new();
         for one in box_copies(&stage.body).iter().map(Self::of) {
+            // Kernels take one descriptor per box, however often they copy it.
             if !found.contains(&one) {
                 found.push(one);
             }
@@ -181,6 +182,7 @@ impl Accesses {
             let Node::Store(store) = node else { continue };
             let to = store.dst.buffer.0 as usize;
             accesses.written[to] = true;
+            // An accumulation reads what it adds to.
             accesses.read[to] |= store.mode == StoreMode::Accumulate;
             store.value.for_each_load(&mut |from| accesses.read[from.buffer.0 as usize] = true);
         }
@@ -196,6 +198,7 @@ fn binding(program: &Program, buffer: &Buffer, is_written_ahead: bool, read_in_r
         Some(tensor) if tensor.is_constant() => Binding::Constant { read_in_runs },
         Some(_) => Binding::Data,
         None if buffer.role == Role::Output => Binding::Output,
+        // Content that is written once must outlive a run; other buffers can share scratch memory.
         None if is_written_ahead => Binding::Packed,
         None => Binding::Scratch,
     }

@@ -128,6 +128,7 @@ impl Reduction {
         match self {
             Reduction::Sum => so_far + value,
             Reduction::Product => so_far * value,
+            // `f64::max` and `f64::min` ignore NaN, which these reductions propagate.
             Reduction::Max | Reduction::Min if so_far.is_nan() || value.is_nan() => f64::NAN,
             Reduction::Max | Reduction::MaxNumber => so_far.max(value),
             Reduction::Min => so_far.min(value),
@@ -282,6 +283,7 @@ impl Spec {
                 }
             });
         }
+        // An index must be valid in every dimension that it selects from.
         extents.into_iter().min()
     }
 
@@ -320,6 +322,7 @@ impl Spec {
             && map.output.index.iter().enumerate().all(is_axis)
             && map.loads().iter().all(|access| self.tensor(access).is_given())
             && map.loads().first().is_some_and(|data| data.buffer == BufferId(0) && data.index == map.output.index);
+        // The mapped tensor must be the data operand, the first factor.
         let reads_it = matches!(main.loads()[..], [data, _] if data.buffer == map.output.buffer);
         (self.main == 1 && is_map && reads_it && self.multiplies_tensors()).then_some(map)
     }
@@ -347,6 +350,7 @@ impl Spec {
         let iterations = |equation: &Equation| equation.axes.iter().map(|axis| axis.extent as f64).product::<f64>();
         let combining = self.equations.iter().filter(|equation| self.is_chain() && equation.reduces());
         let all: f64 = combining.map(iterations).sum();
+        // By convention, combining an element counts as a multiplication and an addition.
         2.0 * if all > 0.0 { all } else { iterations(self.main()) }
     }
 

@@ -70,8 +70,8 @@ pub(crate) fn constants<'a, D: NetworkOps>(
 ) -> Result<Vec<BoundConstant<'a>>, CompileError> {
     let given_to = |(operand, buffer): (&ActionOperand, &'a PlanBuffer)| match operand {
         ActionOperand::Constant(node) => {
-            let laid = constant_in_layout(graph, *node, (buffer.layout, buffer.dtype), kernel.takes_any_address())?;
-            Ok(Some((buffer, laid)))
+            let elements = constant_in_layout(graph, *node, (buffer.layout, buffer.dtype), kernel.takes_any_address())?;
+            Ok(Some((buffer, elements)))
         }
         ActionOperand::Span(_) => Ok(None),
     };
@@ -87,6 +87,7 @@ pub(crate) fn constant_in_layout(
     takes_any_address: bool,
 ) -> Result<ConstantElements<'_>, CompileError> {
     let Some(constant) = graph.constant_of(id) else { return Ok(ConstantElements::Numbers(Cow::Borrowed(&[]))) };
+    // Reading from the mapped file saves a copy of the weights in memory.
     if layout == Layout::Plain
         && dtype.has_same_bits_as(DType::F32)
         && takes_any_address

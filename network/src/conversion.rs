@@ -33,6 +33,7 @@ pub(crate) fn is_between(from: DType, to: DType) -> bool {
 /// rows and `pixels` columns; the inverse transposes them back.
 pub(crate) fn workload(shape: &[usize], from: Form, to: Form) -> Result<Workload, CompileError> {
     let workload = if from.layout == to.layout {
+        // Two axes suffice for an elementwise copy, and tensors of equal products share a kernel.
         Workload::new(Pointwise::copy(rows_and_columns(shape)))
     } else {
         Workload::new(transpose(shape, from.layout, to.layout)?)
@@ -46,6 +47,7 @@ fn transpose(shape: &[usize], from: Layout, to: Layout) -> Result<TransposeWorkl
     let none = || CompileError::Layouts { from, to };
     let [n, c, pixels @ ..] = shape else { return Err(none()) };
     let area: usize = pixels.iter().product();
+    // Each block of channels is a matrix of lanes by pixels, which is transposed on its own.
     match (from, to) {
         (Layout::Plain, Layout::ChannelBlocked(block)) => Ok(TransposeWorkload::matrices(n * c / block, block, area)),
         (Layout::ChannelBlocked(block), Layout::Plain) => Ok(TransposeWorkload::matrices(n * c / block, area, block)),

@@ -299,6 +299,8 @@ impl Cutter<'_> {
         let node = self.graph.node(id);
         let output = self.add_root(id);
         let write = strides(&node.shape);
+        // A part is contiguous in the result only if no axis before the concatenated one iterates
+        // over it.
         let is_dense = node.shape[..axis].iter().all(|&extent| extent == 1);
         let mut first = 0;
         for &operand in &node.operands {
@@ -321,6 +323,8 @@ impl Cutter<'_> {
     /// True if a value is computed by steps, and its memory may be placed inside another value.
     fn can_move(&self, value: ValueId) -> bool {
         let MemoryValue { node, within, .. } = self.cut.value(value);
+        // Inputs and constants have no producer that could write elsewhere, and callers read
+        // outputs from memory of their own.
         within.is_none() && !self.graph.is_given(*node) && !self.given_to_caller.contains(node)
     }
 }

@@ -90,6 +90,7 @@ pub fn decide(
     let error = |entrant: &TimedContender| output_error(&entrant.outputs, &entrants[0].outputs);
     let errors: Vec<f64> = entrants.iter().map(error).collect();
     let mut workspaces: Vec<&mut Workspace> = entrants.iter_mut().map(|entrant| &mut entrant.workspace).collect();
+    // Interleaved runs let disturbances hit all contenders alike.
     let secs = time_interleaved(&mut workspaces, inputs, RUNS, &|| false)?;
     let contenders: Vec<Contender> = (entrants.iter().zip(errors).zip(secs))
         .map(|((entrant, max_rel_error), secs)| {
@@ -109,6 +110,8 @@ pub fn decide(
 fn fastest(contenders: &[Contender], max_error: f64) -> usize {
     let mut best = 0;
     for (number, contender) in contenders.iter().enumerate().skip(1) {
+        // A rounded network must save enough to be worth its error. Among rounded ones, any gain
+        // counts.
         let least = if best == 0 { 1.0 - LEAST_GAIN } else { 1.0 };
         if contender.max_rel_error <= max_error && contender.run_secs < contenders[best].run_secs * least {
             best = number;

@@ -52,8 +52,8 @@ pub trait NetworkOps: Device {
     }
 
     /// Copies a constant to the device.
-    fn keep(&self, laid: &ConstantElements) -> Result<Self::Memory, DeviceError> {
-        self.upload(laid.bytes())
+    fn keep(&self, elements: &ConstantElements) -> Result<Self::Memory, DeviceError> {
+        self.upload(elements.bytes())
     }
 
     /// Packs the constants of a kernel into `memory`.
@@ -64,7 +64,7 @@ pub trait NetworkOps: Device {
         memory: Self::Memory,
     ) -> Result<Arc<Packed<Self>>, CompileError> {
         let given = || constants.iter().flatten();
-        let kept = given().map(|(_, laid)| self.keep(laid)).collect::<Result<Vec<_>, _>>()?;
+        let kept = given().map(|(_, elements)| self.keep(elements)).collect::<Result<Vec<_>, _>>()?;
         let views = given()
             .zip(&kept)
             .map(|((buffer, _), memory)| View::of(memory, buffer.dtype, &buffer.shape).in_layout(buffer.layout));
@@ -159,8 +159,8 @@ impl NetworkOps for Cpu {
         self.allocate(bytes)
     }
 
-    fn keep(&self, laid: &ConstantElements) -> Result<HostMemory, DeviceError> {
-        laid.copy()
+    fn keep(&self, elements: &ConstantElements) -> Result<HostMemory, DeviceError> {
+        elements.copy()
     }
 
     fn pack(
@@ -169,7 +169,7 @@ impl NetworkOps for Cpu {
         constants: &[BoundConstant],
         memory: HostMemory,
     ) -> Result<Arc<Packed>, CompileError> {
-        let views: Vec<View> = constants.iter().flatten().map(|(buffer, laid)| laid.view(buffer)).collect();
+        let views: Vec<View> = constants.iter().flatten().map(|(buffer, elements)| elements.view(buffer)).collect();
         Ok(kernel.pack_in(self, &views, memory)?)
     }
 

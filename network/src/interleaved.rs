@@ -22,9 +22,11 @@ pub fn time_interleaved<D: NetworkDevice, W: BorrowMut<Workspace<D>>>(
 ) -> Result<Vec<Vec<f64>>, RunError> {
     let numbers: Vec<Vec<f32>> = inputs.iter().map(Tensor::to_numbers).collect();
     let inputs: Vec<&[f32]> = numbers.iter().map(Vec::as_slice).collect();
+    // Outputs are allocated here, so that runs are timed without it.
     let mut results: Vec<Vec<Vec<f32>>> = workspaces.iter().map(|workspace| workspace.borrow().outputs()).collect();
 
     let mut secs = vec![Vec::with_capacity(runs); workspaces.len()];
+    // The first rounds load code and weights into caches and are not counted.
     let warm_up = WARM_UP.min(runs);
     for run in 0..runs + warm_up {
         if is_over() {

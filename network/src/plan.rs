@@ -231,6 +231,7 @@ impl NetworkPlanner<'_, '_> {
     }
 
     fn kernel(&mut self, step: &Step, number: usize) -> Result<(), CompileError> {
+        // The reference is copied, so that `pick` does not borrow the planner.
         let options = self.options;
         let pick = options.schedules[number].get(self.layouts.picks[number]);
         let pick = pick.ok_or_else(|| DeviceError::fault("the chosen schedule does not exist"))?;
@@ -249,6 +250,8 @@ impl NetworkPlanner<'_, '_> {
                 (true, Some(_)) => ActionOperand::Constant(node),
                 (true, None) => return Err(CompileError::NotConstant { step: step.name.clone() }),
                 (false, _) => {
+                    // Operands that broadcast, such as a bias, stay in the layout that the kernel
+                    // was built for.
                     let is_whole = self.cut.value(value).shape == self.cut.value(step.output).shape;
                     let layout = follows.filter(|_| is_whole).unwrap_or(buffer.layout);
                     ActionOperand::Span(self.in_form(value, Form { layout, dtype: buffer.dtype })?)
@@ -266,6 +269,7 @@ impl NetworkPlanner<'_, '_> {
 
     /// Returns the number of a schedule's kernel; adds the kernel if it is new.
     fn kernel_of(&mut self, tuned: &Tuned) -> usize {
+        // Steps with the same workload and config share one loaded kernel.
         let next = self.plan.kernels.len();
         let number = *self.numbers.entry((tuned.workload().clone(), tuned.config().clone())).or_insert(next);
         if number == next {
@@ -294,6 +298,7 @@ impl NetworkPlanner<'_, '_> {
 
     /// Returns a value's span in a form, and adds a conversion if necessary.
     fn in_form(&mut self, value: ValueId, form: Form) -> Result<SlotSpan, CompileError> {
+        // Types with the same bits count as one, so that no conversion is made between them.
         let form = self.own_type(value, form);
         let root = self.cut.root(value).0;
         if let Some(&span) = self.converted.get(&(value, form)) {
@@ -325,6 +330,7 @@ impl NetworkPlanner<'_, '_> {
         let slot = self.slot(value, form.dtype, SlotContent::Run);
         let span = SlotSpan { slot, first: 0 };
         self.convert(value, (own, is), (span, form))?;
+        // Later readers of this form share the conversion.
         self.converted.insert((value, form), span);
         Ok(span)
     }
@@ -333,6 +339,8 @@ impl NetworkPlanner<'_, '_> {
     fn written(&mut self, value: ValueId, form: Form) -> (SlotSpan, Option<Form>) {
         let form = self.own_type(value, form);
         let root = self.cut.root(value).0;
+        // The first writer creates the root's memory; other parts of the root are written to it
+        // later.
         if !self.roots.contains_key(&root) {
             let layout = self.layouts.roots.get(&root).copied().unwrap_or(Layout::Plain);
             let own = Form { layout, ..self.plain(root) };
@@ -342,6 +350,7 @@ impl NetworkPlanner<'_, '_> {
         if self.roots[&root].1 == form {
             return (self.own_span(value), None);
         }
+        // The step writes its own form to separate memory, from which [`Self::after`] converts it.
         let slot = self.slot(value, form.dtype, SlotContent::Run);
         (SlotSpan { slot, first: 0 }, Some(form))
     }

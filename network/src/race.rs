@@ -157,6 +157,7 @@ pub fn race(
     let before = best.choice.clone();
     // A comparison includes compilation.
     let making_secs = making.elapsed().as_secs_f64();
+    // The first estimate of a run decides how many rounds fit into the limit.
     let run = Instant::now();
     best.workspace.step_secs(false)?;
     let run_secs = run.elapsed().as_secs_f64();
@@ -200,6 +201,8 @@ impl<'a> NetworkRace<'a> {
         let mut measured = HashMap::new();
         for (workload, _) in self.by_workload.groups() {
             self.check_cancelled()?;
+            // Races need most of the limit. Workloads that are not reached keep their recorded
+            // schedules.
             if clock.is_late(UNTUNED_SHARE) {
                 break;
             }
@@ -221,10 +224,10 @@ impl<'a> NetworkRace<'a> {
 
     /// Compiles the network with a choice of schedules; it shares kernels and constants with
     /// another. Conversions use the database's schedules.
-    fn network(&self, choice: &Choice, beside: &Entrant) -> Result<Entrant, RaceError> {
+    fn network(&self, choice: &Choice, other: &Entrant) -> Result<Entrant, RaceError> {
         self.check_cancelled()?;
         let mut choose = Schedules::chosen(self.db, self.target, choice);
-        self.entrant(beside.workspace.network().sharing(self.target, &mut choose)?)
+        self.entrant(other.workspace.network().sharing(self.target, &mut choose)?)
     }
 
     /// Fails if the caller has cancelled.
@@ -236,6 +239,7 @@ impl<'a> NetworkRace<'a> {
     /// and alternative plans.
     fn best_plan(&self, mut best: Entrant, rounds: usize, clock: &mut RaceClock) -> Result<Entrant, RaceError> {
         let [by_records, plans @ ..] = &self.plans()?[..] else { return Ok(best) };
+        // Untuned schedules enter together, since a race for each would take too long.
         for choice in [by_records.clone(), self.exchanged(by_records, &self.untuned)] {
             if clock.has_time_for(DUEL + KEEPING) && !is_same(&choice, &best.choice) {
                 best = self.faster(best, &choice, rounds, clock)?;
@@ -243,6 +247,7 @@ impl<'a> NetworkRace<'a> {
         }
 
         for plan in plans {
+            // Only the differences between the plans are applied, so that earlier wins are kept.
             let choice = changed(&best.choice, by_records, plan);
             let has_time = !clock.is_late(PLANS_SHARE) && clock.has_time_for(DUEL + KEEPING);
             if has_time && !is_same(&choice, &best.choice) {
@@ -302,6 +307,7 @@ impl<'a> NetworkRace<'a> {
         let start = Instant::now();
         let mut other = self.network(choice, &leader)?;
         let [of_leader, of_other] = self.secs([&mut leader, &mut other], rounds)?;
+        // Planning assumes that the next comparison takes as long as this one.
         clock.duel_secs = start.elapsed().as_secs_f64();
         Ok(if is_faster(&of_other, &of_leader) { other } else { leader })
     }
@@ -331,6 +337,7 @@ impl<'a> NetworkRace<'a> {
             known.splice(place..place, self.untuned.get(workload));
             for tuned in known {
                 let is_in = |other: &Tuned| other.config() == tuned.config();
+                // A schedule that all steps already use cannot gain anything.
                 let is_chosen = steps.iter().all(|&step| chosen[step].as_ref().is_some_and(is_in));
                 if !is_chosen && !others.iter().any(is_in) {
                     others.push(tuned.clone());
@@ -361,6 +368,7 @@ impl<'a> NetworkRace<'a> {
         let mut ratios: HashMap<&Workload, Vec<f64>> = HashMap::new();
         for _ in 0..rounds {
             self.check_cancelled()?;
+            // Both networks run in every round, so that disturbances hit both.
             let [leader_secs, other_secs] = [self.step_secs(leader)?, self.step_secs(&mut other)?];
             for (workload, leader_secs) in leader_secs {
                 if let Some(other_secs) = other_secs.get(workload) {
@@ -386,6 +394,7 @@ impl<'a> NetworkRace<'a> {
         let of_steps = actions.iter().zip(secs).filter(|(action, _)| !action.is_conversion);
         let mut sums = HashMap::new();
         for (workload, (_, secs)) in self.by_workload.workloads().zip(of_steps) {
+            // Times of equal workloads are added, since a network uses one rival for all of them.
             workload.into_iter().for_each(|workload| *sums.entry(workload).or_default() += secs);
         }
         Ok(sums)
@@ -412,6 +421,7 @@ fn changed(choice: &Choice, from: &Choice, to: &Choice) -> Choice {
 /// Returns the median ratio of a step's times with another schedule, if it is clearly faster.
 fn gain(ratios: Vec<f64>) -> Option<f64> {
     let median = quantile(ratios.clone(), 0.5);
+    // The quantile rejects steps whose median is low only because their times scatter.
     (median < STEP_GAIN && quantile(ratios, STEP_SHARE) < 1.0).then_some(median)
 }
 
@@ -423,6 +433,7 @@ fn is_faster(secs: &[f64], than: &[f64]) -> bool {
 /// Returns the median ratio of paired rounds. Pairing helps since a disturbance of several rounds
 /// affects both runs of each.
 fn median_ratio(secs: &[f64], to: &[f64]) -> f64 {
+    // Ratios within a round cancel disturbances that last longer than a round.
     quantile(secs.iter().zip(to).map(|(secs, to)| secs / to).collect(), 0.5)
 }
 

@@ -99,6 +99,7 @@ impl Candidate {
     /// Lowers the schedule to loop nests.
     pub fn lower(&self) -> Result<Program, LowerError> {
         let read = || registry::plan(self.workload(), self.target(), self.values());
+        // Lookup and lowering both need the plan, and reading it checks every knob.
         let plan = self.0.plan.get_or_init(read).as_ref();
         plan.map(|plan| registry::lowered(self.workload(), &**plan)).map_err(LowerError::clone)
     }

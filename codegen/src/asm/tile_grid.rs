@@ -78,6 +78,8 @@ impl TileGrid {
             set(self.data(i), row.count, self.words);
             for (j, column) in self.columns.iter().enumerate() {
                 set(self.sums(i, j), row.count, column.count);
+                // A row of weights holds one word of each column, so there are as many rows as
+                // words.
                 set(self.weights(j), self.words, column.count);
             }
         }

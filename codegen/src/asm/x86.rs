@@ -86,6 +86,7 @@ pub fn disassemble(code: &MachineCode) -> String {
     formatter.options_mut().set_branch_leading_zeros(false);
     formatter.options_mut().set_space_after_operand_separator(true);
     for instruction in Decoder::new(64, &code.bytes[..code.code_bytes], DecoderOptions::NONE) {
+        // Functions have no symbols, so their entries are marked in the text.
         if let Some(stage) = code.entries.iter().position(|&e| e as u64 == instruction.ip()) {
             let _ = writeln!(text, "stage {stage}:");
         }

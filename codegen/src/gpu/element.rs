@@ -43,6 +43,7 @@ pub(super) fn narrowed(dtype: DType, value: &str) -> String {
 
 /// Returns the value of one lane of a vector.
 pub(super) fn lane(dtype: DType, name: &str, lanes: usize, lane: usize) -> String {
+    // Vectors consist of 32-bit words, which hold one or two elements.
     let word = lane * dtype.bytes() / 4;
     let part = if lanes * dtype.bytes() == 4 { String::new() } else { format!(".{}", ["x", "y", "z", "w"][word]) };
     match (dtype.is_word(), lane % 2) {

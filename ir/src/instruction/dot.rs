@@ -153,6 +153,7 @@ impl<'a> Dot<'a> {
 /// Returns true if an access reads whole groups of `steps` contiguous elements, numbered by `var`.
 fn is_by_words(access: &Access, var: VarId, steps: usize, program: &Program) -> bool {
     let offset = offset(access, program);
+    // A word must begin at a multiple of its own size, whatever the values of the other variables.
     let is_whole = |count: i64| count % steps as i64 == 0;
     let mut others = offset.terms.iter().filter(|term| term.0 != var);
     offset.coefficient(var) == 1 && is_whole(offset.constant) && others.all(|term| is_whole(term.1))

@@ -132,6 +132,8 @@ impl<'a> TileProduct<'a> {
         let step_loops: SmallVec<_> = loops.iter().copied().take_while(is_around).collect();
         let mut inner = loops.split_off(step_loops.len());
         let is_inner = |l: &mut &Loop| uses(data, l.var) && uses(weights, l.var);
+        // The loop over runs is the only inner one that both operands depend on, as it continues
+        // the rows of words.
         let runs = inner.pop_if(is_inner);
         let (rows, columns) = inner.into_iter().partition(|l| uses(data, l.var));
         Some(Self { clear, step_loops, rows, columns, runs, words, steps, lanes, store, data, weights })
@@ -147,6 +149,7 @@ impl<'a> TileProduct<'a> {
     pub fn row_tiles(&self, program: &Program) -> Option<(Vec<TileSpan>, TileStrides)> {
         let [data, weights, sums] = self.offsets(program);
         let rows = positions(&self.rows, [&data, &sums]);
+        // Instructions have one distance between rows for the whole product, that of the first two.
         let distances = match rows[..] {
             [first, second, ..] => (second.0 - first.0, second.1 - first.1),
             _ => (TILE_ROWS as i64, TILE_ROWS as i64),
@@ -154,6 +157,7 @@ impl<'a> TileProduct<'a> {
         let is_next = |a: &(i64, i64), b: &(i64, i64)| (b.0 - a.0, b.1 - a.1) == distances;
         let mut tiles = Vec::new();
         for run in rows.chunk_by(is_next) {
+            // A run can have more rows than a tile register.
             let parts = run.len().div_ceil(TILE_ROWS);
             // Tiles of equal heights, as far as possible.
             let at = |part: usize| part * run.len() / parts;

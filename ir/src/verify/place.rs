@@ -32,6 +32,7 @@ impl TreePath<'_, '_> {
             Node::Call { instruction, .. } if instruction.asynchrony == Asynchrony::Copies => {
                 return (!self.in_group).then_some("an asynchronous copy must be in a group of copies");
             }
+            // An instruction computes its whole nest: it cannot leave out elements.
             Node::Call { .. } if !self.guards.is_empty() => "an instruction call must not be under a condition",
 
             Node::Barrier if in_vector || !self.guards.is_empty() || !self.digits.is_empty() => {
@@ -94,8 +95,10 @@ impl TreePath<'_, '_> {
             (_, Node::Call { instruction, .. }) if instruction.executor == Executor::Core => false,
             (role, Node::Mbarrier(mbarrier)) => role == Some(mbarrier.role()),
             (None, _) => true,
+            // A barrier waits for all threads of a block, which the other role never reaches.
             (Some(_), Node::Barrier | Node::AwaitCopies { .. } | Node::Alloc { .. } | Node::Prefetch { .. }) => false,
             (Some(WarpRole::Consumers), node) => !matches!(node, Node::CopyGroup { .. }),
+            // Boxes are copied whole; the copy engine fills elements out of bounds with zeros.
             (Some(WarpRole::Producer), Node::Guard { .. }) => false,
             (Some(WarpRole::Producer), Node::Call { instruction, .. }) => instruction.asynchrony == Asynchrony::Copies,
             (Some(WarpRole::Producer), Node::Store(_)) => self.in_engine,

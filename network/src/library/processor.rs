@@ -85,12 +85,16 @@ impl Instructions {
     /// Adds code of a kernel for an instruction set. Kernels may be for different ones; the widest
     /// includes the others.
     pub(super) fn add(&mut self, isa: Isa, code: &MachineCode) {
+        // A wider instruction set includes the narrower ones.
         self.isa = self.isa.into_iter().chain([isa]).max_by_key(|isa| isa.vector_bytes());
+        // The code is decoded because the code generator picks instructions of extensions by
+        // itself, such as conversions to bf16.
         for instruction in Decoder::new(64, &code.bytes[..code.code_bytes], DecoderOptions::NONE) {
             let of = instruction.cpuid_features();
             let used = EXTENSIONS.iter().enumerate().filter(|(_, extension)| of.contains(&extension.known));
             self.extensions.extend(used.map(|(number, _)| number));
         }
+        // In the table's order, the text does not depend on the order of kernels.
         self.extensions.sort_unstable();
         self.extensions.dedup();
     }
@@ -172,6 +176,7 @@ pub(super) fn emit_check(routine: &mut Routine, features: Features, lacking: Lab
     for (register, bits) in [Rbx, Rcx, Rdx].into_iter().zip(features.extended) {
         check(routine, register, bits, lacking);
     }
+    // Where the subleaf does not exist, it reads as 0, so that the check fails as it should.
     if features.leaf7_1_eax != 0 {
         routine.set(Rax, 7);
         routine.set(Rcx, 1);
@@ -185,6 +190,7 @@ fn check(routine: &mut Routine, register: Integer, bits: u32, lacking: Label) {
     if bits == 0 {
         return;
     }
+    // `cpuid` and `xgetbv` leave R9 and R10 alone.
     routine.copy(R9, register);
     routine.and(R9, bits);
     routine.set(R10, bits.into());
@@ -199,6 +205,7 @@ const ASK_FOR_TILES: [(Integer, i64); 3] = [(Rax, 158), (Rdi, 0x1023), (Rsi, 18)
 /// Emits a system call that asks for tile registers for all threads of the process, and a jump to a
 /// label if it is refused. Clobbers rax, rcx, rsi and r11.
 pub(super) fn emit_request(routine: &mut Routine, refused: Label) {
+    // The system call takes an argument in RDI, which still holds one of this function.
     routine.push(Rdi);
     ASK_FOR_TILES.into_iter().for_each(|(register, value)| routine.set(register, value));
     routine.system_call();

@@ -113,6 +113,7 @@ impl<'a> StepsBuilder<'a> {
     fn operand(&mut self, operand: &ActionOperand) -> Result<ByteLocation, LibraryError> {
         match operand {
             ActionOperand::Span(span) => self.span(*span),
+            // Kernels read packed copies of these constants, which are buffers of their own.
             ActionOperand::Constant(_) => Ok(ByteLocation::Absent),
         }
     }

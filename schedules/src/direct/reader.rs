@@ -70,6 +70,7 @@ impl<'a> KnobReader<'a> {
         let bytes = word.parse().ok().filter(|&bytes: &usize| bytes <= 1 << 20 && bytes.is_multiple_of(4));
         let bytes = bytes
             .ok_or_else(|| LowerError::knob(NAME, format!("'{word}' is not a multiple of 4 bytes up to 1 MiB")))?;
+        // Prefetch nodes count elements of f32, as loop nests have no byte offsets.
         Ok(bytes / 4)
     }
 
@@ -112,6 +113,7 @@ impl<'a> KnobReader<'a> {
 
     pub(crate) fn tile<const N: usize>(&self, name: &str) -> Result<[usize; N], LowerError> {
         match self.get(name)? {
+            // Larger sizes exceed every axis, and products of them could overflow.
             KnobValue::Tile(sizes) if sizes.iter().all(|&s| s > 0 && s <= 1 << 24) => {
                 <[usize; N]>::try_from(sizes.as_slice())
                     .map_err(|_| LowerError::knob(name, format!("has {} levels, expected {N}", sizes.len())))
@@ -129,6 +131,7 @@ impl<'a> KnobReader<'a> {
             return Err(LowerError::knob(name, "is not an order"));
         };
         let order: Vec<&str> = axes.iter().map(String::as_str).collect();
+        // Of equal lengths, an order that contains every axis has none of them twice.
         if order.len() != expected.len() || expected.iter().any(|axis| !order.contains(axis)) {
             return Err(LowerError::knob(name, format!("is not an order of {}", expected.join(", "))));
         }

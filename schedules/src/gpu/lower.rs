@@ -31,6 +31,7 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
         Some(_) => all.buffer("weight_packed", Role::Packed, Scope::Global, tiling.staged[1].source.shape.clone()),
         None => operands.weight,
     };
+    // Blocks cannot wait for each other, so parts of a reduction are added by a later stage.
     let partial = (tiling.split > 1).then(|| {
         let shape = [&[tiling.split], &own.output.shape[..]].concat();
         all.buffer("partial", Role::Accumulator, Scope::Global, shape)
@@ -45,6 +46,8 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
     let data = match own.prologue() {
         None => operands.input,
         Some(map) => {
+            // Asynchronous copies to shared memory cannot compute, so a stage of its own applies
+            // the prologue.
             let mapped = all.buffer("mapped", Role::Packed, Scope::Global, own.data.shape.clone());
             add("map_input", When::EveryRun, map_input(&operands, map, mapped, input.1, &mut all));
             mapped
@@ -147,6 +150,7 @@ impl<'a> GpuLowering<'a> {
             let used = (0..2).filter(|_| is_used);
             used.map(|which| buffer(which, names[which], Scope::Register, shape(which))).collect()
         };
+        // Matrix instructions load their factors from shared memory by themselves.
         let by_threads = matches!(tiling.kernel, MicroKernel::Registers { .. });
         let fragments = registers(["data_frag", "weight_frag"], by_threads, &|which| {
             tiling.sums_of(which).map(|(_, level)| level.extent).collect()
@@ -255,6 +259,7 @@ impl<'a> GpuLowering<'a> {
         let around = loops.len();
         for level in &self.tiling.threads {
             let thread = self.open(level, LoopKind::Thread, loops);
+            // The linear index has one digit for each level, the first being the most significant.
             self.thread = self.thread.clone() * level.extent as i64 + thread.clone();
             self.thread_base[level.axis].add_scaled(&thread, level.step as i64);
         }

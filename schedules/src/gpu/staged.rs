@@ -36,6 +36,7 @@ impl Staged {
 
     /// Dimension along which vectors are copied.
     pub(crate) fn along(&self) -> usize {
+        // The last dimension is contiguous in global memory, whatever the order in shared memory.
         self.order.iter().copied().max().unwrap_or_default()
     }
 
@@ -97,6 +98,7 @@ impl AxisRoles {
             !terms.is_empty() && terms.iter().all(|&(axis, _)| self.axes[axis.0 as usize].reduce)
         };
         let mut order: Vec<usize> = (0..operand.shape.len()).collect();
+        // The sort is stable, so that other dimensions keep their order.
         order.sort_by_key(|dim| !reduces(dim));
         order
     }
@@ -106,6 +108,7 @@ impl AxisRoles {
     pub(crate) fn packing(&self) -> Option<Packing> {
         let weight = &self.operands[1];
         let order = self.reduce_first(weight);
+        // The place of a dimension with one element changes nothing in memory.
         let moved = order.iter().filter(|&&dim| weight.shape[dim] > 1);
         let changes = self.unfolded || self.own.weight_is_constant && !moved.is_sorted();
         changes.then_some(Packing { order, run: 1 })

@@ -70,6 +70,7 @@ pub(crate) fn staging_knobs(roles: &AxisRoles) -> [Knob; 4] {
     let [data, weight] = &roles.operands;
     let packing = roles.packing();
     let data = roles.pixels.as_ref().map_or_else(|| widest(data), |pixels| pixels.vector);
+    // The knob offers what either form of the weights allows; [`check_vectors`] rejects the rest.
     let packed = packing.as_ref().map_or(1, |packing| widest(&packing.packed(weight)));
     [
         Knob::choice("weights", weight_words(roles, &packing)),
@@ -103,6 +104,7 @@ fn weight_words(roles: &AxisRoles, packing: &Option<Packing>) -> &'static [&'sta
 /// Returns the widest aligned vector that divides rows, up to 4 elements.
 fn widest(operand: &Operand) -> usize {
     let (Some(index), Some(&row)) = (operand.index.last(), operand.shape.last()) else { return 1 };
+    // Every row must begin at a multiple of the vector, as must the first element.
     let is_aligned = |w: &usize| row.is_multiple_of(*w) && (index.constant.unsigned_abs() as usize).is_multiple_of(*w);
     [4, 2].into_iter().find(is_aligned).unwrap_or(1)
 }
@@ -134,6 +136,7 @@ pub(crate) fn spatial_tiles(extent: usize, target: &GpuTarget) -> Vec<Vec<usize>
 pub(crate) fn chunks(roles: &AxisRoles, axis: AxisId) -> Vec<Vec<usize>> {
     let (extent, is_long) = (roles.extent(axis), roles.reduce.last() == Some(&axis));
     let some: &[usize] = if is_long { &[1, 2, 4, 8, 16, 32, 64] } else { &[1] };
+    // Chunks of long axes would exceed shared memory.
     let whole = (!is_long || extent <= 64).then_some(extent);
     some.iter().copied().filter(|&chunk| chunk < extent).chain(whole).map(|chunk| vec![chunk]).collect()
 }
@@ -145,8 +148,10 @@ pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues
     for &axis in &roles.spatial {
         let knob = knob_of(&roles, axis);
         let [block, strand, register] = reader.tile::<3>(&knob)?;
+        // Threads then have equally many elements, and no element has two threads.
         let divides = block.is_multiple_of(strand) && strand.is_multiple_of(register);
         require(divides, &knob, "each level must divide the one before it")?;
+        // A larger block would compute mostly elements that do not exist.
         let is_within = block < 2 * roles.extent(axis);
         require(is_within, &knob, format_args!("a block of {block} is too large for the axis"))?;
         spatial.push((axis, block));

@@ -105,6 +105,7 @@ impl NestParts {
 
     /// Returns the bounds that the extents of loops do not already imply.
     pub(crate) fn guards(&self, bounds: impl IntoIterator<Item = (Affine, usize)>) -> Vec<InBounds> {
+        // A bound that always holds would only cost instructions.
         let leaves = |(index, extent): &(Affine, usize)| {
             let (low, high) = self.range(index);
             low < 0 || high >= *extent as i64
@@ -149,6 +150,7 @@ impl Segment {
     pub(crate) fn tiles(extent: usize, tile: usize) -> impl Iterator<Item = Self> {
         let whole = Self { start: 0, count: extent / tile, extent: tile };
         let rest = Self { start: extent / tile * tile, count: 1, extent: extent % tile };
+        // A short axis has no whole tile, and a divisible one no remainder.
         [whole, rest].into_iter().filter(|segment| segment.count * segment.extent > 0)
     }
 }

@@ -25,6 +25,7 @@ impl X86 {
     /// abcd | abcd | ..   efgh | efgh | ..   →  the lower quarters, and the upper ones, of both; and once more
     /// ```
     pub(super) fn merges(&self) -> Vec<Merge> {
+        // Each merge halves the number of lanes per row: three merges for 8 lanes, four for 16.
         if self.isa != Isa::Avx512 {
             return vec![
                 [(UNPACK_LOW, None), (UNPACK_HIGH, None)],
@@ -79,6 +80,7 @@ impl X86 {
         };
 
         let a = part(self, lower, free);
+        // With fewer rows than lanes, the lanes without a row repeat another one and are ignored.
         let b = if upper.is_empty() { a } else { part(self, upper, free) };
         let mut taken = || free.pop().unwrap_or_default();
         let [one, other, spare] = [taken(), taken(), taken()];
@@ -88,6 +90,7 @@ impl X86 {
             Combination::Arithmetic(op) => self.arithmetic(op, one, one, to_combine),
             Combination::Bound(bound) => self.bound(bound, one, to_combine, spare),
         }
+        // Registers are returned at once: the recursion needs only one for each level.
         free.extend([other, spare]);
         if !is_row {
             free.push(a);

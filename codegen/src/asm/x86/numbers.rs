@@ -27,6 +27,8 @@ impl X86 {
             MinMax::Smaller => (MIN, Arithmetic::Min),
         };
         if self.isa != Isa::Avx512 {
+            // The instruction returns its second operand if either is NaN, so only NaN in `b` needs
+            // care: all bits are set there, which is NaN again.
             self.code.vex(COMPARE, true, [spare, b], RegisterOrMemory::Register(b));
             self.code.immediate(UNORDERED, 1);
             self.arithmetic(arithmetic, b, b, a);
@@ -34,6 +36,7 @@ impl X86 {
             return;
         }
 
+        // A mask leaves lanes of `b` that are NaN unchanged.
         self.code.evex(COMPARE, evex::BITS_512, [7, b], RegisterOrMemory::Register(b), VECTOR);
         self.code.immediate(ORDERED, 1);
         let flags = evex::BITS_512 | 7;

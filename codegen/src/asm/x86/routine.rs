@@ -251,6 +251,7 @@ impl Routine {
 
     /// Divides, `rax /= [base + disp]`, unsigned; the remainder goes to rdx.
     pub fn divide(&mut self, base: Integer, disp: i32) {
+        // The dividend has 128 bits, of which RDX holds the upper half.
         self.set(Integer::Rdx, 0);
         self.code.legacy(true, 0xf7, 6, MemoryOperand { base, disp });
     }

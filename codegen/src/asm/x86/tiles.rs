@@ -25,6 +25,7 @@ impl TileInstructions for X86 {
 
     fn configure_tiles(&mut self, sizes: TileConfiguration) {
         self.code.vex(CONFIGURE, false, [0, 0], RegisterOrMemory::Constant);
+        // The configuration is stored after the code and addressed relative to the instruction.
         self.code.goal(Goal::Tiles(sizes));
     }
 
@@ -49,6 +50,7 @@ impl TileInstructions for X86 {
             TileArithmetic::Bf16 => DOT_BF16,
             TileArithmetic::Bytes([data, weights]) => DOT_BYTES[2 * usize::from(data) + usize::from(weights)],
         };
+        // The first source is encoded in ModRM, the second one in the prefix.
         self.code.vex(op, false, [sums, weights], RegisterOrMemory::Register(data));
     }
 }

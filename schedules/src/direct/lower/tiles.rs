@@ -28,6 +28,7 @@ impl DirectLowering<'_> {
             let sum = tile.acc_access(local);
             vec![assign(sum.buffer, sum.index, Expr::Const(0.0))]
         });
+        // Axes within a row of words are the innermost loops of the instruction's own nest.
         let in_row = |axis: &AxisId| group.row.contains(&Some(*axis));
         let axes: Vec<AxisId> = self.direct.reduce.iter().copied().filter(|axis| !in_row(axis)).collect();
         body.extend(self.tile_product(&axes, group, &tile, &mut local));
@@ -67,6 +68,7 @@ impl DirectLowering<'_> {
         // A block of columns is transposed if each has one vector.
         for start in (0..row.len).step_by(lanes) {
             let part = TileRange { start, len: lanes.min(row.len - start), ..row };
+            // The last part is the whole row, in place of which one vector of it is copied.
             let mut parts = turned.parts.clone();
             parts.pop();
             parts.push(part);

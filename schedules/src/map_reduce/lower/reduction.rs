@@ -97,6 +97,7 @@ impl ChainLowering<'_> {
     pub(super) fn reduction_of_lanes(&mut self, spans: &[RowSpan]) -> Vec<Node> {
         let vector = self.vector();
         let extent = spans[vector].extent;
+        // A vector longer than the axis would have lanes without an element.
         let lanes = self.plan.width(self.number).min(extent);
         let part = |start: usize, extent: usize| {
             let mut part = spans.to_vec();
@@ -114,6 +115,7 @@ impl ChainLowering<'_> {
         }
         body.extend(match acc.scope {
             Scope::Register => self.combine_rows(&acc, &part(0, 1), lanes),
+            // Lanes are shuffled in registers only.
             _ => self.each_vector(acc.scope, &part(0, 1), |lowering, at, spans| {
                 let row = lowering.results("row", spans, Some(lanes), Scope::Register);
                 let mut body = lowering.copy(&acc.from(at), &row, spans, lanes);

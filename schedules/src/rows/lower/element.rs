@@ -22,6 +22,7 @@ struct At<'v> {
 impl RowsLowering<'_> {
     /// Returns the value that the pass combines or stores at a point, and the nodes to run first.
     pub(super) fn value(&mut self, values: &[Affine]) -> (Vec<Node>, Expr) {
+        // Registers for operands are free again in each statement.
         self.reads = 0;
         self.value_at(At { pass: self.pass, values, is_whole: true })
     }
@@ -105,6 +106,8 @@ impl RowsLowering<'_> {
         let name = self.all.buffers[element.buffer.0 as usize].name.clone();
         let register = self.register_to_read(&name);
         match reduction {
+            // Guarded values are zero out of bounds, which is neutral in sums. Other reductions
+            // need a second store.
             Reduction::Sum => nodes.push(assign(register, self.of_lane(), guarded_value(when, Expr::Load(element)))),
             _ => {
                 nodes.push(assign(register, self.of_lane(), Expr::Const(reduction.neutral())));
@@ -137,6 +140,7 @@ impl RowsLowering<'_> {
             let own = plan.chain.passes()[known].axes[rows..].iter().map(|axis| axis.extent);
             let kept = self.shared(&format!("{name}_kept"), own);
             nodes.push(assign(kept, self.kept_index(&values), load(register, self.of_lane())));
+            // Only later passes read it: in this one, other threads may not have stored it yet.
             self.stored_values.push((tensor, ResultLocation::Kept(kept)));
         }
         load(register, self.of_lane())
@@ -160,6 +164,7 @@ impl RowsLowering<'_> {
     fn is_whole(&self, access: &Access, pass: usize, known: &Equation) -> bool {
         let rows = self.plan.chain.rows;
         let mut own: Vec<usize> = access.index.iter().filter_map(axis_of).filter(|&axis| axis >= rows).collect();
+        // An index that repeats an axis, such as a diagonal, does not reach every element.
         own.sort_unstable();
         own.dedup();
         own.len() == known.axes.len() - rows && own.len() == self.plan.chain.passes()[pass].axes.len() - rows

@@ -70,6 +70,7 @@ impl WinogradLowering<'_> {
         let (c_lanes, phases) = (self.winograd.c_lanes(), conv.phases());
         // One-dimensional transform of the taps of each phase.
         let cut = |phase: usize| {
+            // With a stride, a filter splits into phases, the later of which may have a tap less.
             PartialTransform::new(&self.transforms.weight, 0..(conv.taps - phase).div_ceil(phases), self.winograd.a())
         };
         let cuts: Vec<PartialTransform> = (0..phases).map(cut).collect();
@@ -95,6 +96,7 @@ impl WinogradLowering<'_> {
         let per_block = self.winograd.c_lanes() / (phases * phases);
         let o_channel = (tile.clone() + o) * block as i64;
         let c_channel = c[0].clone() * per_block as i64 + &c[1];
+        // The phases of a channel are adjacent lanes of the product's reduction axis.
         let c_lane = c[1].clone() * (phases * phases) as i64 + (fh * phases + fw) as i64;
 
         let read = |[kw, lane]: [Affine; 2]| {
@@ -179,6 +181,8 @@ impl WinogradLowering<'_> {
         let Winograd { m, block, .. } = *self.winograd;
         let a = self.winograd.a();
         let (from, operands, copied) = (self.products, self.product.operands.clone(), self.tile_rows.output);
+        // Tiles differ only by the outputs that they have, so that padding of the input needs no
+        // nests of its own.
         let rows = blocks.rows.map(outputs);
 
         self.over_tile_rows(blocks, rows.each_ref(), ("o.1", channels), |this, strip| {
@@ -204,6 +208,7 @@ impl WinogradLowering<'_> {
                     }
                 };
                 let finish = |sum, index: &[Affine]| match copied {
+                    // The epilogue is applied when the row is copied to the output.
                     Some(_) => sum,
                     None => operands.fused(sum, &(index[1].clone() * block as i64 + &index[4]), index),
                 };

@@ -42,6 +42,7 @@ impl PairLowering<'_> {
         let (largest, before) = (online.largest, online.before);
         let reduction = self.spec().equations[online.softmax.largest].reduction;
         let (loops, row) = self.open_rows();
+        // Earlier sums are relative to the old largest score, which rescaling needs.
         let mut nodes = nest(loops, vec![assign(before, row.clone(), load(largest, row))]);
         nodes.extend(self.mask());
         nodes.extend(self.combine(largest, reduction));
@@ -65,8 +66,11 @@ impl PairLowering<'_> {
 
         let (loops, index, row, point) = self.open_scores();
         let when = self.keys(&point);
+        // Keys that do not exist get a weight of exp(-inf) = 0, so that no later step needs a
+        // guard.
         let mut nodes = vec![assign(score, Vec::new(), Expr::Const(f32::NEG_INFINITY))];
         nodes.extend(guarded(when, vec![assign(score, Vec::new(), load(self.first.acc, index.clone()))]));
+        // Masks are read into registers once, since the maximum and the masked score both use them.
         let others = others(self.spec(), &softmax);
         for (access, &register) in others.iter().zip(&read) {
             let value = self.read(access, &point, &tables);
@@ -136,6 +140,8 @@ impl PairLowering<'_> {
         nodes.push(Node::Barrier);
 
         let (loops, row) = self.open_rows();
+        // Every thread combines all parts in the same order, so that all have bitwise equal
+        // results.
         nodes.extend(nest(loops, vec![assign(value, row, Expr::Const(reduction.neutral()))]));
         let mut around = Loops::new();
         let kind = if threads <= MAX_UNROLLED_PARTS { LoopKind::Unrolled } else { LoopKind::Serial };
