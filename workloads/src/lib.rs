@@ -4,7 +4,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `workload` | [`Workload`]: an operator with sizes, element types, prologue and epilogue; one file per [`WorkloadOperator`] |
+//! | `workload` | [`Workload`]: an operator with sizes, types and epilogue; see [`WorkloadOperator`] |
 //! | [`axes`] | axes of a contraction, by the operands that they index |
 //! | [`operands`], [`reference`](mod@reference) | random operands, reference outputs |
 //! | [`Once`] | per-workload memoisation of derived values |

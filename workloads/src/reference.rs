@@ -7,11 +7,20 @@
 //! matrix product, columns are the channels, and a line is one element. The channels are divided
 //! into blocks of `s`, such that the multiply-adds divided by `s` are within the bound.
 //!
-//! | workload | compared | probability that a kernel with `w` wrong lines passes, at most |
+//! | workload | compared | a kernel with `w` wrong lines passes with probability |
 //! |---|---|---|
 //! | up to the bound | every element | 0 |
-//! | larger, linear (bias and residual only) | in each block the sum of its `s` channels with random weights, pixel by pixel, so that every element counts (Freivalds, *Probabilistic machines can use less running time*, 1977) | about `2 sqrt(s) / e` for an error of `e` tolerances; 0 if the error is the only one in its block and above `2 sqrt(s)` |
-//! | larger, with a function or a scale, or `s` exceeds a group's channels | in each block the line of one channel, drawn at random for each block and line; one of every `r` lines | `exp(-w / (s r))` |
+//! | larger, linear | the weighted sums of blocks | about `2 sqrt(s) / e` at most |
+//! | larger, other | a line of each block | `exp(-w / (s r))` at most |
+//!
+//! *Linear* workloads have no epilogue but bias and residual. For each block, the sum of its `s`
+//! channels with random weights is compared pixel by pixel, so that every element counts
+//! (Freivalds, *Probabilistic machines can use less running time*, 1977). `e` is the error in
+//! tolerances; an error that is the only one in its block is always found if it is above
+//! `2 sqrt(s)`.
+//!
+//! *Other* workloads have a function or a scale, or `s` exceeds a group's channels. The line of one
+//! channel is compared, drawn at random for each block and line, for one of every `r` lines.
 //!
 //! `r` is 1 unless the bound requires blocks larger than a group of channels. A block has fewer
 //! than `s` channels only at the end of a group. Lines at the borders count like any other. So

@@ -17,7 +17,9 @@ const EXPECTED: &str = "an operand shape (full, row, rows, column, scalar, or ax
 /// | `rows` | `[b, n]`: every row of a batch is the same |
 /// | `column` | `[m]`: every column is the same |
 /// | `scalar` | `[1]` |
-/// | `0`, `01`, `12`, .. | axes with these numbers, from the outermost on. It is the only form for other masks, and for results of four axes or more |
+/// | `0`, `01`, `12`, .. | axes with these numbers, from the outermost on |
+///
+/// Numbers are the only form for other masks, and for results of four axes or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Broadcast(u8);
 
