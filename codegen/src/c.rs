@@ -167,7 +167,7 @@ impl CWriter<'_, '_> {
                 },
                 // The C compiler chooses its own instructions, so only the nest is written.
                 Node::Call { instruction, body } if instruction.executor == Executor::Core => self.nodes(body),
-                _ => self.line("#error \"for a GPU\""),
+                _ => self.line("#error \"node is supported on GPUs only\""),
             }
         }
     }

@@ -86,7 +86,7 @@ fn in_dialect<D: Dialect>(program: &Program) -> String {
                 source.push_str(&GpuWriter::<D>::kernel(program, stage, &plan.symbol, &grid, launch));
             }
             _ => {
-                let _ = writeln!(source, "#error \"stage {} is not for a GPU\"", stage.name);
+                let _ = writeln!(source, "#error \"stage {} has no grid of GPU threads\"", stage.name);
             }
         }
     }

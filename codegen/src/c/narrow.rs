@@ -183,7 +183,7 @@ impl CWriter<'_, '_> {
     pub(super) fn store_narrow(&mut self, store: &Store, value: CValue, lanes: usize) {
         let dtype = self.generator.program.dtype(store.dst.buffer);
         if store.mode == StoreMode::Accumulate && !dtype.is_integer() {
-            return self.line("#error \"elements of 16 bits are not added to\"");
+            return self.line("#error \"accumulation in 16-bit memory is not supported\"");
         }
         let [function, _] = formula::conversion_words(dtype);
         let value = splat(value, lanes);

@@ -177,10 +177,10 @@ impl<'a, D: Dialect> GpuWriter<'a, D> {
             Node::Store(store) => self.store(store),
             Node::Call { instruction, body } => match D::INSTRUCTIONS.iter().find(|p| p.instruction == *instruction) {
                 Some(printer) => (printer.print)(self, body),
-                None => self.unsupported(&format!("an instruction that this API does not have: {}", instruction.name)),
+                None => self.unsupported(&format!("instruction not supported by this API: {}", instruction.name)),
             },
             Node::Specialised { .. } | Node::Mbarrier(_) => {
-                self.unsupported("warp specialisation, which this API does not have")
+                self.unsupported("warp specialisation is not supported by this API")
             }
         }
     }

@@ -3,7 +3,8 @@ struct __align__(64) TensorMap {
 };
 static __device__ __forceinline__ unsigned in_shared(const void *at) { return (unsigned)__cvta_generic_to_shared(at); }
 static __device__ __forceinline__ void begin_arrivals(unsigned long long *arrivals, int slots, unsigned long long *releases, int warps) {
-  // Arrivals lie behind whole boxes. The compiler would take it for granted that shared memory is aligned as it was declared.
+  // The mbarriers follow whole boxes, so their address is a multiple of 1024 if shared memory is aligned as boxes require. Assembly
+  // hides the address from the compiler, which would take the declared alignment for granted and remove the check.
   unsigned start;
   asm volatile("mov.u32 %0, %1;" : "=r"(start) : "r"(in_shared(arrivals)));
   if (start % 1024 != 0) __trap();
@@ -12,7 +13,7 @@ static __device__ __forceinline__ void begin_arrivals(unsigned long long *arriva
       asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(in_shared(arrivals + i)) : "memory");
       if (warps > 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(in_shared(releases + i)), "r"(warps) : "memory");
     }
-    // For other threads, and for the copy engine.
+    // Makes the mbarriers visible to other threads, and to the copy engine.
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
@@ -38,7 +39,7 @@ static __device__ __forceinline__ bool has_passed(unsigned arrival, int parity) 
                : "memory");
   return passed;
 }
-// Where AUTOTUNE_CHECKED is defined, a wait of more than 2^28 clocks (0.15 s at 1.8 GHz) is an error of the kernel.
+// With AUTOTUNE_CHECKED, a wait of more than 2^28 clocks (0.15 s at 1.8 GHz) traps.
 static __device__ __forceinline__ void await_boxes(unsigned long long *arrivals, int slots, int &awaited, int until) {
   #pragma unroll 1
   for (; awaited < until; ++awaited) {

@@ -94,7 +94,7 @@ impl GpuWriter<'_, Cuda> {
         let map = |copy: &BoxCopy| self.dialect.boxes.iter().position(|known| *known == TensorBox::of(copy));
         let place = BoxCopy::of(body).and_then(|copy| Some((map(&copy)?, copy)));
         let Some((map, copy)) = place else {
-            self.unsupported("a copy of a box of another form");
+            self.unsupported("loop nest does not match a box copy");
             return;
         };
         let to = Access { index: copy.origin(copy.to).into(), ..copy.to.clone() };

@@ -7,7 +7,7 @@ static __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fe
 static __device__ __forceinline__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int BUT>
 static __device__ __forceinline__ void await_products() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(BUT) : "memory"); }
-// What is done to sums before it stays before it, and what is done behind it stays behind it.
+// Keeps the compiler from moving accesses to the sums across this point.
 template <int SUMS>
 static __device__ __forceinline__ void fence_sums(float (&sums)[SUMS]) {
   #pragma unroll

@@ -39,7 +39,7 @@ impl GpuWriter<'_, Cuda> {
     /// ```
     fn group_mma(&mut self, body: &[Node]) {
         let Some(tile) = Fragments::of(body) else {
-            self.unsupported("matrix instructions of another form");
+            self.unsupported("loop nest does not match the matrix instruction");
             return;
         };
         let [s, i, ..] = tile.loops;
