@@ -40,6 +40,7 @@ mod pack;
 mod packed;
 mod region;
 mod tiles;
+mod transposed;
 
 pub(crate) use packed::PackedOperand;
 pub(crate) use region::{Region, Span, bases};

@@ -21,6 +21,9 @@ use autotune_ir::program::{
 /// Number of f32 elements in a cache line.
 const LINE: usize = 16;
 
+/// Minimum number of elements in a row of a register tile that is worth a transposed copy.
+const LEAST_ROW: usize = 4;
+
 /// A part of the register tile along one axis: `start..start + len` within the tile.
 #[derive(Clone, Copy)]
 pub(super) struct TileRange {
@@ -122,7 +125,11 @@ impl DirectLowering<'_> {
             body.extend(self.reduction(&loops, &tile, &mut local));
         }
 
-        body.extend(self.over_parts(&tile.parts, &mut local, |this, local| vec![this.finish(&tile, local, is_last)]));
+        // Storing columns element by element takes longer than transposing them.
+        body.extend(match self.contiguous_row(&tile).filter(|row| is_last && row.len >= LEAST_ROW) {
+            Some(row) => self.finish_by_rows(&tile, row, &mut local),
+            None => self.over_parts(&tile.parts, &mut local, |this, local| vec![this.finish(&tile, local, is_last)]),
+        });
         vec![Node::Alloc { buffer: tile.acc, body }]
     }
 
@@ -158,7 +165,7 @@ impl DirectLowering<'_> {
 
     /// Returns unrolled loops over the parts, the last one vectorised. `body` gets the offset of
     /// every axis.
-    fn over_parts(
+    pub(super) fn over_parts(
         &mut self,
         parts: &[TileRange],
         local: &mut Local,

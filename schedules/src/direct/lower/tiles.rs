@@ -4,7 +4,7 @@
 use super::leaf::{Local, Tile, TileRange};
 use super::{DirectLowering, Level, Region, assign, nest};
 use crate::contraction::AxisId;
-use crate::direct::{Direct, Group};
+use crate::direct::Group;
 use crate::lower::nest::StageBuilder;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, LoopKind, Node, Scope};
@@ -44,45 +44,6 @@ impl DirectLowering<'_> {
         vec![Node::Alloc { buffer: tile.acc, body }]
     }
 
-    /// Returns the rows along which the output is contiguous, if it is not along the columns.
-    fn contiguous_row(&self, tile: &Tile) -> Option<TileRange> {
-        let Direct { output, vector, .. } = self.direct;
-        let is_along = |part: &&TileRange| part.axis != *vector && output.stride(part.axis) == 1;
-        tile.parts.iter().find(is_along).copied().filter(|_| output.stride(*vector) != 1)
-    }
-
-    /// Returns the final stores along rows of the output, from a transposed copy of the sums:
-    ///
-    /// ```text
-    /// alloc turned
-    ///   turned[.., column, row] = sums[.., row, column]
-    ///   output[column, row] = act(turned[.., column, row] + bias + residual)
-    /// ```
-    fn finish_transposed(&mut self, tile: &Tile, row: TileRange, local: &mut Local) -> Vec<Node> {
-        let others = tile.parts.iter().filter(|part| part.axis != row.axis);
-        let parts: Vec<TileRange> = others.copied().chain([row]).collect();
-        let acc = self.sums("turned", &parts);
-        let turned = Tile { region: tile.region, parts, acc, padded: Default::default() };
-
-        let (mut body, lanes) = (Vec::new(), self.lanes);
-        // A block of columns is transposed if each has one vector.
-        for start in (0..row.len).step_by(lanes) {
-            let part = TileRange { start, len: lanes.min(row.len - start), ..row };
-            // The last part is the whole row, in place of which one vector of it is copied.
-            let mut parts = turned.parts.clone();
-            parts.pop();
-            parts.push(part);
-            body.extend(self.over_tile(&parts, row.axis, local, |_, local| {
-                let to = turned.acc_access(local);
-                vec![assign(to.buffer, to.index, Expr::Load(tile.acc_access(local)))]
-            }));
-        }
-        body.extend(
-            self.over_tile(&turned.parts, row.axis, local, |this, local| vec![this.finish(&turned, local, true)]),
-        );
-        vec![Node::Alloc { buffer: acc, body }]
-    }
-
     /// Creates the register tile that covers a region, with its sums in memory.
     fn tile_of_sums<'r>(&mut self, region: &'r Region) -> Tile<'r> {
         let parts = self.parts(region);
@@ -92,7 +53,7 @@ impl DirectLowering<'_> {
 
     /// Returns a thread-private buffer for the sums of a register tile. Tiles of the same shape
     /// share one.
-    fn sums(&mut self, name: &str, parts: &[TileRange]) -> BufferId {
+    pub(super) fn sums(&mut self, name: &str, parts: &[TileRange]) -> BufferId {
         let shape: Vec<usize> = parts.iter().map(|p| p.len).collect();
         let words: Vec<String> = shape.iter().map(usize::to_string).collect();
         let name = format!("{name}_{}", words.join("x"));
@@ -131,7 +92,7 @@ impl DirectLowering<'_> {
 
     /// Returns unrolled loops over the parts, vectorised along one axis. All have a loop, even for
     /// one element.
-    fn over_tile(
+    pub(super) fn over_tile(
         &mut self,
         parts: &[TileRange],
         vector: AxisId,
