@@ -11,7 +11,7 @@
 //! ```
 //! use autotune_measurement::{CandidateError, Measurement, RunSecs};
 //!
-//! let ran = Measurement::of(Ok(RunSecs::made_up(2e-5)));
+//! let ran = Measurement::of(Ok(RunSecs::synthetic(2e-5)));
 //! let failed = Measurement::of(Err(CandidateError::Timeout { limit_secs: 15.0 }));
 //! assert_eq!((ran.run_secs(), failed.run_secs()), (Some(2e-5), None));
 //! ```

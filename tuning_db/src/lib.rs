@@ -45,7 +45,7 @@
 //!         knobs: [("tile.m".into(), KnobValue::Tile(vec![rows]))].into(),
 //!     },
 //!     measurement: Measurement {
-//!         outcome: Ok(RunSecs::made_up(run_secs)),
+//!         outcome: Ok(RunSecs::synthetic(run_secs)),
 //!         toolchain: None,
 //!         resources: None,
 //!         build_secs: 0.05,

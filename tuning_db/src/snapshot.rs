@@ -55,7 +55,7 @@ use layout::{Bucket, FORMAT, Header, HeaderFlaw};
 /// #     workload: "matmul:m=64,n=64,k=64".parse()?,
 /// #     target: "cpu:AuthenticAMD-25-17:avx512:-:32K+1M+32M:fma4+add3:threads=2".into(),
 /// #     config: autotune_schedules::Config { sketch: "direct".into(), knobs: [].into() },
-/// #     measurement: Measurement::of(Ok(RunSecs::made_up(2e-5))),
+/// #     measurement: Measurement::of(Ok(RunSecs::synthetic(2e-5))),
 /// #     phase: Phase::Search,
 /// #     provenance: Provenance {
 /// #         device: String::new(), backend: None, compiler: String::new(),

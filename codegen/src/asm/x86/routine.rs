@@ -11,7 +11,7 @@ use crate::asm::error::AssembleError;
 ///
 /// let mut sum = Routine::default(); // of 1 to rdi, which is at least 1
 /// sum.set(Rax, 0);
-/// let top = sum.here();
+/// let top = sum.label_here();
 /// sum.add(Rax, Rdi);
 /// sum.add_value(Rdi, -1);
 /// sum.jump_if(Condition::NotEqual, top);

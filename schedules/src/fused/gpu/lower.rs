@@ -84,7 +84,7 @@ pub(in crate::fused) fn lower(workload: &Workload, fused: &GpuFused) -> Program 
 /// Lowering of both contractions in one kernel.
 struct PairLowering<'a> {
     fused: &'a GpuFused,
-    /// Owns the nest that is being built, except while it is [lent](PairLowering::lent) to the
+    /// Owns the nest that is being built, except while it is [lent](PairLowering::with_shared_nest) to the
     /// second.
     first: GpuLowering<'a>,
     second: GpuLowering<'a>,
