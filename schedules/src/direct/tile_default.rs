@@ -130,7 +130,7 @@ fn best_cached(
 }
 
 /// Returns the number of columns whose weights stay in the second-level cache while all rows of a
-/// matrix pass, beside the rows if they fit, too.
+/// matrix pass, together with these rows if they fit.
 fn most_columns(roles: &Roles, target: &CpuTarget) -> usize {
     let steps = roles.step.map_or(1, |step| roles.extent(step));
     let rows: usize =
