@@ -51,10 +51,13 @@ impl NestParts {
 
     /// Returns the buffer called `name`. Adds it if it does not exist.
     pub(crate) fn buffer_named(&mut self, name: &str, role: Role, scope: Scope, shape: Vec<usize>) -> BufferId {
-        match self.buffers.iter().position(|buffer| buffer.name == name) {
-            Some(known) => BufferId(known as u32),
-            None => self.buffer(name, role, scope, shape),
-        }
+        self.find_named(name).unwrap_or_else(|| self.buffer(name, role, scope, shape))
+    }
+
+    /// Returns the buffer called `name`, if it exists.
+    pub(crate) fn find_named(&self, name: &str) -> Option<BufferId> {
+        let known = self.buffers.iter().position(|buffer| buffer.name == name);
+        known.map(|known| BufferId(known as u32))
     }
 
     pub(crate) fn var(&mut self, name: impl Into<VarName>, extent: usize) -> VarId {
@@ -135,6 +138,12 @@ impl NestParts {
         let body = vec![Node::Unflatten { value, digits, body: body(self, index) }];
         nest(loops, allocated(registers.iter().copied(), body))
     }
+}
+
+/// Returns the name of a buffer that all buffers of the same use and shape share, as in `acc_4x8`.
+pub(crate) fn shaped_name(name: &str, shape: &[usize]) -> String {
+    let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
+    format!("{name}_{}", sizes.join("x"))
 }
 
 /// `count` tiles of `extent` elements each, the first at `start`.

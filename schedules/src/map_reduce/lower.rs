@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::lower::nest::{NestParts, StageBuilder, allocated};
+use crate::lower::nest::{NestParts, StageBuilder, allocated, shaped_name};
 use crate::lower::tables::tables;
 use crate::map_reduce::{AxisTiles, MapReduce, Storing, Taps};
 use autotune_ir::DType;
@@ -166,8 +166,7 @@ impl ChainLowering<'_> {
     /// Adds the buffer for a pass's output within a tile, contiguous along the pass's vectors.
     fn keep(&mut self, pass: &Equation, spans: &[RowSpan]) -> BufferId {
         let shape: Vec<usize> = self.kept_dims(pass.output.buffer).iter().map(|dim| spans[dim.axis].extent).collect();
-        let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
-        let name = format!("{}_{}", self.plan.chain.spec.tensor(&pass.output).name, sizes.join("x"));
+        let name = shaped_name(&self.plan.chain.spec.tensor(&pass.output).name, &shape);
         self.all.buffer_named(&name, Role::Packed, Scope::Local, shape)
     }
 }

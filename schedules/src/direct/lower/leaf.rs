@@ -12,10 +12,10 @@ use smallvec::SmallVec;
 use super::{DirectLowering, Level, Region, assign, at, bases, load, nest};
 use crate::contraction::AxisId;
 use crate::direct::{DataMode, Group};
-use crate::lower::nest::StageBuilder;
+use crate::lower::nest::{StageBuilder, shaped_name};
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{
-    Access, Buffer, BufferId, Expr, Index, LoopKind, Node, PrefetchLevel, Role, Scope, Store, StoreMode,
+    Access, BufferId, Expr, Index, LoopKind, Node, PrefetchLevel, Role, Scope, Store, StoreMode,
 };
 
 /// Number of f32 elements in a cache line.
@@ -139,14 +139,8 @@ impl DirectLowering<'_> {
         let shape: Vec<usize> = parts.iter().map(|p| p.len).collect();
 
         // Tiles of the same shape share one accumulator buffer.
-        let is_it = |b: &Buffer| b.role == Role::Accumulator && b.shape == shape;
-        let acc = match self.all.buffers.iter().position(is_it) {
-            Some(known) => BufferId(known as u32),
-            None => {
-                let words: Vec<String> = shape.iter().map(usize::to_string).collect();
-                self.all.buffer(format!("acc_{}", words.join("x")), Role::Accumulator, Scope::Register, shape)
-            }
-        };
+        let name = shaped_name("acc", &shape);
+        let acc = self.all.buffer_named(&name, Role::Accumulator, Scope::Register, shape);
 
         let in_place = self.direct.data_mode == DataMode::InPlace;
         let dims = if in_place { 0..self.direct.contraction.data.shape.len() } else { 0..0 };

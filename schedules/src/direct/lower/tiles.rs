@@ -5,7 +5,7 @@ use super::leaf::{Local, Tile, TileRange};
 use super::{DirectLowering, Level, Region, assign, nest};
 use crate::contraction::AxisId;
 use crate::direct::Group;
-use crate::lower::nest::StageBuilder;
+use crate::lower::nest::{StageBuilder, shaped_name};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, LoopKind, Node, Scope};
 
@@ -55,13 +55,8 @@ impl DirectLowering<'_> {
     /// share one.
     pub(super) fn sums(&mut self, name: &str, parts: &[TileRange]) -> BufferId {
         let shape: Vec<usize> = parts.iter().map(|p| p.len).collect();
-        let words: Vec<String> = shape.iter().map(usize::to_string).collect();
-        let name = format!("{name}_{}", words.join("x"));
-        let known = self.all.buffers.iter().position(|buffer| buffer.name == name);
-        match known {
-            Some(known) => BufferId(known as u32),
-            None => self.all.partial_sums(&name, Scope::Local, shape),
-        }
+        let name = shaped_name(name, &shape);
+        self.all.find_named(&name).unwrap_or_else(|| self.all.partial_sums(&name, Scope::Local, shape))
     }
 
     /// Returns serial loops over the reduction axes `axes`, outermost first, around the products of

@@ -3,7 +3,7 @@
 
 use super::pass::UnrolledTile;
 use super::{ChainLowering, RowSpan};
-use crate::lower::nest::{StageBuilder, allocated};
+use crate::lower::nest::{StageBuilder, allocated, shaped_name};
 use crate::lower::{assign, load, nest};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
@@ -142,9 +142,7 @@ impl ChainLowering<'_> {
     /// for lanes if given.
     fn buffer_of(&mut self, name: &str, spans: &[RowSpan], lanes: Option<usize>, scope: Scope) -> BufferId {
         let shape: Vec<usize> = self.other_rows().into_iter().map(|axis| spans[axis].extent).chain(lanes).collect();
-        let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
-        let name = format!("{name}_{}", sizes.join("x"));
-        self.all.buffer_named(&name, Role::Accumulator, scope, shape)
+        self.all.buffer_named(&shaped_name(name, &shape), Role::Accumulator, scope, shape)
     }
 
     /// Returns the index at which a tile begins in its accumulators.
