@@ -66,7 +66,7 @@ mod storing;
 mod tasks;
 mod window;
 
-pub(crate) use chain::{Chain, axis_of, is_given};
+pub(crate) use chain::{Chain, axis_of, contiguous_axis, is_given};
 use layouts::ChainLayout;
 pub(crate) use memory::LONGEST_SUM;
 pub(crate) use separable::SeparableSketch;

@@ -54,7 +54,7 @@ use autotune_workloads::Workload;
 use crate::config::KnobValues;
 use crate::direct::reader::KnobReader;
 use crate::error::LowerError;
-use crate::map_reduce::{Chain, axis_of, is_given};
+use crate::map_reduce::{Chain, contiguous_axis, is_given};
 use turned::ContiguousAxes;
 
 mod lower;
@@ -152,7 +152,7 @@ pub(crate) fn vectors(chain: &Chain) -> Option<(Neighbours, usize)> {
         let own = chain.passes().iter().filter(|pass| pass.axes.len() > chain.rows);
         own.filter_map(|pass| pass.axes.last()).map(|axis| axis.extent).reduce(common_divisor)
     };
-    let is_row = |access: &Access| access.index.last().and_then(axis_of).is_some_and(|axis| axis + 1 == chain.rows);
+    let is_row = |access: &Access| contiguous_axis(access).is_some_and(|axis| axis + 1 == chain.rows);
     let reads_rows = || {
         let mut loads = chain.passes().iter().flat_map(Equation::loads);
         loads.any(|access| is_given(&chain.spec, access) && is_row(access))

@@ -180,6 +180,11 @@ pub(crate) fn axis_of(index: &Affine) -> Option<AxisId> {
     }
 }
 
+/// Returns the axis along which an access is contiguous, if its last index consists of one axis.
+pub(crate) fn contiguous_axis(access: &Access) -> Option<AxisId> {
+    access.index.last().and_then(axis_of)
+}
+
 /// True for an access to an operand of the workload.
 pub(crate) fn is_given(spec: &Spec, access: &Access) -> bool {
     matches!(spec.tensor(access).source, TensorSource::Given { .. })

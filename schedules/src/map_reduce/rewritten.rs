@@ -9,7 +9,7 @@ use autotune_ir::{Affine, DType, VarId};
 use autotune_workloads::Workload;
 use autotune_workloads::axes::Axes;
 
-use super::chain::axis_of;
+use super::chain::{axis_of, contiguous_axis};
 
 /// f32 elements of a cache line.
 const LINE_ELEMENTS: usize = 16;
@@ -36,9 +36,8 @@ fn turned(spec: &Spec) -> Option<Spec> {
     let (few, [step]) = (axes.few(main)?, &axes.steps[..]) else { return None };
     let loads = product.loads();
     let (own, other) = (*loads.get(few)?, *loads.get(1 - few)?);
-    let is_along = |access: &Access| access.index.last().and_then(axis_of) == Some(*step);
-    let line = axis_of(own.index.last()?).filter(|axis| axis != step)?;
-    if !is_along(other) || !spec.tensor(own).is_given() {
+    let line = contiguous_axis(own).filter(|axis| axis != step)?;
+    if contiguous_axis(other) != Some(*step) || !spec.tensor(own).is_given() {
         return None;
     }
 
@@ -60,14 +59,13 @@ fn widened(spec: &Spec) -> Option<Spec> {
         tensor.is_given() && !tensor.dtype.is_integer() && tensor.dtype.bytes() < DType::F32.bytes()
     };
     let is_shared = |product: &Equation, access: &Access| {
-        let is_along = |axis: AxisId| access.index.last().and_then(axis_of) == Some(axis);
-        let mut axes = product.axes.iter().enumerate();
-        axes.clone().any(|(number, axis)| axis.reduce && is_along(number))
-            && axes.any(|(number, axis)| !axis.reduce && axis.extent > 1 && !uses(access, number))
+        let is_along_step = contiguous_axis(access).is_some_and(|axis| product.axes[axis].reduce);
+        let is_other = |(number, axis): (AxisId, &Axis)| !axis.reduce && axis.extent > 1 && !uses(access, number);
+        is_along_step && product.axes.iter().enumerate().any(is_other)
     };
     let operand = |product: &Equation| {
-        let loads = product.loads().into_iter().filter(|access| is_narrow(access) && is_shared(product, access));
-        loads.take(usize::from(product.reduces())).next().cloned()
+        let mut loads = product.loads().into_iter();
+        loads.find(|access| is_narrow(access) && is_shared(product, access)).cloned()
     };
     let mut products = spec.equations[..spec.main].iter().enumerate();
     let (number, own) = products.find_map(|(number, product)| Some((number, operand(product)?)))?;

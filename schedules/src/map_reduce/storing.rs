@@ -7,7 +7,7 @@ use autotune_ir::spec::{AxisId, TensorSpec};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
 
-use super::chain::{Chain, axis_of};
+use super::chain::{Chain, axis_of, contiguous_axis};
 use crate::config::KnobValues;
 use crate::error::LowerError;
 use crate::knob_space::Knob;
@@ -99,7 +99,7 @@ impl Chain {
     /// and the result's element indexed by that pass's axes.
     pub(super) fn result_prefetch(&self) -> Option<(usize, Access)> {
         let ([before @ .., last], output) = (self.passes(), &self.last().output) else { return None };
-        let along = output.index.last().and_then(axis_of).filter(|&axis| axis >= self.rows)?;
+        let along = contiguous_axis(output).filter(|&axis| axis >= self.rows)?;
         let is_alike = |number: usize, own: AxisId, axis: AxisId| {
             let (own, axis) = (&before[number].axes[own], &last.axes[axis]);
             (own.name, own.extent) == (axis.name, axis.extent)

@@ -12,7 +12,7 @@
 use autotune_ir::program::Expr;
 use autotune_ir::spec::AxisId;
 
-use crate::map_reduce::{Chain, axis_of, is_given};
+use crate::map_reduce::{Chain, axis_of, contiguous_axis, is_given};
 
 /// Contiguous axes of a transposing copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl ContiguousAxes {
         let Expr::Load(access) = &pass.value else { return None };
         let axes: Option<Vec<AxisId>> = access.index.iter().map(axis_of).collect();
         let is_copy = is_given(&chain.spec, access) && chain.rows == pass.axes.len() && !pass.reduces();
-        let (read, stored) = (*axes?.last()?, pass.output.index.last().and_then(axis_of)?);
+        let (read, stored) = (*axes?.last()?, contiguous_axis(&pass.output)?);
         (is_copy && read != stored).then_some(Self { read, stored })
     }
 
