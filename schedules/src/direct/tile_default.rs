@@ -11,6 +11,7 @@ use crate::knob_space::{Knob, KnobSpace};
 use crate::point::KnobIndices;
 use autotune_ir::instruction::TILE_ROWS;
 use autotune_ir::target::CpuTarget;
+use autotune_workloads::axes::count;
 
 /// Layouts and data modes of images, in the order in which the default tries them.
 const IMAGES: [[&str; 2]; 4] = [["blocked", "tile"], ["plain", "tile"], ["blocked", "copy"], ["plain", "copy"]];
@@ -133,8 +134,7 @@ fn best_cached(
 /// matrix pass, together with these rows if they fit.
 fn most_columns(roles: &Roles, target: &CpuTarget) -> usize {
     let steps = roles.step.map_or(1, |step| roles.extent(step));
-    let rows: usize =
-        roles.spatial.iter().filter(|&&axis| roles.is_row(axis)).map(|&axis| roles.extent(axis)).product();
+    let rows = count(roles.contraction.equation(), &roles.axes.rows);
     let [row_bytes, column_bytes] = roles.factors.map(|dtype| steps * dtype.bytes());
 
     let available = target.l2_bytes / 2;
