@@ -33,7 +33,7 @@ pub enum Tensor {
     F32(ArrayD<f32>),
     /// Elements of [`DType::I64`]: shapes, axes, indices.
     I64(ArrayD<i64>),
-    /// Truth values, [`DType::Bool`].
+    /// Elements of [`DType::Bool`]: conditions and masks.
     Bool(ArrayD<bool>),
     /// Elements of [`DType::I8`]: quantised weights.
     I8(ArrayD<i8>),

@@ -12,8 +12,9 @@ impl Marks {
         Self { writer: vec![0; len], readers: vec![[0; 2]; len] }
     }
 
-    /// Records a read; returns false if another task has written the element. Tasks up to number
-    /// `past_marks` are ignored.
+    /// Records a read; returns false if another task has written the element.
+    ///
+    /// Ignores tasks up to number `past_marks`, which a barrier separates from this one.
     pub(super) fn read(&mut self, offset: usize, task: u64, past_marks: u64) -> bool {
         let [first, second] = &mut self.readers[offset];
         if *first <= past_marks || *first == task {
