@@ -130,8 +130,8 @@ impl<D: Device> Resident<D> {
         Guarded::new(&self.device, self.memory(bytes)?, lens)
     }
 
-    /// Returns a tensor with undefined contents. A kernel must write it before [`Fixed::set_checksum`]
-    /// takes its checksum.
+    /// Returns a tensor with undefined contents. A kernel must write it before
+    /// [`Fixed::set_checksum`] takes its checksum.
     pub(crate) fn blank(&self, words: usize) -> Result<Fixed<D>, CandidateError> {
         Fixed::blank(&self.device, self.memory(Fixed::bytes_of(&self.device, words)?)?, words)
     }

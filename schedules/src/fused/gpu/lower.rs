@@ -84,8 +84,8 @@ pub(in crate::fused) fn lower(workload: &Workload, fused: &GpuFused) -> Program 
 /// Lowering of both contractions in one kernel.
 struct PairLowering<'a> {
     fused: &'a GpuFused,
-    /// Owns the nest that is being built, except while it is [lent](PairLowering::with_shared_nest) to the
-    /// second.
+    /// Owns the nest that is being built, except while the second one
+    /// [has it](PairLowering::with_shared_nest).
     first: GpuLowering<'a>,
     second: GpuLowering<'a>,
     online: Option<Online>,
