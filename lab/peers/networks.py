@@ -6,10 +6,10 @@
         --out lab/results/networks model.onnx detector.onnx@image=1x3x640x640 ...
 
 Every round gives every contender a turn in a process of its own, pinned to the same cores: it loads the network, runs it a few times to warm
-up and then `--runs` times on the same random inputs. Reported is the median over the rounds of the turns' medians; what the ratio is of, too. A
-time counts only if the outputs are those of ONNX Runtime without optimisations. Weights that a file makes of a constant are drawn at
-random, so that no mistake of layout can hide; and what goes into a softmax is compared, too, which hides differences where one element is far
-above the others. Where a file leaves shapes open, what is behind `@` says them, to all contenders.
+up and then `--runs` times on the same random inputs. Times, and the times in a ratio, are medians over the rounds of the turns' medians. A
+time counts only if the outputs are those of ONNX Runtime without optimisations. Weights that a file makes of a constant are drawn at random,
+so that no mistake of layout can hide. The inputs of a softmax are compared, too, since a softmax hides differences if one element is far above
+the others. If a file leaves shapes open, the text after `@` states them, for all contenders.
 
 Bytes on disk are those of what runs the network where it is deployed: of ours, the library that `autotune compile` makes; of the others, the
 model's file and, apart, the shared libraries that read it and run it on a CPU.
@@ -256,7 +256,7 @@ def table(rows, threads):
         peak = ", ".join(f"{row[c]['peak_bytes'] / 1e6:.0f}" for c in three)
         on_disk = ", ".join(size(row[c]) for c in three)
         lines.append(f"| {name} | " + " | ".join(cell(c) for c in CONTENDERS) + f" | {ratio:.2f} | {rounded[-1]:.2f} | {load} | {peak} | {on_disk} |")
-    told = "; ".join(f"{what} {float(np.exp(np.mean(np.log(of)))):.2f}, least {min(of):.2f}" for what, of in (("f32", ratios), ("bf16", rounded)))
+    told = ", ".join(f"{what} {float(np.exp(np.mean(np.log(of)))):.2f} (minimum {min(of):.2f})" for what, of in (("f32", ratios), ("bf16", rounded)))
     return "\n".join(lines + ["", f"Geometric means of the ratios: {told}.", ""])
 
 
@@ -281,8 +281,8 @@ def main():
             print(f"{path}, {threads} thread(s): done", file=sys.stderr)
         figures["threads"][threads] = rows
         text.append(table(rows, threads))
-    head = (f"# Whole networks\n\nMilliseconds of a run, batch 1, on {cpu}, {time.strftime('%Y-%m-%d')}; medians over {args.rounds} rounds of "
-            f"{args.runs} runs, contenders in turns (`lab/peers/networks.py`). (*): outputs differ by more than {TOLERANCE:g} of the largest "
+    head = (f"# Whole networks\n\nMilliseconds per run with batch 1, on {cpu}, {time.strftime('%Y-%m-%d')}: medians over {args.rounds} rounds of "
+            f"{args.runs} runs, with the contenders interleaved (`lab/peers/networks.py`). (*): outputs differ by more than {TOLERANCE:g} of the largest "
             f"element, as in bf16.\n\n")
     pathlib.Path(args.out + ".md").write_text(head + "\n".join(text))
     pathlib.Path(args.out + ".json").write_text(json.dumps(figures, indent=1) + "\n")

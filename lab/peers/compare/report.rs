@@ -135,7 +135,7 @@ impl Run {
             if self.exact { " No Winograd." } else { "" },
         );
         if self.tables.iter().flat_map(|table| &table.comparisons).any(|row| row.copy.is_some()) {
-            text += "Of copy: our rate over that of a `memcpy` of as many bytes on as many threads, median of the rounds'.\n";
+            text += "\"Of copy\" is our rate over that of a `memcpy` of as many bytes on as many threads, median of the rounds'.\n";
         }
         for table in &self.tables {
             table.markdown(&mut text);
