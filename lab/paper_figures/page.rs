@@ -83,14 +83,15 @@ pub(crate) fn write(bench: &Bench, figures: &[Figure], folder: &Path) -> Result<
          ```\ncargo run --release -p autotune-lab --example paper_figures\n```\n\n\
          from what `record_test_bed` measured on {} (`{}`): {recorded} configs of {} workloads, {of_each:.0} of each in the middle. \
          Searches are whole runs of the tuner on {} of the workloads, {} seeds; only the device is replaced by its record. Quality is the \
-         throughput of the best schedule so far over that of the best one recorded, as a geometric mean over the workloads; of seeds, \
-         the median and, in parentheses or shaded, the quartiles. The first trial is always the default schedule. The pretrained model \
-         and the schedules that ship with the library were made from this record: none of the searches here uses them.\n\n\
-         Searches are compared twice. *In the record* they may find all that was measured of a workload, most of which earlier learned \
-         searches proposed: {near:.0} % of it is within 5 % of its best, whoever draws from it draws good ones, and the curves of all \
-         searches meet where it is used up; the first trials of a curve tell the most. *In a sample* there is only what was drawn at random \
-         from the space, about a hundred schedules: nobody's choice, so that chance is what it is on a machine, but coarse, and soon used up. \
-         Steps finer than either cannot be judged, and the fastest times of both are lucky ones: nothing is run again.\n\n",
+         throughput of the best schedule so far over that of the best one recorded, as a geometric mean over the workloads. Figures of \
+         several seeds are medians, with quartiles in parentheses or shaded. The first trial is always the default schedule. The pretrained \
+         model and the schedules that ship with the library were made from this record: none of the searches here uses them.\n\n\
+         Searches are compared twice. *In the record* they may find every measured schedule of a workload, most of which earlier learned \
+         searches proposed. {near:.0} % of them are within 5 % of the best, so random draws are good, too, and the curves of all searches \
+         meet where the record is used up. The first trials of a curve tell the most.\n\n\
+         *In a sample* there are only schedules drawn at random from the space, about a hundred. No search chose them, so that \
+         random search does as well as on a machine; but the sample is coarse, and soon used up. Steps finer than either cannot be \
+         judged, and the fastest times of both are lucky ones: nothing is run again.\n\n",
         header.device,
         header.target,
         all.len(),

@@ -156,19 +156,20 @@ fn figure(bench: &Bench, searches: &[Search]) -> Figure {
 /// Returns the text of the figure: how to read the table, and its result.
 fn text(searches: &[Search]) -> String {
     format!(
-        "Medians over all runs (here), over the layers of ResNet-18 (published); in parentheses the share of runs that get there. The \
-         published trials are counted in the logs of every trial that come with the Droplet Search paper (Canesche et al., ACM TACO 2024; \
-         `results/` of [its repository](https://github.com/lac-dcc/DropletSearch)), which ran AutoTVM's tuners on two machines, about a \
-         thousand trials a layer. *From a model*: the trees go on from one that was trained as what ships is, on {OF_EACH} configs of each \
-         of the other workloads, or of those of other families: never on the workload that is searched. *The picks of a model*: what is \
-         recorded, in the order in which that model ranks it; nothing is learnt on the way. Searches have the default schedule of the \
-         fixed rule as their first trial, whatever is known.\n\n\
-         Only relative quality can be compared. Templates, spaces and machines differ, and so does the best that is known: of a few \
-         hundred recorded schedules here, of some thousand trials there. Where much of a space is near its best, few trials prove little, so look \
-         at chance beside each search. On that CPU it takes {:.0} trials, {:.1} times those of the trees: a space of about a thousand \
-         schedules needs no learning. On that GPU a third of the schedules do not run, and the trees take hundreds. To within 5 %, in the \
-         median, trees + annealing take {} in the record and {} in a sample. The paper's own curves (its figures 4 and 5) are drawn and not \
-         tabled.",
+        "Figures are medians over all runs (here) or over the layers of ResNet-18 (published), with the share of runs that get there \
+         in parentheses. The published trials are counted in the logs of the Droplet Search paper (Canesche et al., ACM TACO 2024; \
+         `results/` of [its repository](https://github.com/lac-dcc/DropletSearch)), which have every trial. The paper ran AutoTVM's \
+         tuners on two machines, about a thousand trials a layer.\n\n\
+         *From a model*: the trees start from a model trained like the shipped one, on {OF_EACH} configs of each of the other \
+         workloads, or of those of other families, but never on the searched workload. *The picks of a model*: the recorded \
+         schedules in the order in which that model ranks them, without learning on the way. The first trial of every search is the \
+         default schedule of the fixed rule, whatever is known.\n\n\
+         Only relative quality can be compared. Templates, spaces and machines differ, and so does the best known: of a few hundred \
+         recorded schedules here, of some thousand trials there. If much of a space is near its best, few trials prove little, so \
+         compare each search with chance. On that CPU chance takes {:.0} trials, {:.1} times those of the trees: a space of about a \
+         thousand schedules needs no learning. On that GPU a third of the schedules do not run, and the trees take hundreds.\n\n\
+         To within 5 %, in the median, trees + annealing take {} in the record and {} in a sample. The paper's own curves (its \
+         figures 4 and 5) are drawn and not tabled.",
         ON_CPU[1],
         ON_CPU[1] / ON_CPU[0],
         said(searches, "the record"),

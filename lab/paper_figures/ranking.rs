@@ -63,12 +63,13 @@ pub(crate) fn ranking(bench: &Bench) -> Result<Figure> {
         name: "ranking",
         title: "Ranking quality".into(),
         text: format!(
-            "On all {} workloads. *Top-k score*: the sum over the workloads of the best time recorded, over the sum of the best time \
-             among the k that are predicted to be the fastest, as TenSet and TLP have it; *mean top-k*: the mean of the ratios. Of other \
-             workloads {OF_OTHERS} configs of each are known; what is judged is never a row of a workload that was learnt from, but where \
-             it says so. Published, for programs not seen before and far larger data sets: TLP top-1/top-5 score 0.919/0.971, TenSet's \
-             trees 0.829/0.905 at a pairwise accuracy of 0.846; within a task, 256 samples, 0.92. All \
-             start from the analytic estimate, whose scale is that of ranks: the squared error has to undo it first.",
+            "The table is of all {} workloads. *Top-k score* is the sum over the workloads of the best time recorded, over the sum \
+             of the best time among the k that are predicted to be the fastest, as in TenSet and TLP. *Mean top-k* is the mean of \
+             the ratios. {OF_OTHERS} configs of each other workload are known. Judged schedules are never of a workload that was \
+             learned from, unless the row says so.\n\n\
+             Published, for programs not seen before and far larger data sets: TLP top-1/top-5 score 0.919/0.971, TenSet's trees \
+             0.829/0.905 at a pairwise accuracy of 0.846; within a task, 256 samples, 0.92. All start from the analytic estimate, \
+             whose scale is that of ranks: the squared error has to undo it first.",
             all.len()
         ),
         table,

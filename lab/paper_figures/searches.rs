@@ -146,9 +146,9 @@ pub(crate) fn objectives(bench: &Bench) -> Result<Figure> {
         bench,
         "objectives",
         "Rank against regression",
-        "What the trees minimise: pairs in the wrong order, or the squared difference from the relative throughput. The paper finds ranks \
-         to be better or as good. *No prior*: without the analytic estimate that the tuner's trees start from, as in the paper. The prior \
-         has the scale of ranks, which the squared error has to undo first: compare regression without it.",
+        "The trees minimise one of two losses: pairs in the wrong order, or the squared difference from the relative throughput. The paper \
+         finds ranks to be better or as good. *No prior*: without the analytic estimate that the tuner's trees start from, as in the paper. \
+         The prior has the scale of ranks, which the squared error has to undo first: compare regression without it.",
         &methods,
     )
 }

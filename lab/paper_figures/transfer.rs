@@ -256,14 +256,16 @@ fn text(bench: &Bench, searches: &[Search]) -> String {
     let with = searches.iter().filter(|search| !WITHOUT.contains(&search.name));
     let published: Vec<String> = with.map(published).collect();
     format!(
-        "Trials until within so much of the best recorded: medians over all runs, in parentheses the share of them that gets there. *Times \
-         fewer*: trials without a history over trials with it, of each workload (geometric mean over {} seeds; who does not get there \
-         counts as one trial more than there were); the geometric mean over the workloads, and in parentheses the quartiles. {} workloads, \
-         none of which the tuner's policy was chosen on. *With records* the database has {OF_EACH} records of each of the {KNOWN} nearest \
-         workloads, as any earlier run leaves them: of all but one in five of each family (*other shapes*), or of all other families. Nothing else is \
-         known: neither the model nor the schedules that ship. *Nothing known*: the same search of an empty database, from the \
-         analytic estimate as the tuner's does, or from no prior, as the paper's does (it reports 2 to 10 times). *Chance*: \
-         draws from the space. AutoTVM's trees take {:.0} trials to within {} on a CPU, as published (below): that is {}.",
+        "Trials until within a few per cent of the best recorded: medians over all runs, in parentheses the share of runs that get \
+         there. *Times fewer* is the ratio of trials without a history to trials with it, for each workload (geometric mean over {} \
+         seeds; a run that does not get there counts one trial more than there were). The table has the geometric mean over the \
+         workloads, and the quartiles in parentheses. The tuner's policy was chosen on none of the {} workloads.\n\n\
+         *With records*, the database has {OF_EACH} records of each of the {KNOWN} nearest workloads, as any earlier run leaves \
+         them: of all but one in five of each family (*other shapes*), or of all other families. Nothing else is known: neither the \
+         shipped model nor the shipped schedules. *Nothing known* is the same search with an empty database. It starts from the \
+         analytic estimate, as the tuner does, or from no prior, as the paper does (which reports 2 to 10 times). *Chance* is random \
+         draws from the space.\n\n\
+         As published (below), AutoTVM's trees take {:.0} trials to within {} on a CPU. Here the trials are {}.",
         bench.seeds,
         bench.unseen_record.tasks.len(),
         ON_CPU[0],
