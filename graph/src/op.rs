@@ -142,7 +142,7 @@ impl<T: PartialEq + Any> Comparable for T {
 pub struct Op(Arc<dyn Operator>);
 
 impl Op {
-    /// Returns the operator as type `T`, if it has that type.
+    /// Returns the operator if its type is `T`.
     pub fn of<T: Operator>(&self) -> Option<&T> {
         let any: &dyn Any = &*self.0;
         any.downcast_ref()
@@ -271,7 +271,7 @@ pub struct Anchor {
     pub reads: Vec<Read>,
     /// Axis of the node's tensor along which an epilogue has scale and bias, if any.
     pub channel: Option<usize>,
-    /// True if the epilogue may scale along that axis, and add tensors.
+    /// True if the epilogue may scale along the axis, and add tensors.
     pub allows_scale_and_add: bool,
 }
 

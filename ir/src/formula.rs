@@ -165,7 +165,8 @@ pub enum FormulaStep {
     Operand(u8),
     /// Constant, by its bits.
     Constant(u32),
-    /// Primitive applied to earlier steps, by position; unused operands are 0.
+    /// Primitive, and the positions of the earlier steps that are its operands; unused positions
+    /// are 0.
     Apply(Primitive, [u8; Primitive::MOST_OPERANDS]),
 }
 

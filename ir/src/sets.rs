@@ -23,12 +23,11 @@ pub(crate) type SetBox = Vec<IntervalSet>;
 const FEW: usize = 6;
 
 impl IntervalSet {
-    /// Returns the values of `affine`; `None` if it is not provable that each occurs once, or if
-    /// they need too many intervals.
+    /// Returns the values that `affine` takes; `None` if it is not provable that each occurs once,
+    /// or if they need too many intervals.
     ///
-    /// Provable is a mixed radix: with the terms sorted by coefficient, each coefficient is at
-    /// least the span of the terms before it, as in `32*t + 4*u + i` with `u` in `0..8` and `i` in
-    /// `0..4`.
+    /// A mixed radix is provable: each coefficient, sorted, is at least the span of the smaller
+    /// terms. In `32*t + 4*u + i`, `u` is in `0..8` and `i` in `0..4`.
     pub(crate) fn of(affine: &Affine, extent_of: impl Fn(VarId) -> usize) -> Option<Self> {
         let mut start = affine.constant;
         let mut terms: SmallVec<[(i64, i64); 4]> = SmallVec::new();

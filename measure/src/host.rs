@@ -23,7 +23,7 @@ const HELLO_LIMIT: Duration = Duration::from_secs(20);
 /// Interval at which the caller is asked whether to stop.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Time that a worker gets to exit by itself after it closed its output.
+/// Time that a worker gets to exit on its own after it closed its output.
 const EXIT_LIMIT: Duration = Duration::from_secs(2);
 
 /// Bytes of the worker's standard error that are remembered.

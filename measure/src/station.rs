@@ -193,8 +193,7 @@ impl<D: Device + 'static> Station for Open<D> {
     }
 }
 
-/// Returns true for the outcome of a kernel that ran correctly or not at all: the process can run
-/// others.
+/// Returns true if the process can run further kernels: the kernel ran correctly, or was never run.
 fn is_harmless(outcome: &Outcome) -> bool {
     matches!(outcome, Ok(_) | Err(CandidateError::Lower { .. } | CandidateError::Build { .. }))
 }

@@ -39,8 +39,8 @@ struct Buffers<D: Device> {
 enum Right<D: Device> {
     /// The complete reference, on the device.
     Exact(Rc<Fixed<D>>),
-    /// Samples, on the host. On other devices also an earlier output that agreed with them, if
-    /// known.
+    /// Samples, on the host. On devices other than the host, also an earlier output that agreed
+    /// with the samples, once there is one.
     Sampled(Option<Rc<Agreed<D>>>),
 }
 
@@ -298,7 +298,7 @@ impl<D: Device> LoadedKernel for Trial<D> {
 }
 
 /// Returns the constants and packed constants of a plan. Returns none if they exceed the caches by
-/// far, because every run then evicts them by itself.
+/// far, because every run then evicts them anyway.
 fn constants<D: Device>(
     device: &D,
     plan: &KernelPlan,

@@ -87,14 +87,14 @@ fn read_in_background(input: OwnedFd) -> Receiver<(Request, Vec<u8>)> {
     receiver
 }
 
-/// Interval at which the measurer is told that a problem is still being made.
+/// Interval at which the worker reports that it is still making a problem.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(100);
 
 /// Limit in bytes of cached problems.
 const PROBLEM_BYTES: usize = 1 << 30;
 
 struct Worker {
-    /// Problems made so far: batches of candidates of several workloads alternate.
+    /// Problems made so far, for each workload, since batches of several workloads may alternate.
     problems: HashMap<Workload, TestProblem>,
     /// Device of the last job.
     station: Option<(Target, Box<dyn Station>)>,

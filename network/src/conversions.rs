@@ -14,7 +14,7 @@ use crate::options::Options;
 use crate::plan::NetworkPlan;
 use autotune_graph::Graph;
 
-/// Largest ratio to the fastest plan's time of plans whose conversions are worth measuring.
+/// Largest time of a plan whose conversions are measured, over the time of the fastest plan.
 const NEAR: f64 = 1.03;
 /// Maximum number of steps in all these plans together; large networks get fewer plans.
 const MOST_STEPS: usize = 1 << 19;

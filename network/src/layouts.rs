@@ -38,7 +38,7 @@ pub(crate) struct LayoutConstraint {
 pub(crate) enum LayoutConstraints {
     /// One of these combinations.
     Of(Vec<LayoutConstraint>),
-    /// All operands and the output in the layout of the first of these.
+    /// The listed values, operands and output, all in the layout of the first.
     Same(Vec<ValueId>),
 }
 

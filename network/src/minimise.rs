@@ -92,7 +92,7 @@ struct Live<'a> {
     factors: Vec<Option<Factor>>,
     /// Factors that depend on each variable.
     factors_of: Vec<Vec<usize>>,
-    /// Variables that each variable shares a factor with.
+    /// For each variable, the other variables in its factors.
     neighbours: Vec<BTreeSet<usize>>,
     /// Size of the table for each variable's elimination, capped at [`COUNTED`]; `None` once it is
     /// eliminated.
@@ -199,7 +199,8 @@ fn best_of(variable: usize, own: &[Factor], domains: &[usize], values: &mut [usi
     best
 }
 
-/// Returns the value of a variable that minimises the sum of each factor's own minimum.
+/// Returns the value of a variable that is best if the other variables are optimal for each factor
+/// separately.
 fn optimist(variable: usize, own: &[Factor], domains: &[usize]) -> usize {
     let least = |value: usize| {
         let of =

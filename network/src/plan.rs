@@ -82,9 +82,9 @@ pub(crate) struct NetworkPlan {
     pub(crate) kernels: Vec<Tuned>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) actions: Vec<Action>,
-    /// Row-major inputs of the graph.
+    /// Memory of the graph's inputs, row-major.
     pub(crate) inputs: Vec<SlotSpan>,
-    /// Row-major outputs of the graph.
+    /// Memory of the graph's outputs, row-major.
     pub(crate) outputs: Vec<SlotSpan>,
 }
 
@@ -97,7 +97,7 @@ struct NetworkPlanner<'a, 'c> {
     plan: NetworkPlan,
     /// Numbers of kernels in [`NetworkPlan::kernels`], by workload and config.
     numbers: HashMap<(Workload, Config), usize>,
-    /// Slots of root values, with their forms.
+    /// Slot and form of each root value, a value that is in no other value's memory.
     roots: HashMap<ValueId, (usize, Form)>,
     /// Converted copies of values, by form.
     converted: HashMap<(ValueId, Form), SlotSpan>,

@@ -120,9 +120,9 @@ impl RaceClock {
 /// measured on this machine and the untuned ones. Stores them in the database, where
 /// [`Compiled::new`] looks first.
 ///
-/// A search times a kernel by itself. Within a network its operands have other addresses and the
-/// caches have other contents, so another schedule may be faster, and times of different searches
-/// are not comparable. Therefore:
+/// A search times a kernel alone. Within a network its operands have other addresses and the caches
+/// have other contents, so another schedule may be faster, and times of different searches are not
+/// comparable. Therefore:
 ///
 /// 1. The network with the schedules chosen so far is timed interleaved with the one that the
 ///    records suggest, and with the untuned one. The fastest becomes the leader.

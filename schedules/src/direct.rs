@@ -187,8 +187,9 @@ fn next_steps(roles: &Roles, contraction: &Contraction, tiles: &Tiles) -> usize 
     steps.map_or(0, |&(step, size)| size * contraction.weight.stride(step).unsigned_abs() as usize)
 }
 
-/// Returns the number of groups of `steps` steps in a row of a tile: as many as fit whose steps are
-/// adjacent in the data. The last group may be incomplete if there is only one row.
+/// Returns the number of words, groups of `steps` reduction steps, in a row of a tile: as many as
+/// fit, if their steps are adjacent in the data. The last word may be incomplete if all words fit
+/// one row.
 fn words(roles: &Roles, steps: usize, (input, is_copied): (Layout, bool)) -> usize {
     let all = roles.step.map_or(1, |step| roles.extent(step));
     let (adjacent, unit) = match input {

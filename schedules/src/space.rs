@@ -117,7 +117,7 @@ impl ScheduleSpace {
         self.sketches.iter().map(|space| space.len()).sum()
     }
 
-    /// Returns false, even if no sketch applies; callers check [`ScheduleSpace::refusal`].
+    /// Always returns false, even if no sketch applies: callers check [`ScheduleSpace::refusal`].
     pub fn is_empty(&self) -> bool {
         false
     }

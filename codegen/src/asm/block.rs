@@ -116,9 +116,9 @@ pub(super) fn emit(
 /// A vector register that holds no partial sum.
 #[derive(Clone, Copy)]
 struct Temp {
-    /// Number of the source that it holds, or [`NONE`].
+    /// Number of the source that the register holds, or [`NONE`].
     holds: u32,
-    /// Position of that source's next use, or [`NONE`].
+    /// Position of the next use of the held source, or [`NONE`].
     next_use: u32,
     /// Number of operands in use that need the register.
     pins: u32,

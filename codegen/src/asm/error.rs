@@ -9,12 +9,12 @@ use autotune_ir::target::Isa;
 /// The reason why a program cannot be assembled for a target.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AssembleError {
-    /// There is no assembler for the instruction set.
+    /// The assembler does not support the instruction set.
     #[error("the assembler does not support instruction set {0}")]
     Isa(Isa),
-    /// A gather is not supported: from a buffer of 2^31 elements or more, along a dimension of more
-    /// than 2^24, or of integers or f16 that loads do not convert; or both its index and the access
-    /// around it differ by lane.
+    /// A gather is not supported. Its buffer has 2^31 elements or more, a dimension of more than
+    /// 2^24, or integers or f16 that loads do not convert; or both its index and the access around
+    /// it differ by lane.
     #[error("the assembler does not support this gather: unsupported buffer, or index and access both differ by lane")]
     Gather,
     /// A buffer has a type of elements that CPU kernels do not compute with.

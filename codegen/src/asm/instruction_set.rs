@@ -299,7 +299,7 @@ pub(super) trait Vectors {
     /// Prefetches the cache line of an address.
     fn prefetch(&mut self, at: Address, hint: PrefetchHint);
 
-    /// Sets every lane of `v` to a constant of these bits.
+    /// Sets every lane of `v` to the constant with the bits `bits`.
     fn constant(&mut self, v: Vector, bits: u32);
 
     /// Copies a register, `to = from`.
@@ -353,7 +353,7 @@ pub(super) trait Control {
     /// and `end`.
     fn enter(&mut self, slots: usize, begin: usize, end: usize);
 
-    /// Sets a slot to the function's pointer to a buffer.
+    /// Sets a stack slot to the pointer to a buffer that the function received.
     fn take_buffer(&mut self, slot: usize, buffer: usize);
     /// Sets a slot to a pointer to the next `bytes` bytes of thread-private memory.
     fn take_local(&mut self, slot: usize, bytes: i64);
@@ -421,7 +421,8 @@ pub(super) trait Control {
     /// Sets an integer register, such as a loop counter to the number of iterations.
     fn set_integer(&mut self, register: u8, value: i64);
 
-    /// Counts an iteration; jumps back to an offset if there are more.
+    /// Ends an iteration of a counted loop: decrements the counter and jumps back to the code
+    /// offset `to` if iterations remain.
     fn count_down(&mut self, counter: u8, to: usize);
 
     /// Returns the code, with every call of a leaf resolved to its offset in `leaves`.
@@ -435,7 +436,7 @@ pub(super) trait TileInstructions {
         false
     }
 
-    /// Sets the sizes of all tiles, and clears the tiles. Tiles cannot be used before.
+    /// Sets the sizes of all tile registers, and clears them. Must precede their use.
     fn configure_tiles(&mut self, _sizes: TileConfiguration) {}
     /// Ends the use of tiles.
     fn release_tiles(&mut self) {}

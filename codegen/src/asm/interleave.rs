@@ -18,12 +18,13 @@ pub(super) struct Interleave {
     groups: Address,
     /// True to read the groups (deinterleave), false to write them (interleave).
     is_deinterleave: bool,
-    /// Numbers of the operations that it replaces.
+    /// Positions of the copy operations that the interleaving replaces.
     pub(super) ops: SmallVec<[usize; 8]>,
 }
 
 impl Interleave {
-    /// Returns the interleaving that the first operation and some later ones copy, if they do.
+    /// Returns the interleaving that the first operation forms with some later ones; `None` if
+    /// there is none.
     pub(super) fn of(code: leaf::Block, ops: &[BlockOp], lanes: u8) -> Option<Self> {
         let (to, from) = copy(code, ops.first()?)?;
         let (is_deinterleave, groups_operand) = match (to.shape, from.shape) {

@@ -189,7 +189,7 @@ pub(super) struct Advance {
 struct Scoped {
     var: VarId,
     binding: LeafVariable,
-    /// Its coefficient in the current access.
+    /// Coefficient of the variable in the current access.
     coefficient: i64,
 }
 
@@ -250,7 +250,8 @@ impl<'p> Resolver<'p> {
         Self { program, integers, offers, has_integers, scope, nest: LeafNest::default(), pointers: Vec::new() }
     }
 
-    /// Resolves a node within loops over `vars`: its nest, and the pointers to pass to it.
+    /// Resolves a node within loops over `vars`: fills the nest of its leaf and the pointers that
+    /// are passed to the leaf.
     pub(super) fn resolve(&mut self, vars: &[VarId], node: &'p program::Node) -> Result<(), Failure> {
         // Every leaf call is resolved, so the memory of the previous nest is reused.
         let LeafNest { nodes, values, elements, terms, steps, pointers, types, vars: count, tiles } = &mut self.nest;

@@ -218,9 +218,10 @@ impl CombineRun {
 /// accumulator. Values are numbered: first the run's sources, then the nodes.
 struct Factored<'r> {
     run: &'r CombineRun,
-    /// Operand values of each shared combination; nodes come after their operands.
+    /// Shared combinations, each by the numbers of its two operands; nodes come after their
+    /// operands.
     nodes: Vec<[usize; 2]>,
-    /// Values to combine for each accumulator.
+    /// Numbers of the values that each accumulator combines.
     values: Vec<Vec<usize>>,
 }
 
@@ -259,8 +260,8 @@ impl<'r> Factored<'r> {
         uses
     }
 
-    /// Orders the operations; returns them with the number of registers from `first` on that they
-    /// need.
+    /// Returns the operations in the order of emission, and the number of registers from `first` on
+    /// that they need.
     ///
     /// Greedily chooses the accumulator that leaves the fewest values live. If nothing is shared,
     /// the accumulators are interleaved.

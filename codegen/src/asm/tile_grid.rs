@@ -10,7 +10,8 @@ use autotune_ir::program::Program;
 pub(super) enum TileArithmetic {
     /// Pairs of bf16 in each word, with sums in f32.
     Bf16,
-    /// Bytes: whether those of the first and of the second factor are signed.
+    /// Four bytes in each word, with sums in 32-bit integers; true for each factor whose bytes are
+    /// signed.
     Bytes([bool; 2]),
 }
 

@@ -103,7 +103,8 @@ fn copy_of_bits(code: leaf::Block, op: &BlockOp) -> Option<(MemoryAccess, Memory
     }
 }
 
-/// Returns destination and source, if an operation only stores what it loads, unconverted.
+/// Returns destination and source of an operation that is a plain copy without conversion; `None`
+/// for any other.
 pub(super) fn assignment(code: leaf::Block, op: &BlockOp) -> Option<(MemoryAccess, LeafSource)> {
     let BlockOp::Store {
         dst: LeafInput::Source(to),

@@ -20,9 +20,9 @@ pub struct OnnxOperator {
 pub(crate) enum Int8Reading {
     /// Widened to 64 bits.
     Widened,
-    /// Quantised tensors unchanged; 8-bit graph inputs have 64 bits.
+    /// Quantised tensors stay 8-bit; 8-bit graph inputs are widened to 64 bits.
     Kept,
-    /// Every type of the file is unchanged.
+    /// Operands keep the types of the file.
     Wanted,
 }
 

@@ -235,7 +235,7 @@ fn saturated(to: &mut NodeWriter, x: &String, dtype: DType) -> Result<(), Export
     to.node("QuantizeLinear", &[x, &one, &zero], Vec::new())
 }
 
-/// Writes a vector reshaped to have `behind` axes of extent 1 after it.
+/// Writes a vector operand reshaped to `[n, 1, .., 1]` with `behind` ones; returns its name.
 fn along(to: &mut NodeWriter, operand: usize, behind: usize) -> Result<String, ExportError> {
     if behind == 0 {
         return Ok(to.input(operand));

@@ -122,7 +122,7 @@ fn pad_into_window(site: &mut RewriteSite) -> Rewritten {
     over(site, padded, window)
 }
 
-/// Adds the node with other windows, on another image.
+/// Adds a copy of the matched convolution or pooling that reads `image` by the windows `window`.
 fn over(site: &mut RewriteSite, image: NewNode, window: Vec<Sliding>) -> Rewritten {
     let mut operands = site.operands_of(site.id);
     operands[0] = image;

@@ -466,7 +466,7 @@ fn power_of_size(site: &mut RewriteSite, x: NewNode, n: NewNode) -> Result<NewNo
     Ok(power)
 }
 
-/// Adds a number halved, and the remainder.
+/// Adds nodes for `number / 2`, truncated, and for the remainder `number % 2`.
 fn halved(site: &mut RewriteSite, number: NewNode) -> Result<(NewNode, NewNode), GraphError> {
     let two = integer(site, 2);
     let half = binary(site, Binary::Div, number, two)?;

@@ -58,7 +58,7 @@ pub(super) struct RunStore<'a> {
 /// Numbers of tiles that one reduction step of a tile product multiplies.
 #[derive(Clone, Copy)]
 pub(super) struct TileCounts {
-    /// Tiles along the rows.
+    /// Number of tiles along the rows.
     pub(super) rows: usize,
     /// Tiles along the columns.
     pub(super) columns: usize,

@@ -54,12 +54,13 @@ pub struct Totals {
 /// Load balance among threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Division {
-    /// Number of tasks of the stage with the most cycles.
+    /// Number of tasks of the dominant stage, the one with the most cycles.
     pub tasks: f64,
-    /// Cycles of that stage's longest task over the mean cycles of a thread.
+    /// Cycles of the dominant stage's longest task, over the mean cycles of a thread.
     pub longest_task: f64,
-    /// Cycles until the last thread finishes over the mean cycles of a thread, summed over all
-    /// stages. Each thread gets an equal number of neighbouring tasks.
+    /// Cycles until the last thread finishes, over the mean cycles of a thread, both summed over
+    /// all stages: 1 if all threads have equal work. Each thread gets an equal number of
+    /// neighbouring tasks.
     pub imbalance: f64,
     /// Cycles until the last thread finishes, over all stages, including barriers.
     pub wall_cycles: f64,

@@ -247,7 +247,8 @@ impl Formula {
         self.parted_bits(bits, bias)
     }
 
-    /// Appends n and m for the bits of a normal number. `bias` is added to `2^23 +` its exponent.
+    /// Appends n and m of the normal number `2^n * m` with these bits. `bias` is the number that,
+    /// added to `2^23` plus the exponent field, gives n.
     fn parted_bits(&mut self, bits: u8, bias: u8) -> [u8; 2] {
         // With the distance from sqrt(1/2) to 1 added to the bits, the exponent field is n + 127.
         let (mantissa_mask, distance) = (self.bits(0x007f_ffff), self.bits(ONE - LEAST_MANTISSA));

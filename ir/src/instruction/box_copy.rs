@@ -37,11 +37,11 @@ pub const BOX_ROW_BYTES: usize = 128;
 pub struct BoxCopy<'a> {
     /// Unrolled loops around the copy, outermost first.
     pub rounds: Vec<&'a Loop>,
-    /// Index that is split into row and column.
+    /// Value that is split into digits: the position of a group of `V` elements in the box.
     pub number: &'a Affine,
     /// Digits of the row and of the column.
     pub digits: &'a [Digit],
-    /// Vectorised loop over the elements of a column digit.
+    /// Vectorised loop over the `V` adjacent elements that one column digit stands for.
     pub vector: &'a Loop,
     /// Destination in shared memory.
     pub to: &'a Access,

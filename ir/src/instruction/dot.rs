@@ -150,7 +150,8 @@ impl<'a> Dot<'a> {
     }
 }
 
-/// Returns true if an access reads whole groups of `steps` contiguous elements, numbered by `var`.
+/// Returns true if an access reads whole words of `steps` contiguous elements, and `var` is the
+/// position within a word.
 fn is_by_words(access: &Access, var: VarId, steps: usize, program: &Program) -> bool {
     let offset = offset(access, program);
     // A word must begin at a multiple of its own size, whatever the values of the other variables.

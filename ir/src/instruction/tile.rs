@@ -79,7 +79,7 @@ pub struct TileProduct<'a> {
     pub rows: SmallVec<[&'a Loop; 4]>,
     /// Unrolled loops over columns, outermost first.
     pub columns: SmallVec<[&'a Loop; 4]>,
-    /// Unrolled loop over runs of words, if there are several.
+    /// Unrolled outer loop over the words of a row, if the words have two loops.
     pub runs: Option<&'a Loop>,
     /// Loop over adjacent words of a row of `data`.
     pub words: &'a Loop,

@@ -80,7 +80,7 @@ pub enum Node {
     /// that covers this group; until then its destination is undefined. GPU only; all threads of a
     /// block must execute it, like a barrier.
     CopyGroup {
-        /// Copies of the group.
+        /// Loop nest of the copies.
         body: Vec<Node>,
     },
     /// Each thread waits for its copies of all groups except the latest. Other threads see the data

@@ -128,9 +128,9 @@ pub(super) fn range(
 /// Index values, and the extents of those of their variables that replace conditions.
 type Guarded<'v> = (Cow<'v, [Affine]>, SmallVec<[(VarId, usize); 2]>);
 
-/// Replaces what each condition compares by a new variable in the values; also returns the extents
-/// of the new variables. `None` if a condition is not provably about one value alone, or does not
-/// restrict it to `0..n` with each value once.
+/// Replaces the expression that each condition compares by a new variable in the values; also
+/// returns the extents of the new variables. `None` if a condition is not provably about one value
+/// alone, or does not restrict it to `0..n` with each value once.
 pub(super) fn apply_guards<'v>(
     values: &'v [Affine],
     guards: &[&InBounds],

@@ -22,14 +22,15 @@ impl SharedAccess {
 /// Group of copies that the producer starts.
 struct ProducerGroup {
     copies: Vec<SharedAccess>,
-    /// Number of groups that all consumers have released when it begins.
+    /// Number of groups that all consumers have released when this group begins.
     after: usize,
 }
 
-/// Model state: first all groups of the producer are recorded, then the progress of a consumer.
+/// State of the model. A first walk records all copy groups that the producer starts; a second
+/// walk, from [`Pipe::turn`] on, follows a consumer.
 ///
-/// A group may be in progress if the consumer has not awaited it and has released the groups that
-/// it waits for:
+/// At a point of the consumer, a group may be in progress if the consumer has not awaited it, and
+/// has released as many groups as the producer awaits before it starts the group:
 ///
 /// ```text
 ///     groups    0 .. released .. awaited ............ number of groups

@@ -23,7 +23,8 @@ const ACCUMULATORS: usize = 16;
 const ROUNDS: usize = 512;
 /// Compute capability, times ten, from which on tensor cores are used.
 const TENSOR_CORES_SM: u32 = 80;
-/// Independent matrix products per warp on tensor cores, and their rounds per launch.
+/// Independent matrix products per warp on tensor cores; `PRODUCT_ROUNDS` is how often a launch
+/// repeats each.
 const PRODUCTS: usize = 8;
 const PRODUCT_ROUNDS: usize = 512;
 /// Compute capability, times ten, with matrix instructions of warp groups. No other version has

@@ -20,7 +20,7 @@ pub(super) struct BufferSlot {
     pub(super) binding: Binding,
     pub(super) layout: Layout,
     pub(super) dtype: DType,
-    /// Number of elements, and of the 32-bit words that they occupy.
+    /// Number of elements; `words` is the number of 32-bit words that they occupy.
     pub(super) len: usize,
     pub(super) words: usize,
 }

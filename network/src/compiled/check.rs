@@ -43,8 +43,9 @@ pub struct StepError {
     /// True if the step only converts a tensor's layout.
     pub is_conversion: bool,
     /// Largest difference of an element, relative to the largest element of the reference (or of
-    /// the sums before fused functions that clamp them). If small changes of the operands move the
-    /// reference further, it is the error's share of that movement, times the tolerance.
+    /// the sums before fused functions that clamp them). If it exceeds the tolerance, it is judged
+    /// again: the error over the permitted error, which also allows for the reference's movement
+    /// under small changes of the operands, times the tolerance.
     pub max_rel_error: f64,
     /// Largest permitted error, relative in the same way.
     pub tolerance: f64,

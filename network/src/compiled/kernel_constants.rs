@@ -256,13 +256,13 @@ pub(super) fn kernels<D: NetworkOps>(
 }
 
 impl<D: NetworkOps> SharedWith<'_, D> {
-    /// Returns the kernel of a schedule, if the other network has it.
+    /// Returns the other network's kernel for a schedule, if there is one.
     fn kernel_of(&self, tuned: &Tuned) -> Option<Arc<Kernel<D>>> {
         let place = self.plan.kernels.iter().position(|own| own.candidate() == tuned.candidate())?;
         Some(Arc::clone(&self.kernels[place]))
     }
 
-    /// Returns the constants of every kernel in the other network.
+    /// Returns the other network's constants by kernel and constant operands.
     fn held_by_kernels(&self) -> ConstantsByKernel<D> {
         let held = |(action, held): (&Action, &Option<Arc<KernelConstants<D>>>)| {
             let (kernel, constants) = use_of(action)?;

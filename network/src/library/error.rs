@@ -16,7 +16,7 @@ pub enum LibraryError {
         /// [Name](crate::Operator::name) of its operator.
         op: &'static str,
     },
-    /// A kernel's schedule is invalid.
+    /// The schedule of a kernel cannot be planned or proven.
     #[error(transparent)]
     Lookup(#[from] LookupError),
     /// A step's kernel cannot be assembled.

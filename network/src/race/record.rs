@@ -109,7 +109,7 @@ impl NetworkRace<'_> {
         Ok(self.db.knows(&workload.within(Some(number)), &self.target.key())?)
     }
 
-    /// Returns the record of a schedule by itself, if it was measured on this machine.
+    /// Returns the record of a schedule measured alone, outside a network, on this machine.
     pub(super) fn measured(&self, tuned: &Tuned) -> Result<Option<TuningRecord>, RaceError> {
         let own = |config: &_| config == tuned.config();
         let query = Query::new(tuned.workload(), self.target).source(self.db).fitting(&own);
@@ -119,7 +119,7 @@ impl NetworkRace<'_> {
     }
 
     /// Returns the record of a schedule with the seconds of a whole network; `None` if the schedule
-    /// was not measured by itself on this machine.
+    /// was not measured alone on this machine.
     fn record(
         &self,
         tuned: &Tuned,

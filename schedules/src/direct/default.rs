@@ -289,7 +289,7 @@ impl<'r> DefaultRule<'r> {
         Self { roles, vector, vectors, width, height, outermost, unroll, lanes, has_dot, widens }
     }
 
-    /// False if vectors run along `axis` and `size` elements are neither whole vectors nor the
+    /// True unless vectors run along `axis` and `size` elements are neither whole vectors nor the
     /// whole axis.
     fn is_whole(&self, axis: AxisId, size: usize) -> bool {
         axis != self.vector || size.is_multiple_of(self.lanes) || size >= self.roles.contraction.axes[axis].extent

@@ -50,7 +50,7 @@ pub(crate) fn layout(reader: &KnobReader, name: &str, fits: bool, block: usize) 
 pub(crate) struct SplitContraction {
     /// The contraction with split axes; its operands are in plain layouts.
     pub(crate) contraction: Arc<Contraction>,
-    /// Split axes, each with the axis over its lanes.
+    /// Axes that are split into blocks, each with the axis over the lanes of a block.
     lanes: SmallVec<[(AxisId, AxisId); 2]>,
     pub(crate) input: Arc<Operand>,
     pub(crate) data: Arc<Operand>,

@@ -149,8 +149,9 @@ impl<'a> FusedDefault<'a> {
         }
     }
 
-    /// Returns the position of a cache tile: all intermediate channels, or as many positions of a
-    /// row as the budget allows. Inner rows are filled first.
+    /// Returns the position of a cache tile among the knob's values. The tile has all intermediate
+    /// channels; along a row axis it has as many elements as the budget in bytes allows, innermost
+    /// axis first.
     fn tile(&self, knob: &Knob, name: &str) -> usize {
         let (pair, last) = (self.pair, knob.values.len() - 1);
         // Positions of the rows for which the budget has room, with all intermediate channels.

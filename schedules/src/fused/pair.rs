@@ -13,7 +13,7 @@ use crate::direct::roles::Roles;
 use crate::map_reduce::axis_of;
 
 /// A spec of four equations: a contraction, a map of its sums (the intermediate tensor `mid`), a
-/// contraction of that with another operand, and a map of those sums.
+/// contraction of `mid` with another operand, and a map of the second sums.
 ///
 /// ```text
 /// sum_1[n, c, y, x]  = Σ input[n, c, y + j, x + k] * w_1[c, j, k]
@@ -40,11 +40,11 @@ pub(crate) struct Pair {
 
 /// Position of the first contraction in the spec.
 const FIRST: usize = 0;
-/// Position of the map of its sums.
+/// Position of the map of the first sums.
 const MAP: usize = 1;
-/// Position of the second contraction.
+/// Position of the second contraction in the spec.
 const SECOND: usize = 2;
-/// Position of the map of those sums.
+/// Position of the map of the second sums.
 const TAIL: usize = 3;
 
 impl Pair {

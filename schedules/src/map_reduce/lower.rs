@@ -163,7 +163,8 @@ impl ChainLowering<'_> {
         allocated(kept, nodes)
     }
 
-    /// Adds the buffer for a pass's output within a tile, contiguous along the pass's vectors.
+    /// Adds a thread-private buffer for a pass's output of one tile, contiguous along the pass's
+    /// vectors.
     fn keep(&mut self, pass: &Equation, spans: &[RowSpan]) -> BufferId {
         let shape: Vec<usize> = self.kept_dims(pass.output.buffer).iter().map(|dim| spans[dim.axis].extent).collect();
         let name = shaped_name(&self.plan.chain.spec.tensor(&pass.output).name, &shape);

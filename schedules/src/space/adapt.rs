@@ -14,8 +14,8 @@ use crate::config::{Config, KnobValue};
 use crate::knob_space::{Knob, KnobSpace};
 use crate::registry;
 
-/// Default number of combinations to try before the search for a valid one gives up; in practice
-/// enough for all that are close to the schedule.
+/// Default number of combinations that are tried before the search for a valid one gives up; enough
+/// in practice for all combinations close to the schedule.
 pub const MAX_TRIED: usize = 4_000;
 /// Cost of halving or doubling a register tile.
 const REGISTER_COST: f64 = 2.0;
@@ -25,9 +25,9 @@ const TILE_COST: f64 = 1.0;
 const NUMBER_COST: f64 = 0.5;
 /// Cost of swapping two loops.
 const SWAP_COST: f64 = 0.5;
-/// Cost of another word.
+/// Cost of choosing another word.
 const WORD_COST: f64 = 3.0;
-/// Cost of another word for a knob that changes the algorithm.
+/// Cost of choosing another word for a knob that changes the algorithm.
 const ALGORITHM_COST: f64 = 12.0;
 
 impl ScheduleSpace {

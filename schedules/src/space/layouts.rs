@@ -9,8 +9,8 @@ use crate::knob_space::Knob;
 pub const LAYOUT_KNOBS: [&str; 2] = ["layout.in", "layout.out"];
 
 impl ScheduleSpace {
-    /// Returns, for every other combination of layouts of data and output, the nearest valid
-    /// candidate to a config of this space. Empty if the sketch has no choice of layouts.
+    /// Returns one candidate for every other combination of layouts of data and output: the valid
+    /// one that is nearest to a config of this space. Empty if the sketch has no choice of layouts.
     ///
     /// `direct; layout.in=plain layout.out=plain` → blocked output, blocked data, and both blocked.
     pub fn in_other_layouts(&self, config: &Config) -> Vec<Candidate> {

@@ -19,7 +19,7 @@ const UNROLLS: [&str; 2] = ["1", "4"];
 
 /// Minimum number of accumulators to hide the latency of multiply-adds.
 const MIN_ACCUMULATORS: usize = 8;
-/// Outputs of an image below which it may have too few tiles for that many accumulators.
+/// Outputs of an image below which it may have too few tiles for [`MIN_ACCUMULATORS`].
 const SMALL_IMAGE: usize = 64;
 
 /// Returns every knob of the sketch with its values, for one workload and target. Returns `None` if

@@ -256,8 +256,8 @@ impl Transform {
         Self::product(&inner, &outer)
     }
 
-    /// Makes the rows of the inner matrix terms, except for rows with a single input and rows that
-    /// are an output by themselves.
+    /// Computes `outer * inner` with shared terms: each row of `inner` becomes a term, unless it
+    /// has a single input or is an output on its own.
     fn product(outer: &Matrix, inner: &Matrix) -> Self {
         let mut terms = Vec::new();
         let mut source = |(k, row): (usize, &Vec<f64>)| {

@@ -24,12 +24,13 @@ struct WordCopies {
     to: MemoryAccess,
     /// Source of the elements at each place in the words; `None` for zeros.
     from: SmallVec<[Option<MemoryAccess>; 4]>,
-    /// Numbers of the copies.
+    /// Positions of the copies among the operations.
     ops: SmallVec<[usize; 8]>,
 }
 
 impl WordCopies {
-    /// Returns the words that the first operation and some later ones fill, if they do.
+    /// Returns the words that the first operation fills together with some later ones; `None` if it
+    /// is no such copy.
     fn of(code: leaf::Block, ops: &[BlockOp]) -> Option<Self> {
         let (to, _) = copy(code, ops.first()?)?;
         let lanes = match to.shape {
@@ -88,7 +89,8 @@ fn loaded(to: ElementType, from: ElementType) -> Option<ElementType> {
     }
 }
 
-/// Returns the type with the same bits that extends with zeros; `None` if loads convert.
+/// Returns the unsigned type of the same width, whose loads extend with zeros; `None` for types
+/// whose loads convert values.
 fn unsigned(of: ElementType) -> Option<ElementType> {
     match of {
         ElementType::Byte | ElementType::SignedByte => Some(ElementType::Byte),
@@ -98,8 +100,8 @@ fn unsigned(of: ElementType) -> Option<ElementType> {
 }
 
 impl<S: Vectors> BlockEmitter<'_, S> {
-    /// Emits the copies that fill words, if the first operation and others do; returns their
-    /// numbers.
+    /// Emits the copies that fill words, if the first operation is one of them. Returns the
+    /// positions of the emitted operations, which is empty otherwise.
     pub(super) fn fill_words(&mut self, ops: &[BlockOp]) -> Result<SmallVec<[usize; 8]>, Failure> {
         let Some(WordCopies { to, from, ops }) = WordCopies::of(self.code, ops) else { return Ok(SmallVec::new()) };
         let (word, part) = (self.spare()?, self.spare()?);

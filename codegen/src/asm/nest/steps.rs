@@ -138,7 +138,8 @@ impl<'p> Resolver<'p> {
         Some((first + known) as u32)
     }
 
-    /// Removes the last element and its value if an equal element exists; returns that one's value.
+    /// Removes the last element and its value if an equal element exists; returns the value of the
+    /// equal one.
     pub(super) fn known_input(&mut self, (first_element, first_value): (usize, usize)) -> Option<u32> {
         let LeafNest { elements, terms, .. } = &self.nest;
         let (last, others) = elements[first_element..].split_last()?;

@@ -7,8 +7,8 @@ use autotune_ir::instruction::{NestForm, TileProduct};
 use autotune_ir::program::Node;
 
 impl<'p> Resolver<'p> {
-    /// Returns the product of tiles that a node is, with its tiles; `None` if it is another node or
-    /// the set cannot compute it.
+    /// Returns the node as a product of tiles, with its tile registers; `None` for other nodes, and
+    /// for products that the instruction set cannot compute.
     pub(in super::super) fn product_of(&self, node: &'p Node) -> Result<Option<(TileProduct<'p>, TileGrid)>, Failure> {
         let product = match node {
             Node::Call { instruction, body } if self.offers.tiles && instruction.nest == NestForm::Tiles => {

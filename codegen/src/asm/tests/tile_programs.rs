@@ -23,7 +23,8 @@ use super::simulator::StepRecorder;
 use crate::asm::x86::disassemble;
 use crate::asm::{assemble, generate};
 
-/// Types of the factors in a workload, the instruction, and the elements of a word.
+/// Types of the factors, as fields of a workload's text; their instruction; and the number of
+/// elements in a word.
 const TYPES: [(&str, &Instruction, usize); 5] = [
     ("dtype=bf16,out=f32", &TILE_BF16, 2),
     ("data=u8,weights=i8", &TILE_I8, 4),

@@ -17,7 +17,8 @@ pub(super) struct CodeConstants {
 }
 
 impl CodeConstants {
-    /// Appends each distinct constant to the code.
+    /// Appends each distinct constant that the code refers to. `goals` are the displacements in the
+    /// code, each with the offset of its end and its target.
     pub(super) fn append(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> Self {
         // A mask is a window into 32 bytes of ones followed by 32 bytes of zeros, so that one table
         // serves all of them.

@@ -11,7 +11,7 @@ use autotune_ir::target::Isa;
 const SET_LONG_MASK: Opcode = opcode(1, 3, 0x92);
 /// Mask register that selects the upper halves of lanes.
 pub(super) const UPPER_HALVES: u8 = 6;
-/// Bits of that mask: every other 16-bit element.
+/// Bits of the mask in [`UPPER_HALVES`]: every other 16-bit element.
 const UPPER_BITS: u32 = 0xaaaa_aaaa;
 /// Minimum number of bf16 loads for which a leaf without loops sets up the index vector.
 const MIN_LOADS: usize = 4;

@@ -228,10 +228,9 @@ impl X86 {
         (usize::from(first) + registers <= self.registers()).then_some(registers)
     }
 
-    /// Interleaves `k` rows. In the `k` result vectors, each lane belongs to another row from
-    /// vector to vector. No two elements of a row are in the same lane, because `k` is odd. So rows
-    /// are first permuted to those lanes, then blended into the result vectors: and vectors merged
-    /// of them:
+    /// Interleaves `k` rows into `k` vectors. Because `k` is odd, the elements of a row belong in
+    /// different lanes of the result vectors. So each row is first permuted, each element to its
+    /// lane; then each result vector is blended from the permuted rows:
     ///
     /// ```text
     /// rows         a0 a1 a2 a3 a4 a5 a6 a7    permuted  a0 a3 a6 a1 a4 a7 a2 a5     vectors  a0 b0 c0 a1 b1 c1 a2 b2

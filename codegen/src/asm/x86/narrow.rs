@@ -70,9 +70,9 @@ pub(super) struct Narrow {
     pub(super) read: u16,
     /// Stores lanes of 512 bits truncated to elements.
     truncate: Opcode,
-    /// Load four elements, and insert two or one.
+    /// Loads four elements; inserts two elements; inserts one.
     load: [Opcode; 3],
-    /// Store four, two elements or one.
+    /// Stores four elements, two elements, or one.
     store: [Opcode; 3],
     /// Log2 of the bytes that 512 bits of lanes take in memory.
     scale: u32,

@@ -34,9 +34,9 @@ pub(super) const MOVE_INTEGER: Opcode = opcode(1, 1, 0x6e);
 pub(super) const MOVE_TO_INTEGER: Opcode = opcode(1, 1, 0x7e);
 /// `vgatherdps`: loads elements at the indices in a vector, for lanes that a mask selects.
 pub(super) const GATHER: Opcode = opcode(2, 1, 0x92);
-/// `vpcmpeqd`: of a register with itself, a mask of all lanes.
+/// `vpcmpeqd`: with the same register twice, it sets the bits of all lanes.
 const EQUAL_BITS: Opcode = opcode(1, 1, 0x76);
-/// `kxnorw`: of a mask register with itself, a mask of all lanes.
+/// `kxnorw`: with the same mask register twice, it sets the bits of all lanes.
 pub(super) const ALL_OF_MASK: Opcode = opcode(1, 0, 0x46);
 /// `kmovw`: moves an integer register to a mask register.
 pub(super) const SET_MASK: Opcode = opcode(1, 0, 0x92);

@@ -43,7 +43,7 @@ pub(super) fn of(program: &Program) -> String {
 }
 
 /// Returns all functions that CUDA kernels of [`crate::gpu::generate`] use to copy and multiply
-/// matrices of a type, so that each instruction can be tested by itself.
+/// matrices of a type, so that each instruction can be tested alone.
 ///
 /// `groups` lists warp group instructions: the number of columns, and the number of column pairs
 /// that are adjacent in a lane's sums.

@@ -15,7 +15,7 @@ pub struct Requests {
     pub bytes: f64,
     /// Sectors of 32 bytes of global memory, or transactions of shared memory.
     pub units: f64,
-    /// Elements per thread, summed over requests.
+    /// Elements that a thread accesses, summed over its requests.
     pub width: f64,
     /// Transactions of shared memory that would be needed without bank conflicts.
     pub conflict_free_units: f64,

@@ -48,13 +48,14 @@ pub struct StageWork {
     pub load_balance: f64,
     /// Accumulators per thread: partial sums in registers.
     pub accumulators: f64,
-    /// Instructions of one thread other than multiply-adds and memory requests.
+    /// Instructions per thread, except multiply-adds and memory requests.
     pub other: f64,
     /// Barriers that a thread executes.
     pub barriers: f64,
     /// Number of times that a thread waits for a global load right after issuing it.
     pub waits: f64,
-    /// Waits for earlier global loads; `1 / (n + 1)` each if `n` later groups stay in flight.
+    /// Number of times that a thread waits for global loads that it started earlier, into registers
+    /// or as copy groups. A wait that leaves `n` later groups in flight counts `1 / (n + 1)`.
     pub prefetches: f64,
     /// Requests to global memory, of an average block, since all blocks share its bandwidth.
     pub global: MemoryRequests,

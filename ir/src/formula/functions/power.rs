@@ -9,8 +9,8 @@ use crate::program::Compare;
 /// as the sum of two numbers.
 const LOG_2: [[f32; 2]; 2] = [[2.885_39, 3.851_926e-8], [0.961_796_7, -7.028_462e-9]];
 
-/// Further coefficients of that series: `2 / ln 2` over 5, 7, 9, 11 and 13. For `s` up to 0.1716
-/// the first omitted term is less than `2^-39` of the sum.
+/// Further coefficients of the series of the binary logarithm: `2 / ln 2` over 5, 7, 9, 11 and 13.
+/// For `s` up to 0.1716 the first omitted term is less than `2^-39` of the sum.
 const LOG_2_REST: [f32; 5] = [0.577_078_04, 0.412_198_6, 0.320_598_9, 0.262_308_2, 0.221_953_1];
 
 /// Bound of the exponent of two; beyond it the result is 0 or infinite.

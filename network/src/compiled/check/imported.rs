@@ -1,10 +1,10 @@
 //! Second walk: evaluates the reference on the graph before rewriting.
 //!
-//! The rewriting's [trace](Trace) names the tensors of that graph that the network computes. Each
-//! is compared with the reference's and replaces it from there on, so that errors do not
-//! accumulate. The rewritten graph contributes nothing but the trace. A rule that changes more than
-//! rounding shows at the first tensor after it. When the sensitivity of a tensor is determined,
-//! constants are not perturbed, since the rules' effect on them is under test.
+//! The rewriting's [trace](Trace) names the tensors of the imported graph that the network
+//! computes. Each is compared with the reference's and replaces it from there on, so that errors do
+//! not accumulate. The rewritten graph contributes nothing but the trace. A rule that changes more
+//! than rounding shows at the first tensor after it. When the sensitivity of a tensor is
+//! determined, constants are not perturbed, since the rules' effect on them is under test.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};

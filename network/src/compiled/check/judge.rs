@@ -17,8 +17,8 @@ use autotune_graph::Tensor;
 use autotune_graph::{EvaluateError, OpError};
 use autotune_graph::{Graph, NodeId};
 
-/// Number of random perturbations of the operands, and the largest permitted ratio of an element's
-/// error to the largest movement that they cause.
+/// Number of random perturbations of the operands. An element's error may be [`MOST_CHANGES`] times
+/// the largest movement that they cause.
 const CHANGES: u64 = 8;
 const MOST_CHANGES: f64 = 4.0;
 

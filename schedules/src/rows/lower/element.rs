@@ -146,7 +146,8 @@ impl RowsLowering<'_> {
         load(register, self.of_lane())
     }
 
-    /// Returns the pass that defines a loaded value, and the values of that pass's axes there.
+    /// Returns the pass that defines the loaded element, and the values of the pass's axes at this
+    /// element.
     fn defining(&self, access: &Access, place: At) -> (usize, Values) {
         let passes = self.plan.chain.passes();
         let known = passes.iter().position(|pass| pass.output.buffer == access.buffer).unwrap_or(place.pass);
