@@ -7,8 +7,8 @@ use crate::loaded::LoadedKernel;
 use crate::options::TimingOptions;
 use crate::reference_kernel::{FASTER, ReferenceKernel};
 
-/// Most attempts to time a kernel on a disturbed machine, and the slowdown below which the machine
-/// counts as quiet.
+/// Most attempts to time a kernel on a disturbed machine. Below the slowdown in the next constant,
+/// the machine counts as quiet.
 const ATTEMPTS: usize = 3;
 const QUIET: f64 = 1.03;
 

@@ -244,7 +244,7 @@ impl<'r> Factored<'r> {
         Self { run, nodes, values }
     }
 
-    /// Returns the node that a value is, unless it is a source.
+    /// Returns the position in `nodes` of a value; `None` if the value is a source.
     fn node(&self, value: usize) -> Option<usize> {
         value.checked_sub(self.run.terms.len())
     }

@@ -51,8 +51,8 @@ impl Operator for Cast {
         }
     }
 
-    /// All types except the 8-bit ones share one type in memory, so a cast between them may be no
-    /// work.
+    /// Returns the whole operand as a piece if the cast changes no bits: all types except the 8-bit
+    /// ones share one type in memory.
     fn movement(&self, node: &NodeView) -> Option<Movement> {
         let from = node.dtype(0);
         let of_bytes = is_of_bytes(from) || is_of_bytes(self.0);

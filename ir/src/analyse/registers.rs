@@ -25,7 +25,7 @@ pub fn tile_registers(accumulators: usize, operand_vectors: [usize; 2]) -> usize
     accumulators + operand_vectors[0].min(operand_vectors[1]) + 1
 }
 
-/// Returns how many copies of the code around a leaf unrolling makes.
+/// Returns the number of copies of a leaf in the code, if these loops are the ones around it.
 fn written_out(loops: &[&Loop]) -> f64 {
     loops.iter().filter(|l| l.kind == LoopKind::Unrolled).map(|l| l.extent as f64).product()
 }

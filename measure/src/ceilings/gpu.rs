@@ -43,8 +43,8 @@ const LANES: usize = 4;
 const PATTERN_WORDS: usize = 1 << 20;
 /// Short repeats of each figure, of which the best counts.
 const REPEATS: usize = 5;
-/// Bytes copied or read from memory per launch: this multiple of the second-level cache, within
-/// these bounds.
+/// Bytes copied or read from memory per launch: `CACHES` times the second-level cache, within the
+/// bounds `COPY_BYTES`.
 const CACHES: usize = 4;
 const COPY_BYTES: [usize; 2] = [32 << 20, 512 << 20];
 /// Number of times that the cached data is read per launch.

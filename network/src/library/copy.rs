@@ -24,7 +24,7 @@ pub(super) fn emit(routine: &mut Routine, strided: &Strided, element: usize, cou
     }
 }
 
-/// Emits nested loops; returns by how many bytes rsi and rdi advance.
+/// Emits nested loops; returns the bytes by which rsi and rdi advance.
 fn emit_loops(routine: &mut Routine, loops: &[StridedLoop], element: i64, counter: i32) -> (i64, i64) {
     let (outer, inner) = match loops {
         [] => return emit_row(routine, element),

@@ -162,8 +162,9 @@ impl X86 {
     /// Gathers bf16 elements with 4-byte loads, such that the element is the upper half of its
     /// word.
     ///
-    /// The word begins with the previous element. For the first element it is the word that this
-    /// begins, of which the lower half is shifted up. The buffer must have at least two elements.
+    /// The loaded word begins with the previous element. The first element has none: its word
+    /// begins with the element itself, and the lower half is shifted up. The buffer must have at
+    /// least two elements.
     fn gather_upper_halves(&mut self, to: Vector, at: At, index: Vector, spare: Vector) {
         const ANY: i64 = 0xff;
         let (mask, own) = (evex::BITS_512 | 7, RegisterOrMemory::Register(to));

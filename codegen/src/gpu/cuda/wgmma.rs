@@ -35,7 +35,7 @@ impl GpuWriter<'_, Cuda> {
     ///
     /// ```text
     /// mma by warp group { unrolled s, i, j, .. { acc[i, j, ..] += rows[..] * columns[..] } }
-    ///   →  for s, i { wgmma(acc[i], rows, columns) };  all but these are awaited
+    ///   →  for s, i { wgmma(acc[i], rows, columns) };  wait until no earlier ones are pending
     /// ```
     fn group_mma(&mut self, body: &[Node]) {
         let Some(tile) = Fragments::of(body) else {
