@@ -36,6 +36,7 @@ mod movement;
 mod new_graph;
 mod padding;
 mod quantised;
+mod requantised;
 mod rows;
 mod rule;
 mod site;
@@ -77,7 +78,7 @@ impl Trace {
 /// those of all stages before it until none matches. A pattern belongs after the rules that
 /// normalise its parts and before the rules that would break it up.
 const STAGES: [&[&[Rule]]; 5] = [
-    &[integers::RULES],
+    &[integers::RULES, requantised::RULES],
     &[arithmetic::RULES, movement::RULES],
     &[activation::RULES, rows::RULES, attention::RULES],
     &[affine::RULES, padding::RULES, rows::POOLINGS, arithmetic::POWERS, kernels::RULES],
@@ -115,7 +116,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 
 /// Returns the rules for quantised tensors.
 pub fn rules_of_quantised() -> impl Iterator<Item = &'static Rule> {
-    [integers::RULES, quantised::OPENED, quantised::FLOAT].into_iter().flatten()
+    [integers::RULES, requantised::RULES, quantised::OPENED, quantised::FLOAT].into_iter().flatten()
 }
 
 fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<(Graph, Trace), GraphError> {

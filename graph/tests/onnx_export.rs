@@ -86,6 +86,7 @@ fn functions() {
     let activations = activations.iter().map(|word| with(word, &[])).chain([
         with("clip", &[-0.5, f32::INFINITY]),
         with("clip", &[-0.5, 0.7]),
+        with("round", &[-0.75, 2.0]),
         with("leaky_relu", &[0.3]),
         with("elu", &[0.3]),
         with("hard_sigmoid", &[0.25, 0.4]),

@@ -13,9 +13,11 @@ use crate::common::cases::for_cases;
 
 const BYTES: [DType; 2] = [DType::U8, DType::I8];
 
-/// A layer between quantised tensors, and the scale of its result.
+/// A layer between quantised tensors.
 struct Layer {
     graph: Graph,
+    /// Largest change of its result if sums are halfway between two steps: the scale of the
+    /// result, plus the scale before if the result is quantised twice.
     step: f32,
     /// Largest change of its sums if each data element moves by half a quantisation step.
     slack: f32,
@@ -130,7 +132,14 @@ fn layer(rng: &mut impl Rng) -> Layer {
     if let Some(activation) = *activations.choose(rng).unwrap() {
         y = graph.add("act", Map(Function::Activation(activation)), &[y]).unwrap();
     }
-    let y = rounded(&mut graph, "y", y, y_type, step, y_zero);
+    let mut y = rounded(&mut graph, "y", y, y_type, step, y_zero);
+    let mut step = step;
+    if rng.random_bool(0.4) {
+        let (dtype, again) = (*BYTES.choose(rng).unwrap(), step * rng.random_range(0.7..3.0));
+        let zero = zero_point(rng, dtype);
+        y = rounded(&mut graph, "again", y, dtype, again, zero);
+        step += again;
+    }
     graph.output("y", y);
     Layer { graph, step, slack: terms as f32 * largest * x_step / 2.0 + 0.05 }
 }
@@ -158,7 +167,7 @@ fn workloads(graph: &Graph) -> Vec<Workload> {
 #[test]
 fn layers_compute_what_the_reference_does() {
     let target = Target::detect("cpu", Some(1)).unwrap();
-    let of_integers = std::cell::Cell::new(0);
+    let [of_integers, rounded_twice] = [const { std::cell::Cell::new(0) }; 2];
     for_cases(240, |seed, rng| {
         let Layer { graph, step, slack } = layer(rng);
         let inputs = inputs(&graph, rng);
@@ -170,6 +179,9 @@ fn layers_compute_what_the_reference_does() {
             let steps = workloads(&rewritten);
             let multiplies = |workload: &&Workload| workload.spec().is_contraction() && workload.dtype() == DType::U8;
             of_integers.set(of_integers.get() + steps.iter().filter(multiplies).count());
+            let rounds =
+                |workload: &&Workload| matches!(workload.epilogue().activation, Activation::Round { .. });
+            rounded_twice.set(rounded_twice.get() + steps.iter().filter(multiplies).filter(rounds).count());
             let context = format!("seed {seed}, {precision}: {steps:?}");
 
             let by_rules = &rewritten.evaluate(&inputs).unwrap()[0];
@@ -192,4 +204,5 @@ fn layers_compute_what_the_reference_does() {
         assert_eq!(found.shape(), wanted.shape(), "seed {seed}");
     });
     assert!(of_integers.get() > 150, "{} layers of integers", of_integers.get());
+    assert!(rounded_twice.get() > 10, "{} layers rounded twice", rounded_twice.get());
 }

@@ -2,7 +2,7 @@
 
 use autotune_ir::program::BufferId;
 use autotune_ir::{DType, Spec};
-use autotune_workloads::Workload;
+use autotune_workloads::{Activation, Workload};
 
 use crate::config::Config;
 use crate::registry::find_anywhere;
@@ -14,7 +14,7 @@ use crate::sketch::EXACT_TOLERANCE;
 ///
 /// - Rounding of the output: if kernel and reference lie on either side of a rounding boundary, an
 ///   output of 16 bits differs by twice [`DType::unit_roundoff`]. An output of 8 bits differs by
-///   one, relative to the end of its range.
+///   one, relative to the end of its range; by two if the activation rounds as well.
 /// - Truncation in matrix instructions: they cut off the bits that do not fit into the f32 sum,
 ///   instead of rounding. Each instruction of 8 reduction steps errs by up to 2^-23 of the sum,
 ///   always towards zero.
@@ -27,8 +27,9 @@ pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
         return 0.0;
     }
     let sums = find_anywhere(&config.sketch).map_or(EXACT_TOLERANCE, |sketch| sketch.tolerance(workload, config));
+    let steps = if matches!(workload.epilogue().activation, Activation::Round { .. }) { 2.0 } else { 1.0 };
     let rounded = match workload.result_dtype() {
-        dtype if dtype.bytes() == 1 => 1.0 / dtype.range()[1],
+        dtype if dtype.bytes() == 1 => steps / dtype.range()[1],
         dtype => 2.0 * if dtype.is_word() { 0.0 } else { dtype.unit_roundoff() },
     };
     let cut_off = match workload.dtype() {

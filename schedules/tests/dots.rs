@@ -226,6 +226,7 @@ fn integers_are_computed_alike_in_c() {
         "matmul:m=5,n=16,k=7,tb,data=u8,weights=u8,out=i8,scale",
         "conv2d:c=16,h=5,w=4,o=16,k=3,p=1,data=u8,weights=i8,out=i8,bias,scale,add",
         "conv2d:c=16,h=5,w=6,o=16,k=3,g=16,data=u8,weights=i8,out=f32,scale",
+        "conv2d:c=16,h=5,w=6,o=16,k=3,data=u8,weights=i8,out=u8,scale,bias,act=round:0:255,post_scale,post_bias",
         "conv2d:c=3,h=7,w=9,o=8,k=3,s=2,data=u8,weights=i8,out=bf16,scale",
         "conv2d:c=5,h=4,w=19,o=16,k=3,p=1,data=i8,weights=i8,out=i8,scale",
     ]

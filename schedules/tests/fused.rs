@@ -288,7 +288,7 @@ fn errors_name_the_operator_and_the_field() {
         ("mlp:m=4,n=4,k=4", "mlp: field 'h' is missing"),
         (
             "mlp:m=4,n=4,k=4,h=4,mid=prelu",
-            "mlp: field 'mid': an activation with slopes, such as prelu, is not supported here",
+            "mlp: field 'mid': an activation with slopes or steps, such as prelu or round, is not supported here",
         ),
         ("mlp:m=4,n=4,k=4,h=0", "mlp: field 'h': must be at least 1"),
         ("mlp:m=4,n=4,k=4,h=4,mid_bias=2", "mlp: field 'mid_bias': '2' is not a flag"),

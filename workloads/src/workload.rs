@@ -128,7 +128,7 @@ impl Workload {
         Self::made(op, terms, formula).checked()
     }
 
-    /// Fails if the types do not fit each other, or sums may overflow.
+    /// Fails if the types do not fit each other or the activation, or sums may overflow.
     fn checked(self) -> Result<Self, WorkloadError> {
         let types = self.types();
         let field = if types.is_uniform() { "dtype" } else { "data" };
@@ -136,6 +136,9 @@ impl Workload {
             |field, reason: String| Err(WorkloadError::Unfit { op: self.operator().kind().name, field, reason });
         if self.operator().result_dtype().is_some() && !types.is_uniform() {
             return unfit("out", "the operator has its own field for the type of its result".into());
+        }
+        if matches!(self.epilogue().activation, Activation::Round { .. }) && types.out.bytes() > 1 {
+            return unfit("act", "rounding needs a result of 8 bits, such as out=u8".into());
         }
         match types::overflow(self.spec()) {
             Some(reason) => unfit(field, reason),

@@ -15,6 +15,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("HardSigmoid", hard_sigmoid),
     OnnxOperator::one("Swish", swish),
     OnnxOperator::one("Clip", clip),
+    OnnxOperator::one("Round", round),
     OnnxOperator::one("Celu", celu),
     OnnxOperator::one("Selu", selu),
     OnnxOperator::one("Softsign", softsign),
@@ -42,6 +43,18 @@ fn relu(call: &mut Call) -> Result<ImportValue> {
         DType::I64 => call.with(Binary::Max, x, 0.0),
         _ => call.activation(Activation::Relu, x),
     }
+}
+
+/// Imports rounding to the nearest integer, ties to even.
+fn round(call: &mut Call) -> Result<ImportValue> {
+    // From 2^23 on, all numbers are integers.
+    const END: f32 = 8_388_608.0;
+    let x = call.only()?;
+    let rounded = call.with_parameters("round", &[-END, END], x)?;
+    let magnitude = call.unary(UnaryOp::Abs, x)?;
+    let end = call.number(END, x)?;
+    let has_fraction = call.binary(Binary::Less, magnitude, end)?;
+    call.add(Where, &[has_fraction, rounded, x])
 }
 
 fn hard_sigmoid(call: &mut Call) -> Result<ImportValue> {

@@ -124,6 +124,11 @@ fn export(to: &mut NodeWriter, function: Function) -> Result<(), ExportError> {
                 let (x, lo, hi) = (to.input(0), to.number(lo), to.number(hi));
                 return to.node("Clip", &[&x, &lo, &hi], vec![]);
             }
+            Activation::Round { lo, hi, .. } => {
+                let (x, lo, hi) = (to.input(0), to.number(lo), to.number(hi));
+                let clipped = to.between("Clip", &[&x, &lo, &hi], vec![]);
+                return to.node("Round", &[&clipped], vec![]);
+            }
             Activation::Silu => return silu(to),
 
             Activation::Prelu => return Err(to.wrong("slopes must be an operand of Prelu")),

@@ -107,10 +107,10 @@ struct IntegerWeights {
 }
 
 /// Quantised tensor that a kernel reads directly, in place of the dequantised one.
-struct IntegerData {
+pub(super) struct IntegerData {
     x: NodeId,
-    scale: f32,
-    zero: f32,
+    pub(super) scale: f32,
+    pub(super) zero: f32,
 }
 
 fn failed<T>(site: &RewriteSite, tensor: Result<T, crate::error::OpError>) -> Result<T, GraphError> {
@@ -166,7 +166,7 @@ impl IntegerWeights {
 
 impl IntegerData {
     /// Reads the operands of a [`Dequantize`] node, if the data is u8 and has a single scale.
-    fn of(site: &RewriteSite, id: NodeId) -> Option<Self> {
+    pub(super) fn of(site: &RewriteSite, id: NodeId) -> Option<Self> {
         let (_, [x, scale, zero]) = dequantised(site, id)?;
         let fits = site.of(x).dtype == DType::U8 && !site.is_constant(x);
         fits.then_some(Self { x, scale: number(site, scale)?, zero: number(site, zero)? })
@@ -174,7 +174,7 @@ impl IntegerData {
 }
 
 /// Adds a constant vector.
-fn vector(site: &mut RewriteSite, numbers: Vec<f32>) -> Result<NewNode, GraphError> {
+pub(super) fn vector(site: &mut RewriteSite, numbers: Vec<f32>) -> Result<NewNode, GraphError> {
     let tensor = failed(site, Tensor::f32(&[numbers.len()], numbers))?;
     Ok(site.constant(tensor))
 }
@@ -363,7 +363,7 @@ fn product_by_zero_point(site: &mut RewriteSite) -> Rewritten {
 }
 
 /// Returns the operands of integer sums with one reader, and their number of channels.
-fn sums(site: &RewriteSite, id: NodeId) -> Option<([NodeId; 4], usize)> {
+pub(super) fn sums(site: &RewriteSite, id: NodeId) -> Option<([NodeId; 4], usize)> {
     let node = site.of(id);
     let is_sum = node.op.is::<ScaledConv>() || node.op.is::<ScaledMatMul>();
     let operands: [NodeId; 4] = node.operands[..].try_into().ok()?;
@@ -409,7 +409,7 @@ fn shift_behind_sums(site: &mut RewriteSite) -> Rewritten {
 
 /// Returns the operand and the bounds of a relu or clip; infinite bounds for a tensor that is not
 /// computed by an activation; `None` for other activations.
-fn bounded(site: &RewriteSite, y: NodeId) -> Option<(NodeId, [f32; 2])> {
+pub(super) fn bounded(site: &RewriteSite, y: NodeId) -> Option<(NodeId, [f32; 2])> {
     match site.activation(y).filter(|_| site.is_single(y)) {
         Some((Activation::Relu, x)) => Some((x, [0.0, f32::INFINITY])),
         Some((Activation::Clip { lo, hi, .. }, x)) => Some((x, [lo, hi])),

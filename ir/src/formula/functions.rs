@@ -365,10 +365,16 @@ impl Formula {
     /// Appends the nearest integer in the range of a type, ties to even; NaN is returned as it is.
     fn integer(&mut self, x: u8, dtype: DType) -> u8 {
         let [least, most] = dtype.range().map(|end| self.number(end as f32));
-        // NaN compares false and passes both selections.
-        let x = self.select(Compare::Less, [x, least], least, x);
-        let x = self.select(Compare::Less, [most, x], most, x);
+        // NaN compares false and passes both.
+        let x = self.apply(Primitive::Max, &[x, least]);
+        let x = self.apply(Primitive::Min, &[x, most]);
 
+        if dtype.bytes() == 1 {
+            // A sum with 1.5 * 2^23 has no fraction bits left, whatever the sign.
+            let middle = self.number(12_582_912.0);
+            let sum = self.add(x, middle);
+            return self.sub(sum, middle);
+        }
         // A sum with 2^23 has no fraction bits left; larger numbers have none to begin with.
         let (magnitude, end) = (self.magnitude(x), self.number(8_388_608.0));
         let sum = self.add(magnitude, end);

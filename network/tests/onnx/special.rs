@@ -73,6 +73,7 @@ fn plain() -> Vec<Function> {
         ("Neg", 13, none(), Box::new(|x| -x), 0.0, 0.0),
         ("Floor", 13, none(), Box::new(f64::floor), 0.0, 0.0),
         ("Ceil", 13, none(), Box::new(f64::ceil), 0.0, 0.0),
+        ("Round", 13, none(), Box::new(f64::round_ties_even), 0.0, 0.0),
         ("Sign", 13, none(), Box::new(|x| if x == 0.0 { 0.0 } else { x.signum() }), 0.0, 0.0),
         ("Sqrt", 13, none(), Box::new(f64::sqrt), 1.0, 0.0),
         ("Reciprocal", 13, none(), Box::new(f64::recip), 1.0, 0.0),

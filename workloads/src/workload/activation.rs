@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use autotune_ir::DType;
 use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
 
 /// An activation function. [`Activation::new`] creates those with parameters, and is used to read
@@ -12,6 +13,7 @@ use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
 /// | `none` | `x` |
 /// | `relu` | `max(x, 0)` |
 /// | `clip:LO:HI` | `min(max(x, LO), HI)`; `clip:0:6` is ReLU6, a bound may be `-inf` or `inf` |
+/// | `round:LO:HI` | `clip:LO:HI`, rounded to the nearest integer, ties to even; finite bounds |
 /// | `leaky_relu`, `leaky_relu:ALPHA` | `x`, below zero `ALPHA * x`; default 0.01 |
 /// | `prelu` | `x`, below zero `slope[channel] * x`, where the slopes are an operand; only as `act=` |
 /// | `sigmoid` | `1 / (1 + exp(-x))` |
@@ -39,6 +41,14 @@ pub enum Activation {
         /// Lower bound, possibly -∞.
         lo: f32,
         /// Upper bound, possibly ∞.
+        hi: f32,
+    },
+    /// Clipping to two finite bounds, then rounding to the nearest integer, ties to even.
+    #[non_exhaustive]
+    Round {
+        /// Finite lower bound.
+        lo: f32,
+        /// Finite upper bound.
         hi: f32,
     },
     /// `x`, below zero `alpha * x`.
@@ -88,7 +98,7 @@ const ELU: Activation = Activation::Elu { alpha: 1.0 };
 /// Hard sigmoid with the default parameters.
 const HARD_SIGMOID: Activation = Activation::HardSigmoid { alpha: 1.0 / 6.0, beta: 0.5 };
 
-/// All functions by name, with default parameters; `clip` has none.
+/// All functions by name, with default parameters; `clip` and `round` have none.
 const WORDS: [(&str, Activation); 14] = [
     ("none", Activation::None),
     ("relu", Activation::Relu),
@@ -105,8 +115,8 @@ const WORDS: [(&str, Activation); 14] = [
     ("gelu", Activation::Gelu),
     ("gelu_tanh", Activation::GeluTanh),
 ];
-pub(super) const EXPECTED: &str = "an activation (none, relu, clip:LO:HI, leaky_relu[:ALPHA], prelu, sigmoid, tanh, \
-                                   hard_sigmoid[:ALPHA:BETA], hard_swish, elu[:ALPHA], softplus, silu, mish, gelu or \
+pub(super) const EXPECTED: &str = "an activation (none, relu, clip:LO:HI, round:LO:HI, leaky_relu[:ALPHA], prelu, sigmoid, \
+                                   tanh, hard_sigmoid[:ALPHA:BETA], hard_swish, elu[:ALPHA], softplus, silu, mish, gelu or \
                                    gelu_tanh)";
 
 impl Activation {
@@ -122,10 +132,15 @@ impl Activation {
     pub fn new(word: &str, parameters: &[f32]) -> Result<Self, &'static str> {
         // Normalises -0 to 0, so that equal functions have one text.
         let without_sign = |x: f32| x + 0.0;
+
         match (word, parameters) {
             ("clip", &[lo, hi]) if lo <= hi && lo < f32::INFINITY && hi > f32::NEG_INFINITY => {
                 Ok(Self::Clip { lo: without_sign(lo), hi: without_sign(hi) })
             }
+            ("round", &[lo, hi]) if lo <= hi && lo > f32::NEG_INFINITY && hi < f32::INFINITY => {
+                Ok(Self::Round { lo: without_sign(lo), hi: without_sign(hi) })
+            }
+            ("round", _) => Err("round:LO:HI with finite numbers, LO at most HI"),
             ("clip", _) => Err("clip:LO:HI with LO at most HI"),
             ("leaky_relu", &[alpha]) if alpha.is_finite() => Ok(Self::LeakyRelu { alpha: without_sign(alpha) }),
             ("leaky_relu", &[_, ..]) => Err("leaky_relu:ALPHA with a finite slope"),
@@ -137,7 +152,7 @@ impl Activation {
             ("hard_sigmoid", &[_, ..]) => Err("hard_sigmoid:ALPHA:BETA with 0 < ALPHA <= 1 and a finite BETA"),
             _ => match WORDS.iter().find(|known| known.0 == word) {
                 Some((_, activation)) if parameters.is_empty() => Ok(*activation),
-                Some(_) => Err("a function with parameters (clip, leaky_relu, hard_sigmoid or elu)"),
+                Some(_) => Err("a function with parameters (clip, round, leaky_relu, hard_sigmoid or elu)"),
                 None => Err(EXPECTED),
             },
         }
@@ -157,12 +172,19 @@ impl Activation {
         self == Self::Prelu
     }
 
+    /// True if it can be applied to values that further equations read: it has no operand, and
+    /// rounding errors of its argument stay small.
+    pub(super) fn can_precede(self) -> bool {
+        !self.has_slopes() && !matches!(self, Self::Round { .. })
+    }
+
     /// Returns the function applied to a value, whose channel has the slope `slope`.
     pub(super) fn of(self, x: Expr, slope: Option<Expr>) -> Expr {
         match self {
             Self::None => x,
             Self::Relu => Expr::max(x, Expr::Const(0.0)),
             Self::Clip { lo, hi } => clipped(x, [lo, hi]),
+            Self::Round { lo, hi } => rounded(x, [lo, hi]),
             Self::LeakyRelu { alpha } => leaky(x, Expr::Const(alpha)),
             Self::Prelu => leaky(x, slope.unwrap_or(Expr::Const(1.0))),
             Self::Sigmoid => Expr::unary(UnaryOp::Sigmoid, x),
@@ -190,6 +212,7 @@ impl fmt::Display for Activation {
         }
         match self {
             Self::Clip { lo, hi } => write!(f, "clip:{lo}:{hi}"),
+            Self::Round { lo, hi } => write!(f, "round:{lo}:{hi}"),
             Self::LeakyRelu { alpha } => write!(f, "leaky_relu:{alpha}"),
             Self::Elu { alpha } => write!(f, "elu:{alpha}"),
             Self::HardSigmoid { alpha, beta } => write!(f, "hard_sigmoid:{alpha}:{beta}"),
@@ -213,6 +236,16 @@ fn clipped(x: Expr, [lo, hi]: [f32; 2]) -> Expr {
     if hi.is_finite() { Expr::binary(BinaryOp::Min, x, Expr::Const(hi)) } else { x }
 }
 
+/// Returns the nearest integer of the clipped value, by a cast to the smallest type.
+fn rounded(x: Expr, [lo, hi]: [f32; 2]) -> Expr {
+    let range = |dtype: &DType| dtype.range().map(|end| end as f32);
+    let fits = |dtype: &DType| range(dtype)[0] <= lo && hi <= range(dtype)[1];
+    let dtype = [DType::U8, DType::I8].into_iter().find(fits).unwrap_or(DType::I32);
+    // The cast itself clips to the range of its type.
+    let clipped = if range(&dtype) == [lo, hi] { x } else { clipped(x, [lo, hi]) };
+    Expr::unary(UnaryOp::Cast(dtype), clipped)
+}
+
 fn leaky(x: Expr, slope: Expr) -> Expr {
     Expr::select(Compare::Less, [x.clone(), Expr::Const(0.0)], Expr::product(x.clone(), slope), x)
 }
@@ -226,7 +259,16 @@ mod tests {
         for (word, activation) in WORDS {
             assert_eq!((activation.to_string().as_str(), Activation::parse(word)), (word, Ok(activation)));
         }
-        for text in ["clip:0:6", "clip:-inf:1", "clip:-0.5:inf", "leaky_relu:0.2", "hard_sigmoid:0.2:0.5", "elu:0.5"] {
+        for text in [
+            "clip:0:6",
+            "clip:-inf:1",
+            "clip:-0.5:inf",
+            "round:0:255",
+            "round:-3.5:9",
+            "leaky_relu:0.2",
+            "hard_sigmoid:0.2:0.5",
+            "elu:0.5",
+        ] {
             assert_eq!(Activation::parse(text).map(|read| read.to_string()), Ok(text.to_string()));
         }
         for (text, short) in [("leaky_relu:0.01", "leaky_relu"), ("clip:-0:6.0", "clip:0:6")] {
@@ -236,7 +278,7 @@ mod tests {
 
     #[test]
     fn parameters_that_make_no_sense_are_refused() {
-        for text in [
+        let wrong = [
             "clip",
             "clip:1",
             "clip:6:0",
@@ -245,6 +287,9 @@ mod tests {
             "clip:0:6:7",
             "clip:0:six",
             "clip:0:",
+            "round",
+            "round:0:inf",
+            "round:9:0",
             "leaky_relu:inf",
             "leaky_relu:",
             "elu:nan",
@@ -255,7 +300,9 @@ mod tests {
             "relu:1",
             "cosh",
             "",
-        ] {
+        ];
+
+        for text in wrong {
             assert!(Activation::parse(text).is_err(), "{text}");
         }
     }

@@ -32,12 +32,12 @@ impl Between {
         if self.bias { f.write_str(",mid_bias") } else { Ok(()) }
     }
 
-    /// Fails if the activation has slopes.
+    /// Fails if the activation has slopes or steps.
     pub(super) fn check(&self, op: &'static str) -> Result<(), WorkloadError> {
-        let reason = || "an activation with slopes, such as prelu, is not supported here".into();
-        match self.activation.has_slopes() {
-            true => Err(WorkloadError::Unfit { op, field: "mid", reason: reason() }),
-            false => Ok(()),
+        let reason = || "an activation with slopes or steps, such as prelu or round, is not supported here".into();
+        match self.activation.can_precede() {
+            true => Ok(()),
+            false => Err(WorkloadError::Unfit { op, field: "mid", reason: reason() }),
         }
     }
 

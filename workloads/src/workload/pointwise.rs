@@ -55,8 +55,8 @@ const OPS: [(&str, PointwiseOp); 29] = [
     ("prelu", PointwiseOp::Prelu),
     ("where", PointwiseOp::Where),
 ];
-const EXPECTED: &str = "an operation (relu, gelu, gelu_tanh, silu, mish, softplus, elu[:ALPHA], clip:LO:HI, leaky_relu[:ALPHA], \
-                        hard_sigmoid[:ALPHA:BETA], hard_swish, sigmoid, tanh, erf, exp, expm1, log, log1p, sqrt, rsqrt, abs, neg, \
+const EXPECTED: &str = "an operation (relu, gelu, gelu_tanh, silu, mish, softplus, elu[:ALPHA], clip:LO:HI, round:LO:HI, \
+                        leaky_relu[:ALPHA], hard_sigmoid[:ALPHA:BETA], hard_swish, sigmoid, tanh, erf, exp, expm1, log, log1p, sqrt, rsqrt, abs, neg, \
                         floor, sign, copy, not, bool, trunc, add, sub, mul, div, max, max_number, min, pow, equal, less, less_equal, \
                         quotient, prelu or where)";
 

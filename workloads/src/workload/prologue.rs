@@ -81,8 +81,8 @@ impl Prologue {
         if self.is_none() {
             return Ok(formula);
         }
-        if self.activation.has_slopes() {
-            return Err("an activation with slopes, such as prelu, is not supported here");
+        if !self.activation.can_precede() {
+            return Err("an activation with slopes or steps, such as prelu or round, is not supported here");
         }
         let combines = formula.axes.iter().any(|axis| axis.reduce) && formula.computed.is_empty();
         let mut loads = Vec::new();

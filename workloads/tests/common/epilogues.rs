@@ -44,6 +44,7 @@ pub fn activated(activation: Activation, x: f64, slope: f64) -> f64 {
         Activation::None => x,
         Activation::Relu => x.max(0.0),
         Activation::Clip { lo, hi, .. } => x.clamp(lo.into(), hi.into()),
+        Activation::Round { lo, hi, .. } => x.clamp(lo.into(), hi.into()).round_ties_even(),
         Activation::LeakyRelu { alpha, .. } => leaky(alpha.into()),
         Activation::Prelu => leaky(slope),
         Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),

@@ -6,7 +6,7 @@ use rand::{Rng, RngExt};
 use super::epilogues::random_epilogue;
 
 /// Names of all operations with one operand.
-pub const UNARY: [&str; 31] = [
+pub const UNARY: [&str; 32] = [
     "relu",
     "gelu",
     "gelu_tanh",
@@ -14,6 +14,7 @@ pub const UNARY: [&str; 31] = [
     "hard_sigmoid",
     "hard_swish",
     "clip:-0.5:2",
+    "round:-0.75:2.25",
     "leaky_relu",
     "leaky_relu:0.3",
     "hard_sigmoid:0.2:0.25",
