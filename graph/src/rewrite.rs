@@ -37,6 +37,7 @@ mod new_graph;
 mod padding;
 mod quantised;
 mod requantised;
+mod rescaled;
 mod rows;
 mod rule;
 mod site;
@@ -82,7 +83,7 @@ const STAGES: [&[&[Rule]]; 5] = [
     &[arithmetic::RULES, movement::RULES],
     &[activation::RULES, rows::RULES, attention::RULES],
     &[affine::RULES, padding::RULES, rows::POOLINGS, arithmetic::POWERS, kernels::RULES],
-    &[blocks::RULES, quantised::OPENED, without_kernels::RULES, epilogue::RULES],
+    &[blocks::RULES, quantised::OPENED, rescaled::RULES, without_kernels::RULES, epilogue::RULES],
 ];
 
 /// Rewrites a graph to an equivalent one in the form that kernels are selected for.
@@ -116,7 +117,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 
 /// Returns the rules for quantised tensors.
 pub fn rules_of_quantised() -> impl Iterator<Item = &'static Rule> {
-    [integers::RULES, requantised::RULES, quantised::OPENED, quantised::FLOAT].into_iter().flatten()
+    [integers::RULES, requantised::RULES, quantised::OPENED, rescaled::RULES, quantised::FLOAT].into_iter().flatten()
 }
 
 fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<(Graph, Trace), GraphError> {

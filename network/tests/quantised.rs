@@ -67,16 +67,44 @@ fn weights(graph: &mut Graph, rng: &mut impl Rng, shape: &[usize], axis: usize) 
     (graph.add("weights", Dequantize { axis }, &[numbers, scale, zero]).unwrap(), largest * 255.0)
 }
 
-/// Creates a convolution or a product between quantised tensors, with optional operators after it.
+/// Adds scales and shifts for each channel of a quantised tensor, with a quantisation in between.
+/// Returns them with the shape of the shifts, the largest scale, and the step of the quantisation.
+fn normalised(graph: &mut Graph, rng: &mut impl Rng) -> (NodeId, Vec<usize>, f32, f32) {
+    let (shape, channels) = match rng.random_bool(0.5) {
+        true => (vec![1, 5, 4, 3], vec![5, 1, 1]),
+        false => (vec![6, 7], vec![7]),
+    };
+    let (dtype, middle) = (*BYTES.choose(rng).unwrap(), *BYTES.choose(rng).unwrap());
+    let zeros = [dtype, middle].map(|dtype| zero_point(rng, dtype));
+    let input = graph.input("x", DType::F32, &shape).unwrap();
+    let x = rounded(graph, "x_dq", input, dtype, 0.03, zeros[0]);
+    let count = channels.iter().product();
+    let mut each = |range| Tensor::f32(&channels, vector(rng, count, range).to_numbers()).unwrap();
+    let (by, plus) = (graph.constant("by", each(-1.5..1.5)), graph.constant("plus", each(-2.0..2.0)));
+
+    let mut y = graph.add("scaled", Binary::Mul, &[x, by]).unwrap();
+    let step = if rng.random_bool(0.5) { 0.05 } else { 0.0 };
+    if step > 0.0 {
+        y = rounded(graph, "between", y, middle, step, zeros[1]);
+    }
+    (graph.add("plus_each", Binary::Add, &[y, plus]).unwrap(), channels, 1.5, step)
+}
+
+/// Creates a convolution, a product or a normalisation between quantised tensors, with optional
+/// operators after it.
 fn layer(rng: &mut impl Rng) -> Layer {
     let mut graph = Graph::new("layer");
     let (x_type, y_type) = (*BYTES.choose(rng).unwrap(), *BYTES.choose(rng).unwrap());
     let (x_zero, y_zero) = (zero_point(rng, x_type), zero_point(rng, y_type));
     let (x_step, step) = (rng.random_range(0.01..0.05), rng.random_range(0.05..0.3));
-    let is_conv = rng.random_bool(0.6);
+    let kind = rng.random_range(0..10);
 
     let (sums, terms, largest, channels);
-    if is_conv {
+    let mut before = 0.0;
+    if kind < 2 {
+        (sums, channels, largest, before) = normalised(&mut graph, rng);
+        terms = 1;
+    } else if kind < 7 {
         let (groups, kernel) = (*[1, 1, 2, 4].choose(rng).unwrap(), rng.random_range(1..=3));
         let [of_group, out] = [rng.random_range(1..=9), rng.random_range(1..=9)];
         let shape = [rng.random_range(1..=2), groups * of_group, rng.random_range(5..=9), rng.random_range(5..=9)];
@@ -133,9 +161,9 @@ fn layer(rng: &mut impl Rng) -> Layer {
         y = graph.add("act", Map(Function::Activation(activation)), &[y]).unwrap();
     }
     let mut y = rounded(&mut graph, "y", y, y_type, step, y_zero);
-    let mut step = step;
+    let mut step = step + before;
     if rng.random_bool(0.4) {
-        let (dtype, again) = (*BYTES.choose(rng).unwrap(), step * rng.random_range(0.7..3.0));
+        let (dtype, again) = (*BYTES.choose(rng).unwrap(), 0.15 * rng.random_range(0.7..3.0));
         let zero = zero_point(rng, dtype);
         y = rounded(&mut graph, "again", y, dtype, again, zero);
         step += again;
@@ -179,8 +207,7 @@ fn layers_compute_what_the_reference_does() {
             let steps = workloads(&rewritten);
             let multiplies = |workload: &&Workload| workload.spec().is_contraction() && workload.dtype() == DType::U8;
             of_integers.set(of_integers.get() + steps.iter().filter(multiplies).count());
-            let rounds =
-                |workload: &&Workload| matches!(workload.epilogue().activation, Activation::Round { .. });
+            let rounds = |workload: &&Workload| matches!(workload.epilogue().activation, Activation::Round { .. });
             rounded_twice.set(rounded_twice.get() + steps.iter().filter(multiplies).filter(rounds).count());
             let context = format!("seed {seed}, {precision}: {steps:?}");
 
