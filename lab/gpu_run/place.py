@@ -43,12 +43,14 @@ class Place:
             os.remove(left)
 
     def remove(self):
-        """Workers of a program that was ended may write for a moment longer."""
-        for _ in range(50):
+        """Workers of a program that was ended may write for a moment longer, and make folders again."""
+        absent = 0
+        for _ in range(150):
             shutil.rmtree(self.root, ignore_errors=True)
-            if not os.path.exists(self.root):
+            absent = 0 if os.path.exists(self.root) else absent + 1
+            if absent == 2:
                 return
-            time.sleep(0.1)
+            time.sleep(0.2)
 
     def restore(self, archive):
         """Takes over what an earlier call left."""
