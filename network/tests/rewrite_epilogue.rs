@@ -3,7 +3,7 @@
 use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{Binary, Conv, ConvTranspose, MatMul, Reshape, Resize, Sliding, Transpose};
 use autotune_network::{Graph, NodeId, rewrite};
-use autotune_workloads::{Coordinates, Rounding, Sampling};
+use autotune_workloads::{Coordinates, Rounding, Sampling, Workload};
 
 use crate::common::graphs::{Net, assert_same, ops};
 
@@ -49,6 +49,21 @@ fn a_scalar_after_an_activation_applies_to_each_channel() {
         let steps = steps(&rewritten(&net, 1));
         assert_eq!(steps.len(), 3, "{steps:?}");
         assert!(steps[0].ends_with("act=hard_swish,post_scale,post_bias"), "{steps:?}");
+    }
+}
+
+/// Steps have text forms that can be read, which tuning needs.
+#[test]
+fn rounding_after_floating_point_sums_is_a_step() {
+    for bounds in [[0.0, 255.0], [-8_388_608.0, 8_388_608.0]] {
+        let mut net = Net::new(4);
+        let x = net.input(&[1, 3, 5, 5]);
+        let sums = conv(&mut net, x, [3, 4, 3]);
+        let rounded = net.act("round", &bounds, sums);
+        net.output(rounded);
+        let steps = steps(&rewrite(&net.graph).unwrap());
+        assert_eq!(steps.len(), 2, "{steps:?}");
+        assert!(steps.iter().all(|step| step.parse::<Workload>().is_ok()), "{steps:?}");
     }
 }
 

@@ -187,6 +187,9 @@ impl FusionGroup {
         if let Some(&Map(function)) = node.op.of() {
             return match function {
                 Function::Activation(Activation::None | Activation::Prelu) | Function::Op(_) => None,
+                Function::Activation(round @ Activation::Round { .. }) => {
+                    self.rounds_sums(round).then_some(EpiloguePart::Activation(round))
+                }
                 Function::Activation(activation) => Some(EpiloguePart::Activation(activation)),
             };
         }
@@ -228,6 +231,15 @@ impl FusionGroup {
     fn rounds(&self, dtype: DType) -> bool {
         let of_integers = self.anchor.types().data.is_integer();
         (of_integers || self.anchor.operator().moves_bytes()) && self.typed_as(dtype).is_some()
+    }
+
+    /// True for the rounding of integer sums that are then quantised again. Epilogues with results
+    /// of other types have no rounding.
+    fn rounds_sums(&self, activation: Activation) -> bool {
+        let [least, most] = [DType::I8.range()[0], DType::U8.range()[1]];
+        let fits = |bound: f32| (least..=most).contains(&f64::from(bound));
+        let is_of_bytes = matches!(activation, Activation::Round { lo, hi, .. } if fits(lo) && fits(hi));
+        is_of_bytes && self.anchor.types().data.is_integer()
     }
 
     /// Returns the role of a [`Rescale`] as scale and bias, if the epilogue has none there yet.
