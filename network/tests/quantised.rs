@@ -207,7 +207,7 @@ fn layers_compute_what_the_reference_does() {
             let steps = workloads(&rewritten);
             let multiplies = |workload: &&Workload| workload.spec().is_contraction() && workload.dtype() == DType::U8;
             of_integers.set(of_integers.get() + steps.iter().filter(multiplies).count());
-            let rounds = |workload: &&Workload| matches!(workload.epilogue().activation, Activation::Round { .. });
+            let rounds = |workload: &&Workload| workload.epilogue().activation.rounds();
             rounded_twice.set(rounded_twice.get() + steps.iter().filter(multiplies).filter(rounds).count());
             let context = format!("seed {seed}, {precision}: {steps:?}");
 

@@ -2,7 +2,7 @@
 
 use autotune_ir::program::BufferId;
 use autotune_ir::{DType, Spec};
-use autotune_workloads::{Activation, Workload};
+use autotune_workloads::Workload;
 
 use crate::config::Config;
 use crate::registry::find_anywhere;
@@ -27,7 +27,7 @@ pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
         return 0.0;
     }
     let sums = find_anywhere(&config.sketch).map_or(EXACT_TOLERANCE, |sketch| sketch.tolerance(workload, config));
-    let steps = if matches!(workload.epilogue().activation, Activation::Round { .. }) { 2.0 } else { 1.0 };
+    let steps = if workload.epilogue().activation.rounds() { 2.0 } else { 1.0 };
     let rounded = match workload.result_dtype() {
         dtype if dtype.bytes() == 1 => steps / dtype.range()[1],
         dtype => 2.0 * if dtype.is_word() { 0.0 } else { dtype.unit_roundoff() },

@@ -137,7 +137,7 @@ impl Workload {
         if self.operator().result_dtype().is_some() && !types.is_uniform() {
             return unfit("out", "the operator has its own field for the type of its result".into());
         }
-        if matches!(self.epilogue().activation, Activation::Round { .. }) && types.out.bytes() > 1 {
+        if self.epilogue().activation.rounds() && types.out.bytes() > 1 {
             return unfit("act", "rounding needs a result of 8 bits, such as out=u8".into());
         }
         match types::overflow(self.spec()) {

@@ -9,7 +9,8 @@ use autotune_workloads::{Activation, Function};
 
 use super::new_graph::NewNode;
 use super::quantised::{
-    dequantised, is_of_one, moves, number, of_each, product_of_integers as integers_as_numbers, quantised,
+    dequantised, is_by_channel, is_of_one, moves, number, of_each, product_of_integers as integers_as_numbers,
+    quantised,
 };
 use super::rule::Rule;
 use super::site::{RewriteSite, Rewritten};
@@ -108,7 +109,7 @@ struct IntegerWeights {
 
 /// Quantised tensor that a kernel reads directly, in place of the dequantised one.
 pub(super) struct IntegerData {
-    x: NodeId,
+    pub(super) x: NodeId,
     pub(super) scale: f32,
     pub(super) zero: f32,
 }
@@ -373,14 +374,11 @@ pub(super) fn sums(site: &RewriteSite, id: NodeId) -> Option<([NodeId; 4], usize
 /// Returns a tensor as a vector, if it is a single number or has one for each channel of `sums`.
 fn by_channel(site: &mut RewriteSite, values: NodeId, sums: NodeId) -> Result<Option<NewNode>, GraphError> {
     let (own, whole) = (&site.of(values).shape, &site.of(sums).shape);
-    let count = own.iter().product::<usize>();
     let axis = site.of(sums).op.channel_of_sums(whole.len()).unwrap_or(0);
-    let behind = whole.len() - 1 - axis;
-    // The only axis with several elements must be the channel axis.
-    let along = own.len().checked_sub(1 + behind).is_some_and(|at| own[at] == count) && count == whole[axis];
-    if (count != 1 && !along) || own.len() > whole.len() || site.of(values).dtype != DType::F32 {
+    if !is_by_channel(site, values, whole, axis) {
         return Ok(None);
     }
+    let count = own.iter().product();
     let values = site.made(values);
     site.add(Reshape(vec![count]), &[values]).map(Some)
 }

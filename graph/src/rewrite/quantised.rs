@@ -161,6 +161,17 @@ pub(super) fn is_of_one(site: &RewriteSite, id: NodeId) -> bool {
     site.of(id).shape.iter().product::<usize>() == 1
 }
 
+/// True if a tensor of f32 is a single number, or has one for each channel along an axis of the
+/// shape `whole` that it broadcasts to.
+pub(super) fn is_by_channel(site: &RewriteSite, values: NodeId, whole: &[usize], axis: usize) -> bool {
+    let own = &site.of(values).shape;
+    let count = own.iter().product::<usize>();
+    let behind = whole.len() - 1 - axis;
+    // The only axis with several elements must be the channel axis.
+    let along = own.len().checked_sub(1 + behind).is_some_and(|at| own[at] == count) && count == whole[axis];
+    (count == 1 || along) && own.len() <= whole.len() && site.of(values).dtype == DType::F32
+}
+
 /// Returns the operands of an integer matrix product that is cast to f32.
 pub(super) fn product_of_integers(site: &RewriteSite) -> Option<[NodeId; 4]> {
     let is_cast = site.node().op == Cast(DType::F32);

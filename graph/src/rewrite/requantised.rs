@@ -3,7 +3,7 @@
 use autotune_workloads::{Activation, Function};
 
 use super::integers::{IntegerData, bounded, sums, vector};
-use super::quantised::{dequantised, number, quantised};
+use super::quantised::{number, quantised};
 use super::rule::Rule;
 use super::site::{RewriteSite, Rewritten};
 use crate::operators::{Map, Quantize, Rescale, Saturate};
@@ -20,15 +20,14 @@ pub(super) const RULES: &[Rule] = &[Rule {
 /// the old one, so that a sum between two integers changes the result by one step at most.
 fn requantised_sums(site: &mut RewriteSite) -> Rewritten {
     let Some((Quantize { dtype, .. }, [y, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
-    let Some((_, [stored, ..])) = dequantised(site, y).filter(|_| site.is_single(y)) else { return Ok(None) };
-    let Some(own) = IntegerData::of(site, y) else { return Ok(None) };
-    let Some(&Saturate(own_dtype)) = site.of(stored).op.of() else { return Ok(None) };
+    let Some(own) = IntegerData::of(site, y).filter(|_| site.is_single(y)) else { return Ok(None) };
+    let Some(&Saturate(own_dtype)) = site.of(own.x).op.of() else { return Ok(None) };
     let (Some(step), Some(zero)) = (number(site, scale), number(site, zero)) else { return Ok(None) };
-    if !site.is_single(stored) || own.scale > step {
+    if !site.is_single(own.x) || own.scale > step {
         return Ok(None);
     }
 
-    let rounded = site.of(stored).operands[0];
+    let rounded = site.of(own.x).operands[0];
     let Some((found, [lo, hi])) = bounded(site, rounded) else { return Ok(None) };
     let Some((_, channels)) = sums(site, found) else { return Ok(None) };
     let Some(axis) = site.of(found).op.channel_of_sums(site.node().shape.len()) else { return Ok(None) };

@@ -2,6 +2,8 @@
 
 use autotune_ir::DType;
 
+use super::integers::vector;
+use super::quantised::is_by_channel;
 use super::rule::Rule;
 use super::site::{RewriteSite, Rewritten};
 use crate::graph::NodeId;
@@ -80,11 +82,8 @@ impl DequantizedBytes {
         }
 
         let x = site.made(self.x);
-        let [scale, shift] = [scale, shift].map(|numbers| {
-            let numbers: Vec<f32> = numbers.into_iter().map(|number| number as f32).collect();
-            Tensor::f32(&[numbers.len()], numbers).map_err(|source| site.wrong(source))
-        });
-        let [scale, shift] = [site.constant(scale?), site.constant(shift?)];
+        let [scale, shift] = [scale, shift].map(|numbers| numbers.into_iter().map(|number| number as f32).collect());
+        let [scale, shift] = [vector(site, scale)?, vector(site, shift)?];
         site.add(Rescale { dtype, axis: self.axis }, &[x, scale, shift]).map(Some)
     }
 }
@@ -101,18 +100,9 @@ fn wide(tensor: &Tensor) -> Vec<f64> {
 /// Returns a constant with one element for each channel along an axis of the replaced node, or with
 /// a single element, which is repeated.
 fn by_channel(site: &RewriteSite, id: NodeId, axis: usize) -> Option<Vec<f64>> {
-    let (own, whole) = (&site.of(id).shape, &site.node().shape);
-    let count = own.iter().product::<usize>();
-    // Axes are aligned at the end.
-    let along = (own.len() + axis).checked_sub(whole.len()).and_then(|at| own.get(at));
-    if own.len() > whole.len() || site.of(id).dtype != DType::F32 || (count != 1 && along != Some(&count)) {
-        return None;
-    }
-    let numbers = wide(site.tensor(id)?);
-    match count {
-        1 => Some(vec![numbers[0]; whole[axis]]),
-        _ => (count == whole[axis]).then_some(numbers),
-    }
+    let whole = &site.node().shape;
+    let numbers = wide(site.tensor(id).filter(|_| is_by_channel(site, id, whole, axis))?);
+    Some(if let [number] = numbers[..] { vec![number; whole[axis]] } else { numbers })
 }
 
 /// Matches a scaled tensor and a constant for each channel as operands of the replaced node.

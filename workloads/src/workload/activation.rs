@@ -46,9 +46,9 @@ pub enum Activation {
     /// Clipping to two finite bounds, then rounding to the nearest integer, ties to even.
     #[non_exhaustive]
     Round {
-        /// Finite lower bound.
+        /// Lower bound, not infinite as that of a clip may be.
         lo: f32,
-        /// Finite upper bound.
+        /// Upper bound, not infinite either.
         hi: f32,
     },
     /// `x`, below zero `alpha * x`.
@@ -172,10 +172,15 @@ impl Activation {
         self == Self::Prelu
     }
 
+    /// True if it rounds, so that a rounding error of its argument can change it by a whole step.
+    pub fn rounds(self) -> bool {
+        matches!(self, Self::Round { .. })
+    }
+
     /// True if it can be applied to values that further equations read: it has no operand, and
     /// rounding errors of its argument stay small.
     pub(super) fn can_precede(self) -> bool {
-        !self.has_slopes() && !matches!(self, Self::Round { .. })
+        !self.has_slopes() && !self.rounds()
     }
 
     /// Returns the function applied to a value, whose channel has the slope `slope`.
