@@ -159,8 +159,8 @@ fn text(searches: &[Search]) -> String {
         "Figures are medians over all runs (here) or over the layers of ResNet-18 (published), with the share of runs that get there \
          in parentheses. The published trials are counted in the logs of the Droplet Search paper (Canesche et al., ACM TACO 2024; \
          `results/` of [its repository](https://github.com/lac-dcc/DropletSearch)), which have every trial. The paper ran AutoTVM's \
-         tuners on two machines, about a thousand trials a layer.\n\n\
-         *From a model*: the trees start from a model trained like the shipped one, on {OF_EACH} configs of each of the other \
+         tuners on two machines, about a thousand trials a layer.\n\n*From a model*: the \
+         trees start from a model trained like the shipped one, on {OF_EACH} configs of each of the other \
          workloads, or of those of other families, but never on the searched workload. *The picks of a model*: the recorded \
          schedules in the order in which that model ranks them, without learning on the way. The first trial of every search is the \
          default schedule of the fixed rule, whatever is known.\n\n\

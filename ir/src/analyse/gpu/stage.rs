@@ -54,8 +54,7 @@ pub struct StageWork {
     pub barriers: f64,
     /// Number of times that a thread waits for a global load right after issuing it.
     pub waits: f64,
-    /// Number of times that a thread waits for global loads that it started earlier, into registers
-    /// or as copy groups. A wait that leaves `n` later groups in flight counts `1 / (n + 1)`.
+    /// Waits for earlier global loads; `1 / (n + 1)` each if `n` later groups are in flight.
     pub prefetches: f64,
     /// Requests to global memory, of an average block, since all blocks share its bandwidth.
     pub global: MemoryRequests,
