@@ -230,10 +230,11 @@ fn a_kernel_that_hangs_in_a_race_costs_the_others_nothing() {
     assert!(results[0].outcome.is_ok() && results[2].outcome.is_ok(), "{results:?}");
     assert!(matches!(results[1].outcome, Err(CandidateError::Timeout { .. })), "{results:?}");
 
-    // A kernel that crashes only after many runs succeeds alone but breaks every race. All
-    // candidates then keep the times they had alone.
-    let late = build(1, &source("", "if (sink++ > 20000) *(volatile float *)8 = 1;", ""));
-    let race = measurer.race_built(&[good.clone(), late, good], 10.0).unwrap();
+    // A kernel that crashes only once another kernel has run in its process succeeds alone but
+    // breaks every race. All candidates then keep the times they had alone.
+    let late = with("if (getenv(\"AUTOTUNE_TEST_OTHER\")) *(volatile float *)8 = 1;");
+    let other = with("if (!touched++) setenv(\"AUTOTUNE_TEST_OTHER\", \"1\", 1);");
+    let race = measurer.race_built(&[good, late, other], 10.0).unwrap();
     assert!(matches!(&race.failure, Some(MeasureError::Worker { .. })), "{race:?}");
     assert!(race.measurements[0].outcome.is_ok() && race.measurements[2].outcome.is_ok(), "{race:?}");
 }
