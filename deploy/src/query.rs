@@ -7,7 +7,7 @@ use autotune_db::Source;
 use autotune_ir::{KeyScope, Target};
 use autotune_schedules::space::LAYOUT_KNOBS;
 use autotune_schedules::{Candidate, Config, KnobValue, ScheduleSpace, UnfitError};
-use autotune_workloads::Workload;
+use autotune_workloads::{Pointwise, Workload};
 
 use crate::predict::{self, PredictParams};
 use crate::tuned::{LookupError, Tuned, unfit};
@@ -87,7 +87,8 @@ impl<'a> Query<'a> {
     /// from records under the same key, so that their times are comparable.
     ///
     /// Without a record, or within a network that has its own schedule, the result is that of
-    /// [`Query::best`].
+    /// [`Query::best`]. On a miss, an elementwise workload has a schedule for data and result in
+    /// each layout: it is as fast in all of them.
     pub fn kinds(self) -> Result<Vec<Tuned>, LookupError> {
         self.network_schedule_or(|| self.all_kinds())
     }
@@ -136,7 +137,7 @@ impl<'a> Query<'a> {
             let known: Vec<Kind> = found.iter().map(|tuned| kind(tuned.config())).collect();
             let others = |config: &Config| self.fits(config) && !known.contains(&kind(config));
             match space.find_equivalent(source, self.workload, &others)? {
-                None if found.is_empty() => return Ok(vec![space.missed(source)?]),
+                None if found.is_empty() => return space.missed_kinds(source),
                 Some(other) if found.first().is_none_or(|best| other.key_scope() == best.key_scope()) => {
                     found.push(other)
                 }
@@ -231,6 +232,26 @@ impl LookupSpace {
             Some(found) => Ok(found),
             None => self.predicted(&[source]),
         }
+    }
+
+    /// Returns the schedules of each kind for a miss in a source: [`LookupSpace::missed`], and for
+    /// an elementwise workload those of the fixed rule with data and result in another layout.
+    fn missed_kinds(&self, source: &dyn Source) -> Result<Vec<Tuned>, LookupError> {
+        let mut found = vec![self.missed(source)?];
+        if self.space.workload().sizes::<Pointwise>().is_none() {
+            return Ok(found);
+        }
+
+        let default = self.space.default_candidate();
+        let others = self.space.in_other_layouts(default.config());
+        for candidate in [default.clone()].into_iter().chain(others) {
+            let (_, [data, output, _]) = kind(candidate.config());
+            let is_new = || found.iter().all(|known| kind(known.config()) != kind(candidate.config()));
+            if data.is_some() && data == output && is_new() {
+                found.push(Tuned::unmeasured(candidate, None));
+            }
+        }
+        Ok(found)
     }
 
     /// Returns the predicted schedule for a miss in all sources.

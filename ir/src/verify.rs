@@ -22,7 +22,7 @@
 //! - matrix instructions distribute operands and sums over threads as their nest states.
 //!
 //! On a GPU, a multiply-add whose point is outside its axes does not count. The last group of
-//! reduction steps of a dot product may exceed the axis.
+//! reduction steps of a dot product, or the last row of a tile, may exceed the axis.
 //!
 //! Not proven: the flow of values through packed copies, shared memory and accumulators, including
 //! initial values and that steps outside the axes add zero. [`crate::interp`] tests these.

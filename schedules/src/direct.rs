@@ -188,8 +188,10 @@ fn next_steps(roles: &Roles, contraction: &Contraction, tiles: &Tiles) -> usize 
 }
 
 /// Returns the number of words, groups of `steps` reduction steps, in a row of a tile: as many as
-/// fit, if their steps are adjacent in the data. The last word may be incomplete if all words fit
-/// one row.
+/// fit, if their steps are adjacent in the data.
+///
+/// Copies fill the last row with zeros, so that the rows are as few and as equal as possible. Other
+/// rows are all whole; only the last word may be incomplete if all words fit one row.
 fn words(roles: &Roles, steps: usize, (input, is_copied): (Layout, bool)) -> usize {
     let all = roles.step.map_or(1, |step| roles.extent(step));
     let (adjacent, unit) = match input {
@@ -201,6 +203,10 @@ fn words(roles: &Roles, steps: usize, (input, is_copied): (Layout, bool)) -> usi
     let groups = adjacent.div_ceil(steps);
     if groups <= TILE_ROWS && unit == 1 {
         return groups;
+    }
+    if is_copied && roles.pads_rows() {
+        let rows = groups.div_ceil(TILE_ROWS);
+        return groups.div_ceil(rows).next_multiple_of(unit.div_ceil(steps));
     }
     let fits = |words: &usize| groups.is_multiple_of(*words) && (words * steps).is_multiple_of(unit);
     (1..=TILE_ROWS).rev().find(fits).unwrap_or(1)

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::{Problem, ProgramError, statement};
 use crate::affine::{Affine, VarId};
-use crate::instruction::is_dot_length;
+use crate::instruction::{TILE_ROWS, is_dot_length};
 use crate::layout::physical_shape;
 use crate::program::{Access, AxisInfo, AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, Program, Role, Scope};
 use crate::spec::{AxisId, Equation, Spec, TensorSource, TensorSpec};
@@ -83,8 +83,8 @@ fn is_identifier(name: &str) -> bool {
 
 /// Checks that the program's axes together are those of the algorithm's main equation. Each axis of
 /// the equation is an axis of the program, part of a fused axis, or split into digits that are
-/// axes. An axis of extent 1 may be absent. The last group of steps of a dot product may exceed the
-/// end of a reduction axis.
+/// axes. An axis of extent 1 may be absent. The last group of steps of a dot product, or the last
+/// row of a tile, may exceed the end of a reduction axis.
 fn check_axes(program: &Program) -> Result<(), ProgramError> {
     let equation = program.algorithm.main();
     let mut names = HashSet::new();
@@ -112,10 +112,13 @@ fn check_axes(program: &Program) -> Result<(), ProgramError> {
         });
         let (parts, digits) = (of.count(), digits.collect::<Vec<_>>());
         let is_fused = parts == 1 && digits.is_empty();
-        // Only a group of dot-product steps may exceed a reduction axis, by less than a group.
-        let group =
-            digits.iter().find(|&&(step, extent)| step == 1 && is_dot_length(extent)).map_or(1, |digit| digit.1);
-        let most = if own.reduce { own.extent.saturating_add(group - 1) } else { own.extent };
+        // Only a group of dot-product steps, or a row of such groups in a tile, may exceed a
+        // reduction axis, by less than a group or row.
+        let of_step =
+            |step: usize, fits: &dyn Fn(usize) -> bool| digits.iter().find(|digit| digit.0 == step && fits(digit.1));
+        let group = of_step(1, &is_dot_length).map_or(1, |group| group.1);
+        let words = of_step(group, &|words| group > 1 && words <= TILE_ROWS).map_or(1, |words| words.1);
+        let most = if own.reduce { own.extent.saturating_add(group * words - 1) } else { own.extent };
         let counts_all = digits_count(digits.clone()).is_some_and(|count| (own.extent..=most).contains(&count));
         if !is_fused && (digits.len() < parts || !counts_all) {
             return fail("program", format!("axis '{}' does not have {} iterations", own.name, own.extent));

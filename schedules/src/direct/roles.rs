@@ -6,7 +6,7 @@ use crate::contraction::{AxisId, Contraction, Operand, lane_name};
 use crate::error::LowerError;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::instruction::{Factors, Instruction, TILE_ROWS, dot_of, tile_of};
+use autotune_ir::instruction::{Factors, Instruction, dot_of, tile_of};
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::{Axes, WindowAxis, count};
 use autotune_workloads::{Once, Workload};
@@ -119,14 +119,19 @@ impl Roles {
     }
 
     /// Returns the tile instruction that multiplies groups of reduction steps, with the element
-    /// types and the size of a group. Returns `None` if no instruction fits the factors, or if a
-    /// group of many would be incomplete.
+    /// types and the size of a group. Returns `None` if no instruction fits the factors, or if the
+    /// last group would be incomplete without a copy that fills it.
     pub(crate) fn tile(&self, target: &CpuTarget) -> Option<(&'static Instruction, Factors)> {
         let step = self.step.filter(|&step| self.extent(step) > 1 && !self.is_depthwise)?;
         let extent = self.extent(step);
-        let is_row = |steps: usize| extent <= steps * TILE_ROWS && self.ends_operands(step) && !self.is_product();
-        let fits = |steps: usize| extent > steps && extent.is_multiple_of(steps) || is_row(steps);
+        let fits = |steps: usize| self.pads_rows() || extent > steps && extent.is_multiple_of(steps);
         tile_of(target, self.factors).filter(|(_, factors)| fits(factors.steps))
+    }
+
+    /// True if a copy of the data for tiles may fill the last row of a tile with zeros: data is
+    /// images, and steps after the last are [out of bounds](Roles::ends_operands).
+    pub(crate) fn pads_rows(&self) -> bool {
+        !self.is_product() && self.step.is_some_and(|step| self.ends_operands(step))
     }
 
     /// True if steps after the last are out of bounds in both operands and count as zeros, because

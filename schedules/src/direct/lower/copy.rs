@@ -115,10 +115,8 @@ impl DirectLowering<'_> {
             }
 
             debug_assert!(base.as_constant().is_some(), "bases of boundary tiles are constants");
-            if let Some((steps, _)) =
-                self.copied_groups().filter(|&(_, group)| plain.index[d].uses(VarId(group as u32)))
-            {
-                // The last group is a separate run, because some of its steps may be after the last
+            if let Some(steps) = self.steps_of_row(d) {
+                // The last row is a separate run, because some of its steps may be after the last
                 // channel.
                 let whole = plain.shape[d] / steps - base.constant as usize;
                 let run = |start: usize, len| CopyRun { start, len, source: Some(base.clone() + start as i64) };
@@ -157,6 +155,17 @@ impl DirectLowering<'_> {
             Layout::ChannelBlocked(block) if self.direct.tile_group().is_some() => Some(*block),
             _ => None,
         }
+    }
+
+    /// Returns the number of adjacent steps in a copy, if dimension `dim` of the data has the
+    /// groups or rows that consist of them.
+    fn steps_of_row(&self, dim: usize) -> Option<usize> {
+        let (Direct { data, contraction, .. }, group) = (self.direct, self.direct.dot?.axis);
+        let steps = match self.copied_groups() {
+            Some((steps, _)) => steps,
+            None => self.copied_blocks().and(data.shape.last().copied())?,
+        };
+        contraction.data.index[dim].uses(VarId(group as u32)).then_some(steps)
     }
 
     /// Returns a perfect nest per combination of runs. The innermost dimension is split into whole
@@ -246,20 +255,33 @@ impl DirectLowering<'_> {
     /// Returns the nest that copies one combination of runs of an image in blocks of `block`
     /// channels to larger blocks.
     fn block_nest(&mut self, (dst, block): (BufferId, usize), runs: &[CopyRun], parallel: bool) -> Vec<Node> {
-        let CopyNest { mut loops, mut index, source } = self.outer_loops(runs, parallel);
+        let CopyNest { loops, index, source } = self.outer_loops(runs, parallel);
         let blocks = self.direct.data.shape.last().map_or(1, |channels| channels / block);
-        let (number, lane) = (self.all.var("q", blocks), self.all.var("v", block));
-        let [in_block, of_block] = [Affine::var(lane), Affine::var(number)];
-        index.push(of_block.clone() * block as i64 + in_block.clone());
+        // A run of several rows has only whole rows.
+        let of_input = self.direct.contraction.data.shape[1] / block;
+        let present = if runs[1].len > 1 { blocks } else { blocks.min(of_input - runs[1].start * blocks) };
 
-        let value = source.map_or(Expr::Const(0.0), |mut from| {
-            from[1] = from[1].clone() * blocks as i64 + of_block;
-            from.push(in_block);
-            let logical = without_blocks(from.clone(), Some(block));
-            self.datum_at(from, &logical)
-        });
-        loops.extend([(number, blocks, LoopKind::Unrolled), (lane, block, LoopKind::Vectorized)]);
-        nest(loops, vec![assign(dst, index, value)])
+        let mut nests = Vec::new();
+        for (first, count) in [(0, present), (present, blocks - present)] {
+            if count == 0 {
+                continue;
+            }
+            let (number, lane) = (self.all.var("q", count), self.all.var("v", block));
+            let (in_block, of_block) = (Affine::var(lane), Affine::var(number) + first as i64);
+            let mut to = index.clone();
+            to.push(of_block.clone() * block as i64 + in_block.clone());
+
+            let source = source.clone().filter(|_| first < present);
+            let value = source.map_or(Expr::Const(0.0), |mut from| {
+                from[1] = from[1].clone() * blocks as i64 + of_block;
+                from.push(in_block);
+                let logical = without_blocks(from.clone(), Some(block));
+                self.datum_at(from, &logical)
+            });
+            let inner = [(number, count, LoopKind::Unrolled), (lane, block, LoopKind::Vectorized)];
+            nests.extend(nest(loops.iter().copied().chain(inner), vec![assign(dst, to, value)]));
+        }
+        nests
     }
 
     /// True if a step of a group is after the last channel. The index is in the layout of the

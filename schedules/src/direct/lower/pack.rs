@@ -1,6 +1,7 @@
 //! Packing of operands into the order in which register tiles read them. A separate stage packs the
 //! weights; each thread packs panels of the data operand just before it reads them.
 
+use std::cmp::Reverse;
 use std::rc::Rc;
 
 use smallvec::SmallVec;
@@ -81,7 +82,7 @@ impl DirectLowering<'_> {
         for part in self.combinations(&packed, &region) {
             let (group, inner) = self.without_group(&part.inner);
             let steps = with_group(inner.iter().map(|i| CopyLoop::each(i, kind(i))).collect(), group);
-            for steps in self.whole_groups_or_steps(steps) {
+            for steps in self.at_end_of_groups(steps) {
                 for (tiles, steps) in self.split_at_bounds(&packed, &part.tiles, steps) {
                     nodes.extend(self.pack_nest(&packed, &source, &tiles, &steps, LoopKind::Parallel));
                 }
@@ -106,34 +107,39 @@ impl DirectLowering<'_> {
         axes
     }
 
-    /// Returns the loops over whole groups of steps. If the last group is incomplete, each of its
-    /// steps has loops of its own.
-    fn whole_groups_or_steps(&self, steps: Vec<CopyLoop>) -> Vec<Vec<CopyLoop>> {
-        let Some(group) = self.direct.dot.map(|group| group.axis) else { return vec![steps] };
-        let in_group = steps.iter().position(|step| step.axis == group);
-        let Some(((index, extent), in_group)) = self.dim_of_groups(group).zip(in_group) else { return vec![steps] };
-        let size = self.direct.contraction.axes[group].extent;
-        let of_groups = steps.iter().position(|step| step.axis != group && index.uses(VarId(step.axis as u32)));
-        if extent.is_multiple_of(size) {
+    /// Returns the loops over groups of steps. If the last group, or the last row of a tile, is
+    /// incomplete, its steps have loops of their own, which are inside or out of bounds as a whole.
+    fn at_end_of_groups(&self, steps: Vec<CopyLoop>) -> Vec<Vec<CopyLoop>> {
+        let Some((index, extent)) = self.direct.dot.and_then(|group| self.dim_of_groups(group.axis)) else {
             return vec![steps];
-        }
+        };
+        let span = |step: &CopyLoop| index.coefficient(VarId(step.axis as u32)).max(0) as usize;
+        let mut places: Vec<usize> = (0..steps.len()).filter(|&place| span(&steps[place]) > 0).collect();
+        // From rows over words to single steps.
+        places.sort_by_key(|&place| Reverse(span(&steps[place])));
 
-        let (mut nests, whole) = (Vec::new(), extent / size);
-        if let Some(place) = of_groups.filter(|_| whole > 0) {
-            nests.push(steps.clone());
-            nests[0][place].count = whole;
-        }
-
-        // Each step of the last group is either inside or out of bounds, and zero there.
-        for number in 0..size {
-            let mut last = steps.clone();
-            (last[in_group].start, last[in_group].count) = (number, 1);
-            if let Some(place) = of_groups {
-                (last[place].start, last[place].count) = (whole, 1);
-                last[place].kind = LoopKind::Serial;
+        let (mut nests, mut open, mut left) = (Vec::new(), steps, extent);
+        for place in places {
+            let (span, count) = (span(&open[place]), open[place].count);
+            let whole = left / span;
+            if whole >= count {
+                break;
             }
-            nests.push(last);
+            let part = |start: usize, count: usize| {
+                let mut part = open.clone();
+                (part[place].start, part[place].count) = (start, count);
+                part
+            };
+            left -= whole * span;
+            let is_cut = left > 0;
+            let ends = [(0, whole), (whole + usize::from(is_cut), count - whole - usize::from(is_cut))];
+            nests.extend(ends.into_iter().filter(|end| end.1 > 0).map(|(start, count)| part(start, count)));
+            if !is_cut {
+                return nests;
+            }
+            open = part(whole, 1);
         }
+        nests.push(open);
         nests
     }
 
