@@ -192,7 +192,8 @@ fn next_steps(roles: &Roles, contraction: &Contraction, tiles: &Tiles) -> usize 
 ///
 /// Copies fill the last row with zeros, so that the rows are as few and as equal as possible. Other
 /// rows are all whole; only the last word may be incomplete if all words fit one row.
-fn words(roles: &Roles, steps: usize, (input, is_copied): (Layout, bool)) -> usize {
+fn words(roles: &Roles, steps: usize, (input, mode): (Layout, DataMode)) -> usize {
+    let is_copied = mode.copies();
     let all = roles.step.map_or(1, |step| roles.extent(step));
     let (adjacent, unit) = match input {
         Layout::ChannelBlocked(block) if !is_copied => (block, 1),
@@ -204,7 +205,7 @@ fn words(roles: &Roles, steps: usize, (input, is_copied): (Layout, bool)) -> usi
     if groups <= TILE_ROWS && unit == 1 {
         return groups;
     }
-    if is_copied && roles.pads_rows() {
+    if roles.pads_rows(mode) {
         let rows = groups.div_ceil(TILE_ROWS);
         return groups.div_ceil(rows).next_multiple_of(unit.div_ceil(steps));
     }
@@ -233,13 +234,13 @@ impl Direct {
         if has_tiles && dot.is_none() {
             return Err(LowerError::knob("instruction", "no tile instruction multiplies these operands"));
         }
-        let is_copied = matches!(data_mode, DataMode::Copy | DataMode::Tile);
         let groups = dot.map_or(Groups::NONE, |(_, Factors { steps, .. })| {
-            let words = if has_tiles { words(roles, steps, (layouts.input, is_copied)) } else { 1 };
+            let words = if has_tiles { words(roles, steps, (layouts.input, data_mode)) } else { 1 };
             // A copy in the plain layout can interleave the channels of a group; data read in place
             // cannot. Tiles need more channels next to each other than blocked layouts have.
-            let interleaves = is_copied && (has_tiles || layouts.data == Layout::Plain);
-            Groups { steps, words, in_images: interleaves && roles.has_groups_of_channels(steps * words) }
+            let interleaves = data_mode.copies() && (has_tiles || layouts.data == Layout::Plain);
+            let in_rows = has_tiles && roles.pads_rows(data_mode) || roles.has_images(steps * words);
+            Groups { steps, words, in_images: interleaves && in_rows }
         });
         let laid = roles.in_layouts(layouts, block, groups);
         let tiles = Tiles::read(&reader, roles, &laid, block)?;

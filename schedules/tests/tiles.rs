@@ -47,7 +47,7 @@ fn random_product(rng: &mut ChaCha8Rng) -> String {
 fn random_images(rng: &mut ChaCha8Rng) -> String {
     let mut pick = |of: &[usize]| of[rng.random_range(0..of.len())];
     let channels = [2, 3, 5, 8, 12, 16, 24, 32, 48, 58, 64, 67, 80, 112];
-    let (g, c, o) = (pick(&[1, 1, 2]), pick(&channels), pick(&[8, 16, 24, 32, 48]));
+    let (g, c, o) = (pick(&[1, 1, 2, 3]), pick(&channels), pick(&[8, 16, 24, 32, 48]));
     let (n, h, w) = (pick(&[1, 1, 2]), pick(&[1, 5, 7]), pick(&[4, 7, 16, 19, 33]));
     let (k, s, p) = (pick(&[1, 3, 3, 5, 7]), pick(&[1, 1, 2]), pick(&[0, 1]));
     let tail = ["", ",bias,act=relu", ",pre=relu", ",bias,add"][pick(&[0, 1, 2, 3])];
@@ -111,6 +111,9 @@ fn channels_are_multiplied_in_as_few_rows_as_possible() {
         ("conv2d:c=224,h=14,w=14,o=64,k=1,data=u8,weights=i8,out=u8,scale", 4, 16),
         ("conv2d:c=80,h=14,w=14,o=64,k=1,data=u8,weights=i8,out=u8,scale", 2, 12),
         ("conv2d:c=67,h=14,w=14,o=64,k=1,data=u8,weights=i8,out=u8,scale", 2, 9),
+        ("conv2d:c=272,h=14,w=14,o=272,k=1,g=4,dtype=bf16", 3, 12),
+        ("conv2d:c=224,h=14,w=14,o=64,k=3,p=1,g=2,dtype=bf16", 4, 16),
+        ("conv2d:c=268,h=14,w=14,o=112,k=3,s=2,p=1,g=4,data=u8,weights=i8,out=u8,scale", 2, 9),
     ] {
         let (workload, target): (Workload, _) = (text.parse().unwrap(), with_tiles(1));
         let candidate = ScheduleSpace::new(&workload, &target).default_candidate().clone();

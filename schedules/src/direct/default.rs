@@ -184,7 +184,7 @@ fn order_of(knob: &Knob, first: [Option<&str>; 2]) -> Option<usize> {
 fn row_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<KnobIndices> {
     let (lanes, (_, Factors { steps, .. })) = (target.lanes(), roles.dot(target)?);
     let width = roles.vectors(target).into_iter().find(|&axis| axis != roles.channel)?;
-    if !roles.has_groups_of_channels(steps) || roles.blockable(block_size(target))[0] {
+    if !roles.has_images(steps) || roles.blockable(block_size(target))[0] {
         return None;
     }
     let extent = roles.extent(width);

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::reader::KnobReader;
 use super::roles::{LoopNames, Roles};
-use crate::contraction::{AxisId, Contraction, Operand, blocked, var, with_layout};
+use crate::contraction::{AxisId, Contraction, Operand, var, with_layout};
 use crate::error::LowerError;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::Layout;
@@ -86,6 +86,20 @@ impl Roles {
     }
 }
 
+/// Returns the data with its channels in rows of `steps` channels each, as the last dimension. The
+/// channels of every group begin with a row of their own.
+fn in_rows(contraction: &Contraction, lane: Affine, steps: usize) -> Operand {
+    let mut data = contraction.data.clone();
+    let channel = data.index[1].clone() + lane.clone() * -1;
+    let rows = channel.terms.iter().map(|&(axis, channels)| (axis, channels.unsigned_abs().div_ceil(steps as u64)));
+    data.index[1] = Affine { constant: 0, terms: rows.map(|(axis, rows)| (axis, rows as i64)).collect() };
+    let (_, last) = data.index[1].range(|axis| contraction.axes[axis.0 as usize].extent);
+    data.shape[1] = last as usize + 1;
+    data.index.push(lane);
+    data.shape.push(steps);
+    data
+}
+
 /// Names of the axes over the steps of a group, and over the groups in a row of a tile.
 const GROUP: &str = "group";
 const WORDS: &str = "word";
@@ -134,13 +148,9 @@ impl SplitContraction {
             words
         });
         if groups.in_images && in_lane.is_none() {
-            data = match words {
-                None => with_layout(&contraction.data, Layout::ChannelBlocked(groups.steps), group),
-                Some(words) => {
-                    let lane = var(words) * groups.steps as i64 + group.map_or(Affine::default(), var);
-                    blocked(&contraction.data, &lane, groups.words * groups.steps)
-                }
-            };
+            let of_words = words.map_or(Affine::default(), |words| var(words) * groups.steps as i64);
+            let lane = of_words + group.map_or(Affine::default(), var);
+            data = in_rows(&contraction, lane, groups.words * groups.steps);
         }
         if copies && is_blocked(layouts.input) {
             let mut plain = roles.contraction.clone();

@@ -141,6 +141,8 @@ pub(crate) struct DirectLowering<'a> {
     partial: Option<TileOperand>,
     /// True inside the copy of a data tile, where no other copy is made.
     is_copied: bool,
+    /// Channels by which the rows of steps in the copy of a tile run ahead of the input.
+    missing_channels: Affine,
 }
 
 impl StageBuilder for DirectLowering<'_> {
@@ -179,6 +181,7 @@ impl<'a> DirectLowering<'a> {
             panel: None,
             partial,
             is_copied: false,
+            missing_channels: Affine::default(),
         }
     }
 

@@ -23,6 +23,13 @@ pub enum DataMode {
     Panel,
 }
 
+impl DataMode {
+    /// True for a copy that keeps the order of the data's dimensions, and may add padding.
+    pub(crate) fn copies(self) -> bool {
+        matches!(self, DataMode::Copy | DataMode::Tile)
+    }
+}
+
 /// Typed access to the values of knobs.
 pub(crate) struct KnobReader<'a>(pub(crate) &'a dyn KnobValues);
 

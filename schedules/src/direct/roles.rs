@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::DataMode;
 use crate::contraction::{AxisId, Contraction, Operand, lane_name};
 use crate::error::LowerError;
 use autotune_ir::DType;
@@ -124,22 +125,32 @@ impl Roles {
     pub(crate) fn tile(&self, target: &CpuTarget) -> Option<(&'static Instruction, Factors)> {
         let step = self.step.filter(|&step| self.extent(step) > 1 && !self.is_depthwise)?;
         let extent = self.extent(step);
-        let fits = |steps: usize| self.pads_rows() || extent > steps && extent.is_multiple_of(steps);
+        let fits = |steps: usize| self.pads_rows(DataMode::Tile) || extent > steps && extent.is_multiple_of(steps);
         tile_of(target, self.factors).filter(|(_, factors)| fits(factors.steps))
     }
 
     /// True if a copy of the data for tiles may fill the last row of a tile with zeros: data is
-    /// images, and steps after the last are [out of bounds](Roles::ends_operands).
-    pub(crate) fn pads_rows(&self) -> bool {
-        !self.is_product() && self.step.is_some_and(|step| self.ends_operands(step))
+    /// images, and steps after the last are [out of bounds](Roles::ends_operands), in the copy of a
+    /// tile at least in the weights.
+    pub(crate) fn pads_rows(&self, mode: DataMode) -> bool {
+        let Some(step) = self.step.filter(|_| !self.is_product()) else { return false };
+        match mode {
+            DataMode::Tile => self.has_images(self.extent(step)) && self.ends_along(step, &self.contraction.weight),
+            DataMode::Copy => self.ends_operands(step),
+            DataMode::InPlace | DataMode::Panel => false,
+        }
     }
 
     /// True if steps after the last are out of bounds in both operands and count as zeros, because
     /// the dimensions of the step use no other axis.
     fn ends_operands(&self, step: AxisId) -> bool {
-        let is_step = |index: &Affine| !index.uses(VarId(step as u32)) || index.terms.len() == 1;
         let Contraction { data, weight, .. } = &self.contraction;
-        data.index.iter().chain(&weight.index).all(is_step)
+        self.ends_along(step, data) && self.ends_along(step, weight)
+    }
+
+    fn ends_along(&self, step: AxisId, operand: &Operand) -> bool {
+        let is_step = |index: &Affine| !index.uses(VarId(step as u32)) || index.terms.len() == 1;
+        operand.index.iter().all(is_step)
     }
 
     /// Returns the axis and the number of the taps that slide along the width, if they are next to
@@ -152,7 +163,7 @@ impl Roles {
 
     /// True if the data is images whose channels are the reduction steps. In a grouped convolution,
     /// the channels of each group must be a multiple of `steps`.
-    pub(crate) fn has_groups_of_channels(&self, steps: usize) -> bool {
+    pub(crate) fn has_images(&self, steps: usize) -> bool {
         let is_step = |axis: VarId| self.step == Some(axis.0 as usize);
         let fits = |&(axis, of)| if is_step(axis) { of == 1 } else { of % steps as i64 == 0 };
         let channel = self.contraction.data.index.get(1);

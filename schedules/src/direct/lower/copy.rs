@@ -20,7 +20,7 @@
 //! ```
 
 use super::{DirectLowering, Region, TileOperand, assign, at, bases, load, nest};
-use crate::contraction::AxisId;
+use crate::contraction::divide;
 use crate::direct::Direct;
 use crate::lower::without_blocks;
 use autotune_ir::affine::{Affine, VarId};
@@ -33,6 +33,8 @@ struct CopyRun {
     len: usize,
     /// Source index at `start`; `None` in the padding.
     source: Option<Affine>,
+    /// Steps of each row in the source, if the dimension is over rows of steps: fewer in the last.
+    steps: Option<usize>,
 }
 
 /// Loops of a copy, and the indices in its destination and in its source; no source in the padding.
@@ -92,7 +94,9 @@ impl DirectLowering<'_> {
     pub(super) fn copy_tile(&mut self, region: &Region) -> (BufferId, Vec<Node>) {
         let tile = self.data_buffer("data_tile", Scope::Local, self.direct.tile_shape());
         let index = self.direct.data.index.clone();
-        self.data = TileOperand { buffer: tile, leading: Vec::new(), index, origin: Some(bases(region)) };
+        let origin = bases(region);
+        self.missing_channels = self.missing_channels(&origin);
+        self.data = TileOperand { buffer: tile, leading: Vec::new(), index, origin: Some(origin) };
         let runs = self.runs(region);
         (tile, self.copy_nests(tile, &runs, false))
     }
@@ -110,42 +114,50 @@ impl DirectLowering<'_> {
             let len = (high - low + 1) as usize;
             let padded = d < plain.shape.len() && !self.dim_is_interior(region, d);
             if !padded {
-                dims.push(vec![CopyRun { start: 0, len, source: Some(base) }]);
+                dims.push(vec![CopyRun { start: 0, len, source: Some(base), steps: None }]);
+                continue;
+            }
+
+            if let Some((steps, all)) = self.steps_of_row(d) {
+                // The last row is a separate run, because some of its steps may be after the last
+                // channel.
+                let first = self.first_step(&origin) / steps;
+                let whole = all / steps - first;
+                let run = |start: usize, len| CopyRun {
+                    start,
+                    len,
+                    source: Some(base.clone() + start as i64),
+                    steps: Some(steps.min(all - (first + start) * steps)),
+                };
+                dims.push(
+                    [(0, whole), (whole, len - whole)].into_iter().filter(|r| r.1 > 0).map(|r| run(r.0, r.1)).collect(),
+                );
                 continue;
             }
 
             debug_assert!(base.as_constant().is_some(), "bases of boundary tiles are constants");
-            if let Some(steps) = self.steps_of_row(d) {
-                // The last row is a separate run, because some of its steps may be after the last
-                // channel.
-                let whole = plain.shape[d] / steps - base.constant as usize;
-                let run = |start: usize, len| CopyRun { start, len, source: Some(base.clone() + start as i64) };
-                dims.push([run(0, whole), run(whole, len - whole)].into_iter().filter(|r| r.len > 0).collect());
-                continue;
-            }
-
             let before = (-base.constant).clamp(0, len as i64) as usize;
             // The region may begin or end inside the padding, so both bounds are clamped.
             let end = (data.shape[d] as i64 - base.constant).clamp(before as i64, len as i64) as usize;
             let runs = [
-                CopyRun { start: 0, len: before, source: None },
-                CopyRun { start: before, len: end - before, source: Some(base + before as i64) },
-                CopyRun { start: end, len: len - end, source: None },
+                CopyRun { start: 0, len: before, source: None, steps: None },
+                CopyRun { start: before, len: end - before, source: Some(base + before as i64), steps: None },
+                CopyRun { start: end, len: len - end, source: None, steps: None },
             ];
             dims.push(runs.into_iter().filter(|r| r.len > 0).collect());
         }
         dims
     }
 
-    /// Returns the number of adjacent steps and the axis over those of a group, if a copy of plain
-    /// images has the steps of a group or of a tile's row adjacent.
-    fn copied_groups(&self) -> Option<(usize, AxisId)> {
+    /// Returns the number of adjacent steps, if a copy of plain images has the steps of a group or
+    /// of a tile's row adjacent.
+    fn copied_groups(&self) -> Option<usize> {
         let Direct { dot, data, contraction, in_layout, .. } = self.direct;
         let group = dot.map(|group| group.axis)?;
         let is_last = data.index.last().is_some_and(|index| index.uses(VarId(group as u32)));
         let is_block = is_last && data.index.len() > contraction.data.index.len() && *in_layout == Layout::Plain;
         let steps = data.shape.last().copied().unwrap_or(1);
-        is_block.then_some((steps, group))
+        is_block.then_some(steps)
     }
 
     /// Returns the channels per block of the input, if the copy has other blocks for tiles.
@@ -157,15 +169,29 @@ impl DirectLowering<'_> {
         }
     }
 
-    /// Returns the number of adjacent steps in a copy, if dimension `dim` of the data has the
-    /// groups or rows that consist of them.
-    fn steps_of_row(&self, dim: usize) -> Option<usize> {
-        let (Direct { data, contraction, .. }, group) = (self.direct, self.direct.dot?.axis);
-        let steps = match self.copied_groups() {
-            Some((steps, _)) => steps,
-            None => self.copied_blocks().and(data.shape.last().copied())?,
-        };
-        contraction.data.index[dim].uses(VarId(group as u32)).then_some(steps)
+    /// Returns the number of adjacent steps in a copy and the number of all steps, if dimension
+    /// `dim` of the data has the groups or rows that consist of them.
+    fn steps_of_row(&self, dim: usize) -> Option<(usize, usize)> {
+        let Direct { data, contraction, .. } = self.direct;
+        let group = self.direct.dot?.axis;
+        let steps = self.copied_groups().or(self.copied_blocks().and(data.shape.last().copied()))?;
+        let (_, all) = self.dim_of_groups(group)?;
+        contraction.data.index[dim].uses(VarId(group as u32)).then_some((steps, all))
+    }
+
+    /// Returns the first reduction step of the groups at a point.
+    fn first_step(&self, origin: &[Affine]) -> usize {
+        let index = self.direct.dot.and_then(|group| self.dim_of_groups(group.axis));
+        index.map_or(0, |(index, _)| at(index, origin).constant.max(0) as usize)
+    }
+
+    /// Returns the number of channels by which rows of steps run ahead of the input at a point: a
+    /// group of channels that ends within a row is followed by zeros.
+    fn missing_channels(&self, origin: &[Affine]) -> Affine {
+        let Direct { data, contraction, .. } = self.direct;
+        let in_rows = without_blocks(data.index.clone(), self.data_block());
+        let channels = in_rows.get(1).zip(contraction.data.index.get(1));
+        channels.map_or(Affine::default(), |(rows, plain)| at(&(rows.clone() + plain.clone() * -1), origin))
     }
 
     /// Returns a perfect nest per combination of runs. The innermost dimension is split into whole
@@ -194,7 +220,7 @@ impl DirectLowering<'_> {
             for (start, len) in [(0, whole), (whole, last.len - whole)] {
                 if len > 0 {
                     let source = last.source.clone().map(|s| s + start as i64);
-                    let part = CopyRun { start: last.start + start, len, source };
+                    let part = CopyRun { start: last.start + start, len, source, steps: None };
                     nests.extend(self.copy_nest(dst, &chosen, &part, parallel));
                 }
             }
@@ -219,16 +245,16 @@ impl DirectLowering<'_> {
 
         let CopyNest { loops, index, source } = copy;
         let of_vector = |body| nest([(var, vector, LoopKind::Vectorized)], vec![body]);
-        let Some((steps, _)) = self.copied_groups() else {
+        let Some(steps) = self.copied_groups() else {
             let value = source.map_or(Expr::Const(0.0), |indices| self.datum(indices));
             return nest(loops, of_vector(assign(dst, index, value)));
         };
 
+        let present = outer.iter().find_map(|run| run.steps).unwrap_or(steps);
         let step = |step: usize| {
             let with_step = |of: &[Affine]| of.iter().cloned().chain([Affine::constant(step as i64)]).collect();
-            let from: Option<Vec<Affine>> = source.as_deref().map(with_step);
-            let value =
-                from.filter(|from| !self.is_beyond_channels(from)).map_or(Expr::Const(0.0), |from| self.datum(from));
+            let from = source.as_deref().filter(|_| step < present);
+            let value = from.map_or(Expr::Const(0.0), |from| self.datum(with_step(from)));
             of_vector(assign(dst, with_step(&index), value))
         };
         let body = (0..steps).flat_map(step).collect();
@@ -257,9 +283,8 @@ impl DirectLowering<'_> {
     fn block_nest(&mut self, (dst, block): (BufferId, usize), runs: &[CopyRun], parallel: bool) -> Vec<Node> {
         let CopyNest { loops, index, source } = self.outer_loops(runs, parallel);
         let blocks = self.direct.data.shape.last().map_or(1, |channels| channels / block);
-        // A run of several rows has only whole rows.
-        let of_input = self.direct.contraction.data.shape[1] / block;
-        let present = if runs[1].len > 1 { blocks } else { blocks.min(of_input - runs[1].start * blocks) };
+        let present = runs.iter().find_map(|run| run.steps).map_or(blocks, |steps| steps / block);
+        let ahead = divide(&self.missing_channels, block);
 
         let mut nests = Vec::new();
         for (first, count) in [(0, present), (present, blocks - present)] {
@@ -273,7 +298,7 @@ impl DirectLowering<'_> {
 
             let source = source.clone().filter(|_| first < present);
             let value = source.map_or(Expr::Const(0.0), |mut from| {
-                from[1] = from[1].clone() * blocks as i64 + of_block;
+                from[1] = from[1].clone() * blocks as i64 + of_block + ahead.clone() * -1;
                 from.push(in_block);
                 let logical = without_blocks(from.clone(), Some(block));
                 self.datum_at(from, &logical)
@@ -284,18 +309,10 @@ impl DirectLowering<'_> {
         nests
     }
 
-    /// True if a step of a group is after the last channel. The index is in the layout of the
-    /// compute nest.
-    fn is_beyond_channels(&self, index: &[Affine]) -> bool {
-        let channel = &without_blocks(index.to_vec(), self.data_block())[1];
-        let (low, _) = channel.range(|var| self.all.extents[var.0 as usize]);
-        low >= self.direct.contraction.data.shape[1] as i64
-    }
-
     /// Returns an element of the data: the input, or the result of the prologue. The index is in
     /// the layout of the compute nest.
     pub(super) fn datum(&self, index: Vec<Affine>) -> Expr {
-        let logical = without_blocks(index.clone(), self.data_block());
+        let logical = self.without_rows(index.clone(), self.data_block());
         self.datum_at(self.input_index(index), &logical)
     }
 
@@ -316,6 +333,16 @@ impl DirectLowering<'_> {
 
     /// Converts an index from the layout of the compute nest to the layout of the input.
     fn input_index(&self, data_index: Vec<Affine>) -> Vec<Affine> {
-        without_blocks(data_index, self.data_block().filter(|_| self.direct.in_layout == Layout::Plain))
+        self.without_rows(data_index, self.data_block().filter(|_| self.direct.in_layout == Layout::Plain))
+    }
+
+    /// Converts an index from rows of steps, or blocks of channels, to the plain layout. Without a
+    /// block it stays as it is.
+    fn without_rows(&self, index: Vec<Affine>, block: Option<usize>) -> Vec<Affine> {
+        let mut plain = without_blocks(index, block);
+        if block.is_some() {
+            plain[1].add_scaled(&self.missing_channels, -1);
+        }
+        plain
     }
 }

@@ -92,7 +92,7 @@ impl DirectLowering<'_> {
     }
 
     /// Returns the index and the extent of the weights' dimension that has the steps of a group.
-    fn dim_of_groups(&self, group: AxisId) -> Option<(&Affine, usize)> {
+    pub(super) fn dim_of_groups(&self, group: AxisId) -> Option<(&Affine, usize)> {
         let weight = &self.direct.contraction.weight;
         let mut dims = weight.index.iter().zip(weight.shape.iter().copied());
         dims.find(|(index, _)| index.uses(VarId(group as u32)))
