@@ -2,10 +2,10 @@
 
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, StepWork};
-use autotune_network::operators::{Binary, Conv, Dequantize, Map, MatMul, Quantize, Sliding, Transpose};
+use autotune_network::operators::{Binary, Conv, Dequantize, Map, MatMul, Pool, Quantize, Sliding, Transpose};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{Checked, Compiled, DType, Graph, NodeId, Precision, Tensor, dequantised, rewrite};
-use autotune_workloads::{Activation, Function, Workload};
+use autotune_workloads::{Activation, Function, PoolKind, Workload};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
 
@@ -160,6 +160,13 @@ fn layer(rng: &mut impl Rng) -> Layer {
     if let Some(activation) = *activations.choose(rng).unwrap() {
         y = graph.add("act", Map(Function::Activation(activation)), &[y]).unwrap();
     }
+    if let [_, _, height, width] = graph.node(y).shape[..]
+        && rng.random_bool(0.3)
+    {
+        let kernel = height.min(width).min(2);
+        let sliding = Sliding { kernel, stride: rng.random_range(1..=2), dilation: 1, pad: [kernel - 1, 0] };
+        y = graph.add("pool", Pool { window: vec![sliding; 2], ceil: false, kind: PoolKind::Max }, &[y]).unwrap();
+    }
     let mut y = rounded(&mut graph, "y", y, y_type, step, y_zero);
     let mut step = step + before;
     if rng.random_bool(0.4) {
@@ -195,7 +202,7 @@ fn workloads(graph: &Graph) -> Vec<Workload> {
 #[test]
 fn layers_compute_what_the_reference_does() {
     let target = Target::detect("cpu", Some(1)).unwrap();
-    let [of_integers, rounded_twice] = [const { std::cell::Cell::new(0) }; 2];
+    let [of_integers, rounded_twice, pools] = [const { std::cell::Cell::new(0) }; 3];
     for_cases(240, |seed, rng| {
         let Layer { graph, step, slack } = layer(rng);
         let inputs = inputs(&graph, rng);
@@ -208,6 +215,9 @@ fn layers_compute_what_the_reference_does() {
             let multiplies = |workload: &&Workload| workload.spec().is_contraction() && workload.dtype() == DType::U8;
             of_integers.set(of_integers.get() + steps.iter().filter(multiplies).count());
             let rounds = |workload: &&Workload| workload.epilogue().activation.rounds();
+            let pools_bytes =
+                |workload: &&Workload| workload.as_str().starts_with("pool2d") && BYTES.contains(&workload.dtype());
+            pools.set(pools.get() + steps.iter().filter(pools_bytes).count());
             rounded_twice.set(rounded_twice.get() + steps.iter().filter(multiplies).filter(rounds).count());
             let context = format!("seed {seed}, {precision}: {steps:?}");
 
@@ -232,4 +242,5 @@ fn layers_compute_what_the_reference_does() {
     });
     assert!(of_integers.get() > 150, "{} layers of integers", of_integers.get());
     assert!(rounded_twice.get() > 10, "{} layers rounded twice", rounded_twice.get());
+    assert!(pools.get() > 10, "{} pools of bytes", pools.get());
 }

@@ -5,9 +5,10 @@
 //! no work to the sums: it contributes to the bias, through the sum of each channel's weights.
 
 use autotune_ir::DType;
-use autotune_workloads::{Activation, Function};
+use autotune_workloads::{Activation, Function, PoolKind};
 
 use super::new_graph::NewNode;
+use super::padding::surrounded;
 use super::quantised::{
     dequantised, is_by_channel, is_of_one, moves, number, of_each, product_of_integers as integers_as_numbers,
     quantised,
@@ -17,8 +18,8 @@ use super::site::{RewriteSite, Rewritten};
 use crate::error::GraphError;
 use crate::graph::NodeId;
 use crate::operators::{
-    Binary, Cast, Concat, Conv, Dequantize, Map, MatMul, Quantize, Rescale, Reshape, Saturate, ScaledConv,
-    ScaledMatMul, Sliding, Transpose, Unsigned,
+    Binary, Cast, Concat, Conv, Dequantize, Map, MatMul, Pool, Quantize, Rescale, Reshape, Saturate, ScaledConv,
+    ScaledMatMul, Transpose, Unsigned,
 };
 use crate::tensor::Tensor;
 
@@ -49,10 +50,10 @@ pub(super) const RULES: &[Rule] = &[
         apply: dequantised_behind,
     },
     Rule {
-        name: "quantised_before_concat",
-        before: "Quantize(Concat(x, y)) with one scale",
-        after: "Concat(Quantize(x), Quantize(y))",
-        apply: quantised_before_concat,
+        name: "quantised_before",
+        before: "Quantize of a Concat or max Pool of x with one scale",
+        after: "the same operator of Quantize(x)",
+        apply: quantised_before,
     },
     Rule { name: "quantised_again", before: "Quantize(Dequantize(x)) with the same scale", after: "x", apply: again },
     Rule {
@@ -251,11 +252,13 @@ fn dequantised_behind(site: &mut RewriteSite) -> Rewritten {
     site.add(dequantize, &operands).map(Some)
 }
 
-/// Quantises each part where it is computed, instead of their concatenation.
-fn quantised_before_concat(site: &mut RewriteSite) -> Rewritten {
+/// Quantises the operands of a concatenation, or of maxima, where they are computed. Quantisation
+/// preserves order, so that the maximum is the same.
+fn quantised_before(site: &mut RewriteSite) -> Rewritten {
     let Some((quantize, [parts, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
-    let is_concat = site.of(parts).op.is::<Concat>() && site.is_single(parts);
-    if !is_concat || !is_of_one(site, scale) {
+    let op = &site.of(parts).op;
+    let is_max = op.of().is_some_and(|Pool { kind, .. }| *kind == PoolKind::Max);
+    if !(is_max || op.is::<Concat>()) || !site.is_single(parts) || !is_of_one(site, scale) {
         return Ok(None);
     }
     let (scale, zero) = (site.made(scale), site.made(zero));
@@ -284,32 +287,14 @@ fn conv_of_integers(site: &mut RewriteSite) -> Rewritten {
     let mut x = site.made(data.x);
     // Kernels pad with 0, which is not the zero point.
     if data.zero != 0.0 {
-        x = padded(site, x, &mut window, data.zero)?;
+        let pads = window.iter_mut().map(|window| std::mem::take(&mut window.pad));
+        let pad: Vec<_> = [[0, 0]; 2].into_iter().chain(pads).collect();
+        x = surrounded(site, x, &pad, data.zero)?;
     }
     let weights = site.constant(weights.tensor);
     let operands = [x, weights, vector(site, scale)?, vector(site, bias)?];
     let made = site.add(ScaledConv { window, groups }, &operands)?;
     Ok(with_kernel(site, made))
-}
-
-/// Adds the padding of the windows explicitly, filled with the zero point.
-fn padded(site: &mut RewriteSite, mut x: NewNode, window: &mut [Sliding], zero: f32) -> Result<NewNode, GraphError> {
-    for (axis, Sliding { pad, .. }) in window.iter_mut().enumerate() {
-        let (axis, pads) = (axis + 2, std::mem::take(pad));
-        let mut around = Vec::new();
-        for extent in pads {
-            let mut shape = site.shape_of(x);
-            shape[axis] = extent;
-            let count = shape.iter().product();
-            let part = failed(site, Tensor::of_numbers(&shape, DType::U8, &vec![zero; count]))?;
-            around.push((extent > 0).then(|| site.constant(part)));
-        }
-        let parts: Vec<NewNode> = [around[0], Some(x), around[1]].into_iter().flatten().collect();
-        if parts.len() > 1 {
-            x = site.add(Concat { axis }, &parts)?;
-        }
-    }
-    Ok(x)
 }
 
 fn product_of_integers(site: &mut RewriteSite) -> Rewritten {

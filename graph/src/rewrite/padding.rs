@@ -9,8 +9,9 @@ use super::new_graph::NewNode;
 use super::rule::Rule;
 use super::site::{RewriteSite, Rewritten};
 use crate::error::{GraphError, OpError};
+use crate::memory::is_of_bytes;
 use crate::op::Operator;
-use crate::operators::{Binary, Conv, ConvTranspose, Expand, Pad, Pool, Range, Slice, Sliding};
+use crate::operators::{Binary, Concat, Conv, ConvTranspose, Expand, Pad, Pool, Range, Slice, Sliding};
 use crate::tensor::Tensor;
 
 pub(super) const RULES: &[Rule] = &[
@@ -136,8 +137,38 @@ fn over(site: &mut RewriteSite, image: NewNode, window: Vec<Sliding>) -> Rewritt
 fn with_pad(site: &mut RewriteSite, x: NewNode, pad: Vec<[usize; 2]>, value: f32) -> Result<NewNode, GraphError> {
     match pad.iter().all(|pad| *pad == [0, 0]) {
         true => Ok(x),
+        false if is_of_bytes(site.dtype_of(x)) => surrounded(site, x, &pad, value),
         false => site.add(Pad { pad, mode: PadMode::Constant, value }, &[x]),
     }
+}
+
+/// Pads bytes along each axis by concatenation, since [`Pad`] has kernels for f32 only. A value
+/// outside the type's range becomes the nearest one inside.
+pub(super) fn surrounded(
+    site: &mut RewriteSite,
+    mut x: NewNode,
+    pad: &[[usize; 2]],
+    value: f32,
+) -> Result<NewNode, GraphError> {
+    let dtype = site.dtype_of(x);
+    let [least, most] = dtype.range().map(|end| end as f32);
+    for (axis, ends) in pad.iter().enumerate() {
+        let mut parts = Vec::new();
+        for extent in ends {
+            let mut shape = site.shape_of(x);
+            shape[axis] = *extent;
+            let values = vec![value.clamp(least, most); shape.iter().product()];
+            let part = Tensor::of_numbers(&shape, dtype, &values).map_err(|source| site.wrong(source))?;
+            parts.push((*extent > 0).then(|| site.constant(part)));
+        }
+
+        parts.insert(1, Some(x));
+        let parts: Vec<NewNode> = parts.into_iter().flatten().collect();
+        if parts.len() > 1 {
+            x = site.add(Concat { axis }, &parts)?;
+        }
+    }
+    Ok(x)
 }
 
 fn uneven_conv(site: &mut RewriteSite) -> Rewritten {
