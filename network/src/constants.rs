@@ -100,6 +100,13 @@ pub(crate) fn constant_in_layout(
     let tensor = constant.read().map_err(|source| node.wrong(source))?;
     // The elements are read once, so the file's pages need not stay in memory.
     constant.release();
+    if layout == Layout::Plain
+        && let Some(bytes) = bytes_of_integers(&tensor, dtype)
+    {
+        let mut memory = HostMemory::untouched(bytes.len())?;
+        memory.elements_mut()[..bytes.len()].copy_from_slice(&bytes);
+        return Ok(ConstantElements::Elements(memory, bytes.len()));
+    }
     let numbers = match (tensor, layout) {
         (Cow::Borrowed(Tensor::F32(array)), Layout::Plain) if array.is_standard_layout() => {
             Cow::Borrowed(array.as_slice().unwrap_or_default())
@@ -119,6 +126,15 @@ pub(crate) fn constant_in_layout(
     let mut memory = HostMemory::untouched(bytes)?;
     encode(dtype, &numbers, &mut memory.elements_mut()[..bytes]);
     Ok(ConstantElements::Elements(memory, bytes))
+}
+
+/// Returns the elements of a tensor of 8-bit integers, if they are stored as they are.
+fn bytes_of_integers(tensor: &Tensor, dtype: DType) -> Option<Vec<u8>> {
+    match (tensor, dtype) {
+        (Tensor::I8(array), DType::I8) => Some(array.iter().map(|&element| element as u8).collect()),
+        (Tensor::U8(array), DType::U8) => Some(array.iter().copied().collect()),
+        _ => None,
+    }
 }
 
 /// Releases the file pages that reading constants has brought into memory.

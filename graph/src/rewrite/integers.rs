@@ -6,6 +6,7 @@
 
 use autotune_ir::DType;
 use autotune_workloads::{Activation, Function, PoolKind};
+use ndarray::ArrayD;
 
 use super::new_graph::NewNode;
 use super::padding::surrounded;
@@ -125,21 +126,28 @@ impl IntegerWeights {
         let (integers, zeros) = (site.tensor(weights)?, site.tensor(zero)?.to_numbers());
         let shape = integers.shape();
         let (channels, inner) = (*shape.get(axis)?, shape[axis + 1..].iter().product::<usize>());
-        let numbers = integers.to_numbers();
-        let channel = |at: usize| at / inner % channels;
-        let zero = |at: usize| zeros[if zeros.len() == 1 { 0 } else { channel(at) }];
-        let is_known = matches!(integers, Tensor::I8(_) | Tensor::U8(_)) && [1, channels].contains(&zeros.len());
-
-        let centred: Vec<f32> = numbers.iter().enumerate().filter(|_| is_known).map(|(at, x)| x - zero(at)).collect();
-        let [least, most] = DType::I8.range();
-        let fits = |x: &f32| (least..=most).contains(&f64::from(*x));
-        if !is_known || !centred.iter().all(fits) {
+        let numbers: Vec<i16> = match integers {
+            Tensor::I8(all) => all.iter().map(|&number| number.into()).collect(),
+            Tensor::U8(all) => all.iter().map(|&number| number.into()).collect(),
+            _ => return None,
+        };
+        if ![1, channels].contains(&zeros.len()) {
             return None;
         }
-        let mut sums = vec![0.0; channels];
-        centred.iter().enumerate().for_each(|(at, x)| sums[channel(at)] += f64::from(*x));
-        let tensor = Tensor::of_numbers(shape, DType::I8, &centred).ok()?;
-        Some(Self { tensor, scales: vec![1.0; channels], sums })
+
+        let (mut centred, mut sums) = (Vec::with_capacity(numbers.len()), vec![0; channels]);
+        for (row, numbers) in numbers.chunks(inner.max(1)).enumerate() {
+            let channel = row % channels;
+            // Zero points have the type of the weights.
+            let zero = zeros[if zeros.len() == 1 { 0 } else { channel }] as i16;
+            for &number in numbers {
+                let number = i8::try_from(number - zero).ok()?;
+                sums[channel] += i64::from(number);
+                centred.push(number);
+            }
+        }
+        let tensor = Tensor::I8(ArrayD::from_shape_vec(shape, centred).ok()?);
+        Some(Self { tensor, scales: vec![1.0; channels], sums: sums.into_iter().map(|sum| sum as f64).collect() })
     }
 
     /// Reads the weights of a [`Dequantize`] node, with one scale or one for each element along an
