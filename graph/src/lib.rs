@@ -36,10 +36,12 @@
 //! | `builder`, `builder/` | graphs layer by layer, and sources of their weights: [`Builder`] |
 //! | [`zoo`] | networks that come with the library |
 //! | [`rewrite`](mod@rewrite) | rules that simplify graphs |
+//! | [`quantisation`], `quantisation/` | roundings and integer weights from statistics of a float graph |
 
 pub mod onnx;
 pub mod op;
 pub mod operators;
+pub mod quantisation;
 pub mod rewrite;
 pub mod zoo;
 

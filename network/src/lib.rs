@@ -21,6 +21,7 @@
 //! | `interleaved`, `quantile` | interleaved timing of networks |
 //! | `planned` | planned kernels for a target that need not be present |
 //! | `decide` | choice of the precision by measurement |
+//! | `quantise`, `quantise/` | quantisation of a float network by measurement: [`quantise()`] |
 //! | `race`, `race/` | choice of schedules by timing them within the network |
 //! | `testing` | random networks and databases for tests |
 //! | `subject` | names that users give, and their tasks: [`Subject`] |
@@ -45,6 +46,7 @@ mod places;
 mod plan;
 mod planned;
 mod quantile;
+mod quantise;
 mod race;
 mod strided;
 mod subject;
@@ -54,7 +56,7 @@ mod testing;
 pub use autotune_graph::{
     Builder, Constant, ConvLayer, DType, DeclaredType, EvaluateError, Fill, Graph, GraphError, GraphNode, Input,
     Listed, NodeId, Op, OpError, Operator, Output, Precision, Seeded, Tensor, Trace, UnknownPrecision, Value, Weights,
-    dequantised, listed, onnx, op, operators, printable, rewrite, zoo,
+    dequantised, listed, onnx, op, operators, printable, quantisation, rewrite, zoo,
 };
 pub use compiled::{Checked, Compiled, StepError, StepTime, Workspace, output_error};
 pub use conversions::{PlannedConversions, conversions};
@@ -66,5 +68,6 @@ pub use library::error::LibraryError;
 pub use library::{Library, identifier};
 pub use planned::{PlannedKernel, PlannedStep, planned};
 pub use quantile::quantile;
+pub use quantise::{LayerError, PrecisionMix, QuantiseError, QuantiseOptions, QuantisedNetwork, quantise};
 pub use race::{RaceError, RaceOutcome, race};
 pub use subject::{Subject, SubjectError, SubjectLoadError, tasks};
