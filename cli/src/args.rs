@@ -18,6 +18,7 @@ mod compile;
 mod db;
 mod failure;
 mod help;
+mod quantize;
 mod report;
 mod run;
 mod subject;
@@ -27,9 +28,10 @@ mod variant;
 pub(crate) use compile::CompileArgs;
 pub(crate) use db::{DatabasePath, DbArgs, LookupArgs, RecordsArgs};
 pub(crate) use failure::Failure;
+pub(crate) use quantize::QuantizeArgs;
 pub(crate) use report::ReportArgs;
 pub(crate) use run::RunArgs;
-pub(crate) use subject::{InputArgs, InputFile, LoadedNetwork, SubjectArgs};
+pub(crate) use subject::{GivenArgs, InputArgs, InputFile, LoadedNetwork, SubjectArgs, declared};
 pub(crate) use target::TargetArgs;
 pub(crate) use variant::VariantArgs;
 
@@ -118,6 +120,10 @@ pub(crate) enum Command {
     /// best schedules in the database
     #[command(after_help = compile::EXAMPLES)]
     Compile(CompileArgs),
+    /// Quantises a network to 8-bit integers: scales from example inputs, and layers that exceed an
+    /// error stay in floating point. Writes an ONNX file with QuantizeLinear and DequantizeLinear
+    #[command(after_help = quantize::EXAMPLES)]
+    Quantize(QuantizeArgs),
     /// Writes the results in the database as one HTML page: curves, roofline, model, knobs,
     /// failures, provenance
     #[command(after_help = report::EXAMPLES)]

@@ -9,6 +9,7 @@ mod log;
 mod lookup;
 mod planned;
 mod profile;
+mod quantize;
 mod report;
 mod rounded;
 mod run;
@@ -57,6 +58,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         }
         Some(Command::Run(args)) => run::run(args)?,
         Some(Command::Compile(args)) => compile::run(args)?,
+        Some(Command::Quantize(args)) => quantize::run(args)?,
         Some(Command::Report(args)) => report::run(args)?,
         Some(Command::Snapshot { action }) => snapshot::run(action)?,
         Some(Command::Targets) => targets::run()?,

@@ -17,9 +17,9 @@ use py_literal::Value;
 
 use crate::args::Failure;
 
-/// Reads the tensor of a file, converted from any numeric type to `dtype`.
-pub(crate) fn read(path: &Path, dtype: DType) -> Result<Tensor, Failure> {
-    let wrong = |why: String| Failure::Usage(format!("--input {}: {why}", path.display()));
+/// Reads the tensor of a file that an option names, converted from any numeric type to `dtype`.
+pub(crate) fn read(option: &str, path: &Path, dtype: DType) -> Result<Tensor, Failure> {
+    let wrong = |why: String| Failure::Usage(format!("{option} {}: {why}", path.display()));
     let tensor = match dtype {
         DType::F32 => read_as(path).map(Tensor::F32),
         DType::I64 => read_as(path).map(Tensor::I64),

@@ -278,8 +278,7 @@ impl Quantiser<'_> {
     fn measured(&self, variant: &Variant, kept: &BTreeSet<NodeId>, most: usize) -> Result<MeasuredMix, QuantiseError> {
         let plan = QuantisationPlan { sites: &self.sites, kept, scales: &variant.scales, means: &variant.means };
         let graph = plan.apply(self.graph)?;
-        let mut workspace =
-            Compiled::new(&rewrite(&graph)?, self.options.source, self.options.target)?.workspace()?;
+        let mut workspace = Compiled::new(&rewrite(&graph)?, self.options.source, self.options.target)?.workspace()?;
         let (mut max_rel_error, mut agreement) = (0f64, None);
         for (inputs, wanted) in self.examples.iter().zip(&self.statistics.outputs).take(most) {
             let found = workspace.run_tensors(inputs)?;

@@ -16,6 +16,8 @@ Examples:
   autotune model.int8.onnx --quantised float         a quantised file, computed in floating point
   autotune run resnet18 --input x.npy --output out   run it in this process
   autotune compile resnet18 -o resnet18.so           compile it to a C library with a header
+  autotune quantize model.onnx --data images -o model.int8.onnx
+                                                     8-bit integers, by example inputs
   autotune bench resnet18 --profile                  its steps: times, layouts, schedules
   autotune tasks resnet18                            list its tasks
   autotune best matmul:m=512,n=512,k=512             the best schedule found so far

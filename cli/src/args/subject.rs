@@ -43,8 +43,9 @@ impl SubjectArgs {
     }
 }
 
+/// Shapes and tensors of a network's inputs.
 #[derive(Debug, Args)]
-pub(crate) struct InputArgs {
+pub(crate) struct GivenArgs {
     /// Shape of an input whose extents are open in an ONNX file
     #[arg(long, value_name = "NAME=1x3x224x224", value_parser = parse_shape)]
     shape: Vec<(String, Vec<usize>)>,
@@ -53,6 +54,12 @@ pub(crate) struct InputArgs {
     /// may be omitted; inputs that are not specified are random when networks run
     #[arg(long, value_name = "[NAME=]FILE.npy|NAME=NUMBER")]
     input: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InputArgs {
+    #[command(flatten)]
+    given: GivenArgs,
     /// Element type of a network's intermediate tensors and of the factors of products: f32, bf16,
     /// or auto for the fastest with outputs within --max-error, measured on these inputs
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = Precise::of)]
@@ -96,7 +103,7 @@ impl Precise {
 /// Default for the largest relative error of outputs; deep networks in bf16 stay within it.
 const MAX_ERROR: f64 = 0.01;
 
-fn parse_error(text: &str) -> Result<f64, String> {
+pub(super) fn parse_error(text: &str) -> Result<f64, String> {
     let error = text.parse().ok().filter(|error: &f64| *error >= 0.0 && error.is_finite());
     error.ok_or_else(|| format!("--max-error '{text}' is not a relative error: expected a number such as 0.01"))
 }
@@ -138,7 +145,7 @@ impl InputArgs {
 
     /// Loads a network as [`load`](Self::load) does, without rewriting it.
     fn import(&self, subject: &Subject) -> Result<Option<LoadedNetwork>> {
-        let loaded = self.imported(subject)?;
+        let loaded = self.given.imported(subject, &BTreeMap::new())?;
         let (precision, max_error) = match self.precision {
             Precise::In(_) if self.max_error.is_some() => {
                 return Err(Failure::Usage("--max-error: only supported with --precision auto".into()).into());
@@ -158,9 +165,16 @@ impl InputArgs {
         };
         Ok(Some(LoadedNetwork { graph: graph.with_precision(precision), max_error, ..loaded }))
     }
+}
 
-    /// Reads a network in the types of its file, without rewriting it.
-    fn imported(&self, subject: &Subject) -> Result<Option<LoadedNetwork>> {
+impl GivenArgs {
+    /// Reads a network in the types of its file, without rewriting it; returns `None` for a
+    /// workload. Extents that the options leave open come from `shapes`.
+    pub(crate) fn imported(
+        &self,
+        subject: &Subject,
+        shapes: &BTreeMap<String, Vec<usize>>,
+    ) -> Result<Option<LoadedNetwork>> {
         let mut options = ImportOptions { shapes: self.shapes()?, ..ImportOptions::default() };
         let Subject::Model(path) = subject else {
             let Some(graph) = subject.imported(&options).map_err(|error| refusal(error, &BTreeMap::new()))? else {
@@ -179,6 +193,9 @@ impl InputArgs {
         }
         for (name, file) in &given {
             options.shapes.entry(name.clone()).or_insert_with(|| file.tensor.shape().to_vec());
+        }
+        for (name, shape) in shapes {
+            options.shapes.entry(name.clone()).or_insert_with(|| shape.clone());
         }
         let graph = subject.imported(&options).map_err(|error| refusal(error, &given))?;
         Ok(graph.map(|graph| LoadedNetwork { graph, given, max_error: None }))
@@ -228,7 +245,7 @@ impl InputArgs {
         let all = self.words(declared)?.into_iter().filter(|(_, text)| !is_number(text));
         let file = |(input, text): (&DeclaredInput, &str)| {
             let path = PathBuf::from(text);
-            let tensor = npy::read(&path, input.dtype)?;
+            let tensor = npy::read("--input", &path, input.dtype)?;
             Ok((input.name.clone(), InputFile { path, tensor }))
         };
         all.map(file).collect()
@@ -264,7 +281,7 @@ impl InputArgs {
 }
 
 /// Returns the inputs that a graph declares.
-fn declared(graph: &Graph) -> Vec<DeclaredInput> {
+pub(crate) fn declared(graph: &Graph) -> Vec<DeclaredInput> {
     let of = |&id: &NodeId| {
         let node = graph.node(id);
         let extents = node.shape.iter().map(|&extent| Some(extent)).collect();

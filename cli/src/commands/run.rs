@@ -208,7 +208,7 @@ const MOST_EXACT: i64 = 1 << 24;
 pub(super) fn inputs(loaded: &LoadedNetwork) -> Result<Vec<Tensor>> {
     let graph = &loaded.graph;
     let tensor = |(number, &id): (usize, &NodeId)| match loaded.given.get(&graph.node(id).name) {
-        Some(file) => checked(graph.node(id), file),
+        Some(file) => Ok(checked(graph.node(id), file)?),
         None => random(graph.node(id), number as u64),
     };
     graph.inputs().iter().enumerate().map(tensor).collect()
@@ -216,27 +216,33 @@ pub(super) fn inputs(loaded: &LoadedNetwork) -> Result<Vec<Tensor>> {
 
 /// Returns the tensor of a file if it has the shape of the input, and only integers that are exact
 /// as f32.
-fn checked(node: &GraphNode, file: &InputFile) -> Result<Tensor> {
-    let path = file.path.display();
+pub(super) fn checked(node: &GraphNode, file: &InputFile) -> Result<Tensor, Failure> {
     let (found, wanted) = (file.tensor.shape(), &node.shape);
     if found != wanted {
-        let why = format!("--input {path}: shape {found:?}, but '{}' has {wanted:?}", printable(&node.name));
-        return Err(Failure::Usage(why).into());
+        let (path, name) = (file.path.display(), printable(&node.name));
+        return Err(Failure::Usage(format!("--input {path}: shape {found:?}, but '{name}' has {wanted:?}")));
     }
-
-    let integers = file.tensor.as_i64().into_iter().flatten();
-    let beyond: Vec<i64> = integers.copied().filter(|number| number.unsigned_abs() > MOST_EXACT as u64).collect();
-    if let Some(number) = beyond.iter().find(|&&number| number as f32 as i128 != i128::from(number)) {
-        let why = format!("--input {path}: {number} is not an exact integer of networks, which are at most 2^24 here");
-        return Err(Failure::Usage(why).into());
-    }
-    if let Some(number) = beyond.first() {
-        say(format_args!("autotune: warning: --input {path}: {number} exceeds 2^24: results may be rounded"));
-    }
+    check_exact("--input", file)?;
     Ok(file.tensor.clone())
 }
 
-fn random(node: &GraphNode, seed: u64) -> Result<Tensor> {
+/// Fails for integers of a file that are not exact as f32, and warns of those that may be rounded.
+pub(super) fn check_exact(option: &str, file: &InputFile) -> Result<(), Failure> {
+    let path = file.path.display();
+    let integers = file.tensor.as_i64().into_iter().flatten();
+    let beyond: Vec<i64> = integers.copied().filter(|number| number.unsigned_abs() > MOST_EXACT as u64).collect();
+    if let Some(number) = beyond.iter().find(|&&number| number as f32 as i128 != i128::from(number)) {
+        let why = format!("{number} is not an exact integer of networks, which are at most 2^24 here");
+        return Err(Failure::Usage(format!("{option} {path}: {why}")));
+    }
+    if let Some(number) = beyond.first() {
+        say(format_args!("autotune: warning: {option} {path}: {number} exceeds 2^24: results may be rounded"));
+    }
+    Ok(())
+}
+
+/// Returns random numbers for an input: within -1 and 1, or the integers 0 and 1.
+pub(super) fn random(node: &GraphNode, seed: u64) -> Result<Tensor> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let numbers = (0..node.shape.iter().product()).map(|_| match node.dtype {
         DType::Bool => 1.0,

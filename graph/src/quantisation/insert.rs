@@ -117,7 +117,8 @@ impl Insertion<'_> {
         let bias = self.from.constant_of(bias).filter(|_| node.op == Binary::Add)?;
         let shifts = &self.shifts[&product];
         let is_by_column = bias.shape().last() == Some(&shifts.len()) && bias.dtype() == DType::F32;
-        if !is_by_column || bias.shape().iter().product::<usize>() != shifts.len() || self.uses[product.0 as usize] > 1 {
+        if !is_by_column || bias.shape().iter().product::<usize>() != shifts.len() || self.uses[product.0 as usize] > 1
+        {
             return None;
         }
         let corrected = bias.read().and_then(|own| Tensor::f32(bias.shape(), less(own.to_numbers(), shifts)));

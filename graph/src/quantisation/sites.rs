@@ -166,14 +166,14 @@ fn role(graph: &Graph, id: NodeId) -> Role {
     }
 
     let is_sum = *op == Binary::Add && node.operands.iter().all(|&id| graph.node(id).shape == node.shape);
-    let bound = |Map(function): &Map| {
-        matches!(function, Function::Activation(Activation::Relu | Activation::Clip { .. }))
-    };
+    let bound =
+        |Map(function): &Map| matches!(function, Function::Activation(Activation::Relu | Activation::Clip { .. }));
     let over_images = |reduce: &Reduce| {
         let rank = graph.node(node.operands[0]).shape.len();
         reduce.op == ReduceOp::Mean && rank > 2 && reduce.axes.iter().copied().eq(2..rank)
     };
-    let moves = op.is::<Reshape>() || op.is::<Transpose>() || op.is::<Slice>() || op.is::<Expand>() || op.is::<Concat>();
+    let moves =
+        op.is::<Reshape>() || op.is::<Transpose>() || op.is::<Slice>() || op.is::<Expand>() || op.is::<Concat>();
     match op.of().map(|Pool { kind, .. }| *kind) {
         _ if !is_of_data => Role::Float,
         Some(PoolKind::Max) => Role::Movement,

@@ -118,7 +118,8 @@ fn in_levels(counts: &[u64]) -> Vec<f64> {
         *sum += count as f64;
         *bins += 1.0;
     }
-    let spread = |(bin, &count): (usize, &u64)| if count > 0 { levels[level(bin)].0 / levels[level(bin)].1 } else { 0.0 };
+    let spread =
+        |(bin, &count): (usize, &u64)| if count > 0 { levels[level(bin)].0 / levels[level(bin)].1 } else { 0.0 };
     counts.iter().enumerate().map(spread).collect()
 }
 

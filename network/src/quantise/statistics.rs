@@ -91,7 +91,8 @@ fn add_means(
         let node = graph.node(layer);
         let data = node.operands[0];
         let (shape, is_conv) = (&graph.node(data).shape, node.op.is::<Conv>());
-        let (Some(numbers), Some(axis)) = (observed.get(&data), if is_conv { Some(1) } else { shape.len().checked_sub(1) })
+        let (Some(numbers), Some(axis)) =
+            (observed.get(&data), if is_conv { Some(1) } else { shape.len().checked_sub(1) })
         else {
             continue;
         };
