@@ -297,8 +297,8 @@ impl Quantiser<'_> {
 /// number of rows; `None` if it is no matrix of classes.
 fn agreeing_rows(found: &[Tensor], wanted: &[Tensor]) -> Option<(usize, usize)> {
     let ([found], [wanted]) = (found, wanted) else { return None };
-    let &[rows, classes] = wanted.shape() else { return None };
-    if rows == 0 || classes < 2 {
+    let &[rows, classes, ref rest @ ..] = wanted.shape() else { return None };
+    if rows == 0 || classes < 2 || rest.iter().any(|&extent| extent > 1) {
         return None;
     }
     let (found, wanted) = (found.to_numbers(), wanted.to_numbers());
