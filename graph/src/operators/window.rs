@@ -103,11 +103,8 @@ pub(super) fn scaled(window: &[Sliding], strides: &[usize], by: fn(&Sliding) -> 
 pub(super) fn exported(window: &[Sliding]) -> Vec<Attribute> {
     let each = |name: &str, of: fn(&Sliding) -> usize| ints(name, window.iter().map(of));
     let pads = window.iter().map(|window| window.pad[0]).chain(window.iter().map(|window| window.pad[1]));
-    let mut all = vec![
-        each("kernel_shape", |window| window.kernel),
-        each("strides", |window| window.stride),
-        ints("pads", pads),
-    ];
+    let mut all =
+        vec![each("kernel_shape", |window| window.kernel), each("strides", |window| window.stride), ints("pads", pads)];
     // Some operators on quantised tensors of ONNX Runtime refuse the attribute.
     if window.iter().any(|window| window.dilation > 1) {
         all.push(each("dilations", |window| window.dilation));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use autotune_ir::DType;
 use autotune_workloads::{Activation, Function, PoolKind, ReduceOp};
 
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, GraphNode, NodeId};
 use crate::operators::{Binary, Concat, Conv, Expand, Map, MatMul, Pool, Reduce, Reshape, Slice, Transpose};
 
 /// Layers that can compute with integers, and the tensors that are then rounded to 8 bits.
@@ -26,6 +26,9 @@ enum Role {
     Mean,
     /// Sum of two tensors of the run, which reads bytes if it is rounded.
     Sum,
+    /// Scale or shift by constants that is not the bias of a layer; a chain of them reads bytes if
+    /// it is rounded.
+    Rescaling,
     /// Movement or selection of elements, which preserves the scale.
     Movement,
     /// Bounds that saturation replaces.
@@ -91,20 +94,31 @@ impl Demands {
         let (uses, behind) = (graph.uses(), behind_layers(graph, kept));
         let count = uses.len();
         let mut demands = Self { reads: vec![false; count], rounded: vec![false; count] };
-        // Sums whose bounds are rounded, not the sums themselves.
-        let mut bounded = vec![false; count];
+        // Tensors that are rounded only behind a bound or a rescaling.
+        let mut ahead = vec![false; count];
 
         for (id, node) in graph.nodes().rev() {
             let is_rounded = demands.is_rounded(id);
             let reads = match role(graph, id) {
                 Role::Layer => !kept.contains(&id),
                 Role::Mean => is_rounded || behind[node.operands[0].0 as usize],
-                Role::Sum => is_rounded || bounded[id.0 as usize],
+                Role::Sum => is_rounded || ahead[id.0 as usize],
                 Role::Movement => is_rounded,
                 Role::Bound => {
                     let before = node.operands[0].0 as usize;
-                    bounded[before] |= is_rounded && uses[before] == 1;
+                    ahead[before] |= is_rounded && uses[before] == 1;
                     false
+                }
+                Role::Rescaling => {
+                    let is_rounded = is_rounded || ahead[id.0 as usize];
+                    let before = data_operands(graph, id).find(|&before| is_single_rescaling(graph, &uses, before));
+                    match before.filter(|_| is_rounded) {
+                        Some(before) => {
+                            ahead[before.0 as usize] = true;
+                            false
+                        }
+                        None => is_rounded,
+                    }
                 }
                 Role::Float => false,
             };
@@ -123,6 +137,10 @@ impl Demands {
     pub(super) fn is_rounded(&self, id: NodeId) -> bool {
         self.rounded[id.0 as usize]
     }
+}
+
+fn is_single_rescaling(graph: &Graph, uses: &[usize], id: NodeId) -> bool {
+    uses[id.0 as usize] == 1 && role(graph, id) == Role::Rescaling
 }
 
 /// Returns for each node whether an integer layer computes its tensor, apart from operators that
@@ -175,6 +193,7 @@ fn role(graph: &Graph, id: NodeId) -> Role {
     let moves =
         op.is::<Reshape>() || op.is::<Transpose>() || op.is::<Slice>() || op.is::<Expand>() || op.is::<Concat>();
     match op.of().map(|Pool { kind, .. }| *kind) {
+        _ if is_rescaling(graph, node) => Role::Rescaling,
         _ if !is_of_data => Role::Float,
         Some(PoolKind::Max) => Role::Movement,
         Some(_) => Role::Mean,
@@ -184,6 +203,18 @@ fn role(graph: &Graph, id: NodeId) -> Role {
         None if op.of().is_some_and(over_images) => Role::Mean,
         None => Role::Float,
     }
+}
+
+/// True for a product or a sum with constants, one for each channel or a single one.
+fn is_rescaling(graph: &Graph, node: &GraphNode) -> bool {
+    let [x, constant] = node.operands[..] else { return false };
+    let vector = |id: NodeId| {
+        let shape = &graph.node(id).shape;
+        shape.iter().product::<usize>() == shape.iter().copied().max().unwrap_or(1)
+    };
+    let is_constant = graph.constant_of(constant).is_some() && graph.constant_of(x).is_none();
+    let fits = [Binary::Mul, Binary::Add].iter().any(|op| node.op == *op) && graph.node(x).shape == node.shape;
+    fits && is_constant && vector(constant) && !is_layer(graph, x)
 }
 
 /// Sets of nodes that are joined step by step.
