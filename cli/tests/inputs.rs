@@ -3,12 +3,9 @@
 
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../graph/tests/common/build.rs"]
-mod build;
-
 use std::fs;
 
-use build::{Model, i64s, info, int, node, subgraph};
+use crate::build::{Model, i64s, info, int, node, subgraph};
 use rten_onnx::onnx::{DataType, Dimension, GraphProto, ValueInfoProto};
 
 use crate::sandbox::Sandbox;

@@ -1,6 +1,8 @@
 //! The integration tests of this crate in one binary: what they share is compiled and linked once.
 #![allow(unreachable_pub, clippy::unwrap_used)]
 
+#[path = "../../graph/tests/common/build.rs"]
+mod build;
 mod command;
 mod contract;
 mod database;
@@ -8,6 +10,7 @@ mod exit_codes;
 mod inputs;
 mod interrupt;
 mod networks;
+mod quantize;
 mod report_page;
 mod sandbox;
 mod snapshot;

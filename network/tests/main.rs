@@ -15,6 +15,7 @@ mod on_devices;
 mod onnx;
 mod own_operator;
 mod precision;
+mod quantise;
 mod quantised;
 mod race;
 mod rewrite_epilogue;
