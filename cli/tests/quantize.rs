@@ -115,11 +115,11 @@ fn bad_data_and_paths_are_one_line_and_write_nothing() {
         ("--data missing.npy -o int8.onnx", "--data missing.npy: No such file"),
         ("--data empty -o int8.onnx", "--data empty: the folder has no .npy file"),
         ("--data x=images -o int8.onnx", "--data x=images: No such file"),
-        ("--data images -o text", "-o text: exists and is not a ONNX model"),
+        ("--data images -o text", "-o text: exists and is not a model"),
         ("--data images -o model.onnx", "is the network to quantise"),
         ("--data images -o -", "-o -: specify a file"),
         ("--data images -o int8.onnx --calibration best", "--calibration 'best' is not a method"),
-        ("--data images -o int8.onnx --max-error -1", "--max-error '-1' is not a relative error"),
+        ("--data images -o int8.onnx --max-error=-1", "--max-error '-1' is not a relative error"),
         ("--data images -o int8.onnx --target cuda", "networks are quantised for CPUs only"),
     ] {
         sandbox.run(&format!("quantize model.onnx {rest}")).expect_line(2, words);

@@ -22,7 +22,7 @@ use statistics::NetworkStatistics;
 const RUNS: usize = 15;
 
 /// Largest number of examples on which the error of a single layer is measured.
-const MOST_EXAMPLES: usize = 16;
+const MOST_EXAMPLES: usize = 8;
 
 /// Methods that are compared if none is given.
 const COMPARED: [RangeMethod; 3] = [RangeMethod::MinMax, RangeMethod::Percentile, RangeMethod::SquaredError];

@@ -79,7 +79,7 @@ fn check_model(subject: &Subject, output: &Path) -> Result<(), Failure> {
         return Err(Failure::Usage("-o -: specify a file such as model.int8.onnx".into()));
     }
     // A model starts with its first field, the version of the format.
-    check_output("-o", output, "ONNX model", |start| start.starts_with(&[0x08]))?;
+    check_output("-o", output, "model", |start| start.starts_with(&[0x08]))?;
     let places = [Some(output), if let Subject::Model(path) = subject { Some(path) } else { None }]
         .map(|path| path.and_then(|path| path.canonicalize().ok()));
     match places {

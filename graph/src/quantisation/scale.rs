@@ -142,13 +142,13 @@ mod tests {
 
     #[test]
     fn outliers_are_cut_off_by_all_methods_but_one() {
-        let mut numbers: Vec<f32> = (0..100_000).map(|number| (number % 1000) as f32 / 1000.0).collect();
-        numbers.push(20.0);
+        let mut numbers: Vec<f32> = (0..1_000_000).map(|number| (number % 1000) as f32 / 1000.0).collect();
+        numbers.push(4.0);
         let statistics = statistics(&numbers);
         let most = |method: RangeMethod| method.scale(&statistics).scale * MOST;
-        assert_eq!(most(RangeMethod::MinMax), 20.0);
+        assert!((most(RangeMethod::MinMax) - 4.0).abs() < 1e-5);
         for method in [RangeMethod::Percentile, RangeMethod::Entropy, RangeMethod::SquaredError] {
-            assert!(most(method) < 10.0, "{method}: {}", most(method));
+            assert!(most(method) < 3.5, "{method}: {}", most(method));
         }
         assert!(most(RangeMethod::Percentile) < 1.1);
     }
