@@ -6,6 +6,7 @@ use crate::graph::Graph;
 use file::ModelFile;
 
 pub(crate) mod attribute;
+mod bias;
 pub(crate) mod call;
 pub(crate) mod draft;
 pub(crate) mod error;

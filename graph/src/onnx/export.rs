@@ -8,6 +8,7 @@ use rten_onnx::onnx::{
 use rten_onnx::protobuf::{EncodeMessage, MessageWriter, ProtobufError, ValueWriter, WriteValue};
 
 use super::attribute::data_type;
+use super::bias::integer_biases;
 use super::error::ExportError;
 use super::writer::{GraphWriter, NodeWriter, unused_name};
 use crate::graph::{Graph, GraphNode, Input, NodeId};
@@ -71,8 +72,12 @@ impl EncodeMessage for NamedGraph<'_> {
 pub(super) fn model(graph: &Graph) -> Result<Model<'_>, ExportError> {
     let (names, used_names) = names(graph)?;
     let mut file = GraphWriter { used_names, ..GraphWriter::default() };
+    let biases = integer_biases(graph);
     for (id, _) in graph.nodes() {
-        write(&mut file, graph, id, &names)?;
+        match biases.get(&id) {
+            Some(bias) => bias.write(&mut file, graph.node(id), &names[id.0 as usize]),
+            None => write(&mut file, graph, id, &names)?,
+        }
     }
     for output in graph.outputs() {
         // The output's node has this name already, unless another output or input took it.

@@ -48,14 +48,24 @@ impl GraphWriter {
             Tensor::I8(array) => (DataType::INT8, array.iter().map(|&x| x.cast_unsigned()).collect()),
             Tensor::U8(array) => (DataType::UINT8, array.iter().copied().collect()),
         };
+        self.raw(&name, tensor.shape(), data_type, bytes);
+        name
+    }
+
+    /// Writes integers of 32 bits as a constant.
+    pub(super) fn integers(&mut self, name: &str, shape: &[usize], integers: &[i32]) {
+        let bytes = integers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        self.raw(name, shape, DataType::INT32, bytes);
+    }
+
+    fn raw(&mut self, name: &str, shape: &[usize], data_type: DataType, bytes: Vec<u8>) {
         self.graph.initializer.push(TensorProto {
-            dims: tensor.shape().iter().map(|&extent| extent as i64).collect(),
+            dims: shape.iter().map(|&extent| extent as i64).collect(),
             data_type: Some(data_type),
             raw_data: Some(RefCell::new(bytes)),
-            name: Some(name.clone()),
+            name: Some(name.into()),
             ..TensorProto::default()
         });
-        name
     }
 }
 

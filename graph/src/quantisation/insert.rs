@@ -13,6 +13,10 @@ use crate::operators::{Binary, Conv, Dequantize, Quantize};
 use crate::rewrite::apply;
 use crate::tensor::Tensor;
 
+/// Largest bias in steps of the integer sums; far enough from the end of 32 bits that corrections
+/// fit, too.
+const MOST_BIAS: f32 = (1 << 30) as f32;
+
 /// Layers that compute with integers, and their scales.
 #[derive(Clone, Copy)]
 pub struct QuantisationPlan<'a> {
@@ -36,11 +40,11 @@ impl QuantisationPlan<'_> {
             plan: self,
             from: graph,
             demands: Demands::of(graph, self.kept),
-            uses: graph.uses(),
+            readers: single_readers(graph),
             to: Graph::new(graph.name()).with_precision(graph.precision()),
             exact: Vec::with_capacity(graph.nodes().len()),
             rounded: BTreeMap::new(),
-            shifts: BTreeMap::new(),
+            biases: BTreeMap::new(),
         };
         for (id, node) in graph.nodes() {
             insertion.node(id, node)?;
@@ -60,14 +64,14 @@ struct Insertion<'a> {
     plan: &'a QuantisationPlan<'a>,
     from: &'a Graph,
     demands: Demands,
-    uses: Vec<usize>,
+    readers: Vec<Option<NodeId>>,
     to: Graph,
     /// New node of each tensor.
     exact: Vec<NodeId>,
     /// New nodes of rounded tensors.
     rounded: BTreeMap<NodeId, NodeId>,
-    /// Mean errors of products by column, to be subtracted from the bias that follows.
-    shifts: BTreeMap<NodeId, Vec<f64>>,
+    /// Constant of each sum that is the bias of a product, and its place among the operands.
+    biases: BTreeMap<NodeId, (usize, Tensor)>,
 }
 
 impl Insertion<'_> {
@@ -99,56 +103,60 @@ impl Insertion<'_> {
     fn other(&mut self, id: NodeId, node: &GraphNode) -> Result<NodeId, GraphError> {
         let is_rounded = self.demands.reads(id);
         let mut operands: Vec<NodeId> = node.operands.iter().map(|&id| self.operand(id, is_rounded)).collect();
-        if let Some((place, bias)) = self.corrected_bias(node) {
-            operands[place] = self.to.constant(&node.name, bias.map_err(|source| node.wrong(source))?);
+        if let Some((place, bias)) = self.biases.remove(&id) {
+            operands[place] = self.to.constant(format!("{}_bias", node.name), bias);
         }
         self.to.add(&node.name, node.op.clone(), &operands)
     }
 
-    /// Returns the bias that is added to a product with a mean error, corrected, and its place
-    /// among the operands.
-    fn corrected_bias(&self, node: &GraphNode) -> Option<(usize, Result<Tensor, OpError>)> {
-        let [a, b] = node.operands[..] else { return None };
-        let (product, place, bias) = match (self.shifts.contains_key(&a), self.shifts.contains_key(&b)) {
-            (true, false) => (a, 1, b),
-            (false, true) => (b, 0, a),
-            _ => return None,
-        };
-        let bias = self.from.constant_of(bias).filter(|_| node.op == Binary::Add)?;
-        let shifts = &self.shifts[&product];
-        let is_by_column = bias.shape().last() == Some(&shifts.len()) && bias.dtype() == DType::F32;
-        if !is_by_column || bias.shape().iter().product::<usize>() != shifts.len() || self.uses[product.0 as usize] > 1
-        {
-            return None;
-        }
-        let corrected = bias.read().and_then(|own| Tensor::f32(bias.shape(), less(own.to_numbers(), shifts)));
-        Some((place, corrected))
-    }
-
-    /// Adds a layer with integer weights.
+    /// Adds a layer with integer weights and a bias in whole steps of the sums.
     fn layer(&mut self, id: NodeId, node: &GraphNode) -> Result<NodeId, GraphError> {
         let is_conv = node.op.is::<Conv>();
-        let axis = usize::from(!is_conv);
+        let (axis, data) = (usize::from(!is_conv), node.operands[0]);
         let wrong = |source| node.wrong(source);
+        let number =
+            self.plan.sites.scale_of(data).ok_or_else(|| wrong(OpError::Unfit("data have no scale".into())))?;
+        let step = self.plan.scales[number].scale;
+        let sum = if is_conv { None } else { self.bias_behind(id) };
         let constant = |id: NodeId| {
             let found = self.from.constant_of(id).ok_or_else(|| OpError::Unfit("weights are not constant".into()));
             found.and_then(|constant| Ok(constant.read()?.into_owned())).map_err(wrong)
         };
-        let weights = RoundedWeights::of(&constant(node.operands[1])?, axis).map_err(wrong)?;
-        let mut bias = node.operands.get(2).map(|&bias| constant(bias)).transpose()?;
-        let shifts = self.plan.means.get(&id).map(|means| shifts(node, self.from, &weights, means));
+        let bias = match sum {
+            Some((sum, place)) => Some(self.from.node(sum).operands[place]),
+            None => node.operands.get(2).copied(),
+        };
+        let bias = bias.map(constant).transpose()?;
 
-        let mut operands = vec![self.operand(node.operands[0], true), self.weights(node, weights, axis)?];
-        if let Some(shifts) = shifts {
-            if is_conv {
-                let own = bias.map_or_else(|| vec![0.0; shifts.len()], |bias| bias.to_numbers());
-                bias = Some(Tensor::f32(&[shifts.len()], less(own, &shifts)).map_err(wrong)?);
-            } else {
-                self.shifts.insert(id, shifts);
-            }
+        let weights = constant(node.operands[1])?;
+        let channels = weights.shape()[axis];
+        let shape = bias.as_ref().map_or_else(|| vec![channels], |bias| bias.shape().to_vec());
+        let own = bias.as_ref().map_or_else(|| vec![0.0; channels], Tensor::to_numbers);
+        let least: Vec<f32> = own.iter().map(|bias| bias.abs() / step / MOST_BIAS).collect();
+        let weights = RoundedWeights::of(&weights, axis, &least).map_err(wrong)?;
+        let shifts = self.plan.means.get(&id).map(|means| shifts(node, self.from, &weights, means));
+        let has_bias = bias.is_some() || is_conv && shifts.is_some();
+        let bias = in_steps(less(own, shifts), step, &weights.scales);
+        let bias = Tensor::f32(&shape, bias).map_err(wrong)?;
+
+        let mut operands = vec![self.operand(data, true), self.weights(node, weights, axis)?];
+        match sum {
+            Some((sum, place)) => drop(self.biases.insert(sum, (place, bias))),
+            None if has_bias && is_conv => operands.push(self.to.constant(format!("{}_bias", node.name), bias)),
+            None => {}
         }
-        operands.extend(bias.map(|bias| self.to.constant(format!("{}_bias", node.name), bias)));
         self.to.add(&node.name, node.op.clone(), &operands)
+    }
+
+    /// Returns the sum of a product and its bias, and the place of the bias among the operands.
+    fn bias_behind(&self, product: NodeId) -> Option<(NodeId, usize)> {
+        let (sum, node) = (self.readers[product.0 as usize]?, self.from.node(self.readers[product.0 as usize]?));
+        let place = node.operands.iter().position(|&operand| operand != product)?;
+        let bias = self.from.constant_of(node.operands[place])?;
+        let columns = *self.from.node(product).shape.last()?;
+        let is_by_column = bias.shape().last() == Some(&columns) && bias.shape().iter().product::<usize>() == columns;
+        let fits = node.op == Binary::Add && bias.dtype() == DType::F32 && is_by_column;
+        fits.then_some((sum, place))
     }
 
     fn weights(&mut self, node: &GraphNode, weights: RoundedWeights, axis: usize) -> Result<NodeId, GraphError> {
@@ -173,8 +181,32 @@ impl Insertion<'_> {
     }
 }
 
-fn less(numbers: Vec<f32>, shifts: &[f64]) -> Vec<f32> {
-    numbers.into_iter().zip(shifts).map(|(number, shift)| (f64::from(number) - shift) as f32).collect()
+/// Returns biases minus the mean errors of the sums, if these are known.
+fn less(biases: Vec<f32>, shifts: Option<Vec<f64>>) -> Vec<f32> {
+    let Some(shifts) = shifts else { return biases };
+    biases.into_iter().zip(shifts).map(|(bias, shift)| (f64::from(bias) - shift) as f32).collect()
+}
+
+/// Rounds biases to whole steps of the integer sums, so that files can have them as integers.
+fn in_steps(biases: Vec<f32>, step: f32, scales: &[f32]) -> Vec<f32> {
+    let whole = |(bias, scale): (f32, &f32)| {
+        let step = step * scale;
+        let rounded = (bias / step).round_ties_even() * step;
+        if rounded.is_finite() { rounded } else { bias }
+    };
+    biases.into_iter().zip(scales).map(whole).collect()
+}
+
+/// Returns for each tensor its reader, if it has a single one that is not an output.
+fn single_readers(graph: &Graph) -> Vec<Option<NodeId>> {
+    let uses = graph.uses();
+    let mut readers = vec![None; uses.len()];
+    for (id, node) in graph.nodes() {
+        for operand in node.operands.iter().filter(|operand| uses[operand.0 as usize] == 1) {
+            readers[operand.0 as usize] = Some(id);
+        }
+    }
+    readers
 }
 
 /// Returns by how much rounded weights change the mean of each channel of a layer.

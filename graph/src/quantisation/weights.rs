@@ -20,8 +20,9 @@ pub(super) struct RoundedWeights {
 }
 
 impl RoundedWeights {
-    /// Rounds weights; the largest of each channel becomes 127. Fails if one is not finite.
-    pub(super) fn of(weights: &Tensor, axis: usize) -> Result<Self, OpError> {
+    /// Rounds weights; the largest of each channel becomes 127, or less if the channel's scale would
+    /// be below its bound `least`. Fails if a weight is not finite.
+    pub(super) fn of(weights: &Tensor, axis: usize, least: &[f32]) -> Result<Self, OpError> {
         let (shape, numbers) = (weights.shape(), weights.to_numbers());
         let inner: usize = shape[axis + 1..].iter().product();
         let channel = |at: usize| at / inner.max(1) % shape[axis];
@@ -34,9 +35,14 @@ impl RoundedWeights {
             let own = &mut largest[channel(at)];
             *own = own.max(number.abs());
         }
-        // A channel of zeros has a scale, too.
-        let scales: Vec<f32> =
-            largest.iter().map(|&most| if most > 0.0 { (most / MOST).max(LEAST_SCALE) } else { 1.0 }).collect();
+        // A channel of zeros gets the smallest scale, in which its bias is exact enough.
+        let smallest = largest.iter().copied().filter(|most| *most > 0.0).fold(f32::INFINITY, f32::min);
+        let smallest = if smallest.is_finite() { smallest } else { MOST };
+        let scale = |(&most, &least): (&f32, &f32)| {
+            let most = if most > 0.0 { most } else { smallest };
+            (most / MOST).max(least).max(LEAST_SCALE)
+        };
+        let scales: Vec<f32> = largest.iter().zip(least).map(scale).collect();
 
         let whole = |(at, number): (usize, &f32)| (number / scales[channel(at)]).round_ties_even().clamp(-MOST, MOST);
         let integers: Vec<f32> = numbers.iter().enumerate().map(whole).collect();
@@ -55,9 +61,9 @@ mod tests {
     proptest! {
         #[test]
         fn weights_change_by_half_a_step(numbers in prop::collection::vec(-1e3f32..1e3, 24), axis in 0usize..3) {
-            let rounded = RoundedWeights::of(&Tensor::f32(&[2, 3, 4], numbers.clone()).unwrap(), axis).unwrap();
-            let inner = [12, 4, 1][axis];
-            let extent = [2, 3, 4][axis];
+            let (inner, extent) = ([12, 4, 1][axis], [2, 3, 4][axis]);
+            let weights = Tensor::f32(&[2, 3, 4], numbers).unwrap();
+            let rounded = RoundedWeights::of(&weights, axis, &vec![0.0; extent]).unwrap();
             for (at, change) in rounded.changes.iter().enumerate() {
                 let scale = rounded.scales[at / inner % extent];
                 prop_assert!(change.abs() <= 0.5001 * scale);
@@ -67,9 +73,11 @@ mod tests {
 
     #[test]
     fn zeros_have_a_scale_and_infinities_are_refused() {
-        let of = |numbers: Vec<f32>| RoundedWeights::of(&Tensor::f32(&[2, 1], numbers).unwrap(), 0);
-        assert_eq!(of(vec![0.0, -254.0]).unwrap().scales, [1.0, 2.0]);
-        assert_eq!(of(vec![0.0, -254.0]).unwrap().integers.to_numbers(), [0.0, -127.0]);
+        let of = |numbers: Vec<f32>| RoundedWeights::of(&Tensor::f32(&[2, 1], numbers).unwrap(), 0, &[0.0, 4.0]);
+        assert_eq!(of(vec![0.0, -1016.0]).unwrap().scales, [8.0, 8.0]);
+        assert_eq!(of(vec![0.0, -254.0]).unwrap().scales, [2.0, 4.0], "a bound");
+        assert_eq!(of(vec![0.0, 0.0]).unwrap().scales, [1.0, 4.0]);
+        assert_eq!(of(vec![0.0, -1016.0]).unwrap().integers.to_numbers(), [0.0, -127.0]);
         assert!(of(vec![f32::NAN, 1.0]).is_err());
     }
 }
