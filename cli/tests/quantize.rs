@@ -108,6 +108,7 @@ fn bad_data_and_paths_are_one_line_and_write_nothing() {
     fs::write(sandbox.path("text.npy"), "text").unwrap();
     fs::write(sandbox.path("text"), "text").unwrap();
     fs::create_dir(sandbox.path("empty")).unwrap();
+
     for (rest, words) in [
         ("--data nan.npy -o int8.onnx", "--data nan.npy: element 7 is NaN"),
         ("--data other.npy -o int8.onnx", "--data other.npy: shape [1, 3, 8, 9], but 'image' has [1, 3, 8, 8]"),

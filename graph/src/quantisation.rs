@@ -6,18 +6,21 @@
 //! | file | content |
 //! |---|---|
 //! | `sites` | layers that compute with integers, tensors that they read: [`QuantisationSites`] |
+//! | `scale` | scales and zero points: [`TensorScale`] |
 //! | `statistics` | ranges and histograms of tensors: [`TensorStatistics`] |
-//! | `scale` | scales of a range, methods to choose the range: [`RangeMethod`] |
+//! | `method` | choice of a tensor's range: [`RangeMethod`] |
 //! | `weights` | integer weights with a scale for each channel |
 //! | `insert` | the graph with roundings: [`QuantisationPlan`] |
 
 mod insert;
+mod method;
 mod scale;
 mod sites;
 mod statistics;
 mod weights;
 
 pub use insert::QuantisationPlan;
-pub use scale::{RangeMethod, TensorScale};
+pub use method::RangeMethod;
+pub use scale::TensorScale;
 pub use sites::QuantisationSites;
 pub use statistics::TensorStatistics;

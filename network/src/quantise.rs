@@ -3,19 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use autotune_db::Source;
 use autotune_graph::quantisation::{QuantisationPlan, QuantisationSites, RangeMethod, TensorScale};
-use autotune_graph::{Graph, GraphError, NodeId, Tensor, printable, rewrite};
-use autotune_ir::Target;
-use thiserror::Error;
+use autotune_graph::{Graph, NodeId, Tensor, rewrite};
 
 use crate::compiled::{Compiled, Workspace, output_error};
-use crate::error::{CompileError, RunError};
 use crate::interleaved::time_interleaved;
 use crate::quantile::{QUIET, quantile};
 
+mod options;
 mod statistics;
 
+pub use options::{QuantiseError, QuantiseOptions};
 use statistics::NetworkStatistics;
 
 /// Number of timed runs of each mix of precisions.
@@ -26,21 +24,6 @@ const MOST_EXAMPLES: usize = 8;
 
 /// Methods that are compared if none is given.
 const COMPARED: [RangeMethod; 3] = [RangeMethod::MinMax, RangeMethod::Percentile, RangeMethod::SquaredError];
-
-/// Settings of [`quantise`].
-#[derive(Clone, Copy)]
-pub struct QuantiseOptions<'a> {
-    /// Method that chooses ranges; by default the one with the least error.
-    pub method: Option<RangeMethod>,
-    /// Largest error of outputs; layers stay in floating point until it holds.
-    pub max_error: Option<f64>,
-    /// Schedules of the networks that run.
-    pub source: Option<&'a dyn Source>,
-    /// CPU on which they run.
-    pub target: &'a Target,
-    /// Receives the work that starts, the number of steps done, and the number of all steps.
-    pub progress: &'a dyn Fn(&str, usize, usize),
-}
 
 /// A quantised network and the measurements that led to it.
 #[derive(Debug)]
@@ -86,35 +69,6 @@ pub struct PrecisionMix {
     pub agreement: Option<f64>,
     /// Seconds of a run: low quantile over runs interleaved with the other mixes.
     pub run_secs: f64,
-}
-
-/// Reason that a network cannot be quantised.
-#[derive(Debug, Error)]
-pub enum QuantiseError {
-    /// The network has quantised tensors.
-    #[error("the network is quantised already")]
-    Quantised,
-    /// The network has no layer that could compute with integers.
-    #[error("no layer can be quantised: there is no convolution and no matrix product with constant weights")]
-    NoLayers,
-    /// There is nothing to measure.
-    #[error("no examples of the inputs are given")]
-    NoExamples,
-    /// A tensor has no range.
-    #[error("node '{}': an element is infinite or not a number for these inputs", printable(node))]
-    NotFinite {
-        /// Name of the node.
-        node: String,
-    },
-    /// A graph cannot be built.
-    #[error(transparent)]
-    Graph(#[from] GraphError),
-    /// A network cannot be compiled.
-    #[error(transparent)]
-    Compile(#[from] CompileError),
-    /// A network cannot run.
-    #[error(transparent)]
-    Run(#[from] RunError),
 }
 
 /// Scales and biases of a quantised network.
@@ -230,7 +184,7 @@ impl Quantiser<'_> {
 
         let powers = std::iter::successors(Some(1), |count| Some(count * 2)).take_while(|&count| count < layers.len());
         let counts: Vec<usize> = [0].into_iter().chain(powers).chain([layers.len()]).collect();
-        // The least number of floating-point layers is above the first bound, and at most the second.
+        // The least number of floating-point layers is above the first bound, at most the second.
         let mut bounds = None;
         for (number, &count) in counts.iter().enumerate() {
             (self.options.progress)("measuring mixes of precisions", number, counts.len());

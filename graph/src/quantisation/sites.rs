@@ -19,7 +19,7 @@ pub struct QuantisationSites {
 
 /// Part of a node in a quantised network.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum QuantisedRole {
     /// Sums of products with constant weights.
     Layer,
     /// Mean over windows or images, which reads bytes behind a layer.
@@ -51,7 +51,8 @@ impl QuantisationSites {
         let layers: Vec<NodeId> = graph.nodes().map(|(id, _)| id).filter(|&id| is_layer(graph, id)).collect();
         let demands = Demands::of(graph, &BTreeSet::new());
         let mut sets = DisjointSets::new(graph.nodes().len());
-        for (id, _) in graph.nodes().filter(|&(id, _)| demands.reads(id) && role(graph, id) == Role::Movement) {
+        for (id, _) in graph.nodes().filter(|&(id, _)| demands.reads(id) && role(graph, id) == QuantisedRole::Movement)
+        {
             // Bytes are moved as they are, so both sides have one scale.
             data_operands(graph, id).for_each(|operand| sets.join(id, operand));
         }
@@ -100,16 +101,16 @@ impl Demands {
         for (id, node) in graph.nodes().rev() {
             let is_rounded = demands.is_rounded(id);
             let reads = match role(graph, id) {
-                Role::Layer => !kept.contains(&id),
-                Role::Mean => is_rounded || behind[node.operands[0].0 as usize],
-                Role::Sum => is_rounded || ahead[id.0 as usize],
-                Role::Movement => is_rounded,
-                Role::Bound => {
+                QuantisedRole::Layer => !kept.contains(&id),
+                QuantisedRole::Mean => is_rounded || behind[node.operands[0].0 as usize],
+                QuantisedRole::Sum => is_rounded || ahead[id.0 as usize],
+                QuantisedRole::Movement => is_rounded,
+                QuantisedRole::Bound => {
                     let before = node.operands[0].0 as usize;
                     ahead[before] |= is_rounded && uses[before] == 1;
                     false
                 }
-                Role::Rescaling => {
+                QuantisedRole::Rescaling => {
                     let is_rounded = is_rounded || ahead[id.0 as usize];
                     let before = data_operands(graph, id).find(|&before| is_single_rescaling(graph, &uses, before));
                     match before.filter(|_| is_rounded) {
@@ -120,7 +121,7 @@ impl Demands {
                         None => is_rounded,
                     }
                 }
-                Role::Float => false,
+                QuantisedRole::Float => false,
             };
             if reads {
                 data_operands(graph, id).for_each(|operand| demands.rounded[operand.0 as usize] = true);
@@ -140,7 +141,7 @@ impl Demands {
 }
 
 fn is_single_rescaling(graph: &Graph, uses: &[usize], id: NodeId) -> bool {
-    uses[id.0 as usize] == 1 && role(graph, id) == Role::Rescaling
+    uses[id.0 as usize] == 1 && role(graph, id) == QuantisedRole::Rescaling
 }
 
 /// Returns for each node whether an integer layer computes its tensor, apart from operators that
@@ -149,8 +150,8 @@ fn behind_layers(graph: &Graph, kept: &BTreeSet<NodeId>) -> Vec<bool> {
     let mut behind: Vec<bool> = Vec::new();
     for (id, node) in graph.nodes() {
         let is_behind = match role(graph, id) {
-            Role::Layer => !kept.contains(&id),
-            Role::Float => false,
+            QuantisedRole::Layer => !kept.contains(&id),
+            QuantisedRole::Float => false,
             _ => node.operands.iter().any(|operand| behind[operand.0 as usize]),
         };
         behind.push(is_behind);
@@ -172,15 +173,15 @@ fn is_layer(graph: &Graph, id: NodeId) -> bool {
     fits && graph.constant_of(*data).is_none() && constants.iter().all(is_constant)
 }
 
-fn role(graph: &Graph, id: NodeId) -> Role {
+fn role(graph: &Graph, id: NodeId) -> QuantisedRole {
     let node = graph.node(id);
     let (op, dtype) = (&node.op, node.dtype);
     let is_of_data = data_operands(graph, id).count() == node.operands.len();
     if dtype != DType::F32 || node.operands.is_empty() || node.shape.contains(&0) {
-        return Role::Float;
+        return QuantisedRole::Float;
     }
     if is_layer(graph, id) {
-        return Role::Layer;
+        return QuantisedRole::Layer;
     }
 
     let is_sum = *op == Binary::Add && node.operands.iter().all(|&id| graph.node(id).shape == node.shape);
@@ -193,15 +194,15 @@ fn role(graph: &Graph, id: NodeId) -> Role {
     let moves =
         op.is::<Reshape>() || op.is::<Transpose>() || op.is::<Slice>() || op.is::<Expand>() || op.is::<Concat>();
     match op.of().map(|Pool { kind, .. }| *kind) {
-        _ if is_rescaling(graph, node) => Role::Rescaling,
-        _ if !is_of_data => Role::Float,
-        Some(PoolKind::Max) => Role::Movement,
-        Some(_) => Role::Mean,
-        None if moves => Role::Movement,
-        None if is_sum => Role::Sum,
-        None if op.of().is_some_and(bound) => Role::Bound,
-        None if op.of().is_some_and(over_images) => Role::Mean,
-        None => Role::Float,
+        _ if is_rescaling(graph, node) => QuantisedRole::Rescaling,
+        _ if !is_of_data => QuantisedRole::Float,
+        Some(PoolKind::Max) => QuantisedRole::Movement,
+        Some(_) => QuantisedRole::Mean,
+        None if moves => QuantisedRole::Movement,
+        None if is_sum => QuantisedRole::Sum,
+        None if op.of().is_some_and(bound) => QuantisedRole::Bound,
+        None if op.of().is_some_and(over_images) => QuantisedRole::Mean,
+        None => QuantisedRole::Float,
     }
 }
 

@@ -20,8 +20,8 @@ pub(super) struct RoundedWeights {
 }
 
 impl RoundedWeights {
-    /// Rounds weights; the largest of each channel becomes 127, or less if the channel's scale would
-    /// be below its bound `least`. Fails if a weight is not finite.
+    /// Rounds weights; the largest of each channel becomes 127, or less if the channel's scale
+    /// would be below its bound `least`. Fails if a weight is not finite.
     pub(super) fn of(weights: &Tensor, axis: usize, least: &[f32]) -> Result<Self, OpError> {
         let (shape, numbers) = (weights.shape(), weights.to_numbers());
         let inner: usize = shape[axis + 1..].iter().product();

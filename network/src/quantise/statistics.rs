@@ -6,7 +6,7 @@ use autotune_graph::operators::Conv;
 use autotune_graph::quantisation::{QuantisationSites, TensorStatistics};
 use autotune_graph::{Graph, NodeId, Tensor};
 
-use super::{QuantiseError, QuantiseOptions};
+use super::options::{QuantiseError, QuantiseOptions};
 use crate::compiled::{Compiled, Workspace};
 
 /// Statistics of all runs of a float network.
