@@ -27,6 +27,9 @@ struct ObservedNetwork {
     nodes: Vec<NodeId>,
 }
 
+/// Elements of observed tensors in a run.
+type Observed = BTreeMap<NodeId, Vec<f32>>;
+
 impl ObservedNetwork {
     fn of(graph: &Graph, sites: &QuantisationSites, options: &QuantiseOptions) -> Result<Self, QuantiseError> {
         let nodes: Vec<NodeId> = sites.tensors().map(|(id, _)| id).collect();
@@ -39,7 +42,7 @@ impl ObservedNetwork {
     }
 
     /// Runs the network; returns its own outputs and the observed tensors.
-    fn run(&mut self, inputs: &[Tensor]) -> Result<(Vec<Tensor>, BTreeMap<NodeId, Vec<f32>>), QuantiseError> {
+    fn run(&mut self, inputs: &[Tensor]) -> Result<(Vec<Tensor>, Observed), QuantiseError> {
         let mut outputs = self.workspace.run_tensors(inputs)?;
         let observed = outputs.split_off(self.own_outputs).into_iter().map(Tensor::into_numbers);
         Ok((outputs, self.nodes.iter().copied().zip(observed).collect()))
@@ -83,7 +86,7 @@ impl NetworkStatistics {
 fn add_means(
     graph: &Graph,
     sites: &QuantisationSites,
-    observed: &BTreeMap<NodeId, Vec<f32>>,
+    observed: &Observed,
     runs: usize,
     means: &mut BTreeMap<NodeId, Vec<f64>>,
 ) {
