@@ -25,10 +25,17 @@ fn varied(count: usize, seed: usize) -> impl Iterator<Item = f32> {
 
 /// A convolution with a normalisation behind it, a pooling, and a product.
 fn model() -> Model {
+    model_of(0.1)
+}
+
+/// Returns the model with `first` as the first weight of the product.
+fn model_of(first: f32) -> Model {
     let weights = |shape: &[usize], seed| {
         let count = shape.iter().product();
         Tensor::f32(shape, varied(count, seed).map(|x| x / 3.0).collect()).unwrap()
     };
+    let columns: Vec<f32> = [first].into_iter().chain(varied(39, 2)).collect();
+    let columns = Tensor::f32(&[8, 5], columns).unwrap();
     let each = |from: f32| Tensor::f32(&[8], (0..8).map(|c| from + c as f32 / 8.0).collect()).unwrap();
     Model::new(17)
         .input("image", &[1, 3, 8, 8])
@@ -37,7 +44,7 @@ fn model() -> Model {
         .constant("bias", &each(-0.5))
         .constant("mean", &each(-0.2))
         .constant("variance", &each(0.6))
-        .constant("columns", &weights(&[8, 5], 2))
+        .constant("columns", &columns)
         .node("Conv", "image filters", "a", vec![crate::build::ints("pads", &[1; 4])])
         .node("BatchNormalization", "a scale bias mean variance", "b", vec![])
         .node("Relu", "b", "c", vec![])
@@ -126,6 +133,13 @@ fn bad_data_and_paths_are_one_line_and_write_nothing() {
         sandbox.run(&format!("quantize model.onnx {rest}")).expect_line(2, words);
         assert!(!sandbox.path("int8.onnx").exists(), "{rest}");
     }
+    for number in [f32::NAN, f32::INFINITY] {
+        fs::write(sandbox.path("wrong.onnx"), model_of(number).bytes()).unwrap();
+        let words = "wrong.onnx: node 'matmul': a weight or bias is infinite or not a number";
+        sandbox.run("quantize wrong.onnx --data images -o int8.onnx").expect_line(1, words);
+    }
+    assert!(!sandbox.path("int8.onnx").exists());
+
     sandbox.run("quantize matmul:m=4,n=4,k=4 -o int8.onnx").expect_line(2, "a workload cannot be quantised");
     sandbox.run("quantize model.onnx").expect_line(2, "--output");
     assert_eq!(fs::read(sandbox.path("model.onnx")).unwrap(), model().bytes());

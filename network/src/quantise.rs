@@ -102,6 +102,7 @@ pub fn quantise(
     if examples.is_empty() {
         return Err(QuantiseError::NoExamples);
     }
+    check_weights(graph, sites.layers())?;
 
     let statistics = NetworkStatistics::of(graph, &sites, examples, options)?;
     let quantiser = Quantiser { graph, sites, statistics, examples, options };
@@ -113,6 +114,20 @@ pub fn quantise(
     let corrects_biases = !variant.means.is_empty();
     let layers = layers.into_iter().map(|(_, layer)| layer).collect();
     Ok(QuantisedNetwork { graph, method: variant.method, corrects_biases, compared, layers, mixes, chosen })
+}
+
+/// Fails if a constant of a layer is not finite.
+fn check_weights(graph: &Graph, layers: &[NodeId]) -> Result<(), QuantiseError> {
+    for node in layers.iter().map(|&id| graph.node(id)) {
+        for constant in node.operands.iter().filter_map(|&id| graph.constant_of(id)) {
+            let tensor = constant.read().map_err(|source| node.wrong(source))?;
+            let is_finite = tensor.as_f32().is_none_or(|numbers| numbers.iter().all(|number| number.is_finite()));
+            if !is_finite {
+                return Err(QuantiseError::Weights { node: node.name.clone() });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A float network with its statistics.

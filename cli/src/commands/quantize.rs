@@ -34,7 +34,7 @@ pub(super) fn run(args: QuantizeArgs) -> Result<()> {
         return Err(Failure::Usage("a workload cannot be quantised: specify a network".into()).into());
     };
     if loaded.graph.is_quantised() {
-        return Err(Failure::Usage(QuantiseError::Quantised.to_string()).into());
+        return Err(Failure::Usage(format!("{}: {}", called(&args.subject), QuantiseError::Quantised)).into());
     }
     let target = args.target.device(&[])?;
     let graph = rewrite(&loaded.graph)?;
@@ -49,7 +49,7 @@ pub(super) fn run(args: QuantizeArgs) -> Result<()> {
         target: &target,
         progress: &|work, done, all| display.show(work, done, all),
     };
-    let quantised = quantise(&graph, &examples, &options)?;
+    let quantised = quantise(&graph, &examples, &options).with_context(|| called(&args.subject))?;
     drop(display);
     warn(&*source);
 
@@ -57,6 +57,15 @@ pub(super) fn run(args: QuantizeArgs) -> Result<()> {
     let written = replace(&args.output, |out| out.write_all(&bytes));
     written.with_context(|| format!("-o {}", args.output.display()))?;
     report(&args, &json, &quantised, graph.name())
+}
+
+/// Returns the file or the name of a network, for messages.
+fn called(subject: &Subject) -> String {
+    match subject {
+        Subject::Model(path) => path.display().to_string(),
+        Subject::Network(name) => name.clone(),
+        Subject::Workload(workload) => workload.to_string(),
+    }
 }
 
 /// Prints and writes the measurements.

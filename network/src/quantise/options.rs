@@ -35,6 +35,12 @@ pub enum QuantiseError {
     /// There is nothing to measure.
     #[error("no examples of the inputs are given")]
     NoExamples,
+    /// A layer has weights that cannot be rounded.
+    #[error("node '{}': a weight or bias is infinite or not a number", printable(node))]
+    Weights {
+        /// Name of the node.
+        node: String,
+    },
     /// A tensor has no range.
     #[error("node '{}': an element is infinite or not a number for these inputs", printable(node))]
     NotFinite {
