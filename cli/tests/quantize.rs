@@ -99,7 +99,7 @@ fn without_data_the_scales_are_called_a_guess() {
     fs::write(sandbox.path("model.onnx"), model().bytes()).unwrap();
     let ended = sandbox.run("quantize model.onnx --threads 1 -o int8.onnx").expect(0);
     assert!(
-        ended.stderr.contains("no --data: scales and errors are of random inputs, and a guess"),
+        ended.stderr.contains("no --data: scales and errors are of random inputs from -1 to 1, and a guess"),
         "{}",
         ended.stderr
     );

@@ -33,7 +33,7 @@ pub(crate) struct QuantizeArgs {
     /// Examples of an input: NumPy files, or folders of them in the order of their names. A file
     /// has one example, or several along the outermost axis. The name of a single input may be
     /// omitted; with several inputs, all have equally many examples. Without this, examples are
-    /// random, and the scales a guess
+    /// random numbers from -1 to 1, and the scales a guess: larger inputs are clipped
     #[arg(long, value_name = "[NAME=]DIR|FILE.npy", num_args = 1..)]
     pub(crate) data: Vec<String>,
     /// The ONNX file to write, which is replaced as a whole

@@ -77,7 +77,10 @@ fn report(args: &QuantizeArgs, json: &JsonSink, quantised: &QuantisedNetwork, na
     }
     json.say(&table(quantised))?;
     if args.data.is_empty() {
-        say("autotune: warning: no --data: scales and errors are of random inputs, and a guess for others");
+        say(
+            "autotune: warning: no --data: scales and errors are of random inputs from -1 to 1, and a guess for others; \
+             larger inputs are clipped",
+        );
     }
     json.write(&QuantisationFigures::of(quantised))
 }
