@@ -133,9 +133,9 @@ impl Roles {
     /// images, and steps after the last are [out of bounds](Roles::ends_operands), in the copy of a
     /// tile at least in the weights.
     pub(crate) fn pads_rows(&self, mode: DataMode) -> bool {
-        let Some(step) = self.step.filter(|_| !self.is_product()) else { return false };
+        let Some(step) = self.step.filter(|&step| self.has_images(self.extent(step))) else { return false };
         match mode {
-            DataMode::Tile => self.has_images(self.extent(step)) && self.ends_along(step, &self.contraction.weight),
+            DataMode::Tile => self.ends_along(step, &self.contraction.weight),
             DataMode::Copy => self.ends_operands(step),
             DataMode::InPlace | DataMode::Panel => false,
         }
