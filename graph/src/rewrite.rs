@@ -21,6 +21,7 @@ use crate::graph::{Graph, Input, NodeId};
 use new_graph::{ConstantPool, NewGraph, NewNode};
 use site::{RewriteSite, Rewritten};
 
+pub(crate) use quantised::moves;
 pub use rule::Rule;
 
 mod activation;

@@ -21,7 +21,7 @@ pub(super) fn integer_biases(graph: &Graph) -> HashMap<NodeId, IntegerBias> {
         let (layer, bias) = layer_and_bias(graph, node)?;
         // A constant of several layers stays as it is.
         let is_single = uses[bias.0 as usize] == 1;
-        Some((bias, IntegerBias::of(graph, layer, bias).filter(|_| is_single)?))
+        Some((bias, is_single.then(|| IntegerBias::of(graph, layer, bias))??))
     });
     biases.collect()
 }

@@ -169,7 +169,7 @@ impl Insertion<'_> {
         self.to.add(format!("{name}_weights"), Dequantize { axis }, &[integers, scales, zeros])
     }
 
-    /// Adds `Dequantize(Quantize(x))`.
+    /// Adds `Dequantize(Quantize(x))`, which rounds a tensor to its scale; returns the new node.
     fn round(&mut self, node: &GraphNode, x: NodeId, of: TensorScale) -> Result<NodeId, GraphError> {
         let name = &node.name;
         let zero = Tensor::of_numbers(&[], DType::U8, &[of.zero.into()]).map_err(|source| node.wrong(source))?;

@@ -4,7 +4,7 @@
 const MOST: f32 = 255.0;
 
 /// Smallest scale, whose reciprocal is far from overflow.
-const LEAST_SCALE: f32 = 1e-30;
+pub(super) const LEAST_SCALE: f32 = 1e-30;
 
 /// Scale and zero point of an unsigned 8-bit tensor: its numbers are `(q - zero) * scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]

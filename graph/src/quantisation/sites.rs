@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use autotune_ir::DType;
-use autotune_workloads::{Activation, Function, PoolKind, ReduceOp};
+use autotune_workloads::{Activation, Function, ReduceOp};
 
 use crate::graph::{Graph, GraphNode, NodeId};
-use crate::operators::{Binary, Concat, Conv, Expand, Map, MatMul, Pool, Reduce, Reshape, Slice, Transpose};
+use crate::operators::{Binary, Conv, Map, MatMul, Pool, Reduce};
+use crate::rewrite::moves;
 
 /// Layers that can compute with integers, and the tensors that are then rounded to 8 bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,18 +192,14 @@ fn role(graph: &Graph, id: NodeId) -> QuantisedRole {
         let rank = graph.node(node.operands[0]).shape.len();
         reduce.op == ReduceOp::Mean && rank > 2 && reduce.axes.iter().copied().eq(2..rank)
     };
-    let moves =
-        op.is::<Reshape>() || op.is::<Transpose>() || op.is::<Slice>() || op.is::<Expand>() || op.is::<Concat>();
-    match op.of().map(|Pool { kind, .. }| *kind) {
+    match op {
         _ if is_rescaling(graph, node) => QuantisedRole::Rescaling,
         _ if !is_of_data => QuantisedRole::Float,
-        Some(PoolKind::Max) => QuantisedRole::Movement,
-        Some(_) => QuantisedRole::Mean,
-        None if moves => QuantisedRole::Movement,
-        None if is_sum => QuantisedRole::Sum,
-        None if op.of().is_some_and(bound) => QuantisedRole::Bound,
-        None if op.of().is_some_and(over_images) => QuantisedRole::Mean,
-        None => QuantisedRole::Float,
+        _ if moves(op) => QuantisedRole::Movement,
+        _ if is_sum => QuantisedRole::Sum,
+        _ if op.of().is_some_and(bound) => QuantisedRole::Bound,
+        _ if op.is::<Pool>() || op.of().is_some_and(over_images) => QuantisedRole::Mean,
+        _ => QuantisedRole::Float,
     }
 }
 

@@ -2,14 +2,12 @@
 
 use autotune_ir::DType;
 
+use super::scale::LEAST_SCALE;
 use crate::error::OpError;
 use crate::tensor::Tensor;
 
 /// Largest magnitude of a weight, so that negation stays in range.
 const MOST: f32 = 127.0;
-
-/// Smallest scale of a channel, whose reciprocal is far from overflow.
-const LEAST_SCALE: f32 = 1e-30;
 
 /// Weights as integers, with a scale for each element along an axis.
 pub(super) struct RoundedWeights {

@@ -5,21 +5,21 @@
 //! no work to the sums: it contributes to the bias, through the sum of each channel's weights.
 
 use autotune_ir::DType;
-use autotune_workloads::{Activation, Function, PoolKind};
+use autotune_workloads::{Activation, Function};
 use ndarray::ArrayD;
 
 use super::new_graph::NewNode;
 use super::padding::surrounded;
 use super::quantised::{
     dequantised, is_by_channel, is_of_one, moves, number, of_each, product_of_integers as integers_as_numbers,
-    quantised,
+    quantised, takes_maxima,
 };
 use super::rule::Rule;
 use super::site::{RewriteSite, Rewritten};
 use crate::error::GraphError;
 use crate::graph::NodeId;
 use crate::operators::{
-    Binary, Cast, Concat, Conv, Dequantize, Map, MatMul, Pool, Quantize, Rescale, Reshape, Saturate, ScaledConv,
+    Binary, Cast, Concat, Conv, Dequantize, Map, MatMul, Quantize, Rescale, Reshape, Saturate, ScaledConv,
     ScaledMatMul, Transpose, Unsigned,
 };
 use crate::tensor::Tensor;
@@ -214,7 +214,7 @@ fn unsigned_before(site: &mut RewriteSite) -> Rewritten {
         let zero = site.add(Unsigned, &[zero])?;
         return site.add(Quantize { dtype: DType::U8, axis }, &[x, scale, zero]).map(Some);
     }
-    if !moves(site, inner) {
+    if !moves(&site.of(inner).op) {
         return Ok(None);
     }
     of_each(site, inner, |site, operand| site.add(Unsigned, &[operand]))
@@ -237,7 +237,7 @@ fn transposed_constant(site: &mut RewriteSite) -> Rewritten {
 /// order.
 fn dequantised_behind(site: &mut RewriteSite) -> Rewritten {
     let node = site.node();
-    if !moves(site, site.id) {
+    if !moves(&node.op) {
         return Ok(None);
     }
     let parts: Option<Vec<_>> = node.operands.iter().map(|&id| dequantised(site, id)).collect();
@@ -265,8 +265,7 @@ fn dequantised_behind(site: &mut RewriteSite) -> Rewritten {
 fn quantised_before(site: &mut RewriteSite) -> Rewritten {
     let Some((quantize, [parts, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
     let op = &site.of(parts).op;
-    let is_max = op.of().is_some_and(|Pool { kind, .. }| *kind == PoolKind::Max);
-    if !(is_max || op.is::<Concat>()) || !site.is_single(parts) || !is_of_one(site, scale) {
+    if !(takes_maxima(op) || op.is::<Concat>()) || !site.is_single(parts) || !is_of_one(site, scale) {
         return Ok(None);
     }
     let (scale, zero) = (site.made(scale), site.made(zero));

@@ -9,6 +9,7 @@ use super::site::{RewriteSite, Rewritten, uniform};
 use crate::constant::Constant;
 use crate::error::GraphError;
 use crate::graph::NodeId;
+use crate::op::Op;
 use crate::operators::{
     Binary, Cast, Concat, Conv, ConvInteger, Dequantize, Expand, Map, MatMul, MatMulInteger, Pool, Quantize, Rescale,
     Reshape, Slice, Transpose, Unsigned,
@@ -136,11 +137,14 @@ fn dequantised_constant(site: &mut RewriteSite) -> Rewritten {
 }
 
 /// True for an operator that moves elements, or selects some by order, among operands of one type.
-pub(super) fn moves(site: &RewriteSite, id: NodeId) -> bool {
-    let op = &site.of(id).op;
-    let is_largest = op.of().is_some_and(|Pool { kind, .. }| *kind == PoolKind::Max);
+pub(crate) fn moves(op: &Op) -> bool {
     let moves = op.is::<Reshape>() || op.is::<Transpose>() || op.is::<Slice>() || op.is::<Expand>();
-    moves || op.is::<Concat>() || is_largest
+    moves || op.is::<Concat>() || takes_maxima(op)
+}
+
+/// True for the pooling whose results are elements of its windows.
+pub(super) fn takes_maxima(op: &Op) -> bool {
+    op.of().is_some_and(|Pool { kind, .. }| *kind == PoolKind::Max)
 }
 
 /// Adds a copy of a node's operator, with `each` applied to its operands.
@@ -197,7 +201,7 @@ fn product_not_rounded(site: &mut RewriteSite) -> Rewritten {
 
 fn dequantised_before(site: &mut RewriteSite) -> Rewritten {
     let Some((dequantize, [moved, scale, zero])) = dequantised(site, site.id) else { return Ok(None) };
-    if !moves(site, moved) || !is_of_one(site, scale) {
+    if !moves(&site.of(moved).op) || !is_of_one(site, scale) {
         return Ok(None);
     }
     let (scale, zero) = (site.made(scale), site.made(zero));

@@ -8,7 +8,8 @@ use thiserror::Error;
 
 use crate::error::{CompileError, RunError};
 
-/// Settings of [`quantise`](super::quantise()).
+/// Settings of [`quantise`](super::quantise()): how ranges are chosen, the permitted error, and
+/// where the network runs.
 #[derive(Clone, Copy)]
 pub struct QuantiseOptions<'a> {
     /// Method that chooses ranges; by default the one with the least error.
