@@ -75,9 +75,10 @@ pub(super) fn emit(
             together.iter().for_each(|behind| done[i + behind] = true);
             continue;
         }
-        if block.store_interleaved(&code.ops[i..])? {
+        let interleaved = block.store_interleaved(&code.ops[i..])?;
+        if interleaved > 0 {
             done.resize(code.ops.len(), false);
-            done[i + 1] = true;
+            done[i..][..interleaved].fill(true);
             continue;
         }
         match code.ops[i] {

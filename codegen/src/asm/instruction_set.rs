@@ -205,6 +205,9 @@ pub(super) enum Limit {
     Value(i64),
 }
 
+/// Number of vectors that [`Vectors::store_packed`] stores.
+pub(super) const PACKED: usize = 4;
+
 /// Vector arithmetic, loads and stores.
 pub(super) trait Vectors {
     /// Returns the number of 32-bit lanes of a register.
@@ -239,6 +242,17 @@ pub(super) trait Vectors {
     /// Whole vectors [bypass the caches](Vectors::stream) if `is_streamed`. Overwrites `spare`,
     /// which is not `v`.
     fn store_narrow(&mut self, v: Vector, memory: MemoryAccess, spare: Vector, is_streamed: bool);
+
+    /// Copies as many elements of less than 32 bits as there are lanes, without conversion.
+    /// Overwrites `spare`.
+    fn copy_narrow(&mut self, to: Address, from: Address, of: ElementType, spare: Vector);
+
+    /// True if there is [`Vectors::store_packed`].
+    fn packs_bytes(&self) -> bool;
+
+    /// Stores four whole vectors of signed 32-bit integers as 8-bit integers, `[to[i]] =
+    /// values[i]`, saturated to the range of the type. Overwrites the values and `spare`.
+    fn store_packed(&mut self, values: [Vector; PACKED], to: ([Address; PACKED], ElementType), spare: Vector);
 
     /// Stores a vector, `[at] = v`, bypassing the caches. The address is a multiple of the vector's
     /// size.

@@ -2,6 +2,7 @@
 //! emulator.
 
 mod emulator;
+mod packed_bytes;
 mod random_programs;
 mod simulator;
 mod tile_programs;

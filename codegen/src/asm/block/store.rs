@@ -1,5 +1,6 @@
 //! Stores of values to memory.
 
+use super::super::instruction_set::Address;
 use super::*;
 
 impl<S: Vectors> BlockEmitter<'_, S> {
@@ -20,8 +21,25 @@ impl<S: Vectors> BlockEmitter<'_, S> {
             return Ok(());
         }
 
+        if let Some(from) = self.copied_bits(dst, mode, value) {
+            let spare = self.spare()?;
+            self.isa.copy_narrow(dst.at, from, dst.of, spare);
+            self.release(ArithmeticOperand::Register(spare));
+            return Ok(());
+        }
+
         let value = self.value(value.root, None)?;
         self.write(dst, mode, value)
+    }
+
+    /// Returns the address from which a store copies a whole vector of elements of less than 32
+    /// bits without conversion.
+    fn copied_bits(&self, to: MemoryAccess, mode: StoreMode, value: ValueTree) -> Option<Address> {
+        let LeafSource::Memory(from) = self.source_of(self.as_source(value.root)?) else { return None };
+        let is_same = from.of == to.of && from.shape == to.shape && to.shape == Shape::Lanes(self.isa.lanes());
+        let is_converted = matches!(to.of, ElementType::Word | ElementType::F16 | ElementType::Bf16);
+        let is_streamed = self.streamed & 1 << to.at.pointer != 0;
+        (is_same && mode == StoreMode::Assign && !is_converted && !is_streamed).then_some(from.at)
     }
 
     /// Emits memory = the value of a register, or += it. Releases the register.

@@ -14,7 +14,7 @@ use autotune_schedules::{EXACT_TOLERANCE, KnobValue, ScheduleSpace, lower, toler
 use autotune_workloads::{Operands, Workload, max_rel_error};
 use rand::{Rng, RngExt};
 
-use super::simulator::{Machine, Recorded, SimulatedSet, StepRecorder};
+use super::simulator::{Machine, Recorded, SETS, SimulatedSet, StepRecorder};
 use crate::asm::{AssembleError, generate};
 
 #[path = "../../../../workloads/tests/common/cases.rs"]
@@ -36,90 +36,6 @@ mod spaces;
 #[path = "../../../../schedules/tests/common/maps.rs"]
 #[allow(dead_code, unreachable_pub)]
 pub(super) mod maps;
-
-/// Simulated instruction sets, each with the instruction set for which its programs are lowered.
-pub(super) const SETS: [(Isa, SimulatedSet); 5] = [
-    (
-        Isa::Neon,
-        SimulatedSet {
-            lanes: 4,
-            registers: 32,
-            integers: 20,
-            operands: [false, false],
-            scales: false,
-            dots: true,
-            rounds_to_f16: true,
-            rounds_to_bf16: true,
-            tiles: true,
-            transposes: None,
-            interleaved_rows: Some(3),
-        },
-    ),
-    (
-        Isa::Neon,
-        SimulatedSet {
-            lanes: 4,
-            registers: 27,
-            integers: 11,
-            operands: [false, true],
-            scales: true,
-            dots: false,
-            rounds_to_f16: false,
-            rounds_to_bf16: false,
-            tiles: false,
-            transposes: Some(4),
-            interleaved_rows: None,
-        },
-    ),
-    (
-        Isa::Generic,
-        SimulatedSet {
-            lanes: 4,
-            registers: 16,
-            integers: 32,
-            operands: [true, false],
-            scales: false,
-            dots: false,
-            rounds_to_f16: false,
-            rounds_to_bf16: true,
-            tiles: false,
-            transposes: Some(4),
-            interleaved_rows: None,
-        },
-    ),
-    (
-        Isa::Avx2,
-        SimulatedSet {
-            lanes: 8,
-            registers: 17,
-            integers: 13,
-            operands: [true, true],
-            scales: true,
-            dots: true,
-            rounds_to_f16: true,
-            rounds_to_bf16: true,
-            tiles: false,
-            transposes: Some(8),
-            interleaved_rows: Some(5),
-        },
-    ),
-    (
-        Isa::Avx512,
-        SimulatedSet {
-            lanes: 8,
-            registers: 32,
-            integers: 15,
-            operands: [false, false],
-            scales: true,
-            dots: false,
-            rounds_to_f16: false,
-            rounds_to_bf16: false,
-            tiles: true,
-            transposes: Some(5),
-            interleaved_rows: Some(3),
-        },
-    ),
-];
 
 /// Returns a program's output on a simulated machine.
 pub(super) fn run(

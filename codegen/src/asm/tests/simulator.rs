@@ -6,8 +6,8 @@
 #![allow(clippy::expect_used)]
 
 use crate::asm::instruction_set::{
-    Address, Arithmetic, ArithmeticOperand, Dots, ElementType, MinMax, PrefetchHint, Shape, Unary, VECTOR_SLOTS,
-    Vector, Vectors,
+    Address, Arithmetic, ArithmeticOperand, Dots, ElementType, MinMax, PACKED, PrefetchHint, Shape, Unary,
+    VECTOR_SLOTS, Vector, Vectors,
 };
 use crate::asm::leaf::MemoryAccess;
 use autotune_ir::DType;
@@ -19,32 +19,12 @@ use machine::{LOST, MOST_LANES};
 use words::{integer, of_integer, pairs, widened};
 
 pub(super) use machine::Machine;
+pub(super) use sets::{SETS, SimulatedSet};
 mod control;
 mod machine;
+mod sets;
 mod tiles;
 mod words;
-
-/// Parameters of a simulated instruction set.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SimulatedSet {
-    pub(super) lanes: u8,
-    pub(super) registers: usize,
-    pub(super) integers: usize,
-    /// Support for memory operands of arithmetic: whole vectors, and broadcast elements.
-    pub(super) operands: [bool; 2],
-    /// True if there are products with powers of two.
-    pub(super) scales: bool,
-    /// True if there are dot product instructions.
-    pub(super) dots: bool,
-    pub(super) rounds_to_f16: bool,
-    pub(super) rounds_to_bf16: bool,
-    /// True if there are tile registers.
-    pub(super) tiles: bool,
-    /// Number of columns of a supported transpose.
-    pub(super) transposes: Option<u8>,
-    /// Number of rows of a supported interleaving.
-    pub(super) interleaved_rows: Option<u8>,
-}
 
 type Step = Box<dyn Fn(&mut Machine)>;
 
@@ -186,6 +166,34 @@ impl Vectors for StepRecorder {
             });
             m.store_elements(narrowed.map(f32::from_bits), shape, at, of.bytes() as usize);
             m.vectors[usize::from(spare)] = LOST;
+        });
+    }
+
+    fn copy_narrow(&mut self, to: Address, from: Address, of: ElementType, spare: Vector) {
+        self.check(&[spare], &[]);
+        assert!(!matches!(of, ElementType::Word | ElementType::F16 | ElementType::Bf16), "{of:?}");
+        let (shape, bytes) = (Shape::Lanes(self.set.lanes), of.bytes() as usize);
+        [to, from].iter().for_each(|at| self.check_memory(shape, *at));
+        self.record(move |m| {
+            let elements = m.load_elements(shape, from, bytes);
+            m.store_elements(elements, shape, to, bytes);
+            m.vectors[usize::from(spare)] = LOST;
+        });
+    }
+
+    fn packs_bytes(&self) -> bool {
+        self.set.packs_bytes
+    }
+
+    fn store_packed(&mut self, values: [Vector; PACKED], (to, of): ([Address; PACKED], ElementType), spare: Vector) {
+        self.check(&values, &[]);
+        self.check(&[spare], &[]);
+        assert!(self.set.packs_bytes && !values.contains(&spare) && of.bytes() == 1, "{of:?}");
+        let lanes = self.set.lanes;
+        to.iter().for_each(|at| self.check_memory(Shape::Lanes(lanes), *at));
+        self.record(move |m| {
+            values.into_iter().zip(to).for_each(|(v, at)| m.store_saturated(v, at, of, lanes));
+            values.into_iter().chain([spare]).for_each(|v| m.vectors[usize::from(v)] = LOST);
         });
     }
 

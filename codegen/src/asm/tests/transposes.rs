@@ -5,8 +5,8 @@ use autotune_schedules::{ScheduleSpace, lower};
 use autotune_workloads::{Operands, Workload};
 use rand::RngExt;
 
-use super::random_programs::{SETS, cases, run};
-use super::simulator::StepRecorder;
+use super::random_programs::{cases, run};
+use super::simulator::{SETS, StepRecorder};
 use crate::asm::generate;
 
 #[test]

@@ -72,6 +72,11 @@ fn append_others(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal
                 let number = |lane: u8| (first + step * u32::from(lane)) % modulus;
                 bytes.extend((0..lanes).flat_map(|lane| number(lane).to_le_bytes()));
             }
+            Goal::TransposedLanes => {
+                places.insert(goal, bytes.len());
+                let number = |lane: u32| lane % 4 * 4 + lane / 4;
+                bytes.extend((0..16).flat_map(|lane| number(lane).to_le_bytes()));
+            }
             Goal::Tiles(sizes) => {
                 places.insert(goal, bytes.len());
                 bytes.extend(configuration_bytes(sizes));

@@ -102,6 +102,9 @@ pub(super) enum Goal {
     /// A vector of lane numbers: the first is `first`, each further one is larger by `step`, modulo
     /// `modulus`.
     Lanes { first: u32, step: u32, modulus: u32, lanes: u8 },
+    /// A vector of 16 lane numbers: a matrix of 4 rows and 4 columns, numbered by rows, in the
+    /// order of columns.
+    TransposedLanes,
     /// Operand of `ldtilecfg`: the sizes of all tiles.
     Tiles(TileConfiguration),
 }

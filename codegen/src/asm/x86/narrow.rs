@@ -2,14 +2,14 @@
 
 use super::X86;
 use super::control::{address, integer};
-use super::encode::{Integer, MemoryOperand, Opcode, RegisterOrMemory, TIMES_TWO, evex};
+use super::encode::{Goal, Integer, MemoryOperand, Opcode, RegisterOrMemory, TIMES_TWO, evex};
 use super::index_registers::UPPER_HALVES;
 use super::moves::WIDE;
 use super::vectors::{
-    ALL_OF_MASK, BROADCAST, ELEMENT, GATHER, LANES_AT, LOAD, MOVE_INTEGER, MOVE_TO_INTEGER, PERMUTE_PAIRS, SHIFT,
-    STORE, STREAM, VECTOR, XOR_VEX, opcode,
+    ALL_OF_MASK, BROADCAST, ELEMENT, EXTRACT_QUARTER, GATHER, LANES_AT, LOAD, MOVE_INTEGER, MOVE_TO_INTEGER, PERMUTE,
+    PERMUTE_PAIRS, SHIFT, STORE, STREAM, VECTOR, XOR_VEX, opcode,
 };
-use crate::asm::instruction_set::{Address as At, ElementType, Shape, Unary, Vector, Vectors};
+use crate::asm::instruction_set::{Address as At, ElementType, PACKED, Shape, Unary, Vector, Vectors};
 use crate::asm::leaf::MemoryAccess;
 use autotune_ir::target::Isa;
 
@@ -39,6 +39,9 @@ const LOWER_QUARTERS: Opcode = opcode(2, 2, 0x31);
 pub(super) const PACK: Opcode = opcode(2, 1, 0x2b);
 /// `vpackuswb`: packs 16-bit lanes to 8 bits in the same way.
 const PACK_HALVES: Opcode = opcode(1, 1, 0x67);
+/// `vpackssdw` and `vpacksswb`: pack signed integers, which saturate.
+const PACK_SIGNED: Opcode = opcode(1, 1, 0x6b);
+const PACK_SIGNED_HALVES: Opcode = opcode(1, 1, 0x63);
 /// `vcvtneps2bf16` (AVX512_BF16): rounds lanes to bf16, packed into half a vector.
 const ROUND_TO_BF16: Opcode = opcode(2, 2, 0x72);
 /// `vmovdqu16`: stores the 16-bit elements that a mask selects.
@@ -255,7 +258,7 @@ impl X86 {
         match shape {
             Shape::Lanes(n) if n == whole && is_streamed => {
                 self.narrow(v, spare, of);
-                self.store_whole(STREAM, spare, of, at);
+                self.move_whole(([STREAM, STORE_PAIR], at), of, spare);
             }
             Shape::Lanes(n) => self.store_part((v, spare), of, n, at),
             Shape::Splat => self.store_part((v, spare), of, 1, at),
@@ -280,7 +283,7 @@ impl X86 {
         // operand (measured on AMD EPYC, family 25, model 17).
         self.narrow(v, spare, of);
         if n == self.lanes() {
-            return self.store_whole(STORE, spare, of, at);
+            return self.move_whole(([STORE, STORE_PAIR], at), of, spare);
         }
         // Store four, two and one of them, according to the bits of the number.
         let [store_four, extract_two, extract_one] = Narrow::of(of).store;
@@ -301,7 +304,7 @@ impl X86 {
     fn store_bf16(&mut self, (v, spare): (Vector, Vector), n: u8, at: MemoryOperand) {
         self.narrow(v, spare, ElementType::Bf16);
         if n == self.lanes() {
-            return self.store_whole(STORE, spare, ElementType::Bf16, at);
+            return self.move_whole(([STORE, STORE_PAIR], at), ElementType::Bf16, spare);
         }
         let mask = self.mask(n);
         self.code.evex(STORE_HALVES, evex::BITS_256 | mask, [spare, 0], at.into(), HALVES.scale);
@@ -343,6 +346,34 @@ impl X86 {
         self.code.immediate(EVEN, 1);
     }
 
+    /// Stores four vectors of integers as bytes. Packing saturates, and takes half of the time of
+    /// four truncations to memory (measured on Intel Xeon, family 6, model 207).
+    pub(super) fn pack_bytes(
+        &mut self,
+        [a, b, c, d]: [Vector; PACKED],
+        (to, of): ([At; PACKED], ElementType),
+        spare: Vector,
+    ) {
+        // Two vectors become one, in each 128-bit part for itself; then a permutation of words
+        // collects the parts of each vector.
+        let to_bytes = if of == ElementType::SignedByte { PACK_SIGNED_HALVES } else { PACK_HALVES };
+        for (op, [first, second]) in [(PACK_SIGNED, [a, b]), (PACK_SIGNED, [c, d]), (to_bytes, [a, c])] {
+            self.code.evex(op, evex::BITS_512, [first, first], RegisterOrMemory::Register(second), VECTOR);
+        }
+        self.code.evex(LOAD, evex::BITS_512, [spare, 0], RegisterOrMemory::Constant, VECTOR);
+        self.code.goal(Goal::TransposedLanes);
+        self.code.evex(PERMUTE, evex::BITS_512, [a, spare], RegisterOrMemory::Register(a), VECTOR);
+
+        let lanes = usize::from(self.lanes());
+        if (1..PACKED).all(|part| to[part] == to[0].offset_by(part * lanes, 1)) {
+            return self.code.evex(STORE, evex::BITS_512, [a, 0], address(to[0]).into(), VECTOR);
+        }
+        for (part, at) in (0..).zip(to) {
+            self.code.evex(EXTRACT_QUARTER, evex::BITS_512, [a, 0], address(at).into(), BYTES.scale);
+            self.code.immediate(part, 1);
+        }
+    }
+
     /// Converts 512 bits of lanes to elements, to a register, or to memory under a mask.
     fn narrow_wide(&mut self, v: Vector, of: ElementType, to: RegisterOrMemory, mask: u8) {
         let Narrow { truncate, scale, .. } = Narrow::of(of);
@@ -352,12 +383,19 @@ impl X86 {
         }
     }
 
-    /// Stores the elements of all lanes, packed at the lower end of a register.
-    fn store_whole(&mut self, op: Opcode, v: Vector, of: ElementType, at: MemoryOperand) {
+    /// Copies as many elements as there are lanes.
+    pub(super) fn copy_whole(&mut self, to: At, from: At, of: ElementType, spare: Vector) {
+        self.move_whole(([LOAD, LOAD_PAIR], address(from)), of, spare);
+        self.move_whole(([STORE, STORE_PAIR], address(to)), of, spare);
+    }
+
+    /// Loads or stores the elements of all lanes, which are packed at the lower end of a register.
+    /// The second instruction moves eight bytes.
+    fn move_whole(&mut self, ([op, of_pair], at): ([Opcode; 2], MemoryOperand), of: ElementType, v: Vector) {
         match (self.isa, of.bytes()) {
             (Isa::Avx512, 1) => self.code.evex(op, 0, [v, 0], at.into(), Narrow::of(of).scale),
             (Isa::Avx512, _) => self.code.evex(op, evex::BITS_256, [v, 0], at.into(), Narrow::of(of).scale),
-            (_, 1) => self.code.vex(STORE_PAIR, false, [v, 0], at.into()),
+            (_, 1) => self.code.vex(of_pair, false, [v, 0], at.into()),
             _ => self.code.vex(op, false, [v, 0], at.into()),
         }
     }

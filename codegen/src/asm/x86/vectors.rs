@@ -5,8 +5,8 @@ use super::control::{address, integer};
 use super::encode::{Goal, Integer, MemoryOperand, Opcode, RegisterOrMemory, TIMES_FOUR, evex};
 use super::index_registers::UPPER_HALVES;
 use crate::asm::instruction_set::{
-    Address as At, Arithmetic, ArithmeticOperand, Dots, ElementType, MinMax, PrefetchHint, Shape, Unary, Vector,
-    Vectors,
+    Address as At, Arithmetic, ArithmeticOperand, Dots, ElementType, MinMax, PACKED, PrefetchHint, Shape, Unary,
+    Vector, Vectors,
 };
 use crate::asm::leaf::MemoryAccess;
 use autotune_ir::program::Compare;
@@ -151,6 +151,18 @@ impl Vectors for X86 {
 
     fn store_narrow(&mut self, v: Vector, memory: MemoryAccess, spare: Vector, is_streamed: bool) {
         self.store_elements(v, memory, spare, is_streamed);
+    }
+
+    fn copy_narrow(&mut self, to: At, from: At, of: ElementType, spare: Vector) {
+        self.copy_whole(to, from, of, spare);
+    }
+
+    fn packs_bytes(&self) -> bool {
+        self.isa == Isa::Avx512
+    }
+
+    fn store_packed(&mut self, values: [Vector; PACKED], to: ([At; PACKED], ElementType), spare: Vector) {
+        self.pack_bytes(values, to, spare);
     }
 
     fn stream(&mut self, v: Vector, at: At) {

@@ -1,4 +1,4 @@
-//! Interleaves the steps of two stores.
+//! Interleaves the steps of adjacent stores.
 //!
 //! Each step needs the result of the one before, so it waits for that step's latency. Out-of-order
 //! execution does not look as far ahead as the next value's steps. Interleaved, every other
@@ -7,8 +7,13 @@
 //! ```text
 //! out[0..16] = exp(in[0..16]); out[16..32] = exp(in[16..32])   →   a = in[0..16]; b = in[16..32]; a = min(a, ..); b = min(b, ..); ..
 //! ```
+//!
+//! Four stores of 8-bit integers are interleaved and packed, where the instruction set packs them.
+//! Packing saturates, so the lower bound of the conversion to integers is left out: smaller numbers
+//! and NaN are converted to the least 32-bit integer.
 
 use super::*;
+use crate::asm::instruction_set::{ElementType, PACKED};
 
 /// A store to memory, or an addition to an accumulator.
 #[derive(Clone, Copy)]
@@ -21,32 +26,115 @@ struct SteppedStore {
 }
 
 impl<S: Vectors> BlockEmitter<'_, S> {
-    /// Emits the first two operations interleaved, if both compute the same steps on other values
-    /// and the registers suffice; returns false otherwise.
-    pub(in super::super) fn store_interleaved(&mut self, ops: &[BlockOp]) -> Result<bool, Failure> {
-        let [a, b, ..] = ops else { return Ok(false) };
-        let (Some(a), Some(b)) = (self.stored(a), self.stored(b)) else { return Ok(false) };
-        if (a.first, a.value.root) != (b.first, b.value.root) || self.may_read(b.value, a.to) {
-            return Ok(false);
+    /// Emits the first four or two operations interleaved, if all compute the same steps on other
+    /// values and the registers suffice; returns their number, or 0.
+    pub(in super::super) fn store_interleaved(&mut self, ops: &[BlockOp]) -> Result<usize, Failure> {
+        if self.store_packed(ops)? {
+            return Ok(PACKED);
         }
-        self.inputs = self.code.inputs_of(a.value);
-        let mut all = [a, b].map(|it| (it, self.steps([it.first, it.value.root])));
-        let steps = &all[0].1;
-        // While one value's step is computed, the other's results stay in registers.
-        if usize::from(self.needed(steps, false)) + steps.most_held() > self.in_use().len() {
-            return Ok(false);
+        let Some(stores) = self.alike::<2>(ops) else { return Ok(0) };
+        let Some(values) = self.values_of(&stores, None)? else { return Ok(0) };
+        stores.iter().zip(values).try_for_each(|(it, value)| self.store_value(it.to, it.mode, value))?;
+        Ok(stores.len())
+    }
+
+    /// Emits the first operations if they store whole vectors of 8-bit integers, which are packed;
+    /// returns false otherwise.
+    fn store_packed(&mut self, ops: &[BlockOp]) -> Result<bool, Failure> {
+        let stores = if self.isa.packs_bytes() { self.alike::<PACKED>(ops) } else { None };
+        let Some(stores) = stores else { return Ok(false) };
+        let to = stores.map(|it| self.whole_bytes(it));
+        let [Some((_, of)), ..] = to else { return Ok(false) };
+        let at = to.map(|place| place.filter(|(_, other)| *other == of).map(|(at, _)| at));
+        let [Some(a), Some(b), Some(c), Some(d)] = at else { return Ok(false) };
+
+        let bound = self.lower_bound(stores[0], of);
+        let Some(values) = self.values_of(&stores, bound)? else { return Ok(false) };
+        let spare = self.spare()?;
+        self.isa.store_packed(values, ([a, b, c, d], of), spare);
+        values.iter().chain([&spare]).for_each(|&register| self.release(ArithmeticOperand::Register(register)));
+        Ok(true)
+    }
+
+    /// Returns the first `N` operations as stores that compute the same steps, none of which reads
+    /// what an earlier one stores.
+    fn alike<const N: usize>(&self, ops: &[BlockOp]) -> Option<[SteppedStore; N]> {
+        let ops = ops.first_chunk::<N>()?;
+        let mut stores = [self.stored(&ops[0])?; N];
+        for (store, op) in stores.iter_mut().zip(ops) {
+            *store = self.stored(op)?;
+        }
+
+        let is_alike = |it: &SteppedStore| (it.first, it.value.root) == (stores[0].first, stores[0].value.root);
+        let is_free = |number: usize| {
+            let earlier = &stores[..number];
+            earlier.iter().all(|other| !self.may_read(stores[number].value, other.to))
+        };
+        (stores.iter().all(is_alike) && (1..N).all(is_free)).then_some(stores)
+    }
+
+    /// Emits the interleaved steps of values, except for `bound`, which is a step and the operand
+    /// whose value it gets; returns the registers of the values. `None` if the registers do not
+    /// suffice.
+    fn values_of<const N: usize>(
+        &mut self,
+        stores: &[SteppedStore; N],
+        bound: Option<(u32, u32)>,
+    ) -> Result<Option<[Vector; N]>, Failure> {
+        let SteppedStore { first, value: ValueTree { root, .. }, .. } = stores[0];
+        self.inputs = self.code.inputs_of(stores[0].value);
+        let mut all = [(); N].map(|()| self.steps([first, root]));
+        // While one value's step is computed, the others' results stay in registers.
+        let needed = usize::from(self.needed(&all[0], false)) + (N - 1) * all[0].most_held();
+        if needed > self.in_use().len() {
+            return Ok(None);
         }
 
         let at = self.at;
-        for number in a.first..=a.value.root {
-            for (turn, (stored, steps)) in (at..).zip(&mut all) {
+        for number in first..=root {
+            for (turn, (store, steps)) in (at..).zip(stores.iter().zip(&mut all)) {
                 // Each value has its own sources, and its own position in the plan.
-                (self.at, self.inputs) = (turn, self.code.inputs_of(stored.value));
-                self.advance(steps, number)?;
+                (self.at, self.inputs) = (turn, self.code.inputs_of(store.value));
+                match bound {
+                    Some((step, of)) if step == number => self.pass_on(steps, number, of)?,
+                    _ => self.advance(steps, number)?,
+                }
             }
         }
-        all.iter().try_for_each(|(stored, steps)| self.store_value(stored.to, stored.mode, steps.result))?;
-        Ok(true)
+        Ok(Some(all.map(|steps| steps.result)))
+    }
+
+    /// Gives a step the value of its operand `of`, without an instruction if nothing else needs
+    /// that.
+    fn pass_on(&mut self, steps: &mut StepEvaluation, number: u32, of: u32) -> Result<(), Failure> {
+        steps.current = number;
+        steps.result = self.writable_register(steps, of, &[])?;
+        self.end_uses(steps, &[of]);
+        steps.locations[(number - steps.first) as usize] = Some(StepLocation::Register(steps.result));
+        Ok(())
+    }
+
+    /// Returns the address and type to which an operation stores a whole vector of 8-bit integers.
+    fn whole_bytes(&self, store: SteppedStore) -> Option<(Address, ElementType)> {
+        let LeafInput::Source(to) = store.to else { return None };
+        let LeafSource::Memory(memory) = self.source_of(to) else { return None };
+        let is_bytes = store.mode == StoreMode::Assign && memory.of.bytes() == 1;
+        let is_streamed = self.streamed & 1 << memory.at.pointer != 0;
+        let is_whole = memory.shape == Shape::Lanes(self.isa.lanes());
+        (is_bytes && is_whole && !is_streamed).then_some((memory.at, memory.of))
+    }
+
+    /// Returns the step that bounds a value from below before the conversion to integers of a type,
+    /// and the operand that it bounds. The steps are those of [`Formula::narrowed`].
+    fn lower_bound(&self, store: SteppedStore, of: ElementType) -> Option<(u32, u32)> {
+        let least: f32 = if of == ElementType::SignedByte { -128.0 } else { 0.0 };
+        let ValueKind::Step(Primitive::Nearest, [bounded, ..]) = self.kind(store.value.root) else { return None };
+        let ValueKind::Step(Primitive::Min, [from_below, ..]) = self.kind(bounded) else { return None };
+        let ValueKind::Step(Primitive::Max, [bound, value, ..]) = self.kind(from_below) else { return None };
+        let ValueKind::Input(input) = self.kind(bound) else { return None };
+
+        let id = self.code.inputs_of(store.value)[input as usize].source()?;
+        (self.source_of(id) == LeafSource::Constant(least.to_bits())).then_some((from_below, value))
     }
 
     fn stored(&self, op: &BlockOp) -> Option<SteppedStore> {

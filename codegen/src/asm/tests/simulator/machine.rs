@@ -2,7 +2,7 @@
 
 use super::super::tile_registers::TileRegisters;
 use super::Recorded;
-use crate::asm::instruction_set::{Address, Shape, VECTOR_SLOTS};
+use crate::asm::instruction_set::{Address, ElementType, Shape, VECTOR_SLOTS, Vector};
 
 pub(super) const MOST_LANES: usize = 16;
 
@@ -129,6 +129,14 @@ impl Machine {
 
     pub(super) fn store(&mut self, lanes: Lanes, shape: Shape, at: Address) {
         self.store_elements(lanes, shape, at, 4);
+    }
+
+    /// Stores the integers in the lanes of a register as bytes, saturated.
+    pub(super) fn store_saturated(&mut self, v: Vector, at: Address, of: ElementType, lanes: u8) {
+        let [least, most] = if of == ElementType::SignedByte { [-128, 127] } else { [0, 255] };
+        let saturated = self.vectors[usize::from(v)].map(|lane| lane.to_bits().cast_signed().clamp(least, most));
+        let bits = saturated.map(|integer| f32::from_bits(integer.cast_unsigned()));
+        self.store_elements(bits, Shape::Lanes(lanes), at, 1);
     }
 
     /// Stores the lowest bytes of lanes.
