@@ -70,7 +70,8 @@ pub(super) struct LeafNest {
     pub(super) types: Vec<ElementType>,
     /// Number of variables; they are numbered in order of appearance.
     pub(super) vars: usize,
-    /// Product of tiles that the leaf computes instead of nodes.
+    /// Product of tiles that the leaf computes. Nodes beside it are computed meanwhile: they use
+    /// sums that were stored earlier.
     pub(super) tiles: Option<Box<TileNest>>,
 }
 
@@ -185,6 +186,13 @@ pub(super) struct Advance {
     pub(super) elements: i64,
 }
 
+/// A loop around leaves.
+#[derive(Clone, Copy)]
+pub(super) struct OuterLoop {
+    pub(super) var: VarId,
+    pub(super) extent: usize,
+}
+
 /// A variable in scope at the current node.
 struct Scoped {
     var: VarId,
@@ -250,9 +258,20 @@ impl<'p> Resolver<'p> {
         Self { program, integers, offers, has_integers, scope, nest: LeafNest::default(), pointers: Vec::new() }
     }
 
-    /// Resolves a node within loops over `vars`: fills the nest of its leaf and the pointers that
-    /// are passed to the leaf.
-    pub(super) fn resolve(&mut self, vars: &[VarId], node: &'p program::Node) -> Result<(), Failure> {
+    /// Resolves a node within loops, outermost first: fills the nest of its leaf and the pointers
+    /// that are passed to the leaf.
+    pub(super) fn resolve(&mut self, loops: &[OuterLoop], node: &'p program::Node) -> Result<(), Failure> {
+        self.clear(loops);
+        match self.product_of(node)? {
+            Some((product, grid)) => self.tiles(&product, grid, loops)?,
+            None => self.node(node)?,
+        }
+        self.finish();
+        Ok(())
+    }
+
+    /// Begins a nest within loops.
+    fn clear(&mut self, loops: &[OuterLoop]) {
         // Every leaf call is resolved, so the memory of the previous nest is reused.
         let LeafNest { nodes, values, elements, terms, steps, pointers, types, vars: count, tiles } = &mut self.nest;
         nodes.clear();
@@ -265,19 +284,17 @@ impl<'p> Resolver<'p> {
         (*count, *tiles) = (0, None);
         self.pointers.clear();
         self.scope.clear();
-        self.scope.extend(vars.iter().map(|&var| Scoped { var, binding: LeafVariable::Outside, coefficient: 0 }));
+        self.scope.extend(loops.iter().map(|l| Scoped { var: l.var, binding: LeafVariable::Outside, coefficient: 0 }));
+    }
 
-        match self.product_of(node)? {
-            Some((product, grid)) => self.tiles(&product, grid)?,
-            None => self.node(node)?,
-        }
+    /// Adds the pointers to the nest.
+    fn finish(&mut self) {
         for (i, pointer) in self.pointers.iter().enumerate() {
             let step = |&(var, elements): &(u32, i64)| Advance { pointer: i as u8, var, elements };
             self.nest.steps.extend(pointer.steps.iter().map(step));
             self.nest.pointers.push(pointer.buffer);
             self.nest.types.push(pointer.of.of);
         }
-        Ok(())
     }
 
     fn node(&mut self, node: &'p program::Node) -> Result<(), Failure> {

@@ -15,14 +15,13 @@ use super::error::{AssembleError, Failure};
 use super::expander::Expander;
 use super::instruction_set::{InstructionSet, Limit, SignedOrder};
 use super::leaf::{Item, Leaf};
-use super::nest::{LeafNest, Offers, Resolver};
+use super::nest::{LeafNest, Offers, OuterLoop, Resolver};
 use super::numbers::OfNumbers;
 use super::plan::EmitOrder;
 use super::share::share;
 use super::tile_grid::TileConfiguration;
-use autotune_ir::affine::VarId;
 use autotune_ir::instruction::NestForm;
-use autotune_ir::program::{Buffer, BufferId, Node, Program, Scope, Stage, parallel_prefix, preorder};
+use autotune_ir::program::{Buffer, BufferId, Loop, Node, Program, Scope, Stage, parallel_prefix, preorder};
 
 /// Numbers of stack slots of eight bytes. The variables outside leaves follow from `VARS` on, then
 /// the buffer pointers.
@@ -41,8 +40,8 @@ pub(super) struct Generator<'p, I> {
     /// Code offset of each leaf that has been emitted: the first ones of `leaves`.
     offsets: Vec<usize>,
     numbers: FxHashMap<Rc<LeafNest>, usize>,
-    /// Variables bound outside leaves, in the order of their slots.
-    vars: Vec<VarId>,
+    /// Loops around the current leaf, in the order of their variables' slots.
+    loops: Vec<OuterLoop>,
     /// Number of slots for variables.
     var_slots: usize,
     /// Tile configuration during the current stage, except in leaves with another one.
@@ -56,7 +55,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
             Offers { scales: isa.scales(), rounds_to_f16, rounds_to_bf16, dots: isa.dots(), tiles: isa.has_tiles() };
         let resolver = Resolver::new(program, isa.integers(), offers);
         let (leaves, offsets, numbers) = (Vec::new(), Vec::new(), FxHashMap::default());
-        Self { program, isa, resolver, leaves, offsets, numbers, vars: Vec::new(), var_slots: 0, tiles: None }
+        Self { program, isa, resolver, leaves, offsets, numbers, loops: Vec::new(), var_slots: 0, tiles: None }
     }
 
     /// Emits a stage and the leaves that no earlier stage calls; returns the offset of the stage's
@@ -123,8 +122,8 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         let top = self.isa.position();
         self.isa.read(TASK);
         self.isa.add(-(first as i64));
-        self.vars.clear();
-        self.vars.extend(loops.iter().map(|l| l.var));
+        self.loops.clear();
+        self.loops.extend(loops.iter().map(|l| OuterLoop { var: l.var, extent: l.extent }));
         for (i, l) in loops.iter().enumerate().rev() {
             self.isa.split(l.extent as i64, VARS + i);
         }
@@ -155,18 +154,62 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
             Node::Alloc { buffer, body } if self.program.buffer(*buffer).scope != Scope::Register => self.nodes(body),
             // A loop around register tiles stays outside leaves: its iterations call the same leaf.
             Node::Loop(l) if l.body.iter().any(has_leaf) => {
-                let number = VARS + self.vars.len();
-                self.vars.push(l.var);
+                if self.overlapped_loop(l)? {
+                    return Ok(());
+                }
+                let number = VARS + self.loops.len();
+                self.loops.push(OuterLoop { var: l.var, extent: l.extent });
                 self.isa.set(number, 0);
                 let top = self.isa.position();
                 self.nodes(&l.body)?;
                 self.advance(number);
                 self.isa.jump_if_less(Limit::Value(l.extent as i64), top);
-                self.vars.pop();
+                self.loops.pop();
                 Ok(())
             }
             _ => self.call(node),
         })
+    }
+
+    /// Emits a loop over a product of tiles and statements that use its sums, so that the
+    /// statements of each iteration are computed during the product of the next one:
+    ///
+    /// ```text
+    /// product 0; for i in 1..extent: product i and statements i-1; statements extent-1
+    /// ```
+    ///
+    /// Returns false for other loops.
+    fn overlapped_loop(&mut self, l: &'p Loop) -> Result<bool, Failure> {
+        let [Node::Alloc { body, .. }] = l.body.as_slice() else { return Ok(false) };
+        let [first, after @ ..] = body.as_slice() else { return Ok(false) };
+        let Some(product) = self.resolver.product_of(first)? else { return Ok(false) };
+        let Ok(last @ 1..) = i32::try_from(l.extent - 1) else { return Ok(false) };
+        // Another product uses the tile registers; a change of their configuration clears them.
+        let are_kept = self.tiles == Some(product.1.configuration()) && !preorder(after).any(is_product);
+        if after.is_empty() || !are_kept {
+            return Ok(false);
+        }
+
+        let slot = VARS + self.loops.len();
+        self.loops.push(OuterLoop { var: l.var, extent: l.extent });
+        if !self.resolver.resolve_overlapped(&self.loops, &product, after)? {
+            self.loops.pop();
+            return Ok(false);
+        }
+
+        self.isa.set(slot, 0);
+        self.call(first)?;
+        self.isa.set(slot, 1);
+        let top = self.isa.position();
+        self.resolver.resolve_overlapped(&self.loops, &product, after)?;
+        self.call_resolved();
+        self.advance(slot);
+        self.isa.jump_if_less(Limit::Value(l.extent as i64), top);
+
+        self.isa.set(slot, last);
+        self.nodes(after)?;
+        self.loops.pop();
+        Ok(true)
     }
 
     fn buffer_slot(&self, buffer: usize) -> usize {
@@ -175,7 +218,13 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
 
     /// Emits a leaf call: the computation of its pointers, and the call.
     fn call(&mut self, node: &'p Node) -> Result<(), Failure> {
-        self.resolver.resolve(&self.vars, node)?;
+        self.resolver.resolve(&self.loops, node)?;
+        self.call_resolved();
+        Ok(())
+    }
+
+    /// Emits the call of the leaf that was resolved last.
+    fn call_resolved(&mut self) {
         let nest = &self.resolver.nest;
         let number = match self.numbers.get(nest) {
             Some(&number) => number,
@@ -192,7 +241,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
             let (register, bytes) = (number as u8, self.resolver.nest.types[number].bytes());
             self.isa.point(register, self.buffer_slot(pointer.buffer.0 as usize));
             for &(var, coefficient) in &pointer.base.terms {
-                if let Some(position) = self.vars.iter().rposition(|&v| v == var) {
+                if let Some(position) = self.loops.iter().rposition(|l| l.var == var) {
                     self.isa.advance_by_slot(register, VARS + position, coefficient * bytes);
                 }
             }
@@ -205,7 +254,6 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         other.into_iter().for_each(|sizes| self.isa.configure_tiles(sizes));
         self.isa.call(number);
         other.and(self.tiles).into_iter().for_each(|sizes| self.isa.configure_tiles(sizes));
-        Ok(())
     }
 
     /// Returns the tile configuration of the product that most loop iterations of a stage compute.
@@ -241,12 +289,12 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         let mut expander = Expander::new(self.program, usize::from(self.isa.lanes()));
         let mut plan = EmitOrder::default();
         for nest in &self.leaves[self.offsets.len()..] {
+            expander.expand(nest)?;
             if let Some(tiles) = &nest.tiles {
                 self.offsets.push(self.isa.position());
-                tiles.emit(&mut self.isa, nest)?;
+                tiles.emit(&mut self.isa, &mut plan, (nest, &expander.leaf))?;
                 continue;
             }
-            expander.expand(nest)?;
             // The fast form is made from the leaf before sharing, because it needs registers of its
             // own.
             let of_numbers = OfNumbers::of(&expander.leaf, nest, &self.isa);

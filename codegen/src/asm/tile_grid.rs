@@ -5,6 +5,9 @@ use autotune_ir::DType;
 use autotune_ir::instruction::{TILE_REGISTERS, TileProduct, TileSpan, TileStrides, tile_registers_of};
 use autotune_ir::program::Program;
 
+/// Bytes of a cache line.
+pub(super) const LINE_BYTES: usize = 64;
+
 /// Product of two words of tiles, added to a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TileArithmetic {
@@ -52,6 +55,8 @@ pub(super) struct TileNest {
     pub(super) outer_loops: Vec<(u32, usize)>,
     /// Pointer, and offset from it in elements, of data, weights and sums.
     pub(super) places: [(u8, i64); 3],
+    /// Pointer to weights to prefetch, and number of cache lines in each reduction step.
+    pub(super) prefetch: Option<(u8, usize)>,
 }
 
 impl TileGrid {
@@ -85,6 +90,11 @@ impl TileGrid {
             }
         }
         sizes
+    }
+
+    /// Returns the number of bytes of weights in one reduction step.
+    pub(super) fn weight_bytes(&self) -> usize {
+        4 * self.words * self.columns.iter().map(|column| column.count).sum::<usize>()
     }
 
     /// Returns the register of the sums of a row tile and a column tile.

@@ -15,20 +15,32 @@
 //! tilestored [rdx+r10],tmm0                  after the last iteration
 //! ```
 
+use std::collections::VecDeque;
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
+use super::block::{self, Common};
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{Address, InstructionSet};
-use super::leaf::Leaf;
+use super::instruction_set::{Address, InstructionSet, PrefetchHint};
+use super::leaf::{Item, Leaf};
 use super::nest::LeafNest;
+use super::plan::EmitOrder;
 use super::stage::advance;
-use super::tile_grid::TileNest;
+use super::tile_grid::{LINE_BYTES, TileNest};
 use autotune_ir::instruction::TileStrides;
+use autotune_ir::program::PrefetchLevel;
 
 /// Number of data, weights and sums in their arrays.
 const DATA: usize = 0;
-const WEIGHTS: usize = 1;
+pub(super) const WEIGHTS: usize = 1;
 const SUMS: usize = 2;
+
+/// Maximum number of parts of the code between reduction steps. The steps are written out, and the
+/// sums that the code reads are evicted from the first-level cache after some of them.
+const MOST_PARTS: usize = 4;
+/// Operations that a part holds a multiple of.
+const PART_GROUP: usize = 4;
 
 /// Addresses of tiles while a leaf is emitted.
 struct TileAddresses<'t> {
@@ -49,32 +61,87 @@ impl TileAddresses<'_> {
     }
 }
 
+/// Straight-line code to emit between the reduction steps of a product.
+struct Meanwhile<'m> {
+    leaf: &'m Leaf,
+    common: Common,
+    plan: &'m mut EmitOrder,
+    /// Parts of the block that are left: operations and sources.
+    parts: VecDeque<[Range<usize>; 2]>,
+}
+
+impl<'m> Meanwhile<'m> {
+    /// Splits the block of a leaf, which has no loops, into at most `steps` parts.
+    fn of(leaf: &'m Leaf, common: Common, plan: &'m mut EmitOrder, steps: usize) -> Self {
+        let mut parts = VecDeque::new();
+        for item in &leaf.items {
+            let Item::Block { ops, sources } = item else { continue };
+            // Parts of whole groups, because similar operations are emitted together.
+            let size = ops.len().div_ceil(steps.min(MOST_PARTS)).next_multiple_of(PART_GROUP);
+            let part = |first: usize| [first..ops.end.min(first + size), sources.clone()];
+            parts.extend(ops.clone().step_by(size).map(part));
+        }
+        Self { leaf, common, plan, parts }
+    }
+
+    /// Emits the next part, if one is left.
+    fn emit_part(&mut self, isa: &mut impl InstructionSet, nest: &LeafNest) -> Result<(), Failure> {
+        let Some([ops, sources]) = self.parts.pop_front() else { return Ok(()) };
+        block::emit(isa, self.leaf.block(nest, &ops, &sources), self.common, self.plan)
+    }
+}
+
 impl TileNest {
-    /// Emits the product as a subroutine. After the pointers, the integer registers hold the loop
-    /// counters, then the distances between rows.
-    pub(super) fn emit(&self, isa: &mut impl InstructionSet, nest: &LeafNest) -> Result<(), Failure> {
-        let first_counter = nest.pointers.len();
-        let first_stride = first_counter + self.outer_loops.len();
+    /// Returns the number of integer registers that the leaf needs. After the pointers, they hold
+    /// the loop counters, then the distances between rows.
+    pub(super) fn integers(&self, nest: &LeafNest) -> usize {
+        self.first_stride(nest) + self.distinct_strides(nest).len()
+    }
+
+    fn first_stride(&self, nest: &LeafNest) -> usize {
+        nest.pointers.len() + self.outer_loops.len()
+    }
+
+    /// Returns the distances in bytes between rows of data, weights and sums.
+    fn strides(&self, nest: &LeafNest) -> [i64; 3] {
         let bytes = |of: usize| nest.types[usize::from(self.places[of].0)].bytes();
         let TileStrides { data, weights, sums } = self.grid.strides;
-        let strides = [data * bytes(DATA), weights * bytes(WEIGHTS), sums * bytes(SUMS)];
-        // Equal distances share a register.
-        let mut distinct: SmallVec<[i64; 3]> = SmallVec::from(strides);
+        [data * bytes(DATA), weights * bytes(WEIGHTS), sums * bytes(SUMS)]
+    }
+
+    /// Returns the distances between rows, each once: equal ones share a register.
+    fn distinct_strides(&self, nest: &LeafNest) -> SmallVec<[i64; 3]> {
+        let mut distinct = SmallVec::from(self.strides(nest));
         distinct.sort_unstable();
         distinct.dedup();
-        let (needed, available) = (first_stride + distinct.len(), isa.integers());
+        distinct
+    }
+
+    /// Emits the product as a subroutine. The leaf's block, if it has one, is emitted between the
+    /// reduction steps: it uses vector registers, so that the processor computes both at once.
+    pub(super) fn emit(
+        &self,
+        isa: &mut impl InstructionSet,
+        plan: &mut EmitOrder,
+        (nest, leaf): (&LeafNest, &Leaf),
+    ) -> Result<(), Failure> {
+        let (first_stride, distinct) = (self.first_stride(nest), self.distinct_strides(nest));
+        let (needed, available) = (self.integers(nest), isa.integers());
         if needed > available {
             return Err(AssembleError::Pointers { needed, available }.into());
         }
+        let common = Common { accumulators: leaf.reserved_registers(), scratch: 0, streamed: 0 };
+        let steps = self.outer_loops.iter().map(|(_, extent)| extent).product();
+        let mut meanwhile = Meanwhile::of(leaf, common, plan, steps);
 
-        isa.begin_leaf(&Leaf::default(), false);
+        isa.begin_leaf(leaf, nest.has_steps());
         for (number, &stride) in distinct.iter().enumerate() {
             isa.set_integer((first_stride + number) as u8, stride);
         }
         self.grid.all_sums().for_each(|(register, _)| isa.clear_tile(register));
-        let strides = strides.map(|stride| (first_stride + distinct.partition_point(|&other| other < stride)) as u8);
-        let places = TileAddresses { nest, tiles: self, strides };
-        self.emit_loops(isa, &places, first_counter)?;
+        let register = |stride| (first_stride + distinct.partition_point(|&other| other < stride)) as u8;
+        let places = TileAddresses { nest, tiles: self, strides: self.strides(nest).map(register) };
+        self.emit_loops(isa, &places, 0, &mut meanwhile)?;
 
         for (register, offset) in self.grid.all_sums() {
             let (at, stride) = places.at(SUMS, offset)?;
@@ -84,33 +151,47 @@ impl TileNest {
         Ok(())
     }
 
-    /// Emits the loops over reduction steps.
+    /// Emits the loops over reduction steps from the one of this number on. The first iterations
+    /// are written out as long as code is left to emit between them.
     fn emit_loops(
         &self,
         isa: &mut impl InstructionSet,
         places: &TileAddresses,
-        first_counter: usize,
+        number: usize,
+        meanwhile: &mut Meanwhile,
     ) -> Result<(), Failure> {
-        let mut tops: SmallVec<[(u8, usize); 4]> = SmallVec::new();
-        for (number, &(_, extent)) in self.outer_loops.iter().enumerate() {
-            let counter = (first_counter + number) as u8;
-            isa.set_integer(counter, extent as i64);
-            tops.push((counter, isa.position()));
+        let Some(&(var, extent)) = self.outer_loops.get(number) else {
+            self.emit_products(isa, places)?;
+            return meanwhile.emit_part(isa, places.nest);
+        };
+        let steps: usize = self.outer_loops[number + 1..].iter().map(|(_, extent)| extent).product();
+        let written = meanwhile.parts.len().div_ceil(steps).min(extent);
+        for _ in 0..written {
+            self.emit_loops(isa, places, number + 1, meanwhile)?;
+            advance(isa, places.nest, var, 1);
         }
 
-        self.emit_products(isa, places)?;
-        for (&(var, extent), (counter, top)) in self.outer_loops.iter().zip(tops).rev() {
+        if written < extent {
+            let counter = (places.nest.pointers.len() + number) as u8;
+            isa.set_integer(counter, (extent - written) as i64);
+            let top = isa.position();
+            self.emit_loops(isa, places, number + 1, meanwhile)?;
             advance(isa, places.nest, var, 1);
             isa.count_down(counter, top);
-            // The pointers return to the loop's first iteration, as outer loops expect.
-            advance(isa, places.nest, var, -(extent as i64));
         }
+        // The pointers return to the loop's first iteration, as outer loops expect.
+        advance(isa, places.nest, var, -(extent as i64));
         Ok(())
     }
 
     /// Emits one reduction step of all tiles. Every tile is loaded right before its first product.
     fn emit_products(&self, isa: &mut impl InstructionSet, places: &TileAddresses) -> Result<(), Failure> {
         let grid = &self.grid;
+        let (pointer, lines) = self.prefetch.unwrap_or_default();
+        for line in 0..lines {
+            let at = Address { pointer, disp: 0 }.offset_by(line, LINE_BYTES as i32);
+            isa.prefetch(at, PrefetchHint::Read(PrefetchLevel::L2));
+        }
         for (i, row) in grid.rows.iter().enumerate() {
             for (j, column) in grid.columns.iter().enumerate() {
                 if i == 0 {

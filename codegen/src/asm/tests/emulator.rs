@@ -145,7 +145,7 @@ impl<'c> Emulator<'c> {
     /// Executes moves of 32-bit lanes.
     fn execute_vectors(&mut self, it: &Instruction) -> bool {
         match it.mnemonic() {
-            Mnemonic::Vzeroupper => {}
+            Mnemonic::Vzeroupper | Mnemonic::Prefetcht1 => {}
             Mnemonic::Kmovw => self.masks[it.op0_register().number()] = self.value(it, 1) as u32,
             Mnemonic::Vxorps | Mnemonic::Vpxord => {
                 assert_eq!(it.op1_register(), it.op2_register(), "only zeros are emulated");

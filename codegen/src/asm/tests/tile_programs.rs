@@ -18,8 +18,8 @@ use rand_chacha::ChaCha8Rng;
 use super::emulator::Emulator;
 use super::random_programs::cases::for_cases;
 use super::random_programs::maps::difference;
-use super::random_programs::{SETS, run, run_on};
-use super::simulator::StepRecorder;
+use super::random_programs::{run, run_on};
+use super::simulator::{SETS, StepRecorder};
 use crate::asm::x86::disassemble;
 use crate::asm::{assemble, generate};
 
@@ -49,6 +49,8 @@ struct TileCase {
     words: usize,
     /// Position of the loop over columns among those over rows.
     column_loop: usize,
+    /// True if consecutive register tiles have the same columns, false if the same rows.
+    are_rows_inside: bool,
 }
 
 /// Rows of a register tile.
@@ -102,9 +104,10 @@ impl TileCase {
                 _ => [1, rng.random_range(48..97)],
             },
             gap: rng.random_range(0..2),
-            blocks: rng.random_range(1..3),
+            blocks: rng.random_range(1..4),
         });
         let tiles = tiles.collect();
+
         let columns = match rng.random_range(0..3) {
             0 => [rng.random_range(1..4), 16],
             1 => [1, rng.random_range(1..97)],
@@ -114,10 +117,11 @@ impl TileCase {
             types: rng.random_range(0..TYPES.len()),
             tiles,
             columns,
-            column_blocks: rng.random_range(1..3),
+            column_blocks: rng.random_range(1..4),
             outer_loops: (0..rng.random_range(0..3)).map(|_| rng.random_range(1..4)).collect(),
             words: rng.random_range(1..17),
             column_loop: rng.random_range(0..3),
+            are_rows_inside: rng.random(),
         }
     }
 
@@ -172,8 +176,12 @@ impl TileCase {
         body.push(stored(row, Expr::Load(at.sum())));
 
         let alloc = Node::Alloc { buffer: at.sums, body };
-        let serial = repeat((column_block, self.column_blocks), LoopKind::Serial, alloc);
-        repeat((block, tile.blocks), LoopKind::Parallel, serial)
+        let mut loops = [(column_block, self.column_blocks), (block, tile.blocks)];
+        if self.are_rows_inside {
+            loops.swap(0, 1);
+        }
+        let [inner, outer] = loops;
+        repeat(outer, LoopKind::Parallel, repeat(inner, LoopKind::Serial, alloc))
     }
 
     /// Returns the product for a row of data, and a block and a column of weights.
