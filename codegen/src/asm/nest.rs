@@ -70,8 +70,8 @@ pub(super) struct LeafNest {
     pub(super) types: Vec<ElementType>,
     /// Number of variables; they are numbered in order of appearance.
     pub(super) vars: usize,
-    /// Product of tiles that the leaf computes. Nodes beside it are computed meanwhile: they use
-    /// sums that were stored earlier.
+    /// Product of tiles that the leaf computes. The nodes, if there are any, are computed between
+    /// its reduction steps, from sums that were stored earlier.
     pub(super) tiles: Option<Box<TileNest>>,
 }
 

@@ -3,10 +3,11 @@
 use super::error::{AssembleError, Failure};
 use autotune_ir::DType;
 use autotune_ir::instruction::{TILE_REGISTERS, TileProduct, TileSpan, TileStrides, tile_registers_of};
+use autotune_ir::machine::cpu;
 use autotune_ir::program::Program;
 
 /// Bytes of a cache line.
-pub(super) const LINE_BYTES: usize = 64;
+pub(super) const LINE_BYTES: usize = cpu::LINE_BYTES as usize;
 
 /// Product of two words of tiles, added to a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

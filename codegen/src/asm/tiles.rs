@@ -62,7 +62,7 @@ impl TileAddresses<'_> {
 }
 
 /// Straight-line code to emit between the reduction steps of a product.
-struct Meanwhile<'m> {
+struct OverlappedBlock<'m> {
     leaf: &'m Leaf,
     common: Common,
     plan: &'m mut EmitOrder,
@@ -70,7 +70,7 @@ struct Meanwhile<'m> {
     parts: VecDeque<[Range<usize>; 2]>,
 }
 
-impl<'m> Meanwhile<'m> {
+impl<'m> OverlappedBlock<'m> {
     /// Splits the block of a leaf, which has no loops, into at most `steps` parts.
     fn of(leaf: &'m Leaf, common: Common, plan: &'m mut EmitOrder, steps: usize) -> Self {
         let mut parts = VecDeque::new();
@@ -96,6 +96,11 @@ impl TileNest {
     /// the loop counters, then the distances between rows.
     pub(super) fn integers(&self, nest: &LeafNest) -> usize {
         self.first_stride(nest) + self.distinct_strides(nest).len()
+    }
+
+    /// Returns the number of reduction steps in the loops from the one of this number on.
+    pub(super) fn steps(&self, number: usize) -> usize {
+        self.outer_loops[number..].iter().map(|(_, extent)| extent).product()
     }
 
     fn first_stride(&self, nest: &LeafNest) -> usize {
@@ -131,8 +136,7 @@ impl TileNest {
             return Err(AssembleError::Pointers { needed, available }.into());
         }
         let common = Common { accumulators: leaf.reserved_registers(), scratch: 0, streamed: 0 };
-        let steps = self.outer_loops.iter().map(|(_, extent)| extent).product();
-        let mut meanwhile = Meanwhile::of(leaf, common, plan, steps);
+        let mut block_parts = OverlappedBlock::of(leaf, common, plan, self.steps(0));
 
         isa.begin_leaf(leaf, nest.has_steps());
         for (number, &stride) in distinct.iter().enumerate() {
@@ -141,7 +145,7 @@ impl TileNest {
         self.grid.all_sums().for_each(|(register, _)| isa.clear_tile(register));
         let register = |stride| (first_stride + distinct.partition_point(|&other| other < stride)) as u8;
         let places = TileAddresses { nest, tiles: self, strides: self.strides(nest).map(register) };
-        self.emit_loops(isa, &places, 0, &mut meanwhile)?;
+        self.emit_loops(isa, &places, 0, &mut block_parts)?;
 
         for (register, offset) in self.grid.all_sums() {
             let (at, stride) = places.at(SUMS, offset)?;
@@ -158,16 +162,15 @@ impl TileNest {
         isa: &mut impl InstructionSet,
         places: &TileAddresses,
         number: usize,
-        meanwhile: &mut Meanwhile,
+        block_parts: &mut OverlappedBlock,
     ) -> Result<(), Failure> {
         let Some(&(var, extent)) = self.outer_loops.get(number) else {
             self.emit_products(isa, places)?;
-            return meanwhile.emit_part(isa, places.nest);
+            return block_parts.emit_part(isa, places.nest);
         };
-        let steps: usize = self.outer_loops[number + 1..].iter().map(|(_, extent)| extent).product();
-        let written = meanwhile.parts.len().div_ceil(steps).min(extent);
+        let written = block_parts.parts.len().div_ceil(self.steps(number + 1)).min(extent);
         for _ in 0..written {
-            self.emit_loops(isa, places, number + 1, meanwhile)?;
+            self.emit_loops(isa, places, number + 1, block_parts)?;
             advance(isa, places.nest, var, 1);
         }
 
@@ -175,7 +178,7 @@ impl TileNest {
             let counter = (places.nest.pointers.len() + number) as u8;
             isa.set_integer(counter, (extent - written) as i64);
             let top = isa.position();
-            self.emit_loops(isa, places, number + 1, meanwhile)?;
+            self.emit_loops(isa, places, number + 1, block_parts)?;
             advance(isa, places.nest, var, 1);
             isa.count_down(counter, top);
         }

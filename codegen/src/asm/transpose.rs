@@ -94,13 +94,15 @@ pub(super) fn copy(code: leaf::Block, op: &BlockOp) -> Option<(MemoryAccess, Mem
 /// Returns destination and source, if an operation only copies bits.
 fn copy_of_bits(code: leaf::Block, op: &BlockOp) -> Option<(MemoryAccess, MemoryAccess)> {
     match assignment(code, op)? {
-        (to, LeafSource::Memory(from))
-            if to.of == from.of && !matches!(to.of, ElementType::F16 | ElementType::Bf16) =>
-        {
-            Some((to, from))
-        }
+        (to, LeafSource::Memory(from)) if copies_bits(to, from) => Some((to, from)),
         _ => None,
     }
+}
+
+/// True if elements keep their bits on the way from one place to the other. Conversions from and to
+/// f16 and bf16 change NaN.
+pub(super) fn copies_bits(to: MemoryAccess, from: MemoryAccess) -> bool {
+    to.of == from.of && !matches!(to.of, ElementType::F16 | ElementType::Bf16)
 }
 
 /// Returns destination and source of an operation that is a plain copy without conversion; `None`

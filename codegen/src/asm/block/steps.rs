@@ -190,8 +190,12 @@ impl<S: Vectors> BlockEmitter<'_, S> {
 
     /// Emits a step, after all earlier ones.
     fn advance(&mut self, steps: &mut StepEvaluation, number: u32) -> Result<(), Failure> {
+        self.advance_as(steps, number, self.kind(number))
+    }
+
+    /// Emits a step as one of this kind, after all earlier ones.
+    fn advance_as(&mut self, steps: &mut StepEvaluation, number: u32, kind: ValueKind) -> Result<(), Failure> {
         steps.current = number;
-        let kind = self.kind(number);
         steps.result = match kind {
             ValueKind::Step(primitive, _) => self.step(steps, primitive, kind.operands())?,
             ValueKind::Own([of]) => {

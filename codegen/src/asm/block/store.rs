@@ -36,16 +36,20 @@ impl<S: Vectors> BlockEmitter<'_, S> {
     /// bits without conversion.
     fn copied_bits(&self, to: MemoryAccess, mode: StoreMode, value: ValueTree) -> Option<Address> {
         let LeafSource::Memory(from) = self.source_of(self.as_source(value.root)?) else { return None };
-        let is_same = from.of == to.of && from.shape == to.shape && to.shape == Shape::Lanes(self.isa.lanes());
-        let is_converted = matches!(to.of, ElementType::Word | ElementType::F16 | ElementType::Bf16);
-        let is_streamed = self.streamed & 1 << to.at.pointer != 0;
-        (is_same && mode == StoreMode::Assign && !is_converted && !is_streamed).then_some(from.at)
+        let is_narrow = to.of != ElementType::Word && transpose::copies_bits(to, from);
+        let is_whole = from.shape == to.shape && to.shape == Shape::Lanes(self.isa.lanes());
+        (is_narrow && is_whole && mode == StoreMode::Assign && !self.is_streamed(to.at)).then_some(from.at)
+    }
+
+    /// True if stores of whole vectors to an address stream past the caches.
+    pub(super) fn is_streamed(&self, at: Address) -> bool {
+        self.streamed & 1 << at.pointer != 0
     }
 
     /// Emits memory = the value of a register, or += it. Releases the register.
     pub(super) fn write(&mut self, dst: MemoryAccess, mode: StoreMode, mut value: Vector) -> Result<(), Failure> {
         let whole = dst.whole_vector(self.isa.lanes().into()).filter(|_| mode == StoreMode::Assign);
-        let streamed = whole.filter(|at| self.streamed & 1 << at.pointer != 0);
+        let streamed = whole.filter(|at| self.is_streamed(*at));
         if dst.of != ElementType::Word {
             let spare = self.spare()?;
             self.isa.store_narrow(value, dst, spare, streamed.is_some());

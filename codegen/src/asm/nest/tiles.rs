@@ -82,10 +82,9 @@ impl<'p> Resolver<'p> {
         let iterations: usize = inside.iter().map(|l| l.extent).product();
 
         let (bytes, step_bytes) = (weights.of.of.bytes(), tiles.grid.weight_bytes());
-        let steps: usize = tiles.outer_loops.iter().map(|(_, extent)| extent).product();
         // Other weights do not follow each other. With few iterations the prefetches would take as
         // long as the loads, with many they would gain little.
-        let are_adjacent = next * bytes == (steps * step_bytes) as i64;
+        let are_adjacent = next * bytes == (tiles.steps(0) * step_bytes) as i64;
         if !are_adjacent || !(LEAST_SHARES..=2 * step_bytes / LINE_BYTES).contains(&iterations) {
             return;
         }

@@ -13,6 +13,8 @@ use crate::asm::instruction_set::{Address as At, ElementType, PrefetchHint, Unar
 use autotune_ir::program::PrefetchLevel;
 use autotune_ir::target::Isa;
 
+/// `vshufps`: in each 128-bit part, two elements of one operand, then two of the other.
+const SHUFFLE: Opcode = opcode(1, 0, 0xc6);
 /// `vunpcklps`: interleaves the lower elements of two vectors in each 128-bit quarter.
 pub(super) const UNPACK_LOW: Opcode = opcode(1, 0, 0x14);
 /// `vunpckhps`: interleaves the upper elements.
@@ -35,6 +37,21 @@ const HALF_VECTOR: u32 = 5;
 pub(super) const STORE_UPPER_PAIR: Opcode = opcode(1, 0, 0x17);
 
 impl X86 {
+    /// Loads every other element from `at` on, 4 or 8 of them, without reading past the last.
+    pub(super) fn load_every_other(&mut self, v: Vector, lanes: u8, at: MemoryOperand) {
+        // In each half, elements 0 and 2 of the first operand, then 1 and 3 of the second.
+        const EVEN_ODD: i64 = 0b11_01_10_00;
+        let behind = MemoryOperand { disp: at.disp.wrapping_add(4 * (i32::from(lanes) - 1)), ..at };
+        let is_256 = lanes == 8;
+        self.code.vex(LOAD, is_256, [v, 0], at.into());
+        self.code.vex(SHUFFLE, is_256, [v, v], behind.into());
+        self.code.immediate(EVEN_ODD, 1);
+        if is_256 {
+            self.code.vex(PERMUTE_PAIRS, true, [v, 0], RegisterOrMemory::Register(v));
+            self.code.immediate(EVEN_ODD, 1);
+        }
+    }
+
     /// Prefetches the cache line of an address: `prefetcht0`, `prefetcht1` or `prefetchw`.
     pub(super) fn prefetch_line(&mut self, at: At, hint: PrefetchHint) {
         let (opcode, extension) = match hint {

@@ -59,8 +59,6 @@ const BLEND_VEX: Opcode = opcode(3, 1, 0x4a);
 /// `vblendmps`: selects lanes by a mask register.
 const BLEND_EVEX: Opcode = opcode(2, 1, 0x65);
 
-/// `vshufps`: in each 128-bit part, two elements of one operand, then two of the other.
-const SHUFFLE: Opcode = opcode(1, 0, 0xc6);
 /// `vpermpd`: pairs of elements in any order. The prefix includes the W bit.
 pub(super) const PERMUTE_PAIRS: Opcode = opcode(3, 0x80 | 1, 0x01);
 /// `vshuff32x4`: two 128-bit quarters of one operand, then two of the other.
@@ -467,21 +465,6 @@ impl X86 {
                 self.code.goal(Goal::Mask(n));
                 self.code.vex(opcode(2, 1, 0x2c + 2 * store), true, [v, mask], at.into());
             }
-        }
-    }
-
-    /// Loads every other element from `at` on, 4 or 8 of them, without reading past the last.
-    fn load_every_other(&mut self, v: Vector, lanes: u8, at: MemoryOperand) {
-        // In each half, elements 0 and 2 of the first operand, then 1 and 3 of the second.
-        const EVEN_ODD: i64 = 0b11_01_10_00;
-        let behind = MemoryOperand { disp: at.disp.wrapping_add(4 * (i32::from(lanes) - 1)), ..at };
-        let is_256 = lanes == 8;
-        self.code.vex(LOAD, is_256, [v, 0], at.into());
-        self.code.vex(SHUFFLE, is_256, [v, v], behind.into());
-        self.code.immediate(EVEN_ODD, 1);
-        if is_256 {
-            self.code.vex(PERMUTE_PAIRS, true, [v, 0], RegisterOrMemory::Register(v));
-            self.code.immediate(EVEN_ODD, 1);
         }
     }
 

@@ -96,7 +96,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
                 // Each value has its own sources, and its own position in the plan.
                 (self.at, self.inputs) = (turn, self.code.inputs_of(store.value));
                 match bound {
-                    Some((step, of)) if step == number => self.pass_on(steps, number, of)?,
+                    Some((step, of)) if step == number => self.advance_as(steps, number, ValueKind::Own([of]))?,
                     _ => self.advance(steps, number)?,
                 }
             }
@@ -104,24 +104,13 @@ impl<S: Vectors> BlockEmitter<'_, S> {
         Ok(Some(all.map(|steps| steps.result)))
     }
 
-    /// Gives a step the value of its operand `of`, without an instruction if nothing else needs
-    /// that.
-    fn pass_on(&mut self, steps: &mut StepEvaluation, number: u32, of: u32) -> Result<(), Failure> {
-        steps.current = number;
-        steps.result = self.writable_register(steps, of, &[])?;
-        self.end_uses(steps, &[of]);
-        steps.locations[(number - steps.first) as usize] = Some(StepLocation::Register(steps.result));
-        Ok(())
-    }
-
     /// Returns the address and type to which an operation stores a whole vector of 8-bit integers.
     fn whole_bytes(&self, store: SteppedStore) -> Option<(Address, ElementType)> {
         let LeafInput::Source(to) = store.to else { return None };
         let LeafSource::Memory(memory) = self.source_of(to) else { return None };
         let is_bytes = store.mode == StoreMode::Assign && memory.of.bytes() == 1;
-        let is_streamed = self.streamed & 1 << memory.at.pointer != 0;
         let is_whole = memory.shape == Shape::Lanes(self.isa.lanes());
-        (is_bytes && is_whole && !is_streamed).then_some((memory.at, memory.of))
+        (is_bytes && is_whole && !self.is_streamed(memory.at)).then_some((memory.at, memory.of))
     }
 
     /// Returns the step that bounds a value from below before the conversion to integers of a type,
