@@ -35,7 +35,9 @@ pub use dot::{DOT_BF16, DOT_I16, DOT_U8_I8, DOT_U8_I8_AVX2, Dot, PAIRS_I16, PAIR
 pub use fragments::{Fragments, LANES};
 pub use mma::MMA;
 pub use site::CallSite;
-pub use tile::{TILE_BF16, TILE_I8, TILE_ROWS, TileProduct, TileSpan, TileStrides, tile_of, tile_registers_of};
+pub use tile::{
+    SPLIT_PRODUCTS, TILE_BF16, TILE_I8, TILE_ROWS, TileProduct, TileSpan, TileStrides, tile_of, tile_registers_of,
+};
 pub use wgmma::WGMMA;
 
 /// Number of tile registers of a CPU.

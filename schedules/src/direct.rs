@@ -101,6 +101,9 @@ pub struct Direct {
     pub dot: Option<Group>,
     /// Element types of the copies of data and weights.
     pub copied: [DType; 2],
+    /// True if copies have two parts of each f32: the nearest value of their type, and the nearest
+    /// to what is left. Parts are the outermost dimension.
+    pub is_split: bool,
     /// Axis of the vector lanes.
     pub vector: AxisId,
     /// Parallel outermost loops, one element per iteration.
@@ -268,6 +271,7 @@ impl Direct {
                 row: [taps, laid.words],
             }),
             copied: roles.copied(dot.map(|(_, factors)| factors)),
+            is_split: has_tiles && roles.splits(),
             // In a blocked layout, vectors run along the lanes of a block.
             vector: laid.lane_of(vector).unwrap_or(vector),
             cache: loops(contraction, &reader.order("order", &names.cache)?, &tiles.cache),
@@ -312,6 +316,11 @@ impl Direct {
         // before it.
         let leading = self.cache.iter().take_while(is_spatial).take(self.parallel).copied();
         self.batch.iter().map(|&axis| TileLoop { axis, tile: 1 }).chain(leading).collect()
+    }
+
+    /// Returns the number of bytes of each element in copies of the data.
+    pub(crate) fn copied_bytes(&self) -> usize {
+        self.copied[0].bytes() * if self.is_split { 2 } else { 1 }
     }
 
     /// Returns the groups of a tile instruction, if one multiplies.
@@ -359,7 +368,7 @@ impl Direct {
             true => self.cache_extent(a),
             false => self.cache_extent(a).next_multiple_of(self.register_extent(a)),
         };
-        self.copied[0].bytes() * used.map(extent).product::<usize>()
+        self.copied_bytes() * used.map(extent).product::<usize>()
     }
 
     /// Shape of the copied data tile: the elements that the largest cache tile reads.

@@ -60,6 +60,7 @@ fn random_workload(rng: &mut ChaCha8Rng) -> Workload {
     let all = [
         Types::of(DType::Bf16),
         Types { out: DType::F32, ..Types::of(DType::Bf16) },
+        Types::of(DType::F32),
         integers(DType::U8, DType::I8, DType::U8),
         integers(DType::U8, DType::I8, DType::I32),
         integers(DType::I8, DType::I8, DType::I8),
@@ -137,7 +138,14 @@ fn tiles_are_where_the_processor_and_the_workload_have_them() {
         ("conv2d:c=3,h=32,w=32,o=64,k=7,s=2,p=3,dtype=bf16", true),
         ("conv2d:c=3,h=32,w=32,o=64,k=3,p=1,data=u8,weights=i8,out=u8,scale", true),
         ("conv2d:c=64,h=14,w=14,o=64,k=3,p=1,g=64,dtype=bf16", false),
-        ("matmul:m=64,n=64,k=64", false),
+        ("matmul:m=64,n=64,k=64", true),
+        ("matmul:m=64,n=64,k=64,weights=data", true),
+        ("matmul:m=16,n=64,k=64,weights=data", false),
+        ("matmul:m=4,n=64,k=64", false),
+        ("matmul:m=64,n=64,k=64,exact", false),
+        ("conv2d:c=64,h=14,w=14,o=64,k=3,p=1", true),
+        ("conv2d:c=3,h=32,w=32,o=64,k=7,s=2,p=3", true),
+        ("conv2d:c=64,h=14,w=14,o=64,k=3,p=1,exact", false),
     ] {
         let (workload, target): (Workload, _) = (text.parse().unwrap(), with_tiles(1));
         let config = ScheduleSpace::new(&workload, &target).default_config();

@@ -1,8 +1,12 @@
 //! Tiles of a product, their registers and their configuration.
 
+use smallvec::{SmallVec, smallvec};
+
 use super::error::{AssembleError, Failure};
 use autotune_ir::DType;
-use autotune_ir::instruction::{TILE_REGISTERS, TileProduct, TileSpan, TileStrides, tile_registers_of};
+use autotune_ir::instruction::{
+    SPLIT_PRODUCTS, TILE_REGISTERS, TileProduct, TileSpan, TileStrides, tile_registers_of,
+};
 use autotune_ir::machine::cpu;
 use autotune_ir::program::Program;
 
@@ -46,7 +50,13 @@ pub(super) struct TileGrid {
     pub(super) strides: TileStrides,
     pub(super) rows: Vec<TileSpan>,
     pub(super) columns: Vec<TileSpan>,
+    /// Distances in elements from the high to the low parts of data and weights; `None` if factors
+    /// have one part.
+    pub(super) low: Option<[i64; 2]>,
 }
+
+/// Parts of the factors to multiply: distances in elements of data and weights from the high part.
+pub(super) type FactorParts = [i64; 2];
 
 /// Product of tiles that a leaf computes.
 #[derive(Clone, PartialEq, Eq)]
@@ -67,12 +77,24 @@ impl TileGrid {
         let Some((by, (rows, strides))) = TileArithmetic::of(dtypes).zip(product.row_tiles(program)) else {
             return Ok(None);
         };
-        let columns = product.column_tiles(program);
+        let (columns, low) = (product.column_tiles(program), product.low_distances(program));
+        if low.is_some() != product.low.is_some() {
+            return Ok(None);
+        }
 
         if tile_registers_of([rows.len(), columns.len()]) > TILE_REGISTERS {
             return Err(AssembleError::Tiles { rows: rows.len(), columns: columns.len() }.into());
         }
-        Ok(Some(Self { by, words: product.row_words(), strides, rows, columns }))
+        Ok(Some(Self { by, words: product.row_words(), strides, rows, columns, low }))
+    }
+
+    /// Returns the parts of data and weights that are multiplied in one reduction step, in an order
+    /// in which one of the two is the same in consecutive products.
+    pub(super) fn products(&self) -> SmallVec<[FactorParts; SPLIT_PRODUCTS]> {
+        match self.low {
+            Some([data, weights]) => SmallVec::from([[data, 0], [0, 0], [0, weights]]),
+            None => smallvec![[0, 0]],
+        }
     }
 
     /// Returns the sizes of the tiles in all registers.
@@ -93,7 +115,7 @@ impl TileGrid {
         sizes
     }
 
-    /// Returns the number of bytes of weights in one reduction step.
+    /// Returns the number of bytes of each part of the weights in one reduction step.
     pub(super) fn weight_bytes(&self) -> usize {
         4 * self.words * self.columns.iter().map(|column| column.count).sum::<usize>()
     }

@@ -27,7 +27,7 @@ use super::leaf::{Item, Leaf};
 use super::nest::LeafNest;
 use super::plan::EmitOrder;
 use super::stage::advance;
-use super::tile_grid::{LINE_BYTES, TileNest};
+use super::tile_grid::{FactorParts, LINE_BYTES, TileNest};
 use autotune_ir::instruction::TileStrides;
 use autotune_ir::program::PrefetchLevel;
 
@@ -55,9 +55,14 @@ impl TileAddresses<'_> {
     /// between its rows.
     fn at(&self, of: usize, offset: i64) -> Result<(Address, u8), Failure> {
         let (pointer, first) = self.tiles.places[of];
-        let bytes = (first + offset) * self.nest.types[usize::from(pointer)].bytes();
-        let disp = i32::try_from(bytes).map_err(|_| AssembleError::Displacement { bytes })?;
-        Ok((Address { pointer, disp }, self.strides[of]))
+        Ok((Address { pointer, disp: self.disp(of, first + offset)? }, self.strides[of]))
+    }
+
+    /// Returns a distance in bytes, given in elements.
+    fn disp(&self, of: usize, elements: i64) -> Result<i32, Failure> {
+        let (pointer, _) = self.tiles.places[of];
+        let bytes = elements * self.nest.types[usize::from(pointer)].bytes();
+        Ok(i32::try_from(bytes).map_err(|_| AssembleError::Displacement { bytes })?)
     }
 }
 
@@ -189,23 +194,49 @@ impl TileNest {
 
     /// Emits one reduction step of all tiles. Every tile is loaded right before its first product.
     fn emit_products(&self, isa: &mut impl InstructionSet, places: &TileAddresses) -> Result<(), Failure> {
-        let grid = &self.grid;
-        let (pointer, lines) = self.prefetch.unwrap_or_default();
-        for line in 0..lines {
-            let at = Address { pointer, disp: 0 }.offset_by(line, LINE_BYTES as i32);
-            isa.prefetch(at, PrefetchHint::Read(PrefetchLevel::L2));
+        self.emit_prefetches(isa, places)?;
+        let mut loaded = None;
+        for parts in self.grid.products() {
+            self.emit_product(isa, places, (loaded, parts))?;
+            loaded = Some(parts);
         }
+        Ok(())
+    }
+
+    /// Emits the product of some parts of all tiles of data and weights. Tiles of the parts `loaded`
+    /// are in their registers.
+    fn emit_product(
+        &self,
+        isa: &mut impl InstructionSet,
+        places: &TileAddresses,
+        (loaded, parts): (Option<FactorParts>, FactorParts),
+    ) -> Result<(), Failure> {
+        let grid = &self.grid;
+        let needs = |of: usize| loaded.is_none_or(|loaded| loaded[of] != parts[of]);
         for (i, row) in grid.rows.iter().enumerate() {
             for (j, column) in grid.columns.iter().enumerate() {
-                if i == 0 {
-                    let (at, stride) = places.at(WEIGHTS, column.factor)?;
+                if i == 0 && needs(WEIGHTS) {
+                    let (at, stride) = places.at(WEIGHTS, column.factor + parts[WEIGHTS])?;
                     isa.load_tile(grid.weights(j), at, stride);
                 }
-                if j == 0 {
-                    let (at, stride) = places.at(DATA, row.factor)?;
+                if j == 0 && needs(DATA) {
+                    let (at, stride) = places.at(DATA, row.factor + parts[DATA])?;
                     isa.load_tile(grid.data(i), at, stride);
                 }
                 isa.multiply_tiles(grid.by, grid.sums(i, j), [grid.data(i), grid.weights(j)]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Emits prefetches of weights for one reduction step: of each part.
+    fn emit_prefetches(&self, isa: &mut impl InstructionSet, places: &TileAddresses) -> Result<(), Failure> {
+        let Some((pointer, lines)) = self.prefetch else { return Ok(()) };
+        let parts = [Some(0), self.grid.low.map(|low| low[WEIGHTS])];
+        for part in parts.into_iter().flatten() {
+            let first = Address { pointer, disp: places.disp(WEIGHTS, part)? };
+            for line in 0..lines {
+                isa.prefetch(first.offset_by(line, LINE_BYTES as i32), PrefetchHint::Read(PrefetchLevel::L2));
             }
         }
         Ok(())

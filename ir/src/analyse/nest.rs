@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::footprint::Region;
 use crate::affine::{Affine, VarId};
-use crate::instruction::{Dot, TileProduct};
+use crate::instruction::{Dot, SPLIT_PRODUCTS, TileProduct};
 use crate::program::{
     Access, AxisInfo, Buffer, BufferId, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, When,
     parallel_prefix, preorder,
@@ -64,13 +64,16 @@ pub(super) struct TileCounts {
     pub(super) columns: usize,
     /// Words in a row of data, and rows of a tile of weights.
     pub(super) words: usize,
+    /// Number of products of each pair of tiles: several of high and low parts.
+    pub(super) products: usize,
 }
 
 impl TileCounts {
     fn of(product: &TileProduct, program: &Program) -> Option<Self> {
         let (rows, _) = product.row_tiles(program)?;
         let columns = product.column_tiles(program).len();
-        Some(Self { rows: rows.len(), columns, words: product.row_words() })
+        let products = if product.low.is_some() { SPLIT_PRODUCTS } else { 1 };
+        Some(Self { rows: rows.len(), columns, words: product.row_words(), products })
     }
 }
 

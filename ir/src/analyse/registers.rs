@@ -159,12 +159,13 @@ impl RegisterTile {
 
     /// Completes the tile for sums in tile registers. A product of tiles takes as long for few rows
     /// as for all, and each row of a tile is one load.
-    fn finish_tiles(&mut self, TileCounts { rows, columns, words }: TileCounts) {
-        let products = (rows * columns) as f64;
-        self.vector_loads = (words * columns) as f64;
+    fn finish_tiles(&mut self, TileCounts { rows, columns, words, products }: TileCounts) {
+        let factor_tiles = (products * (rows + columns)) as f64;
+        let products = (products * rows * columns) as f64;
+        self.vector_loads = (words * columns) as f64 * products / (rows * columns) as f64;
         self.registers = tile_registers_of([rows, columns]) as f64;
         self.free_registers = TILE_REGISTERS as f64 - self.registers;
-        self.code_bytes = (products + (rows + columns) as f64) * INSTRUCTION_BYTES;
+        self.code_bytes = (products + factor_tiles) * INSTRUCTION_BYTES;
 
         let loads = self.vector_loads + self.broadcasts;
         let issue = (TILE_CYCLES * products).max(loads / LOADS_PER_CYCLE);

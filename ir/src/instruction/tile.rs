@@ -39,6 +39,10 @@ static TILES: [&Instruction; 2] = [&TILE_BF16, &TILE_I8];
 /// Rows of a tile, sums of a row, and 32-bit words of a row of factors.
 pub const TILE_ROWS: usize = 16;
 
+/// Number of products of high and low parts in place of one product of f32: all but the product of
+/// the low parts.
+pub const SPLIT_PRODUCTS: usize = 3;
+
 /// Returns the tile instruction of `cpu` for factors of exactly these types, and their entry in its
 /// table.
 pub fn tile_of(cpu: &CpuTarget, dtypes: [DType; 2]) -> Option<(&'static Instruction, Factors)> {
@@ -65,6 +69,12 @@ pub fn tile_registers_of([rows, columns]: [usize; 2]) -> usize {
 ///         vectorized v in 0..V
 ///           sums[.., v] += data[STEPS*u + s + ..] * weights[s + STEPS*v + ..]
 /// ```
+///
+/// Factors in f32 are split: `data` and `weights` hold the high part of each value, its nearest
+/// bf16, and at a fixed distance the low part, the nearest bf16 to what is left. The innermost
+/// statement then has [`SPLIT_PRODUCTS`] products ([`Store::split_factors`]). This is the sum of
+/// three products of Henry, Tang and Heinecke, "Leveraging the bfloat16 artificial intelligence
+/// datatype for higher-precision computations", 2019.
 ///
 /// The words may have two loops, if they are adjacent across both. The indices stand for row-major
 /// offsets. In the offset in `data`, `..` is a multiple of `STEPS` without `v`; in `weights`, it is
@@ -93,6 +103,8 @@ pub struct TileProduct<'a> {
     pub data: &'a Access,
     /// Second factor: one word per step and column.
     pub weights: &'a Access,
+    /// Low parts of data and weights, if `data` and `weights` are high parts.
+    pub low: Option<[&'a Access; 2]>,
 }
 
 /// Rows or columns of one tile register. Offsets are in elements, relative to the register tile's
@@ -124,7 +136,10 @@ impl<'a> TileProduct<'a> {
         let [clear, product] = body else { return None };
         let (_, clear) = perfect(clear)?;
         let (mut loops, store) = perfect(product)?;
-        let [data, weights] = store.factors()?;
+        let ([data, weights], low) = match store.split_factors() {
+            Some([high, low]) => (high, Some(low)),
+            None => (store.factors()?, None),
+        };
 
         let [words, steps, lanes] = *loops.last_chunk()?;
         loops.truncate(loops.len() - 3);
@@ -136,7 +151,7 @@ impl<'a> TileProduct<'a> {
         // the rows of words.
         let runs = inner.pop_if(is_inner);
         let (rows, columns) = inner.into_iter().partition(|l| uses(data, l.var));
-        Some(Self { clear, step_loops, rows, columns, runs, words, steps, lanes, store, data, weights })
+        Some(Self { clear, step_loops, rows, columns, runs, words, steps, lanes, store, data, weights, low })
     }
 
     /// Returns the number of words in a row of `data`.
@@ -195,6 +210,17 @@ impl<'a> TileProduct<'a> {
         [self.data, self.weights, &self.store.dst].map(|access| offset(access, program))
     }
 
+    /// Returns the distances in elements from the high to the low parts of data and weights. `None`
+    /// if there are no low parts, or if they are not at one distance in the same buffer.
+    pub fn low_distances(&self, program: &Program) -> Option<[i64; 2]> {
+        let distance = |high: &Access, low: &Access| {
+            let apart = offset(low, program) + offset(high, program) * -1;
+            apart.as_constant().filter(|_| low.buffer == high.buffer)
+        };
+        let [data, weights] = self.low?;
+        Some([distance(self.data, data)?, distance(self.weights, weights)?])
+    }
+
     /// Checks that a body is a product that `instruction` computes.
     pub(super) fn check(body: &[Node], site: &CallSite, instruction: &Instruction) -> Result<(), &'static str> {
         let program = site.program;
@@ -212,6 +238,10 @@ impl<'a> TileProduct<'a> {
         }
         if !tile.reads_words(steps as i64, program) {
             return Err("the factors of a tile instruction must be rows of adjacent words");
+        }
+        let of_words = |distances: [i64; 2]| distances.iter().all(|distance| distance % steps as i64 == 0);
+        if tile.low.is_some() && !tile.low_distances(program).is_some_and(of_words) {
+            return Err("low parts must be at a fixed distance in words from the high parts");
         }
         let Some((rows, _)) = tile.row_tiles(program) else {
             return Err("the rows of a tile instruction must be at equal distances");

@@ -24,10 +24,14 @@ pub(super) fn operands<'a>(program: &Program, number: usize, store: &'a Store) -
         return Err("the equation of an iteration does not exist");
     };
     if number == spec.main && is_product(equation) {
+        let operand = |access| StatementOperand { access, means: None };
+        if let Some(parts) = store.split_factors() {
+            return Ok(parts.into_iter().flatten().map(operand).collect());
+        }
         let Some(factors) = store.factors() else {
             return Err("an iteration must accumulate a product of two loads");
         };
-        return Ok(factors.into_iter().map(|access| StatementOperand { access, means: None }).collect());
+        return Ok(factors.into_iter().map(operand).collect());
     }
 
     // Without a reduction, the result may be stored directly through the following equation.

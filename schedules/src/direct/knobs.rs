@@ -83,7 +83,8 @@ pub(crate) fn data_modes(roles: &Roles, target: &CpuTarget) -> Vec<&'static str>
     let mut data = vec!["inplace"];
     let pays = copies && (contraction.is_padded() || roles.blockable(block_size(target))[0]);
     data.extend((pays || pads_far(contraction)).then_some("copy"));
-    data.extend((copies || roles.is_product() || roles.widens(target) || has_dot).then_some("tile"));
+    let is_split = roles.splits() && roles.tile(target).is_some();
+    data.extend((copies || roles.is_product() || roles.widens(target) || has_dot || is_split).then_some("tile"));
     data.extend(panel);
     data
 }

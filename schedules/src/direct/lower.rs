@@ -39,6 +39,7 @@ mod leaf;
 mod pack;
 mod packed;
 mod region;
+mod split;
 mod tiles;
 mod transposed;
 

@@ -12,6 +12,13 @@ use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::{Axes, WindowAxis, count};
 use autotune_workloads::{Once, Workload};
 
+/// Minimum numbers of rows and columns of products of the parts of f32. With fewer, most of a tile
+/// is empty.
+const LEAST_SPLIT_ROWS: usize = 6;
+const LEAST_SPLIT_COLUMNS: usize = 8;
+/// Minimum number of uses of weights that are split in every run.
+const LEAST_SPLIT_USES: usize = 64;
+
 /// Returns the block size of channel-blocked layouts, in channels: one vector of f32, at least 8.
 pub(crate) fn block_size(target: &CpuTarget) -> usize {
     target.lanes().max(8)
@@ -45,6 +52,8 @@ pub(crate) struct Roles {
     pub(crate) is_depthwise: bool,
     /// Element types of the factors: data, weights.
     pub(crate) factors: [DType; 2],
+    /// True if factors in f32 may be split into parts of fewer bits.
+    is_splittable: bool,
     /// Cache of [`SplitContraction`](super::layouts::SplitContraction) by layouts, block size and
     /// group size.
     pub(super) split_contractions: Once,
@@ -53,7 +62,12 @@ pub(crate) struct Roles {
 impl Roles {
     /// Returns the roles of a workload. They are computed once per workload.
     pub(crate) fn of_workload(workload: &Workload) -> Option<Arc<Self>> {
-        Option::clone(&workload.once((), || Contraction::of(workload).and_then(Self::of).map(Arc::new)))
+        let of_workload = || {
+            let roles = Self::of(Contraction::of(workload)?)?;
+            let is_splittable = !workload.is_exact() && roles.splitting_pays();
+            Some(Arc::new(Self { is_splittable, ..roles }))
+        };
+        Option::clone(&workload.once((), of_workload))
     }
 
     /// Returns `None` without channels, or for an equation that is not a contraction.
@@ -89,8 +103,25 @@ impl Roles {
             step,
             is_depthwise,
             factors,
+            is_splittable: false,
             split_contractions,
         })
+    }
+
+    /// True if products of the parts of f32 are likely to be faster than products of f32: tiles have
+    /// several rows, and factors that are split in every run have many uses.
+    fn splitting_pays(&self) -> bool {
+        let main = self.contraction.equation();
+        let rows = count(main, &self.axes.rows);
+        let is_single = self.batch.iter().all(|&axis| self.extent(axis) == 1);
+        rows >= LEAST_SPLIT_ROWS
+            && self.columns() >= LEAST_SPLIT_COLUMNS
+            && (self.contraction.weight_is_constant || is_single && rows >= LEAST_SPLIT_USES)
+    }
+
+    /// True if a tile instruction multiplies parts of the factors instead of the factors.
+    pub(crate) fn splits(&self) -> bool {
+        self.is_splittable && self.factors == [DType::F32; 2]
     }
 
     pub(crate) fn name(&self, axis: AxisId) -> &'static str {
@@ -126,7 +157,8 @@ impl Roles {
         let step = self.step.filter(|&step| self.extent(step) > 1 && !self.is_depthwise)?;
         let extent = self.extent(step);
         let fits = |steps: usize| self.pads_rows(DataMode::Tile) || extent > steps && extent.is_multiple_of(steps);
-        tile_of(target, self.factors).filter(|(_, factors)| fits(factors.steps))
+        let dtypes = if self.splits() { [DType::Bf16; 2] } else { self.factors };
+        tile_of(target, dtypes).filter(|(_, factors)| fits(factors.steps))
     }
 
     /// True if a copy of the data for tiles may fill the last row of a tile with zeros: data is

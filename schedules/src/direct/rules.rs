@@ -347,7 +347,7 @@ impl Direct {
     fn check_memory(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let is_panel = self.data_mode == DataMode::Panel;
         let copies_tile = self.data_mode == DataMode::Tile || is_panel && self.contraction.is_padded();
-        let tile = if copies_tile { self.tile_shape().iter().product::<usize>() * self.copied[0].bytes() } else { 0 };
+        let tile = if copies_tile { self.tile_shape().iter().product::<usize>() * self.copied_bytes() } else { 0 };
         let panel = if is_panel { self.panel_bytes() } else { 0 };
         // A thread's share of the last-level cache, but at least its own second-level cache.
         let tile_limit = (target.l3_bytes / target.cores).max(target.l2_bytes);

@@ -17,6 +17,8 @@ use autotune_workloads::axes::count;
 const IMAGES: [[&str; 2]; 4] = [["blocked", "tile"], ["plain", "tile"], ["blocked", "copy"], ["plain", "copy"]];
 /// Layout and data mode of matrices, whose rows are contiguous.
 const MATRICES: [[&str; 2]; 1] = [["plain", "inplace"]];
+/// Layout and data mode of matrices whose elements are split.
+const SPLIT_MATRICES: [[&str; 2]; 1] = [["plain", "tile"]];
 /// Maximum number of register tiles that the default tries. If all of these break a rule, others
 /// usually do, too.
 const MOST_TRIED: usize = 16;
@@ -47,7 +49,11 @@ struct TileSizes<'a> {
 /// are as large as fits a part of the second-level cache, so that few rows are copied twice.
 pub(super) fn tile_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<KnobIndices> {
     roles.tile(target)?;
-    let data: &[[&str; 2]] = if roles.is_product() { &MATRICES } else { &IMAGES };
+    let data: &[[&str; 2]] = match (roles.is_product(), roles.splits()) {
+        (true, true) => &SPLIT_MATRICES,
+        (true, false) => &MATRICES,
+        (false, _) => &IMAGES,
+    };
     let columns = roles.extent(roles.channel).min(2 * TILE_ROWS);
 
     let mut rows = row_tiles(roles, space);
@@ -119,7 +125,7 @@ fn best_cached(
     for cached in CACHED.into_iter().filter(|&cached| cached == 1 || !roles.is_product()) {
         let sizes = TileSizes { columns, most_columns, rows, cached };
         let fits = |direct: &Direct| {
-            let copied = direct.tile_shape().iter().product::<usize>() * direct.copied[0].bytes();
+            let copied = direct.tile_shape().iter().product::<usize>() * direct.copied_bytes();
             direct.data_mode != DataMode::Tile || copied <= target.l2_bytes / 4 || cached == 1
         };
         let alike = PARALLEL.iter().filter_map(|parallel| candidate(roles, space, (data, parallel), &sizes));

@@ -83,6 +83,7 @@ impl<'a> FusedPart<'a> {
             packed_weights: reader.packs_weights()?,
             dot: None,
             copied: roles.copied(None),
+            is_split: false,
             vector: contraction.lane_of(vector).unwrap_or(vector),
             batch: roles.batch.clone(),
             cache: cache.into_iter().filter(|tile| several(&tile.0)).map(tile_loop).collect(),

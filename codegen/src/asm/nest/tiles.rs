@@ -40,7 +40,8 @@ impl<'p> Resolver<'p> {
         (product, grid): &(TileProduct<'p>, TileGrid),
         after: &'p [Node],
     ) -> Result<bool, Failure> {
-        if product.step_loops.iter().map(|l| l.extent).product::<usize>() > MOST_PRODUCT_STEPS {
+        let product_steps = product.step_loops.iter().map(|l| l.extent).product::<usize>() * grid.products().len();
+        if product_steps > MOST_PRODUCT_STEPS {
             return Ok(false);
         }
         self.clear(loops);

@@ -23,14 +23,15 @@ use super::simulator::{SETS, StepRecorder};
 use crate::asm::x86::disassemble;
 use crate::asm::{assemble, generate};
 
-/// Types of the factors, as fields of a workload's text; their instruction; and the number of
-/// elements in a word.
-const TYPES: [(&str, &Instruction, usize); 5] = [
-    ("dtype=bf16,out=f32", &TILE_BF16, 2),
-    ("data=u8,weights=i8", &TILE_I8, 4),
-    ("data=i8,weights=i8", &TILE_I8, 4),
-    ("data=u8,weights=u8", &TILE_I8, 4),
-    ("data=i8,weights=u8", &TILE_I8, 4),
+/// Types of the factors, as fields of a workload's text; their instruction; the number of elements
+/// in a word; and the number of parts of each factor.
+const TYPES: [(&str, &Instruction, usize, usize); 6] = [
+    ("dtype=bf16,out=f32", &TILE_BF16, 2, 1),
+    ("dtype=bf16,out=f32", &TILE_BF16, 2, 2),
+    ("data=u8,weights=i8", &TILE_I8, 4, 1),
+    ("data=i8,weights=i8", &TILE_I8, 4, 1),
+    ("data=u8,weights=u8", &TILE_I8, 4, 1),
+    ("data=i8,weights=u8", &TILE_I8, 4, 1),
 ];
 
 /// Product of `data`, `[rows, k]`, and `weights`, `[column blocks, k / steps, columns, steps]`.
@@ -125,11 +126,17 @@ impl TileCase {
         }
     }
 
+    /// Returns the number of words that one part of a row of data has.
+    fn part_words(&self) -> usize {
+        self.outer_loops.iter().product::<usize>() * self.words
+    }
+
     /// Returns the program. Its operands are those of a matrix product, of which it interprets the
     /// weights as packed.
     fn program(&self) -> Program {
-        let (types, _, steps) = TYPES[self.types];
-        let words = self.outer_loops.iter().product::<usize>() * self.words;
+        let (types, _, steps, parts) = TYPES[self.types];
+        // Low parts follow the high parts along the reduction axis.
+        let words = parts * self.part_words();
         let rows: usize = self.tiles.iter().map(|tile| tile.blocks * tile.spanned()).sum();
         let columns = self.columns[0] * self.columns[1];
         let text = format!("matmul:m={rows},n={},k={},{types}", columns * self.column_blocks, words * steps);
@@ -186,22 +193,29 @@ impl TileCase {
 
     /// Returns the product for a row of data, and a block and a column of weights.
     fn call(&self, program: &mut Program, at: &SumLoops, [row, column_block, column]: [Affine; 3]) -> Node {
-        let (_, instruction, steps) = TYPES[self.types];
+        let (_, instruction, steps, parts) = TYPES[self.types];
         let around: Vec<(VarId, usize)> =
             self.outer_loops.iter().map(|&extent| (new_var(program, "k"), extent)).collect();
         let [word, step] = ["u", "s"].map(|name| new_var(program, name));
         let first_word =
             around.iter().fold(Affine::default(), |at, &(var, extent)| at * extent as i64 + Affine::var(var));
         let word_of = first_word * self.words as i64 + Affine::var(word);
-        let element = word_of.clone() * steps as i64 + Affine::var(step);
 
         let load = |role: Role, index: &[Affine]| {
             let buffer = program.find(role).unwrap();
             Expr::Load(Access { buffer, index: index.iter().cloned().collect() })
         };
-        let data = load(Role::Operand(0), &[Affine::default(), row, element]);
-        let weights = load(Role::Operand(1), &[column_block, word_of, column, Affine::var(step)]);
-        let added = store(at.sum(), StoreMode::Accumulate, Expr::product(data, weights));
+        let factors = |part: usize| {
+            let word = word_of.clone() + (part * self.part_words()) as i64;
+            let element = word.clone() * steps as i64 + Affine::var(step);
+            let data = load(Role::Operand(0), &[Affine::default(), row.clone(), element]);
+            [data, load(Role::Operand(1), &[column_block.clone(), word, column.clone(), Affine::var(step)])]
+        };
+        let value = match (factors(0), parts) {
+            ([data, weights], 1) => Expr::product(data, weights),
+            (high, _) => Expr::split_product(high, factors(1)),
+        };
+        let added = store(at.sum(), StoreMode::Accumulate, value);
 
         let mut loops = at.outer.to_vec();
         loops[self.column_loop..].rotate_right(1);

@@ -19,7 +19,7 @@
 //! } } } }
 //! ```
 
-use super::{DirectLowering, Region, TileOperand, assign, at, bases, load, nest};
+use super::{DirectLowering, Region, TileOperand, at, bases, load, nest};
 use crate::contraction::divide;
 use crate::direct::Direct;
 use crate::lower::without_blocks;
@@ -75,16 +75,18 @@ impl DirectLowering<'_> {
             let (low, _) = index.range(|axis| axes[axis.0 as usize].extent);
             index.clone() + -low
         });
-        self.data = TileOperand { buffer: copy, leading: Vec::new(), index: index.collect(), origin: None };
+        self.data = TileOperand { buffer: copy, leading: self.part(0), index: index.collect(), origin: None };
         self.copy_nests(copy, &runs, true)
     }
 
     /// Adds a buffer for a copy of the data. Its type is the prologue's result type, if there is a
-    /// prologue.
+    /// prologue and the result is not split.
     pub(super) fn data_buffer(&mut self, name: &str, scope: Scope, shape: Vec<usize>) -> BufferId {
+        let shape = self.with_parts(shape);
         let id = self.all.buffer_named(name, Role::Packed, scope, shape);
         let contraction = &self.direct.contraction;
-        let mapped = contraction.prologue().map(|map| contraction.spec.tensor(&map.output).dtype);
+        let map = contraction.prologue().filter(|_| !self.direct.is_split);
+        let mapped = map.map(|map| contraction.spec.tensor(&map.output).dtype);
         self.all.buffers[id.0 as usize].dtype = mapped.unwrap_or(self.direct.copied[0]);
         id
     }
@@ -96,7 +98,7 @@ impl DirectLowering<'_> {
         let index = self.direct.data.index.clone();
         let origin = bases(region);
         self.missing_channels = self.missing_channels(&origin);
-        self.data = TileOperand { buffer: tile, leading: Vec::new(), index, origin: Some(origin) };
+        self.data = TileOperand { buffer: tile, leading: self.part(0), index, origin: Some(origin) };
         let runs = self.runs(region);
         (tile, self.copy_nests(tile, &runs, false))
     }
@@ -244,10 +246,10 @@ impl DirectLowering<'_> {
         copy.add(last, offset + Affine::var(var));
 
         let CopyNest { loops, index, source } = copy;
-        let of_vector = |body| nest([(var, vector, LoopKind::Vectorized)], vec![body]);
+        let of_vector = |body| nest([(var, vector, LoopKind::Vectorized)], body);
         let Some(steps) = self.copied_groups() else {
             let value = source.map_or(Expr::Const(0.0), |indices| self.datum(indices));
-            return nest(loops, of_vector(assign(dst, index, value)));
+            return nest(loops, of_vector(self.copy_of(dst, index, value)));
         };
 
         let present = outer.iter().find_map(|run| run.steps).unwrap_or(steps);
@@ -255,7 +257,7 @@ impl DirectLowering<'_> {
             let with_step = |of: &[Affine]| of.iter().cloned().chain([Affine::constant(step as i64)]).collect();
             let from = source.as_deref().filter(|_| step < present);
             let value = from.map_or(Expr::Const(0.0), |from| self.datum(with_step(from)));
-            of_vector(assign(dst, with_step(&index), value))
+            of_vector(self.copy_of(dst, with_step(&index), value))
         };
         let body = (0..steps).flat_map(step).collect();
         nest(loops, body)
@@ -304,7 +306,7 @@ impl DirectLowering<'_> {
                 self.datum_at(from, &logical)
             });
             let inner = [(number, count, LoopKind::Unrolled), (lane, block, LoopKind::Vectorized)];
-            nests.extend(nest(loops.iter().copied().chain(inner), vec![assign(dst, to, value)]));
+            nests.extend(nest(loops.iter().copied().chain(inner), self.copy_of(dst, to, value)));
         }
         nests
     }

@@ -290,7 +290,7 @@ impl DirectLowering<'_> {
         let point = tile.point(local);
         let data = self.data_access(tile.region, local, &point);
         let weight = self.weight_access(tile.region, local, &point);
-        let value = Expr::product(data, weight);
+        let value = self.product_of(data, weight);
         let (dst, iteration) = (tile.acc_access(local), self.direct.contraction.iteration(point));
         Node::Store(Store { dst, mode: StoreMode::Accumulate, value, iteration })
     }
@@ -366,7 +366,10 @@ impl DirectLowering<'_> {
 
     fn weight_access(&self, region: &Region, local: &Local, point: &[Affine]) -> Expr {
         match &self.packed_weight {
-            Some(packed) => load(packed.buffer, packed.index(region, local, point)),
+            Some(packed) => {
+                let index = packed.index(region, local, point);
+                load(packed.buffer, self.part(0).into_iter().chain(index.iter().cloned()).collect::<Index>())
+            }
             None => {
                 let index = self.direct.contraction.weight.index.iter().map(|i| at(i, point));
                 load(self.operands.weight, index.collect::<Index>())

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use super::packed::{InnerAxis, PackedOperand};
-use super::{DirectLowering, Level, Region, Segment, assign, at, bases, load, nest};
+use super::{DirectLowering, Level, Region, Segment, at, bases, load, nest};
 use crate::contraction::{AxisId, Operand};
 use crate::direct::{Group, TileLoop};
 use autotune_ir::affine::{Affine, VarId};
@@ -272,6 +272,7 @@ impl DirectLowering<'_> {
 
     /// Adds a buffer for a copy of weights.
     fn weight_buffer(&mut self, name: &str, scope: Scope, shape: Vec<usize>) -> BufferId {
+        let shape = self.with_parts(shape);
         let id = self.all.buffer_named(name, Role::Packed, scope, shape);
         self.all.buffers[id.0 as usize].dtype = self.direct.copied[1];
         id
@@ -350,7 +351,7 @@ impl DirectLowering<'_> {
             (Some(buffer), false) => load(buffer, from),
             (None, false) => self.datum(from),
         };
-        nest(loops, vec![assign(packed.buffer, index, from)])
+        nest(loops, self.copy_of(packed.buffer, index, from))
     }
 }
 

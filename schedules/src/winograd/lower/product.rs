@@ -56,6 +56,7 @@ pub(super) fn plan(workload: &Workload, winograd: &Winograd, algorithm: &Arc<Spe
         packed_weights: true,
         dot: None,
         copied: [DType::F32; 2],
+        is_split: false,
         vector: O_LANE,
         batch: Vec::new(),
         cache: Vec::new(),
