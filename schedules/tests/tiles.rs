@@ -3,14 +3,14 @@
 use autotune_ir::analyse::analyse;
 use autotune_ir::instruction::{TILE_BF16, TILE_I8};
 use autotune_ir::program::{LoopKind, Node, Scope, preorder};
-use autotune_ir::{CpuTarget, DType, Isa, Program, Target, verify};
+use autotune_ir::{CpuTarget, DType, Isa, Program, Target, interpret, verify};
 use autotune_schedules::{Candidate, KnobValue, ScheduleSpace, lower};
-use autotune_workloads::{Types, Workload};
+use autotune_workloads::{Operands, Types, Workload, max_rel_error, reference};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
-use crate::common::cases::cases;
+use crate::common::cases::{cases, for_cases_in_parallel};
 use crate::common::convolutions::random_convolution;
 use crate::common::or_long;
 use crate::dots::check;
@@ -102,6 +102,36 @@ fn random_products_of_tiles_agree_with_the_reference() {
     assert!(checked as u64 > cases(or_long(CASES)), "{checked} programs with tiles");
 }
 
+/// Returns the error of the default schedule of a workload on operands that `map` changes.
+fn error_of(workload: &Workload, seed: u64, map: fn(f32) -> f32) -> f64 {
+    let candidate = ScheduleSpace::new(workload, &with_tiles(1)).default_candidate().clone();
+    assert!(is_tiled(&candidate), "{workload}");
+    let mut operands = Operands::random(workload.spec(), seed);
+    operands.iter_mut().for_each(|tensor| tensor.mapv_inplace(map));
+    let output = interpret(&candidate.lower().unwrap(), &operands).unwrap();
+    max_rel_error(&output, &reference(workload, &operands))
+}
+
+/// A value of two parts has 16 significant bits, so that it differs by at most 2^-17 (8e-6). Without
+/// one of the products of high and low parts, errors would be a hundred times as large.
+#[test]
+fn products_of_parts_keep_16_bits() {
+    const BOUND: f64 = 1e-5;
+    for_cases_in_parallel(6, |seed, rng| {
+        let mut pick = |of: &[usize]| of[rng.random_range(0..of.len())];
+        let (m, n, k) = (pick(&[8, 17, 40]), pick(&[32, 48]), pick(&[32, 48, 64, 130]));
+        let (c, o, taps) = (pick(&[32, 48, 80]), pick(&[32, 40]), pick(&[1, 3]));
+        for text in [
+            format!("matmul:m={m},n={n},k={k}"),
+            format!("conv2d:c={c},h=7,w=9,o={o},k={taps},p={}", taps / 2),
+        ] {
+            let workload = text.parse().unwrap();
+            let errors = [error_of(&workload, seed, |x| x), error_of(&workload, seed, f32::abs)];
+            assert!(errors.iter().all(|&error| error <= BOUND), "seed {seed}: {text}: {errors:?}");
+        }
+    });
+}
+
 /// Zeros fill the last row of a tile, so that no row is much shorter than an instruction needs.
 #[test]
 fn channels_are_multiplied_in_as_few_rows_as_possible() {
@@ -142,9 +172,12 @@ fn tiles_are_where_the_processor_and_the_workload_have_them() {
         ("matmul:m=64,n=64,k=64,weights=data", true),
         ("matmul:m=16,n=64,k=64,weights=data", false),
         ("matmul:m=4,n=64,k=64", false),
+        ("matmul:m=64,n=64,k=16", false),
         ("matmul:m=64,n=64,k=64,exact", false),
         ("conv2d:c=64,h=14,w=14,o=64,k=3,p=1", true),
-        ("conv2d:c=3,h=32,w=32,o=64,k=7,s=2,p=3", true),
+        ("conv2d:c=64,h=14,w=14,o=16,k=1", false),
+        ("conv2d:c=136,h=14,w=14,o=64,k=1,g=2", false),
+        ("conv2d:c=3,h=32,w=32,o=64,k=7,s=2,p=3", false),
         ("conv2d:c=64,h=14,w=14,o=64,k=3,p=1,exact", false),
     ] {
         let (workload, target): (Workload, _) = (text.parse().unwrap(), with_tiles(1));

@@ -32,7 +32,7 @@ A workload is an operator and its sizes (all fields are on the line below it):
 {operators}
 Convolutions, products and reductions may have a prologue, applied to their data first: pre=scale+bias+relu or parts of it. Each may have an \
 epilogue: scale and bias of each channel, add (a residual), act=relu, clip:LO:HI, leaky_relu[:ALPHA], prelu, sigmoid, tanh, \
-hard_sigmoid[:ALPHA:BETA], hard_swish, elu[:ALPHA], softplus, silu, mish, gelu or gelu_tanh. Further fields: exact (no Winograd); weights=data \
+hard_sigmoid[:ALPHA:BETA], hard_swish, elu[:ALPHA], softplus, silu, mish, gelu or gelu_tanh. Further fields: exact (no Winograd, no parts of bf16); weights=data \
 (weights are passed to every run); cold (weights come from memory, not from caches, as in a network; cpu); dtype=f16|bf16|tf32 (element type, \
 default f32).
 

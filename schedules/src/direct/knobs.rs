@@ -82,8 +82,8 @@ pub(crate) fn data_modes(roles: &Roles, target: &CpuTarget) -> Vec<&'static str>
 
     let mut data = vec!["inplace"];
     let pays = copies && (contraction.is_padded() || roles.blockable(block_size(target))[0]);
-    data.extend((pays || pads_far(contraction)).then_some("copy"));
     let is_split = roles.splits() && roles.tile(target).is_some();
+    data.extend((pays || pads_far(contraction) || is_split && roles.is_product()).then_some("copy"));
     data.extend((copies || roles.is_product() || roles.widens(target) || has_dot || is_split).then_some("tile"));
     data.extend(panel);
     data

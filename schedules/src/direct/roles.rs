@@ -12,12 +12,13 @@ use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::{Axes, WindowAxis, count};
 use autotune_workloads::{Once, Workload};
 
-/// Minimum numbers of rows and columns of products of the parts of f32. With fewer, most of a tile
-/// is empty.
-const LEAST_SPLIT_ROWS: usize = 6;
-const LEAST_SPLIT_COLUMNS: usize = 8;
-/// Minimum number of uses of weights that are split in every run.
-const LEAST_SPLIT_USES: usize = 64;
+/// Minimum numbers of rows and of channels for products of the parts of f32. With fewer, most of a
+/// tile is empty.
+const LEAST_SPLIT_ROWS: usize = 8;
+const LEAST_SPLIT_CHANNELS: usize = 32;
+/// Minimum number of uses of data elements, and of weights that are not constant, which are split
+/// in every run.
+const LEAST_SPLIT_USES: [usize; 2] = [32, 64];
 
 /// Returns the block size of channel-blocked layouts, in channels: one vector of f32, at least 8.
 pub(crate) fn block_size(target: &CpuTarget) -> usize {
@@ -109,14 +110,18 @@ impl Roles {
     }
 
     /// True if products of the parts of f32 are likely to be faster than products of f32: tiles have
-    /// several rows, and factors that are split in every run have many uses.
+    /// several rows and whole blocks of channels, and factors that are split in every run have many
+    /// uses.
     fn splitting_pays(&self) -> bool {
-        let main = self.contraction.equation();
-        let rows = count(main, &self.axes.rows);
-        let is_single = self.batch.iter().all(|&axis| self.extent(axis) == 1);
+        let rows = count(self.contraction.equation(), &self.axes.rows);
+        let [of_data, of_weights] = LEAST_SPLIT_USES;
+        // A window that moves by several elements uses each of them less often.
+        let per_element = |window: &WindowAxis| self.extent(window.tap) as f64 / window.stride as f64;
+        let uses = self.columns() as f64 * self.axes.windows.iter().map(per_element).product::<f64>();
         rows >= LEAST_SPLIT_ROWS
-            && self.columns() >= LEAST_SPLIT_COLUMNS
-            && (self.contraction.weight_is_constant || is_single && rows >= LEAST_SPLIT_USES)
+            && self.step.is_some_and(|step| self.extent(step) >= LEAST_SPLIT_CHANNELS)
+            && uses >= of_data as f64
+            && (self.contraction.weight_is_constant || rows >= of_weights)
     }
 
     /// True if a tile instruction multiplies parts of the factors instead of the factors.
@@ -157,7 +162,12 @@ impl Roles {
         let step = self.step.filter(|&step| self.extent(step) > 1 && !self.is_depthwise)?;
         let extent = self.extent(step);
         let fits = |steps: usize| self.pads_rows(DataMode::Tile) || extent > steps && extent.is_multiple_of(steps);
-        let dtypes = if self.splits() { [DType::Bf16; 2] } else { self.factors };
+        // Only whole blocks of channels are split fast.
+        let is_split = self.splits();
+        if is_split && !self.is_product() && !self.blockable(block_size(target))[0] {
+            return None;
+        }
+        let dtypes = if is_split { [DType::Bf16; 2] } else { self.factors };
         tile_of(target, dtypes).filter(|(_, factors)| fits(factors.steps))
     }
 

@@ -17,8 +17,8 @@ use autotune_workloads::axes::count;
 const IMAGES: [[&str; 2]; 4] = [["blocked", "tile"], ["plain", "tile"], ["blocked", "copy"], ["plain", "copy"]];
 /// Layout and data mode of matrices, whose rows are contiguous.
 const MATRICES: [[&str; 2]; 1] = [["plain", "inplace"]];
-/// Layout and data mode of matrices whose elements are split.
-const SPLIT_MATRICES: [[&str; 2]; 1] = [["plain", "tile"]];
+/// Layouts and data modes of matrices whose elements are split.
+const SPLIT_MATRICES: [[&str; 2]; 2] = [["plain", "copy"], ["plain", "tile"]];
 /// Maximum number of register tiles that the default tries. If all of these break a rule, others
 /// usually do, too.
 const MOST_TRIED: usize = 16;
