@@ -31,6 +31,8 @@ BUGS = [
      "(first + count) as i64", "(first + count - 1) as i64", "-p autotune-codegen --lib"),
     ("sums of tiles are used one product too early", "codegen/src/asm/stage.rs",
      "        self.isa.set(slot, 0);\n        self.call(first)?;\n", "        self.isa.set(slot, 0);\n", "-p autotune-codegen --lib"),
+    ("low parts of weights are high parts again", "codegen/src/asm/tile_grid.rs",
+     "SmallVec::from([[data, 0], [0, 0], [0, weights]])", "SmallVec::from([[data, 0], [0, 0], [0, 0 * weights]])", "-p autotune-codegen --lib"),
     ("packed bytes change places", "codegen/src/asm/x86/narrow.rs",
      "(PACK_SIGNED, [a, b]), (PACK_SIGNED, [c, d])", "(PACK_SIGNED, [a, b]), (PACK_SIGNED, [d, c])",
      "-p autotune-schedules --test it operators::"),

@@ -171,7 +171,7 @@ fn tiles_are_where_the_processor_and_the_workload_have_them() {
         ("matmul:m=64,n=64,k=64", true),
         ("matmul:m=64,n=64,k=64,weights=data", true),
         ("matmul:m=16,n=64,k=64,weights=data", false),
-        ("matmul:m=4,n=64,k=64", false),
+        ("matmul:m=3,n=64,k=64", false),
         ("matmul:m=64,n=64,k=16", false),
         ("matmul:m=64,n=64,k=64,exact", false),
         ("conv2d:c=64,h=14,w=14,o=64,k=3,p=1", true),

@@ -14,7 +14,7 @@ use autotune_workloads::{Once, Workload};
 
 /// Minimum numbers of rows and of channels for products of the parts of f32. With fewer, most of a
 /// tile is empty.
-const LEAST_SPLIT_ROWS: usize = 8;
+const LEAST_SPLIT_ROWS: usize = 4;
 const LEAST_SPLIT_CHANNELS: usize = 32;
 /// Minimum number of uses of data elements, and of weights that are not constant, which are split
 /// in every run.
