@@ -96,6 +96,7 @@ mod tests {
         activation: Activation::None,
         post_scale: false,
         post_bias: false,
+        post_residual: false,
     };
     const BIAS: Epilogue = Epilogue { bias: true, ..NONE };
     const RELU: Epilogue = Epilogue { activation: Activation::Relu, ..BIAS };

@@ -289,15 +289,15 @@ impl Workload {
             _ => target.supports(dtype),
         };
         let to = self.operator().result_dtype().filter(|&to| !target.supports_cast(to));
-        let Epilogue { scale, bias, residual, .. } = self.epilogue();
+        let epilogue = self.epilogue();
 
         let all = [
             (true, "data", types.data),
             (is_mixed, "weights", types.weights),
             (is_mixed, "out", types.out),
-            (is_mixed && scale, "scale", types.scale),
-            (is_mixed && bias, "bias", types.bias),
-            (is_mixed && residual, "add", types.residual),
+            (is_mixed && epilogue.has_scales(), "scale", types.scale),
+            (is_mixed && (epilogue.bias || epilogue.post_bias), "bias", types.bias),
+            (is_mixed && epilogue.has_residuals(), "add", types.residual),
         ];
         let found = all.into_iter().find(|&(is_read, _, dtype)| is_read && !is_supported(dtype));
         let found = found.map(|(_, field, dtype)| (if is_mixed { field } else { "dtype" }, dtype));
@@ -347,7 +347,7 @@ impl Workload {
     ///
     /// The operands of the operator come first. Those of the prologue are `pre_scale`, `pre_bias`
     /// and `pre_gate`. Those of the epilogue are `output_scale`, `bias`, `residual`, `slope` (of a
-    /// PReLU), `post_scale` and `post_bias`.
+    /// PReLU), `post_scale`, `post_bias`, `residual_scale` and `post_residual`.
     pub fn spec(&self) -> &Arc<Spec> {
         &self.0.spec
     }

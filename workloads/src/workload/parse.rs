@@ -43,6 +43,6 @@ fn epilogue(fields: &Fields) -> Result<Epilogue, WorkloadError> {
     let activation = fields.read("act", Activation::parse)?.unwrap_or_default();
     let flag = |field| Ok::<_, WorkloadError>(types::flag(fields, field)?.0);
     let (scale, bias, residual) = (flag("scale")?, flag("bias")?, flag("add")?);
-    let (post_scale, post_bias) = (flag("post_scale")?, flag("post_bias")?);
-    Ok(Epilogue { scale, bias, residual, activation, post_scale, post_bias })
+    let (post_scale, post_bias, post_residual) = (flag("post_scale")?, flag("post_bias")?, flag("post_add")?);
+    Ok(Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual })
 }

@@ -28,7 +28,7 @@ pub(super) fn vector(spec: &Spec, epilogue: &Epilogue) -> Vec<f32> {
         let is_padded = f32::from(u8::from(window.pad > 0));
         [STRIDE_WEIGHT * log(window.stride), DILATION_WEIGHT * log(window.dilation), PADDED_WEIGHT * is_padded]
     });
-    let parts = [epilogue.bias, epilogue.residual].map(|has| EPILOGUE_WEIGHT * f32::from(u8::from(has)));
+    let parts = [epilogue.bias, epilogue.has_residuals()].map(|has| EPILOGUE_WEIGHT * f32::from(u8::from(has)));
     extents.chain(steps).chain(parts).collect()
 }
 

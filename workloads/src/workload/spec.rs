@@ -8,7 +8,8 @@ use super::operator::{Computed, Table};
 use super::{OperatorFormula, Terms, WorkloadOperator};
 
 /// Returns the equations of a workload: those of intermediate tensors, `sum = Σ value`, then
-/// `output = act(share * output_scale * sum + bias + residual) * post_scale + post_bias`.
+/// `output = act(share * output_scale * sum + bias + residual) * post_scale + post_bias`, plus
+/// `residual_scale * post_residual`.
 ///
 /// The formula is the operator's, after its prologue has been applied.
 pub(super) fn of(op: &dyn WorkloadOperator, name: &str, terms: &Terms, formula: OperatorFormula) -> Spec {
@@ -48,6 +49,8 @@ pub(super) fn of(op: &dyn WorkloadOperator, name: &str, terms: &Terms, formula: 
     let slope = read(epilogue.activation.has_slopes(), "slope", of_channels, types.scale);
     let post_scale = read(epilogue.post_scale, "post_scale", of_channels, types.scale);
     let post_bias = read(epilogue.post_bias, "post_bias", of_channels, types.bias);
+    let residual_scale = read(epilogue.post_residual, "residual_scale", of_channels, types.scale);
+    let post_residual = read(epilogue.post_residual, "post_residual", &shape, types.residual);
 
     let sum = tensors.add("sum", &shape, sums, TensorSource::Computed);
     let output = tensors.add("output", &shape, op.result_dtype().unwrap_or(types.out), TensorSource::Computed);
@@ -67,6 +70,9 @@ pub(super) fn of(op: &dyn WorkloadOperator, name: &str, terms: &Terms, formula: 
     let result = epilogue.activation.of(result, slope.map(of_channel));
     let result = post_scale.map(of_channel).into_iter().fold(result, Expr::product);
     let result = post_bias.map(of_channel).into_iter().fold(result, Expr::sum);
+    let scaled = post_residual.zip(residual_scale);
+    let scaled = scaled.map(|(residual, scale)| Expr::product(Expr::Load(at(residual)), of_channel(scale)));
+    let result = scaled.into_iter().fold(result, Expr::sum);
 
     let spatial = axes.iter().filter(|axis| !axis.reduce).cloned().collect();
     let last = Equation { axes, output: at(sum), value, reduction };

@@ -34,6 +34,9 @@ fn text_form_round_trips() {
         "pointwise:m=4,n=5,op=hard_sigmoid:0.2:0.5,act=hard_sigmoid",
         "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=hard_swish,post_scale,post_bias,exact,cold",
         "matmul:m=1,n=1000,k=512,post_bias",
+        "matmul:m=1,n=1000,k=512,post_scale,post_add,exact",
+        "matmul:m=8,n=5,k=7,data=u8,weights=i8,out=u8,scale,bias=f32,act=round:0:255,post_scale,post_bias=f32,post_add=u8",
+        "matmul:m=8,n=5,k=7,data=u8,weights=i8,out=u8,post_scale,post_bias=f32",
         "matmul:m=1,n=1000,k=512,cold,within=00c0ffee00c0ffee",
     ] {
         let w: Workload = text.parse().unwrap();
@@ -90,6 +93,9 @@ fn errors_name_the_field() {
     assert!(error("matmul:m=4,n=4,k=2,act=relu:6").contains("'act': 'relu:6' is not a function with parameters"));
     assert!(error("pointwise:m=4,n=4,op=copy,to=tf32").contains("'to': 'tf32' is not an element type in memory"));
     assert!(error("matmul:m=4,n=4,k=2,scale=2").contains("'scale': '2' is not a flag"));
+    assert!(error("matmul:m=4,n=4,k=2,post_add=2").contains("'post_add': '2' is not a flag"));
+    assert!(error("matmul:m=4,n=4,k=2,add=u8,post_add=i8").contains("'post_add': 'i8' is not the type in the field of"));
+    assert!(error("matmul:m=4,n=4,k=2,post_add,post_add").contains("'post_add' is given twice"));
     assert!(error("matmul:m=4,n=4,k=2,dtype=f64").contains("'dtype': 'f64'"));
 }
 

@@ -27,8 +27,11 @@ pub(super) fn of(op: &dyn WorkloadOperator, terms: &Terms, has_weights: bool) ->
     if epilogue.activation != Activation::None {
         text += &format!(",act={}", epilogue.activation);
     }
-    text +=
-        &words(&[(epilogue.post_scale, "post_scale", &types.scale), (epilogue.post_bias, "post_bias", &types.bias)]);
+    text += &words(&[
+        (epilogue.post_scale, "post_scale", &types.scale),
+        (epilogue.post_bias, "post_bias", &types.bias),
+        (epilogue.post_residual, "post_add", &types.residual),
+    ]);
 
     text += &words(&[(*exact, "exact", ""), (*cold, "cold", "")]);
     if let Some(network) = within {

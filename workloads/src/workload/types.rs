@@ -28,11 +28,11 @@ pub struct Types {
     pub weights: DType,
     /// Result, after the epilogue.
     pub out: DType,
-    /// Factors of sums: `scale`, `post_scale`, slopes.
+    /// Factors of sums and residuals: `scale`, `post_scale`, slopes.
     pub scale: DType,
     /// Values that are added by channel: `bias`, `post_bias`.
     pub bias: DType,
-    /// Residual tensor that is added.
+    /// Residual tensors that are added: `add`, `post_add`.
     pub residual: DType,
 }
 
@@ -60,9 +60,9 @@ impl Types {
     pub(super) fn canonical(self, has_weights: bool, epilogue: &Epilogue) -> Self {
         let is_there = |types: &Self| Self {
             weights: if has_weights { self.weights } else { types.weights },
-            scale: if epilogue.scale || epilogue.post_scale { self.scale } else { types.scale },
+            scale: if epilogue.has_scales() { self.scale } else { types.scale },
             bias: if epilogue.bias || epilogue.post_bias { self.bias } else { types.bias },
-            residual: if epilogue.residual { self.residual } else { types.residual },
+            residual: if epilogue.has_residuals() { self.residual } else { types.residual },
             ..self
         };
         let uniform = Self::of(self.data);
@@ -89,8 +89,14 @@ impl Types {
         };
 
         types.out = read("out")?.unwrap_or(types.out);
-        for (field, to) in [("scale", &mut types.scale), ("bias", &mut types.bias), ("add", &mut types.residual)] {
-            *to = flag(fields, field)?.1.unwrap_or(*to);
+        for (parts, to) in [
+            (["scale", "post_scale"], &mut types.scale),
+            (["bias", "post_bias"], &mut types.bias),
+            (["add", "post_add"], &mut types.residual),
+        ] {
+            if let Some(dtype) = type_of_parts(fields, parts)? {
+                *to = dtype;
+            }
         }
         Ok(types)
     }
@@ -157,6 +163,16 @@ pub(super) fn flag(fields: &Fields, field: &str) -> Result<(bool, Option<DType>)
         word => of_text(word).map(|dtype| (true, Some(dtype))).ok_or("a flag (0 or 1) or an element type"),
     };
     Ok(fields.read(field, read)?.unwrap_or_default())
+}
+
+/// Returns the type in the flags of both parts of an epilogue that share one, if it is given.
+fn type_of_parts(fields: &Fields, [before, behind]: [&str; 2]) -> Result<Option<DType>, WorkloadError> {
+    let first = flag(fields, before)?.1;
+    let Some(second) = flag(fields, behind)?.1 else { return Ok(first) };
+    fields.read(behind, |_| match first.is_none_or(|first| first == second) {
+        true => Ok(second),
+        false => Err("the type in the field of this name without 'post_'"),
+    })
 }
 
 /// Returns the type in which products are accumulated.

@@ -96,5 +96,6 @@ pub fn random_epilogue<R: Rng>(rng: &mut R) -> Epilogue {
         activation: activation(act),
         post_scale: rng.random_bool(0.15),
         post_bias: rng.random_bool(0.15),
+        post_residual: rng.random_bool(0.15),
     }
 }
