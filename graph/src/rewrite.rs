@@ -79,8 +79,9 @@ impl Trace {
 /// Rules in stages, in the order in which they are tried. Stage `n` applies its rules together with
 /// those of all stages before it until none matches. A pattern belongs after the rules that
 /// normalise its parts and before the rules that would break it up.
-const STAGES: [&[&[Rule]]; 5] = [
-    &[integers::RULES, requantised::RULES],
+const STAGES: [&[&[Rule]]; 6] = [
+    &[integers::RULES],
+    &[requantised::RULES],
     &[arithmetic::RULES, movement::RULES],
     &[activation::RULES, rows::RULES, attention::RULES],
     &[affine::RULES, padding::RULES, rows::POOLINGS, arithmetic::POWERS, kernels::RULES],

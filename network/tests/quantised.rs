@@ -151,8 +151,14 @@ fn layer(rng: &mut impl Rng) -> Layer {
     }
     if rng.random_bool(0.3) {
         let shape = graph.node(y).shape.clone();
-        let other = graph.input("other", DType::F32, &shape).unwrap();
-        let other = rounded(&mut graph, "other_dq", other, DType::U8, 0.03, 100.0);
+        if rng.random_bool(0.5) {
+            // A sum between two steps may move the result by that step.
+            let (inner, zero) = (rng.random_range(0.05..0.3), zero_point(rng, y_type));
+            y = rounded(&mut graph, "addend", y, y_type, inner, zero);
+            before += inner;
+        }
+        let (dtype, other) = (*BYTES.choose(rng).unwrap(), graph.input("other", DType::F32, &shape).unwrap());
+        let other = rounded(&mut graph, "other_dq", other, dtype, 0.03, if dtype == DType::U8 { 100.0 } else { -28.0 });
         y = graph.add("sum", Binary::Add, &[y, other]).unwrap();
     }
     let clip = Activation::new("clip", &[-1.0, 4.5]).unwrap();
@@ -202,7 +208,7 @@ fn workloads(graph: &Graph) -> Vec<Workload> {
 #[test]
 fn layers_compute_what_the_reference_does() {
     let target = Target::detect("cpu", Some(1)).unwrap();
-    let [of_integers, rounded_twice, pools] = [const { std::cell::Cell::new(0) }; 3];
+    let [of_integers, rounded_twice, with_residuals, pools] = [const { std::cell::Cell::new(0) }; 4];
     for_cases(240, |seed, rng| {
         let Layer { graph, step, slack } = layer(rng);
         let inputs = inputs(&graph, rng);
@@ -218,6 +224,8 @@ fn layers_compute_what_the_reference_does() {
             let pools_bytes =
                 |workload: &&Workload| workload.as_str().starts_with("pool2d") && BYTES.contains(&workload.dtype());
             pools.set(pools.get() + steps.iter().filter(pools_bytes).count());
+            let adds = |workload: &&Workload| workload.epilogue().post_residual;
+            with_residuals.set(with_residuals.get() + steps.iter().filter(adds).count());
             rounded_twice.set(rounded_twice.get() + steps.iter().filter(multiplies).filter(rounds).count());
             let context = format!("seed {seed}, {precision}: {steps:?}");
 
@@ -242,5 +250,92 @@ fn layers_compute_what_the_reference_does() {
     });
     assert!(of_integers.get() > 150, "{} layers of integers", of_integers.get());
     assert!(rounded_twice.get() > 10, "{} layers rounded twice", rounded_twice.get());
+    assert!(with_residuals.get() > 10, "{} layers with residuals", with_residuals.get());
     assert!(pools.get() > 10, "{} pools of bytes", pools.get());
+}
+
+/// Adds a layer whose result is rounded to steps of a power of two, with an even zero point.
+fn exact_layer(graph: &mut Graph, rng: &mut impl Rng, x: NodeId, name: &str, out: usize) -> NodeId {
+    let shape = graph.node(x).shape.clone();
+    let is_image = shape.len() == 4;
+    let of = if is_image { vec![out, shape[1], 1, 1] } else { vec![shape[1], out] };
+    let numbers = whole_numbers(rng, DType::I8, &of);
+    let numbers = graph.constant(format!("{name}_w"), numbers);
+    let scale = graph.constant(format!("{name}_w_scale"), Tensor::scalar(2f32.powi(-7)));
+    let zero = graph.constant(format!("{name}_w_zero"), Tensor::of_numbers(&[], DType::I8, &[0.0]).unwrap());
+    let axis = usize::from(!is_image);
+    let w = graph.add(format!("{name}_w_dq"), Dequantize { axis }, &[numbers, scale, zero]).unwrap();
+    let window = vec![Sliding { kernel: 1, stride: 1, dilation: 1, pad: [0, 0] }; 2];
+
+    let sums = match is_image {
+        true => graph.add(name, Conv { window, groups: 1 }, &[x, w]).unwrap(),
+        false => graph.add(name, MatMul, &[x, w]).unwrap(),
+    };
+    exactly_rounded(graph, rng, sums, name, -2..=1)
+}
+
+/// Adds `Dequantize(Quantize(x))` with a step of a power of two and an even zero point.
+fn exactly_rounded(
+    graph: &mut Graph,
+    rng: &mut impl Rng,
+    x: NodeId,
+    name: &str,
+    steps: std::ops::RangeInclusive<i32>,
+) -> NodeId {
+    let dtype = *BYTES.choose(rng).unwrap();
+    let [least, most] = dtype.range().map(|end| end as i32 / 2);
+    let zero = 2 * rng.random_range(least..=most);
+    rounded(graph, &format!("{name}_rounded"), x, dtype, 2f32.powi(rng.random_range(steps)), zero as f32)
+}
+
+/// Adds a sum of a layer's rounded result and a rounded tensor, from another layer or an input, with
+/// or without a ReLU that saturation replaces.
+fn residual_block(rng: &mut impl Rng) -> Graph {
+    let mut graph = Graph::new("block");
+    let [rows, c, out] = [rng.random_range(1..=9), rng.random_range(4..=40), rng.random_range(1..=40)];
+    let is_image = rng.random_bool(0.5);
+    let shape = |channels| if is_image { vec![1, channels, rows, 5] } else { vec![rows, channels] };
+    let x = graph.input("x", DType::F32, &shape(c)).unwrap();
+    let x = exactly_rounded(&mut graph, rng, x, "x", -5..=-4);
+    let sums = exact_layer(&mut graph, rng, x, "sums", out);
+    let other = match rng.random_bool(0.3) {
+        true => exact_layer(&mut graph, rng, x, "shortcut", out),
+        false => {
+            let other = graph.input("other", DType::F32, &shape(out)).unwrap();
+            exactly_rounded(&mut graph, rng, other, "other", -5..=-4)
+        }
+    };
+
+    let operands = if rng.random_bool(0.5) { [sums, other] } else { [other, sums] };
+    let mut y = graph.add("sum", Binary::Add, &operands).unwrap();
+    let is_clamped = rng.random_bool(0.5);
+    if is_clamped {
+        y = graph.add("relu", Map(Function::Activation(Activation::Relu)), &[y]).unwrap();
+    }
+    let dtype = *BYTES.choose(rng).unwrap();
+    let zero = if is_clamped { dtype.range()[0] as f32 } else { 2.0 * f32::from(rng.random_range(0..=60u8)) };
+    let y = rounded(&mut graph, "y", y, dtype, 2f32.powi(rng.random_range(-2..=1)), zero);
+    graph.output("y", y);
+    graph
+}
+
+/// With steps of powers of two nothing is rounded but what the file says, so that every bit is
+/// known.
+#[test]
+fn residual_sums_are_the_references_to_the_last_bit() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    for_cases(120, |seed, rng| {
+        let graph = residual_block(rng);
+        let inputs = inputs(&graph, rng);
+        let wanted = &graph.evaluate(&inputs).unwrap()[0];
+        let rewritten = rewrite(&graph).unwrap();
+        let steps = workloads(&rewritten);
+        let adds = |workload: &Workload| workload.epilogue().post_residual && workload.spec().is_contraction();
+        assert!(steps.iter().any(adds), "seed {seed}: {steps:?}");
+
+        assert_eq!(&rewritten.evaluate(&inputs).unwrap()[0], wanted, "seed {seed}: {steps:?}");
+        let network = Compiled::new(&rewritten, None, &target).unwrap();
+        let found = network.workspace().unwrap().run_tensors(&inputs).unwrap();
+        assert_eq!(&found[0], wanted, "seed {seed}: {steps:?}");
+    });
 }

@@ -6,7 +6,7 @@ use autotune_ir::instruction::{DOT_BF16, Feature, Instruction};
 use autotune_ir::program::{LoopKind, Node, Scope, preorder};
 use autotune_ir::{CpuTarget, DType, Isa, Program, Target, interpret, verify};
 use autotune_schedules::{Candidate, KnobValue, ScheduleSpace, lower, tolerance};
-use autotune_workloads::{Operands, Types, Workload, max_rel_error, reference};
+use autotune_workloads::{Activation, Epilogue, Operands, Types, Workload, max_rel_error, reference};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -66,11 +66,34 @@ fn random_workload(rng: &mut ChaCha8Rng, all: &[Types]) -> Workload {
         true => random_convolution(rng),
         false => {
             let [m, n, k] = [40, 70, 40].map(|most| rng.random_range(1..=most));
-            let flags = ["", ",ta", ",tb", ",ta,tb", ",weights=data", ",bias,act=gelu", ",scale,bias,act=relu"];
+            let flags = [
+                "",
+                ",ta",
+                ",tb",
+                ",ta,tb",
+                ",weights=data",
+                ",bias,act=gelu",
+                ",scale,bias,act=relu",
+                ",scale,post_add",
+            ];
             format!("matmul:m={m},n={n},k={k}{}", flags[rng.random_range(0..flags.len())]).parse().unwrap()
         }
     };
-    plain.with_types(types).unwrap()
+    with_rounded_sums(plain.with_types(types).unwrap(), rng)
+}
+
+/// Returns the workload. If its results are bytes, one in three has an epilogue that rounds sums and
+/// adds bytes.
+pub fn with_rounded_sums(workload: Workload, rng: &mut ChaCha8Rng) -> Workload {
+    let types = workload.types();
+    if types.out.bytes() > 1 || rng.random_bool(0.7) {
+        return workload;
+    }
+    let Ok(activation) = Activation::new("round", &types.out.range().map(|end| end as f32)) else { return workload };
+    let [scale, bias, residual, post_scale, post_bias, post_residual] = [true, true, false, true, true, true];
+    let epilogue = Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual };
+    let residual = [DType::U8, DType::I8][rng.random_range(0..2)];
+    workload.with_epilogue(epilogue).with_types(Types { bias: DType::F32, residual, ..types }).unwrap()
 }
 
 /// Checks a program by the verifier, the interpreter and, if this machine has the instructions, in
@@ -227,6 +250,7 @@ fn integers_are_computed_alike_in_c() {
         "conv2d:c=16,h=5,w=4,o=16,k=3,p=1,data=u8,weights=i8,out=i8,bias,scale,add",
         "conv2d:c=16,h=5,w=6,o=16,k=3,g=16,data=u8,weights=i8,out=f32,scale",
         "conv2d:c=16,h=5,w=6,o=16,k=3,data=u8,weights=i8,out=u8,scale,bias,act=round:0:255,post_scale,post_bias",
+        "conv2d:c=16,h=5,w=6,o=16,k=1,data=u8,weights=i8,out=u8,scale,bias=f32,act=round:0:255,post_scale,post_bias,post_add=u8",
         "conv2d:c=3,h=7,w=9,o=8,k=3,s=2,data=u8,weights=i8,out=bf16,scale",
         "conv2d:c=5,h=4,w=19,o=16,k=3,p=1,data=i8,weights=i8,out=i8,scale",
     ]

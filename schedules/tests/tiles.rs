@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use crate::common::cases::{cases, for_cases_in_parallel};
 use crate::common::convolutions::random_convolution;
 use crate::common::or_long;
-use crate::dots::check;
+use crate::dots::{check, with_rounded_sums};
 
 /// Numbers of random cases in an ordinary and in a long run.
 const CASES: [u64; 2] = [60, 300];
@@ -77,7 +77,7 @@ fn random_workload(rng: &mut ChaCha8Rng) -> Workload {
             _ => random_images(rng).parse(),
         };
         if let Some(workload) = plain.ok().and_then(|plain: Workload| plain.with_types(types).ok()) {
-            return workload;
+            return with_rounded_sums(workload, rng);
         }
     }
 }

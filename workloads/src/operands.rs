@@ -98,7 +98,8 @@ impl Operands {
                 return random_tensor(&tensor.shape, seed, |x| dtype.stored(size.min(unit(dtype)) * sign(x)));
             }
             if has_integers && !is_multiplied(spec, tensor) {
-                let size = if scales_sums(spec, tensor) { result / (sum_scale * products) } else { result };
+                let size =
+                    if scales_sums(spec, tensor) { factor(spec, tensor, sum_scale * products, result) } else { result };
                 return random_tensor(&tensor.shape, seed, |x| dtype.stored(size * x));
             }
             match is_multiplied(spec, tensor) {
@@ -160,9 +161,29 @@ fn has_roots(spec: &Spec, tensor: &TensorSpec) -> bool {
 
 /// True if the last equation multiplies by the tensor, such as the slopes of a PReLU.
 fn scales_sums(spec: &Spec, tensor: &TensorSpec) -> bool {
+    scales(spec, tensor, &|_| true)
+}
+
+/// True if the last equation multiplies by the tensor a value for which `is_such` holds.
+fn scales(spec: &Spec, tensor: &TensorSpec, is_such: &dyn Fn(&Expr) -> bool) -> bool {
     let is_it = |of: &Expr| matches!(of, Expr::Load(access) if spec.tensor(access).name == tensor.name);
-    let is_factor = |expr: &Expr| matches!(expr, Expr::Binary(BinaryOp::Mul, of) if of.iter().any(is_it));
+    let is_product = |of: &[Expr]| of.iter().any(is_it) && of.iter().any(|of| !is_it(of) && is_such(of));
+    let is_factor = |expr: &Expr| matches!(expr, Expr::Binary(BinaryOp::Mul, of) if is_product(&of[..]));
     spec.equations.last().is_some_and(|tail| tail.value.any(&is_factor))
+}
+
+/// Returns the size of a factor that brings sums of integers, or integers that are added, to the
+/// size of results; 1 for a factor of what has been scaled before.
+fn factor(spec: &Spec, tensor: &TensorSpec, sums: f32, result: f32) -> f32 {
+    let is_load =
+        |expr: &Expr, of: &TensorSpec| matches!(expr, Expr::Load(access) if spec.tensor(access).name == of.name);
+    let mut added = spec.operands().filter(|other| !is_multiplied(spec, other));
+    if let Some(other) = added.find(|other| scales(spec, tensor, &|of| is_load(of, other))) {
+        return if other.dtype.is_integer() { result / sums.min(unit(other.dtype)) } else { 1.0 };
+    }
+    let is_given = |expr: &Expr| spec.operands().any(|other| is_load(expr, other));
+    let is_scaled = |expr: &Expr| matches!(expr, Expr::Binary(BinaryOp::Mul, of) if of.iter().any(is_given));
+    if scales(spec, tensor, &|of| of.any(&is_scaled)) { 1.0 } else { result / sums }
 }
 
 /// True if the last equation contains a function that is curved near zero or saturates.

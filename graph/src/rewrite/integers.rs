@@ -19,8 +19,8 @@ use super::site::{RewriteSite, Rewritten};
 use crate::error::GraphError;
 use crate::graph::NodeId;
 use crate::operators::{
-    Binary, Cast, Concat, Conv, Dequantize, Map, MatMul, Quantize, Rescale, Reshape, Saturate, ScaledConv,
-    ScaledMatMul, Transpose, Unsigned,
+    Binary, Cast, Concat, Conv, Dequantize, Map, MatMul, Quantize, Reshape, Saturate, ScaledConv, ScaledMatMul,
+    Transpose, Unsigned,
 };
 use crate::tensor::Tensor;
 
@@ -86,12 +86,6 @@ pub(super) const RULES: &[Rule] = &[
         before: "integer sums, plus c for each channel",
         after: "integer sums, with bias plus c",
         apply: shift_behind_sums,
-    },
-    Rule {
-        name: "sum_of_quantised",
-        before: "Quantize of Dequantize(x) + Dequantize(y), or of relu or clip of that",
-        after: "(x * c + y + a number), scaled and rounded",
-        apply: sum_of_quantised,
     },
     Rule {
         name: "rounded_sums",
@@ -406,51 +400,6 @@ pub(super) fn bounded(site: &RewriteSite, y: NodeId) -> Option<(NodeId, [f32; 2]
         Some(_) => None,
         None => Some((y, [f32::NEG_INFINITY, f32::INFINITY])),
     }
-}
-
-/// Sums two quantised tensors and requantises the result. Working in units of the second scale lets
-/// one kernel read both tensors: `x * (sx / sy) + y - (zx * sx / sy + zy)`, clamped, times `sy / s`
-/// plus `z`.
-fn sum_of_quantised(site: &mut RewriteSite) -> Rewritten {
-    let Some((quantize, [sum, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
-    let Some((sum, bounds)) = bounded(site, sum) else { return Ok(None) };
-    let (Some(step), Some(zero)) = (number(site, scale), number(site, zero)) else { return Ok(None) };
-    let Some([x, y]) = site.binary(sum, Binary::Add).filter(|_| site.is_single(sum)) else { return Ok(None) };
-    let (Some(x), Some(y)) = (IntegerData::of(site, x), IntegerData::of(site, y)) else { return Ok(None) };
-    let shape = site.node().shape.clone();
-    let is_alike = [&x, &y].iter().all(|data| site.of(data.x).shape == shape);
-    let axis = if shape.len() > 3 { 1 } else { shape.len().saturating_sub(1) };
-    if !is_alike || shape.is_empty() {
-        return Ok(None);
-    }
-
-    // In f64, so that each constant is rounded to f32 once only.
-    let [by, own] = [x.scale, step].map(|scale| f64::from(scale) / f64::from(y.scale));
-    let shift = -(f64::from(x.zero) * by + f64::from(y.zero));
-    let extent = shape[axis];
-    let mut vectors = Vec::new();
-    for number in [by, shift, 1.0 / own, f64::from(zero)] {
-        vectors.push(vector(site, vec![number as f32; extent])?);
-    }
-    let (x, other) = (site.made(x.x), site.made(y.x));
-    let x = site.add(Rescale { dtype: DType::F32, axis }, &[x, vectors[0], vectors[1]])?;
-    let other = site.add(Cast(DType::F32), &[other])?;
-    let mut sum = site.add(Binary::Add, &[x, other])?;
-
-    let activation = match bounds {
-        [f32::NEG_INFINITY, f32::INFINITY] => None,
-        [0.0, f32::INFINITY] => Some(Activation::Relu),
-        // The sum is in units of the second scale.
-        bounds => match Activation::new("clip", &bounds.map(|bound| bound / y.scale)) {
-            Ok(clip) => Some(clip),
-            Err(_) => return Ok(None),
-        },
-    };
-
-    if let Some(activation) = activation {
-        sum = site.add(Map(Function::Activation(activation)), &[sum])?;
-    }
-    site.add(Rescale { dtype: quantize.dtype, axis }, &[sum, vectors[2], vectors[3]]).map(Some)
 }
 
 /// Folds a requantisation into integer sums. `relu(v) / s + z` is `max(v / s + z, z)`; if `z` is

@@ -31,8 +31,18 @@ pub(super) struct FusionGroup {
     activation: Activation,
     post_scale: Option<NodeId>,
     post_bias: Option<NodeId>,
+    /// Tensor of an 8-bit type that is added last, and its scale.
+    post_residual: Option<ScaledResidual>,
     /// 8-bit type that the result is rounded to.
     stored: Option<DType>,
+}
+
+/// An 8-bit tensor with a scale for each channel.
+#[derive(Clone, Copy)]
+struct ScaledResidual {
+    scale: NodeId,
+    tensor: NodeId,
+    dtype: DType,
 }
 
 /// All groups of a graph.
@@ -51,6 +61,7 @@ enum EpiloguePart {
     Activation(Activation),
     PostScale(NodeId),
     PostBias(NodeId),
+    PostResidual(ScaledResidual),
     /// Scale, bias, and the 8-bit type for rounding, if any.
     Rescale(NodeId, NodeId, Option<DType>),
     Stored(DType),
@@ -144,6 +155,7 @@ impl FusionGroup {
             activation: Activation::None,
             post_scale: None,
             post_bias: None,
+            post_residual: None,
             stored: None,
         }
     }
@@ -172,6 +184,14 @@ impl FusionGroup {
         };
 
         let binary = node.op.of();
+        // Only the rounding may follow.
+        if self.post_residual.is_some() {
+            return None;
+        }
+        let is_sum = binary == Some(&Binary::Add) && self.residual.is_none() && self.allows_scale_and_add;
+        if let Some(scaled) = other.filter(|_| is_sum).and_then(|other| self.scaled_residual(graph, other)) {
+            return Some(EpiloguePart::PostResidual(scaled));
+        }
         // After the activation an epilogue supports only one more scale and one more bias.
         if self.activation != Activation::None {
             let is_open = self.post_bias.is_none();
@@ -221,6 +241,18 @@ impl FusionGroup {
         }
     }
 
+    /// Matches an 8-bit tensor times a number for each channel, which kernels of integers add after
+    /// everything else.
+    fn scaled_residual(&self, graph: &Graph, id: NodeId) -> Option<ScaledResidual> {
+        let &Rescale { dtype: DType::F32, axis } = graph.node(id).op.of()? else { return None };
+        let &[tensor, scale, shift] = &graph.node(id).operands[..] else { return None };
+        let dtype = graph.node(tensor).dtype;
+        let fits = self.anchor.types().data.is_integer() && self.channel == Some(axis) && is_of_bytes(dtype);
+        let shift = graph.constant_of(shift).filter(|_| fits)?.read().ok()?;
+        let is_shifted = shift.to_numbers().iter().any(|shift| *shift != 0.0);
+        (!is_shifted).then_some(ScaledResidual { scale, tensor, dtype })
+    }
+
     /// Returns the element type of the group's tensor.
     fn result_dtype(&self) -> DType {
         self.stored.unwrap_or_else(|| self.anchor.result_dtype())
@@ -245,7 +277,7 @@ impl FusionGroup {
     /// Returns the role of a [`Rescale`] as scale and bias, if the epilogue has none there yet.
     fn rescaled(&self, rescale: &Rescale, node: &GraphNode) -> Option<EpiloguePart> {
         let stored = (rescale.dtype != DType::F32).then_some(rescale.dtype);
-        let is_open = self.allows_scale_and_add && self.channel == Some(rescale.axis);
+        let is_open = self.allows_scale_and_add && self.channel == Some(rescale.axis) && self.post_residual.is_none();
         let is_first = self.has_nothing_fused() || self.post_scale.is_none() && self.post_bias.is_none();
         let is_rounded = stored.is_none_or(|dtype| self.rounds(dtype));
         (is_open && is_first && is_rounded).then(|| EpiloguePart::Rescale(node.operands[1], node.operands[2], stored))
@@ -254,7 +286,8 @@ impl FusionGroup {
     /// True if nothing is fused to the anchor yet.
     fn has_nothing_fused(&self) -> bool {
         let parts = [self.scale, self.bias, self.post_scale, self.post_bias];
-        parts.iter().all(Option::is_none) && self.residual.is_none() && self.activation == Activation::None
+        let has_residual = self.residual.is_some() || self.post_residual.is_some();
+        parts.iter().all(Option::is_none) && !has_residual && self.activation == Activation::None
     }
 
     fn fuse(&mut self, part: EpiloguePart, id: NodeId) {
@@ -277,6 +310,7 @@ impl FusionGroup {
             EpiloguePart::Activation(activation) => self.activation = activation,
             EpiloguePart::PostScale(scale) => self.post_scale = Some(scale),
             EpiloguePart::PostBias(bias) => self.post_bias = Some(bias),
+            EpiloguePart::PostResidual(residual) => self.post_residual = Some(residual),
         }
     }
 
@@ -289,9 +323,9 @@ impl FusionGroup {
     pub(super) fn workload(&self) -> Workload {
         let parts = [self.scale, self.bias, self.post_scale, self.post_bias];
         let [scale, bias, post_scale, post_bias] = parts.map(|part| part.is_some());
-        let residual = self.residual.is_some();
+        let [residual, post_residual] = [self.residual.is_some(), self.post_residual.is_some()];
         let activation = self.activation;
-        let epilogue = Epilogue { scale, bias, residual, activation, post_scale, post_bias };
+        let epilogue = Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual };
         let whole = self.anchor.with_epilogue(epilogue);
         match self.anchor.types().is_uniform() && self.stored.is_none() {
             true => whole,
@@ -302,7 +336,8 @@ impl FusionGroup {
     /// Returns the element types of the workload with result type `out`; epilogue operands are f32.
     fn types(&self, out: DType) -> Types {
         let Types { data, weights, .. } = self.anchor.types();
-        let residual = self.residual.map_or(DType::F32, |(_, dtype)| dtype);
+        let residual = self.residual.map(|(_, dtype)| dtype).or(self.post_residual.map(|scaled| scaled.dtype));
+        let residual = residual.unwrap_or(DType::F32);
         Types { data, weights, out, scale: DType::F32, bias: DType::F32, residual }
     }
 
@@ -316,7 +351,8 @@ impl FusionGroup {
         let Epilogue { scale, bias, .. } = self.anchor.epilogue();
         let own = self.read.len() - usize::from(scale) - usize::from(bias);
         let residual = self.residual.map(|(residual, _)| residual);
-        let parts = [self.scale, self.bias, residual, self.slope, self.post_scale, self.post_bias];
+        let [by, last] = [self.post_residual.map(|of| of.scale), self.post_residual.map(|of| of.tensor)];
+        let parts = [self.scale, self.bias, residual, self.slope, self.post_scale, self.post_bias, by, last];
         self.read[..own].iter().copied().chain(parts.into_iter().flatten()).collect()
     }
 }

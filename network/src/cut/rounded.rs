@@ -137,10 +137,12 @@ struct RoundableOperands<'a> {
 
 impl RoundableOperands<'_> {
     /// Returns which epilogue operands exist: scale, bias, residual, slopes, scale and bias after
-    /// the activation. They follow the operator's own operands in this order.
-    fn parts(&self) -> [bool; 6] {
-        let Epilogue { scale, bias, residual, activation, post_scale, post_bias } = self.workload.epilogue();
-        [scale, bias, residual, activation.has_slopes(), post_scale, post_bias]
+    /// the activation, then scale and tensor of a residual. They follow the operator's own operands
+    /// in this order.
+    fn parts(&self) -> [bool; 8] {
+        let Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual } =
+            self.workload.epilogue();
+        [scale, bias, residual, activation.has_slopes(), post_scale, post_bias, post_residual, post_residual]
     }
 
     /// Returns the number of the operator's own operands, which come first.
@@ -154,14 +156,14 @@ impl RoundableOperands<'_> {
         let mut memory_type = self.memory_types[self.own_operands()..].iter().copied();
         let parts = self.parts().map(|is_there| if is_there { memory_type.next().flatten() } else { None });
 
-        let [scale, bias, residual, slope, post_scale, post_bias] = parts;
+        let [scale, bias, residual, slope, post_scale, post_bias, residual_scale, post_residual] = parts;
         Types {
             data,
             weights: self.weights(data),
             out: self.workload.operator().result_dtype().unwrap_or(out),
-            scale: scale.or(post_scale).or(slope).unwrap_or(DType::F32),
+            scale: scale.or(post_scale).or(slope).or(residual_scale).unwrap_or(DType::F32),
             bias: bias.or(post_bias).unwrap_or(DType::F32),
-            residual: residual.unwrap_or(out),
+            residual: residual.or(post_residual).unwrap_or(out),
         }
     }
 

@@ -94,7 +94,9 @@ fn errors_name_the_field() {
     assert!(error("pointwise:m=4,n=4,op=copy,to=tf32").contains("'to': 'tf32' is not an element type in memory"));
     assert!(error("matmul:m=4,n=4,k=2,scale=2").contains("'scale': '2' is not a flag"));
     assert!(error("matmul:m=4,n=4,k=2,post_add=2").contains("'post_add': '2' is not a flag"));
-    assert!(error("matmul:m=4,n=4,k=2,add=u8,post_add=i8").contains("'post_add': 'i8' is not the type in the field of"));
+    assert!(
+        error("matmul:m=4,n=4,k=2,add=u8,post_add=i8").contains("'post_add': 'i8' is not the type in the field of")
+    );
     assert!(error("matmul:m=4,n=4,k=2,post_add,post_add").contains("'post_add' is given twice"));
     assert!(error("matmul:m=4,n=4,k=2,dtype=f64").contains("'dtype': 'f64'"));
 }
