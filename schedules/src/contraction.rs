@@ -109,8 +109,10 @@ impl Contraction {
         let operand =
             |access: &Access| Operand { shape: spec.tensor(access).shape.clone(), index: access.index.to_vec() };
         let [data, weight] = own.loads()[..] else { unreachable!("a contraction multiplies two tensors") };
-        // All one-dimensional operands of the tail (bias, scale) have the same index: the channel.
-        let bias = spec.equations[tail].loads().into_iter().find(|access| access.index.len() == 1);
+        // All one-dimensional operands of the tail (bias, scale) have the same index, the channel,
+        // except tables, which are not indexed by axes.
+        let is_of_channels = |access: &&Access| access.index.len() == 1 && access.index[0].as_constant().is_none();
+        let bias = spec.equations[tail].loads().into_iter().find(is_of_channels);
         Self {
             axes: own.axes.iter().enumerate().map(|(id, axis)| AxisInfo::whole(id, axis)).collect(),
             data: operand(data),

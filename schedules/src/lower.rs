@@ -83,9 +83,15 @@ impl OperandBuffers {
     }
 
     /// Replaces loads of operands by loads of their buffers, and every other load by the next of
-    /// `sums`.
+    /// `sums`. Gathers are of operands.
     fn map(&self, value: &Expr, sums: &mut RepeatN<Expr>, channel: &Affine, index: &[Affine]) -> Expr {
-        let Expr::Load(access) = value else { return value.of_others(|of| self.map(of, sums, channel, index)) };
+        let Expr::Load(access) = value else {
+            let mut mapped = value.of_others(|of| self.map(of, sums, channel, index));
+            if let Expr::Gather(gather) = &mut mapped {
+                gather.access.buffer = self.operand(&gather.access).unwrap_or(gather.access.buffer);
+            }
+            return mapped;
+        };
         match self.operand(access) {
             Some(buffer) if access.index.len() == 1 => load(buffer, vec![channel.clone()]),
             Some(buffer) => load(buffer, index.to_vec()),

@@ -1,6 +1,6 @@
 //! Allowed difference between a kernel's output and the reference.
 
-use autotune_ir::program::BufferId;
+use autotune_ir::program::{BufferId, Expr};
 use autotune_ir::{DType, Spec};
 use autotune_workloads::Workload;
 
@@ -46,7 +46,11 @@ pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
 /// True if every equation combines integers to integers, so that all correct kernels agree exactly.
 fn computes_integers(spec: &Spec) -> bool {
     let is_integer = |id: BufferId| spec.tensors[id.0 as usize].dtype.is_integer();
-    spec.equations.iter().all(|equation| equation.value.is_integer(&is_integer))
+    let is_exact = |value: &Expr| match value {
+        Expr::Gather(gather) => gather.at.iter().chain([value]).all(|of| of.is_integer(&is_integer)),
+        _ => value.is_integer(&is_integer),
+    };
+    spec.equations.iter().all(|equation| is_exact(&equation.value))
 }
 
 #[cfg(test)]

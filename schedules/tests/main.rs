@@ -38,6 +38,7 @@ mod prologues;
 mod random_programs;
 mod resize;
 mod shared_workload;
+mod tables;
 mod tails;
 mod tiles;
 mod tunable;

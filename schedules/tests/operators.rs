@@ -9,10 +9,10 @@
 
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Program, Target, interpret, verify};
 use autotune_schedules::{Candidate, ScheduleSpace, tolerance};
-use autotune_workloads::{Operands, Reference, Types, Workload, operators};
+use autotune_workloads::{Epilogue, Operands, Reference, Types, Workload, operators};
 use ndarray::ArrayD;
 use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
@@ -95,7 +95,9 @@ fn random_typed(plain: &Workload, target: &Target, rng: &mut impl Rng) -> Worklo
     let mixed = [out, rounded, Types::of_sums(DType::Bf16, DType::Bf16), Types::of_sums(DType::Bf16, DType::F32)];
     let typed = uniform.into_iter().chain(mixed).filter_map(|types| plain.with_types(types).ok());
     let typed: Vec<Workload> = typed.filter(|typed| typed.unsupported_dtype(target).is_none()).collect();
-    typed.choose(rng).unwrap().clone()
+    let typed = typed.choose(rng).unwrap();
+    let table = typed.result_dtype().bytes() == 1 && rng.random_bool(0.5);
+    typed.with_epilogue(Epilogue { table, ..typed.epilogue() })
 }
 
 fn stated(word: &str) -> Target {

@@ -97,6 +97,7 @@ mod tests {
         post_scale: false,
         post_bias: false,
         post_residual: false,
+        table: false,
     };
     const BIAS: Epilogue = Epilogue { bias: true, ..NONE };
     const RELU: Epilogue = Epilogue { activation: Activation::Relu, ..BIAS };

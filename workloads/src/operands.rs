@@ -56,6 +56,8 @@ impl Operands {
     ///   product is scaled down by a power of two. Sums are then where the function is curved.
     /// - Indices into other tensors are integers, some of them out of range.
     /// - Arguments of logarithms and roots are positive.
+    /// - Neighbours in the table of an epilogue differ by one at most, as indices do that are
+    ///   rounded either way.
     ///
     /// Values are representable in the operand's type. Integers use the whole range, and are
     /// positive if the type is unsigned. The same seed gives the same values on every machine and
@@ -88,6 +90,9 @@ impl Operands {
             let (seed, dtype) = ([seed, number as u64], tensor.dtype);
             if let Some(extent) = spec.indexes(tensor) {
                 return random_tensor(&tensor.shape, seed, |x| index(x, extent));
+            }
+            if is_table(spec, tensor) {
+                return random_tensor(&tensor.shape, seed, |x| x).map(|steps| ascending(steps, dtype));
             }
             if has_roots(spec, tensor) {
                 return random_tensor(&tensor.shape, seed, |x| dtype.stored(unit(dtype) * x.abs()));
@@ -145,6 +150,23 @@ fn unit(dtype: DType) -> f32 {
 fn is_multiplied(spec: &Spec, tensor: &TensorSpec) -> bool {
     let mut loads = spec.equations[..=spec.main].iter().flat_map(|equation| equation.loads());
     loads.any(|access| spec.tensor(access).name == tensor.name)
+}
+
+/// True for the table of an epilogue.
+fn is_table(spec: &Spec, tensor: &TensorSpec) -> bool {
+    let is_it = |expr: &Expr| matches!(expr, Expr::Gather(of) if spec.tensor(&of.access).name == tensor.name);
+    tensor.dtype.bytes() == 1 && spec.equations.last().is_some_and(|tail| tail.value.any(&is_it))
+}
+
+/// Returns a table that begins with the least number of a type and ascends where `steps` are
+/// positive.
+fn ascending(mut steps: ArrayD<f32>, dtype: DType) -> ArrayD<f32> {
+    let mut level = dtype.range()[0] as f32;
+    for element in &mut steps {
+        level += f32::from(*element > 0.0);
+        *element = level;
+    }
+    steps
 }
 
 /// True if an equation takes a logarithm, root or power of the tensor, or of a function of it.

@@ -140,6 +140,9 @@ impl Workload {
         if self.epilogue().activation.rounds() && types.out.bytes() > 1 {
             return unfit("act", "rounding needs a result of 8 bits, such as out=u8".into());
         }
+        if self.epilogue().table && types.out.bytes() > 1 {
+            return unfit("table", "a table needs a result of 8 bits, such as out=u8".into());
+        }
         match types::overflow(self.spec()) {
             Some(reason) => unfit(field, reason),
             None => Ok(self),
@@ -347,7 +350,7 @@ impl Workload {
     ///
     /// The operands of the operator come first. Those of the prologue are `pre_scale`, `pre_bias`
     /// and `pre_gate`. Those of the epilogue are `output_scale`, `bias`, `residual`, `slope` (of a
-    /// PReLU), `post_scale`, `post_bias`, `residual_scale` and `post_residual`.
+    /// PReLU), `post_scale`, `post_bias`, `residual_scale`, `post_residual` and `table`.
     pub fn spec(&self) -> &Arc<Spec> {
         &self.0.spec
     }

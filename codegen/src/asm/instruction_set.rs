@@ -250,9 +250,21 @@ pub(super) trait Vectors {
     /// True if there is [`Vectors::store_packed`].
     fn packs_bytes(&self) -> bool;
 
+    /// True if [`Vectors::store_packed`] looks bytes up in tables.
+    fn has_tables(&self) -> bool;
+
     /// Stores four whole vectors of signed 32-bit integers as 8-bit integers, `[to[i]] =
     /// values[i]`, saturated to the range of the type. Overwrites the values and `spare`.
-    fn store_packed(&mut self, values: [Vector; PACKED], to: ([Address; PACKED], ElementType), spare: Vector);
+    ///
+    /// With a table of 256 bytes, their type is that of its indices, and `[to[i]] =
+    /// table[values[i]]`.
+    fn store_packed(
+        &mut self,
+        values: [Vector; PACKED],
+        to: ([Address; PACKED], ElementType),
+        table: Option<Address>,
+        spare: Vector,
+    );
 
     /// Stores a vector, `[at] = v`, bypassing the caches. The address is a multiple of the vector's
     /// size.

@@ -98,8 +98,12 @@ impl<'m> OverlappedBlock<'m> {
 
 impl TileNest {
     /// Returns the number of integer registers that the leaf needs. After the pointers, they hold
-    /// the loop counters, then the distances between rows.
+    /// the loop counters, then the distances between rows, then addresses of gathers.
     pub(super) fn integers(&self, nest: &LeafNest) -> usize {
+        self.scratch(nest) + usize::from(nest.fetches())
+    }
+
+    fn scratch(&self, nest: &LeafNest) -> usize {
         self.first_stride(nest) + self.distinct_strides(nest).len()
     }
 
@@ -140,7 +144,8 @@ impl TileNest {
         if needed > available {
             return Err(AssembleError::Pointers { needed, available }.into());
         }
-        let common = Common { accumulators: leaf.reserved_registers(), scratch: 0, streamed: 0 };
+        let scratch = self.scratch(nest) as u8;
+        let common = Common { accumulators: leaf.reserved_registers(), scratch, streamed: 0 };
         let mut block_parts = OverlappedBlock::of(leaf, common, plan, self.steps(0));
 
         isa.begin_leaf(leaf, nest.has_steps());

@@ -36,6 +36,8 @@ pub(super) struct X86 {
     rounds_to_bf16: bool,
     /// True if the processor has tile registers (AMX).
     has_tiles: bool,
+    /// True if the processor selects bytes by their numbers (AVX512_VBMI).
+    has_tables: bool,
     /// Lane counts of the masks in k1, k2, ...
     masks: Vec<u8>,
     /// True in leaves with vector slots. They have many constants, so these are loaded from memory
@@ -70,12 +72,20 @@ impl X86 {
             dots: dots::dots(cpu),
             rounds_to_bf16: DOT_BF16.feature.is_of_cpu(cpu),
             has_tiles: TILE_BF16.feature.is_of_cpu(cpu),
+            has_tables: permutes_bytes(cpu),
             code: encode::CodeBuffer::default(),
             masks: Vec::new(),
             has_steps: false,
             held: IndexRegisters::default(),
         }
     }
+}
+
+/// True if a CPU has AVX512_VBMI, which is not a word of target keys: every processor with AMX has
+/// it, and of AMD's every one with AVX512_BF16.
+fn permutes_bytes(cpu: &CpuTarget) -> bool {
+    let is_of_amd = cpu.model.starts_with("AuthenticAMD");
+    TILE_BF16.feature.is_of_cpu(cpu) || is_of_amd && DOT_BF16.feature.is_of_cpu(cpu)
 }
 
 /// Disassembles code: a line `stage <number>:` at each entry, then an offset and an instruction per

@@ -34,9 +34,6 @@ impl CWriter<'_, '_> {
     /// Computed indices get names. Indices that are equal for all lanes are added to the offset.
     pub(super) fn gather(&mut self, GatherAccess { access, dims, at }: &GatherAccess) -> CValue {
         let buffer = self.generator.program.buffer(access.buffer);
-        if buffer.dtype.is_integer() {
-            return narrow::undeclared();
-        }
         let (strides, shape) = (buffer.strides(), &buffer.shape);
         let (pointer, mut offset, stride) = self.address(access);
         let (mut apart, mut is_scattered) = (String::new(), false);

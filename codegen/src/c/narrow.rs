@@ -66,11 +66,6 @@ pub(super) fn load(buffer: &Buffer) -> (String, &'static str) {
     if is_narrow(buffer) { (format!("LD{}", element.suffix()), element.vector) } else { ("LD".into(), element.vector) }
 }
 
-/// Returns an undeclared name, so that C compilers reject gathers from buffers of integers.
-pub(super) fn undeclared() -> CValue {
-    CValue { text: "elements_of_this_type_are_not_found_by_values".into(), lanes: 1 }
-}
-
 /// Converts a buffer's elements to the values that C variables hold: f32, or the bits of integers.
 pub(super) fn value(buffer: &Buffer, elements: &str, lanes: usize) -> String {
     if is_narrow(buffer) { widened(buffer.dtype, elements, lanes) } else { elements.into() }
@@ -142,6 +137,7 @@ impl CWriter<'_, '_> {
     pub(super) fn integer(&mut self, value: &Expr) -> CValue {
         match value {
             Expr::Load(access) => self.load(access),
+            Expr::Gather(gather) => self.gather(gather),
             Expr::Binary(op, of) => {
                 let values = of.each_ref().map(|of| self.integer(of));
                 let lanes = values.iter().map(|value| value.lanes).max().unwrap_or(1);
@@ -150,7 +146,7 @@ impl CWriter<'_, '_> {
                 CValue { text: text.unwrap_or_default(), lanes }
             }
             Expr::Const(whole) => CValue { text: format!("of_bits1({:#x}u)", *whole as i32), lanes: 1 },
-            _ => undeclared(),
+            _ => CValue { text: "for_a_gpu".into(), lanes: 1 },
         }
     }
 

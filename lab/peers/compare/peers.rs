@@ -81,9 +81,10 @@ fn start(place: &Place<'_>, peer: &Listed, log: &Path) -> Result<Server> {
 /// and the shapes of its operands and output. Fails for workloads that the peers do not support.
 pub(crate) fn order(workload: &Workload) -> Result<Value> {
     let mut fields = operator(workload).with_context(|| format!("the peers know no {workload}"))?;
-    let Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual } = workload.epilogue();
-    let has_other = scale || post_scale || post_bias || post_residual;
-    let is_known = !has_other && [Activation::None, Activation::Relu].contains(&activation);
+    let Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual, table } =
+        workload.epilogue();
+    let is_plain = !scale && !post_scale && !post_bias && !post_residual && !table;
+    let is_known = is_plain && [Activation::None, Activation::Relu].contains(&activation);
     ensure!(is_known, "the peers know {workload} with bias, residual and ReLU only");
     let has_epilogue = bias || residual || activation != Activation::None;
     let is_contraction = workload.sizes::<Conv2d>().is_some() || workload.sizes::<Matmul>().is_some();

@@ -325,7 +325,8 @@ impl FusionGroup {
         let [scale, bias, post_scale, post_bias] = parts.map(|part| part.is_some());
         let [residual, post_residual] = [self.residual.is_some(), self.post_residual.is_some()];
         let activation = self.activation;
-        let epilogue = Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual };
+        let table = false;
+        let epilogue = Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual, table };
         let whole = self.anchor.with_epilogue(epilogue);
         match self.anchor.types().is_uniform() && self.stored.is_none() {
             true => whole,

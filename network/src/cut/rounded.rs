@@ -137,12 +137,13 @@ struct RoundableOperands<'a> {
 
 impl RoundableOperands<'_> {
     /// Returns which epilogue operands exist: scale, bias, residual, slopes, scale and bias after
-    /// the activation, then scale and tensor of a residual. They follow the operator's own operands
-    /// in this order.
-    fn parts(&self) -> [bool; 8] {
-        let Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual } =
+    /// the activation, scale and tensor of a residual, then table. They follow the operator's own
+    /// operands in this order.
+    fn parts(&self) -> [bool; 9] {
+        let Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual, table } =
             self.workload.epilogue();
-        [scale, bias, residual, activation.has_slopes(), post_scale, post_bias, post_residual, post_residual]
+        let slope = activation.has_slopes();
+        [scale, bias, residual, slope, post_scale, post_bias, post_residual, post_residual, table]
     }
 
     /// Returns the number of the operator's own operands, which come first.
@@ -156,7 +157,7 @@ impl RoundableOperands<'_> {
         let mut memory_type = self.memory_types[self.own_operands()..].iter().copied();
         let parts = self.parts().map(|is_there| if is_there { memory_type.next().flatten() } else { None });
 
-        let [scale, bias, residual, slope, post_scale, post_bias, residual_scale, post_residual] = parts;
+        let [scale, bias, residual, slope, post_scale, post_bias, residual_scale, post_residual, _] = parts;
         Types {
             data,
             weights: self.weights(data),

@@ -3,7 +3,8 @@
 use super::activation::Activation;
 
 /// Operations on each output element at its final store, in this order:
-/// `act(scale * x + bias + residual) * post_scale + post_bias + residual_scale * post_residual`.
+/// `act(scale * x + bias + residual) * post_scale + post_bias + residual_scale * post_residual`, then
+/// the element of a table at that index.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Epilogue {
     /// Multiply by one value per output channel (conv2d) or column (matmul).
@@ -20,6 +21,8 @@ pub struct Epilogue {
     pub post_bias: bool,
     /// Add a tensor of the output's shape to that, times one value per output channel.
     pub post_residual: bool,
+    /// Round to u8 and replace by the element of a table at this index. Results are then of 8 bits.
+    pub table: bool,
 }
 
 impl Epilogue {

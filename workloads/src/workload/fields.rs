@@ -8,7 +8,7 @@ use super::error::WorkloadError;
 
 /// Fields that all operators have.
 const COMMON_FIELDS: &str =
-    "weights,dtype,data,out,pre,scale,bias,add,act,post_scale,post_bias,post_add,exact,cold,within";
+    "weights,dtype,data,out,pre,scale,bias,add,act,post_scale,post_bias,post_add,table,exact,cold,within";
 
 /// Writes extents as [`Fields::extents`] reads them.
 pub(super) fn joined(extents: &[usize]) -> String {

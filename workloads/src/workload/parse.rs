@@ -44,5 +44,6 @@ fn epilogue(fields: &Fields) -> Result<Epilogue, WorkloadError> {
     let flag = |field| Ok::<_, WorkloadError>(types::flag(fields, field)?.0);
     let (scale, bias, residual) = (flag("scale")?, flag("bias")?, flag("add")?);
     let (post_scale, post_bias, post_residual) = (flag("post_scale")?, flag("post_bias")?, flag("post_add")?);
-    Ok(Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual })
+    let table = fields.flag("table")?;
+    Ok(Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual, table })
 }

@@ -1,6 +1,6 @@
 //! Equations of workloads: operator, prologue and epilogue as one spec.
 
-use autotune_ir::program::{Access, BufferId, Expr};
+use autotune_ir::program::{Access, BufferId, Expr, UnaryOp};
 use autotune_ir::spec::{Equation, Reduction, Spec, TensorSource, TensorSpec};
 use autotune_ir::{Affine, DType, VarId};
 
@@ -9,7 +9,7 @@ use super::{OperatorFormula, Terms, WorkloadOperator};
 
 /// Returns the equations of a workload: those of intermediate tensors, `sum = Σ value`, then
 /// `output = act(share * output_scale * sum + bias + residual) * post_scale + post_bias`, plus
-/// `residual_scale * post_residual`.
+/// `residual_scale * post_residual`, or the element of a table at that index.
 ///
 /// The formula is the operator's, after its prologue has been applied.
 pub(super) fn of(op: &dyn WorkloadOperator, name: &str, terms: &Terms, formula: OperatorFormula) -> Spec {
@@ -51,6 +51,7 @@ pub(super) fn of(op: &dyn WorkloadOperator, name: &str, terms: &Terms, formula: 
     let post_bias = read(epilogue.post_bias, "post_bias", of_channels, types.bias);
     let residual_scale = read(epilogue.post_residual, "residual_scale", of_channels, types.scale);
     let post_residual = read(epilogue.post_residual, "post_residual", &shape, types.residual);
+    let table = read(epilogue.table, "table", &[TABLE_LEN], types.out);
 
     let sum = tensors.add("sum", &shape, sums, TensorSource::Computed);
     let output = tensors.add("output", &shape, op.result_dtype().unwrap_or(types.out), TensorSource::Computed);
@@ -73,6 +74,10 @@ pub(super) fn of(op: &dyn WorkloadOperator, name: &str, terms: &Terms, formula: 
     let scaled = post_residual.zip(residual_scale);
     let scaled = scaled.map(|(residual, scale)| Expr::product(Expr::Load(at(residual)), of_channel(scale)));
     let result = scaled.into_iter().fold(result, Expr::sum);
+    let result = match table {
+        Some(table) => tensors.looked_up(table, result),
+        None => result,
+    };
 
     let spatial = axes.iter().filter(|axis| !axis.reduce).cloned().collect();
     let last = Equation { axes, output: at(sum), value, reduction };
@@ -82,6 +87,9 @@ pub(super) fn of(op: &dyn WorkloadOperator, name: &str, terms: &Terms, formula: 
     equations.push(tail);
     Spec { name: name.into(), tensors: tensors.0, equations, main }
 }
+
+/// Number of elements of a table: one for each u8.
+const TABLE_LEN: usize = 1 << u8::BITS;
 
 /// Tensors of a spec under construction.
 struct Tensors(Vec<TensorSpec>);
@@ -96,6 +104,16 @@ impl Tensors {
     fn dtype_of_sums(&self, value: &Expr) -> DType {
         let is_integer = |id: BufferId| self.0.get(id.0 as usize).is_some_and(|tensor| tensor.dtype.is_integer());
         if value.is_integer(&is_integer) { DType::I32 } else { DType::F32 }
+    }
+
+    /// Returns the element of a table at the index that a value is rounded to.
+    fn looked_up(&self, table: BufferId, value: Expr) -> Expr {
+        let index = match self.dtype_of_sums(&value) {
+            // Indices are clamped to the table anyway.
+            DType::I32 => value,
+            _ => Expr::unary(UnaryOp::Cast(DType::U8), value),
+        };
+        Expr::gather(Access { buffer: table, index: [Affine::default()].into() }, vec![0], vec![index])
     }
 }
 

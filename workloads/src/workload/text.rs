@@ -33,7 +33,7 @@ pub(super) fn of(op: &dyn WorkloadOperator, terms: &Terms, has_weights: bool) ->
         (epilogue.post_residual, "post_add", &types.residual),
     ]);
 
-    text += &words(&[(*exact, "exact", ""), (*cold, "cold", "")]);
+    text += &words(&[(epilogue.table, "table", ""), (*exact, "exact", ""), (*cold, "cold", "")]);
     if let Some(network) = within {
         text += &format!(",within={network:016x}");
     }

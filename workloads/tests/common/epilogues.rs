@@ -83,7 +83,8 @@ pub fn with_random_prologue<R: Rng>(workload: Workload, rng: &mut R) -> Workload
     with.unwrap_or(workload)
 }
 
-/// Returns an epilogue with random parts and any activation.
+/// Returns an epilogue with random parts and any activation, without a table, which only results of
+/// 8 bits have.
 pub fn random_epilogue<R: Rng>(rng: &mut R) -> Epilogue {
     let act = match rng.random_bool(0.5) {
         true => ACTIVATIONS[rng.random_range(0..2)],
@@ -97,5 +98,6 @@ pub fn random_epilogue<R: Rng>(rng: &mut R) -> Epilogue {
         post_scale: rng.random_bool(0.15),
         post_bias: rng.random_bool(0.15),
         post_residual: rng.random_bool(0.15),
+        table: false,
     }
 }

@@ -6,10 +6,13 @@ use super::super::instruction_set::ElementType;
 use super::{ElementFormat, NestElement, NestNode, Resolver, ValueKind, ValueTree};
 use autotune_ir::DType;
 use autotune_ir::formula::{Formula, Primitive};
-use autotune_ir::program::{self, BufferId, Expr, Scope, StoreMode};
+use autotune_ir::program::{self, BufferId, Expr, GatherAccess, Scope, StoreMode, UnaryOp};
 
 /// Numbers of a tree's first element and first value.
 type First = (usize, usize);
+
+/// Number of elements of a table of bytes.
+const TABLE_LEN: usize = 1 << u8::BITS;
 
 /// A value's number, and true if it is the bits of an integer.
 type Typed = (u32, bool);
@@ -65,7 +68,11 @@ impl<'p> Resolver<'p> {
     fn stored_integer(&mut self, value: Typed, store: &program::Store, first: First) -> Result<u32, Failure> {
         let dst = self.program.buffer(store.dst.buffer);
         let is_sum = dst.scope == Scope::Register;
-        let held = store.copied().is_some_and(|(from, _)| dst.dtype.holds(self.program.dtype(from.buffer)));
+        let from = match &store.value {
+            Expr::Gather(gather) => Some(&gather.access),
+            _ => store.copied().map(|(from, _)| from),
+        };
+        let held = from.is_some_and(|from| dst.dtype.holds(self.program.dtype(from.buffer)));
         // Registers hold 32 bits, so only stores to narrower memory saturate.
         match value {
             (bits, true) if is_sum || held || dst.dtype == DType::I32 => Ok(bits),
@@ -92,6 +99,11 @@ impl<'p> Resolver<'p> {
             let widened = self.widening(value).map(|formula| self.with_stored_operand(formula, number, first));
             return Ok((widened.unwrap_or(number), is_integer));
         }
+        if let Expr::Gather(gather) = value
+            && is_integer
+        {
+            return Ok((self.looked_up(gather, first)?, true));
+        }
         let formula = match value {
             Expr::Binary(op, _) if is_integer => Formula::of_integers(*op),
             other => Formula::of(other),
@@ -111,6 +123,35 @@ impl<'p> Resolver<'p> {
             };
         }
         Ok((self.formula(formula, operands, first), is_integer))
+    }
+
+    /// Resolves a gather from a table with a byte for each u8, whose index is an integer or a number
+    /// rounded to u8.
+    fn looked_up(&mut self, gather: &'p GatherAccess, first: First) -> Result<u32, Failure> {
+        let table = self.program.buffer(gather.access.buffer);
+        let (1, [TABLE_LEN], [at]) = (table.dtype.bytes(), &table.shape[..], &gather.at[..]) else {
+            return Err(AssembleError::Gather.into());
+        };
+        let index = match at {
+            // Its register is overwritten.
+            Expr::Load(access) if self.program.dtype(access.buffer) == DType::U8 => {
+                let bits = self.typed(at, first)?.0;
+                self.unique_step(ValueKind::Own([bits]), first)
+            }
+            Expr::Unary(UnaryOp::Cast(DType::U8), number) => {
+                let number = self.typed(number, first)?;
+                let number = self.number_of(number, first)?;
+                self.converted(Formula::narrowed(DType::U8), number, DType::U8, first)?
+            }
+            _ => match self.typed(at, first)? {
+                (bits, true) => self.converted(Formula::saturated(DType::U8), bits, DType::U8, first)?,
+                _ => return Err(AssembleError::Gather.into()),
+            },
+        };
+
+        let element = self.access(&gather.access)?;
+        let element = self.known_element(element, first);
+        Ok(self.unique_step(ValueKind::Fetch([element, index]), first))
     }
 
     fn number_of(&mut self, (value, is_integer): Typed, first: First) -> Result<u32, Failure> {

@@ -57,7 +57,7 @@ impl<'p> Resolver<'p> {
             |pointer: &Pointer| !factors.contains(&pointer.buffer) && !self.program.buffer(pointer.buffer).streamed;
         let is_possible = self.nest.nodes.iter().all(is_straight) && self.pointers.iter().all(is_separate);
         let steps = self.nest.values.iter().filter(|value| !matches!(value.kind, ValueKind::Input(_))).count();
-        if !is_possible || self.nest.fetches() || steps > MOST_STEPS {
+        if !is_possible || steps > MOST_STEPS {
             return Ok(false);
         }
 

@@ -185,14 +185,25 @@ impl Vectors for StepRecorder {
         self.set.packs_bytes
     }
 
-    fn store_packed(&mut self, values: [Vector; PACKED], (to, of): ([Address; PACKED], ElementType), spare: Vector) {
+    fn has_tables(&self) -> bool {
+        self.set.has_tables
+    }
+
+    fn store_packed(
+        &mut self,
+        values: [Vector; PACKED],
+        (to, of): ([Address; PACKED], ElementType),
+        table: Option<Address>,
+        spare: Vector,
+    ) {
         self.check(&values, &[]);
         self.check(&[spare], &[]);
         assert!(self.set.packs_bytes && !values.contains(&spare) && of.bytes() == 1, "{of:?}");
+        assert!(table.is_none() || self.set.has_tables && of == ElementType::Byte, "{of:?}");
         let lanes = self.set.lanes;
         to.iter().for_each(|at| self.check_memory(Shape::Lanes(lanes), *at));
         self.record(move |m| {
-            values.into_iter().zip(to).for_each(|(v, at)| m.store_saturated(v, at, of, lanes));
+            values.into_iter().zip(to).for_each(|(v, at)| m.store_saturated(v, (at, of), lanes, table));
             values.into_iter().chain([spare]).for_each(|v| m.vectors[usize::from(v)] = LOST);
         });
     }

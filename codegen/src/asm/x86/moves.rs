@@ -3,11 +3,11 @@
 use super::X86;
 use super::bytes::OF_BYTES;
 use super::control::address;
-use super::encode::{Goal, Integer, MemoryOperand, Opcode, RegisterOrMemory, evex};
+use super::encode::{Goal, Integer, MemoryOperand, Opcode, RegisterOrMemory, TIMES_FOUR, evex};
 use super::narrow::{LOWER_HALVES, Narrow, PACK, STORE_PAIR};
 use super::vectors::{
-    BLEND_LANES, COPY, EXTRACT_QUARTER, LOAD, PERMUTE, PERMUTE_PAIRS, SET_MASK, SHIFT, STORE, UNPACK_HIGH_PAIRS,
-    VECTOR, opcode,
+    ALL_OF_MASK, BLEND_LANES, COPY, EXTRACT_QUARTER, GATHER, LOAD, PERMUTE, PERMUTE_PAIRS, SET_MASK, SHIFT, STORE,
+    UNPACK_HIGH_PAIRS, VECTOR, opcode,
 };
 use crate::asm::instruction_set::{Address as At, ElementType, PrefetchHint, Unary, Vector, Vectors};
 use autotune_ir::program::PrefetchLevel;
@@ -36,7 +36,22 @@ const HALF_VECTOR: u32 = 5;
 /// `vmovhps`: stores the upper 64 bits of the lowest 128.
 pub(super) const STORE_UPPER_PAIR: Opcode = opcode(1, 0, 0x17);
 
+/// `vpcmpeqd`: with the same register twice, it sets the bits of all lanes.
+const EQUAL_BITS: Opcode = opcode(1, 1, 0x76);
+
 impl X86 {
+    /// Gathers 32-bit elements at the indices in `index`. Overwrites `spare`.
+    pub(super) fn gather_words(&mut self, to: Vector, at: At, index: Vector, spare: Vector) {
+        if self.isa == Isa::Avx512 {
+            self.code.vex(ALL_OF_MASK, true, [7, 7], RegisterOrMemory::Register(7));
+            self.code.evex_indexed(GATHER, evex::BITS_512 | 7, to, (address(at), TIMES_FOUR), index);
+        } else {
+            // The AVX2 gather takes its mask from a vector, which it overwrites.
+            self.code.vex(EQUAL_BITS, true, [spare, spare], RegisterOrMemory::Register(spare));
+            self.code.vex_indexed(GATHER, true, [to, spare], (address(at), TIMES_FOUR), index);
+        }
+    }
+
     /// Loads every other element from `at` on, 4 or 8 of them, without reading past the last.
     pub(super) fn load_every_other(&mut self, v: Vector, lanes: u8, at: MemoryOperand) {
         // In each half, elements 0 and 2 of the first operand, then 1 and 3 of the second.

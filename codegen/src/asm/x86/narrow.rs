@@ -50,6 +50,12 @@ const STORE_HALVES: Opcode = opcode(1, WIDE | 3, 0x7f);
 const BROADCAST_HALF: Opcode = opcode(2, 1, 0x79);
 /// `vpermw`: permutes 16-bit elements by an index vector.
 const PERMUTE_HALVES: Opcode = opcode(2, WIDE | 1, 0x8d);
+/// `vpermi2b` (AVX512_VBMI): selects bytes of two vectors by an index vector, the destination.
+const PERMUTE_BYTES: Opcode = opcode(2, 1, 0x75);
+/// `vpmovb2m` (AVX512BW): the uppermost bit of each byte, as a mask.
+const UPPER_BITS: Opcode = opcode(2, 2, 0x29);
+/// `vpblendmb` (AVX512BW): bytes of the second operand where a mask has bits, else of the first.
+const BLEND_BYTES: Opcode = opcode(2, 1, 0x66);
 /// Shift of the lower halves of lanes to the upper halves.
 const UPWARDS: Unary = Unary::ShiftLeft(16);
 /// `vmovq`: stores the lowest eight bytes.
@@ -346,16 +352,19 @@ impl X86 {
         self.code.immediate(EVEN, 1);
     }
 
-    /// Stores four vectors of integers as bytes. Packing saturates, and takes half of the time of
-    /// four truncations to memory (measured on Intel Xeon, family 6, model 207).
+    /// Stores four vectors of integers as bytes, which are looked up in a table if there is one.
+    /// Packing saturates, and takes half of the time of four truncations to memory (measured on
+    /// Intel Xeon, family 6, model 207).
     pub(super) fn pack_bytes(
         &mut self,
-        [a, b, c, d]: [Vector; PACKED],
+        values: [Vector; PACKED],
         (to, of): ([At; PACKED], ElementType),
+        table: Option<At>,
         spare: Vector,
     ) {
         // Two vectors become one, in each 128-bit part for itself; then a permutation of words
         // collects the parts of each vector.
+        let [a, b, c, d] = values;
         let to_bytes = if of == ElementType::SignedByte { PACK_SIGNED_HALVES } else { PACK_HALVES };
         for (op, [first, second]) in [(PACK_SIGNED, [a, b]), (PACK_SIGNED, [c, d]), (to_bytes, [a, c])] {
             self.code.evex(op, evex::BITS_512, [first, first], RegisterOrMemory::Register(second), VECTOR);
@@ -364,12 +373,36 @@ impl X86 {
         self.code.goal(Goal::TransposedLanes);
         self.code.evex(PERMUTE, evex::BITS_512, [a, spare], RegisterOrMemory::Register(a), VECTOR);
 
+        if let Some(table) = table {
+            self.look_up(values, table);
+        }
+        self.store_quarters(a, to);
+    }
+
+    /// Replaces the bytes in the first register by elements of a table of 256 bytes. Overwrites the
+    /// others.
+    fn look_up(&mut self, [index, low, part, _]: [Vector; PACKED], table: At) {
+        const UPPER: u8 = 7;
+        let quarter = |number: usize| address(table.offset_by(number, 1 << VECTOR));
+        // Seven bits of an index select from two registers, the eighth from two results.
+        self.copy(low, index);
+        self.code.evex(LOAD, evex::BITS_512, [part, 0], quarter(0).into(), VECTOR);
+        self.code.evex(PERMUTE_BYTES, evex::BITS_512, [low, part], quarter(1).into(), VECTOR);
+        self.code.evex(LOAD, evex::BITS_512, [part, 0], quarter(2).into(), VECTOR);
+        self.code.evex(UPPER_BITS, evex::BITS_512, [UPPER, 0], RegisterOrMemory::Register(index), VECTOR);
+        self.code.evex(PERMUTE_BYTES, evex::BITS_512, [index, part], quarter(3).into(), VECTOR);
+        let blended = evex::BITS_512 | UPPER;
+        self.code.evex(BLEND_BYTES, blended, [index, low], RegisterOrMemory::Register(index), VECTOR);
+    }
+
+    /// Stores the four quarters of a register.
+    fn store_quarters(&mut self, from: Vector, to: [At; PACKED]) {
         let lanes = usize::from(self.lanes());
         if (1..PACKED).all(|part| to[part] == to[0].offset_by(part * lanes, 1)) {
-            return self.code.evex(STORE, evex::BITS_512, [a, 0], address(to[0]).into(), VECTOR);
+            return self.code.evex(STORE, evex::BITS_512, [from, 0], address(to[0]).into(), VECTOR);
         }
         for (part, at) in (0..).zip(to) {
-            self.code.evex(EXTRACT_QUARTER, evex::BITS_512, [a, 0], address(at).into(), BYTES.scale);
+            self.code.evex(EXTRACT_QUARTER, evex::BITS_512, [from, 0], address(at).into(), BYTES.scale);
             self.code.immediate(part, 1);
         }
     }

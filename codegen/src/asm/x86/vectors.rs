@@ -2,7 +2,7 @@
 
 use super::X86;
 use super::control::{address, integer};
-use super::encode::{Goal, Integer, MemoryOperand, Opcode, RegisterOrMemory, TIMES_FOUR, evex};
+use super::encode::{Goal, Integer, MemoryOperand, Opcode, RegisterOrMemory, evex};
 use super::index_registers::UPPER_HALVES;
 use crate::asm::instruction_set::{
     Address as At, Arithmetic, ArithmeticOperand, Dots, ElementType, MinMax, PACKED, PrefetchHint, Shape, Unary,
@@ -34,8 +34,6 @@ pub(super) const MOVE_INTEGER: Opcode = opcode(1, 1, 0x6e);
 pub(super) const MOVE_TO_INTEGER: Opcode = opcode(1, 1, 0x7e);
 /// `vgatherdps`: loads elements at the indices in a vector, for lanes that a mask selects.
 pub(super) const GATHER: Opcode = opcode(2, 1, 0x92);
-/// `vpcmpeqd`: with the same register twice, it sets the bits of all lanes.
-const EQUAL_BITS: Opcode = opcode(1, 1, 0x76);
 /// `kxnorw`: with the same mask register twice, it sets the bits of all lanes.
 pub(super) const ALL_OF_MASK: Opcode = opcode(1, 0, 0x46);
 /// `kmovw`: moves an integer register to a mask register.
@@ -159,8 +157,18 @@ impl Vectors for X86 {
         self.isa == Isa::Avx512
     }
 
-    fn store_packed(&mut self, values: [Vector; PACKED], to: ([At; PACKED], ElementType), spare: Vector) {
-        self.pack_bytes(values, to, spare);
+    fn has_tables(&self) -> bool {
+        self.has_tables
+    }
+
+    fn store_packed(
+        &mut self,
+        values: [Vector; PACKED],
+        to: ([At; PACKED], ElementType),
+        table: Option<At>,
+        spare: Vector,
+    ) {
+        self.pack_bytes(values, to, table, spare);
     }
 
     fn stream(&mut self, v: Vector, at: At) {
@@ -181,16 +189,9 @@ impl Vectors for X86 {
     }
 
     fn gather(&mut self, to: Vector, (at, of): (At, ElementType), index: Vector, (spare, scratch): (Vector, u8)) {
-        if of != ElementType::Word {
-            return self.gather_elements(to, (at, of), index, (spare, scratch));
-        }
-        if self.isa == Isa::Avx512 {
-            self.code.vex(ALL_OF_MASK, true, [7, 7], RegisterOrMemory::Register(7));
-            self.code.evex_indexed(GATHER, evex::BITS_512 | 7, to, (address(at), TIMES_FOUR), index);
-        } else {
-            // The AVX2 gather takes its mask from a vector, which it overwrites.
-            self.code.vex(EQUAL_BITS, true, [spare, spare], RegisterOrMemory::Register(spare));
-            self.code.vex_indexed(GATHER, true, [to, spare], (address(at), TIMES_FOUR), index);
+        match of {
+            ElementType::Word => self.gather_words(to, at, index, spare),
+            _ => self.gather_elements(to, (at, of), index, (spare, scratch)),
         }
     }
 

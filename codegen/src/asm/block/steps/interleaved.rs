@@ -25,6 +25,13 @@ struct SteppedStore {
     first: u32,
 }
 
+impl SteppedStore {
+    /// Returns the store of an earlier step's value.
+    fn ending_at(self, root: u32) -> Self {
+        Self { value: ValueTree { root, ..self.value }, ..self }
+    }
+}
+
 impl<S: Vectors> BlockEmitter<'_, S> {
     /// Emits the first four or two operations interleaved, if all compute the same steps on other
     /// values and the registers suffice; returns their number, or 0.
@@ -48,12 +55,27 @@ impl<S: Vectors> BlockEmitter<'_, S> {
         let at = to.map(|place| place.filter(|(_, other)| *other == of).map(|(at, _)| at));
         let [Some(a), Some(b), Some(c), Some(d)] = at else { return Ok(false) };
 
-        let bound = self.lower_bound(stores[0], of);
-        let Some(values) = self.values_of(&stores, bound)? else { return Ok(false) };
+        let table = self.table(stores[0]);
+        let (packed, of) = match table {
+            Some(_) if !self.isa.has_tables() => return Ok(false),
+            Some((_, index)) => (stores.map(|it| it.ending_at(index)), ElementType::Byte),
+            None => (stores, of),
+        };
+        let bound = self.lower_bound(packed[0], of);
+        let Some(values) = self.values_of(&packed, bound)? else { return Ok(false) };
         let spare = self.spare()?;
-        self.isa.store_packed(values, ([a, b, c, d], of), spare);
+        self.isa.store_packed(values, ([a, b, c, d], of), table.map(|(table, _)| table), spare);
         values.iter().chain([&spare]).for_each(|&register| self.release(ArithmeticOperand::Register(register)));
         Ok(true)
+    }
+
+    /// Returns the table in which a store looks up what it stores, and the value of the index.
+    fn table(&self, store: SteppedStore) -> Option<(Address, u32)> {
+        let ValueKind::Fetch([element, index]) = self.kind(store.value.root) else { return None };
+        let ValueKind::Input(number) = self.kind(element) else { return None };
+        let id = self.code.inputs_of(store.value)[number as usize].source()?;
+        let LeafSource::Memory(memory) = self.source_of(id) else { return None };
+        (memory.shape == Shape::Splat && memory.of.bytes() == 1).then_some((memory.at, index))
     }
 
     /// Returns the first `N` operations as stores that compute the same steps, none of which reads

@@ -131,11 +131,21 @@ impl Machine {
         self.store_elements(lanes, shape, at, 4);
     }
 
-    /// Stores the integers in the lanes of a register as bytes, saturated.
-    pub(super) fn store_saturated(&mut self, v: Vector, at: Address, of: ElementType, lanes: u8) {
+    /// Stores the integers in the lanes of a register as bytes, saturated, or the bytes at these
+    /// places of a table.
+    pub(super) fn store_saturated(
+        &mut self,
+        v: Vector,
+        (at, of): (Address, ElementType),
+        lanes: u8,
+        table: Option<Address>,
+    ) {
         let [least, most] = if of == ElementType::SignedByte { [-128, 127] } else { [0, 255] };
         let saturated = self.vectors[usize::from(v)].map(|lane| lane.to_bits().cast_signed().clamp(least, most));
-        let bits = saturated.map(|integer| f32::from_bits(integer.cast_unsigned()));
+        let bits = saturated.map(|integer| match table {
+            Some(table) => self.bits(table, integer as usize, 1),
+            None => f32::from_bits(integer.cast_unsigned()),
+        });
         self.store_elements(bits, Shape::Lanes(lanes), at, 1);
     }
 

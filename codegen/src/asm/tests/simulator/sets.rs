@@ -17,6 +17,8 @@ pub(in super::super) struct SimulatedSet {
     pub(in super::super) rounds_to_f16: bool,
     pub(in super::super) rounds_to_bf16: bool,
     pub(in super::super) packs_bytes: bool,
+    /// True if packed bytes can be looked up in a table.
+    pub(in super::super) has_tables: bool,
     /// True if there are tile registers.
     pub(in super::super) tiles: bool,
     /// Number of columns of a supported transpose.
@@ -39,6 +41,7 @@ pub(in super::super) const SETS: [(Isa, SimulatedSet); 5] = [
             rounds_to_f16: true,
             rounds_to_bf16: true,
             packs_bytes: true,
+            has_tables: true,
             tiles: true,
             transposes: None,
             interleaved_rows: Some(3),
@@ -56,6 +59,7 @@ pub(in super::super) const SETS: [(Isa, SimulatedSet); 5] = [
             rounds_to_f16: false,
             rounds_to_bf16: false,
             packs_bytes: false,
+            has_tables: false,
             tiles: false,
             transposes: Some(4),
             interleaved_rows: None,
@@ -73,6 +77,7 @@ pub(in super::super) const SETS: [(Isa, SimulatedSet); 5] = [
             rounds_to_f16: false,
             rounds_to_bf16: true,
             packs_bytes: true,
+            has_tables: true,
             tiles: false,
             transposes: Some(4),
             interleaved_rows: None,
@@ -90,6 +95,7 @@ pub(in super::super) const SETS: [(Isa, SimulatedSet); 5] = [
             rounds_to_f16: true,
             rounds_to_bf16: true,
             packs_bytes: false,
+            has_tables: false,
             tiles: false,
             transposes: Some(8),
             interleaved_rows: Some(5),
@@ -107,6 +113,7 @@ pub(in super::super) const SETS: [(Isa, SimulatedSet); 5] = [
             rounds_to_f16: false,
             rounds_to_bf16: false,
             packs_bytes: true,
+            has_tables: false,
             tiles: true,
             transposes: Some(5),
             interleaved_rows: Some(3),
