@@ -42,6 +42,7 @@ mod rescaled;
 mod rows;
 mod rule;
 mod site;
+mod tables;
 mod without_kernels;
 
 /// Maximum number of passes with the same rules. Each pass at least halves chains of mergeable
@@ -80,7 +81,7 @@ impl Trace {
 /// those of all stages before it until none matches. A pattern belongs after the rules that
 /// normalise its parts and before the rules that would break it up.
 const STAGES: [&[&[Rule]]; 6] = [
-    &[integers::RULES],
+    &[tables::RULES, integers::RULES],
     &[requantised::RULES],
     &[arithmetic::RULES, movement::RULES],
     &[activation::RULES, rows::RULES, attention::RULES],
@@ -119,7 +120,9 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 
 /// Returns the rules for quantised tensors.
 pub fn rules_of_quantised() -> impl Iterator<Item = &'static Rule> {
-    [integers::RULES, requantised::RULES, quantised::OPENED, rescaled::RULES, quantised::FLOAT].into_iter().flatten()
+    let in_order =
+        [tables::RULES, integers::RULES, requantised::RULES, quantised::OPENED, rescaled::RULES, quantised::FLOAT];
+    in_order.into_iter().flatten()
 }
 
 fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<(Graph, Trace), GraphError> {

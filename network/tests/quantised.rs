@@ -1,6 +1,7 @@
 //! Quantised networks: in integers, in floating point, and by the reference.
 
 use autotune_ir::Target;
+use autotune_ir::program::UnaryOp;
 use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{Binary, Conv, Dequantize, Map, MatMul, Pool, Quantize, Sliding, Transpose};
 use autotune_network::rewrite::rewrite_traced;
@@ -12,6 +13,9 @@ use rand::{Rng, RngExt};
 use crate::common::cases::for_cases;
 
 const BYTES: [DType; 2] = [DType::U8, DType::I8];
+
+/// Bound of the slopes of GELU, tanh and SiLU.
+const STEEPEST: f32 = 1.2;
 
 /// A layer between quantised tensors.
 struct Layer {
@@ -178,6 +182,11 @@ fn layer(rng: &mut impl Rng) -> Layer {
     if rng.random_bool(0.4) {
         let (dtype, again) = (*BYTES.choose(rng).unwrap(), 0.15 * rng.random_range(0.7..3.0));
         let zero = zero_point(rng, dtype);
+        if rng.random_bool(0.5) {
+            let activation = *[Activation::Gelu, Activation::Tanh, Activation::Silu].choose(rng).unwrap();
+            y = graph.add("function", Map(Function::Activation(activation)), &[y]).unwrap();
+            step *= STEEPEST;
+        }
         y = rounded(&mut graph, "again", y, dtype, again, zero);
         step += again;
     }
@@ -208,7 +217,7 @@ fn workloads(graph: &Graph) -> Vec<Workload> {
 #[test]
 fn layers_compute_what_the_reference_does() {
     let target = Target::detect("cpu", Some(1)).unwrap();
-    let [of_integers, rounded_twice, with_residuals, pools] = [const { std::cell::Cell::new(0) }; 4];
+    let [of_integers, rounded_twice, with_residuals, pools, looked_up] = [const { std::cell::Cell::new(0) }; 5];
     for_cases(240, |seed, rng| {
         let Layer { graph, step, slack } = layer(rng);
         let inputs = inputs(&graph, rng);
@@ -227,6 +236,8 @@ fn layers_compute_what_the_reference_does() {
             let adds = |workload: &&Workload| workload.epilogue().post_residual;
             with_residuals.set(with_residuals.get() + steps.iter().filter(adds).count());
             rounded_twice.set(rounded_twice.get() + steps.iter().filter(multiplies).filter(rounds).count());
+            let looks_up = |workload: &&Workload| workload.epilogue().table;
+            looked_up.set(looked_up.get() + steps.iter().filter(multiplies).filter(looks_up).count());
             let context = format!("seed {seed}, {precision}: {steps:?}");
 
             let by_rules = &rewritten.evaluate(&inputs).unwrap()[0];
@@ -252,6 +263,74 @@ fn layers_compute_what_the_reference_does() {
     assert!(rounded_twice.get() > 10, "{} layers rounded twice", rounded_twice.get());
     assert!(with_residuals.get() > 10, "{} layers with residuals", with_residuals.get());
     assert!(pools.get() > 10, "{} pools of bytes", pools.get());
+    assert!(looked_up.get() > 10, "{} layers with tables", looked_up.get());
+}
+
+/// Returns a network of a random function of one quantised tensor, with roundings in between. All
+/// scales are powers of two, so that only functions round.
+fn function_of_bytes(rng: &mut impl Rng) -> Graph {
+    let mut graph = Graph::new("function");
+    let shape: Vec<usize> = (0..rng.random_range(0..=4)).map(|_| rng.random_range(1..=9)).collect();
+    let input = graph.input("x", DType::F32, &shape).unwrap();
+    let (dtype, zero) = random_type(rng);
+    let x = rounded(&mut graph, "x_dq", input, dtype, BYTE_STEP, zero);
+
+    let mut y = x;
+    for number in 0..rng.random_range(1..=8) {
+        let functions = [UnaryOp::Erf, UnaryOp::Sigmoid, UnaryOp::Gelu, UnaryOp::Exp, UnaryOp::Log, UnaryOp::Sqrt];
+        let operations = [Binary::Add, Binary::Mul, Binary::Div, Binary::Max, Binary::Pow];
+        let (function, operation) = (*functions.choose(rng).unwrap(), *operations.choose(rng).unwrap());
+        let name = format!("y{number}");
+        let other = match rng.random_bool(0.4) {
+            true => x,
+            false => graph.constant(format!("c{number}"), Tensor::scalar(rng.random_range(-3.0..3.0))),
+        };
+        y = match rng.random_range(0..5) {
+            0 | 1 => graph.add(name, Map(Function::Op(function)), &[y]).unwrap(),
+            2 | 3 => graph.add(name, operation, &[y, other]).unwrap(),
+            _ => {
+                let (dtype, zero) = random_type(rng);
+                rounded(&mut graph, &name, y, dtype, BYTE_STEP, zero)
+            }
+        };
+    }
+    let y = graph.add("last", Map(Function::Activation(Activation::Tanh)), &[y]).unwrap();
+    let (dtype, zero) = random_type(rng);
+    let y = rounded(&mut graph, "y", y, dtype, BYTE_STEP / 8.0, zero);
+    graph.output("y", y);
+    graph
+}
+
+/// Scale of quantised tensors in [`function_of_bytes`].
+const BYTE_STEP: f32 = 1.0 / 16.0;
+
+/// Returns an 8-bit type with a zero point.
+fn random_type(rng: &mut impl Rng) -> (DType, f32) {
+    let dtype = *BYTES.choose(rng).unwrap();
+    (dtype, zero_point(rng, dtype))
+}
+
+/// Any function of one quantised tensor is a table with the results of the graph as imported.
+#[test]
+fn functions_of_bytes_are_looked_up() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    for_cases(120, |seed, rng| {
+        let graph = function_of_bytes(rng);
+        let shape = &graph.node(graph.inputs()[0]).shape;
+        let numbers = (0..shape.iter().product()).map(|_| BYTE_STEP * rng.random_range(-300..=300) as f32).collect();
+        let inputs = [Tensor::f32(shape, numbers).unwrap()];
+        let wanted = graph.evaluate(&inputs).unwrap();
+
+        let rewritten = rewrite(&graph).unwrap();
+        let steps = workloads(&rewritten);
+        let tables = steps.iter().filter(|step| step.epilogue().table).count();
+        // All other steps only convert elements.
+        let copies = steps.iter().filter(|step| step.as_str().contains("op=copy")).count();
+        assert_eq!((tables, copies), (1, steps.len()), "seed {seed}: {steps:?}");
+        assert_eq!(rewritten.evaluate(&inputs).unwrap(), wanted, "seed {seed}: {steps:?}");
+        let network = Compiled::new(&rewritten, None, &target).unwrap();
+        assert_eq!(network.workspace().unwrap().run_tensors(&inputs).unwrap(), wanted, "seed {seed}: {steps:?}");
+    });
 }
 
 /// Adds a layer whose result is rounded to steps of a power of two, with an even zero point.

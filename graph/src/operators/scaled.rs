@@ -164,18 +164,7 @@ impl Operator for Rescale {
 
     /// Returns a copy of rows or images whose epilogue applies scales and biases.
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
-        let shape = node.output().0;
-        let last = shape.len() - 1;
-        // Kernels take the channels as the columns of a matrix, or as the middle axis of three.
-        let copy = match self.axis {
-            axis if axis == last => Pointwise::copy(vec![shape[..last].iter().product(), shape[last]]),
-            axis => {
-                let (outer, inner) = (shape[..axis].iter().product(), shape[axis + 1..].iter().product());
-                let copy = Pointwise::copy(vec![outer, shape[axis], inner]);
-                Pointwise { channels: Channels::Column, ..copy }
-            }
-        };
-        let bare = Workload::new(copy).ok()?;
+        let bare = Workload::new(copy_along(node.output().0, self.axis)).ok()?;
         let workload = typed(&bare, node.dtype(0), node.dtype(0), self.dtype)?;
         Some(Anchor::new(workload, node).with_sums(Some(self.axis)))
     }
@@ -224,12 +213,22 @@ impl Operator for Unsigned {
     }
 }
 
+/// Returns a copy whose epilogue has channels along an axis: the columns of a matrix, or the middle
+/// axis of three.
+pub(super) fn copy_along(shape: &[usize], axis: usize) -> Pointwise {
+    let (outer, inner) = (shape[..axis].iter().product(), shape[axis + 1..].iter().product());
+    match shape.len() - axis {
+        1 => Pointwise::copy(vec![outer, shape[axis]]),
+        _ => Pointwise { channels: Channels::Column, ..Pointwise::copy(vec![outer, shape[axis], inner]) },
+    }
+}
+
 fn float_type() -> Attribute {
     crate::onnx::attribute::typed("to", rten_onnx::onnx::DataType::FLOAT)
 }
 
 /// Writes rounding and saturation to an 8-bit type.
-fn saturated(to: &mut NodeWriter, x: &String, dtype: DType) -> Result<(), ExportError> {
+pub(super) fn saturated(to: &mut NodeWriter, x: &String, dtype: DType) -> Result<(), ExportError> {
     let zero = to.constant(&Tensor::of_numbers(&[], dtype, &[0.0]).map_err(|e| to.wrong(e.to_string()))?);
     let one = to.number(1.0);
     to.node("QuantizeLinear", &[x, &one, &zero], Vec::new())

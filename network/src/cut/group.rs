@@ -8,7 +8,7 @@ use autotune_graph::op::Anchor;
 use autotune_graph::operators::Binary;
 use autotune_graph::operators::Map;
 use autotune_graph::operators::Prelu;
-use autotune_graph::operators::{Cast, Rescale, Saturate};
+use autotune_graph::operators::{Cast, Lookup, Rescale, Saturate};
 use autotune_graph::{Graph, GraphNode, NodeId};
 
 /// A node with a workload, and the following nodes that become its epilogue.
@@ -33,6 +33,8 @@ pub(super) struct FusionGroup {
     post_bias: Option<NodeId>,
     /// Tensor of an 8-bit type that is added last, and its scale.
     post_residual: Option<ScaledResidual>,
+    /// Table in which the result is looked up, after it is rounded to u8.
+    table: Option<NodeId>,
     /// 8-bit type that the result is rounded to.
     stored: Option<DType>,
 }
@@ -65,6 +67,8 @@ enum EpiloguePart {
     /// Scale, bias, and the 8-bit type for rounding, if any.
     Rescale(NodeId, NodeId, Option<DType>),
     Stored(DType),
+    /// Table and its element type.
+    Table(NodeId, DType),
 }
 
 impl FusionGroups {
@@ -118,10 +122,10 @@ impl FusionGroup {
         let (anchor, read) = graph.anchor(id)?;
         let Anchor { workload, channel, allows_scale_and_add, .. } = anchor;
         // The workload's own epilogue operands follow the others.
-        let Epilogue { scale, bias, .. } = workload.epilogue();
-        let mut parts = read[read.len() - usize::from(scale) - usize::from(bias)..].iter().copied();
-        let [scale, bias] = [scale, bias].map(|is_there| if is_there { parts.next() } else { None });
-        Some(Self { channel, allows_scale_and_add, scale, bias, ..Self::bare(workload, read, id) })
+        let mut parts = read[read.len() - own_parts(&workload)..].iter().copied();
+        let Epilogue { scale, bias, table, .. } = workload.epilogue();
+        let [scale, bias, table] = [scale, bias, table].map(|is_there| if is_there { parts.next() } else { None });
+        Some(Self { channel, allows_scale_and_add, scale, bias, table, ..Self::bare(workload, read, id) })
     }
 
     /// Treats a product or sum with a value for each channel of an image as the epilogue of a copy,
@@ -156,6 +160,7 @@ impl FusionGroup {
             post_scale: None,
             post_bias: None,
             post_residual: None,
+            table: None,
             stored: None,
         }
     }
@@ -167,6 +172,10 @@ impl FusionGroup {
     /// Returns the role of a node whose operand at `place` is this group's tensor, if the epilogue
     /// supports it in last position.
     fn part(&self, graph: &Graph, node: &GraphNode, place: usize) -> Option<EpiloguePart> {
+        if node.op.is::<Lookup>() && place == 0 {
+            let is_open = self.result_dtype() == DType::U8 && self.table.is_none() && self.rounds(node.dtype);
+            return is_open.then(|| EpiloguePart::Table(node.operands[1], node.dtype));
+        }
         // Epilogues compute in f32; a rounded result ends the group.
         if self.result_dtype() != DType::F32 {
             return None;
@@ -303,6 +312,7 @@ impl FusionGroup {
                 self.stored = stored;
             }
             EpiloguePart::Stored(dtype) => self.stored = Some(dtype),
+            EpiloguePart::Table(table, dtype) => (self.table, self.stored) = (Some(table), Some(dtype)),
             EpiloguePart::Scale(scale) => self.scale = Some(scale),
             EpiloguePart::Bias(bias) => self.bias = Some(bias),
             EpiloguePart::Residual(residual, dtype) => self.residual = Some((residual, dtype)),
@@ -325,7 +335,7 @@ impl FusionGroup {
         let [scale, bias, post_scale, post_bias] = parts.map(|part| part.is_some());
         let [residual, post_residual] = [self.residual.is_some(), self.post_residual.is_some()];
         let activation = self.activation;
-        let table = false;
+        let table = self.table.is_some();
         let epilogue = Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual, table };
         let whole = self.anchor.with_epilogue(epilogue);
         match self.anchor.types().is_uniform() && self.stored.is_none() {
@@ -349,13 +359,19 @@ impl FusionGroup {
 
     /// Returns the step's operands, in the order of its workload's spec.
     pub(super) fn operands(&self) -> Vec<NodeId> {
-        let Epilogue { scale, bias, .. } = self.anchor.epilogue();
-        let own = self.read.len() - usize::from(scale) - usize::from(bias);
+        let own = self.read.len() - own_parts(&self.anchor);
         let residual = self.residual.map(|(residual, _)| residual);
         let [by, last] = [self.post_residual.map(|of| of.scale), self.post_residual.map(|of| of.tensor)];
-        let parts = [self.scale, self.bias, residual, self.slope, self.post_scale, self.post_bias, by, last];
+        let parts =
+            [self.scale, self.bias, residual, self.slope, self.post_scale, self.post_bias, by, last, self.table];
         self.read[..own].iter().copied().chain(parts.into_iter().flatten()).collect()
     }
+}
+
+/// Returns the number of operands that belong to an anchor's own epilogue.
+fn own_parts(anchor: &Workload) -> usize {
+    let Epilogue { scale, bias, table, .. } = anchor.epilogue();
+    [scale, bias, table].into_iter().filter(|is_there| *is_there).count()
 }
 
 /// Returns a copy of `[n, c, ..]` whose epilogue has a scale and a bias for each channel.

@@ -52,11 +52,16 @@ const AVX512VL: u32 = 1 << 31;
 const NONE: Features = Features { basic: 0, xcr0: 0, extended: [0; 3], leaf7_1_eax: 0 };
 
 /// Extensions that code for an instruction set may use, where its target has them.
-pub(super) const EXTENSIONS: [Extension; 6] = [
+pub(super) const EXTENSIONS: [Extension; 7] = [
     Extension {
         name: "AVX512_VNNI",
         known: CpuidFeature::AVX512_VNNI,
         features: Features { extended: [0, 1 << 11, 0], ..NONE },
+    },
+    Extension {
+        name: "AVX512_VBMI",
+        known: CpuidFeature::AVX512_VBMI,
+        features: Features { extended: [0, 1 << 1, 0], ..NONE },
     },
     Extension { name: "AVX-VNNI", known: CpuidFeature::AVX_VNNI, features: Features { leaf7_1_eax: 1 << 4, ..NONE } },
     Extension {
@@ -275,7 +280,7 @@ mod tests {
         }
         let passes = |features| passes(|routine, lacking| emit_check(routine, avx2 | features, lacking));
         assert_eq!(passes(Features::of(Isa::Avx512).unwrap()), has("avx512f") && has("avx512vl"));
-        let words = ["avx512_vnni", "avx_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"];
+        let words = ["avx512_vnni", "avx512vbmi", "avx_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"];
         for (extension, word) in EXTENSIONS.iter().zip(words) {
             assert_eq!(passes(extension.features), has(word), "{}", extension.name);
         }
@@ -309,6 +314,7 @@ mod tests {
 
         let (vex_dot, dot) = (&[0xc4, 0xe2, 0x75, 0x50, 0xc2][..], &[0x62, 0xf2, 0x75, 0x48, 0x50, 0xc2][..]);
         let (round, tile) = (&[0x62, 0xf2, 0x7e, 0x48, 0x72, 0xc0][..], &[0xc4, 0xe2, 0x6a, 0x5c, 0xc1][..]);
+        let look_up = &[0x62, 0xf2, 0x75, 0x48, 0x75, 0xc2][..];
         let release = &[0xc4, 0xe2, 0x78, 0x49, 0xc0][..];
 
         for (isa, code, words) in [
@@ -316,6 +322,7 @@ mod tests {
             (Isa::Avx2, vex_dot, "x86-64 with AVX2 and FMA, AVX-VNNI"),
             (Isa::Avx512, &[0xc3], "x86-64 with AVX-512 F and VL"),
             (Isa::Avx512, dot, "x86-64 with AVX-512 F and VL, AVX512_VNNI"),
+            (Isa::Avx512, look_up, "x86-64 with AVX-512 F and VL, AVX512_VBMI"),
             (Isa::Avx512, round, "x86-64 with AVX-512 F and VL, AVX512_BF16"),
             (
                 Isa::Avx512,
