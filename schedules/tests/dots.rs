@@ -91,7 +91,8 @@ pub fn with_rounded_sums(workload: Workload, rng: &mut ChaCha8Rng) -> Workload {
     }
     let Ok(activation) = Activation::new("round", &types.out.range().map(|end| end as f32)) else { return workload };
     let [scale, bias, residual, post_scale, post_bias, post_residual] = [true, true, false, true, true, true];
-    let epilogue = Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual };
+    let table = false;
+    let epilogue = Epilogue { scale, bias, residual, activation, post_scale, post_bias, post_residual, table };
     let residual = [DType::U8, DType::I8][rng.random_range(0..2)];
     workload.with_epilogue(epilogue).with_types(Types { bias: DType::F32, residual, ..types }).unwrap()
 }
