@@ -4,9 +4,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::error::{AssembleError, Failure};
 use autotune_ir::DType;
-use autotune_ir::instruction::{
-    SPLIT_PRODUCTS, TILE_REGISTERS, TileProduct, TileSpan, TileStrides, tile_registers_of,
-};
+use autotune_ir::instruction::{SPLIT_PRODUCTS, TILE_REGISTERS, TileProduct, TileSpan, TileStrides, tile_registers_of};
 use autotune_ir::machine::cpu;
 use autotune_ir::program::Program;
 
