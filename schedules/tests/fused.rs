@@ -65,7 +65,9 @@ fn finished(workload: &Workload, operands: &Operands, sums: ArrayD<f64>) -> Arra
         let value = scaled + of_channel("bias", i[1]).unwrap_or(0.0) + residual;
         let value = activated(workload.epilogue().activation, value, of_channel("slope", i[1]).unwrap_or(f64::NAN));
         let value = value * of_channel("post_scale", i[1]).unwrap_or(1.0);
-        (value + of_channel("post_bias", i[1]).unwrap_or(0.0)) as f32
+        let added = operands.named("post_residual").map_or(0.0, |residual| f64::from(residual[&i]));
+        let added = added * of_channel("residual_scale", i[1]).unwrap_or(0.0);
+        (value + of_channel("post_bias", i[1]).unwrap_or(0.0) + added) as f32
     })
 }
 

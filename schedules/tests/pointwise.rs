@@ -173,7 +173,8 @@ fn epilogues_are_what_each_part_says() {
             .map(|text| (act, text))
     })) {
         let bare: Workload = text.parse().unwrap();
-        let workload: Workload = format!("{text},scale,bias,add,act={act},post_scale,post_bias").parse().unwrap();
+        let workload: Workload =
+            format!("{text},scale,bias,add,act={act},post_scale,post_bias,post_add").parse().unwrap();
         let operands = Operands::random(workload.spec(), seed);
         let mut own = Operands::random(bare.spec(), seed);
         (0..own.len()).for_each(|number| own[number] = operands[number].clone());
@@ -187,7 +188,8 @@ fn epilogues_are_what_each_part_says() {
             let sum = f64::from(sums[&at[..]]) * of_channel("output_scale").unwrap();
             let sum = sum + of_channel("bias").unwrap() + of("residual", &at).unwrap();
             let value = activated(activation(act), sum, of_channel("slope").unwrap_or(1.0));
-            (value * of_channel("post_scale").unwrap() + of_channel("post_bias").unwrap()) as f32
+            let value = value * of_channel("post_scale").unwrap() + of_channel("post_bias").unwrap();
+            (value + of_channel("residual_scale").unwrap() * of("post_residual", &at).unwrap()) as f32
         });
         let error = max_rel_error(&reference(&workload, &operands), &wanted);
         assert!(error < 1e-6, "{workload}: {error}");
