@@ -3,7 +3,7 @@
 use autotune_ir::Target;
 use autotune_ir::program::UnaryOp;
 use autotune_network::cut::{Cut, StepWork};
-use autotune_network::operators::{Binary, Conv, Dequantize, Map, MatMul, Pool, Quantize, Sliding, Transpose};
+use autotune_network::operators::{Binary, Conv, Dequantize, Map, MatMul, Pool, Quantize, Reshape, Sliding, Transpose};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{Checked, Compiled, DType, Graph, NodeId, Precision, Tensor, dequantised, rewrite};
 use autotune_workloads::{Activation, Function, PoolKind, Workload};
@@ -273,7 +273,10 @@ fn function_of_bytes(rng: &mut impl Rng) -> Graph {
     let shape: Vec<usize> = (0..rng.random_range(0..=4)).map(|_| rng.random_range(1..=9)).collect();
     let input = graph.input("x", DType::F32, &shape).unwrap();
     let (dtype, zero) = random_type(rng);
-    let x = rounded(&mut graph, "x_dq", input, dtype, BYTE_STEP, zero);
+    let mut x = rounded(&mut graph, "x_dq", input, dtype, BYTE_STEP, zero);
+    if rng.random_bool(0.3) {
+        x = graph.add("flat", Reshape(vec![shape.iter().product()]), &[x]).unwrap();
+    }
 
     let mut y = x;
     for number in 0..rng.random_range(1..=8) {
@@ -281,10 +284,14 @@ fn function_of_bytes(rng: &mut impl Rng) -> Graph {
         let operations = [Binary::Add, Binary::Mul, Binary::Div, Binary::Max, Binary::Pow];
         let (function, operation) = (*functions.choose(rng).unwrap(), *operations.choose(rng).unwrap());
         let name = format!("y{number}");
-        let other = match rng.random_bool(0.4) {
-            true => x,
-            false => graph.constant(format!("c{number}"), Tensor::scalar(rng.random_range(-3.0..3.0))),
-        };
+        let mut other = x;
+        if rng.random_bool(0.6) {
+            other = graph.constant(format!("c{number}"), Tensor::scalar(rng.random_range(-3.0..3.0)));
+            let (dtype, zero) = random_type(rng);
+            if rng.random_bool(0.5) {
+                other = rounded(&mut graph, &format!("c{number}_dq"), other, dtype, BYTE_STEP, zero);
+            }
+        }
         y = match rng.random_range(0..5) {
             0 | 1 => graph.add(name, Map(Function::Op(function)), &[y]).unwrap(),
             2 | 3 => graph.add(name, operation, &[y, other]).unwrap(),

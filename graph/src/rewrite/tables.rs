@@ -14,15 +14,23 @@ use crate::graph::NodeId;
 use crate::memory::is_of_bytes;
 use crate::op::{Op, Operator};
 use crate::operators::lookup::TABLE_LEN;
-use crate::operators::{Binary, Cast, Dequantize, Lookup, Map, Not, Quantize, Reshape, Unsigned, Where};
+use crate::operators::{Binary, Cast, Dequantize, Lookup, Map, Not, Quantize, Reshape, Transpose, Unsigned, Where};
 use crate::tensor::Tensor;
 
-pub(super) const RULES: &[Rule] = &[Rule {
-    name: "table_of_bytes",
-    before: "Quantize(f(Dequantize(x))), where f is any function of one element, with scalars",
-    after: "Lookup(x, c) of u8 data or Lookup(Unsigned(x), c), where c has the 256 results",
-    apply: table_of_bytes,
-}];
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "table_of_bytes",
+        before: "Quantize(f(Dequantize(x))), where f is any function of one element, with scalars",
+        after: "Lookup(x, c) of u8 data or Lookup(Unsigned(x), c), where c has the 256 results",
+        apply: table_of_bytes,
+    },
+    Rule {
+        name: "table_before_movement",
+        before: "Lookup(y, c) of a Reshape or Transpose y of x",
+        after: "y of Lookup(x, c)",
+        apply: table_before_movement,
+    },
+];
 
 /// Maximum number of nodes between a tensor and the result that is looked up. Longer chains are
 /// looked up in parts.
@@ -55,7 +63,7 @@ impl ByteFunction {
                 break;
             }
             nodes.push(id);
-            for &operand in site.of(id).operands.iter().filter(|&&operand| !site.is_constant(operand)) {
+            for &operand in site.of(id).operands.iter().filter(|&&operand| !is_known(site, operand)) {
                 *readers.entry(operand).or_default() += 1;
                 open.insert(operand);
             }
@@ -88,7 +96,7 @@ impl ByteFunction {
                 (Some(tensor), _) => Some(tensor.clone()),
                 (None, [TABLE_LEN]) => site.tensor(*id).cloned(),
                 // A scalar may have axes of extent 1.
-                (None, _) => Reshape(Vec::new()).evaluate(&[site.tensor(*id)?]).ok(),
+                (None, _) => Reshape(Vec::new()).evaluate(&[&known(site, *id)?]).ok(),
             };
             let operands: Vec<Tensor> = node.operands.iter().map(operand).collect::<Option<_>>()?;
             made.insert(*id, node.op.evaluate(&operands.iter().collect::<Vec<_>>()).ok()?);
@@ -97,18 +105,34 @@ impl ByteFunction {
     }
 }
 
+/// True for a constant, quantised or not.
+fn is_known(site: &RewriteSite, id: NodeId) -> bool {
+    let node = site.of(id);
+    site.is_constant(id) || node.op.is::<Dequantize>() && node.operands.iter().all(|&of| site.is_constant(of))
+}
+
+/// Returns the elements of a [known](is_known) node.
+fn known(site: &RewriteSite, id: NodeId) -> Option<Tensor> {
+    if site.is_constant(id) {
+        return site.tensor(id).cloned();
+    }
+    let node = site.of(id);
+    let operands: Vec<&Tensor> = node.operands.iter().map(|&of| site.tensor(of)).collect::<Option<_>>()?;
+    node.op.evaluate(&operands).ok()
+}
+
 /// True if a node computes each element from the elements at the same place and from scalars.
 fn is_elementwise(site: &RewriteSite, id: NodeId) -> bool {
     let (node, shape) = (site.of(id), &site.node().shape);
     let op = &node.op;
-    let is_known = op.is::<Map>() || op.is::<Binary>() || op.is::<Where>() || op.is::<Not>() || op.is::<Cast>();
+    let computes = op.is::<Map>() || op.is::<Binary>() || op.is::<Where>() || op.is::<Not>() || op.is::<Cast>();
     let quantises = op.is::<Quantize>() || op.is::<Dequantize>() || op.is::<Unsigned>();
     let is_table = op.is::<Lookup>();
-    let fits = |&id: &NodeId| match site.is_constant(id) {
+    let fits = |&id: &NodeId| match is_known(site, id) {
         true => is_table || site.of(id).shape.iter().product::<usize>() == 1,
         false => site.of(id).shape == *shape,
     };
-    (is_known || quantises || is_table) && node.operands.iter().all(fits)
+    (computes || quantises || is_table) && node.operands.iter().all(fits)
 }
 
 fn table_of_bytes(site: &mut RewriteSite) -> Rewritten {
@@ -123,4 +147,19 @@ fn table_of_bytes(site: &mut RewriteSite) -> Rewritten {
         index = site.add(Unsigned, &[index])?;
     }
     site.add(Lookup, &[index, table]).map(Some)
+}
+
+/// Looks elements up before they are moved, in the kernel that computes them.
+fn table_before_movement(site: &mut RewriteSite) -> Rewritten {
+    if !site.node().op.is::<Lookup>() {
+        return Ok(None);
+    }
+    let [y, table] = [0, 1].map(|operand| site.operand(operand));
+    let moved = site.of(y);
+    if !(moved.op.is::<Reshape>() || moved.op.is::<Transpose>()) || !site.is_single(y) {
+        return Ok(None);
+    }
+    let operands = [site.made(moved.operands[0]), site.made(table)];
+    let found = site.add(Lookup, &operands)?;
+    site.add(moved.op.clone(), &[found]).map(Some)
 }
