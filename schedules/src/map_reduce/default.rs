@@ -18,6 +18,8 @@ use autotune_workloads::axes::{Axes, FEW};
 
 /// Results of a tile along the last row of plain tensors.
 const RESULTS: usize = 4;
+/// Vectors of a tile whose results are looked up in a table: as many as are packed.
+const LOOKED_UP: usize = 4;
 /// Results of a tile of channel-blocked images, as blocks of channels, rows and columns; the first
 /// that fits into registers is chosen.
 const NEIGHBOURS: [[usize; 3]; 3] = [[2, 2, 4], [1, 2, 4], [1, 2, 2]];
@@ -45,7 +47,7 @@ const STREAMS: usize = 3;
 ///   results of two blocks, whose windows share most elements.
 /// - A transpose has square blocks of a vector's lanes.
 /// - Vectors go along the result's contiguous axis if an operand is contiguous there, too, in tiles
-///   of up to two vectors. Column sums larger than the cache have tiles of whole rows, and of
+///   of up to two vectors, or four if they are looked up in a table. Column sums larger than the cache have tiles of whole rows, and of
 ///   several rows if the reduction has further axes around them.
 /// - Otherwise vectors go along a reduced axis, for four results at a time; larger than the cache
 ///   for one, unless rows are short. A window row that is not a multiple of a vector is one wide
@@ -183,6 +185,7 @@ impl ChainDefault {
         let most = |(number, axis): (AxisId, &'static str)| match axis == vector {
             true if is_scattered => cpu.lanes(),
             true if reads_whole_rows => usize::MAX,
+            true if looks_up(chain) => LOOKED_UP * cpu.lanes(),
             true => 2 * cpu.lanes(),
             false if is_beyond_cache && knobs::is_inside(chain, number) => rows_of_tile(chain, vector, cpu),
             false if is_scattered && reads_along(chain, axis) => cpu.lanes(),
@@ -289,6 +292,11 @@ impl ChainDefault {
             Some(knob.values.iter().position(|value| *value == KnobValue::Choice(word.clone())).unwrap_or(0))
         })
     }
+}
+
+/// True if results are looked up in a table.
+fn looks_up(chain: &Chain) -> bool {
+    chain.tail().is_some_and(|tail| matches!(tail.value, Expr::Gather(_)))
 }
 
 /// True if vectors along the axis sum up columns, and the other rows are enough for all threads.
