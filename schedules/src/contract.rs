@@ -10,18 +10,16 @@ use crate::{Candidate, ScheduleSpace, tolerance};
 
 /// Workloads with more operations than this are not interpreted.
 const MAX_FLOPS: f64 = 4e6;
-/// Number of configs drawn for each workload.
-const CONFIGS: usize = 24;
 
-/// Tests a sketch on those of `workloads` that it applies to. Random configs of the sketch and its
-/// default are lowered; the verifier must accept each program, and the interpreter's output must
-/// match the reference. Workloads should be small: beyond four million operations they are
-/// verified, but not interpreted.
+/// Tests a sketch on those of `workloads` that it applies to. For each, `configs` random configs of
+/// the sketch and its default are lowered; the verifier must accept each program, and the
+/// interpreter's output must match the reference. Workloads should be small: beyond four million
+/// operations they are verified, but not interpreted.
 ///
 /// # Panics
 ///
 /// If a test fails.
-pub fn sketch(name: &str, target: &Target, workloads: &[Workload]) {
+pub fn sketch(name: &str, target: &Target, workloads: &[Workload], configs: usize) {
     let mut tested = 0;
     for (seed, workload) in workloads.iter().enumerate() {
         let space = ScheduleSpace::new(workload, target);
@@ -30,7 +28,7 @@ pub fn sketch(name: &str, target: &Target, workloads: &[Workload]) {
         let is_of_sketch = |candidate: &Candidate| candidate.sketch() == name;
         let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
         // The space may have other sketches, so that not every draw is one of this sketch.
-        let draws = (0..CONFIGS * 8).map(|_| space.sample(&mut rng)).filter(is_of_sketch).take(CONFIGS);
+        let draws = (0..configs * 8).map(|_| space.sample(&mut rng)).filter(is_of_sketch).take(configs);
         let default = knobs.sketch.default(workload, target, knobs);
         let default = default.map(|(_, point)| space.candidate(&point.to_config()));
 

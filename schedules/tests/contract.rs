@@ -4,6 +4,8 @@ use autotune_ir::{CpuTarget, GpuTarget, Target};
 use autotune_schedules::contract;
 use autotune_workloads::Workload;
 
+use crate::common::or_long;
+
 const WORKLOADS: [&str; 19] = [
     "conv2d:c=16,h=9,w=11,o=32,k=3,p=1,bias,add,act=relu",
     "conv2d:n=2,c=12,h=8,w=8,o=10,k=3,s=2,p=1",
@@ -30,14 +32,14 @@ const WORKLOADS: [&str; 19] = [
 fn sketches_keep_theirs() {
     let workloads: Vec<Workload> = WORKLOADS.iter().map(|text| text.parse().unwrap()).collect();
     let gpu = |name: &str| Target::Gpu(GpuTarget::stated(name).unwrap());
-    let cpu = Target::Cpu(CpuTarget::generic_avx2(2));
+    let (cpu, configs) = (Target::Cpu(CpuTarget::generic_avx2(2)), or_long([5, 24]));
     for name in ["direct", "map_reduce", "winograd", "fused"] {
-        contract::sketch(name, &cpu, &workloads);
+        contract::sketch(name, &cpu, &workloads, configs);
     }
     for name in ["tiled", "winograd", "rows"] {
-        contract::sketch(name, &gpu("opencl"), &workloads);
+        contract::sketch(name, &gpu("opencl"), &workloads, configs);
     }
     for name in ["mma", "wgmma"] {
-        contract::sketch(name, &gpu("cuda:sm_90"), &workloads);
+        contract::sketch(name, &gpu("cuda:sm_90"), &workloads, configs);
     }
 }
