@@ -11,6 +11,8 @@ mod compiled;
 mod golden;
 mod in_place;
 mod library;
+#[path = "../../workloads/tests/common/long.rs"]
+mod long;
 mod on_devices;
 mod onnx;
 mod own_operator;

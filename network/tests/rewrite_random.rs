@@ -12,11 +12,17 @@ use autotune_network::{Graph, Input, rewrite};
 use crate::common::cases::{cases, for_cases_in_parallel};
 use crate::common::graphs::{assert_same, assert_same_by, ops};
 use crate::common::random_graphs::random_graph;
+use crate::long::or_long;
+
+/// Numbers of graphs in an ordinary and a long run.
+const CASES: [u64; 2] = [150, 600];
+/// By each rule, all of which take many times as long.
+const BY_RULE: [u64; 2] = [130, 200];
 
 #[test]
 fn by_all_rules() {
     let smaller = AtomicU64::new(0);
-    for_cases_in_parallel(cases(600), |seed, choices| {
+    for_cases_in_parallel(cases(or_long(CASES)), |seed, choices| {
         let graph = random_graph(seed, 36, choices);
         let rewritten = rewrite(&graph).unwrap();
         assert_same(&graph, &rewritten, seed);
@@ -27,13 +33,13 @@ fn by_all_rules() {
         assert_eq!(ops(&again), ops(&rewritten), "{seed}");
     });
     let smaller = smaller.into_inner();
-    assert!(2 * smaller > cases(600), "{smaller}");
+    assert!(2 * smaller > cases(or_long(CASES)), "{smaller}");
 }
 
 /// Rewriting leaves no node to the interpreter.
 #[test]
 fn every_node_has_a_kernel() {
-    for_cases_in_parallel(cases(600), |seed, choices| {
+    for_cases_in_parallel(cases(or_long(CASES)), |seed, choices| {
         // Other graphs than above.
         let graph = rewrite(&random_graph(seed + 2000, 36, choices)).unwrap();
         for step in Cut::of(&graph).steps {
@@ -65,7 +71,7 @@ fn assert_normal(graph: &Graph, seed: u64) {
 #[test]
 fn by_each_rule_alone() {
     let applied = Mutex::new(HashSet::new());
-    for_cases_in_parallel(cases(200), |seed, choices| {
+    for_cases_in_parallel(cases(or_long(BY_RULE)), |seed, choices| {
         let graph = random_graph(seed + 1000, 30, choices);
         let merged = rewrite::apply(&graph, &[]).unwrap();
         assert_same(&graph, &merged, seed + 1000);

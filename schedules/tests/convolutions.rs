@@ -82,14 +82,14 @@ fn references_are_what_each_operator_says() {
 #[test]
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for isa in [Isa::Avx2, Isa::Avx512, Isa::Generic] {
-        for_cases(or_long([20, 80]), |seed, choices| {
+        for_cases(or_long([8, 80]), |seed, choices| {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3) });
             check_drawn(&random_convolution(choices), &target, seed, 4, choices);
         });
     }
     for word in ["cuda:sm_90", "opencl"] {
         let target = Target::Gpu(GpuTarget::stated(word).unwrap());
-        for_cases(or_long([20, 60]), |seed, choices| {
+        for_cases(or_long([8, 60]), |seed, choices| {
             check_drawn(&random_convolution(choices), &target, seed, 3, choices)
         });
     }

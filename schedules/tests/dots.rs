@@ -19,7 +19,7 @@ use crate::common::or_long;
 use crate::common::spaces::some;
 
 /// Numbers of random cases in an ordinary and in a long run.
-const CASES: [u64; 2] = [60, 200];
+const CASES: [u64; 2] = [32, 200];
 
 fn with(isa: Isa, features: &[&str], threads: usize) -> Target {
     let features = features.iter().map(ToString::to_string).collect();

@@ -15,11 +15,12 @@ use rand::{Rng, RngExt};
 
 use crate::common::cases::{Choices, cases, for_cases_in_parallel};
 use crate::common::odd_workloads::odd_workload;
+use crate::common::or_long;
 use crate::common::pairs::{odd_pair, random_pair};
 use crate::common::targets::{random_cpu, random_gpu};
 use crate::common::workloads::random_workload;
 
-const USUAL_CASES: u64 = 4000;
+const CASES: [u64; 2] = [1000, 4000];
 /// Number of configs per workload, each with one more change than the one before.
 const CHANGES: usize = 12;
 
@@ -151,17 +152,17 @@ fn check_all(
 
 #[test]
 fn configs_for_cpus_are_refused_or_proven() {
-    check_all(cases(USUAL_CASES), random_cpu, [random_workload, odd_workload]);
+    check_all(cases(or_long(CASES)), random_cpu, [random_workload, odd_workload]);
 }
 
 #[test]
 fn configs_for_gpus_are_refused_or_proven() {
-    check_all(cases(USUAL_CASES), random_gpu, [random_workload, odd_workload]);
+    check_all(cases(or_long(CASES)), random_gpu, [random_workload, odd_workload]);
 }
 
 #[test]
 fn configs_of_two_contractions_are_refused_or_proven() {
-    check_all(cases(USUAL_CASES) / 2, random_cpu, [random_pair, odd_pair]);
+    check_all(cases(or_long(CASES)) / 2, random_cpu, [random_pair, odd_pair]);
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::common::workloads::{random_winograd_of, random_workload};
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for word in ["cuda:sm_90", "opencl"] {
         let target = Target::detect(word, None).unwrap();
-        for_cases(or_long([12, 40]), |seed, choices| check_drawn(&random_workload(choices), &target, seed, 3, choices));
+        for_cases(or_long([6, 40]), |seed, choices| check_drawn(&random_workload(choices), &target, seed, 3, choices));
     }
 }
 

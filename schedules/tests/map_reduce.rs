@@ -181,7 +181,7 @@ fn references_are_what_each_operator_says() {
 #[test]
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for isa in [Isa::Avx2, Isa::Avx512, Isa::Generic] {
-        for_cases(or_long([25, 80]), |seed, choices| {
+        for_cases(or_long([10, 80]), |seed, choices| {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3) });
             check_drawn(&random_map_reduce(choices), &target, seed, 5, choices);
         });
@@ -223,7 +223,7 @@ fn masked_keys_have_no_weight() {
 fn random_images_in_blocks_of_channels_are_proven_and_agree_with_the_reference() {
     let layouts = RefCell::new(BTreeSet::new());
     for isa in [Isa::Avx2, Isa::Avx512, Isa::Generic] {
-        for_cases(or_long([25, 80]), |seed, choices| {
+        for_cases(or_long([10, 80]), |seed, choices| {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3) });
             let (workload, config) = random_blocked(&target, choices);
             layouts.borrow_mut().insert(["layout.in", "layout.out"].map(|knob| config.knobs[knob].to_string()));

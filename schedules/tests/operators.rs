@@ -25,9 +25,9 @@ use crate::common::targets::{random_cpu, random_gpu};
 use crate::common::{missing, or_long};
 
 /// Numbers of workloads in an ordinary run, at least one of each operator, and in a long run.
-const INTERPRETED: [u64; 2] = [110, 440];
-const ASSEMBLED: [u64; 2] = [220, 880];
-const IN_C: [u64; 2] = [44, 132];
+const INTERPRETED: [u64; 2] = [44, 440];
+const ASSEMBLED: [u64; 2] = [88, 880];
+const IN_C: [u64; 2] = [22, 132];
 const AS_CUDA: [u64; 2] = [22, 66];
 const AS_OPENCL: [u64; 2] = [22, 66];
 /// Number of programs that are built as one library.

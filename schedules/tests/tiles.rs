@@ -16,7 +16,7 @@ use crate::common::or_long;
 use crate::dots::{check, with_rounded_sums};
 
 /// Numbers of random cases in an ordinary and in a long run.
-const CASES: [u64; 2] = [60, 300];
+const CASES: [u64; 2] = [24, 300];
 
 fn with_tiles(threads: usize) -> Target {
     let features = ["amx", "avx512bf16", "avx512vnni"].map(String::from).to_vec();

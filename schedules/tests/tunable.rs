@@ -13,12 +13,13 @@ use rayon::prelude::*;
 
 use crate::common::cases::cases;
 use crate::common::odd_workloads::{odd_operator, odd_workload};
+use crate::common::or_long;
 use crate::common::random_programs::check as check_values;
 use crate::common::targets::{random_cpu, random_gpu};
 
-/// Default numbers of workloads; GPU defaults take longer to choose.
-const CPU_CASES: u64 = 1200;
-const GPU_CASES: u64 = 250;
+/// Numbers of workloads in an ordinary and a long run; GPU defaults take longer to choose.
+const CPU_CASES: [u64; 2] = [400, 1200];
+const GPU_CASES: [u64; 2] = [80, 250];
 /// One workload in this many also has random configs drawn, which takes longer than everything
 /// else.
 const SAMPLED_ONE_IN: u64 = 8;
@@ -26,8 +27,8 @@ const SAMPLED_ONE_IN: u64 = 8;
 const SAMPLES: usize = 4;
 
 /// Runs `case` for each seed, and fails with the first failure.
-fn for_all_seeds(usual: u64, case: impl Fn(u64) -> Result<(), String> + Sync) {
-    let failures: Vec<String> = (0..cases(usual))
+fn for_all_seeds(sizes: [u64; 2], case: impl Fn(u64) -> Result<(), String> + Sync) {
+    let failures: Vec<String> = (0..cases(or_long(sizes)))
         .into_par_iter()
         .filter_map(|seed| Some(format!("seed {seed}: {}", case(seed).err()?)))
         .collect();

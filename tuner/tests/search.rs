@@ -405,7 +405,7 @@ fn models_transfer_to_the_next_workload() {
 #[test]
 fn a_search_recovers_from_a_distorted_history() {
     const DEVICES: [&str; 4] = ["", "b", "c", "d"];
-    let seeds: u64 = or_long([2, 7]);
+    let seeds: u64 = or_long([1, 7]);
     let (first, second) = ("matmul:m=96,n=192,k=64", "matmul:m=128,n=160,k=64");
     // Returns the logarithms of the best times after 32 and 64 trials.
     let found = |name, known: &[TuningRecord], seed| {
@@ -459,8 +459,9 @@ fn a_search_learns_which_candidates_fail() {
         Run::new(&["matmul:m=96,n=192,k=64"]).tune(tuner(kind, 128, seed), &mut device);
         device.measured[64..].iter().filter(|candidate| fails(candidate)).count() as f64 / 64.0
     };
+    let seeds = or_long([2, 5]);
     let [learned, random] =
-        [Kind::Annealing, Kind::Random].map(|kind| (0..5).map(|seed| late(kind, seed)).sum::<f64>() / 5.0);
+        [Kind::Annealing, Kind::Random].map(|kind| (0..seeds).map(|seed| late(kind, seed)).sum::<f64>() / seeds as f64);
     assert!(learned < 0.5 * random, "learned {learned}, random {random}");
 }
 
@@ -474,7 +475,8 @@ fn a_search_recovers_from_a_pretrained_model_that_is_wrong() {
         let tasks = [Task::single(workload("matmul:m=96,n=192,k=64"))];
         tuner.measurer(&mut PaperDevice::default()).tune(&tasks).unwrap().tasks[0].best_secs.unwrap()
     };
-    let [wrong, without] = [true, false].map(|transfer| median((0..7).map(|seed| found(transfer, seed)).collect()));
+    let [wrong, without] =
+        [true, false].map(|transfer| median((0..or_long([3, 7])).map(|seed| found(transfer, seed)).collect()));
     assert!(wrong < 1.1 * without, "with it {wrong}, without {without}");
 }
 

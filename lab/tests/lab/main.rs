@@ -7,6 +7,9 @@
 
 mod compare_peers;
 mod gpu_run;
+#[path = "../../../workloads/tests/common/long.rs"]
+#[allow(unreachable_pub)]
+mod long;
 mod made_up;
 mod paper_figures;
 mod replay;

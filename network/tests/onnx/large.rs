@@ -4,9 +4,12 @@ use autotune_ir::Target;
 use autotune_network::{Compiled, Tensor, rewrite, tasks};
 
 use crate::build::{Model, int};
+use crate::long::or_long;
 
-/// Number of nodes, inputs or outputs.
-const MANY: usize = 50_000;
+/// Returns the number of nodes, inputs or outputs.
+fn many() -> usize {
+    or_long([20_000, 50_000])
+}
 
 /// Runs a network on inputs of one element each; quadratic time would take minutes.
 fn run(model: &Model, inputs: usize) -> Vec<Tensor> {
@@ -22,18 +25,18 @@ fn run(model: &Model, inputs: usize) -> Vec<Tensor> {
 }
 
 fn names(word: &str) -> Vec<String> {
-    (0..MANY).map(|number| format!("{word}{number}")).collect()
+    (0..many()).map(|number| format!("{word}{number}")).collect()
 }
 
 #[test]
 fn one_tensor_again_and_again() {
-    let all = vec!["x"; MANY].join(" ");
+    let all = vec!["x"; many()].join(" ");
     let by = |operator: &str, attributes| {
         let model = Model::new(17).input("x", &[1]).node(operator, &all, "y", attributes).output("y");
         run(&model, 1).remove(0).to_numbers()
     };
-    assert_eq!(by("Concat", vec![int("axis", 0)]), vec![-3.0; MANY]);
-    assert_eq!(by("Sum", vec![]), [-3.0 * MANY as f32]);
+    assert_eq!(by("Concat", vec![int("axis", 0)]), vec![-3.0; many()]);
+    assert_eq!(by("Sum", vec![]), [-3.0 * many() as f32]);
     assert_eq!(by("Max", vec![]), [-3.0]);
 }
 
@@ -42,9 +45,9 @@ fn many_inputs() {
     let inputs = names("x");
     let by = |operator: &str, attributes| {
         let model = inputs.iter().fold(Model::new(17), |model, name| model.input(name, &[1]));
-        run(&model.node(operator, &inputs.join(" "), "y", attributes).output("y"), MANY).remove(0).to_numbers()
+        run(&model.node(operator, &inputs.join(" "), "y", attributes).output("y"), many()).remove(0).to_numbers()
     };
-    let wanted: Vec<f32> = (0..MANY).map(|number| (number % 7) as f32 - 3.0).collect();
+    let wanted: Vec<f32> = (0..many()).map(|number| (number % 7) as f32 - 3.0).collect();
     assert_eq!(by("Sum", vec![]), [wanted.iter().sum::<f32>()]);
     assert_eq!(by("Concat", vec![int("axis", 0)]), wanted);
 }
@@ -74,6 +77,6 @@ fn many_nodes_and_outputs() {
         let operator = ["Relu", "Flatten", "Neg"][number % 3];
         model = model.node(operator, &pair[0], &pair[1], vec![]);
     }
-    let last = run(&model.output(&chain[MANY - 1]), 1);
+    let last = run(&model.output(&chain[many() - 1]), 1);
     assert_eq!(last[0].to_numbers().len(), 1);
 }
