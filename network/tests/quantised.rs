@@ -374,8 +374,8 @@ fn exactly_rounded(
     rounded(graph, &format!("{name}_rounded"), x, dtype, 2f32.powi(rng.random_range(steps)), zero as f32)
 }
 
-/// Adds a sum of a layer's rounded result and a rounded tensor, from another layer or an input, with
-/// or without a ReLU that saturation replaces.
+/// Adds a sum of a layer's rounded result and a rounded tensor, from another layer or an input,
+/// with or without a ReLU that saturation replaces.
 fn residual_block(rng: &mut impl Rng) -> Graph {
     let mut graph = Graph::new("block");
     let [rows, c, out] = [rng.random_range(1..=9), rng.random_range(4..=40), rng.random_range(1..=40)];

@@ -82,8 +82,8 @@ fn random_workload(rng: &mut ChaCha8Rng, all: &[Types]) -> Workload {
     with_rounded_sums(plain.with_types(types).unwrap(), rng)
 }
 
-/// Returns the workload. If its results are bytes, one in three has an epilogue that rounds sums and
-/// adds bytes.
+/// Returns the workload. If its results are bytes, one in three has an epilogue that rounds sums
+/// and adds bytes.
 pub fn with_rounded_sums(workload: Workload, rng: &mut ChaCha8Rng) -> Workload {
     let types = workload.types();
     if types.out.bytes() > 1 || rng.random_bool(0.7) {

@@ -112,8 +112,8 @@ fn error_of(workload: &Workload, seed: u64, map: fn(f32) -> f32) -> f64 {
     max_rel_error(&output, &reference(workload, &operands))
 }
 
-/// A value of two parts has 16 significant bits, so that it differs by at most 2^-17 (8e-6). Without
-/// one of the products of high and low parts, errors would be a hundred times as large.
+/// A value of two parts has 16 significant bits, so that it differs by at most 2^-17 (8e-6).
+/// Without one of the products of high and low parts, errors would be a hundred times as large.
 #[test]
 fn products_of_parts_keep_16_bits() {
     const BOUND: f64 = 1e-5;
@@ -166,6 +166,7 @@ fn tiles_are_where_the_processor_and_the_workload_have_them() {
         ("conv2d:c=3,h=32,w=32,o=64,k=7,s=2,p=3,dtype=bf16", true),
         ("conv2d:c=3,h=32,w=32,o=64,k=3,p=1,data=u8,weights=i8,out=u8,scale", true),
         ("conv2d:c=64,h=14,w=14,o=64,k=3,p=1,g=64,dtype=bf16", false),
+        // In f32 where products of parts pay.
         ("matmul:m=64,n=64,k=64", true),
         ("matmul:m=64,n=64,k=64,weights=data", true),
         ("matmul:m=16,n=64,k=64,weights=data", false),

@@ -318,8 +318,8 @@ impl Workload {
     }
 
     /// True if kernels may only add up the workload's own products, in any order. False if they may
-    /// also transform operands first (Winograd), or split them into parts of fewer bits, at the cost
-    /// of larger rounding errors.
+    /// also transform operands first (Winograd), or split them into parts of fewer bits, at the
+    /// cost of larger rounding errors.
     pub fn is_exact(&self) -> bool {
         self.0.terms.exact
     }

@@ -7,8 +7,8 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub(crate) struct VariantArgs {
-    /// Only schedules that sum the operator's own products: no Winograd, and no parts of bf16 in f32
-    /// (AMX). Like ',exact' appended to every workload
+    /// Only schedules that sum the operator's own products: no Winograd, and no parts of bf16 in
+    /// f32 (AMX). Like ',exact' appended to every workload
     #[arg(long)]
     exact: bool,
     /// Element type: f32, bf16 on CPUs; tf32, f16, bf16 on CUDA; f16, bf16 for casts on any target.

@@ -208,8 +208,8 @@ impl TileNest {
         Ok(())
     }
 
-    /// Emits the product of some parts of all tiles of data and weights. Tiles of the parts `loaded`
-    /// are in their registers.
+    /// Emits the product of some parts of all tiles of data and weights. Tiles of the parts
+    /// `loaded` are in their registers.
     fn emit_product(
         &self,
         isa: &mut impl InstructionSet,

@@ -12,7 +12,7 @@ use crate::onnx::attribute::typed;
 /// Number of elements of a table: one for each u8.
 pub(crate) const TABLE_LEN: usize = 1 << u8::BITS;
 
-/// Element of a table, the second operand, at each index in the first, a tensor of u8. Tables are of
+/// Element of a table, the second operand, at each index in the first, a tensor of u8. Tables have
 /// an 8-bit type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lookup;
@@ -35,7 +35,7 @@ impl Operator for Lookup {
         by_type!(operands[1].dtype(), of(operands, shape))
     }
 
-    /// Returns a copy whose epilogue looks elements up, of images if there are several spatial axes.
+    /// Returns a copy whose epilogue looks elements up: of images for several spatial axes.
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         let (shape, out) = node.output();
         let copy = match shape.len() {

@@ -127,8 +127,8 @@ impl Expr {
         Self::binary(BinaryOp::Mul, a, b)
     }
 
-    /// Returns the product of two values that are sums of a high and a low part, without the product
-    /// of the low parts: `a * b + a * b_low + a_low * b`.
+    /// Returns the product of two values that are sums of a high and a low part, without the
+    /// product of the low parts: `a * b + a * b_low + a_low * b`.
     pub fn split_product([a, b]: [Expr; 2], [a_low, b_low]: [Expr; 2]) -> Self {
         let high = Self::product(a.clone(), b.clone());
         Self::sum(Self::sum(high, Self::product(a, b_low)), Self::product(a_low, b))

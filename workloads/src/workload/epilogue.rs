@@ -3,8 +3,8 @@
 use super::activation::Activation;
 
 /// Operations on each output element at its final store, in this order:
-/// `act(scale * x + bias + residual) * post_scale + post_bias + residual_scale * post_residual`, then
-/// the element of a table at that index.
+/// `act(scale * x + bias + residual) * post_scale + post_bias + residual_scale * post_residual`,
+/// then the element of a table at that index.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Epilogue {
     /// Multiply by one value per output channel (conv2d) or column (matmul).

@@ -125,8 +125,8 @@ impl<'p> Resolver<'p> {
         Ok((self.formula(formula, operands, first), is_integer))
     }
 
-    /// Resolves a gather from a table with a byte for each u8, whose index is an integer or a number
-    /// rounded to u8.
+    /// Resolves a gather from a table with a byte for each u8, whose index is an integer or a
+    /// number rounded to u8.
     fn looked_up(&mut self, gather: &'p GatherAccess, first: First) -> Result<u32, Failure> {
         let table = self.program.buffer(gather.access.buffer);
         let (1, [TABLE_LEN], [at]) = (table.dtype.bytes(), &table.shape[..], &gather.at[..]) else {

@@ -3,7 +3,8 @@
 //! ```text
 //! tile[0, ..] = x                    rounded to bf16: the high part
 //! tile[1, ..] = x - bf16(x)          rounded to bf16: the low part
-//! sums[..] += data[0, ..] * weight[0, ..] + data[0, ..] * weight[1, ..] + data[1, ..] * weight[0, ..]
+//! sums[..] += data[0, ..] * weight[0, ..]
+//!           + data[0, ..] * weight[1, ..] + data[1, ..] * weight[0, ..]
 //! ```
 //!
 //! Each part has 8 significant bits, so that a value loses at most 2^-17 of itself. The product of
