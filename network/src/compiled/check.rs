@@ -22,7 +22,7 @@ use autotune_graph::EvaluateError;
 use autotune_graph::Precision;
 use autotune_graph::Tensor;
 use autotune_graph::is_of_bytes;
-use autotune_graph::operators::{Binary, Map, Prelu};
+use autotune_graph::operators::{Binary, Lookup, Map, Prelu};
 use autotune_graph::{Graph, NodeId};
 use judge::{Allowed, JudgedNode, KnownTensors, difference, largest, missing};
 
@@ -86,7 +86,8 @@ impl<D: NetworkOps> Workspace<D> {
 
         let allowed = match action.work {
             ActionKind::Kernel(kernel) if !action.is_conversion => {
-                allowed(&network.plan.kernels[kernel], graph.precision())
+                let Allowed { tolerance, terms } = allowed(&network.plan.kernels[kernel], graph.precision());
+                Allowed { tolerance: tolerance * steepness(graph, *node), terms }
             }
             _ => Allowed::NOTHING,
         };
@@ -180,6 +181,17 @@ fn allowed(tuned: &Tuned, precision: Precision) -> Allowed {
         tolerance: tolerance(workload, tuned.config()) + rounded + terms as f64 * DType::F32.unit_roundoff(),
         terms,
     }
+}
+
+/// Returns the largest difference between neighbours of the table in which a node looks elements
+/// up: the change of a result whose index is rounded the other way. At least 1, as for other nodes.
+fn steepness(graph: &Graph, node: NodeId) -> f64 {
+    let node = graph.node(node);
+    let table = node.operands.get(1).filter(|_| node.op.is::<Lookup>());
+    let table = table.and_then(|&table| graph.constant_of(table)?.tensor().ok());
+    let numbers = table.map_or_else(Vec::new, |table| table.to_numbers());
+    let steps = numbers.iter().zip(numbers.iter().skip(1)).map(|(a, b)| (a - b).abs());
+    steps.fold(1f32, f32::max).into()
 }
 
 /// Results of steps by node.
