@@ -47,8 +47,9 @@ const STREAMS: usize = 3;
 ///   results of two blocks, whose windows share most elements.
 /// - A transpose has square blocks of a vector's lanes.
 /// - Vectors go along the result's contiguous axis if an operand is contiguous there, too, in tiles
-///   of up to two vectors, or four if they are looked up in a table. Column sums larger than the cache have tiles of whole rows, and of
-///   several rows if the reduction has further axes around them.
+///   of up to two vectors, or four if they are looked up in a table. Column sums larger than the
+///   cache have tiles of whole rows, and of several rows if the reduction has further axes around
+///   them.
 /// - Otherwise vectors go along a reduced axis, for four results at a time; larger than the cache
 ///   for one, unless rows are short. A window row that is not a multiple of a vector is one wide
 ///   vector.
