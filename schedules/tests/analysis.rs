@@ -25,27 +25,28 @@ type Chain<'a> = (Vec<(VarId, usize)>, &'a Store);
 
 /// Returns the multiply-accumulate that runs most often; the first one of several.
 fn dominant(program: &Program) -> Option<Chain<'_>> {
-    fn visit<'a>(nodes: &'a [Node], loops: &mut Vec<(VarId, usize)>, best: &mut Option<Chain<'a>>) {
+    fn visit<'a>(nodes: &'a [Node], main: usize, loops: &mut Vec<(VarId, usize)>, best: &mut Option<Chain<'a>>) {
         let trips = |loops: &[(VarId, usize)]| loops.iter().map(|l| l.1).product::<usize>();
         for node in nodes {
             match node {
-                Node::Store(store) if store.iteration.is_some() => {
+                // Copies that compute a prologue are iterations of another equation.
+                Node::Store(store) if store.iteration.as_ref().is_some_and(|it| it.equation == main) => {
                     if best.as_ref().is_none_or(|(known, _)| trips(known) < trips(loops)) {
                         *best = Some((loops.clone(), store));
                     }
                 }
                 Node::Loop(l) => {
                     loops.push((l.var, l.extent));
-                    visit(&l.body, loops, best);
+                    visit(&l.body, main, loops, best);
                     loops.pop();
                 }
-                node => visit(node.body(), loops, best),
+                node => visit(node.body(), main, loops, best),
             }
         }
     }
     let mut best = None;
     for stage in program.stages.iter().filter(|stage| stage.when == When::EveryRun) {
-        visit(&stage.body, &mut Vec::new(), &mut best);
+        visit(&stage.body, program.algorithm.main, &mut Vec::new(), &mut best);
     }
     best
 }
