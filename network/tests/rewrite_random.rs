@@ -16,7 +16,7 @@ use crate::long::or_long;
 
 /// Numbers of graphs in an ordinary and a long run.
 const CASES: [u64; 2] = [150, 600];
-/// By each rule, all of which take many times as long.
+/// The same for each rule by itself; a graph takes many times as long.
 const BY_RULE: [u64; 2] = [130, 200];
 
 #[test]

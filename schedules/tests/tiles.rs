@@ -157,7 +157,7 @@ fn channels_are_multiplied_in_as_few_rows_as_possible() {
 
 #[test]
 fn tiles_are_where_the_processor_and_the_workload_have_them() {
-    for (text, wanted) in [
+    check_tiles(&[
         ("matmul:m=64,n=64,k=64,dtype=bf16", true),
         ("matmul:m=64,n=64,k=64,data=u8,weights=i8,out=u8,scale", true),
         ("matmul:m=64,n=64,k=64,data=i8,weights=i8", true),
@@ -166,10 +166,15 @@ fn tiles_are_where_the_processor_and_the_workload_have_them() {
         ("conv2d:c=3,h=32,w=32,o=64,k=7,s=2,p=3,dtype=bf16", true),
         ("conv2d:c=3,h=32,w=32,o=64,k=3,p=1,data=u8,weights=i8,out=u8,scale", true),
         ("conv2d:c=64,h=14,w=14,o=64,k=3,p=1,g=64,dtype=bf16", false),
-        // In f32 where products of parts pay.
+    ]);
+}
+
+#[test]
+fn parts_of_f32_are_multiplied_where_that_pays() {
+    check_tiles(&[
         ("matmul:m=64,n=64,k=64", true),
-        ("matmul:m=64,n=64,k=64,weights=data", true),
-        ("matmul:m=16,n=64,k=64,weights=data", false),
+        ("matmul:m=512,n=64,k=64,weights=data", true),
+        ("matmul:m=128,n=64,k=64,weights=data", false),
         ("matmul:m=3,n=64,k=64", false),
         ("matmul:m=64,n=64,k=16", false),
         ("matmul:m=64,n=64,k=64,exact", false),
@@ -178,7 +183,12 @@ fn tiles_are_where_the_processor_and_the_workload_have_them() {
         ("conv2d:c=136,h=14,w=14,o=64,k=1,g=2", false),
         ("conv2d:c=3,h=32,w=32,o=64,k=7,s=2,p=3", false),
         ("conv2d:c=64,h=14,w=14,o=64,k=3,p=1,exact", false),
-    ] {
+    ]);
+}
+
+/// Checks whether the default schedule of each workload has tiles.
+fn check_tiles(all: &[(&str, bool)]) {
+    for &(text, wanted) in all {
         let (workload, target): (Workload, _) = (text.parse().unwrap(), with_tiles(1));
         let config = ScheduleSpace::new(&workload, &target).default_config();
         let program = lower(&workload, &target, &config).unwrap();

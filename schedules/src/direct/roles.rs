@@ -18,7 +18,7 @@ const LEAST_SPLIT_ROWS: usize = 4;
 const LEAST_SPLIT_CHANNELS: usize = 32;
 /// Minimum number of uses of data elements, and of weights that are not constant, which are split
 /// in every run.
-const LEAST_SPLIT_USES: [usize; 2] = [32, 64];
+const LEAST_SPLIT_USES: [usize; 2] = [32, 512];
 
 /// Returns the block size of channel-blocked layouts, in channels: one vector of f32, at least 8.
 pub(crate) fn block_size(target: &CpuTarget) -> usize {
@@ -109,9 +109,9 @@ impl Roles {
         })
     }
 
-    /// True if products of the parts of f32 are likely to be faster than products of f32: tiles have
-    /// several rows and whole blocks of channels, and factors that are split in every run have many
-    /// uses.
+    /// True if products of the parts of f32 are likely to be faster than products of f32: tiles
+    /// have several rows and whole blocks of channels, and factors that are split in every run have
+    /// many uses.
     fn splitting_pays(&self) -> bool {
         let rows = count(self.contraction.equation(), &self.axes.rows);
         let [of_data, of_weights] = LEAST_SPLIT_USES;
