@@ -46,7 +46,7 @@ fn right() -> Built {
     right_for("conv2d:n=1,c=8,h=9,w=7,o=16,k=3,p=1,bias,add,act=relu")
 }
 
-/// Returns a kernel whose packed weights, of f32, are large enough to be cached for the next kernel.
+/// Returns a kernel whose packed weights, in f32, are large enough to be cached for the next one.
 fn large() -> Built {
     right_for("conv2d:n=1,c=1024,h=2,w=3,o=2304,k=1,bias,exact")
 }
