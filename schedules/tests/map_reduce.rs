@@ -167,7 +167,7 @@ const KINDS: [&str; 11] = [
 #[test]
 fn references_are_what_each_operator_says() {
     let kinds = RefCell::new([0; KINDS.len()]);
-    for_cases(900, |seed, choices| {
+    for_cases(1200, |seed, choices| {
         let workload = random_map_reduce(choices).with_epilogue(Default::default());
         let operands = Operands::random(workload.spec(), seed);
         let error = max_rel_error(&reference(&workload, &operands), &by_hand(&workload, &operands));
