@@ -51,7 +51,7 @@ mod store;
 mod warp_role;
 
 pub use buffer::{Buffer, BufferId, Layout, Role, Scope};
-pub use expr::{Access, Expr, GatherAccess, InBounds, Index, gathered_index};
+pub use expr::{Access, Expr, GatherAccess, InBounds, Index, TABLE_LEN, gathered_index};
 pub use grid::GpuGrid;
 pub use node::{Digit, Loop, LoopKind, Node, PrefetchLevel, Stage, When, parallel_prefix};
 pub use op::{BinaryOp, Compare, UnaryOp};

@@ -1,5 +1,6 @@
 //! Look-ups of bytes in tables.
 
+use autotune_ir::program::TABLE_LEN;
 use autotune_workloads::{Epilogue, Pointwise, Types, Workload};
 use rten_onnx::onnx::DataType;
 
@@ -8,9 +9,6 @@ use super::prelude::*;
 use super::scaled::{copy_along, saturated};
 use crate::memory::is_of_bytes;
 use crate::onnx::attribute::typed;
-
-/// Number of elements of a table: one for each u8.
-pub(crate) const TABLE_LEN: usize = 1 << u8::BITS;
 
 /// Element of a table, the second operand, at each index in the first, a tensor of u8. Tables have
 /// an 8-bit type.

@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use autotune_ir::DType;
+use autotune_ir::program::TABLE_LEN;
 
 use super::rule::Rule;
 use super::site::{RewriteSite, Rewritten};
 use crate::graph::NodeId;
 use crate::memory::is_of_bytes;
 use crate::op::{Op, Operator};
-use crate::operators::lookup::TABLE_LEN;
 use crate::operators::{Binary, Cast, Dequantize, Lookup, Map, Not, Quantize, Reshape, Transpose, Unsigned, Where};
 use crate::tensor::Tensor;
 

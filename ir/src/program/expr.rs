@@ -84,6 +84,9 @@ pub struct GatherAccess {
     pub at: Vec<Expr>,
 }
 
+/// Number of elements of a table that has one for each u8.
+pub const TABLE_LEN: usize = 1 << u8::BITS;
+
 /// Converts a value to an index along a dimension of `extent` elements: rounds down and clamps to
 /// the valid range; NaN becomes 0.
 pub fn gathered_index(value: f32, extent: usize) -> usize {
@@ -176,6 +179,17 @@ impl Expr {
                     && of.iter().all(|expr| is_whole(expr) || expr.is_integer(is_integer))
             }
             Expr::Const(_) | Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => false,
+        }
+    }
+
+    /// Returns the factors of a product of two elements; `None` for other expressions.
+    pub fn factors(&self) -> Option<[&Access; 2]> {
+        match self {
+            Expr::Binary(BinaryOp::Mul, factors) => match &**factors {
+                [Expr::Load(a), Expr::Load(b)] => Some([a, b]),
+                _ => None,
+            },
+            _ => None,
         }
     }
 

@@ -42,34 +42,21 @@ pub struct Iteration {
 impl Store {
     /// Returns the factors of a multiply-accumulate `dst += a * b`; `None` for other statements.
     pub fn factors(&self) -> Option<[&Access; 2]> {
-        match (&self.value, self.mode) {
-            (Expr::Binary(BinaryOp::Mul, factors), StoreMode::Accumulate) => match &**factors {
-                [Expr::Load(a), Expr::Load(b)] => Some([a, b]),
-                _ => None,
-            },
-            _ => None,
-        }
+        self.value.factors().filter(|_| self.mode == StoreMode::Accumulate)
     }
 
     /// Returns the factors of a multiply-accumulate of values that are sums of a high and a low
     /// part, `dst += a * b + a * b_low + a_low * b`: the high parts, then the low ones. `None` for
     /// other statements.
     pub fn split_factors(&self) -> Option<[[&Access; 2]; 2]> {
-        let of_two = |expr, op| match expr {
-            &Expr::Binary(found, ref of) if found == op => Some(&**of),
-            _ => None,
-        };
-        let of_loads = |expr| match of_two(expr, BinaryOp::Mul)? {
-            [Expr::Load(a), Expr::Load(b)] => Some([a, b]),
-            _ => None,
-        };
+        let Expr::Binary(BinaryOp::Add, of) = &self.value else { return None };
+        let [Expr::Binary(BinaryOp::Add, sum), last] = &**of else { return None };
         if self.mode != StoreMode::Accumulate {
             return None;
         }
 
-        let [sum, last] = of_two(&self.value, BinaryOp::Add)?;
-        let [first, second] = of_two(sum, BinaryOp::Add)?;
-        let ([a, b], [again, b_low], [a_low, b_again]) = (of_loads(first)?, of_loads(second)?, of_loads(last)?);
+        let [first, second] = &**sum;
+        let ([a, b], [again, b_low], [a_low, b_again]) = (first.factors()?, second.factors()?, last.factors()?);
         ([a, b] == [again, b_again]).then_some([[a, b], [a_low, b_low]])
     }
 

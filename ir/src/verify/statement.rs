@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::program::{Access, BinaryOp, BufferId, Expr, Program, Role, Store, StoreMode};
+use crate::program::{Access, BufferId, Expr, Program, Role, Store, StoreMode};
 use crate::spec::{Equation, Reduction, Spec};
 
 /// An element that a statement reads.
@@ -43,10 +43,7 @@ pub(super) fn operands<'a>(program: &Program, number: usize, store: &'a Store) -
 
 /// Returns true for a sum of products of two loads.
 pub(super) fn is_product(main: &Equation) -> bool {
-    let is_of_loads = |factors: &[Expr; 2]| factors.iter().all(|factor| matches!(factor, Expr::Load(_)));
-    main.reduction == Reduction::Sum
-        && main.reduces()
-        && matches!(&main.value, Expr::Binary(BinaryOp::Mul, factors) if is_of_loads(factors))
+    main.reduction == Reduction::Sum && main.reduces() && main.value.factors().is_some()
 }
 
 /// Returns the value of the last equation with this equation substituted into it, if only one

@@ -1,6 +1,6 @@
 //! Equations of workloads: operator, prologue and epilogue as one spec.
 
-use autotune_ir::program::{Access, BufferId, Expr, UnaryOp};
+use autotune_ir::program::{Access, BufferId, Expr, TABLE_LEN, UnaryOp};
 use autotune_ir::spec::{Equation, Reduction, Spec, TensorSource, TensorSpec};
 use autotune_ir::{Affine, DType, VarId};
 
@@ -87,9 +87,6 @@ pub(super) fn of(op: &dyn WorkloadOperator, name: &str, terms: &Terms, formula: 
     equations.push(tail);
     Spec { name: name.into(), tensors: tensors.0, equations, main }
 }
-
-/// Number of elements of a table: one for each u8.
-const TABLE_LEN: usize = 1 << u8::BITS;
 
 /// Tensors of a spec under construction.
 struct Tensors(Vec<TensorSpec>);

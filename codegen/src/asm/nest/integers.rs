@@ -6,13 +6,10 @@ use super::super::instruction_set::ElementType;
 use super::{ElementFormat, NestElement, NestNode, Resolver, ValueKind, ValueTree};
 use autotune_ir::DType;
 use autotune_ir::formula::{Formula, Primitive};
-use autotune_ir::program::{self, BufferId, Expr, GatherAccess, Scope, StoreMode, UnaryOp};
+use autotune_ir::program::{self, BufferId, Expr, GatherAccess, Scope, StoreMode, TABLE_LEN, UnaryOp};
 
 /// Numbers of a tree's first element and first value.
 type First = (usize, usize);
-
-/// Number of elements of a table of bytes.
-const TABLE_LEN: usize = 1 << u8::BITS;
 
 /// A value's number, and true if it is the bits of an integer.
 type Typed = (u32, bool);
