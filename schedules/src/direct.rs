@@ -47,6 +47,9 @@ use roles::Roles;
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "direct";
 
+/// Number of parts of a split value.
+const PARTS: usize = 2;
+
 /// A loop over tiles of one axis: `tile` elements of the axis each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileLoop {
@@ -320,7 +323,7 @@ impl Direct {
 
     /// Returns the number of bytes of each element in copies of the data.
     pub(crate) fn copied_bytes(&self) -> usize {
-        self.copied[0].bytes() * if self.is_split { 2 } else { 1 }
+        self.copied[0].bytes() * if self.is_split { PARTS } else { 1 }
     }
 
     /// Returns the groups of a tile instruction, if one multiplies.

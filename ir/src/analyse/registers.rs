@@ -161,8 +161,8 @@ impl RegisterTile {
     /// as for all, and each row of a tile is one load.
     fn finish_tiles(&mut self, TileCounts { rows, columns, words, products }: TileCounts) {
         let factor_tiles = (products * (rows + columns)) as f64;
+        self.vector_loads = (products * words * columns) as f64;
         let products = (products * rows * columns) as f64;
-        self.vector_loads = (words * columns) as f64 * products / (rows * columns) as f64;
         self.registers = tile_registers_of([rows, columns]) as f64;
         self.free_registers = TILE_REGISTERS as f64 - self.registers;
         self.code_bytes = (products + factor_tiles) * INSTRUCTION_BYTES;

@@ -11,11 +11,9 @@
 //! the low parts is left out: it is at most 2^-18 of the whole product. Infinities become NaN.
 
 use super::{DirectLowering, assign};
+use crate::direct::PARTS;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BinaryOp, BufferId, Expr, Node, UnaryOp};
-
-/// Number of parts of a split value.
-const PARTS: usize = 2;
 
 impl DirectLowering<'_> {
     /// Returns the leading index of a part of split copies; none for copies that are not split.
