@@ -45,7 +45,7 @@ struct RoundedSums {
 }
 
 impl RoundedSums {
-    /// Matches dequantised sums.
+    /// Matches the dequantisation of rounded sums that nothing else reads.
     fn of(site: &RewriteSite, id: NodeId) -> Option<Self> {
         let data = IntegerData::of(site, id).filter(|_| site.is_single(id))?;
         let &Saturate(dtype) = site.of(data.x).op.of()?;
