@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use autotune_ir::DType;
 
@@ -26,9 +27,18 @@ const COPIED_BYTES: usize = 4 << 20;
 #[derive(Clone)]
 pub struct Constant(Arc<ConstantInner>);
 
-/// Weak handle to a constant; its address is not reused while this handle exists.
+/// Weak handle to a constant; its address is not reused while this handle exists. Handles are equal
+/// if they belong to one constant.
 #[derive(Clone)]
-pub(crate) struct Identity(Weak<ConstantInner>);
+pub struct Identity(Weak<ConstantInner>);
+
+/// Result of an operation on a constant and others, while it exists.
+struct Derived {
+    op: Op,
+    /// Other operands.
+    others: Vec<Identity>,
+    result: Identity,
+}
 
 struct ConstantInner {
     shape: Vec<usize>,
@@ -36,6 +46,8 @@ struct ConstantInner {
     origin: ConstantOrigin,
     /// Tensor in memory, once it was requested.
     tensor: OnceLock<Arc<Tensor>>,
+    /// Existing results of operations with this constant as the first operand.
+    derived: Mutex<Vec<Derived>>,
 }
 
 /// Source of a tensor.
@@ -49,7 +61,11 @@ enum ConstantOrigin {
 
 impl Constant {
     fn new(shape: Vec<usize>, dtype: DType, origin: ConstantOrigin) -> Self {
-        Self(Arc::new(ConstantInner { shape, dtype, origin, tensor: OnceLock::new() }))
+        Self::with_tensor(shape, dtype, origin, OnceLock::new())
+    }
+
+    fn with_tensor(shape: Vec<usize>, dtype: DType, origin: ConstantOrigin, tensor: OnceLock<Arc<Tensor>>) -> Self {
+        Self(Arc::new(ConstantInner { shape, dtype, origin, tensor, derived: Mutex::default() }))
     }
 
     /// Creates a constant of f32 numbers in a range of a file.
@@ -57,9 +73,30 @@ impl Constant {
         Self::new(shape, DType::F32, ConstantOrigin::File(file, bytes))
     }
 
-    /// Creates the result of an operation on constants. A large one that cannot fail is computed on
-    /// demand.
+    /// Returns the result of an operation on constants: the existing one, if the operation was
+    /// applied to them before. A large one that cannot fail is computed on demand.
     pub(crate) fn computed(op: &Op, operands: &[&Constant]) -> Result<Self, OpError> {
+        let Some((first, others)) = operands.split_first() else { return Self::newly_computed(op, operands) };
+        let others: Vec<Identity> = others.iter().map(|other| other.identity()).collect();
+        if let Some(known) = first.derived(op, &others) {
+            return Ok(known);
+        }
+
+        let result = Self::newly_computed(op, operands)?;
+        let mut derived = first.0.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        derived.retain(|derived| derived.result.exists());
+        derived.push(Derived { op: op.clone(), others, result: result.identity() });
+        Ok(result)
+    }
+
+    /// Returns the existing result of an operation on this constant and others.
+    fn derived(&self, op: &Op, others: &[Identity]) -> Option<Self> {
+        let derived = self.0.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = derived.iter().find(|derived| derived.others == others && derived.op == *op);
+        found?.result.constant()
+    }
+
+    fn newly_computed(op: &Op, operands: &[&Constant]) -> Result<Self, OpError> {
         let known: Vec<Facts> = operands.iter().map(|operand| (operand.shape(), operand.dtype())).collect();
         let (shape, dtype) = op.infer(&known)?;
         // A part of a file needs no memory at all.
@@ -201,8 +238,8 @@ impl Constant {
         }
     }
 
-    /// Returns a weak handle.
-    pub(crate) fn identity(&self) -> Identity {
+    /// Returns a weak handle, by which the constant can be recognised.
+    pub fn identity(&self) -> Identity {
         Identity(Arc::downgrade(&self.0))
     }
 
@@ -217,12 +254,31 @@ impl Identity {
     pub(crate) fn constant(&self) -> Option<Constant> {
         self.0.upgrade().map(Constant)
     }
+
+    /// True if the constant still exists.
+    pub fn exists(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+impl Eq for Identity {}
+
+impl Hash for Identity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_ptr().hash(state);
+    }
 }
 
 impl From<Arc<Tensor>> for Constant {
     fn from(tensor: Arc<Tensor>) -> Self {
         let (shape, dtype) = (tensor.shape().to_vec(), tensor.dtype());
-        Self(Arc::new(ConstantInner { shape, dtype, origin: ConstantOrigin::Memory, tensor: tensor.into() }))
+        Self::with_tensor(shape, dtype, ConstantOrigin::Memory, tensor.into())
     }
 }
 

@@ -60,7 +60,7 @@ mod walk;
 
 pub use autotune_ir::DType;
 pub use builder::{Builder, ConvLayer, Fill, Seeded, Value, Weights};
-pub use constant::Constant;
+pub use constant::{Constant, Identity};
 pub use error::{EvaluateError, GraphError, OpError};
 pub use graph::{Graph, GraphNode, Input, NodeId, Output};
 pub use memory::{is_of_bytes, memory_dtype};

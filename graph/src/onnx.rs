@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use crate::graph::Graph;
-use file::ModelFile;
 
 pub(crate) mod attribute;
 mod bias;
@@ -23,35 +22,25 @@ pub(crate) mod writer;
 pub use attribute::{Attribute, float, int, ints, word};
 pub use call::{Call, ImportValue, Result as CallResult, attribute, axes, axis};
 pub use error::{ExportError, ImportError, NodeError};
+pub use import::Model;
 pub use inputs::{DeclaredInput, ImportOptions};
 pub use limits::VERSIONS;
 pub use operator::OnnxOperator;
 pub use writer::NodeWriter;
 
-/// Reads a graph from a file. Tensors stored in other files are read from the file's folder, and
-/// from nowhere else.
-///
-/// Large tensors remain in their mapped files until they are packed or computed with. While the
-/// graph exists, the files may be removed or replaced, but must not be modified in place.
+/// Reads a graph from a file ([`Model::open`]).
 pub fn read(path: &Path, options: &ImportOptions) -> Result<Graph, ImportError> {
-    let file = ModelFile::open(path)?;
-    // The default name of the graph is that of the file.
-    let named = options.name.is_none().then(|| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
-    let options = match named.flatten() {
-        Some(name) => &ImportOptions { name: Some(name), ..options.clone() },
-        None => options,
-    };
-    import::graph(&file, options)
+    Model::open(path)?.graph(options)
 }
 
 /// Returns the inputs that a file's model declares and that the caller must provide in every run.
 pub fn inputs(path: &Path) -> Result<Vec<DeclaredInput>, ImportError> {
-    import::inputs(&ModelFile::open(path)?)
+    Model::open(path)?.inputs()
 }
 
 /// Reads a graph from the bytes of a model without external tensor files.
 pub fn read_bytes(bytes: &[u8], options: &ImportOptions) -> Result<Graph, ImportError> {
-    import::graph(&ModelFile::of_bytes(bytes), options)
+    Model::of_bytes(bytes)?.graph(options)
 }
 
 /// Writes a graph as the bytes of a model, which [`read_bytes`] and other runtimes can read.

@@ -96,8 +96,24 @@ pub fn rewrite(graph: &Graph) -> Result<Graph, GraphError> {
 
 /// Rewrites a graph like [`rewrite`] and also returns where each node's tensor is computed.
 pub fn rewrite_traced(graph: &Graph) -> Result<(Graph, Trace), GraphError> {
-    let stage = |last: usize| STAGES[..=last].iter().rev().flat_map(|stage| stage.iter().copied().flatten()).collect();
-    by_stages(graph, &(0..STAGES.len()).map(stage).collect::<Vec<_>>())
+    Rewriter::default().rewrite(graph)
+}
+
+/// Rewriting of several graphs that have constants in common. Equal constants of the results are
+/// one, while it exists, so that what is made of them can be shared.
+#[derive(Default)]
+pub struct Rewriter {
+    constants: ConstantPool,
+}
+
+impl Rewriter {
+    /// Rewrites a graph as [`rewrite_traced`] does.
+    pub fn rewrite(&mut self, graph: &Graph) -> Result<(Graph, Trace), GraphError> {
+        let stage =
+            |last: usize| STAGES[..=last].iter().rev().flat_map(|stage| stage.iter().copied().flatten()).collect();
+        self.constants.for_next_graph();
+        by_stages(graph, &(0..STAGES.len()).map(stage).collect::<Vec<_>>(), &mut self.constants)
+    }
 }
 
 /// Converts a quantised graph to floating point. Weights are dequantised at compile time, and
@@ -109,7 +125,7 @@ pub fn dequantised(graph: &Graph) -> Result<Graph, GraphError> {
 
 /// Rewrites a graph with the given rules only, in a single stage.
 pub fn apply(graph: &Graph, rules: &[&Rule]) -> Result<Graph, GraphError> {
-    by_stages(graph, &[rules.to_vec()]).map(|(rewritten, _)| rewritten)
+    by_stages(graph, &[rules.to_vec()], &mut ConstantPool::default()).map(|(rewritten, _)| rewritten)
 }
 
 /// Returns all rules, including those of [`dequantised`] at the end.
@@ -125,14 +141,13 @@ pub fn rules_of_quantised() -> impl Iterator<Item = &'static Rule> {
     in_order.into_iter().flatten()
 }
 
-fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<(Graph, Trace), GraphError> {
+fn by_stages(graph: &Graph, stages: &[Vec<&Rule>], constants: &mut ConstantPool) -> Result<(Graph, Trace), GraphError> {
     let mut trace = Trace::of_itself(graph);
     // A pass without rules folds constants and merges equal nodes, which the rules rely on.
-    let mut constants = ConstantPool::default();
-    let (mut graph, _) = pass(graph, &[], &mut constants, &mut trace)?;
+    let (mut graph, _) = pass(graph, &[], constants, &mut trace)?;
     for rules in stages {
         for _ in 0..MOST_PASSES {
-            let (next, applied) = pass(&graph, rules, &mut constants, &mut trace)?;
+            let (next, applied) = pass(&graph, rules, constants, &mut trace)?;
             graph = next;
             if applied == 0 {
                 break;
@@ -140,7 +155,7 @@ fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<(Graph, Trace), Gra
         }
     }
     // Merging and folding may have left unused nodes.
-    let (graph, _) = pass(&graph, &[], &mut constants, &mut trace)?;
+    let (graph, _) = pass(&graph, &[], constants, &mut trace)?;
     Ok((graph, trace))
 }
 

@@ -1,7 +1,8 @@
 //! Inputs whose shapes or values the caller specifies, and the types of outputs.
 
 use autotune_graph::onnx::{self, DeclaredInput, ImportError, ImportOptions};
-use autotune_graph::{DType, DeclaredType, Graph, Tensor, rewrite};
+use autotune_graph::rewrite::Rewriter;
+use autotune_graph::{DType, DeclaredType, Graph, Identity, Tensor, rewrite};
 use rten_onnx::onnx::{DataType, Dimension, GraphProto, ValueInfoProto};
 
 use crate::build::{Model, i64s, info, int, node, subgraph};
@@ -66,12 +67,10 @@ fn inputs_are_declared() {
         name: name.into(),
         dtype,
         extents: extents.to_vec(),
+        names: vec![None; extents.len()],
     };
-    let wanted = vec![
-        declared("x", DType::F32, &[Some(3)]),
-        declared("sr", DType::I64, &[]),
-        declared("mask", DType::Bool, &[None, None]),
-    ];
+    let mask = DeclaredInput { names: vec![Some("n".into()), None], ..declared("mask", DType::Bool, &[None, None]) };
+    let wanted = vec![declared("x", DType::F32, &[Some(3)]), declared("sr", DType::I64, &[]), mask];
     assert_eq!(onnx::inputs(&path).unwrap(), wanted);
 }
 
@@ -98,4 +97,41 @@ fn outputs_have_the_types_of_the_file() {
     let wanted: Vec<Option<DeclaredType>> = types.iter().map(|(_, stored)| *stored).collect();
     assert_eq!(stored(&graph), wanted);
     assert_eq!(stored(&rewrite(&graph).unwrap()), wanted);
+}
+
+/// Graphs of one model for several shapes have the same constants, also after rewriting, where a
+/// constant is transposed, scaled and shifted.
+#[test]
+fn graphs_of_a_model_share_constants() {
+    let numbers: Vec<f32> = (0..200 * 100).map(|number| number as f32 / 3e4).collect();
+    let mut model = Model::new(17);
+    let wide = Dimension { dim_value: Some(100), dim_param: None };
+    model.graph().input.push(info("x", DataType::FLOAT, vec![open(Some("n")), wide]));
+    let model = model
+        .constant("w", &Tensor::f32(&[200, 100], numbers).unwrap())
+        .constant("scale", &Tensor::f32(&[200], vec![0.5; 200]).unwrap())
+        .constant("shift", &Tensor::f32(&[100], vec![0.25; 100]).unwrap())
+        .node("Add", "x shift", "shifted", vec![])
+        .node("Transpose", "w", "turned", vec![])
+        .node("MatMul", "shifted turned", "product", vec![])
+        .node("Mul", "product scale", "y", vec![])
+        .output("y");
+    let bytes = model.bytes();
+    let (model, mut rewriter) = (onnx::Model::of_bytes(&bytes).unwrap(), Rewriter::default());
+    let mut graph = |n: usize| {
+        let shapes = [("x".into(), vec![n, 100])].into();
+        let imported = model.graph(&ImportOptions { shapes, ..ImportOptions::default() }).unwrap();
+        rewriter.rewrite(&imported).unwrap().0
+    };
+
+    let constants = |graph: &Graph| -> Vec<Identity> {
+        graph.nodes().filter_map(|(id, _)| Some(graph.constant_of(id)?.identity())).collect()
+    };
+    let first = graph(1);
+    let second = graph(7);
+    assert_eq!(constants(&first), constants(&second));
+    assert_eq!(constants(&first).len(), 2);
+    drop(first);
+    assert_eq!(constants(&second), constants(&graph(1)));
+    assert_eq!(second.node(second.outputs()[0].node).shape, [7, 200]);
 }

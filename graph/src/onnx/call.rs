@@ -9,7 +9,7 @@ use rten_onnx::onnx::{AttributeProto, AttributeType, NodeProto};
 use super::draft::GraphDraft;
 use super::error::{NodeError, unfit};
 use super::file::ModelFile;
-use super::tensor::{self, number};
+use super::tensor::number;
 use crate::constant::Constant;
 use crate::op::Op;
 use crate::tensor::Tensor;
@@ -211,7 +211,7 @@ impl<'a> Call<'a> {
     /// Returns a tensor attribute.
     pub fn tensor(&self, name: &'static str) -> Result<Option<Constant>> {
         let found = self.attribute(name, AttributeType::TENSOR)?.and_then(|attribute| attribute.t.as_ref());
-        let read = |proto| tensor::read(proto, self.file).map_err(|reason| attribute(name, reason));
+        let read = |proto| self.file.tensor(proto).map_err(|reason| attribute(name, reason));
         found.map(read).transpose()
     }
 

@@ -8,11 +8,12 @@ use std::ops::{Deref, Range};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rten_onnx::onnx::ModelProto;
+use rten_onnx::onnx::{ModelProto, TensorProto};
 use rten_onnx::protobuf::{DecodeMessage, OwnedValues, ProtobufError, ReadValue, ValueReader};
 
 use super::error::ImportError;
-use super::wire;
+use super::{tensor, wire};
+use crate::constant::Constant;
 use crate::mapped::Mapped;
 
 /// Maximum size of a file in bytes, which is the limit of a protobuf message.
@@ -21,9 +22,11 @@ const MOST_BYTES: u64 = 1 << 31;
 /// Bytes of a model and the folder of its external tensors.
 pub(super) struct ModelFile<'a> {
     bytes: FileBytes<'a>,
-    folder: Option<&'a Path>,
+    folder: Option<PathBuf>,
     /// External files by their canonical paths.
     external_files: RefCell<HashMap<PathBuf, Arc<Mapped>>>,
+    /// Tensors that were read, by the addresses of their messages.
+    tensors: RefCell<HashMap<usize, Constant>>,
 }
 
 #[derive(Clone)]
@@ -42,7 +45,7 @@ pub(super) struct FileRange<'a> {
 
 impl<'a> ModelFile<'a> {
     /// Maps the file at a path.
-    pub(super) fn open(path: &'a Path) -> Result<Self, ImportError> {
+    pub(super) fn open(path: &Path) -> Result<Self, ImportError> {
         let mapped = File::open(path).and_then(|file| match file.metadata()?.len() {
             0..=MOST_BYTES => Mapped::of(&file).map(Some),
             _ => Ok(None),
@@ -50,7 +53,8 @@ impl<'a> ModelFile<'a> {
         let mapped = mapped.map_err(|source| ImportError::Io { path: path.into(), source })?;
         let mapped = mapped.ok_or_else(|| ImportError::Malformed("the file is larger than 2 GiB".into()))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        Ok(Self { folder: Some(folder.unwrap_or(Path::new("."))), ..Self::new(FileBytes::Mapped(mapped)) })
+        let folder = folder.unwrap_or(Path::new(".")).to_path_buf();
+        Ok(Self { folder: Some(folder), ..Self::new(FileBytes::Mapped(mapped)) })
     }
 
     /// Uses bytes in memory; there are no external files.
@@ -59,7 +63,7 @@ impl<'a> ModelFile<'a> {
     }
 
     fn new(bytes: FileBytes<'a>) -> Self {
-        Self { bytes, folder: None, external_files: RefCell::default() }
+        Self { bytes, folder: None, external_files: RefCell::default(), tensors: RefCell::default() }
     }
 
     /// Parses the model. Raw tensor data is represented by its position only ([`ModelFile::raw`]).
@@ -67,6 +71,18 @@ impl<'a> ModelFile<'a> {
         wire::check(&self.bytes)?;
         let reader = InPlace(ValueReader::from_buf(&*self.bytes));
         ModelProto::decode(reader).map_err(|e| ImportError::Malformed(e.to_string()))
+    }
+
+    /// Returns the tensor of a message, which must not move or change while this file exists. It is
+    /// read once, so that all graphs of the file have the same constants.
+    pub(super) fn tensor(&self, proto: &TensorProto) -> Result<Constant, String> {
+        let address = std::ptr::from_ref(proto).addr();
+        if let Some(known) = self.tensors.borrow().get(&address) {
+            return Ok(known.clone());
+        }
+        let constant = tensor::read(proto, self)?;
+        self.tensors.borrow_mut().insert(address, constant.clone());
+        Ok(constant)
     }
 
     /// Returns the bytes that a position, as in the parsed model, refers to.
@@ -81,7 +97,7 @@ impl<'a> ModelFile<'a> {
     /// Returns `size` bytes at `offset` of a file inside the folder, after resolving symbolic
     /// links; `None` without a folder.
     pub(super) fn part_of(&self, location: &str, offset: u64, size: u64) -> Option<io::Result<FileRange<'a>>> {
-        Some(self.part_in(self.folder?, location, offset, size))
+        Some(self.part_in(self.folder.as_ref()?, location, offset, size))
     }
 
     fn part_in(&self, folder: &Path, location: &str, offset: u64, size: u64) -> io::Result<FileRange<'a>> {

@@ -1,6 +1,7 @@
 //! Conversion of ONNX messages to a graph.
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 
 use autotune_ir::DType;
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
@@ -17,38 +18,80 @@ use crate::graph::Graph;
 use crate::operators;
 use crate::text::{printable, visible};
 
-/// Imports the graph of a model.
-pub(super) fn graph(file: &ModelFile, options: &ImportOptions) -> Result<Graph, ImportError> {
-    let model = file.parse()?;
-    let version = version(&model)?;
-    let proto = graph_of(model)?;
-    let (nodes, wanted) = needed(&proto);
+/// A parsed model, of which graphs for several shapes are made.
+///
+/// Tensors are read once, and operations on them are computed once, while a graph has the result:
+/// equal constants of the graphs are one ([`Identity`](crate::Identity)).
+pub struct Model<'a> {
+    /// Graph of the file. It is not changed, since the file knows tensors by their addresses.
+    proto: GraphProto,
+    version: i64,
+    file: ModelFile<'a>,
+    /// Default name of graphs.
+    name: String,
+}
 
-    let mut import = Import {
-        draft: GraphDraft::new(options.name.as_deref().unwrap_or("network"), options.max_folded),
-        values: HashMap::new(),
-        byte_types: HashMap::new(),
-        wanted,
-        version,
-        file,
-        operators: &options.operators,
-    };
-    import.initializers(&proto)?;
-    import.inputs(&proto, options)?;
-    for node in nodes {
-        import.node(node)?;
+impl Model<'static> {
+    /// Maps and parses a file. Tensors stored in other files are read from the file's folder, and
+    /// from nowhere else.
+    ///
+    /// Large tensors remain in their mapped files until they are packed or computed with. While the
+    /// model or a graph exists, the files may be removed or replaced, but must not be modified in
+    /// place.
+    pub fn open(path: &Path) -> Result<Self, ImportError> {
+        let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        Self::of_file(ModelFile::open(path)?, name)
     }
-    import.outputs(&proto)?;
-    Ok(import.draft.finish())
 }
 
-/// Returns the inputs that the model declares and that the caller must provide.
-pub(super) fn inputs(file: &ModelFile) -> Result<Vec<DeclaredInput>, ImportError> {
-    super::inputs::declared(runtime_inputs(&graph_of(file.parse()?)?))
-}
+impl<'a> Model<'a> {
+    /// Parses the bytes of a model without external tensor files.
+    pub fn of_bytes(bytes: &'a [u8]) -> Result<Self, ImportError> {
+        Self::of_file(ModelFile::of_bytes(bytes), None)
+    }
 
-fn graph_of(model: ModelProto) -> Result<GraphProto, ImportError> {
-    model.graph.ok_or_else(|| ImportError::Malformed("the graph is missing".into()))
+    fn of_file(file: ModelFile<'a>, name: Option<String>) -> Result<Self, ImportError> {
+        let model = file.parse()?;
+        let version = version(&model)?;
+        let proto = model.graph.ok_or_else(|| ImportError::Malformed("the graph is missing".into()))?;
+        Ok(Self { proto, version, file, name: name.unwrap_or_else(|| "network".into()) })
+    }
+
+    /// Returns the inputs that the model declares and that the caller must provide in every run.
+    pub fn inputs(&self) -> Result<Vec<DeclaredInput>, ImportError> {
+        super::inputs::declared(runtime_inputs(&self.proto))
+    }
+
+    /// Returns the names and shapes of the inputs of [`graph`](Self::graph) with these options, in its
+    /// order.
+    pub fn shapes(&self, options: &ImportOptions) -> Result<Vec<(String, Vec<usize>)>, ImportError> {
+        let inputs = super::inputs::resolve(runtime_inputs(&self.proto), options)?.into_iter();
+        Ok(inputs.filter(|input| input.value.is_none()).map(|input| (input.name, input.shape)).collect())
+    }
+
+    /// Imports the graph for the shapes and values of the options.
+    pub fn graph(&self, options: &ImportOptions) -> Result<Graph, ImportError> {
+        let proto = &self.proto;
+        let (nodes, wanted) = needed(proto);
+        let name = options.name.as_ref().unwrap_or(&self.name);
+        let mut import = Import {
+            draft: GraphDraft::new(name, options.max_folded),
+            values: HashMap::new(),
+            byte_types: HashMap::new(),
+            wanted,
+            version: self.version,
+            file: &self.file,
+            operators: &options.operators,
+        };
+
+        import.initializers(proto)?;
+        import.inputs(proto, options)?;
+        for node in nodes {
+            import.node(node)?;
+        }
+        import.outputs(proto)?;
+        Ok(import.draft.finish())
+    }
 }
 
 /// Returns the inputs without a tensor in the file.
@@ -125,7 +168,7 @@ impl<'a> Import<'a> {
                 continue;
             }
 
-            let tensor = tensor::read(initializer, self.file).map_err(wrong)?;
+            let tensor = self.file.tensor(initializer).map_err(wrong)?;
             let value = self.draft.constant(&printable(name), tensor);
             if self.values.insert(name.into(), value).is_some() {
                 return Err(wrong("duplicate name".into()));

@@ -62,6 +62,8 @@ pub struct DeclaredInput {
     pub dtype: DType,
     /// Extents; `None` where the file leaves them open.
     pub extents: Vec<Option<usize>>,
+    /// Names of open extents, which are equal in all inputs.
+    pub names: Vec<Option<String>>,
 }
 
 /// Resolves the shapes of inputs. An open extent is taken from the caller's shape or value for the
@@ -96,8 +98,10 @@ pub(super) fn declared<'a>(
 ) -> Result<Vec<DeclaredInput>, ImportError> {
     let of = |info| {
         let Declared { name, dtype, extents, .. } = Declared::new(info)?;
-        let known = |extent: Extent| if let Extent::Known(extent) = extent { Some(extent) } else { None };
-        Ok(DeclaredInput { name: name.into(), dtype, extents: extents.into_iter().map(known).collect() })
+        let known = |extent: &Extent| if let Extent::Known(extent) = extent { Some(*extent) } else { None };
+        let named = |extent: &Extent| if let Extent::Named(name) = extent { Some(name.to_string()) } else { None };
+        let (known, names) = (extents.iter().map(known).collect(), extents.iter().map(named).collect());
+        Ok(DeclaredInput { name: name.into(), dtype, extents: known, names })
     };
     inputs.map(of).collect()
 }

@@ -9,6 +9,9 @@ use crate::typed::{tensor, values};
 /// Number of columns that are summed together.
 pub(super) const COLUMNS: usize = 8;
 
+/// Number of products from which threads share them; starting threads takes about as long as fewer.
+const SHARED_PRODUCTS: usize = 1 << 16;
+
 /// Computes `Σ_k rows[i, k] * column(j)[k]` for all `m` rows and `n` columns; the result is
 /// row-major. `fill(first, columns)` writes [`COLUMNS`] neighbouring columns from `first` on, one
 /// array for each `k`; entries past the last column are ignored.
@@ -38,7 +41,11 @@ pub(super) fn contract<T: Copy + Into<f64> + Sync>(
         sums
     };
     // Threads share the panels; the result is interleaved to row-major order.
-    let panels: Vec<_> = (0..n.div_ceil(COLUMNS)).into_par_iter().map(panel).collect();
+    let numbers = 0..n.div_ceil(COLUMNS);
+    let panels: Vec<_> = match m * k * n < SHARED_PRODUCTS {
+        true => numbers.map(panel).collect(),
+        false => numbers.into_par_iter().map(panel).collect(),
+    };
 
     let mut all = Vec::with_capacity(m * n);
     for i in 0..m {

@@ -42,8 +42,11 @@ impl Operator for Gather {
 
             let mut all: Vec<T> = Vec::with_capacity(elements(shape)?);
             for row in 0..outer {
-                for place in &places {
-                    all.extend(&x[(row * extent + place) * inner..][..inner]);
+                let row = &x[row * extent * inner..][..extent * inner];
+                match inner {
+                    // Appending slices of one element would take several times as long.
+                    1 => all.extend(places.iter().map(|&place| row[place])),
+                    _ => places.iter().for_each(|place| all.extend(&row[place * inner..][..inner])),
                 }
             }
             tensor(shape, all)

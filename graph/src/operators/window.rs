@@ -45,6 +45,23 @@ impl Sliding {
         (self.kernel - 1).checked_mul(self.dilation)?.checked_add(1)
     }
 
+    /// Returns a shorter axis whose windows overlap the padding in the same ways, and for each window
+    /// of the whole axis the window of the shorter one with the same overlap. `None` if all windows
+    /// overlap it.
+    pub(crate) fn distinct(&self, extent: usize) -> Option<(usize, Vec<i64>)> {
+        let (count, reach) = (self.outputs(extent, false).ok()?, self.reach()?);
+        let is_inside = |window: &usize| {
+            let first = (window * self.stride).checked_sub(self.pad[0]);
+            first.is_some_and(|first| first + reach <= extent)
+        };
+        let inside: Vec<usize> = (0..count).filter(is_inside).collect();
+        let (&first, left_out) = (inside.first()?, inside.len() - 1);
+
+        // One window inside the image stands for all of them, which are adjacent.
+        let equal = |window: usize| window.min(first).max(window.saturating_sub(left_out)) as i64;
+        Some((extent - left_out * self.stride, (0..count).map(equal).collect()))
+    }
+
     /// Returns the number of windows along an axis.
     pub(super) fn outputs(&self, extent: usize, ceil: bool) -> std::result::Result<usize, OpError> {
         let [before, behind] = self.pad;
@@ -224,4 +241,38 @@ pub(super) fn groups(call: &Call) -> Result<usize> {
 pub(super) fn operands(call: &Call) -> Result<Vec<ImportValue>> {
     call.check_most(3)?;
     Ok([call.operand(0)?, call.operand(1)?].into_iter().chain(call.optional(2)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns for each window the numbers of its elements before and after the image.
+    fn overlaps(window: &Sliding, extent: usize) -> Vec<(Vec<bool>, Vec<bool>)> {
+        let positions = |number: usize| {
+            (0..window.kernel)
+                .map(move |tap| (number * window.stride + tap * window.dilation) as isize - window.pad[0] as isize)
+        };
+        let of = |number| {
+            let before = positions(number).map(|at| at < 0).collect();
+            (before, positions(number).map(|at| at >= extent as isize).collect())
+        };
+        (0..window.outputs(extent, false).unwrap_or_default()).map(of).collect()
+    }
+
+    #[test]
+    fn distinct_windows_overlap_the_padding_alike() {
+        let mut shortened = 0;
+        for (extent, kernel, stride) in (1..14).flat_map(|n| (1..5).flat_map(move |k| (1..4).map(move |s| (n, k, s)))) {
+            for (dilation, before, after) in [(1, 0, 0), (1, 1, 1), (2, 2, 0), (1, 0, 3), (3, 3, 2)] {
+                let window = Sliding { kernel, stride, dilation, pad: [before, after] };
+                let Some((shorter, equal)) = window.distinct(extent) else { continue };
+                let (whole, short) = (overlaps(&window, extent), overlaps(&window, shorter));
+                let chosen: Vec<_> = equal.iter().map(|&number| short[number as usize].clone()).collect();
+                assert_eq!(whole, chosen, "{window:?} of {extent}");
+                shortened += usize::from(shorter < extent);
+            }
+        }
+        assert!(shortened > 300, "{shortened}");
+    }
 }

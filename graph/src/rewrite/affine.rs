@@ -5,7 +5,6 @@
 //! unless padding intervenes. A node with other readers is left alone, and so is a constant whose
 //! folding would change more than rounding ([`bounds`]).
 
-use autotune_workloads::ReduceOp;
 use ndarray::ArrayD;
 
 use super::bounds::{self, BiasTarget};
@@ -15,7 +14,7 @@ use super::rule::Rule;
 use super::site::{RewriteSite, Rewritten};
 use crate::error::GraphError;
 use crate::graph::NodeId;
-use crate::operators::{Binary, Conv, ConvTranspose, Expand, GroupNorm, LayerNorm, MatMul, Reduce, Reshape};
+use crate::operators::{Binary, Conv, ConvTranspose, Expand, Gather, GroupNorm, LayerNorm, MatMul, Reshape};
 use crate::tensor::{Tensor, array};
 
 pub(super) const RULES: &[Rule] = &[
@@ -250,9 +249,10 @@ fn before_conv(site: &RewriteSite, op: Binary) -> Result<Option<(NodeId, ArrayD<
     }
 
     // The outputs of a group read only the channels of that group.
-    let (of_group, outputs) = (weights[1], weights[0] / groups);
+    let (of_group, outputs) = (weights[1], if *groups == 1 { 1 } else { weights[0] / groups });
     let all = values.chunks_exact(of_group).flat_map(|group| group.repeat(outputs)).collect();
-    let shape: Vec<usize> = (0..weights.len()).map(|axis| if axis < 2 { weights[axis] } else { 1 }).collect();
+    let mut shape = vec![1; weights.len()];
+    (shape[0], shape[1]) = (outputs * groups, of_group);
     Ok(Some((x, array(&shape, all).map_err(|source| site.wrong(source))?)))
 }
 
@@ -273,19 +273,48 @@ fn shift_before_conv(site: &mut RewriteSite) -> Rewritten {
     if window.iter().any(|window| window.pad != [0, 0]) {
         return Ok(None);
     }
-    let Some((x, shifts)) = before_conv(site, Binary::Add)? else { return Ok(None) };
+    let Some((x, _)) = before_conv(site, Binary::Add)? else { return Ok(None) };
     let mut operands = site.operands_of(site.id);
     operands[0] = site.made(x);
 
     // The bias gains the sum over channels and taps of weight times shift.
-    let shifts = site.constant(Tensor::F32(shifts));
-    let shifted = site.add(Binary::Mul, &[operands[1], shifts])?;
-    let axes = (1..site.shape_of(shifted).len()).collect();
-    let sum = Reduce { op: ReduceOp::Sum, axes, keep_axes: false };
-    match bounds::fold_linear(site, sum, &[shifted], operands.get(2).copied())? {
-        Some(sums) => with_shift(site, site.id, &operands, sums),
-        None => Ok(None),
+    let summand = operands.get(2).copied();
+    let Some(ConstantConv { sums, .. }) = conv_of_shift(site, summand)? else { return Ok(None) };
+    let channels = site.shape_of(sums)[1];
+    let sums = site.add(Reshape(vec![channels]), &[sums])?;
+    with_shift(site, site.id, &operands, sums)
+}
+
+/// Convolution of an image each of whose channels is constant.
+struct ConstantConv {
+    /// Result of an image that is as small as the convolution permits.
+    sums: NewNode,
+    /// For each axis along which the whole result is longer, its elements among those of `sums`.
+    equal: Vec<(usize, Vec<i64>)>,
+}
+
+/// Returns the convolution, without bias, of the constant for each channel that is added before the
+/// convolution. `None` unless it may be added afterwards, or to a `summand` before.
+fn conv_of_shift(site: &mut RewriteSite, summand: Option<NewNode>) -> Result<Option<ConstantConv>, GraphError> {
+    let node = site.node();
+    let Some(Conv { window, .. }) = node.op.of() else { return Ok(None) };
+    let Some([x, c]) = site.binary(node.operands[0], Binary::Add) else { return Ok(None) };
+    let mut image = site.of(x).shape.clone();
+    image[0] = 1;
+
+    // Windows with the same overlap with the padding have the same sum.
+    let mut equal = Vec::new();
+    for (axis, (window, extent)) in window.iter().zip(&mut image[2..]).enumerate() {
+        if let Some((shorter, windows)) = window.distinct(*extent) {
+            *extent = shorter;
+            equal.push((2 + axis, windows));
+        }
     }
+
+    let (op, weights, shift) = (node.op.clone(), site.made(node.operands[1]), site.made(c));
+    let shift = site.add(Expand(image), &[shift])?;
+    let sums = bounds::fold_linear(site, op, &[shift, weights], summand)?;
+    Ok(sums.map(|sums| ConstantConv { sums, equal }))
 }
 
 /// Moves an addition from before a padded convolution to after it. The summand then differs where a
@@ -293,7 +322,7 @@ fn shift_before_conv(site: &mut RewriteSite) -> Rewritten {
 /// image. After an activation the addition is fused and costs no pass.
 fn shift_before_padded_conv(site: &mut RewriteSite) -> Rewritten {
     let Some(Conv { window, .. }) = site.node().op.of() else { return Ok(None) };
-    let Some([x, c]) = site.binary(site.operand(0), Binary::Add) else { return Ok(None) };
+    let Some([x, _]) = site.binary(site.operand(0), Binary::Add) else { return Ok(None) };
     let (from, to) = (&site.of(x).shape, &site.node().shape);
     let count = |shape: &[usize]| shape.iter().product::<usize>();
     let is_padded = window.iter().any(|window| window.pad != [0, 0]);
@@ -304,11 +333,13 @@ fn shift_before_padded_conv(site: &mut RewriteSite) -> Rewritten {
     }
     let mut operands = site.operands_of(site.id);
     operands[0] = site.made(x);
-    let shift = site.made(c);
-    // The convolution of the expanded shift is constant.
-    let shift = site.add(Expand(from.clone()), &[shift])?;
+    let Some(ConstantConv { sums: mut shift, equal }) = conv_of_shift(site, None)? else { return Ok(None) };
+    for (axis, windows) in equal {
+        let windows = Tensor::i64(&[windows.len()], windows).map_err(|source| site.wrong(source))?;
+        let windows = site.constant(windows);
+        shift = site.add(Gather { axis }, &[shift, windows])?;
+    }
     let op = site.node().op.clone();
-    let Some(shift) = bounds::fold_linear(site, op.clone(), &[shift, operands[1]], None)? else { return Ok(None) };
     let sums = site.add(op, &operands)?;
     site.add(Binary::Add, &[sums, shift]).map(Some)
 }

@@ -42,6 +42,7 @@
 //! [`LARGEST_SCALE`]: a smaller product loses at most 2^-150 by being denormal, which is 2^-120 of
 //! the largest. (With infinite data, a product below 2^-150 becomes 0 where it was nonzero.)
 
+use autotune_ir::DType;
 use ndarray::{ArrayD, ArrayViewD, IxDyn};
 
 use super::new_graph::{NewNode, largest, magnitude, of_bits};
@@ -140,14 +141,11 @@ pub(super) fn fold_linear(
     summand: Option<NewNode>,
 ) -> Result<Option<NewNode>, GraphError> {
     let op = op.into();
-    let magnitudes = operands.iter().map(|&made| {
-        let [tensor] = site.new.constants([made])?;
-        Some(Tensor::F32(tensor.as_f32()?.mapv(f32::abs)))
-    });
-    let Some(magnitudes) = magnitudes.collect::<Option<Vec<_>>>() else { return Ok(None) };
-    // The same operation on magnitudes bounds every partial sum.
-    let terms = op.evaluate(&magnitudes.iter().collect::<Vec<_>>()).map_err(|source| site.wrong(source))?;
-    let terms = terms.as_f32().map_or(f32::INFINITY, largest);
+    let constants = operands.iter().map(|made| site.new.graph.constant_of(made.0).cloned());
+    let is_f32 = |constant: &Constant| constant.dtype() == DType::F32;
+    let constants = constants.collect::<Option<Vec<_>>>().filter(|constants| constants.iter().all(is_f32));
+    let Some(constants) = constants else { return Ok(None) };
+    let terms = site.new.largest_terms(&op, &constants).map_err(|source| site.wrong(source))?;
     if terms > LARGEST_SHIFT {
         return Ok(None);
     }

@@ -4,18 +4,22 @@
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem::take;
 
 use ndarray::ArrayD;
 
 use crate::constant::{Constant, Identity};
-use crate::error::GraphError;
+use crate::error::{GraphError, OpError};
 use crate::graph::{Graph, GraphNode, NodeId};
 use crate::op::Op;
-use crate::operators::{Binary, Expand, Reshape, Slice, Transpose};
+use crate::operators::{Binary, Expand, Gather, Reshape, Slice, Transpose};
 use crate::tensor::{Tensor, elements};
 
 /// Maximum number of elements in all constants that a rewriting folds: 1 GiB as f32.
 const MOST_FOLDED: usize = 1 << 28;
+
+/// Maximum number of elements of an intermediate constant that is remembered for the next rewriting.
+const REMEMBERED: usize = 1 << 14;
 
 /// Maximum number of a constant's elements that are hashed.
 const HASHED: usize = 1024;
@@ -30,7 +34,7 @@ impl NewNode {
 }
 
 /// State of constants, shared by all passes of a rewriting.
-pub(super) struct ConstantPool {
+pub(crate) struct ConstantPool {
     /// Distinct constants in memory, by a hash of their elements.
     known: HashMap<u64, Vec<Identity>>,
     /// Canonical constant (second) for a constant's address. The constant's own identity (first) is
@@ -39,6 +43,12 @@ pub(super) struct ConstantPool {
     /// For constants that are sums of others, by address: the largest magnitude of a partial sum,
     /// if it exceeds the constant's elements ([`bounds`](super::bounds)).
     partial_sums: HashMap<usize, (Identity, f32)>,
+    /// Small constants of this rewriting and of the one before, by address. Intermediate ones exist
+    /// only here; while they do, what is computed of them is known.
+    recent: HashMap<usize, Constant>,
+    before: HashMap<usize, Constant>,
+    /// Results of [`NewGraph::largest_terms`], by operands.
+    terms: HashMap<Vec<Identity>, Vec<(Op, f32)>>,
     /// Number of elements that may still be folded.
     left: usize,
 }
@@ -55,11 +65,40 @@ pub(super) struct NewGraph<'a> {
 
 impl Default for ConstantPool {
     fn default() -> Self {
-        Self { known: HashMap::new(), canonical: HashMap::new(), partial_sums: HashMap::new(), left: MOST_FOLDED }
+        Self {
+            known: HashMap::new(),
+            canonical: HashMap::new(),
+            partial_sums: HashMap::new(),
+            recent: HashMap::new(),
+            before: HashMap::new(),
+            terms: HashMap::new(),
+            left: MOST_FOLDED,
+        }
     }
 }
 
 impl ConstantPool {
+    /// Prepares for another graph: the constants that still exist remain canonical.
+    pub(super) fn for_next_graph(&mut self) {
+        for alike in self.known.values_mut() {
+            alike.retain(Identity::exists);
+        }
+        self.known.retain(|_, alike| !alike.is_empty());
+        self.canonical.retain(|_, (constant, one)| constant.exists() && one.exists());
+        self.terms.retain(|operands, _| operands.iter().all(Identity::exists));
+        // The rest is about one graph.
+        self.before = take(&mut self.recent);
+        self.partial_sums.clear();
+        self.left = MOST_FOLDED;
+    }
+
+    /// Keeps a constant that needs little memory until the end of the next rewriting.
+    fn remember(&mut self, constant: &Constant) {
+        if constant.in_memory().is_none() || constant.shape().iter().product::<usize>() <= REMEMBERED {
+            self.recent.insert(constant.address(), constant.clone());
+        }
+    }
+
     /// Returns the canonical constant with the same bits. A constant that is not in memory is
     /// canonical itself.
     fn one_of(&mut self, constant: &Constant) -> Constant {
@@ -97,6 +136,7 @@ impl<'a> NewGraph<'a> {
 
     pub(super) fn constant(&mut self, name: &str, constant: &Constant) -> NewNode {
         let constant = self.constants.one_of(constant);
+        self.constants.remember(&constant);
         let graph = &mut self.graph;
         NewNode(*self.of_constants.entry(constant.address()).or_insert_with(|| graph.constant(name, constant)))
     }
@@ -159,7 +199,8 @@ impl<'a> NewGraph<'a> {
             let tensor = self.constants([made]).and_then(|[tensor]| tensor.as_f32());
             self.reach(made).or_else(|| tensor.map(largest)).unwrap_or(f32::INFINITY)
         };
-        let is_moved = op.is::<Reshape>() || op.is::<Expand>() || op.is::<Transpose>() || op.is::<Slice>();
+        let is_moved =
+            op.is::<Reshape>() || op.is::<Expand>() || op.is::<Transpose>() || op.is::<Slice>() || op.is::<Gather>();
         Some(match *op == Binary::Mul {
             true => operands.iter().map(own).product(),
             false if is_moved => own(&operands[sum]),
@@ -178,9 +219,37 @@ impl<'a> NewGraph<'a> {
         if constants.is_empty() || op.keeps_constants() || count > self.constants.left {
             return None;
         }
-        let folded = Constant::computed(op, &constants).ok()?;
+        let constants: Vec<Constant> = constants.into_iter().cloned().collect();
+        let folded = self.computed(op, &constants.iter().collect::<Vec<_>>()).ok()?;
         self.constants.left -= count;
         Some(folded)
+    }
+
+    /// Returns the largest element of a linear operation on the magnitudes of constants, which bounds
+    /// every partial sum of the operation on the constants.
+    pub(super) fn largest_terms(&mut self, op: &Op, constants: &[Constant]) -> Result<f32, OpError> {
+        let operands: Vec<Identity> = constants.iter().map(Constant::identity).collect();
+        let known = self.constants.terms.get(&operands).into_iter().flatten();
+        if let Some(&(_, terms)) = known.into_iter().find(|(known, _)| known == op) {
+            return Ok(terms);
+        }
+
+        let magnitude =
+            |constant: &Constant| Ok(constant.read()?.as_f32().map(|numbers| Tensor::F32(numbers.mapv(f32::abs))));
+        let magnitudes: Option<Vec<Tensor>> = constants.iter().map(magnitude).collect::<Result<_, OpError>>()?;
+        let Some(magnitudes) = magnitudes else { return Ok(f32::INFINITY) };
+        let terms = op.evaluate(&magnitudes.iter().collect::<Vec<_>>())?;
+        let terms = terms.as_f32().map_or(f32::INFINITY, largest);
+        self.constants.terms.entry(operands).or_default().push((op.clone(), terms));
+        Ok(terms)
+    }
+
+    /// Returns the result of an operation on constants. The next rewriting need not compute it again
+    /// if it is small.
+    pub(super) fn computed(&mut self, op: &Op, operands: &[&Constant]) -> Result<Constant, OpError> {
+        let computed = Constant::computed(op, operands)?;
+        self.constants.remember(&computed);
+        Ok(computed)
     }
 }
 
