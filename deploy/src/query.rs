@@ -100,8 +100,12 @@ impl<'a> Query<'a> {
             Some(network) => &self.workload.within(Some(network)),
             None => self.workload,
         };
-        self.source
-            .map_or(Ok(None), |source| self.space()?.find_equivalent(source, workload, &|config| self.fits(config)))
+        let Some(source) = self.source else { return Ok(None) };
+        // Most workloads have none, and making a space takes longer than asking.
+        if source.find(workload, self.target, &|config| self.fits(config))?.is_none() {
+            return Ok(None);
+        }
+        self.space()?.find_equivalent(source, workload, &|config| self.fits(config))
     }
 
     /// Returns the network's own schedule, else the result of `alone`.
