@@ -123,21 +123,22 @@ impl Tuned {
     }
 
     /// Returns a schedule, transferred from another workload's, that packs constants in the same
-    /// way, so that both can share one packing of a constant. `None` if this schedule is from a
-    /// record, already packs them in that way, or is estimated to be more than a tenth faster.
+    /// way, so that both can share one packing of a constant. `packing` is the text of the other's
+    /// [packing stages](Program::packing). `None` if this schedule is from a record, already packs
+    /// constants in that way, or is estimated to be more than a tenth faster.
     ///
     /// # Errors
-    /// Fails if one of the two schedules cannot be lowered.
-    pub fn packed_like(&self, other: &Self) -> Result<Option<Self>, LookupError> {
+    /// Fails if this schedule cannot be lowered.
+    pub fn packed_like(&self, other: &Candidate, packing: &str) -> Result<Option<Self>, LookupError> {
         if self.is_tuned() {
             return Ok(None);
         }
-        let (own, packing) = (self.program()?, other.program()?.packing().0);
+        let own = self.program()?;
         if own.packing().0 == packing {
             return Ok(None);
         }
 
-        let candidate = predict::transferred(&self.candidate, &other.candidate);
+        let candidate = predict::transferred(&self.candidate, other);
         let origin = self.origin.clone();
         let (program, plan) = (OnceLock::new(), OnceLock::new());
         let alike = candidate.map(|candidate| Self { candidate, program, plan, origin });
@@ -145,6 +146,12 @@ impl Tuned {
             let program = alike.program().ok().filter(|program| program.packing().0 == packing);
             program.is_some_and(|program| predict::is_about_as_fast(program, own, self.target()))
         }))
+    }
+
+    /// Frees the loop nests and the plan, which are made again if they are needed.
+    pub fn release(&mut self) {
+        self.program.take();
+        self.plan.take();
     }
 
     /// Returns the origin of the schedule.

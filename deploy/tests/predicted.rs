@@ -86,15 +86,16 @@ fn schedules_follow_the_packing_of_another_workload_unless_that_takes_longer() {
     };
     let packing = |tuned: &Tuned| tuned.program().unwrap().packing().0;
     let other = tuned("matmul:m=512,n=768,k=3072");
+    let follow = |own: &Tuned| own.packed_like(other.candidate(), &packing(&other)).unwrap();
     let mut followers = 0;
     for rows in [16, 32, 64, 100, 128, 197, 256] {
         let own = tuned(&format!("matmul:m={rows},n=768,k=3072"));
-        match own.packed_like(&other).unwrap() {
+        match follow(&own) {
             Some(alike) => {
                 followers += 1;
                 assert_eq!(packing(&alike), packing(&other), "{rows} rows: {}", alike.config());
                 assert_eq!(alike.workload(), own.workload());
-                assert!(alike.packed_like(&other).unwrap().is_none(), "it packs alike already");
+                assert!(follow(&alike).is_none(), "it packs alike already");
             }
             None => assert_eq!(packing(&own), packing(&other), "{rows} rows: {}", own.config()),
         }
@@ -102,6 +103,6 @@ fn schedules_follow_the_packing_of_another_workload_unless_that_takes_longer() {
     assert!(followers > 0);
 
     let vector = tuned("matmul:m=1,n=768,k=3072");
-    assert!(vector.packed_like(&other).unwrap().is_none());
+    assert!(follow(&vector).is_none());
     assert_ne!(packing(&vector), packing(&other), "{}", vector.config());
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use autotune::{Query, Tuned};
 use autotune_db::Source;
+use autotune_graph::Identity;
 use autotune_ir::Target;
 use autotune_workloads::Workload;
 use rayon::prelude::*;
 
+use crate::compiled::PackingStages;
 use crate::cut::step_number;
 use crate::error::CompileError;
 
@@ -21,8 +23,9 @@ pub(crate) trait Choose {
     }
 
     /// Makes predicted schedules of workloads that share a constant pack it alike, where that costs
-    /// little. The others follow the tuned one, else the one with the most operations.
-    fn agree(&mut self, sharing: &[Vec<&Workload>]) -> Result<(), CompileError> {
+    /// little. They follow the schedule of another network that packed the constant; else the others
+    /// follow the tuned one, else the one with the most operations.
+    fn agree(&mut self, sharing: &[Sharing]) -> Result<(), CompileError> {
         let _ = sharing;
         Ok(())
     }
@@ -40,6 +43,12 @@ pub(crate) trait Choose {
     fn conversion_secs(&mut self, workload: &Workload) -> Result<Option<f64>, CompileError>;
 }
 
+/// Workloads of a network that read one constant, their largest.
+pub(crate) struct Sharing<'a> {
+    pub(crate) constant: Identity,
+    pub(crate) workloads: Vec<&'a Workload>,
+}
+
 /// Schedule of each step of a network; `None` for steps without a kernel.
 pub(crate) type Choice = Vec<Option<Tuned>>;
 
@@ -49,6 +58,8 @@ pub(crate) struct Schedules<'a> {
     target: &'a Target,
     among: ScheduleChoice<'a>,
     known: HashMap<Workload, Arc<[Tuned]>>,
+    /// Stages of other networks that packed constants.
+    packed: HashMap<Identity, Arc<PackingStages>>,
 }
 
 enum ScheduleChoice<'a> {
@@ -63,7 +74,7 @@ enum ScheduleChoice<'a> {
 impl<'a> Schedules<'a> {
     /// Uses the best schedules of each kind from a source; predicted ones without a source.
     pub(crate) fn kinds(source: Option<&'a dyn Source>, target: &'a Target) -> Self {
-        Self { source, target, among: ScheduleChoice::Kinds, known: HashMap::new() }
+        Self { source, target, among: ScheduleChoice::Kinds, known: HashMap::new(), packed: HashMap::new() }
     }
 
     /// Uses the schedules that a source has for a network as a whole, identified by its number.
@@ -74,6 +85,11 @@ impl<'a> Schedules<'a> {
     /// Uses the schedules of a choice; those of conversions come from the source.
     pub(crate) fn chosen(source: &'a dyn Source, target: &'a Target, choice: &'a Choice) -> Self {
         Self { among: ScheduleChoice::Chosen(choice), ..Self::kinds(Some(source), target) }
+    }
+
+    /// Prefers schedules that pack constants as the given stages do.
+    pub(crate) fn packing_as(self, packed: HashMap<Identity, Arc<PackingStages>>) -> Self {
+        Self { packed, ..self }
     }
 
     /// Returns the schedules of a workload, independent of its place in the network.
@@ -124,9 +140,9 @@ impl Choose for Schedules<'_> {
         Ok(())
     }
 
-    fn agree(&mut self, sharing: &[Vec<&Workload>]) -> Result<(), CompileError> {
+    fn agree(&mut self, sharing: &[Sharing]) -> Result<(), CompileError> {
         let mut agreed: HashSet<&Workload> = HashSet::new();
-        for workloads in sharing {
+        for Sharing { constant, workloads } in sharing {
             // Handles are shared, not copied: a schedule caches the loop nests that are lowered
             // from it.
             let found = |workload: &&Workload| self.known.get(*workload).map(Arc::clone);
@@ -137,13 +153,21 @@ impl Choose for Schedules<'_> {
                 let (a, b) = (weight(a), weight(b));
                 a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
             };
-            let Some((leader, packed)) = known.iter().max_by(|a, b| heavier(a, b)) else { continue };
 
-            agreed.insert(*leader);
-            for (workload, own) in known.iter().filter(|(workload, _)| !agreed.contains(workload)) {
-                if let Some(alike) = own[0].packed_like(&packed[0])? {
-                    self.known.insert((*workload).clone(), Arc::new([alike]));
+            let Some((heaviest, own)) = known.iter().max_by(|a, b| heavier(a, b)) else { continue };
+            let (leader, packing) = match self.packed.get(constant) {
+                Some(stages) => (&stages.schedule, Arc::clone(&stages.text)),
+                None if known.len() == 1 => continue,
+                None => {
+                    agreed.insert(*heaviest);
+                    (own[0].candidate(), own[0].program()?.packing().0.into())
                 }
+            };
+            let open = known.par_iter().filter(|(workload, _)| !agreed.contains(workload));
+            let alike = open.map(|(workload, own)| Ok((*workload, own[0].packed_like(leader, &packing)?)));
+            let alike: Vec<(&Workload, Option<Tuned>)> = alike.collect::<Result<_, CompileError>>()?;
+            for (workload, alike) in alike {
+                self.known.extend(alike.map(|alike| (workload.clone(), Arc::from([alike]))));
             }
             agreed.extend(known.iter().map(|(workload, _)| *workload));
         }
@@ -156,6 +180,10 @@ impl Choose for Schedules<'_> {
         }
         let found = self.of_workload(workload)?;
         let ScheduleChoice::Network(network) = self.among else { return Ok(found) };
+        // A race stores records of single steps only for workloads that were measured.
+        if !found[0].is_tuned() {
+            return Ok(found);
+        }
 
         // Steps with the same workload may have different schedules.
         let own = self.query(workload).within(step_number(network, step)).record()?;

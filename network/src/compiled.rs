@@ -19,12 +19,14 @@ use crate::plan::{ActionKind, ActionOperand, NetworkPlan, SlotSpan, given};
 use autotune_graph::GraphError;
 use autotune_graph::Tensor;
 use autotune_graph::{Graph, GraphNode, NodeId};
+use rayon::prelude::*;
 
 mod border;
 mod check;
 mod in_place;
 mod kernel_constants;
 mod profile;
+mod store;
 
 use border::has_caller_representation;
 pub(crate) use border::{TypedMemory, decode, encode};
@@ -32,8 +34,8 @@ pub use check::{Checked, StepError, output_error};
 use in_place::slots_in_place;
 pub(crate) use in_place::{BoundCalls, InputReads};
 pub(crate) use kernel_constants::Constants;
-use kernel_constants::SharedWith;
 pub use profile::StepTime;
+pub(crate) use store::{PackingStages, Store};
 
 /// A network with its kernels and packed weights, by default for the CPU. Any number of threads may
 /// run it concurrently, each in its own [`Workspace`].
@@ -41,7 +43,8 @@ pub struct Compiled<D: NetworkOps = Cpu> {
     pub(crate) graph: Graph,
     pub(crate) cut: Cut,
     pub(crate) plan: NetworkPlan,
-    pub(crate) origin: D::Origin,
+    /// Kernels and constants that other networks may share.
+    pub(crate) store: Arc<Store<D>>,
     /// Kernels of the plan.
     pub(crate) kernels: Vec<Arc<Kernel<D>>>,
     pub(crate) constants: Constants<D>,
@@ -57,13 +60,18 @@ pub struct Compiled<D: NetworkOps = Cpu> {
 /// State of one run at a time: a device, such as a team of threads, and memory for all intermediate
 /// tensors.
 pub struct Workspace<D: NetworkOps = Cpu> {
+    bound: BoundNetwork<D>,
+    device: D,
+    memory: D::Memory,
+}
+
+/// A network bound to memory.
+pub(crate) struct BoundNetwork<D: NetworkOps = Cpu> {
     /// Recording of all calls, where the device supports that.
     recording: Option<D::Recording>,
     /// The plan's actions, bound to the memory.
     calls: Vec<D::Call>,
     network: Arc<Compiled<D>>,
-    device: D,
-    memory: D::Memory,
     /// Buffers of the calls that refer to inputs in the caller's memory during a run.
     reads: InputReads,
     failure: Arc<Failure>,
@@ -80,15 +88,9 @@ impl Compiled {
         Self::on_device(graph, source, target)
     }
 
-    /// Returns the size of the constants in memory, packed or not, in bytes; shared ones count
-    /// once.
-    pub fn constant_bytes(&self) -> usize {
-        self.constants.bytes()
-    }
-
     /// Returns the number of threads of a run.
     pub(crate) fn threads(&self) -> usize {
-        self.origin
+        self.store.origin
     }
 }
 
@@ -110,38 +112,38 @@ impl<D: NetworkOps> Compiled<D> {
             Some(source) => Schedules::of_network(source, target, cut.fingerprint(graph)),
             None => Schedules::kinds(None, target),
         };
-        Self::with(graph, cut, target, &mut choose, None)
+        Self::with(graph, cut, &mut choose, Arc::new(Store::new(D::origin(target)?)))
     }
 
     /// Compiles the same graph with untuned (predicted) schedules. Kernels and packed weights that
     /// both have in common are shared.
     pub fn untuned_sharing(&self, target: &Target) -> Result<Arc<Self>, CompileError> {
-        self.sharing(target, &mut Schedules::kinds(None, target))
+        self.sharing(&mut Schedules::kinds(None, target))
     }
 
     /// Compiles the same graph with the caller's choice of schedules. Kernels and packed weights
     /// that both have in common are shared.
-    pub(crate) fn sharing(&self, target: &Target, choose: &mut dyn Choose) -> Result<Arc<Self>, CompileError> {
-        Self::with(&self.graph, self.cut.clone(), target, choose, Some(self))
+    pub(crate) fn sharing(&self, choose: &mut dyn Choose) -> Result<Arc<Self>, CompileError> {
+        Self::with(&self.graph, self.cut.clone(), choose, Arc::clone(&self.store))
     }
 
-    fn with(
+    /// Compiles a network whose kernels and constants are in a store.
+    pub(crate) fn with(
         graph: &Graph,
         cut: Cut,
-        target: &Target,
         choose: &mut dyn Choose,
-        shared_with: Option<&Self>,
+        store: Arc<Store<D>>,
     ) -> Result<Arc<Self>, CompileError> {
         let plan = NetworkPlan::of(graph, &cut, choose)?;
-        let origin = shared_with.map_or_else(|| D::origin(target), |beside| Ok(beside.origin.clone()))?;
-        let device = D::of(&origin)?;
-        let beside = shared_with.map(|Self { plan, kernels, constants, .. }| SharedWith { plan, kernels, constants });
-        let kernels = kernel_constants::kernels(&plan, &origin, beside.as_ref())?;
-        let constants = Constants::of(graph, &plan, &kernels, &device, beside.as_ref())?;
+        let device = D::of(&store.origin)?;
+        let kernels: Vec<_> = plan.kernels.par_iter().map(|tuned| store.kernel(tuned)).collect::<Result<_, _>>()?;
+        let constants = Constants::of(graph, &plan, &kernels, &device, &store)?;
+        store.forget_unused();
+        let kernels: Vec<Arc<Kernel<D>>> = kernels.into_iter().map(|stored| stored.kernel).collect();
         let (places, scratch, bytes) = places(&plan, &kernels, &device)?;
         let in_place = if D::READS_CALLERS_MEMORY { slots_in_place(&plan) } else { HashMap::new() };
         let graph = graph.clone();
-        Ok(Arc::new(Self { graph, cut, plan, origin, kernels, constants, places, scratch, bytes, in_place }))
+        Ok(Arc::new(Self { graph, cut, plan, store, kernels, constants, places, scratch, bytes, in_place }))
     }
 
     /// Returns the graph that the network computes.
@@ -154,6 +156,12 @@ impl<D: NetworkOps> Compiled<D> {
         &self.plan.kernels
     }
 
+    /// Returns the size of the constants in memory, packed or not, in bytes; shared ones count
+    /// once.
+    pub fn constant_bytes(&self) -> usize {
+        self.constants.parts.values().sum()
+    }
+
     /// Returns the size of a workspace's memory in bytes.
     pub fn workspace_bytes(&self) -> usize {
         self.bytes
@@ -161,14 +169,20 @@ impl<D: NetworkOps> Compiled<D> {
 
     /// Creates a workspace: memory and a device, such as a team of threads, for one run at a time.
     pub fn workspace(self: &Arc<Self>) -> Result<Workspace<D>, CompileError> {
-        let device = D::of(&self.origin)?;
+        let device = D::of(&self.store.origin)?;
         let memory = device.zeros(self.bytes)?;
+        let bound = self.bound(&device, &memory)?;
+        Ok(Workspace { bound, device, memory })
+    }
+
+    /// Binds the network to memory of at least [`workspace_bytes`](Self::workspace_bytes).
+    pub(crate) fn bound(self: &Arc<Self>, device: &D, memory: &D::Memory) -> Result<BoundNetwork<D>, CompileError> {
         let failure = Arc::new(Failure::default());
-        let call = |action| self.call(&device, &memory, action, &failure);
+        let call = |action| self.call(device, memory, action, &failure);
         let calls = (0..self.plan.actions.len()).map(call).collect::<Result<Vec<_>, CompileError>>()?;
         let recording = device.recorded(&calls)?;
         let reads = InputReads::of(&self.plan, &self.kernels, &self.in_place);
-        Ok(Workspace { recording, calls, network: Arc::clone(self), device, memory, reads, failure })
+        Ok(BoundNetwork { recording, calls, network: Arc::clone(self), reads, failure })
     }
 
     /// Binds an action to memory.
@@ -261,16 +275,38 @@ impl<D: NetworkOps> Compiled<D> {
     }
 }
 
+impl<D: NetworkOps> BoundNetwork<D> {
+    /// True if this is the network.
+    pub(crate) fn is_of(&self, network: &Arc<Compiled<D>>) -> bool {
+        Arc::ptr_eq(&self.network, network)
+    }
+}
+
 impl<D: NetworkOps> Workspace<D> {
+    /// Binds another network of the same device, which needs no more memory, to this memory.
+    pub(crate) fn bind(&self, network: &Arc<Compiled<D>>) -> Result<BoundNetwork<D>, CompileError> {
+        network.bound(&self.device, &self.memory)
+    }
+
+    /// Replaces the network by another that is bound to this memory, and returns the old one.
+    pub(crate) fn replace(&mut self, bound: BoundNetwork<D>) -> BoundNetwork<D> {
+        std::mem::replace(&mut self.bound, bound)
+    }
+
+    /// Returns the size of the memory in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.device.extent(&self.memory).bytes
+    }
+
     /// Returns the network of the workspace.
     pub fn network(&self) -> &Arc<Compiled<D>> {
-        &self.network
+        &self.bound.network
     }
 
     /// Runs the network. Inputs and outputs are row-major, in the order of the graph; integers and
     /// booleans are passed as f32 numbers. Fails if a count or a size does not fit.
     pub fn run(&mut self, inputs: &[&[f32]], outputs: &mut [&mut [f32]]) -> Result<(), RunError> {
-        let network = Arc::clone(&self.network);
+        let network = Arc::clone(&self.bound.network);
         let (graph, plan) = (&network.graph, &network.plan);
         count("inputs", inputs.len(), plan.inputs.len())?;
         count("outputs", outputs.len(), plan.outputs.len())?;
@@ -290,7 +326,7 @@ impl<D: NetworkOps> Workspace<D> {
 
     /// Runs the network on tensors, and allocates the outputs.
     pub fn run_tensors(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
-        let network = Arc::clone(&self.network);
+        let network = Arc::clone(&self.bound.network);
         let numbers: Vec<Vec<f32>> = inputs.iter().map(Tensor::to_numbers).collect();
         let inputs: Vec<&[f32]> = numbers.iter().map(Vec::as_slice).collect();
         let mut results = self.outputs();
@@ -306,7 +342,7 @@ impl<D: NetworkOps> Workspace<D> {
 
     /// Allocates buffers for the outputs of [`Workspace::run`].
     pub(crate) fn outputs(&self) -> Vec<Vec<f32>> {
-        let graph = &self.network.graph;
+        let graph = &self.bound.network.graph;
         let nodes = graph.outputs().iter().map(|output| graph.node(output.node));
         nodes.map(|node| vec![0.0; node.shape.iter().product()]).collect()
     }
@@ -321,37 +357,38 @@ impl<D: NetworkOps> Workspace<D> {
 
     /// Starts all actions on the data in memory.
     fn start_all(&self) -> Result<(), DeviceError> {
-        match &self.recording {
+        match &self.bound.recording {
             Some(recording) => self.device.replay(recording),
-            None => self.device.start_all(&self.calls),
+            None => self.device.start_all(&self.bound.calls),
         }
     }
 
     /// Runs all actions on inputs of the right sizes, which are read in place or copied.
     fn start_on(&mut self, plan: &NetworkPlan, inputs: &[&[f32]]) -> Result<(), RunError> {
         for (number, (&input, &span)) in inputs.iter().zip(&plan.inputs).enumerate() {
-            if self.reads.is_copied(number) {
+            if self.bound.reads.is_copied(number) {
                 self.write(span, input)?;
             }
         }
 
-        match &self.recording {
+        let bound = &mut self.bound;
+        match &bound.recording {
             Some(recording) => self.device.replay(recording)?,
             // SAFETY: the inputs have the right sizes and are borrowed until this function returns;
             // a device that reads them in place runs its calls synchronously.
-            None => unsafe { self.device.run(&mut self.calls, &mut self.reads, inputs) }?,
+            None => unsafe { self.device.run(&mut bound.calls, &mut bound.reads, inputs) }?,
         }
         self.check_failure()
     }
 
     /// Runs a range of actions on the data of the last run.
     fn start(&self, actions: Range<usize>) -> Result<(), RunError> {
-        self.device.start_all(&self.calls[actions])?;
+        self.device.start_all(&self.bound.calls[actions])?;
         self.check_failure()
     }
 
     fn check_failure(&self) -> Result<(), RunError> {
-        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match self.bound.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(error) => Err(error.into()),
             None => Ok(()),
         }
@@ -359,7 +396,7 @@ impl<D: NetworkOps> Workspace<D> {
 
     /// Writes a tensor before a run.
     fn write(&mut self, span: SlotSpan, numbers: &[f32]) -> Result<(), DeviceError> {
-        let Compiled { plan, places, .. } = &*self.network;
+        let Compiled { plan, places, .. } = &*self.bound.network;
         let (dtype, first) = (plan.dtype(span), places[span.slot] + plan.offset(span));
         if has_caller_representation(dtype) {
             return self.device.write(&mut self.memory, first, bytes_of(numbers));
@@ -371,7 +408,7 @@ impl<D: NetworkOps> Workspace<D> {
 
     /// Reads the first `numbers.len()` elements of a tensor after a run.
     fn read(&self, span: SlotSpan, numbers: &mut [f32]) -> Result<(), DeviceError> {
-        let Compiled { plan, places, constants, .. } = &*self.network;
+        let Compiled { plan, places, constants, .. } = &*self.bound.network;
         let (memory, place) = match constants.slots[span.slot].as_deref() {
             Some(constant) => (constant, 0),
             None => (&self.memory, places[span.slot]),

@@ -16,6 +16,10 @@ use autotune_graph::Constant;
 use autotune_graph::Tensor;
 use autotune_graph::{Graph, NodeId};
 
+/// Size in bytes from which a copied constant has huge pages; smaller ones would leave much of them
+/// unused.
+const LARGE_COPY: usize = 4 << 20;
+
 /// Elements of a constant in a layout.
 pub(crate) enum ConstantElements<'a> {
     /// f32 numbers in a file, at any alignment.
@@ -52,7 +56,10 @@ impl ConstantElements<'_> {
     /// Copies the elements to new memory.
     pub(crate) fn copy(&self) -> Result<HostMemory, DeviceError> {
         let bytes = self.bytes();
-        let mut memory = HostMemory::untouched(bytes.len())?;
+        let mut memory = match bytes.len() {
+            ..LARGE_COPY => HostMemory::in_small_pages(bytes.len())?,
+            _ => HostMemory::untouched(bytes.len())?,
+        };
         let to = &mut memory.elements_mut()[..bytes.len()];
         match self {
             Self::File(constant, _) => constant.copy_file_bytes(to),

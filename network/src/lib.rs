@@ -17,6 +17,7 @@
 //! | `device` | devices that networks run on: [`NetworkDevice`] |
 //! | `compiled/check` | comparison of results with the reference |
 //! | `compiled/profile` | times of steps |
+//! | `family`, `family/` | networks whose input shapes change: [`Family`] |
 //! | `library`, `library/` | networks as shared libraries: [`Library`] |
 //! | `interleaved`, `quantile` | interleaved timing of networks |
 //! | `planned` | planned kernels for a target that need not be present |
@@ -37,6 +38,7 @@ mod conversions;
 mod decide;
 mod device;
 mod error;
+mod family;
 mod interleaved;
 mod layouts;
 mod library;
@@ -63,6 +65,10 @@ pub use conversions::{PlannedConversions, conversions};
 pub use decide::{Contender, Decided, decide};
 pub use device::NetworkDevice;
 pub use error::{CheckError, CompileError, RunError};
+pub use family::{
+    Extents, Family, FamilyError, FamilyOptions, FamilyWorkspace, InputShapes, MakeGraph, OutsideError, ShapeRange,
+    ShapeRangeError,
+};
 pub use interleaved::time_interleaved;
 pub use library::error::LibraryError;
 pub use library::{Library, identifier};

@@ -8,7 +8,7 @@ use autotune_ir::plan::Binding;
 use autotune_ir::program::{Layout, Role};
 use autotune_workloads::{Broadcast, Pointwise, Workload};
 
-use crate::choose::{Choice, Choose};
+use crate::choose::{Choice, Choose, Sharing};
 use crate::conversion::{self, Form};
 use crate::cut::{Cut, MemoryValue, Step, StepWork, ValueId};
 use crate::error::CompileError;
@@ -31,8 +31,8 @@ pub(crate) struct Options<'a> {
     parts: Vec<Vec<ValueId>>,
 }
 
-/// Returns groups of different workloads that share their largest constant.
-fn sharing<'a>(graph: &Graph, cut: &'a Cut) -> Vec<Vec<&'a Workload>> {
+/// Returns the largest constant of each step with the different workloads that have it in common.
+fn sharing<'a>(graph: &Graph, cut: &'a Cut) -> Vec<Sharing<'a>> {
     let elements = |node: &NodeId| graph.node(*node).shape.iter().product::<usize>();
     let mut of_constants: BTreeMap<NodeId, Vec<&Workload>> = BTreeMap::new();
     for step in &cut.steps {
@@ -47,11 +47,13 @@ fn sharing<'a>(graph: &Graph, cut: &'a Cut) -> Vec<Vec<&'a Workload>> {
         }
     }
 
-    let mut groups: Vec<Vec<&Workload>> = of_constants.into_values().filter(|group| group.len() > 1).collect();
     // Several constants may have the same users.
     let mut met = HashSet::new();
-    groups.retain(|group| met.insert(group.clone()));
-    groups
+    of_constants.retain(|_, workloads| met.insert(workloads.clone()));
+    let shared = of_constants
+        .into_iter()
+        .filter_map(|(node, workloads)| Some(Sharing { constant: graph.constant_of(node)?.identity(), workloads }));
+    shared.collect()
 }
 
 impl<'a> Options<'a> {

@@ -185,7 +185,7 @@ pub fn race(
 
     // Loaded from the stored records, as in later uses.
     let mut choose = Schedules::of_network(db, target, course.cut.fingerprint(graph));
-    let network = best.workspace.network().sharing(target, &mut choose)?;
+    let network = best.workspace.network().sharing(&mut choose)?;
     Ok(RaceOutcome { network, is_new })
 }
 
@@ -227,7 +227,7 @@ impl<'a> NetworkRace<'a> {
     fn network(&self, choice: &Choice, other: &Entrant) -> Result<Entrant, RaceError> {
         self.check_cancelled()?;
         let mut choose = Schedules::chosen(self.db, self.target, choice);
-        self.entrant(other.workspace.network().sharing(self.target, &mut choose)?)
+        self.entrant(other.workspace.network().sharing(&mut choose)?)
     }
 
     /// Fails if the caller has cancelled.

@@ -7,6 +7,7 @@ mod check;
 #[path = "../../graph/tests/common/mod.rs"]
 mod common;
 mod compiled;
+mod family;
 #[path = "../../workloads/tests/common/golden.rs"]
 mod golden;
 mod in_place;

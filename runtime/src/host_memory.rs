@@ -46,6 +46,12 @@ impl HostMemory {
         Self::of_block(HostAllocation::mapped(bytes), bytes)
     }
 
+    /// Allocates at least `bytes` zeros in small pages, for memory of which there may be much in small
+    /// parts, each of which would otherwise take a whole huge page.
+    pub fn in_small_pages(bytes: usize) -> Result<Self, DeviceError> {
+        Self::of_block(HostAllocation::in_pages(bytes, PAGE), bytes)
+    }
+
     /// Makes the pages that begin in a range resident.
     ///
     /// # Safety
@@ -170,7 +176,11 @@ unsafe impl Sync for HostAllocation {}
 impl HostAllocation {
     /// Allocates at least `bytes` zeros; `None` if there is no memory.
     fn new(bytes: usize) -> Option<Self> {
-        let page = if bytes < HUGE_BYTES { PAGE } else { HUGE_PAGE };
+        Self::in_pages(bytes, if bytes < HUGE_BYTES { PAGE } else { HUGE_PAGE })
+    }
+
+    /// Allocates at least `bytes` zeros in whole pages of a size.
+    fn in_pages(bytes: usize, page: usize) -> Option<Self> {
         let size = bytes.max(1).checked_next_multiple_of(page)?;
         let layout = Layout::from_size_align(size, page).ok()?;
         // SAFETY: the layout has a nonzero size.
@@ -241,9 +251,9 @@ mod tests {
     #[test]
     fn memory_is_aligned_zero_and_lives_as_long_as_a_part_of_it() {
         let sizes = [0, 1, 5000, HUGE_BYTES, 3 * HUGE_PAGE + 1];
-        for (bytes, make) in
-            sizes.into_iter().flat_map(|bytes| [(bytes, HostMemory::new as fn(_) -> _), (bytes, HostMemory::untouched)])
-        {
+        for (bytes, make) in sizes.into_iter().flat_map(|bytes| {
+            [HostMemory::new as fn(_) -> _, HostMemory::untouched, HostMemory::in_small_pages].map(|make| (bytes, make))
+        }) {
             let mut memory: HostMemory = make(bytes).unwrap();
             assert!(memory.extent().bytes >= bytes && memory.extent().alignment >= PAGE);
             assert!(memory.elements::<u32>().iter().all(|&word| word == 0));

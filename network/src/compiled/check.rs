@@ -71,7 +71,7 @@ pub struct Checked {
 impl<D: NetworkOps> Workspace<D> {
     /// Compares an action's result right after it ran.
     fn step_error(&self, action: &Action, computed: &mut ComputedTensors) -> Result<StepError, CheckError> {
-        let network = &self.network;
+        let network = &self.bound.network;
         let graph = &network.graph;
         let MemoryValue { node, shape, .. } = network.cut.value(action.value.0);
         let is_whole = *shape == graph.node(*node).shape;
@@ -112,7 +112,7 @@ impl<D: NetworkOps> Workspace<D> {
     /// are relative to.
     fn found(&self, action: &Action, wanted: Wanted) -> Result<(Vec<f32>, Vec<f32>, f32), CheckError> {
         let Wanted { numbers: wanted, most } = wanted;
-        let ((value, layout), network) = (action.value, &self.network);
+        let ((value, layout), network) = (action.value, &self.bound.network);
         let MemoryValue { node, shape, within, .. } = network.cut.value(value);
         let node = network.graph.node(*node);
         let first = within.filter(|_| *shape != node.shape).map_or(0, |(_, first)| first);

@@ -1,16 +1,15 @@
 //! Constants of a network as its kernels use them. Each constant is in memory once for each way to
-//! pack it.
+//! pack it, whatever the number of networks that share a store.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use autotune::Tuned;
 use autotune_ir::DType;
 use autotune_ir::plan::Binding;
-use autotune_ir::program::{BufferId, Layout};
-use autotune_runtime::{Cpu, Kernel, Packed};
-use rayon::prelude::*;
+use autotune_ir::program::Layout;
+use autotune_runtime::{Cpu, Packed};
 
+use super::store::{Copied, Packing, Store, StoredKernel};
 use crate::constants::{BoundConstant, constant_in_layout, constants, release};
 use crate::device::NetworkOps;
 use crate::error::CompileError;
@@ -23,6 +22,8 @@ const READ_IN_RUNS: Binding = Binding::Constant { read_in_runs: true };
 /// Constants of a kernel, shared by all that run it on the same constants.
 pub(crate) struct KernelConstants<D: NetworkOps = Cpu> {
     pub(crate) packed: Arc<Packed<D>>,
+    /// Handle by which the store knows the packed constants.
+    stored: Arc<Packed<D>>,
     /// Constants that the kernel reads unpacked in every run, by operand.
     pub(crate) unpacked: Vec<Option<Arc<D::Memory>>>,
 }
@@ -33,76 +34,60 @@ pub(crate) struct Constants<D: NetworkOps = Cpu> {
     pub(crate) held: Vec<Option<Arc<KernelConstants<D>>>>,
     /// Memory of each slot that holds a constant.
     pub(crate) slots: Vec<Option<Arc<D::Memory>>>,
-    /// Constants that no kernel packs.
-    copies: HashMap<Copied, Arc<D::Memory>>,
-}
-
-/// Identity of an unpacked constant: node, layout and element type.
-type Copied = (NodeId, Layout, DType);
-
-/// Another network on the same graph, from which common kernels and constants are taken.
-pub(super) struct SharedWith<'a, D: NetworkOps = Cpu> {
-    pub(super) plan: &'a NetworkPlan,
-    pub(super) kernels: &'a [Arc<Kernel<D>>],
-    pub(super) constants: &'a Constants<D>,
+    /// Sizes in bytes of all constants in memory, by addresses that identify them among networks.
+    pub(crate) parts: HashMap<usize, usize>,
 }
 
 /// Number of a kernel in the plan, and the constants among its operands.
 type Use = (usize, Vec<Option<NodeId>>);
 
-/// Packed and unpacked constants by kernel and constant operands.
-type ConstantsByKernel<D> = HashMap<(*const Kernel<D>, Vec<Option<NodeId>>), Arc<KernelConstants<D>>>;
-
-/// Identity of packed constants: the text of the packing stages, and the constants that they read.
-type Packing = (String, Vec<Option<NodeId>>);
-
 struct ConstantsBuilder<'a, D: NetworkOps> {
     graph: &'a Graph,
-    plan: &'a NetworkPlan,
-    kernels: &'a [Arc<Kernel<D>>],
+    kernels: &'a [StoredKernel<D>],
     device: &'a D,
-    shared_with: Option<&'a SharedWith<'a, D>>,
+    store: &'a Store<D>,
     /// Memory for constants still to be packed.
     memory: D::Memory,
-    /// Constants that more than one kernel uses.
-    shared: HashSet<NodeId>,
-    /// [`autotune_ir::Program::packing`] of each kernel.
-    texts: HashMap<usize, (String, Vec<BufferId>)>,
+    /// Constants packed by this builder or found in the store.
     packed: HashMap<Packing, Arc<Packed<D>>>,
-    copies: HashMap<Copied, Arc<D::Memory>>,
 }
 
 impl<D: NetworkOps> Constants<D> {
-    /// Packs the constants of a plan, and takes over those of another network on the same graph.
+    /// Packs the constants of a plan, except those that the store has.
     pub(super) fn of(
         graph: &Graph,
         plan: &NetworkPlan,
-        kernels: &[Arc<Kernel<D>>],
+        kernels: &[StoredKernel<D>],
         device: &D,
-        shared_with: Option<&SharedWith<D>>,
+        store: &Store<D>,
     ) -> Result<Self, CompileError> {
         let uses: Vec<Option<Use>> = plan.actions.iter().map(use_of).collect();
-        let there = shared_with.map(SharedWith::held_by_kernels).unwrap_or_default();
-        let mut known: HashMap<&Use, Arc<KernelConstants<D>>> = HashMap::new();
-        // Constants that the other network has for the same kernel are shared.
+        // One allocation for all that is to be packed: separate blocks would each start a huge page.
+        let mut packed = HashMap::new();
+        let mut open = HashMap::new();
         for of in uses.iter().flatten() {
-            let held = there.get(&(Arc::as_ptr(&kernels[of.0]), of.1.clone()));
-            known.extend(held.map(|held| (of, Arc::clone(held))));
+            let packing = packing(graph, kernels, of);
+            match store.packed(&packing) {
+                Some(known) => {
+                    packed.insert(packing, known);
+                }
+                None => {
+                    let bytes = kernels[of.0].kernel.packed_bytes(device)?;
+                    open.entry(packing).and_modify(|most: &mut usize| *most = bytes.max(*most)).or_insert(bytes);
+                }
+            }
         }
+        let bytes = open.values().try_fold(0usize, |sum, &bytes| sum.checked_add(bytes));
+        let memory = device.untouched(bytes.ok_or(CompileError::TooLarge)?)?;
 
-        let open: HashSet<&Use> = uses.iter().flatten().filter(|of| !known.contains_key(of)).collect();
-        // One allocation for all that is left to pack.
-        let memory = packed_memory(open.iter().map(|(kernel, _)| &kernels[*kernel]), device)?;
-        let (texts, packed, copies) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let shared = shared(&open);
-        let mut maker =
-            ConstantsBuilder { graph, plan, kernels, device, shared_with, memory, shared, texts, packed, copies };
+        let mut builder = ConstantsBuilder { graph, kernels, device, store, memory, packed };
+        let mut known: HashMap<&Use, Arc<KernelConstants<D>>> = HashMap::new();
         let mut held = Vec::with_capacity(uses.len());
         for (action, of) in plan.actions.iter().zip(&uses) {
             held.push(match of {
                 Some(of) if known.contains_key(of) => known.get(of).cloned(),
                 Some(of) => {
-                    let made = Arc::new(maker.constants_of(of, &action.operands)?);
+                    let made = Arc::new(builder.constants_of(of, &action.operands)?);
                     known.insert(of, Arc::clone(&made));
                     Some(made)
                 }
@@ -110,65 +95,43 @@ impl<D: NetworkOps> Constants<D> {
             });
         }
 
-        let slot = |slot: &Slot| match slot.content {
-            SlotContent::Constant(node, layout) => {
-                let lies = (layout, slot.dtype);
-                maker
-                    .copy((node, layout, slot.dtype), &|| {
-                        Ok(device.keep(&constant_in_layout(graph, node, lies, true)?)?)
-                    })
-                    .map(Some)
-            }
-            SlotContent::Run => Ok(None),
-        };
-        let slots = plan.slots.iter().map(slot).collect::<Result<_, CompileError>>()?;
-        Ok(Self { held, slots, copies: maker.copies })
-    }
-}
-
-impl Constants {
-    /// Returns the size of all constants in memory, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        let held = || self.held.iter().flatten();
-        let packed = held().flat_map(|held| held.packed.memory());
-        let unpacked = held().flat_map(|held| held.unpacked.iter().flatten()).map(|copy| &**copy);
-        let slots = self.slots.iter().flatten().map(|copy| &**copy);
-        let all = packed.chain(unpacked).chain(slots);
-        // Shared memory counts once.
-        let parts: HashMap<*mut u8, usize> = all.map(|part| (part.start(), part.elements::<u8>().len())).collect();
-        parts.values().sum()
+        let slots = plan.slots.iter().map(|slot| builder.slot(slot)).collect::<Result<Vec<_>, CompileError>>()?;
+        let parts = parts(held.iter().flatten(), &slots, device);
+        Ok(Self { held, slots, parts })
     }
 }
 
 impl<D: NetworkOps> ConstantsBuilder<'_, D> {
     /// Returns a kernel's constants, packed and unpacked.
     fn constants_of(&mut self, of: &Use, operands: &[ActionOperand]) -> Result<KernelConstants<D>, CompileError> {
-        let kernel = &self.kernels[of.0];
-        let packing = self.packing(of)?;
-        let known = packing.as_ref().and_then(|packing| self.packed.get(packing));
+        let kernel = &self.kernels[of.0].kernel;
+        let packing = packing(self.graph, self.kernels, of);
+        let known = self.packed.get(&packing).cloned();
         // SAFETY: both kernels have the same packing stages on the same constants, so the results
         // are equal.
-        let shared = known.map(|known| unsafe { kernel.share(self.device, known) }).transpose()?;
+        let shared = known.as_ref().map(|known| unsafe { kernel.share(self.device, known) }).transpose()?;
 
         let constants = constants(self.graph, kernel, operands)?;
-        let packed = match shared {
-            Some(shared) => shared,
-            None => {
+        let (packed, stored) = match (shared, known) {
+            (Some(shared), Some(known)) => (shared, known),
+            _ => {
                 let memory = self.take(kernel.packed_bytes(self.device)?)?;
-                self.device.pack(kernel, &constants, memory)?
+                let packed = self.device.pack(kernel, &constants, memory)?;
+                self.store.keep_packed(&packing, &packed, &self.kernels[of.0].packing);
+                self.packed.insert(packing, Arc::clone(&packed));
+                (Arc::clone(&packed), packed)
             }
         };
-        self.packed.extend(packing.map(|packing| (packing, Arc::clone(&packed))));
 
         let kept = |(constant, id): (&BoundConstant, &Option<NodeId>)| match (constant, *id) {
             (Some((buffer, numbers)), Some(id)) if buffer.binding == READ_IN_RUNS => {
-                self.copy((id, buffer.layout, buffer.dtype), &|| Ok(self.device.keep(numbers)?)).map(Some)
+                self.copy((id, buffer.layout, buffer.dtype), &|| Ok(self.device.keep(numbers)?))
             }
             _ => Ok(None),
         };
         let unpacked = constants.iter().zip(&of.1).map(kept).collect::<Result<_, CompileError>>()?;
         release(self.graph, operands);
-        Ok(KernelConstants { packed, unpacked })
+        Ok(KernelConstants { packed, stored, unpacked })
     }
 
     /// Splits `bytes` off the memory for packed constants.
@@ -181,37 +144,41 @@ impl<D: NetworkOps> ConstantsBuilder<'_, D> {
         Ok(own)
     }
 
-    /// Returns the identity of a kernel's packed constants, if another kernel may share them.
-    fn packing(&mut self, (kernel, constants): &Use) -> Result<Option<Packing>, CompileError> {
-        let is_packed = self.kernels[*kernel].packed_bytes(self.device)? > 0;
-        // Only a constant with several users can be shared.
-        if !is_packed || !constants.iter().flatten().any(|id| self.shared.contains(id)) {
-            return Ok(None);
-        }
-        if !self.texts.contains_key(kernel) {
-            self.texts.insert(*kernel, self.plan.kernels[*kernel].program()?.packing());
-        }
-        let (text, used) = &self.texts[kernel];
-
-        let plan = self.kernels[*kernel].plan();
-        let is_read = |name: &str| used.iter().any(|id| plan.buffers[id.0 as usize].name == name);
-        let read = given(plan).zip(constants).filter(|(buffer, _)| is_read(&buffer.name));
-        Ok(Some((text.clone(), read.map(|(_, constant)| *constant).collect())))
+    /// Returns the constant of a slot, if the slot has one.
+    fn slot(&self, slot: &Slot) -> Result<Option<Arc<D::Memory>>, CompileError> {
+        let SlotContent::Constant(node, layout) = slot.content else { return Ok(None) };
+        let in_layout = || constant_in_layout(self.graph, node, (layout, slot.dtype), true);
+        self.copy((node, layout, slot.dtype), &|| Ok(self.device.keep(&in_layout()?)?))
     }
 
-    /// Returns an unpacked constant; `make` copies it if it is not in memory yet.
+    /// Returns an unpacked constant; `make` copies it if it is not in memory yet. `None` if the node
+    /// is no constant.
     fn copy(
-        &mut self,
-        of: Copied,
+        &self,
+        (node, layout, dtype): (NodeId, Layout, DType),
         make: &dyn Fn() -> Result<D::Memory, CompileError>,
-    ) -> Result<Arc<D::Memory>, CompileError> {
-        let known = self.copies.get(&of).or_else(|| self.shared_with?.constants.copies.get(&of));
-        let copy = match known {
-            Some(known) => Arc::clone(known),
-            None => Arc::new(make()?),
-        };
-        Ok(Arc::clone(self.copies.entry(of).or_insert(copy)))
+    ) -> Result<Option<Arc<D::Memory>>, CompileError> {
+        let Some(constant) = self.graph.constant_of(node) else { return Ok(None) };
+        let of: Copied = (constant.identity(), layout, dtype);
+        match self.store.copy(&of) {
+            Some(known) => Ok(Some(known)),
+            None => Ok(Some(self.store.keep_copy(of, Arc::new(make()?)))),
+        }
     }
+}
+
+/// Returns the sizes of constants in bytes, by addresses of their handles.
+fn parts<'a, D: NetworkOps + 'a>(
+    held: impl Iterator<Item = &'a Arc<KernelConstants<D>>> + Clone,
+    slots: &[Option<Arc<D::Memory>>],
+    device: &D,
+) -> HashMap<usize, usize> {
+    let packed = held.clone().map(|held| {
+        let bytes = held.stored.memory().iter().map(|memory| device.extent(memory).bytes).sum();
+        (Arc::as_ptr(&held.stored).addr(), bytes)
+    });
+    let unpacked = held.flat_map(|held| &held.unpacked).chain(slots).flatten();
+    packed.chain(unpacked.map(|copy| (Arc::as_ptr(copy).addr(), device.extent(copy).bytes))).collect()
 }
 
 /// Returns an action's kernel and constants, if it runs a kernel.
@@ -222,54 +189,13 @@ fn use_of(action: &Action) -> Option<Use> {
     }
 }
 
-/// Returns the constants that more than one kernel uses.
-fn shared(uses: &HashSet<&Use>) -> HashSet<NodeId> {
-    let mut kernels: HashMap<NodeId, HashSet<usize>> = HashMap::new();
-    for (kernel, constants) in uses {
-        constants.iter().flatten().for_each(|id| kernels.entry(*id).or_default().extend([*kernel]));
-    }
-    kernels.into_iter().filter(|(_, kernels)| kernels.len() > 1).map(|(id, _)| id).collect()
-}
-
-/// Allocates one block for all packed constants. Separate blocks would each start a huge page.
-fn packed_memory<'k, D: NetworkOps + 'k>(
-    mut kernels: impl Iterator<Item = &'k Arc<Kernel<D>>>,
-    device: &D,
-) -> Result<D::Memory, CompileError> {
-    let bytes = kernels.try_fold(0usize, |bytes, kernel| {
-        bytes.checked_add(kernel.packed_bytes(device)?).ok_or(CompileError::TooLarge)
-    })?;
-    Ok(device.untouched(bytes)?)
-}
-
-/// Loads the kernels of a plan, and takes over those of another network.
-pub(super) fn kernels<D: NetworkOps>(
-    plan: &NetworkPlan,
-    origin: &D::Origin,
-    shared_with: Option<&SharedWith<D>>,
-) -> Result<Vec<Arc<Kernel<D>>>, CompileError> {
-    let kernel = |tuned: &Tuned| match shared_with.and_then(|beside| beside.kernel_of(tuned)) {
-        Some(known) => Ok(known),
-        None => Ok(Arc::new(tuned.kernel(&D::to_load(origin)?)?)),
-    };
-    plan.kernels.par_iter().map(kernel).collect()
-}
-
-impl<D: NetworkOps> SharedWith<'_, D> {
-    /// Returns the other network's kernel for a schedule, if there is one.
-    fn kernel_of(&self, tuned: &Tuned) -> Option<Arc<Kernel<D>>> {
-        let place = self.plan.kernels.iter().position(|own| own.candidate() == tuned.candidate())?;
-        Some(Arc::clone(&self.kernels[place]))
-    }
-
-    /// Returns the other network's constants by kernel and constant operands.
-    fn held_by_kernels(&self) -> ConstantsByKernel<D> {
-        let held = |(action, held): (&Action, &Option<Arc<KernelConstants<D>>>)| {
-            let (kernel, constants) = use_of(action)?;
-            Some(((Arc::as_ptr(&self.kernels[kernel]), constants), Arc::clone(held.as_ref()?)))
-        };
-        self.plan.actions.iter().zip(&self.constants.held).filter_map(held).collect()
-    }
+/// Returns the identity of a kernel's packed constants.
+fn packing<D: NetworkOps>(graph: &Graph, kernels: &[StoredKernel<D>], (kernel, constants): &Use) -> Packing {
+    let StoredKernel { kernel, packing } = &kernels[*kernel];
+    let is_read = |name: &String| packing.buffers.contains(name);
+    let read = given(kernel.plan()).zip(constants).filter(|(buffer, _)| is_read(&buffer.name));
+    let identity = |node: NodeId| graph.constant_of(node).map(|constant| constant.identity());
+    (Arc::clone(&packing.text), read.map(|(_, constant)| constant.and_then(identity)).collect())
 }
 
 #[cfg(test)]
@@ -375,7 +301,7 @@ mod tests {
         let network = Compiled::new(&graph, None, &target()).unwrap();
         let other = network.untuned_sharing(&target()).unwrap();
         for (own, other) in network.constants.held.iter().zip(&other.constants.held) {
-            assert!(Arc::ptr_eq(own.as_ref().unwrap(), other.as_ref().unwrap()));
+            assert!(Arc::ptr_eq(&own.as_ref().unwrap().stored, &other.as_ref().unwrap().stored));
         }
     }
 }

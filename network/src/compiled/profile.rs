@@ -29,7 +29,7 @@ impl<D: NetworkOps> Workspace<D> {
     /// Measures every step, alternately within the network and repeated, in `runs` runs on inputs
     /// of ones. Two further runs serve as warm-up.
     pub fn profile(&mut self, runs: usize) -> Result<Vec<StepTime>, RunError> {
-        let mut secs = vec![[Vec::with_capacity(runs), Vec::with_capacity(runs)]; self.calls.len()];
+        let mut secs = vec![[Vec::with_capacity(runs), Vec::with_capacity(runs)]; self.bound.calls.len()];
         for run in 0..runs + 2 {
             for (place, is_repeated) in [false, true].into_iter().enumerate() {
                 for (secs, elapsed) in secs.iter_mut().zip(self.step_secs(is_repeated)?) {
@@ -48,7 +48,7 @@ impl<D: NetworkOps> Workspace<D> {
             let (name, is_conversion) = (action.name.clone(), action.is_conversion);
             StepTime { name, kernel, is_conversion, run_secs, repeat_secs }
         };
-        Ok(self.network.plan.actions.iter().zip(secs).map(step).collect())
+        Ok(self.bound.network.plan.actions.iter().zip(secs).map(step).collect())
     }
 
     /// Measures every step in one run on inputs of ones. If `is_repeated`, each step runs twice in
@@ -59,16 +59,16 @@ impl<D: NetworkOps> Workspace<D> {
             if is_repeated {
                 self.start(number..number + 1)?;
             }
-            Ok(self.device.time(&mut || self.device.start_all(&self.calls[number..number + 1]))?)
+            Ok(self.device.time(&mut || self.device.start_all(&self.bound.calls[number..number + 1]))?)
         };
-        let secs = (0..self.calls.len()).map(time).collect();
+        let secs = (0..self.bound.calls.len()).map(time).collect();
         self.check_failure()?;
         secs
     }
     /// Writes ones to the inputs. Later steps of the last run may have used their memory for
     /// tensors of another type, whose bits may be denormal f32 numbers, which slow down kernels.
     fn fill_inputs(&mut self) -> Result<(), RunError> {
-        let network = Arc::clone(&self.network);
+        let network = Arc::clone(&self.bound.network);
         for (&span, &input) in network.plan.inputs.iter().zip(network.graph.inputs()) {
             let elements = network.graph.node(input).shape.iter().product();
             self.write(span, &vec![1.0; elements])?;

@@ -162,7 +162,7 @@ fn planted(
     let mut elements = vec![0u8; numbers.len() * dtype.bytes()];
     encode(dtype, &numbers, &mut elements);
     let output = Mutex::new(network.part(&workspace.device, &workspace.memory, action.output).unwrap());
-    workspace.calls[number] = CpuCall::of_work(&workspace.device, 1, move |_| {
+    workspace.bound.calls[number] = CpuCall::of_work(&workspace.device, 1, move |_| {
         output.lock().unwrap().elements_mut()[..elements.len()].copy_from_slice(&elements);
     });
     let Checked { steps, imported } = workspace.check(&inputs, graph, &Trace::of_itself(graph)).unwrap();

@@ -16,7 +16,7 @@ impl<D: NetworkOps> Workspace<D> {
     /// the reference on the graph that it was [rewritten](crate::rewrite::rewrite_traced) from. All
     /// tensors are in memory meanwhile.
     pub fn check(&mut self, inputs: &[Tensor], imported: &Graph, trace: &Trace) -> Result<Checked, CheckError> {
-        let network = Arc::clone(&self.network);
+        let network = Arc::clone(&self.bound.network);
         let (graph, plan) = (&network.graph, &network.plan);
         graph.check_inputs(inputs)?;
         let mut computed = ComputedTensors::nothing(graph);

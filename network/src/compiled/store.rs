@@ -1,0 +1,127 @@
+//! Kernels and constants that networks share, while one of them uses them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use autotune::Tuned;
+use autotune_graph::Identity;
+use autotune_ir::program::Layout;
+use autotune_ir::{DType, Target};
+use autotune_runtime::{Cpu, Kernel, Packed};
+use autotune_schedules::{Candidate, Config};
+use autotune_workloads::Workload;
+
+use crate::device::NetworkOps;
+use crate::error::CompileError;
+
+/// Kernels and constants of networks on one device. Only weak handles are kept: what no network uses
+/// any more is freed.
+pub(crate) struct Store<D: NetworkOps = Cpu> {
+    /// Source of the networks' devices.
+    pub(crate) origin: D::Origin,
+    entries: Mutex<Entries<D>>,
+}
+
+struct Entries<D: NetworkOps> {
+    kernels: HashMap<(Workload, Config, Target), (Weak<Kernel<D>>, Arc<PackingStages>)>,
+    packed: HashMap<Packing, Weak<Packed<D>>>,
+    copies: HashMap<Copied, Weak<D::Memory>>,
+    /// Stages that first packed a constant.
+    stages: HashMap<Identity, Arc<PackingStages>>,
+}
+
+/// Stages of a kernel that pack constants ahead of time.
+pub(crate) struct PackingStages {
+    /// Schedule of the kernel.
+    pub(crate) schedule: Candidate,
+    /// Text of the stages; equal for stages that compute the same.
+    pub(crate) text: Arc<str>,
+    /// Names of the buffers that they use.
+    pub(super) buffers: Vec<String>,
+}
+
+/// Kernel and its packing stages.
+pub(super) struct StoredKernel<D: NetworkOps = Cpu> {
+    pub(super) kernel: Arc<Kernel<D>>,
+    pub(super) packing: Arc<PackingStages>,
+}
+
+/// Identity of packed constants: the text of the packing stages, and the constants that they read.
+pub(super) type Packing = (Arc<str>, Vec<Option<Identity>>);
+
+/// Identity of an unpacked constant: constant, layout and element type.
+pub(super) type Copied = (Identity, Layout, DType);
+
+impl<D: NetworkOps> Store<D> {
+    /// Creates an empty store for networks on devices of one origin.
+    pub(crate) fn new(origin: D::Origin) -> Self {
+        let (kernels, packed) = (HashMap::new(), HashMap::new());
+        let entries = Entries { kernels, packed, copies: HashMap::new(), stages: HashMap::new() };
+        Self { origin, entries: Mutex::new(entries) }
+    }
+
+    fn entries<T>(&self, of: impl FnOnce(&mut Entries<D>) -> T) -> T {
+        of(&mut self.entries.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the kernel of a schedule; loads it if no network uses it.
+    pub(super) fn kernel(&self, tuned: &Tuned) -> Result<StoredKernel<D>, CompileError> {
+        let key = (tuned.workload().clone(), tuned.config().clone(), tuned.target().clone());
+        let known = self.entries(|entries| entries.kernels.get(&key).cloned());
+        if let Some((kernel, packing)) = known
+            && let Some(kernel) = kernel.upgrade()
+        {
+            return Ok(StoredKernel { kernel, packing });
+        }
+
+        // Loaded without the lock, so that several threads load kernels.
+        let kernel = Arc::new(tuned.kernel(&D::to_load(&self.origin)?)?);
+        let program = tuned.program()?;
+        let (text, buffers) = program.packing();
+        let buffers = buffers.into_iter().map(|id| program.buffer(id).name.clone()).collect();
+        let packing = Arc::new(PackingStages { schedule: tuned.candidate().clone(), text: text.into(), buffers });
+        self.entries(|entries| entries.kernels.insert(key, (Arc::downgrade(&kernel), Arc::clone(&packing))));
+        Ok(StoredKernel { kernel, packing })
+    }
+
+    /// Returns packed constants, if a network uses them.
+    pub(super) fn packed(&self, packing: &Packing) -> Option<Arc<Packed<D>>> {
+        self.entries(|entries| entries.packed.get(packing)?.upgrade())
+    }
+
+    /// Keeps a handle to packed constants, and the stages that packed them.
+    pub(super) fn keep_packed(&self, packing: &Packing, packed: &Arc<Packed<D>>, stages: &Arc<PackingStages>) {
+        self.entries(|entries| {
+            entries.packed.insert(packing.clone(), Arc::downgrade(packed));
+            for constant in packing.1.iter().flatten() {
+                entries.stages.entry(constant.clone()).or_insert_with(|| Arc::clone(stages));
+            }
+        });
+    }
+
+    /// Returns an unpacked constant, if a network uses it.
+    pub(super) fn copy(&self, of: &Copied) -> Option<Arc<D::Memory>> {
+        self.entries(|entries| entries.copies.get(of)?.upgrade())
+    }
+
+    /// Keeps a handle to an unpacked constant, and returns the constant.
+    pub(super) fn keep_copy(&self, of: Copied, copy: Arc<D::Memory>) -> Arc<D::Memory> {
+        self.entries(|entries| entries.copies.insert(of, Arc::downgrade(&copy)));
+        copy
+    }
+
+    /// Returns the stages that first packed each constant.
+    pub(crate) fn packing_stages(&self) -> HashMap<Identity, Arc<PackingStages>> {
+        self.entries(|entries| entries.stages.clone())
+    }
+
+    /// Forgets what no network uses any more.
+    pub(super) fn forget_unused(&self) {
+        self.entries(|entries| {
+            entries.kernels.retain(|_, (kernel, _)| kernel.strong_count() > 0);
+            entries.packed.retain(|_, packed| packed.strong_count() > 0);
+            entries.copies.retain(|_, copy| copy.strong_count() > 0);
+            entries.stages.retain(|constant, _| constant.exists());
+        });
+    }
+}

@@ -1,0 +1,333 @@
+//! Networks whose input shapes change from run to run.
+//!
+//! A [`Family`] makes a network for a shape when the shape is first seen: the graph of that shape,
+//! rewritten and planned like any other. Kernels and packed weights that networks have in common are in memory once. The networks
+//! used least recently are dropped.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use autotune::Tuned;
+use autotune_db::Source;
+use autotune_graph::onnx::{ImportError, ImportOptions, Model};
+use autotune_graph::rewrite::Rewriter;
+use autotune_graph::{Graph, GraphError, Precision, Tensor, printable};
+use autotune_ir::Target;
+use autotune_runtime::Cpu;
+use thiserror::Error;
+
+use crate::choose::Schedules;
+use crate::compiled::{BoundNetwork, Compiled, Store, Workspace};
+use crate::cut::Cut;
+use crate::device::NetworkOps;
+use crate::error::{CompileError, RunError};
+
+mod shape;
+
+pub use shape::{Extents, OutsideError, ShapeRange, ShapeRangeError};
+
+/// Number of networks in a row that are not kept because they share few constants.
+const MOST_REFUSED: usize = 2;
+
+/// Shapes of all inputs of a network, in the order of the inputs.
+pub type InputShapes = Vec<Vec<usize>>;
+
+/// Inputs of a family and the limits of its memory.
+#[derive(Clone, Debug)]
+pub struct FamilyOptions {
+    /// Names of the inputs and the shapes that they may have.
+    pub inputs: Vec<(String, ShapeRange)>,
+    /// Maximum number of networks that are kept, each for one shape.
+    pub most_networks: usize,
+    /// Maximum memory of all constants, relative to those of the network that has most.
+    pub most_constants: f64,
+}
+
+impl FamilyOptions {
+    /// Creates options with the default limits: 32 networks, and an eighth more memory than the
+    /// largest of them.
+    pub fn of_inputs(inputs: Vec<(String, ShapeRange)>) -> Self {
+        Self { inputs, most_networks: 32, most_constants: 1.125 }
+    }
+}
+
+/// Reason that there is no network for a shape, or that it does not run.
+#[derive(Debug, Error)]
+pub enum FamilyError {
+    /// The number of inputs is wrong.
+    #[error("{found} inputs, expected {expected}")]
+    Count {
+        /// Number of inputs given.
+        found: usize,
+        /// Number of inputs of the network.
+        expected: usize,
+    },
+    /// A shape is outside of the family.
+    #[error("input '{}': {source}", printable(input))]
+    Outside {
+        /// Name of the input.
+        input: String,
+        /// Cause of the failure.
+        source: OutsideError,
+    },
+    /// The file has no graph for the shapes.
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    /// The graph cannot be rewritten.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// The network cannot be compiled.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// The network cannot run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// Function that returns the graph, not rewritten, for the shapes of its inputs.
+pub type MakeGraph = Box<dyn FnMut(&[Vec<usize>]) -> Result<Graph, FamilyError> + Send>;
+
+/// A network for any shapes of its inputs. Any number of threads may use it, each with its own
+/// [`FamilyWorkspace`].
+pub struct Family<D: NetworkOps = Cpu> {
+    options: FamilyOptions,
+    target: Target,
+    source: Arc<dyn Source>,
+    store: Arc<Store<D>>,
+    maker: Mutex<GraphMaker>,
+    networks: Mutex<Networks<D>>,
+}
+
+/// Source of a family's graphs.
+struct GraphMaker {
+    make: MakeGraph,
+    rewriter: Rewriter,
+}
+
+/// Networks by the shapes of their inputs.
+struct Networks<D: NetworkOps> {
+    kept: HashMap<InputShapes, KeptNetwork<D>>,
+    /// Number of look-ups so far.
+    lookups: u64,
+    /// Number of networks in a row that were made and not kept.
+    refused: usize,
+}
+
+struct KeptNetwork<D: NetworkOps> {
+    network: Arc<Compiled<D>>,
+    /// Number of the last look-up.
+    last: u64,
+}
+
+impl Family {
+    /// Creates the family of a model for a CPU. Shapes that the options of the import give are not
+    /// used. Schedules come from the source, or are predicted.
+    pub fn of_model(
+        model: Model<'static>,
+        import: ImportOptions,
+        precision: Precision,
+        options: FamilyOptions,
+        source: Arc<dyn Source>,
+        target: &Target,
+    ) -> Result<Arc<Self>, FamilyError> {
+        let names: Vec<String> = options.inputs.iter().map(|(name, _)| name.clone()).collect();
+        let make = move |shapes: &[Vec<usize>]| {
+            let shapes = names.iter().cloned().zip(shapes.iter().cloned()).collect();
+            let graph = model.graph(&ImportOptions { shapes, ..import.clone() })?;
+            Ok(graph.with_precision(precision))
+        };
+        Self::new(options, Box::new(make), source, target)
+    }
+}
+
+impl<D: NetworkOps> Family<D> {
+    /// Creates a family of the graphs that a function makes.
+    pub fn new(
+        options: FamilyOptions,
+        make: MakeGraph,
+        source: Arc<dyn Source>,
+        target: &Target,
+    ) -> Result<Arc<Self>, FamilyError> {
+        let origin = D::origin(target).map_err(CompileError::from)?;
+        let maker = Mutex::new(GraphMaker { make, rewriter: Rewriter::default() });
+        let networks = Mutex::new(Networks { kept: HashMap::new(), lookups: 0, refused: 0 });
+        let (store, target) = (Arc::new(Store::new(origin)), target.clone());
+        Ok(Arc::new(Self { options, target, source, store, maker, networks }))
+    }
+
+    /// Returns the names of the inputs and the shapes that they may have.
+    pub fn inputs(&self) -> &[(String, ShapeRange)] {
+        &self.options.inputs
+    }
+
+    /// Returns the number of networks that are kept.
+    pub fn len(&self) -> usize {
+        self.networks.lock().unwrap_or_else(PoisonError::into_inner).kept.len()
+    }
+
+    /// Returns the size of the constants of all networks that are kept, in bytes; shared ones count
+    /// once.
+    pub fn constant_bytes(&self) -> usize {
+        self.networks.lock().unwrap_or_else(PoisonError::into_inner).constant_bytes()
+    }
+
+    /// True if no network is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// True if the network for shapes of the inputs is in memory.
+    pub fn has(&self, shapes: &[Vec<usize>]) -> bool {
+        self.networks.lock().unwrap_or_else(PoisonError::into_inner).kept.contains_key(shapes)
+    }
+
+    /// Returns the network for shapes of the inputs. It is compiled if the family has none.
+    pub fn network(&self, shapes: &[Vec<usize>]) -> Result<Arc<Compiled<D>>, FamilyError> {
+        if let Some(known) = self.known(shapes) {
+            return Ok(known);
+        }
+        self.check(shapes)?;
+        // One network is made at a time: others can then share what it packs.
+        let mut maker = self.maker.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = self.known(shapes) {
+            return Ok(known);
+        }
+
+        let GraphMaker { make, rewriter } = &mut *maker;
+        let (graph, _) = rewriter.rewrite(&make(shapes)?)?;
+        let cut = Cut::for_target(&graph, &self.target);
+        let schedules = Schedules::of_network(&*self.source, &self.target, cut.fingerprint(&graph));
+        let mut choose = schedules.packing_as(self.store.packing_stages());
+        let mut network = Compiled::with(&graph, cut, &mut choose, Arc::clone(&self.store))?;
+        // Loop nests of many networks would need much memory.
+        if let Some(network) = Arc::get_mut(&mut network) {
+            network.plan.kernels.iter_mut().for_each(Tuned::release);
+        }
+        self.networks.lock().unwrap_or_else(PoisonError::into_inner).keep(shapes, &network, &self.options);
+        Ok(network)
+    }
+
+    fn known(&self, shapes: &[Vec<usize>]) -> Option<Arc<Compiled<D>>> {
+        let mut networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
+        networks.lookups += 1;
+        let last = networks.lookups;
+        let kept = networks.kept.get_mut(shapes)?;
+        kept.last = last;
+        let network = Arc::clone(&kept.network);
+        networks.refused = 0;
+        Some(network)
+    }
+
+    fn check(&self, shapes: &[Vec<usize>]) -> Result<(), FamilyError> {
+        let (found, expected) = (shapes.len(), self.options.inputs.len());
+        if found != expected {
+            return Err(FamilyError::Count { found, expected });
+        }
+        for (shape, (name, range)) in shapes.iter().zip(&self.options.inputs) {
+            range.check(shape).map_err(|source| FamilyError::Outside { input: name.clone(), source })?;
+        }
+        Ok(())
+    }
+
+    /// Creates a workspace: memory and a device, such as a team of threads, for one run at a time.
+    pub fn workspace(self: &Arc<Self>) -> FamilyWorkspace<D> {
+        FamilyWorkspace { family: Arc::clone(self), current: None, others: HashMap::new() }
+    }
+}
+
+impl<D: NetworkOps> Networks<D> {
+    /// Keeps a network, and drops others, least recently used first, that exceed the limits.
+    ///
+    /// A network whose own constants alone exceed the limit is not kept, since all others would have
+    /// to be dropped. If such networks follow each other, they replace the others.
+    fn keep(&mut self, shapes: &[Vec<usize>], network: &Arc<Compiled<D>>, options: &FamilyOptions) {
+        let largest = |networks: &Self| {
+            let sizes = networks.kept.values().map(|kept| kept.network.constant_bytes());
+            sizes.max().unwrap_or_default() as f64
+        };
+        let is_within = |networks: &Self| {
+            let most = largest(networks) * options.most_constants;
+            networks.kept.len() <= options.most_networks && networks.constant_bytes() as f64 <= most
+        };
+        let before = self.constant_bytes();
+        self.kept.insert(shapes.to_vec(), KeptNetwork { network: Arc::clone(network), last: self.lookups });
+        let own = (self.constant_bytes() - before) as f64;
+        let exceeds = before > 0 && own > largest(self) * (options.most_constants - 1.0);
+        if exceeds && self.refused < MOST_REFUSED {
+            self.kept.remove(shapes);
+            self.refused += 1;
+            return;
+        }
+        self.refused = 0;
+
+        let mut in_order: Vec<(u64, InputShapes)> =
+            self.kept.iter().map(|(shapes, kept)| (kept.last, shapes.clone())).collect();
+        in_order.sort_unstable_by(|a, b| b.cmp(a));
+        // The new network is the last in this order, and is always kept.
+        while in_order.len() > 1 && !is_within(self) {
+            in_order.pop().map(|(_, oldest)| self.kept.remove(&oldest));
+        }
+    }
+
+    /// Returns the size of all constants in bytes; shared ones count once.
+    fn constant_bytes(&self) -> usize {
+        let parts = self.kept.values().flat_map(|kept| &kept.network.constants.parts);
+        parts.collect::<HashMap<&usize, &usize>>().into_values().sum()
+    }
+}
+
+/// State of one run at a time, for any network of a family.
+pub struct FamilyWorkspace<D: NetworkOps = Cpu> {
+    family: Arc<Family<D>>,
+    /// Workspace with the network that ran last.
+    current: Option<(InputShapes, Workspace<D>)>,
+    /// Other networks, bound to the same memory.
+    others: HashMap<InputShapes, BoundNetwork<D>>,
+}
+
+impl<D: NetworkOps> FamilyWorkspace<D> {
+    /// Returns the workspace with the network for shapes of the inputs.
+    pub fn of(&mut self, shapes: &[Vec<usize>]) -> Result<&mut Workspace<D>, FamilyError> {
+        let is_current = self.current.as_ref().is_some_and(|(current, _)| current == shapes);
+        if !is_current {
+            self.change_to(shapes)?;
+        }
+        match &mut self.current {
+            Some((_, workspace)) => Ok(workspace),
+            None => Err(FamilyError::Count { found: 0, expected: self.family.inputs().len() }),
+        }
+    }
+
+    fn change_to(&mut self, shapes: &[Vec<usize>]) -> Result<(), FamilyError> {
+        let network = self.family.network(shapes)?;
+        let Some((previous, mut workspace)) = self.current.take() else {
+            self.current = Some((shapes.to_vec(), network.workspace()?));
+            return Ok(());
+        };
+
+        if workspace.bytes() < network.workspace_bytes() {
+            // All networks refer to the old memory, which is freed before more is allocated.
+            self.others.clear();
+            drop(workspace);
+            self.current = Some((shapes.to_vec(), network.workspace()?));
+            return Ok(());
+        }
+        let known = self.others.remove(shapes).filter(|bound| bound.is_of(&network));
+        let bound = match known {
+            Some(bound) => bound,
+            None => workspace.bind(&network)?,
+        };
+        self.others.insert(previous, workspace.replace(bound));
+        // Networks that the family has dropped are not kept here either.
+        let kept = &self.family.networks.lock().unwrap_or_else(PoisonError::into_inner).kept;
+        self.others.retain(|shapes, _| kept.contains_key(shapes));
+        self.current = Some((shapes.to_vec(), workspace));
+        Ok(())
+    }
+
+    /// Runs the network for the shapes of the tensors, and allocates the outputs.
+    pub fn run_tensors(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, FamilyError> {
+        let shapes: InputShapes = inputs.iter().map(|input| input.shape().to_vec()).collect();
+        Ok(self.of(&shapes)?.run_tensors(inputs)?)
+    }
+}

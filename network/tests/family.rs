@@ -1,0 +1,150 @@
+//! Networks whose input shapes change from run to run.
+
+use std::collections::HashSet;
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+
+use autotune_db::EmptySource;
+use autotune_ir::Target;
+use autotune_network::onnx::{ImportOptions, Model as OnnxModel};
+use autotune_network::{Family, FamilyError, FamilyOptions, Graph, Precision, Tensor};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rten_onnx::onnx::{DataType, Dimension};
+
+use crate::build::{Model, difference, i64s, info, int};
+
+const WIDTH: usize = 64;
+const INNER: usize = 512;
+
+fn random(shape: &[usize], seed: u64) -> Tensor {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let count = shape.iter().product();
+    Tensor::f32(shape, (0..count).map(|_| rng.random_range(-0.2..0.2)).collect()).unwrap()
+}
+
+/// Returns a model of rows `x[batch, length, 64]` with open extents: two products with a common
+/// length, and a softmax over the pairs of rows, whose shapes are computed by nodes.
+fn model() -> Model {
+    let open = |name: &str| Dimension { dim_value: None, dim_param: Some(name.into()) };
+    let fixed = Dimension { dim_value: Some(WIDTH as i64), dim_param: None };
+    let mut model = Model::new(17);
+    model.graph().input.push(info("x", DataType::FLOAT, vec![open("batch"), open("length"), fixed]));
+    model
+        .constant("wide", &random(&[WIDTH, INNER], 1))
+        .constant("bias", &random(&[INNER], 2))
+        .constant("narrow", &random(&[INNER, WIDTH], 3))
+        .constant("rows", &i64s(&[-1, WIDTH as i64]))
+        .node("Shape", "x", "shape", vec![])
+        .node("Reshape", "x rows", "flat", vec![])
+        .node("MatMul", "flat wide", "product", vec![])
+        .node("Add", "product bias", "sum", vec![])
+        .node("Relu", "sum", "inner", vec![])
+        .node("MatMul", "inner narrow", "outer", vec![])
+        .node("Reshape", "outer shape", "y", vec![])
+        .node("Transpose", "y", "turned", vec![crate::build::ints("perm", &[0, 2, 1])])
+        .node("MatMul", "y turned", "pairs", vec![])
+        .node("Softmax", "pairs", "shares", vec![int("axis", -1)])
+        .output("y")
+        .output("shares")
+}
+
+/// The family of a model in a file, which keeps at most `most` networks.
+fn family(most: usize, shapes: &str) -> Arc<Family> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    fs::write(&path, model().bytes()).unwrap();
+    let inputs = vec![("x".to_string(), shapes.parse().unwrap())];
+    let options = FamilyOptions { most_networks: most, ..FamilyOptions::of_inputs(inputs) };
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let (model, import) = (OnnxModel::open(&path).unwrap(), ImportOptions::default());
+    Family::of_model(model, import, Precision::F32, options, Arc::new(EmptySource), &target).unwrap()
+}
+
+/// Returns the reference for one shape.
+fn graph(shape: &[usize]) -> Graph {
+    let shapes = [("x".to_string(), shape.to_vec())].into();
+    let bytes = model().bytes();
+    OnnxModel::of_bytes(&bytes).unwrap().graph(&ImportOptions { shapes, ..ImportOptions::default() }).unwrap()
+}
+
+fn assert_right(found: &[Tensor], x: &Tensor) {
+    let wanted = graph(x.shape()).evaluate(std::slice::from_ref(x)).unwrap();
+    for (found, wanted) in found.iter().zip(&wanted) {
+        assert_eq!(difference(found, wanted, 1e-4, 1e-4), None, "{:?}", x.shape());
+    }
+}
+
+/// Results are those of the reference in any order of shapes, also where networks are dropped and
+/// made again, and where memory grows.
+#[test]
+fn any_shape_is_computed() {
+    let family = family(3, "1..3x1..40x64");
+    let mut workspace = family.workspace();
+    let mut rng = ChaCha8Rng::seed_from_u64(4);
+    for run in 0..60 {
+        let shape = [rng.random_range(1..=3), rng.random_range(1..=40), WIDTH];
+        // Every third run repeats a shape, so that a network is used again.
+        let x = random(if run % 3 == 2 { &[2, 7, WIDTH] } else { &shape }, run);
+        assert_right(&workspace.run_tensors(std::slice::from_ref(&x)).unwrap(), &x);
+        assert!((1..=3).contains(&family.len()), "{}", family.len());
+    }
+}
+
+/// Every shape reads the same packed weights.
+#[test]
+fn weights_are_packed_once_for_all_shapes() {
+    let family = family(16, "1x?x64");
+    let one = family.network(&[vec![1, 24, WIDTH]]).unwrap().constant_bytes();
+    let weights = size_of::<f32>() * 2 * WIDTH * INNER;
+    assert!((weights..2 * weights).contains(&one), "{one}");
+    for length in [5, 8, 23, 24, 25, 64, 100, 130] {
+        family.network(&[vec![1, length, WIDTH]]).unwrap();
+    }
+    assert_eq!(family.len(), 9);
+    assert!(family.constant_bytes() < one + one / 8, "{} instead of {one}", family.constant_bytes());
+}
+
+/// What no network uses any more is freed, however many shapes there were.
+#[test]
+fn memory_does_not_grow() {
+    let family = family(4, "1x?x64");
+    let mut workspace = family.workspace();
+    let mut sizes = HashSet::new();
+    for length in 1..80 {
+        workspace.run_tensors(&[random(&[1, length, WIDTH], 5)]).unwrap();
+        assert!(family.len() <= 4);
+        sizes.insert(family.constant_bytes());
+    }
+    let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+    assert!(*most < least + least / 4, "{least} to {most} bytes");
+}
+
+#[test]
+fn shapes_outside_are_refused() {
+    let family = family(4, "1x8..12x64");
+    let reason = |shapes: &[Vec<usize>]| family.network(shapes).map(drop).unwrap_err().to_string();
+    assert_eq!(reason(&[vec![1, 13, WIDTH]]), "input 'x': extent 13 of axis 1 is not 8..12");
+    assert_eq!(reason(&[vec![8, WIDTH]]), "input 'x': 2 axes, expected 3");
+    assert_eq!(reason(&[]), "0 inputs, expected 1");
+    assert!(matches!(family.workspace().run_tensors(&[random(&[2, 8, WIDTH], 1)]), Err(FamilyError::Outside { .. })));
+    assert!(family.is_empty());
+}
+
+/// Threads with workspaces of their own may run different shapes of a family.
+#[test]
+fn threads_share_a_family() {
+    let family = family(3, "?x?x64");
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let mut workspace = family.workspace();
+            scope.spawn(move || {
+                for run in 0..12 {
+                    let x = random(&[1, 1 + (run * 5 + number * 3) % 17, WIDTH], number as u64);
+                    assert_right(&workspace.run_tensors(std::slice::from_ref(&x)).unwrap(), &x);
+                }
+            });
+        }
+    });
+}
