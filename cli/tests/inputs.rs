@@ -237,3 +237,44 @@ fn a_number_that_is_the_same_in_all_runs() {
     sandbox.run("run dqn --input 5").expect_line(2, "more than one element");
     sandbox.run("matmul:m=4,n=4,k=4 --input x=5").expect_line(2, "a workload has no inputs");
 }
+
+/// Several shapes of an input are drawn, and each runs with a network of its own. Inputs whose
+/// extents have the same name follow.
+#[test]
+fn several_shapes_run_one_after_the_other() {
+    let sandbox = Sandbox::new();
+    let mut model = Model::new(17);
+    model.graph().input.push(info("a", DataType::FLOAT, extents(&["n", "4"])));
+    model.graph().input.push(info("b", DataType::FLOAT, extents(&["4", "n"])));
+    write(&sandbox, "open.onnx", &model.node("MatMul", "a b", "y", vec![]).output("y"));
+
+    let run = sandbox.run("run open.onnx --shape a=2..9x4 --repeat 30 --threads 1 --json out.json").expect(0);
+    assert!(run.stdout.contains("of 30 runs with"), "{}", run.stdout);
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(sandbox.path("out.json")).unwrap()).unwrap();
+    let runs = json["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 30);
+    let mut lengths = std::collections::BTreeSet::new();
+    for run in runs {
+        let n = run["shapes"][0][0].as_u64().unwrap();
+        assert_eq!(run["shapes"], serde_json::json!([[n, 4], [4, n]]));
+        assert!((2..=9).contains(&n) && run["secs"].as_f64().unwrap() > 0.0, "{run}");
+        // A network is made the first time only.
+        assert_eq!(lengths.insert(n), run["new_secs"].as_f64().unwrap() > 0.0, "{run}");
+    }
+    assert_eq!(json["shapes"].as_u64().unwrap() as usize, lengths.len());
+    assert!(lengths.len() > 3, "{lengths:?}");
+
+    let run = sandbox.run("run open.onnx --shape a={3}x4 --repeat 2 --threads 1").expect(0);
+    assert!(!run.stdout.contains("different shapes"), "one shape is not a family: {}", run.stdout);
+    for (arguments, words) in [
+        ("run open.onnx --shape a=2..9x5", "shape 8x5 does not fit the model's nx4"),
+        ("run open.onnx --shape c=2..9x4", "--shape c=2..9x4: the inputs are a, b"),
+        ("run open.onnx --shape a=?x4", "--shape a=?x4: axis 0 needs a range"),
+        ("run open.onnx --shape a=9..2x4", "is not an input and its extents"),
+        ("run open.onnx --shape a=2..9x4 --check", "several shapes are supported only by autotune run"),
+        ("bench open.onnx --shape a=2..9x4", "several shapes are supported only by autotune run"),
+        ("run resnet18 --shape image=1..2x3x224x224", "several shapes are supported only by autotune run"),
+    ] {
+        sandbox.run(arguments).expect_line(2, words);
+    }
+}

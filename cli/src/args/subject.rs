@@ -7,7 +7,7 @@ use anyhow::Result;
 use autotune::Network;
 use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
 use autotune_network::{
-    DType, Graph, NodeId, Precision, Subject, SubjectLoadError, Tensor, dequantised, listed, rewrite,
+    DType, Graph, NodeId, Precision, ShapeRange, Subject, SubjectLoadError, Tensor, dequantised, listed, rewrite,
 };
 use clap::{Args, ValueEnum};
 use ndarray::{ArrayD, IxDyn};
@@ -46,9 +46,10 @@ impl SubjectArgs {
 /// Shapes and tensors of a network's inputs.
 #[derive(Debug, Args)]
 pub(crate) struct GivenArgs {
-    /// Shape of an input whose extents are open in an ONNX file
+    /// Shape of an input whose extents are open in an ONNX file. For `run`, also several shapes:
+    /// NAME=1x8..512, NAME=1x{16,32,64}
     #[arg(long, value_name = "NAME=1x3x224x224", value_parser = parse_shape)]
-    shape: Vec<(String, Vec<usize>)>,
+    shape: Vec<(String, ShapeRange)>,
     /// An input: a NumPy file, which also determines extents that are open in an ONNX file, or a
     /// constant number, so that an If that depends on it can be decided. The name of a single input
     /// may be omitted; inputs that are not specified are random when networks run
@@ -167,6 +168,52 @@ impl InputArgs {
     }
 }
 
+/// Model whose inputs have several shapes.
+pub(crate) struct ModelOfShapes {
+    /// Name for messages.
+    pub(crate) name: String,
+    pub(crate) model: onnx::Model<'static>,
+    /// Values of inputs that are constants.
+    pub(crate) import: ImportOptions,
+    /// Shapes of inputs on the command line.
+    pub(crate) ranges: BTreeMap<String, ShapeRange>,
+    pub(crate) precision: Precision,
+    /// True if quantised tensors are computed in floating point.
+    pub(crate) is_dequantised: bool,
+}
+
+impl InputArgs {
+    /// Opens a model if an input has several shapes; returns `None` otherwise.
+    pub(crate) fn of_shapes(&self, subject: &Subject) -> Result<Option<ModelOfShapes>> {
+        let is_range = |(_, range): &(String, ShapeRange)| range.fixed().is_none();
+        let (Subject::Model(path), Precise::In(precision)) = (subject, self.precision) else { return Ok(None) };
+        if !self.given.shape.iter().any(is_range) {
+            return Ok(None);
+        }
+        let wrong = |source| refusal(SubjectLoadError::Import { path: path.clone(), source }, &BTreeMap::new());
+        let model = onnx::Model::open(path).map_err(wrong)?;
+        let declared = model.inputs().map_err(wrong)?;
+        if let Some((input, file)) = self.given.words(&declared)?.into_iter().find(|(_, text)| !is_number(text)) {
+            let why = "inputs of several shapes are random: give one shape instead";
+            return Err(Failure::Usage(format!("--input {}={file}: {why}", input.name)).into());
+        }
+
+        let mut ranges = BTreeMap::new();
+        for (name, range) in &self.given.shape {
+            if ranges.insert(name.clone(), range.clone()).is_some() {
+                return Err(Failure::Usage(format!(
+                    "--shape {name}=..: the shape of input '{name}' is specified twice"
+                ))
+                .into());
+            }
+        }
+        let import = ImportOptions { values: self.given.numbers(&declared)?, ..ImportOptions::default() };
+        let is_dequantised = self.quantised == Quantised::Float;
+        let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        Ok(Some(ModelOfShapes { name, model, import, ranges, precision, is_dequantised }))
+    }
+}
+
 impl GivenArgs {
     /// Reads a network in the types of its file, without rewriting it; returns `None` for a
     /// workload. Extents that the options leave open come from `shapes`.
@@ -203,8 +250,14 @@ impl GivenArgs {
 
     fn shapes(&self) -> Result<BTreeMap<String, Vec<usize>>, Failure> {
         let mut shapes = BTreeMap::new();
-        for (name, shape) in &self.shape {
-            if shapes.insert(name.clone(), shape.clone()).is_some() {
+        for (name, range) in &self.shape {
+            let several = || {
+                let why = "several shapes are supported only by autotune run, for an ONNX file without --check, \
+                           --output and --precision auto";
+                Failure::Usage(format!("--shape {name}={range}: {why}"))
+            };
+            let shape = range.fixed().ok_or_else(several)?;
+            if shapes.insert(name.clone(), shape).is_some() {
                 return Err(Failure::Usage(format!(
                     "--shape {name}=..: the shape of input '{name}' is specified twice"
                 )));
@@ -284,8 +337,9 @@ impl GivenArgs {
 pub(crate) fn declared(graph: &Graph) -> Vec<DeclaredInput> {
     let of = |&id: &NodeId| {
         let node = graph.node(id);
-        let extents = node.shape.iter().map(|&extent| Some(extent)).collect();
-        DeclaredInput { name: node.name.clone(), dtype: node.dtype, extents }
+        let extents: Vec<Option<usize>> = node.shape.iter().map(|&extent| Some(extent)).collect();
+        let names = vec![None; extents.len()];
+        DeclaredInput { name: node.name.clone(), dtype: node.dtype, extents, names }
     };
     graph.inputs().iter().map(of).collect()
 }
@@ -332,9 +386,8 @@ fn number(input: &DeclaredInput, text: &str) -> Option<Result<Tensor, Failure>> 
 }
 
 /// Parses a shape argument such as `NAME=1x3x224x224`.
-fn parse_shape(text: &str) -> Result<(String, Vec<usize>), String> {
-    let bad = || format!("--shape '{text}' is not an input and its extents, such as image=1x3x224x224");
+fn parse_shape(text: &str) -> Result<(String, ShapeRange), String> {
+    let bad = || format!("--shape '{text}' is not an input and its extents, such as image=1x3x224x224 or ids=1x8..512");
     let (name, extents) = text.rsplit_once('=').ok_or_else(bad)?;
-    let extents = extents.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>();
-    Ok((name.to_string(), extents.map_err(|_| bad())?))
+    Ok((name.to_string(), extents.parse().map_err(|_| bad())?))
 }

@@ -19,6 +19,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
+mod shapes;
+
 use super::file::{NewFile, check_folder};
 use super::lookup::network_source;
 use super::rounded::{RoundingEffect, decided, in_f32, warn_if_slow};
@@ -75,6 +77,12 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
         check_folder(folder).map_err(|error| Failure::Usage(format!("--output {}: {error}", folder.display())))?;
     }
     let start = Instant::now();
+    if !args.check
+        && args.output.is_none()
+        && let Some(model) = args.subject.inputs.of_shapes(&args.subject.subject)?
+    {
+        return shapes::run(&args, &json, model);
+    }
     let (loaded, target) = on_target(args.subject.import()?, &args.target)?;
     on_device!(target, run_on(&args, &json, loaded, &target, start))
 }
