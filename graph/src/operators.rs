@@ -14,7 +14,9 @@ pub(crate) mod conv_transpose;
 pub(crate) mod cumsum;
 pub(crate) mod expand;
 pub(crate) mod gather;
+pub(crate) mod gather_elements;
 pub(crate) mod group_norm;
+mod indices;
 pub(crate) mod integers;
 mod known;
 pub(crate) mod layer_norm;
@@ -36,8 +38,10 @@ pub(crate) mod reduce;
 pub(crate) mod reshape;
 pub(crate) mod resize;
 pub(crate) mod scaled;
+pub(crate) mod scatter;
 pub(crate) mod slice;
 pub(crate) mod softmax;
+mod sub_nodes;
 pub(crate) mod transpose;
 pub(crate) mod window;
 
@@ -51,7 +55,9 @@ pub use conv_transpose::ConvTranspose;
 pub use cumsum::CumSum;
 pub use expand::Expand;
 pub use gather::Gather;
+pub use gather_elements::{GatherElements, GatherNd};
 pub use group_norm::GroupNorm;
+pub use indices::Selection;
 pub use integers::{ConvInteger, MatMulInteger};
 pub use layer_norm::LayerNorm;
 pub use local_response_norm::LocalResponseNorm;
@@ -68,6 +74,7 @@ pub use reduce::Reduce;
 pub use reshape::Reshape;
 pub use resize::Resize;
 pub use scaled::{Rescale, ScaledConv, ScaledMatMul, Unsigned};
+pub use scatter::Scatter;
 pub use slice::{Range, Slice};
 pub use softmax::Softmax;
 pub use transpose::Transpose;
@@ -85,6 +92,7 @@ const OWN: &[&[OnnxOperator]] = &[
     cumsum::IMPORTS,
     expand::IMPORTS,
     gather::IMPORTS,
+    gather_elements::IMPORTS,
     group_norm::IMPORTS,
     integers::IMPORTS,
     known::IMPORTS,
@@ -103,6 +111,7 @@ const OWN: &[&[OnnxOperator]] = &[
     reduce::IMPORTS,
     reshape::IMPORTS,
     resize::IMPORTS,
+    scatter::IMPORTS,
     slice::IMPORTS,
     softmax::IMPORTS,
     transpose::IMPORTS,

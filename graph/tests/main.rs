@@ -7,6 +7,7 @@ mod builder;
 mod common;
 mod evaluate;
 mod evaluate_images;
+mod evaluate_indices;
 mod onnx_export;
 mod onnx_inputs;
 mod rewrite_affine;

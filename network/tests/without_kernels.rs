@@ -3,8 +3,8 @@
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{
-    Binary, Cast, Concat, Conv, ConvTranspose, CumSum, Gather, GroupNorm, LocalResponseNorm, MatMul, Pad, Pool, Reduce,
-    Resize, Sliding, Softmax, Transpose,
+    Binary, Cast, Concat, Conv, ConvTranspose, CumSum, Gather, GatherElements, GatherNd, GroupNorm, LocalResponseNorm,
+    MatMul, Pad, Pool, Reduce, Resize, Scatter, Selection, Sliding, Softmax, Transpose,
 };
 use autotune_network::{Compiled, DType, Graph, Library, NodeId, Op, Tensor, rewrite};
 use autotune_workloads::{Coordinates, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
@@ -260,6 +260,53 @@ fn cumulative_sums() {
         }
         let [exclusive, reverse] = [0; 2].map(|_| any(&mut net.rng, 0..=1) == 0);
         single(net, CumSum { axis, exclusive, reverse }, &[x])
+    });
+}
+
+/// Adds indices from -1 to 1: a constant, or computed ones.
+fn small_indices(net: &mut Net, shape: &[usize], is_constant: bool) -> NodeId {
+    if is_constant {
+        let numbers = (0..shape.iter().product()).map(|_| any(&mut net.rng, 0..=2) as i64 - 1).collect();
+        return net.graph.constant("indices", Tensor::i64(shape, numbers).unwrap());
+    }
+    let x = net.input(shape);
+    let clipped = net.act("clip", &[-1.0, 1.0], x);
+    net.add(Cast(DType::I64), &[clipped])
+}
+
+#[test]
+fn elements_by_index() {
+    of_seeds(60, |net| {
+        let shape: Vec<usize> = (0..any(&mut net.rng, 1..=4)).map(|_| any(&mut net.rng, 2..=5)).collect();
+        let (rank, x) = (shape.len(), net.input(&shape));
+        let (axis, is_constant) = (any(&mut net.rng, 0..=rank - 1), any(&mut net.rng, 0..=1) == 0);
+        let inner: Vec<usize> = shape.iter().map(|&extent| any(&mut net.rng, 1..=extent)).collect();
+        let count = any(&mut net.rng, 1..=rank);
+        let tuples = [any(&mut net.rng, 1..=4), count];
+
+        match any(&mut net.rng, 0..=3) {
+            0 => {
+                let indices = small_indices(net, &inner, is_constant);
+                single(net, GatherElements { axis }, &[x, indices])
+            }
+            1 => {
+                let batch_axes = rank - count;
+                let extents = [&shape[..batch_axes], &tuples].concat();
+                let indices = small_indices(net, &extents, is_constant);
+                single(net, GatherNd { batch_axes }, &[x, indices])
+            }
+            2 => {
+                let (indices, updates) = (small_indices(net, &inner, true), weights(net, &inner));
+                let op = Scatter { selection: Selection::Along(axis), reduction: None };
+                single(net, op, &[x, indices, updates])
+            }
+            _ => {
+                let indices = small_indices(net, &tuples, true);
+                let updates = weights(net, &[&tuples[..1], &shape[count..]].concat());
+                let op = Scatter { selection: Selection::Tuples(0), reduction: None };
+                single(net, op, &[x, indices, updates])
+            }
+        }
     });
 }
 

@@ -131,7 +131,7 @@ impl Operator for Binary {
     }
 }
 
-fn of_integers(op: Binary, a: i64, b: i64) -> i64 {
+pub(super) fn of_integers(op: Binary, a: i64, b: i64) -> i64 {
     match op {
         Binary::Add => a.wrapping_add(b),
         Binary::Sub => a.wrapping_sub(b),

@@ -2,6 +2,7 @@
 
 use autotune_workloads::{self as workload, Workload};
 
+use super::indices::place;
 use super::prelude::*;
 use crate::constant::Constant;
 
@@ -30,14 +31,7 @@ impl Operator for Gather {
             let (x, from) = (values::<T>(operands, 0)?, operands[0].shape());
             let (outer, extent) = (from[..axis].iter().product::<usize>(), from[axis]);
             let inner = from[axis + 1..].iter().product::<usize>();
-            let place = |&number: &i64| {
-                // `i128` cannot overflow for any index.
-                let counted = if number < 0 { number as i128 + extent as i128 } else { number.into() };
-                let inside = usize::try_from(counted).ok().filter(|&place| place < extent);
-                inside.ok_or_else(|| {
-                    OpError::Unfit(format!("index {number} is out of range for extent {extent} of axis {axis}"))
-                })
-            };
+            let place = |&number: &i64| place(number, extent, axis);
             let places: Vec<usize> = values::<i64>(operands, 1)?.iter().map(place).collect::<Result<_, _>>()?;
 
             let mut all: Vec<T> = Vec::with_capacity(elements(shape)?);

@@ -1,0 +1,167 @@
+//! Replacement of elements and slices by their coordinates.
+
+use super::binary::{Binary, of_integers};
+use super::concat::Concat;
+use super::indices::{MOST_ROWS, Selection, select};
+use super::prelude::*;
+use super::reshape::Reshape;
+use super::sub_nodes::SubNodes;
+use crate::constant::Constant;
+
+pub(super) static IMPORTS: &[OnnxOperator] = &[
+    OnnxOperator::one("Scatter", elementwise),
+    OnnxOperator::one("ScatterElements", elementwise),
+    OnnxOperator::one("ScatterND", of_tuples),
+];
+
+/// Copy of the first operand in which the third operand's elements replace those that the indices
+/// in the second select, in order. Negative indices count from the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scatter {
+    /// Elements that the indices select.
+    pub selection: Selection,
+    /// Operation that combines an element with those that replace it: addition, product, maximum or
+    /// minimum; if absent, the last one remains.
+    pub reduction: Option<Binary>,
+}
+
+impl Operator for Scatter {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        check_count(operands, 3..=3)?;
+        check_dtype(operands, 1, DType::I64)?;
+        let (data, dtype) = operands[0];
+        check_dtype(operands, 2, dtype)?;
+        if self.reduction.is_some() && dtype != DType::I64 {
+            check_dtype(operands, 0, DType::F32)?;
+        }
+        let selected = self.selection.selected(data, operands[1].0)?;
+        match selected == operands[2].0 {
+            true => Ok((data.to_vec(), dtype)),
+            false => unfit(format!("updates of shape {:?} do not match indices for {selected:?}", operands[2].0)),
+        }
+    }
+
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        fn replaced<T: Typed>(places: &[usize], operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+            combined::<T, T>(places, operands, |x| x, |_, update| update).and_then(|all| tensor(shape, all))
+        }
+        let places = self.places(shape, operands[1])?;
+        let places = self.elements(&places, shape, operands[1].shape());
+        match (self.reduction, operands[0].dtype()) {
+            (None, dtype) => by_type!(dtype, replaced(&places, operands, shape)),
+            (Some(op), DType::I64) => {
+                tensor(shape, combined(&places, operands, |x: i64| x, |a, b| of_integers(op, a, b))?)
+            }
+            (Some(op), _) => {
+                // Rounded once, after all updates.
+                let all = combined(&places, operands, |x: f32| f64::from(x), |a, b| of_numbers(op, a, b))?;
+                tensor(shape, all.into_iter().map(|x| x as f32).collect())
+            }
+        }
+    }
+
+    /// Returns a `Gather` from the rows of both tensors, if the indices are constant and nothing is
+    /// combined.
+    fn parts(&self, node: &NodeView) -> Option<Vec<SubNode>> {
+        let (data, indices, updates) = (node.shape(0), node.shape(1), node.shape(2));
+        let constant = node.op(1).of::<Constant>().filter(|_| self.reduction.is_none())?;
+        let (count, new) = (product(data)?, product(updates)?);
+        let row = self.selection.row(data, indices);
+        if count == 0 || new == 0 || count.checked_add(new)? / row > MOST_ROWS {
+            return None;
+        }
+        let mut rows: Vec<i64> = (0..(count / row) as i64).collect();
+        for (update, place) in self.places(data, constant.tensor().ok()?).ok()?.into_iter().enumerate() {
+            rows[place] = (count / row + update) as i64;
+        }
+
+        let mut parts = SubNodes::new(node);
+        let before = parts.add(Reshape(vec![count]), &[0]);
+        let update = parts.add(Reshape(vec![new]), &[2]);
+        let all = parts.add(Concat { axis: 0 }, &[before, update]);
+        let rows = parts.constant(Tensor::i64(&[rows.len()], rows).ok()?);
+        select(&mut parts, all, [count + new, row], rows, data);
+        Some(parts.finish())
+    }
+
+    fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
+        let reduction = match self.reduction {
+            None => "none",
+            Some(Binary::Add) => "add",
+            Some(Binary::Mul) => "mul",
+            Some(Binary::Max) => "max",
+            Some(Binary::Min) => "min",
+            Some(_) => return Err(to.wrong("ONNX has no such reduction")),
+        };
+        let reduction = word("reduction", reduction);
+        match self.selection {
+            Selection::Along(axis) => to.operator("ScatterElements", vec![int("axis", axis), reduction]),
+            Selection::Tuples(0) => to.operator("ScatterND", vec![reduction]),
+            Selection::Tuples(_) => Err(to.wrong("ONNX shares no axes when it scatters")),
+        }
+    }
+}
+
+impl Scatter {
+    /// Returns the number of the slice that each update replaces.
+    fn places(&self, data: &[usize], indices: &Tensor) -> Result<Vec<usize>, OpError> {
+        self.selection.places(data, indices.shape(), &values::<i64>(&[indices], 0)?)
+    }
+
+    /// Returns the position of the element that each element of the updates replaces.
+    fn elements(&self, slices: &[usize], data: &[usize], indices: &[usize]) -> Vec<usize> {
+        let row = self.selection.row(data, indices);
+        slices.iter().flat_map(|slice| slice * row..(slice + 1) * row).collect()
+    }
+}
+
+/// Returns the first operand's elements, combined with the updates of some of them.
+fn combined<T: Typed, S: Copy>(
+    places: &[usize],
+    operands: &[&Tensor],
+    exact: impl Fn(T) -> S,
+    combine: impl Fn(S, S) -> S,
+) -> Result<Vec<S>, OpError> {
+    let mut all: Vec<S> = values::<T>(operands, 0)?.iter().map(|&x| exact(x)).collect();
+    for (&place, &update) in places.iter().zip(values::<T>(operands, 2)?.iter()) {
+        all[place] = combine(all[place], exact(update));
+    }
+    Ok(all)
+}
+
+fn of_numbers(op: Binary, a: f64, b: f64) -> f64 {
+    match op {
+        Binary::Add => a + b,
+        Binary::Mul => a * b,
+        Binary::Max => larger(a, b),
+        Binary::Min => smaller(a, b),
+        // Import and `export` know these four.
+        _ => f64::NAN,
+    }
+}
+
+fn reduction(call: &Call) -> call::Result<Option<Binary>> {
+    match call.word_or("reduction", "none")? {
+        "none" => Ok(None),
+        "add" => Ok(Some(Binary::Add)),
+        "mul" => Ok(Some(Binary::Mul)),
+        "max" => Ok(Some(Binary::Max)),
+        "min" => Ok(Some(Binary::Min)),
+        _ => Err(attribute("reduction", "expected none, add, mul, max or min")),
+    }
+}
+
+fn elementwise(call: &mut Call) -> call::Result<ImportValue> {
+    call.check_most(3)?;
+    let operands = [call.operand(0)?, call.operand(1)?, call.operand(2)?];
+    let axis = axis(call.int_or("axis", 0)?, call.rank(operands[0]))?;
+    let reduction = reduction(call)?;
+    call.add(Scatter { selection: Selection::Along(axis), reduction }, &operands)
+}
+
+fn of_tuples(call: &mut Call) -> call::Result<ImportValue> {
+    call.check_most(3)?;
+    let operands = [call.operand(0)?, call.operand(1)?, call.operand(2)?];
+    let reduction = reduction(call)?;
+    call.add(Scatter { selection: Selection::Tuples(0), reduction }, &operands)
+}
