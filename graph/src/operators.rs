@@ -5,6 +5,7 @@ use crate::onnx::operator::OnnxOperator;
 pub(crate) mod activations;
 pub(crate) mod attention;
 pub(crate) mod binary;
+pub(crate) mod bitwise;
 pub(crate) mod cast;
 pub(crate) mod choose;
 pub(crate) mod concat;
@@ -29,6 +30,7 @@ pub(crate) mod not;
 pub(crate) mod pad;
 mod pointwise;
 pub(crate) mod pool;
+mod predicates;
 pub(crate) mod prelu;
 pub mod prelude;
 mod qlinear;
@@ -43,10 +45,12 @@ pub(crate) mod slice;
 pub(crate) mod softmax;
 mod sub_nodes;
 pub(crate) mod transpose;
+pub(crate) mod trigonometric;
 pub(crate) mod window;
 
 pub use attention::Attention;
 pub use binary::Binary;
+pub use bitwise::Bitwise;
 pub use cast::Cast;
 pub use choose::Where;
 pub use concat::Concat;
@@ -78,12 +82,14 @@ pub use scatter::Scatter;
 pub use slice::{Range, Slice};
 pub use softmax::Softmax;
 pub use transpose::Transpose;
+pub use trigonometric::Trigonometric;
 pub use window::Sliding;
 
 /// Import rules of this crate's operators.
 const OWN: &[&[OnnxOperator]] = &[
     activations::IMPORTS,
     binary::IMPORTS,
+    bitwise::IMPORTS,
     cast::IMPORTS,
     choose::IMPORTS,
     concat::IMPORTS,
@@ -104,6 +110,7 @@ const OWN: &[&[OnnxOperator]] = &[
     not::IMPORTS,
     pad::IMPORTS,
     pool::IMPORTS,
+    predicates::IMPORTS,
     prelu::IMPORTS,
     qlinear::IMPORTS,
     quantise::IMPORTS,
@@ -115,6 +122,7 @@ const OWN: &[&[OnnxOperator]] = &[
     slice::IMPORTS,
     softmax::IMPORTS,
     transpose::IMPORTS,
+    trigonometric::IMPORTS,
 ];
 
 /// Finds the import rule for an operator's domain and name; `others`, the caller's rules, take

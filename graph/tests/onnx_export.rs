@@ -3,9 +3,9 @@
 use autotune_graph::Operator;
 use autotune_graph::onnx::{self, ImportOptions};
 use autotune_graph::operators::{
-    Attention, Binary, Cast, Concat, Conv, ConvTranspose, CumSum, Expand, Gather, GroupNorm, LayerNorm,
-    LocalResponseNorm, Map, MatMul, Not, Pad, Pool, Prelu, Range, Reduce, Reshape, Resize, Slice, Sliding, Softmax,
-    Transpose, Where,
+    Attention, Binary, Bitwise, Cast, Concat, Conv, ConvTranspose, CumSum, Expand, Gather, GatherElements, GatherNd,
+    GroupNorm, LayerNorm, LocalResponseNorm, Map, MatMul, Not, Pad, Pool, Prelu, Range, Reduce, Reshape, Resize,
+    Scatter, Selection, Slice, Sliding, Softmax, Transpose, Trigonometric, Where,
 };
 use autotune_graph::{Graph, NodeId, Op, Tensor, zoo};
 use autotune_ir::DType;
@@ -122,6 +122,12 @@ fn elements() {
         }
     }
     check(&single(Binary::Pow, &[X, floats(&[])]), "power");
+    for bitwise in [Bitwise::And, Bitwise::Or, Bitwise::Xor] {
+        check(&single(bitwise, &[(DType::I64, &[4, 5]), (DType::I64, &[5])]), "bits");
+    }
+    for function in Trigonometric::ALL {
+        check(&single(function, &[X]), function.name());
+    }
     let truths = (DType::Bool, &[5, 6][..]);
     check(&single(Binary::And, &[truths, truths]), "and");
     check(&single(Not, &[truths]), "not");
@@ -205,6 +211,20 @@ fn parts() {
     check(&single(Transpose(vec![2, 0, 3, 1]), &[X]), "axes");
     check(&single(Expand(vec![3, 4, 5]), &[floats(&[4, 1])]), "broadcast");
     check(&single(Gather { axis: 1 }, &[X, (DType::I64, &[2, 2])]), "rows");
+}
+
+#[test]
+fn elements_by_index() {
+    check(&single(GatherElements { axis: 1 }, &[X, (DType::I64, &[2, 3, 5, 1])]), "elements");
+    check(&single(GatherNd { batch_axes: 1 }, &[floats(&[2, 4, 5]), (DType::I64, &[2, 3, 2])]), "slices");
+    for reduction in [None, Some(Binary::Add), Some(Binary::Mul), Some(Binary::Max), Some(Binary::Min)] {
+        let scatter = |selection| Scatter { selection, reduction };
+        let (of_elements, of_slices) = ([3, 2], [6, 2]);
+        let operands = [floats(&[4, 6]), (DType::I64, &of_elements), floats(&of_elements)];
+        check(&single(scatter(Selection::Along(1)), &operands), "scattered elements");
+        let operands = [floats(&[4, 4, 5]), (DType::I64, &of_slices), floats(&[6, 5])];
+        check(&single(scatter(Selection::Tuples(0)), &operands), "scattered slices");
+    }
 }
 
 #[test]

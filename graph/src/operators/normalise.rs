@@ -10,8 +10,11 @@ use super::prelude::*;
 use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
 
-pub(super) static IMPORTS: &[OnnxOperator] =
-    &[OnnxOperator::one("BatchNormalization", batch_norm), OnnxOperator::one("LpNormalization", lp_norm)];
+pub(super) static IMPORTS: &[OnnxOperator] = &[
+    OnnxOperator::one("BatchNormalization", batch_norm),
+    OnnxOperator::one("LpNormalization", lp_norm),
+    OnnxOperator::one("MeanVarianceNormalization", mean_variance),
+];
 
 /// Reshapes a vector of channels so that it broadcasts to images of `rank` axes.
 fn of_channels(call: &mut Call, numbers: ImportValue, rank: usize) -> Result<ImportValue> {
@@ -69,4 +72,18 @@ fn lp_norm(call: &mut Call) -> Result<ImportValue> {
     let is_zero = call.binary(Binary::Equal, norm, zero)?;
     let divisor = call.add(Where, &[is_zero, infinity, norm])?;
     call.binary(Binary::Div, x, divisor)
+}
+
+/// Imports `(x - mean) / (deviation + 1e-9)` with statistics along axes, by default all but the
+/// channels.
+fn mean_variance(call: &mut Call) -> Result<ImportValue> {
+    let x = call.only()?;
+    let along = axes(call.ints("axes")?.unwrap_or(&[0, 2, 3]), call.rank(x))?;
+    let mean = call.reduce(ReduceOp::Mean, &along, true, x)?;
+    let centred = call.binary(Binary::Sub, x, mean)?;
+    let squares = call.binary(Binary::Mul, centred, centred)?;
+    let variance = call.reduce(ReduceOp::Mean, &along, true, squares)?;
+    let deviation = call.unary(UnaryOp::Sqrt, variance)?;
+    let divisor = call.with(Binary::Add, deviation, 1e-9)?;
+    call.binary(Binary::Div, centred, divisor)
 }

@@ -245,28 +245,40 @@ fn log_sum_exp(call: &mut Call) -> call::Result<ImportValue> {
     call.reshape(&shape, whole)
 }
 
-/// Imports the index of the largest or smallest element along an axis, the first or the last of
-/// equal ones. NaN counts as either, as in NumPy.
+/// Imports the index of the largest or smallest element along an axis.
 fn place_of(call: &mut Call, op: ReduceOp) -> call::Result<ImportValue> {
     call.check_most(1)?;
     let x = call.operand(0)?;
-    let mut shape = vec![1; call.rank(x)];
-    let axis = axis(call.int_or("axis", 0)?, shape.len())?;
-    let (keep_axes, is_last) = (call.flag("keepdims", true)?, call.flag("select_last_index", false)?);
+    let axis = axis(call.int_or("axis", 0)?, call.rank(x))?;
+    let flags = [call.flag("keepdims", true)?, call.flag("select_last_index", false)?];
+    call.place_along(op, x, axis, flags)
+}
 
-    let best = call.reduce(op, &[axis], true, x)?;
-    let is_best = call.binary(Binary::Equal, x, best)?;
-    let extent = call.shape(x)[axis] as i64;
-    shape[axis] = call.shape(x)[axis];
-    let places = call.constant(Tensor::i64(&shape, (0..extent).collect())?);
-    // Other elements get the index that the reduction chooses last.
-    let (other, op) = if is_last { (0, ReduceOp::Max) } else { (extent - 1, ReduceOp::Min) };
-    let other = call.constant(Tensor::i64(&[], vec![other])?);
-    let mut found = call.add(Where, &[is_best, places, other])?;
-    // NaN equals nothing, so its own index replaces the one chosen above.
-    if call.dtype(x) == DType::F32 {
-        let is_number = call.binary(Binary::Equal, x, x)?;
-        found = call.add(Where, &[is_number, found, places])?;
+impl Call<'_> {
+    /// Adds the index of the largest or smallest element along an axis, the first or the last of
+    /// equal ones. NaN counts as either, as in NumPy.
+    pub(super) fn place_along(
+        &mut self,
+        op: ReduceOp,
+        x: ImportValue,
+        axis: usize,
+        [keep_axes, is_last]: [bool; 2],
+    ) -> call::Result<ImportValue> {
+        let best = self.reduce(op, &[axis], true, x)?;
+        let is_best = self.binary(Binary::Equal, x, best)?;
+        let mut shape = vec![1; self.rank(x)];
+        shape[axis] = self.shape(x)[axis];
+        let extent = shape[axis] as i64;
+        let places = self.constant(Tensor::i64(&shape, (0..extent).collect())?);
+        // Other elements get the index that the reduction chooses last.
+        let (other, op) = if is_last { (0, ReduceOp::Max) } else { (extent - 1, ReduceOp::Min) };
+        let other = self.constant(Tensor::i64(&[], vec![other])?);
+        let mut found = self.add(Where, &[is_best, places, other])?;
+        // NaN equals nothing, so its own index replaces the one chosen above.
+        if self.dtype(x) == DType::F32 {
+            let is_number = self.binary(Binary::Equal, x, x)?;
+            found = self.add(Where, &[is_number, found, places])?;
+        }
+        self.reduce(op, &[axis], keep_axes, found)
     }
-    call.reduce(op, &[axis], keep_axes, found)
 }

@@ -1,5 +1,6 @@
 //! Construction of an operator's decomposition.
 
+use super::binary::Binary;
 use super::choose::Where;
 use super::prelude::*;
 use crate::constant::Constant;
@@ -24,6 +25,12 @@ impl SubNodes {
 
     pub(super) fn constant(&mut self, tensor: Tensor) -> usize {
         self.add(Constant::from(tensor), &[])
+    }
+
+    /// Adds `x op number`.
+    pub(super) fn with(&mut self, op: Binary, x: usize, number: f32) -> usize {
+        let number = self.constant(Tensor::scalar(number));
+        self.add(op, &[x, number])
     }
 
     /// Adds a choice: `yes` where `truth` is true, else `no`.

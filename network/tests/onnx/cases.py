@@ -18,7 +18,7 @@ from onnx.backend.test.case.node import collect_testcases
 LATEST = 24
 
 # Operators all inputs of which but the first have to be known.
-FIXED = {"ConstantOfShape", "CumSum", "Dropout", "Expand", "Pad", "Range", "Reshape", "Resize", "Shape", "Slice", "Split", "Squeeze", "Tile", "Unsqueeze", "Upsample"}
+FIXED = {"ConstantOfShape", "CumSum", "Dropout", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Shape", "Slice", "Split", "Squeeze", "Tile", "TopK", "Trilu", "Unsqueeze", "Upsample"}
 
 
 def lower(model):

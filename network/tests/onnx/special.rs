@@ -154,6 +154,62 @@ fn functions_of_special_values_are_those_of_the_standard() {
     }
 }
 
+/// A trigonometric function: name, definition, permitted error of kernels in ulps and absolute.
+type Angular = (&'static str, fn(f64) -> f64, f64, f64);
+
+/// Angles are reduced by a value of pi with 57 bits: next to zeros of the functions, that error
+/// counts.
+const ANGULAR: [Angular; 11] = [
+    ("Sin", libm::sin, 2.0, 1e-12),
+    ("Cos", libm::cos, 2.0, 1e-12),
+    ("Tan", libm::tan, 4.0, 1e-12),
+    ("Asin", libm::asin, 3.0, 0.0),
+    ("Acos", libm::acos, 3.0, 0.0),
+    ("Atan", libm::atan, 3.0, 0.0),
+    ("Sinh", libm::sinh, 5.0, 0.0),
+    ("Cosh", libm::cosh, 5.0, 0.0),
+    ("Asinh", libm::asinh, 4.0, 0.0),
+    ("Acosh", f64::acosh, 4.0, 0.0),
+    ("Atanh", libm::atanh, 4.0, 0.0),
+];
+
+/// Returns special values, and numbers of all magnitudes up to 10^4, zeros and poles of the
+/// functions among them; none is larger and finite.
+fn angles() -> Vec<f32> {
+    let quarters = (0..6366).map(|quarters| (f64::from(quarters) * std::f64::consts::FRAC_PI_2) as f32);
+    let spread = (0..8000).map(|at| (f64::from(at) * 0.0019 - 9.0).exp2() as f32);
+    let sizes = values().into_iter().chain(quarters).chain(spread).flat_map(|x| [x, -x]);
+    sizes.filter(|x| !x.is_finite() || x.abs() <= 1e4).collect()
+}
+
+#[test]
+fn trigonometric_functions_are_those_of_the_standard() {
+    let x = angles();
+    let input = Tensor::f32(&[x.len()], x.clone()).unwrap();
+    for (operator, meaning, most, absolute) in ANGULAR {
+        let model = Model::new(22).input("x", &[x.len()]).node(operator, "x", "y", vec![]).output("y");
+        let wanted: Vec<f64> = x.iter().map(|&x| meaning(x.into())).collect();
+        let [reference, kernels] = both(&model, std::slice::from_ref(&input), operator);
+        assert_near(&reference, &wanted, 0.5, 0.0, &format!("reference of {operator}"));
+        assert_near(&kernels, &wanted, most, absolute, operator);
+    }
+}
+
+/// Beyond 10^4 the error grows with the angle, but results stay in the functions' range.
+#[test]
+fn waves_of_large_angles_stay_in_their_range() {
+    let x: Vec<f32> = (0..400).map(|at| (13.0 + f64::from(at) * 0.2875).exp2() as f32).collect();
+    let input = Tensor::f32(&[x.len()], x.clone()).unwrap();
+    for (operator, meaning) in [("Sin", libm::sin as fn(f64) -> f64), ("Cos", libm::cos)] {
+        let model = Model::new(22).input("x", &[x.len()]).node(operator, "x", "y", vec![]).output("y");
+        let [_, kernels] = both(&model, std::slice::from_ref(&input), operator);
+        for (&x, found) in x.iter().zip(kernels.to_numbers()) {
+            let off = (f64::from(found) - meaning(x.into())).abs();
+            assert!(found.abs() <= 1.0 + 1e-6 && off <= f64::from(x) * 1.2e-7, "{operator} of {x}: off by {off}");
+        }
+    }
+}
+
 /// Every special value paired with every other.
 fn pairs() -> [Vec<f32>; 2] {
     let all = values();
@@ -193,6 +249,28 @@ fn operations_on_special_values_are_those_of_numpy() {
         let [reference, kernels] = both(&model, &inputs, operator);
         assert_near(&reference, &wanted, 0.5, 0.0, &format!("reference of {operator}"));
         assert_near(&kernels, &wanted, most, 0.0, operator);
+    }
+}
+
+#[test]
+fn kinds_of_special_values_are_found() {
+    type Kind = (&'static str, Vec<AttributeProto>, fn(f32) -> bool);
+    let [negative, positive] = ["detect_negative", "detect_positive"].map(|name| crate::build::int(name, 0));
+    let kinds: [Kind; 5] = [
+        ("IsNaN", vec![], f32::is_nan),
+        ("IsInf", vec![], f32::is_infinite),
+        ("IsInf", vec![negative.clone()], |x| x == f32::INFINITY),
+        ("IsInf", vec![positive.clone()], |x| x == f32::NEG_INFINITY),
+        ("IsInf", vec![negative, positive], |_| false),
+    ];
+    let x = values();
+    let input = Tensor::f32(&[x.len()], x.clone()).unwrap();
+    for (operator, attributes, meaning) in kinds {
+        let model = Model::new(20).input("x", &[x.len()]).node(operator, "x", "y", attributes).output("y");
+        let wanted: Vec<f64> = x.iter().map(|&x| f64::from(u8::from(meaning(x)))).collect();
+        for found in both(&model, std::slice::from_ref(&input), operator) {
+            assert_near(&found, &wanted, 0.0, 0.0, operator);
+        }
     }
 }
 

@@ -1,0 +1,64 @@
+//! Imported operators that choose elements by position or by order.
+
+use autotune_graph::Tensor;
+
+use crate::build::{Model, f32s, i64s, int, ints, one};
+
+/// A triangle leaves NaN and infinities outside of it behind.
+#[test]
+fn triangles_of_special_values() {
+    let x = f32s(&[2, 3], &[f32::NAN, 1.0, 2.0, f32::INFINITY, f32::NAN, 3.0]);
+    let of = |k: &[Tensor], upper| one(14, "Trilu", std::slice::from_ref(&x), k, vec![int("upper", upper)]);
+    let number = |k| [Tensor::i64(&[], vec![k]).unwrap()];
+    assert_eq!(of(&number(1), 1), f32s(&[2, 3], &[0.0, 1.0, 2.0, 0.0, 0.0, 3.0]));
+    assert_eq!(of(&number(-1), 0), f32s(&[2, 3], &[0.0, 0.0, 0.0, f32::INFINITY, 0.0, 0.0]));
+    assert_eq!(of(&number(i64::MAX), 1), f32s(&[2, 3], &[0.0; 6]));
+    assert_eq!(of(&[], 1).to_numbers()[3], 0.0);
+    assert!(of(&[], 0).to_numbers()[0].is_nan());
+}
+
+#[test]
+fn positions_among_several() {
+    let (x, depth, values) = (f32s(&[5], &[1.0, -1.0, 3.0, -4.0, 2.0]), i64s(&[3]), f32s(&[2], &[-1.0, 5.0]));
+    let of =
+        |axis| one(11, "OneHot", std::slice::from_ref(&x), &[depth.clone(), values.clone()], vec![int("axis", axis)]);
+    // Indices 3 and -4 are out of range.
+    let rows = [[-1.0, 5.0, -1.0], [-1.0, -1.0, 5.0], [-1.0; 3], [-1.0; 3], [-1.0, -1.0, 5.0]];
+    assert_eq!(of(-1), f32s(&[5, 3], rows.as_flattened()));
+    let columns: Vec<f32> = (0..3).flat_map(|column| rows.map(|row| row[column])).collect();
+    assert_eq!(of(0), f32s(&[3, 5], &columns));
+
+    let model = Model::new(11).input("x", &[5]).input("depth", &[1]).constant("v", &values);
+    let error = model.node("OneHot", "x depth v", "y", vec![]).output("y").import().unwrap_err();
+    assert_eq!(error.to_string(), "node 'onehot' (OneHot): input 1: must be a constant");
+}
+
+#[test]
+fn diagonals() {
+    let x = f32s(&[2, 3], &[7.0; 6]);
+    let of = |attributes| one(9, "EyeLike", std::slice::from_ref(&x), &[], attributes);
+    assert_eq!(of(vec![int("k", 1)]), f32s(&[2, 3], &[0.0, 1.0, 0.0, 0.0, 0.0, 1.0]));
+    let integers = Tensor::i64(&[2, 3], vec![0, 0, 0, 1, 0, 0]).unwrap();
+    assert_eq!(of(vec![int("k", -1), int("dtype", 7)]), integers);
+}
+
+/// The first of equal maxima counts, and NaN counts as one.
+#[test]
+fn ones_at_maxima() {
+    let x = f32s(&[2, 2, 2], &[3.0, 3.0, 1.0, 2.0, f32::NAN, 5.0, 0.0, f32::NEG_INFINITY]);
+    let of = |version, axis| one(version, "Hardmax", std::slice::from_ref(&x), &[], vec![int("axis", axis)]);
+    assert_eq!(of(13, -1), f32s(&[2, 2, 2], &[1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0]));
+    // Before version 13, the axes from the given one on are one row.
+    assert_eq!(of(11, 1), f32s(&[2, 2, 2], &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]));
+}
+
+#[test]
+fn channels_without_mean_and_variance() {
+    let x = f32s(&[2, 1, 1, 2], &[1.0, 3.0, 5.0, 7.0]);
+    let of = |attributes| one(13, "MeanVarianceNormalization", std::slice::from_ref(&x), &[], attributes);
+    let deviation = 5f32.sqrt();
+    let wanted = [-3.0, -1.0, 1.0, 3.0].map(|x| x / deviation);
+    let found = of(vec![]);
+    found.to_numbers().iter().zip(wanted).for_each(|(found, wanted)| assert!((found - wanted).abs() < 1e-6));
+    assert_eq!(of(vec![ints("axes", &[3])]), f32s(&[2, 1, 1, 2], &[-1.0, 1.0, -1.0, 1.0]));
+}
