@@ -44,6 +44,7 @@ pub(crate) mod scatter;
 pub(crate) mod slice;
 pub(crate) mod softmax;
 mod sub_nodes;
+pub(crate) mod top_k;
 pub(crate) mod transpose;
 pub(crate) mod trigonometric;
 pub(crate) mod window;
@@ -81,6 +82,7 @@ pub use scaled::{Rescale, ScaledConv, ScaledMatMul, Unsigned};
 pub use scatter::Scatter;
 pub use slice::{Range, Slice};
 pub use softmax::Softmax;
+pub use top_k::TopK;
 pub use transpose::Transpose;
 pub use trigonometric::Trigonometric;
 pub use window::Sliding;
@@ -121,6 +123,7 @@ const OWN: &[&[OnnxOperator]] = &[
     scatter::IMPORTS,
     slice::IMPORTS,
     softmax::IMPORTS,
+    top_k::IMPORTS,
     transpose::IMPORTS,
     trigonometric::IMPORTS,
 ];

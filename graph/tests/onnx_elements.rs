@@ -62,3 +62,31 @@ fn channels_without_mean_and_variance() {
     found.to_numbers().iter().zip(wanted).for_each(|(found, wanted)| assert!((found - wanted).abs() < 1e-6));
     assert_eq!(of(vec![ints("axes", &[3])]), f32s(&[2, 1, 1, 2], &[-1.0, 1.0, -1.0, 1.0]));
 }
+
+#[test]
+fn largest_and_smallest_elements() {
+    let x = f32s(&[2, 4], &[3.0, 5.0, 3.0, 5.0, f32::NAN, f32::INFINITY, -1.0, f32::NAN]);
+    let of = |count, largest| {
+        let model = Model::new(11).input("x", &[2, 4]).constant("k", &i64s(&[count]));
+        let attributes = vec![int("largest", largest)];
+        model.node("TopK", "x k", "y i", attributes).output("y").output("i").run(std::slice::from_ref(&x))
+    };
+    let indices = |found: &Tensor| found.as_i64().unwrap().iter().copied().collect::<Vec<_>>();
+    // Of equal ones the first comes first, and NaN is larger than infinity.
+    let largest = of(3, 1);
+    assert_eq!(largest[0].to_numbers()[..3], [5.0, 5.0, 3.0]);
+    assert_eq!(largest[0].to_numbers()[5], f32::INFINITY);
+    assert_eq!(indices(&largest[1]), [1, 3, 0, 0, 3, 1]);
+    let smallest = of(3, 0);
+    assert_eq!(smallest[0].to_numbers()[..5], [3.0, 3.0, 5.0, -1.0, f32::INFINITY]);
+    assert_eq!(indices(&smallest[1]), [0, 2, 1, 2, 1, 0]);
+    assert_eq!(of(0, 1)[0].shape(), [2, 0]);
+
+    // Along an outer axis, and more than there are.
+    let column = vec![int("axis", 0)];
+    let found = one(11, "TopK", std::slice::from_ref(&x), &[i64s(&[2])], column.clone()).to_numbers();
+    assert_eq!([found[1], found[2], found[5], found[6]], [f32::INFINITY, 3.0, 5.0, -1.0]);
+    let model = Model::new(11).input("x", &[2, 4]).constant("k", &i64s(&[3])).node("TopK", "x k", "y i", column);
+    let error = model.output("y").import().unwrap_err();
+    assert_eq!(error.to_string(), "node 'topk' (TopK): 3 of 2 elements along axis 0");
+}

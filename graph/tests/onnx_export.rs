@@ -5,7 +5,7 @@ use autotune_graph::onnx::{self, ImportOptions};
 use autotune_graph::operators::{
     Attention, Binary, Bitwise, Cast, Concat, Conv, ConvTranspose, CumSum, Expand, Gather, GatherElements, GatherNd,
     GroupNorm, LayerNorm, LocalResponseNorm, Map, MatMul, Not, Pad, Pool, Prelu, Range, Reduce, Reshape, Resize,
-    Scatter, Selection, Slice, Sliding, Softmax, Transpose, Trigonometric, Where,
+    Scatter, Selection, Slice, Sliding, Softmax, TopK, Transpose, Trigonometric, Where,
 };
 use autotune_graph::{Graph, NodeId, Op, Tensor, zoo};
 use autotune_ir::DType;
@@ -224,6 +224,13 @@ fn elements_by_index() {
         check(&single(scatter(Selection::Along(1)), &operands), "scattered elements");
         let operands = [floats(&[4, 4, 5]), (DType::I64, &of_slices), floats(&[6, 5])];
         check(&single(scatter(Selection::Tuples(0)), &operands), "scattered slices");
+    }
+}
+
+#[test]
+fn orders() {
+    for (is_largest, has_indices) in [(true, true), (true, false), (false, true), (false, false)] {
+        check(&single(TopK { axis: 1, count: 3, is_largest, has_indices }, &[X]), "order");
     }
 }
 

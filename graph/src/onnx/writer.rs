@@ -131,6 +131,23 @@ impl<'a> NodeWriter<'a> {
         Ok(())
     }
 
+    /// Writes the final operator, whose output with this number is the node's tensor; nothing reads
+    /// the outputs before it.
+    pub fn node_with_output(
+        &mut self,
+        operator: &str,
+        inputs: &[&String],
+        attributes: Vec<Attribute>,
+        number: usize,
+    ) -> Result<(), ExportError> {
+        let unread: Vec<String> = (0..number).map(|_| self.fresh()).collect();
+        self.node(operator, inputs, attributes)?;
+        if let Some(node) = self.file.graph.node.last_mut() {
+            node.output.splice(0..0, unread);
+        }
+        Ok(())
+    }
+
     /// Writes an intermediate operator, and returns its output's name.
     pub fn between(&mut self, operator: &str, inputs: &[&String], attributes: Vec<Attribute>) -> String {
         let output = self.fresh();

@@ -7,7 +7,7 @@ use super::binary::Binary;
 use super::prelude::*;
 
 pub(super) static IMPORTS: &[OnnxOperator] =
-    &[OnnxOperator::one("LayerNormalization", import), OnnxOperator::one("RMSNormalization", rms_norm)];
+    &[OnnxOperator::many("LayerNormalization", import), OnnxOperator::one("RMSNormalization", rms_norm)];
 
 /// Default constant added to a variance.
 pub(super) const EPS: f32 = 1e-5;
@@ -67,19 +67,68 @@ pub(super) fn normal(row: &[f32], eps: f32) -> Vec<f64> {
     row.iter().map(|&x| (f64::from(x) - mean) / deviation).collect()
 }
 
-fn import(call: &mut Call) -> call::Result<ImportValue> {
+/// Imports the normalised rows, and their means and inverse deviations if the node names these
+/// outputs.
+fn import(call: &mut Call, outputs: usize) -> call::Result<Vec<ImportValue>> {
     call.check_most(3)?;
     // The type of the statistics: f32 by default, and here always.
     call.ignore(&["stash_type"]);
     let eps = call.float_or("epsilon", EPS)?;
     let x = call.operand(0)?;
     let axis = axis(call.int_or("axis", -1)?, call.rank(x))?;
-    let rows = call.shape(x)[axis..].to_vec();
-    let mut operands = vec![x];
-    for numbers in [Some(call.operand(1)?), call.optional(2)].into_iter().flatten() {
-        operands.push(call.expand(&rows, numbers)?);
+    let mut all = vec![call.layer_norm(axis, eps, [x, call.operand(1)?], call.optional(2))?];
+    if outputs > 1 {
+        all.extend(call.row_statistics(axis, eps, x)?);
     }
-    call.add(LayerNorm { axis, eps }, &operands)
+    Ok(all)
+}
+
+impl Call<'_> {
+    /// Adds a layer normalisation of rows with a scale and an optional bias, which are broadcast.
+    pub(super) fn layer_norm(
+        &mut self,
+        axis: usize,
+        eps: f32,
+        [x, scale]: [ImportValue; 2],
+        bias: Option<ImportValue>,
+    ) -> call::Result<ImportValue> {
+        let rows = self.shape(x)[axis..].to_vec();
+        let mut operands = vec![x];
+        for numbers in [Some(scale), bias].into_iter().flatten() {
+            operands.push(self.expand(&rows, numbers)?);
+        }
+        self.add(LayerNorm { axis, eps }, &operands)
+    }
+
+    /// Adds means and inverse deviations of rows, the axes from `axis` on.
+    pub(super) fn row_statistics(&mut self, axis: usize, eps: f32, x: ImportValue) -> call::Result<[ImportValue; 2]> {
+        let axes: Vec<usize> = (axis..self.rank(x)).collect();
+        let mean = self.reduce(ReduceOp::Mean, &axes, true, x)?;
+        let centred = self.binary(Binary::Sub, x, mean)?;
+        Ok([mean, self.inverse_deviation(&axes, eps, centred)?])
+    }
+
+    /// Adds `1 / sqrt(mean of squares + eps)` along axes.
+    fn inverse_deviation(&mut self, axes: &[usize], eps: f32, x: ImportValue) -> call::Result<ImportValue> {
+        let squares = self.binary(Binary::Mul, x, x)?;
+        let mean = self.reduce(ReduceOp::Mean, axes, true, squares)?;
+        let shifted = self.with(Binary::Add, mean, eps)?;
+        self.unary(UnaryOp::Rsqrt, shifted)
+    }
+
+    /// Adds `x / sqrt(mean of squares + eps) * scale` with means along the axes from `axis` on.
+    /// Returns the result and the factors before the scale.
+    pub(super) fn rms_norm(
+        &mut self,
+        axis: usize,
+        eps: f32,
+        [x, scale]: [ImportValue; 2],
+    ) -> call::Result<[ImportValue; 2]> {
+        let axes: Vec<usize> = (axis..self.rank(x)).collect();
+        let factors = self.inverse_deviation(&axes, eps, x)?;
+        let normal = self.binary(Binary::Mul, x, factors)?;
+        Ok([self.binary(Binary::Mul, normal, scale)?, factors])
+    }
 }
 
 /// Imports `x / sqrt(mean of squares + eps) * scale` as elementwise operators and a mean.
@@ -90,12 +139,5 @@ fn rms_norm(call: &mut Call) -> call::Result<ImportValue> {
     let eps = call.float_or("epsilon", EPS)?;
     let (x, scale) = (call.operand(0)?, call.operand(1)?);
     let axis = axis(call.int_or("axis", -1)?, call.rank(x))?;
-    let axes: Vec<usize> = (axis..call.rank(x)).collect();
-
-    let squares = call.binary(Binary::Mul, x, x)?;
-    let mean = call.reduce(ReduceOp::Mean, &axes, true, squares)?;
-    let shifted = call.with(Binary::Add, mean, eps)?;
-    let reciprocal = call.unary(UnaryOp::Rsqrt, shifted)?;
-    let normal = call.binary(Binary::Mul, x, reciprocal)?;
-    call.binary(Binary::Mul, normal, scale)
+    Ok(call.rms_norm(axis, eps, [x, scale])?[0])
 }
