@@ -6,6 +6,7 @@ pub(crate) mod activations;
 pub(crate) mod attention;
 pub(crate) mod binary;
 pub(crate) mod bitwise;
+mod block_weights;
 pub(crate) mod cast;
 pub(crate) mod choose;
 pub(crate) mod concat;
@@ -14,9 +15,11 @@ pub(crate) mod conv;
 pub(crate) mod conv_transpose;
 pub(crate) mod cumsum;
 pub(crate) mod expand;
+mod fused;
 pub(crate) mod gather;
 pub(crate) mod gather_elements;
 pub(crate) mod group_norm;
+mod heads;
 mod indices;
 pub(crate) mod integers;
 mod known;
@@ -39,6 +42,7 @@ mod recurrent;
 pub(crate) mod reduce;
 pub(crate) mod reshape;
 pub(crate) mod resize;
+mod rotary;
 pub(crate) mod scaled;
 pub(crate) mod scatter;
 pub(crate) mod slice;
@@ -92,6 +96,7 @@ const OWN: &[&[OnnxOperator]] = &[
     activations::IMPORTS,
     binary::IMPORTS,
     bitwise::IMPORTS,
+    block_weights::IMPORTS,
     cast::IMPORTS,
     choose::IMPORTS,
     concat::IMPORTS,
@@ -99,9 +104,11 @@ const OWN: &[&[OnnxOperator]] = &[
     conv_transpose::IMPORTS,
     cumsum::IMPORTS,
     expand::IMPORTS,
+    fused::IMPORTS,
     gather::IMPORTS,
     gather_elements::IMPORTS,
     group_norm::IMPORTS,
+    heads::IMPORTS,
     integers::IMPORTS,
     known::IMPORTS,
     layer_norm::IMPORTS,
@@ -120,6 +127,7 @@ const OWN: &[&[OnnxOperator]] = &[
     reduce::IMPORTS,
     reshape::IMPORTS,
     resize::IMPORTS,
+    rotary::IMPORTS,
     scatter::IMPORTS,
     slice::IMPORTS,
     softmax::IMPORTS,

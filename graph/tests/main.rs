@@ -11,6 +11,7 @@ mod evaluate_indices;
 mod onnx_elements;
 mod onnx_export;
 mod onnx_inputs;
+mod onnx_runtime;
 mod rewrite_affine;
 mod rewrite_bounds;
 mod rewrite_functions;

@@ -67,6 +67,11 @@ impl<'a> Call<'a> {
         self.node.op_type.as_deref() == Some(operator)
     }
 
+    /// True if the node names an output. Others are read by no node.
+    pub fn names(&self, output: usize) -> bool {
+        self.node.output.get(output).is_some_and(|name| !name.is_empty())
+    }
+
     /// True if an input is absent or has no elements.
     pub fn is_empty(&self, input: usize) -> bool {
         self.optional(input).is_none_or(|value| self.draft.shape(value).contains(&0))

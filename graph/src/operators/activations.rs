@@ -74,6 +74,11 @@ fn hard_sigmoid(call: &mut Call) -> Result<ImportValue> {
 fn swish(call: &mut Call) -> Result<ImportValue> {
     let x = call.only()?;
     let alpha = call.float_or("alpha", 1.0)?;
+    of_sigmoid(call, x, alpha)
+}
+
+/// Adds `x * sigmoid(alpha * x)`.
+pub(super) fn of_sigmoid(call: &mut Call, x: ImportValue, alpha: f32) -> Result<ImportValue> {
     if alpha == 1.0 {
         return call.activation(Activation::Silu, x);
     }

@@ -151,9 +151,14 @@ pub(super) fn workload(window: &[Sliding], groups: usize, shapes: [&[usize]; 2])
 
 fn import(call: &mut Call) -> call::Result<ImportValue> {
     let operands = window::operands(call)?;
+    convolution(call, &operands)
+}
+
+/// Adds a convolution of operands by the node's attributes.
+pub(super) fn convolution(call: &mut Call, operands: &[ImportValue]) -> call::Result<ImportValue> {
     let extents = spatial(call, operands[0])?;
     let kernel = kernel_of_weights(call, operands[1], extents.len())?;
     let window = with_pads(call, windows(call, &kernel)?, &extents)?;
     let groups = groups(call)?;
-    call.add(Conv { window, groups }, &operands)
+    call.add(Conv { window, groups }, operands)
 }

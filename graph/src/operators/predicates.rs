@@ -46,7 +46,7 @@ fn is_infinite(call: &mut Call) -> Result<ImportValue> {
 impl Call<'_> {
     /// Adds the integers from `first` on along one axis of `rank`, the axis with this number.
     /// Kernels compare at most 2^24 of them exactly.
-    fn positions(&mut self, first: i64, count: usize, [axis, rank]: [usize; 2]) -> Result<ImportValue> {
+    pub(super) fn positions(&mut self, first: i64, count: usize, [axis, rank]: [usize; 2]) -> Result<ImportValue> {
         if count > 1 << 24 {
             return unfit(format!("an axis of {count} positions; at most 2^24 are supported"));
         }

@@ -72,7 +72,7 @@ fn check(name: &str, graph: &Graph, inputs: &[Tensor], expected: &[Stored]) {
 }
 
 /// Returns import options with the shapes of empty inputs: an extent of 0 counts as open.
-fn options(model: &Path) -> ImportOptions {
+pub(crate) fn options(model: &Path) -> ImportOptions {
     let declared = onnx::inputs(&model.join("model.onnx")).unwrap_or_default();
     // Inputs of other types than numbers make the list of all empty.
     if declared.is_empty() {

@@ -7,7 +7,7 @@ use autotune_network::onnx::{self, ImportOptions};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{CheckError, Compiled, Graph, StepError, Tensor, rewrite};
 
-use super::conformance::{data, entries, folder, numbered};
+use super::conformance::{data, entries, folder, numbered, options};
 use crate::build::difference;
 
 /// Describes the steps and tensors of a graph that differ from the reference; empty if there are
@@ -48,7 +48,7 @@ fn conformance_models_are_right_by_both_walks() {
     let (mut all, mut compared) = (String::new(), 0);
     for set in ["node", "pytorch-converted", "pytorch-operator", "simple"] {
         for model in entries(&data.join(set)) {
-            let Ok(graph) = onnx::read(&model.join("model.onnx"), &ImportOptions::default()) else { continue };
+            let Ok(graph) = onnx::read(&model.join("model.onnx"), &options(&model)) else { continue };
             let inputs: Vec<Tensor> =
                 numbered(&model.join("test_data_set_0"), "input").into_iter().map(|input| input.tensor).collect();
             match alarms(&graph, &inputs, &target) {
