@@ -14,10 +14,12 @@ mod contract;
 pub(crate) mod conv;
 pub(crate) mod conv_transpose;
 pub(crate) mod cumsum;
+mod einsum;
 pub(crate) mod expand;
 mod fused;
 pub(crate) mod gather;
 pub(crate) mod gather_elements;
+mod grid_sample;
 pub(crate) mod group_norm;
 mod heads;
 mod indices;
@@ -45,6 +47,7 @@ pub(crate) mod resize;
 mod rotary;
 pub(crate) mod scaled;
 pub(crate) mod scatter;
+mod sequences;
 pub(crate) mod slice;
 pub(crate) mod softmax;
 mod sub_nodes;
@@ -103,10 +106,12 @@ const OWN: &[&[OnnxOperator]] = &[
     conv::IMPORTS,
     conv_transpose::IMPORTS,
     cumsum::IMPORTS,
+    einsum::IMPORTS,
     expand::IMPORTS,
     fused::IMPORTS,
     gather::IMPORTS,
     gather_elements::IMPORTS,
+    grid_sample::IMPORTS,
     group_norm::IMPORTS,
     heads::IMPORTS,
     integers::IMPORTS,
@@ -129,6 +134,7 @@ const OWN: &[&[OnnxOperator]] = &[
     resize::IMPORTS,
     rotary::IMPORTS,
     scatter::IMPORTS,
+    sequences::IMPORTS,
     slice::IMPORTS,
     softmax::IMPORTS,
     top_k::IMPORTS,

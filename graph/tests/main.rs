@@ -8,6 +8,7 @@ mod common;
 mod evaluate;
 mod evaluate_images;
 mod evaluate_indices;
+mod onnx_einsum;
 mod onnx_elements;
 mod onnx_export;
 mod onnx_inputs;

@@ -90,3 +90,28 @@ fn largest_and_smallest_elements() {
     let error = model.output("y").import().unwrap_err();
     assert_eq!(error.to_string(), "node 'topk' (TopK): 3 of 2 elements along axis 0");
 }
+
+#[test]
+fn sequences_up_to_their_lengths() {
+    let x = f32s(&[3, 2, 2], &(0..12).map(|x| x as f32).collect::<Vec<_>>());
+    let of = |lengths: &[i64], axes: [i64; 2]| {
+        let attributes = vec![int("time_axis", axes[0]), int("batch_axis", axes[1])];
+        one(10, "ReverseSequence", std::slice::from_ref(&x), &[i64s(lengths)], attributes).to_numbers()
+    };
+    assert_eq!(of(&[2, 3], [0, 1]), [4.0, 5.0, 10.0, 11.0, 0.0, 1.0, 6.0, 7.0, 8.0, 9.0, 2.0, 3.0]);
+    assert_eq!(of(&[1, 2, 0], [2, 0]), [0.0, 1.0, 2.0, 3.0, 5.0, 4.0, 7.0, 6.0, 8.0, 9.0, 10.0, 11.0]);
+}
+
+#[test]
+fn norms_of_windows() {
+    let x = f32s(&[1, 1, 2, 3], &[3.0, -4.0, 0.0, 0.0, 3.0, -4.0]);
+    let of = |p| {
+        let attributes = vec![ints("kernel_shape", &[2, 2]), ints("pads", &[0, 0, 0, 1]), int("p", p)];
+        one(18, "LpPool", std::slice::from_ref(&x), &[], attributes).to_numbers()
+    };
+    assert_eq!(of(1), [10.0, 11.0, 4.0]);
+    assert_eq!(of(2), [34f32.sqrt(), 41f32.sqrt(), 4.0]);
+    of(3).iter().zip([118f32.cbrt(), 155f32.cbrt(), 4.0]).for_each(|(a, b)| assert!((a - b).abs() < 1e-5));
+    let whole = one(6, "GlobalLpPool", std::slice::from_ref(&x), &[], vec![]);
+    assert_eq!(whole, f32s(&[1, 1, 1, 1], &[50f32.sqrt()]));
+}

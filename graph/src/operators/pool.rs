@@ -1,7 +1,9 @@
 //! Pooling.
 
+use autotune_ir::program::UnaryOp;
 use autotune_workloads::{PadMode, Pool2d, PoolKind, ReduceOp, Workload};
 
+use super::binary::Binary;
 use super::pad::Pad;
 use super::prelude::*;
 use super::window::{
@@ -15,6 +17,8 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("AveragePool", average_pool),
     OnnxOperator::one("GlobalAveragePool", |call| global(call, ReduceOp::Mean)),
     OnnxOperator::one("GlobalMaxPool", |call| global(call, ReduceOp::Max)),
+    OnnxOperator::one("LpPool", lp_pool),
+    OnnxOperator::one("GlobalLpPool", global_lp),
 ];
 
 /// Pooling of `[n, c, ..]`: one element for each window.
@@ -204,6 +208,57 @@ fn average_pool(call: &mut Call) -> call::Result<ImportValue> {
 fn global(call: &mut Call, op: ReduceOp) -> call::Result<ImportValue> {
     call.check_most(1)?;
     let x = call.operand(0)?;
+    whole(call, op, x)
+}
+
+fn whole(call: &mut Call, op: ReduceOp, x: ImportValue) -> call::Result<ImportValue> {
     let axes: Vec<usize> = (2..2 + spatial(call, x)?.len()).collect();
     call.reduce(op, &axes, true, x)
+}
+
+/// Imports the norm of each window, `sum(|x|^p)^(1 / p)`. The sum is a mean that counts padding,
+/// times the size of the window.
+fn lp_pool(call: &mut Call) -> call::Result<ImportValue> {
+    let (x, window) = pool_windows(call)?;
+    if has_more(call, x, &window)? {
+        return error::unfit("windows that end after the padding are not supported");
+    }
+    let size: f32 = window.iter().map(|window| window.kernel as f32).product();
+    let p = order(call)?;
+    let powers = powers(call, x, p)?;
+    let means = call.add(Pool { window, ceil: false, kind: PoolKind::Average }, &[powers])?;
+    let sums = call.with(Binary::Mul, means, size)?;
+    roots(call, sums, p)
+}
+
+fn global_lp(call: &mut Call) -> call::Result<ImportValue> {
+    let x = call.only()?;
+    let p = order(call)?;
+    let powers = powers(call, x, p)?;
+    let sums = whole(call, ReduceOp::Sum, powers)?;
+    roots(call, sums, p)
+}
+
+/// Returns the order of a norm.
+fn order(call: &Call) -> call::Result<f32> {
+    match call.int_or("p", 2)? {
+        p @ 1.. => Ok(p as f32),
+        _ => Err(attribute("p", "is not positive")),
+    }
+}
+
+fn powers(call: &mut Call, x: ImportValue, p: f32) -> call::Result<ImportValue> {
+    if p == 2.0 {
+        return call.binary(Binary::Mul, x, x);
+    }
+    let sizes = call.unary(UnaryOp::Abs, x)?;
+    if p == 1.0 { Ok(sizes) } else { call.with(Binary::Pow, sizes, p) }
+}
+
+fn roots(call: &mut Call, x: ImportValue, p: f32) -> call::Result<ImportValue> {
+    match p {
+        1.0 => Ok(x),
+        2.0 => call.unary(UnaryOp::Sqrt, x),
+        p => call.with(Binary::Pow, x, 1.0 / p),
+    }
 }
