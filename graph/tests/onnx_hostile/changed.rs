@@ -5,7 +5,8 @@ use std::cell::Cell;
 use std::path::Path;
 use std::{env, fs};
 
-use autotune_graph::Tensor;
+use autotune_graph::operators::Cast;
+use autotune_graph::{DType, Operator, Tensor};
 use rand::{Rng, RngExt};
 use rten_onnx::onnx::ModelProto;
 
@@ -65,7 +66,64 @@ fn models() -> Vec<Vec<u8>> {
         .node("Gather", "e zero", "y", vec![int("axis", 1)])
         .constant("zero", &Tensor::i64(&[], vec![0]).unwrap())
         .output("y");
-    [image, shapes, old].iter().map(Model::bytes).collect()
+
+    let elements = Model::new(20)
+        .input("x", &[2, 3, 4])
+        .constant("places", &Tensor::i64(&[2, 3, 2], vec![0; 12]).unwrap())
+        .constant("rows", &Tensor::i64(&[2, 1], vec![0, -1]).unwrap())
+        .constant("two", &i64s(&[2]))
+        .constant("lengths", &i64s(&[1, 2]))
+        .node("GatherElements", "x places", "a", vec![int("axis", 2)])
+        .node("GatherND", "x rows", "b", vec![int("batch_dims", 1)])
+        .node("ScatterND", "x rows x", "c", vec![word("reduction", "add")])
+        .node("ScatterElements", "c places a", "d", vec![int("axis", 2)])
+        .node("TopK", "d two", "e f", vec![int("largest", 0)])
+        .node("OneHot", "f two values", "g", vec![int("axis", 1)])
+        .constant("values", &f32s(&[2], &[0.0, 1.0]))
+        .node("Trilu", "g two", "h", vec![int("upper", 0)])
+        .node("ReverseSequence", "h lengths", "i", vec![int("time_axis", 2), int("batch_axis", 0)])
+        .node("Einsum", "d i", "j", vec![word("equation", "bij,b...ik->...bjk")])
+        .node("Hardmax", "j", "y", vec![])
+        .output("b")
+        .output("y");
+
+    let heads = Model::new(23)
+        .input("x", &[1, 4, 8])
+        .constant("angles", &counted(&[1, 4, 2]))
+        .constant("grid", &f32s(&[1, 2, 2, 2], &[0.5; 8]))
+        .node("RotaryEmbedding", "x angles angles", "q", vec![int("num_heads", 2), int("interleaved", 1)])
+        .node("LayerNormalization", "x scale", "k mean", vec![])
+        .constant("scale", &f32s(&[8], &[1.0; 8]))
+        .node("Attention", "q k x", "a", vec![int("q_num_heads", 2), int("kv_num_heads", 2), int("is_causal", 1)])
+        .node("Unsqueeze", "a zero", "images", vec![])
+        .constant("zero", &i64s(&[0]))
+        .node("GridSample", "images grid", "b", vec![word("mode", "cubic"), word("padding_mode", "reflection")])
+        .node("LpPool", "b", "y", vec![ints("kernel_shape", &[1, 2]), int("p", 3)])
+        .output("y")
+        .output("mean");
+    [image, shapes, old, elements, heads, of_runtime()].iter().map(Model::bytes).collect()
+}
+
+/// Returns a model with operators of ONNX Runtime.
+fn of_runtime() -> Model {
+    let mut model = Model::new(17)
+        .input("x", &[1, 3, 32])
+        .constant("bytes", &Cast(DType::U8).evaluate(&[&Tensor::i64(&[32, 2, 8], vec![0x47; 512]).unwrap()]).unwrap())
+        .constant("scales", &f32s(&[64], &[0.5; 64]))
+        .constant("weights", &counted(&[32, 96]))
+        .constant("mask", &Tensor::i64(&[1, 3], vec![1, 1, 0]).unwrap())
+        .constant("row", &f32s(&[32], &[1.0; 32]))
+        .node("MatMulNBits", "x bytes scales", "a", vec![int("K", 32), int("N", 32), int("block_size", 16)])
+        .node("Attention", "a weights _ mask", "b", vec![int("num_heads", 4), int("unidirectional", 1)])
+        .node("MultiHeadAttention", "a b x _ mask", "c k v", vec![int("num_heads", 2)])
+        .node("SkipLayerNormalization", "b c row", "d _ _ sum", vec![])
+        .node("FusedMatMul", "d sum", "y", vec![int("transB", 1), float("alpha", 0.5)])
+        .output("y")
+        .output("k");
+    for node in &mut model.graph().node {
+        node.domain = Some("com.microsoft".into());
+    }
+    model
 }
 
 #[test]
@@ -117,6 +175,7 @@ fn change(bytes: &mut Vec<u8>, models: &[Vec<u8>], rng: &mut impl Rng) {
 /// Operators and numbers that replace others.
 const OPERATORS: &[&str] = &[
     "Add",
+    "Attention",
     "AveragePool",
     "BatchNormalization",
     "Cast",
@@ -126,19 +185,32 @@ const OPERATORS: &[&str] = &[
     "Conv",
     "ConvTranspose",
     "DepthToSpace",
+    "Einsum",
     "Expand",
+    "EyeLike",
     "Flatten",
+    "FusedConv",
     "Gather",
+    "GatherElements",
+    "GatherND",
     "Gemm",
     "GlobalMaxPool",
+    "GridSample",
     "GroupNormalization",
     "HardSigmoid",
+    "Hardmax",
+    "IsInf",
     "LRN",
     "LayerNormalization",
     "LpNormalization",
+    "LpPool",
     "MatMul",
+    "MatMulNBits",
     "MaxPool",
+    "MeanVarianceNormalization",
     "Mod",
+    "MultiHeadAttention",
+    "OneHot",
     "PRelu",
     "Pad",
     "Pow",
@@ -147,7 +219,12 @@ const OPERATORS: &[&str] = &[
     "ReduceMean",
     "Reshape",
     "Resize",
+    "ReverseSequence",
+    "RotaryEmbedding",
+    "ScatterElements",
+    "ScatterND",
     "Shape",
+    "SkipLayerNormalization",
     "Slice",
     "Softmax",
     "SpaceToDepth",
@@ -155,7 +232,9 @@ const OPERATORS: &[&str] = &[
     "Squeeze",
     "Sum",
     "Tile",
+    "TopK",
     "Transpose",
+    "Trilu",
     "Unsqueeze",
     "Upsample",
     "Where",
