@@ -269,6 +269,12 @@ impl PartialEq for Identity {
 
 impl Eq for Identity {}
 
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "constant at {:p}", self.0.as_ptr())
+    }
+}
+
 impl Hash for Identity {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.as_ptr().hash(state);

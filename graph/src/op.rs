@@ -2,8 +2,9 @@
 
 use std::any::Any;
 use std::fmt::{self, Debug};
+use std::hash::{DefaultHasher, Hasher};
 use std::ops::{Deref, RangeInclusive};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use autotune_ir::DType;
 use autotune_workloads::{Epilogue, Operands, Reference, Workload};
@@ -139,12 +140,18 @@ impl<T: PartialEq + Any> Comparable for T {
 
 /// Shared handle to an operator.
 #[derive(Clone)]
-pub struct Op(Arc<dyn Operator>);
+pub struct Op(Arc<SharedOperator>);
+
+struct SharedOperator<T: ?Sized = dyn Operator> {
+    /// Hash of the operator's text, once it was requested.
+    text_hash: OnceLock<u64>,
+    operator: T,
+}
 
 impl Op {
     /// Returns the operator if its type is `T`.
     pub fn of<T: Operator>(&self) -> Option<&T> {
-        let any: &dyn Any = &*self.0;
+        let any: &dyn Any = &self.0.operator;
         any.downcast_ref()
     }
 
@@ -152,11 +159,29 @@ impl Op {
     pub fn is<T: Operator>(&self) -> bool {
         self.of::<T>().is_some()
     }
+
+    /// Returns a hash of the operator's debug text, which contains all of its attributes.
+    pub(crate) fn text_hash(&self) -> u64 {
+        struct Text(DefaultHasher);
+        impl fmt::Write for Text {
+            fn write_str(&mut self, text: &str) -> fmt::Result {
+                self.0.write(text.as_bytes());
+                Ok(())
+            }
+        }
+
+        *self.0.text_hash.get_or_init(|| {
+            let mut text = Text(DefaultHasher::new());
+            // Writing to a hasher does not fail.
+            let _ = fmt::Write::write_fmt(&mut text, format_args!("{self:?}"));
+            text.0.finish()
+        })
+    }
 }
 
 impl<T: Operator> From<T> for Op {
     fn from(operator: T) -> Self {
-        Self(Arc::new(operator))
+        Self(Arc::new(SharedOperator { text_hash: OnceLock::new(), operator }))
     }
 }
 
@@ -164,25 +189,25 @@ impl Deref for Op {
     type Target = dyn Operator;
 
     fn deref(&self) -> &Self::Target {
-        &*self.0
+        &self.0.operator
     }
 }
 
 impl PartialEq for Op {
     fn eq(&self, other: &Self) -> bool {
-        self.0.is_same(&*other.0)
+        self.0.operator.is_same(&other.0.operator)
     }
 }
 
 impl<T: Operator> PartialEq<T> for Op {
     fn eq(&self, other: &T) -> bool {
-        self.0.is_same(other)
+        self.0.operator.is_same(other)
     }
 }
 
 impl Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.0.operator.fmt(f)
     }
 }
 

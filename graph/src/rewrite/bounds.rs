@@ -174,7 +174,7 @@ pub(super) fn is_moderate(factor: f32) -> bool {
 /// True if weights may be multiplied by factors, which broadcast to them, in place of the result.
 pub(super) fn may_scale(site: &RewriteSite, weights: NodeId, factors: &ArrayD<f32>) -> bool {
     let Some(weights) = site.from.constant_of(weights) else { return false };
-    let Some(most) = largest_product(weights, factors) else { return false };
+    let Some(most) = site.new.largest_product(weights, factors, largest_product) else { return false };
     most == 0.0 || (SMALLEST_SCALE.into()..=LARGEST_SCALE.into()).contains(&most)
 }
 

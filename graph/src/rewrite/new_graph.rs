@@ -1,8 +1,8 @@
 //! Construction of the graph that a pass produces, with common-subexpression elimination and
 //! constant folding.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::take;
 
@@ -49,6 +49,8 @@ pub(crate) struct ConstantPool {
     before: HashMap<usize, Constant>,
     /// Results of [`NewGraph::largest_terms`], by operands.
     terms: HashMap<Vec<Identity>, Vec<(Op, f32)>>,
+    /// Results of [`NewGraph::largest_product`], by the constant and the bits of the factors.
+    products: RefCell<HashMap<(Identity, Vec<u32>), Option<f64>>>,
     /// Number of elements that may still be folded.
     left: usize,
 }
@@ -72,6 +74,7 @@ impl Default for ConstantPool {
             recent: HashMap::new(),
             before: HashMap::new(),
             terms: HashMap::new(),
+            products: RefCell::default(),
             left: MOST_FOLDED,
         }
     }
@@ -86,6 +89,7 @@ impl ConstantPool {
         self.known.retain(|_, alike| !alike.is_empty());
         self.canonical.retain(|_, (constant, one)| constant.exists() && one.exists());
         self.terms.retain(|operands, _| operands.iter().all(Identity::exists));
+        self.products.get_mut().retain(|(constant, _), _| constant.exists());
         // The rest is about one graph.
         self.before = take(&mut self.recent);
         self.partial_sums.clear();
@@ -225,6 +229,18 @@ impl<'a> NewGraph<'a> {
         Some(folded)
     }
 
+    /// Returns the largest product of a constant and factors, which `compute` computes the first time.
+    pub(super) fn largest_product(
+        &self,
+        constant: &Constant,
+        factors: &ArrayD<f32>,
+        compute: fn(&Constant, &ArrayD<f32>) -> Option<f64>,
+    ) -> Option<f64> {
+        let extents = factors.shape().iter().map(|&extent| extent as u32);
+        let of = (constant.identity(), extents.chain(factors.iter().map(|factor| factor.to_bits())).collect());
+        *self.constants.products.borrow_mut().entry(of).or_insert_with(|| compute(constant, factors))
+    }
+
     /// Returns the largest element of a linear operation on the magnitudes of constants, which bounds
     /// every partial sum of the operation on the constants.
     pub(super) fn largest_terms(&mut self, op: &Op, constants: &[Constant]) -> Result<f32, OpError> {
@@ -279,21 +295,11 @@ fn have_same_bits(a: &Tensor, b: &Tensor) -> bool {
     }
 }
 
-/// Hashes an operation by its debug text, which contains all of its attributes.
+/// Hashes an operation and its operands.
 fn node_hash(op: &Op, operands: &[NodeId]) -> u64 {
-    struct Text(DefaultHasher);
-    impl Write for Text {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            self.0.write(text.as_bytes());
-            Ok(())
-        }
-    }
-
-    let mut text = Text(DefaultHasher::new());
-    operands.hash(&mut text.0);
-    // Writing to a hasher does not fail.
-    let _ = write!(text, "{op:?}");
-    text.0.finish()
+    let mut hasher = DefaultHasher::new();
+    (op.text_hash(), operands).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Returns the largest magnitude; infinite if an element is infinite or NaN.
