@@ -13,6 +13,7 @@ mod quantize;
 mod report;
 mod rounded;
 mod run;
+mod shapes;
 mod shared;
 mod show;
 mod snapshot;

@@ -267,7 +267,7 @@ fn several_shapes_run_one_after_the_other() {
     let run = sandbox.run("run open.onnx --shape a={3}x4 --repeat 2 --threads 1").expect(0);
     assert!(!run.stdout.contains("different shapes"), "one shape is not a family: {}", run.stdout);
     for (arguments, words) in [
-        ("run open.onnx --shape a=2..9x5", "shape 8x5 does not fit the model's nx4"),
+        ("run open.onnx --shape a=2..9x5", "x5 does not fit the model's nx4"),
         ("run open.onnx --shape c=2..9x4", "--shape c=2..9x4: the inputs are a, b"),
         ("run open.onnx --shape a=?x4", "--shape a=?x4: axis 0 needs a range"),
         ("run open.onnx --shape a=9..2x4", "is not an input and its extents"),

@@ -35,7 +35,6 @@ pub struct Identity(Weak<ConstantInner>);
 /// Result of an operation on a constant and others, while it exists.
 struct Derived {
     op: Op,
-    /// Other operands.
     others: Vec<Identity>,
     result: Identity,
 }

@@ -7,10 +7,10 @@ use autotune::{Query, Tuned};
 use autotune_db::Source;
 use autotune_graph::Identity;
 use autotune_ir::Target;
+use autotune_schedules::Candidate;
 use autotune_workloads::Workload;
 use rayon::prelude::*;
 
-use crate::compiled::PackingStages;
 use crate::cut::step_number;
 use crate::error::CompileError;
 
@@ -23,8 +23,8 @@ pub(crate) trait Choose {
     }
 
     /// Makes predicted schedules of workloads that share a constant pack it alike, where that costs
-    /// little. They follow the schedule of another network that packed the constant; else the others
-    /// follow the tuned one, else the one with the most operations.
+    /// little. They follow the schedule of another network that packed the constant; else the
+    /// others follow the tuned one, else the one with the most operations.
     fn agree(&mut self, sharing: &[Sharing]) -> Result<(), CompileError> {
         let _ = sharing;
         Ok(())
@@ -47,6 +47,16 @@ pub(crate) trait Choose {
 pub(crate) struct Sharing<'a> {
     pub(crate) constant: Identity,
     pub(crate) workloads: Vec<&'a Workload>,
+}
+
+/// Stages of a kernel that pack constants ahead of time.
+pub(crate) struct PackingStages {
+    /// Schedule of the kernel.
+    pub(crate) schedule: Candidate,
+    /// Text of the stages; equal for stages that compute the same.
+    pub(crate) text: Arc<str>,
+    /// Names of the buffers that they use.
+    pub(crate) buffers: Vec<String>,
 }
 
 /// Schedule of each step of a network; `None` for steps without a kernel.

@@ -21,7 +21,7 @@ use autotune_graph::Tensor;
 use autotune_graph::{Graph, GraphNode, NodeId};
 use rayon::prelude::*;
 
-mod border;
+pub(crate) mod border;
 mod check;
 mod in_place;
 mod kernel_constants;
@@ -35,7 +35,7 @@ use in_place::slots_in_place;
 pub(crate) use in_place::{BoundCalls, InputReads};
 pub(crate) use kernel_constants::Constants;
 pub use profile::StepTime;
-pub(crate) use store::{PackingStages, Store};
+pub(crate) use store::NetworkStore;
 
 /// A network with its kernels and packed weights, by default for the CPU. Any number of threads may
 /// run it concurrently, each in its own [`Workspace`].
@@ -44,7 +44,7 @@ pub struct Compiled<D: NetworkOps = Cpu> {
     pub(crate) cut: Cut,
     pub(crate) plan: NetworkPlan,
     /// Kernels and constants that other networks may share.
-    pub(crate) store: Arc<Store<D>>,
+    pub(crate) store: Arc<NetworkStore<D>>,
     /// Kernels of the plan.
     pub(crate) kernels: Vec<Arc<Kernel<D>>>,
     pub(crate) constants: Constants<D>,
@@ -112,7 +112,7 @@ impl<D: NetworkOps> Compiled<D> {
             Some(source) => Schedules::of_network(source, target, cut.fingerprint(graph)),
             None => Schedules::kinds(None, target),
         };
-        Self::with(graph, cut, &mut choose, Arc::new(Store::new(D::origin(target)?)))
+        Self::with(graph, cut, &mut choose, Arc::new(NetworkStore::new(D::origin(target)?)))
     }
 
     /// Compiles the same graph with untuned (predicted) schedules. Kernels and packed weights that
@@ -132,7 +132,7 @@ impl<D: NetworkOps> Compiled<D> {
         graph: &Graph,
         cut: Cut,
         choose: &mut dyn Choose,
-        store: Arc<Store<D>>,
+        store: Arc<NetworkStore<D>>,
     ) -> Result<Arc<Self>, CompileError> {
         let plan = NetworkPlan::of(graph, &cut, choose)?;
         let device = D::of(&store.origin)?;

@@ -6,10 +6,9 @@ use autotune_ir::DType;
 use autotune_ir::layout::to_layout;
 use autotune_ir::plan::PlanBuffer;
 use autotune_ir::program::Layout;
-use autotune_runtime::{DeviceError, HostMemory, Kernel, View, bytes_of};
+use autotune_runtime::{Device, DeviceError, HostMemory, Kernel, View, bytes_of};
 
-use crate::compiled::encode;
-use crate::device::NetworkOps;
+use crate::compiled::border::encode;
 use crate::error::CompileError;
 use crate::plan::{ActionOperand, given};
 use autotune_graph::Constant;
@@ -70,7 +69,7 @@ impl ConstantElements<'_> {
 }
 
 /// Returns the constants among a kernel's operands, in the layouts of its buffers.
-pub(crate) fn constants<'a, D: NetworkOps>(
+pub(crate) fn constants<'a, D: Device>(
     graph: &'a Graph,
     kernel: &'a Kernel<D>,
     operands: &[ActionOperand],

@@ -1,8 +1,8 @@
 //! Networks whose input shapes change from run to run.
 //!
 //! A [`Family`] makes a network for a shape when the shape is first seen: the graph of that shape,
-//! rewritten and planned like any other. Kernels and packed weights that networks have in common are in memory once. The networks
-//! used least recently are dropped.
+//! rewritten and planned like any other. Kernels and packed weights that networks have in common
+//! are in memory once. The networks used least recently are dropped.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use autotune_runtime::Cpu;
 use thiserror::Error;
 
 use crate::choose::Schedules;
-use crate::compiled::{BoundNetwork, Compiled, Store, Workspace};
+use crate::compiled::{BoundNetwork, Compiled, NetworkStore, Workspace};
 use crate::cut::Cut;
 use crate::device::NetworkOps;
 use crate::error::{CompileError, RunError};
@@ -93,7 +93,7 @@ pub struct Family<D: NetworkOps = Cpu> {
     options: FamilyOptions,
     target: Target,
     source: Arc<dyn Source>,
-    store: Arc<Store<D>>,
+    store: Arc<NetworkStore<D>>,
     maker: Mutex<GraphMaker>,
     networks: Mutex<Networks<D>>,
 }
@@ -151,7 +151,7 @@ impl<D: NetworkOps> Family<D> {
         let origin = D::origin(target).map_err(CompileError::from)?;
         let maker = Mutex::new(GraphMaker { make, rewriter: Rewriter::default() });
         let networks = Mutex::new(Networks { kept: HashMap::new(), lookups: 0, refused: 0 });
-        let (store, target) = (Arc::new(Store::new(origin)), target.clone());
+        let (store, target) = (Arc::new(NetworkStore::new(origin)), target.clone());
         Ok(Arc::new(Self { options, target, source, store, maker, networks }))
     }
 
@@ -238,8 +238,8 @@ impl<D: NetworkOps> Family<D> {
 impl<D: NetworkOps> Networks<D> {
     /// Keeps a network, and drops others, least recently used first, that exceed the limits.
     ///
-    /// A network whose own constants alone exceed the limit is not kept, since all others would have
-    /// to be dropped. If such networks follow each other, they replace the others.
+    /// A network whose own constants alone exceed the limit is not kept, since all others would
+    /// have to be dropped. If such networks follow each other, they replace the others.
     fn keep(&mut self, shapes: &[Vec<usize>], network: &Arc<Compiled<D>>, options: &FamilyOptions) {
         let largest = |networks: &Self| {
             let sizes = networks.kept.values().map(|kept| kept.network.constant_bytes());
@@ -288,41 +288,45 @@ pub struct FamilyWorkspace<D: NetworkOps = Cpu> {
 impl<D: NetworkOps> FamilyWorkspace<D> {
     /// Returns the workspace with the network for shapes of the inputs.
     pub fn of(&mut self, shapes: &[Vec<usize>]) -> Result<&mut Workspace<D>, FamilyError> {
-        let is_current = self.current.as_ref().is_some_and(|(current, _)| current == shapes);
-        if !is_current {
-            self.change_to(shapes)?;
-        }
-        match &mut self.current {
-            Some((_, workspace)) => Ok(workspace),
-            None => Err(FamilyError::Count { found: 0, expected: self.family.inputs().len() }),
-        }
+        let current = match self.current.take() {
+            Some(current) if current.0 == shapes => current,
+            previous => match self.family.network(shapes) {
+                Ok(network) => (shapes.to_vec(), self.changed(previous, shapes, &network)?),
+                Err(error) => {
+                    self.current = previous;
+                    return Err(error);
+                }
+            },
+        };
+        Ok(&mut self.current.insert(current).1)
     }
 
-    fn change_to(&mut self, shapes: &[Vec<usize>]) -> Result<(), FamilyError> {
-        let network = self.family.network(shapes)?;
-        let Some((previous, mut workspace)) = self.current.take() else {
-            self.current = Some((shapes.to_vec(), network.workspace()?));
-            return Ok(());
+    /// Changes the network of a workspace; the new one has more memory if that is necessary.
+    fn changed(
+        &mut self,
+        previous: Option<(InputShapes, Workspace<D>)>,
+        shapes: &[Vec<usize>],
+        network: &Arc<Compiled<D>>,
+    ) -> Result<Workspace<D>, CompileError> {
+        // Bound networks refer to the memory of this workspace, so they go where it does not stay.
+        let mut others = std::mem::take(&mut self.others);
+        let previous = previous.filter(|(_, workspace)| workspace.bytes() >= network.workspace_bytes());
+        let Some((previous, mut workspace)) = previous else {
+            drop(others);
+            return network.workspace();
         };
 
-        if workspace.bytes() < network.workspace_bytes() {
-            // All networks refer to the old memory, which is freed before more is allocated.
-            self.others.clear();
-            drop(workspace);
-            self.current = Some((shapes.to_vec(), network.workspace()?));
-            return Ok(());
-        }
-        let known = self.others.remove(shapes).filter(|bound| bound.is_of(&network));
+        let known = others.remove(shapes).filter(|bound| bound.is_of(network));
         let bound = match known {
             Some(bound) => bound,
-            None => workspace.bind(&network)?,
+            None => workspace.bind(network)?,
         };
-        self.others.insert(previous, workspace.replace(bound));
+        others.insert(previous, workspace.replace(bound));
         // Networks that the family has dropped are not kept here either.
         let kept = &self.family.networks.lock().unwrap_or_else(PoisonError::into_inner).kept;
-        self.others.retain(|shapes, _| kept.contains_key(shapes));
-        self.current = Some((shapes.to_vec(), workspace));
-        Ok(())
+        others.retain(|shapes, _| kept.contains_key(shapes));
+        self.others = others;
+        Ok(workspace)
     }
 
     /// Runs the network for the shapes of the tensors, and allocates the outputs.

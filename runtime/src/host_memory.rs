@@ -46,8 +46,8 @@ impl HostMemory {
         Self::of_block(HostAllocation::mapped(bytes), bytes)
     }
 
-    /// Allocates at least `bytes` zeros in small pages, for memory of which there may be much in small
-    /// parts, each of which would otherwise take a whole huge page.
+    /// Allocates at least `bytes` zeros in small pages. Many small blocks of huge pages would leave
+    /// most of each page unused.
     pub fn in_small_pages(bytes: usize) -> Result<Self, DeviceError> {
         Self::of_block(HostAllocation::in_pages(bytes, PAGE), bytes)
     }

@@ -19,8 +19,6 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-mod shapes;
-
 use super::file::{NewFile, check_folder};
 use super::lookup::network_source;
 use super::rounded::{RoundingEffect, decided, in_f32, warn_if_slow};
@@ -59,13 +57,13 @@ pub(super) struct Latency {
 }
 
 impl Latency {
-    fn of(secs: Vec<f64>) -> Self {
+    pub(super) fn of(secs: Vec<f64>) -> Self {
         let at = |share: f64| quantile(secs.clone(), share);
         Self { median: at(0.5), p10: at(0.1), p90: at(0.9) }
     }
 
     /// Formats the latency, marked if its error may exceed a tenth.
-    fn summary(&self, timing: Timing) -> String {
+    pub(super) fn summary(&self, timing: Timing) -> String {
         let [median, p10, p90] = [self.median, self.p10, self.p90].map(|secs| secs * 1e3);
         marked(format!("{median:.3} ms (p10 {p10:.3}, p90 {p90:.3})"), timing)
     }
@@ -81,7 +79,7 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
         && args.output.is_none()
         && let Some(model) = args.subject.inputs.of_shapes(&args.subject.subject)?
     {
-        return shapes::run(&args, &json, model);
+        return super::shapes::run(&args, &json, model);
     }
     let (loaded, target) = on_target(args.subject.import()?, &args.target)?;
     on_device!(target, run_on(&args, &json, loaded, &target, start))
@@ -325,7 +323,7 @@ fn nearest(errors: &[StepError]) -> String {
 
 /// Returns the peak resident memory of this process in bytes; `None` where the system does not
 /// report it.
-fn peak_bytes() -> Option<u64> {
+pub(super) fn peak_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

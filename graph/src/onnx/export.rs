@@ -22,14 +22,14 @@ const IR_VERSION: i64 = 10;
 
 /// A model with the name of its graph. A valid file needs the name, but the parser's message type
 /// lacks it.
-pub(super) struct Model<'a> {
+pub(super) struct ExportedModel<'a> {
     name: &'a str,
     graph: GraphProto,
     /// Versions of opsets other than ONNX's own, by domain.
     domains: BTreeMap<String, i64>,
 }
 
-impl Model<'_> {
+impl ExportedModel<'_> {
     /// Encodes the model as the bytes of a file.
     pub(super) fn bytes(&self) -> Result<Vec<u8>, ProtobufError> {
         let mut bytes = Vec::with_capacity(self.encoded_len()? as usize);
@@ -41,7 +41,7 @@ impl Model<'_> {
 /// A graph with its name.
 struct NamedGraph<'a>(&'a str, &'a GraphProto);
 
-impl EncodeMessage for Model<'_> {
+impl EncodeMessage for ExportedModel<'_> {
     fn encode_fields<W: WriteValue>(&self, fields: &mut MessageWriter<W>) -> Result<(), ProtobufError> {
         const IR_VERSION_FIELD: u64 = 1;
         const PRODUCER_NAME: u64 = 2;
@@ -69,7 +69,7 @@ impl EncodeMessage for NamedGraph<'_> {
 }
 
 /// Converts a graph to a model.
-pub(super) fn model(graph: &Graph) -> Result<Model<'_>, ExportError> {
+pub(super) fn model(graph: &Graph) -> Result<ExportedModel<'_>, ExportError> {
     let (names, used_names) = names(graph)?;
     let mut file = GraphWriter { used_names, ..GraphWriter::default() };
     let biases = integer_biases(graph);
@@ -88,7 +88,7 @@ pub(super) fn model(graph: &Graph) -> Result<Model<'_>, ExportError> {
         file.graph.output.push(info(&output.name, graph.node(output.node)));
     }
 
-    Ok(Model { name: graph.name(), graph: file.graph, domains: file.domains })
+    Ok(ExportedModel { name: graph.name(), graph: file.graph, domains: file.domains })
 }
 
 /// Writes the ONNX nodes that compute a node's tensor.

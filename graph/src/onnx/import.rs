@@ -62,8 +62,8 @@ impl<'a> Model<'a> {
         super::inputs::declared(runtime_inputs(&self.proto))
     }
 
-    /// Returns the names and shapes of the inputs of [`graph`](Self::graph) with these options, in its
-    /// order.
+    /// Returns the names and shapes of the inputs of [`graph`](Self::graph) with these options, in
+    /// its order.
     pub fn shapes(&self, options: &ImportOptions) -> Result<Vec<(String, Vec<usize>)>, ImportError> {
         let inputs = super::inputs::resolve(runtime_inputs(&self.proto), options)?.into_iter();
         Ok(inputs.filter(|input| input.value.is_none()).map(|input| (input.name, input.shape)).collect())

@@ -45,9 +45,9 @@ impl Sliding {
         (self.kernel - 1).checked_mul(self.dilation)?.checked_add(1)
     }
 
-    /// Returns a shorter axis whose windows overlap the padding in the same ways, and for each window
-    /// of the whole axis the window of the shorter one with the same overlap. `None` if all windows
-    /// overlap it.
+    /// Returns a shorter axis whose windows overlap the padding in the same ways, and for each
+    /// window of the whole axis the window of the shorter one with the same overlap. `None` if all
+    /// windows overlap it.
     pub(crate) fn distinct(&self, extent: usize) -> Option<(usize, Vec<i64>)> {
         let (count, reach) = (self.outputs(extent, false).ok()?, self.reach()?);
         let is_inside = |window: &usize| {

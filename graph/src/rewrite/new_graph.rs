@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::take;
 
@@ -18,8 +19,12 @@ use crate::tensor::{Tensor, elements};
 /// Maximum number of elements in all constants that a rewriting folds: 1 GiB as f32.
 const MOST_FOLDED: usize = 1 << 28;
 
-/// Maximum number of elements of an intermediate constant that is remembered for the next rewriting.
-const REMEMBERED: usize = 1 << 14;
+/// Maximum number of elements of an intermediate constant that the next rewriting still finds.
+const REMEMBERED: usize = 1 << 18;
+
+/// Maximum number of elements of all intermediate constants in memory that the next rewriting still
+/// finds: 16 MB as f32.
+const ALL_REMEMBERED: usize = 1 << 22;
 
 /// Maximum number of a constant's elements that are hashed.
 const HASHED: usize = 1024;
@@ -47,6 +52,8 @@ pub(crate) struct ConstantPool {
     /// only here; while they do, what is computed of them is known.
     recent: HashMap<usize, Constant>,
     before: HashMap<usize, Constant>,
+    /// Number of elements that may still be added to `recent`.
+    may_remember: usize,
     /// Results of [`NewGraph::largest_terms`], by operands.
     terms: HashMap<Vec<Identity>, Vec<(Op, f32)>>,
     /// Results of [`NewGraph::largest_product`], by the constant and the bits of the factors.
@@ -73,6 +80,7 @@ impl Default for ConstantPool {
             partial_sums: HashMap::new(),
             recent: HashMap::new(),
             before: HashMap::new(),
+            may_remember: ALL_REMEMBERED,
             terms: HashMap::new(),
             products: RefCell::default(),
             left: MOST_FOLDED,
@@ -92,14 +100,19 @@ impl ConstantPool {
         self.products.get_mut().retain(|(constant, _), _| constant.exists());
         // The rest is about one graph.
         self.before = take(&mut self.recent);
+        self.may_remember = ALL_REMEMBERED;
         self.partial_sums.clear();
         self.left = MOST_FOLDED;
     }
 
     /// Keeps a constant that needs little memory until the end of the next rewriting.
     fn remember(&mut self, constant: &Constant) {
-        if constant.in_memory().is_none() || constant.shape().iter().product::<usize>() <= REMEMBERED {
-            self.recent.insert(constant.address(), constant.clone());
+        let elements = constant.in_memory().map_or(0, |tensor| tensor.shape().iter().product());
+        if elements <= REMEMBERED.min(self.may_remember)
+            && let Entry::Vacant(open) = self.recent.entry(constant.address())
+        {
+            open.insert(constant.clone());
+            self.may_remember -= elements;
         }
     }
 
@@ -229,7 +242,7 @@ impl<'a> NewGraph<'a> {
         Some(folded)
     }
 
-    /// Returns the largest product of a constant and factors, which `compute` computes the first time.
+    /// Returns the largest product of a constant and factors; `compute` is called the first time.
     pub(super) fn largest_product(
         &self,
         constant: &Constant,
@@ -241,7 +254,7 @@ impl<'a> NewGraph<'a> {
         *self.constants.products.borrow_mut().entry(of).or_insert_with(|| compute(constant, factors))
     }
 
-    /// Returns the largest element of a linear operation on the magnitudes of constants, which bounds
+    /// Returns the largest element of a linear operation on the magnitudes of constants. It bounds
     /// every partial sum of the operation on the constants.
     pub(super) fn largest_terms(&mut self, op: &Op, constants: &[Constant]) -> Result<f32, OpError> {
         let operands: Vec<Identity> = constants.iter().map(Constant::identity).collect();
@@ -260,8 +273,8 @@ impl<'a> NewGraph<'a> {
         Ok(terms)
     }
 
-    /// Returns the result of an operation on constants. The next rewriting need not compute it again
-    /// if it is small.
+    /// Returns the result of an operation on constants. The next rewriting need not compute it
+    /// again if it is small.
     pub(super) fn computed(&mut self, op: &Op, operands: &[&Constant]) -> Result<Constant, OpError> {
         let computed = Constant::computed(op, operands)?;
         self.constants.remember(&computed);

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use autotune_ir::DType;
-use autotune_ir::plan::Binding;
+use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::Layout;
 use autotune_runtime::{Cpu, Packed};
 
-use super::store::{Copied, Packing, Store, StoredKernel};
-use crate::constants::{BoundConstant, constant_in_layout, constants, release};
+use super::store::{Copied, NetworkStore, Packing, StoredKernel};
+use crate::constants::{constant_in_layout, constants, release};
 use crate::device::NetworkOps;
 use crate::error::CompileError;
 use crate::plan::{Action, ActionKind, ActionOperand, NetworkPlan, Slot, SlotContent, given};
@@ -45,7 +45,7 @@ struct ConstantsBuilder<'a, D: NetworkOps> {
     graph: &'a Graph,
     kernels: &'a [StoredKernel<D>],
     device: &'a D,
-    store: &'a Store<D>,
+    store: &'a NetworkStore<D>,
     /// Memory for constants still to be packed.
     memory: D::Memory,
     /// Constants packed by this builder or found in the store.
@@ -59,10 +59,11 @@ impl<D: NetworkOps> Constants<D> {
         plan: &NetworkPlan,
         kernels: &[StoredKernel<D>],
         device: &D,
-        store: &Store<D>,
+        store: &NetworkStore<D>,
     ) -> Result<Self, CompileError> {
         let uses: Vec<Option<Use>> = plan.actions.iter().map(use_of).collect();
-        // One allocation for all that is to be packed: separate blocks would each start a huge page.
+        // One allocation for all that is to be packed: separate blocks would each start a huge
+        // page.
         let mut packed = HashMap::new();
         let mut open = HashMap::new();
         for of in uses.iter().flatten() {
@@ -111,25 +112,25 @@ impl<D: NetworkOps> ConstantsBuilder<'_, D> {
         // are equal.
         let shared = known.as_ref().map(|known| unsafe { kernel.share(self.device, known) }).transpose()?;
 
-        let constants = constants(self.graph, kernel, operands)?;
         let (packed, stored) = match (shared, known) {
             (Some(shared), Some(known)) => (shared, known),
             _ => {
                 let memory = self.take(kernel.packed_bytes(self.device)?)?;
-                let packed = self.device.pack(kernel, &constants, memory)?;
+                let packed = self.device.pack(kernel, &constants(self.graph, kernel, operands)?, memory)?;
                 self.store.keep_packed(&packing, &packed, &self.kernels[of.0].packing);
                 self.packed.insert(packing, Arc::clone(&packed));
                 (Arc::clone(&packed), packed)
             }
         };
 
-        let kept = |(constant, id): (&BoundConstant, &Option<NodeId>)| match (constant, *id) {
-            (Some((buffer, numbers)), Some(id)) if buffer.binding == READ_IN_RUNS => {
-                self.copy((id, buffer.layout, buffer.dtype), &|| Ok(self.device.keep(numbers)?))
+        // Constants that are packed already are not read again.
+        let kept = |(buffer, id): (&PlanBuffer, &Option<NodeId>)| match *id {
+            Some(id) if buffer.binding == READ_IN_RUNS => {
+                self.copy((id, buffer.layout, buffer.dtype), kernel.takes_any_address())
             }
             _ => Ok(None),
         };
-        let unpacked = constants.iter().zip(&of.1).map(kept).collect::<Result<_, CompileError>>()?;
+        let unpacked = given(kernel.plan()).zip(&of.1).map(kept).collect::<Result<_, CompileError>>()?;
         release(self.graph, operands);
         Ok(KernelConstants { packed, stored, unpacked })
     }
@@ -147,23 +148,23 @@ impl<D: NetworkOps> ConstantsBuilder<'_, D> {
     /// Returns the constant of a slot, if the slot has one.
     fn slot(&self, slot: &Slot) -> Result<Option<Arc<D::Memory>>, CompileError> {
         let SlotContent::Constant(node, layout) = slot.content else { return Ok(None) };
-        let in_layout = || constant_in_layout(self.graph, node, (layout, slot.dtype), true);
-        self.copy((node, layout, slot.dtype), &|| Ok(self.device.keep(&in_layout()?)?))
+        self.copy((node, layout, slot.dtype), true)
     }
 
-    /// Returns an unpacked constant; `make` copies it if it is not in memory yet. `None` if the node
+    /// Returns an unpacked constant, which is copied if it is not in memory yet. `None` if the node
     /// is no constant.
     fn copy(
         &self,
         (node, layout, dtype): (NodeId, Layout, DType),
-        make: &dyn Fn() -> Result<D::Memory, CompileError>,
+        takes_any_address: bool,
     ) -> Result<Option<Arc<D::Memory>>, CompileError> {
         let Some(constant) = self.graph.constant_of(node) else { return Ok(None) };
         let of: Copied = (constant.identity(), layout, dtype);
-        match self.store.copy(&of) {
-            Some(known) => Ok(Some(known)),
-            None => Ok(Some(self.store.keep_copy(of, Arc::new(make()?)))),
+        if let Some(known) = self.store.copy(&of) {
+            return Ok(Some(known));
         }
+        let elements = constant_in_layout(self.graph, node, (layout, dtype), takes_any_address)?;
+        Ok(Some(self.store.keep_copy(of, Arc::new(self.device.keep(&elements)?))))
     }
 }
 

@@ -8,15 +8,16 @@ use autotune_graph::Identity;
 use autotune_ir::program::Layout;
 use autotune_ir::{DType, Target};
 use autotune_runtime::{Cpu, Kernel, Packed};
-use autotune_schedules::{Candidate, Config};
+use autotune_schedules::Config;
 use autotune_workloads::Workload;
 
+use crate::choose::PackingStages;
 use crate::device::NetworkOps;
 use crate::error::CompileError;
 
-/// Kernels and constants of networks on one device. Only weak handles are kept: what no network uses
-/// any more is freed.
-pub(crate) struct Store<D: NetworkOps = Cpu> {
+/// Kernels and constants of networks on one device. Only weak handles are kept, so that everything
+/// is freed once no network uses it.
+pub(crate) struct NetworkStore<D: NetworkOps = Cpu> {
     /// Source of the networks' devices.
     pub(crate) origin: D::Origin,
     entries: Mutex<Entries<D>>,
@@ -28,16 +29,6 @@ struct Entries<D: NetworkOps> {
     copies: HashMap<Copied, Weak<D::Memory>>,
     /// Stages that first packed a constant.
     stages: HashMap<Identity, Arc<PackingStages>>,
-}
-
-/// Stages of a kernel that pack constants ahead of time.
-pub(crate) struct PackingStages {
-    /// Schedule of the kernel.
-    pub(crate) schedule: Candidate,
-    /// Text of the stages; equal for stages that compute the same.
-    pub(crate) text: Arc<str>,
-    /// Names of the buffers that they use.
-    pub(super) buffers: Vec<String>,
 }
 
 /// Kernel and its packing stages.
@@ -52,7 +43,7 @@ pub(super) type Packing = (Arc<str>, Vec<Option<Identity>>);
 /// Identity of an unpacked constant: constant, layout and element type.
 pub(super) type Copied = (Identity, Layout, DType);
 
-impl<D: NetworkOps> Store<D> {
+impl<D: NetworkOps> NetworkStore<D> {
     /// Creates an empty store for networks on devices of one origin.
     pub(crate) fn new(origin: D::Origin) -> Self {
         let (kernels, packed) = (HashMap::new(), HashMap::new());

@@ -9,7 +9,7 @@ use thiserror::Error;
 /// Extents that an axis of an input may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extents {
-    /// Any extent.
+    /// All extents, also those that are not known yet.
     Any,
     /// Extents between two, both included.
     Within(usize, usize),
@@ -17,8 +17,8 @@ pub enum Extents {
     OneOf(Vec<usize>),
 }
 
-/// Shapes that an input may have, outermost axis first: `1x3x224x224`, `1x8..512`, `1x{16,32,64}` or
-/// `1x?`.
+/// Shapes that an input may have, outermost axis first: `1x3x224x224`, `1x8..512`,
+/// `1x{16,32,64}` or `1x?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShapeRange(pub Vec<Extents>);
 
@@ -45,7 +45,7 @@ pub enum OutsideError {
         axis: usize,
         /// Extent of the shape.
         found: usize,
-        /// Permitted extents.
+        /// Extents that the range permits.
         permitted: Extents,
     },
 }
@@ -69,8 +69,8 @@ impl Extents {
         }
     }
 
-    /// Returns the permitted extent at a fraction between 0 and 1 of the range, both included; `None`
-    /// if there is no largest extent.
+    /// Returns the permitted extent at a fraction between 0 and 1 of the range, both included;
+    /// `None` if there is no largest extent.
     pub fn at(&self, fraction: f64) -> Option<usize> {
         let of = |count: usize| ((fraction * count as f64) as usize).min(count.saturating_sub(1));
         match self {

@@ -17,15 +17,15 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use super::{Latency, on_device, peak_bytes, random};
+use super::lookup::network_source;
+use super::run::{Latency, peak_bytes, random};
+use super::shared::{JsonSink, on_device, warn};
 use crate::args::{Failure, ModelOfShapes, RunArgs};
-use crate::commands::lookup::network_source;
-use crate::commands::shared::{JsonSink, warn};
 use crate::report::{caveat, marked};
 
-/// Figures of runs with several shapes in the output of `--json`.
+/// ShapeFigures of runs with several shapes in the output of `--json`.
 #[derive(Serialize)]
-struct Figures {
+struct ShapeFigures {
     /// Mean time of all runs, in seconds, including the networks that had to be made.
     mean_secs: f64,
     /// Time of runs of shapes that were known.
@@ -95,7 +95,7 @@ fn run_on<D: NetworkDevice>(args: &RunArgs, json: &JsonSink, model: ModelOfShape
     let new_secs = latency(runs.iter().map(|run| run.new_secs).filter(|&secs| secs > 0.0).collect());
     let known_secs = latency(runs.iter().map(|run| run.secs - run.new_secs).collect());
     let mean_secs = runs.iter().map(|run| run.secs).sum::<f64>() / runs.len() as f64;
-    let figures = Figures {
+    let figures = ShapeFigures {
         mean_secs,
         known_secs,
         new_secs,
@@ -111,8 +111,8 @@ fn run_on<D: NetworkDevice>(args: &RunArgs, json: &JsonSink, model: ModelOfShape
 }
 
 /// Prints the figures.
-fn say(json: &JsonSink, name: &str, figures: &Figures) -> Result<()> {
-    let Figures { mean_secs, shapes, networks, timing, runs, .. } = figures;
+fn say(json: &JsonSink, name: &str, figures: &ShapeFigures) -> Result<()> {
+    let ShapeFigures { mean_secs, shapes, networks, timing, runs, .. } = figures;
     let mean = marked(format!("{:.3} ms", mean_secs * 1e3), *timing);
     json.say(&format!("{name}: mean {mean} of {} runs with {shapes} different shapes", runs.len()))?;
     if let Some(known) = &figures.known_secs {
@@ -173,6 +173,7 @@ fn draw(
         let unknown = || Failure::Usage(format!("--shape {name}={range}: the inputs are {}", listed(&names)));
         let input = declared.iter().find(|input| input.name == *name).ok_or_else(unknown)?;
         let mut shape = Vec::new();
+
         for (axis, extents) in range.0.iter().enumerate() {
             let known = input.names.get(axis).and_then(Option::as_ref);
             let drawn = known.and_then(|name| named.get(name)).copied().filter(|&extent| extents.contains(extent));
