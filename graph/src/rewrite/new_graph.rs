@@ -57,10 +57,13 @@ pub(crate) struct ConstantPool {
     /// Results of [`NewGraph::largest_terms`], by operands.
     terms: HashMap<Vec<Identity>, Vec<(Op, f32)>>,
     /// Results of [`NewGraph::largest_product`], by the constant and the bits of the factors.
-    products: RefCell<HashMap<(Identity, Vec<u32>), Option<f64>>>,
+    products: RefCell<LargestProducts>,
     /// Number of elements that may still be folded.
     left: usize,
 }
+
+/// Largest products of constants and factors, by constant and by the factors' shape and bits.
+type LargestProducts = HashMap<(Identity, Vec<u32>), Option<f64>>;
 
 /// A graph under construction, with an index of its operations.
 pub(super) struct NewGraph<'a> {

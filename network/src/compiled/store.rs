@@ -23,8 +23,11 @@ pub(crate) struct NetworkStore<D: NetworkOps = Cpu> {
     entries: Mutex<Entries<D>>,
 }
 
+/// Identity of a kernel.
+type KernelKey = (Workload, Config, Target);
+
 struct Entries<D: NetworkOps> {
-    kernels: HashMap<(Workload, Config, Target), (Weak<Kernel<D>>, Arc<PackingStages>)>,
+    kernels: HashMap<KernelKey, (Weak<Kernel<D>>, Arc<PackingStages>)>,
     packed: HashMap<Packing, Weak<Packed<D>>>,
     copies: HashMap<Copied, Weak<D::Memory>>,
     /// Stages that first packed a constant.
