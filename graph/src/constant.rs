@@ -20,6 +20,10 @@ pub(crate) const LARGE_BYTES: usize = 64 << 10;
 /// Number of bytes that are copied at once.
 const COPIED_BYTES: usize = 4 << 20;
 
+/// Maximum number of results that a constant knows. More would make the time of folding quadratic
+/// in the number of nodes.
+const MOST_DERIVED: usize = 64;
+
 /// Shared handle to a tensor that is the same in all runs.
 ///
 /// Large weights remain in their files, and constants folded from them are not computed before a
@@ -83,8 +87,12 @@ impl Constant {
 
         let result = Self::newly_computed(op, operands)?;
         let mut derived = first.0.derived.lock().unwrap_or_else(PoisonError::into_inner);
-        derived.retain(|derived| derived.result.exists());
-        derived.push(Derived { op: op.clone(), others, result: result.identity() });
+        if derived.len() >= MOST_DERIVED {
+            derived.retain(|derived| derived.result.exists());
+        }
+        if derived.len() < MOST_DERIVED {
+            derived.push(Derived { op: op.clone(), others, result: result.identity() });
+        }
         Ok(result)
     }
 
