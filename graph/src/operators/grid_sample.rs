@@ -19,7 +19,7 @@ enum Outside {
     Reflection,
 }
 
-/// Interpolation between elements.
+/// Way to compute a value between elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Interpolation {
     Nearest,

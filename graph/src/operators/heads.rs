@@ -33,7 +33,7 @@ struct Heads {
 struct ScoreMask {
     /// Truth values: which scores count.
     visible: Option<ImportValue>,
-    /// Numbers to add.
+    /// Numbers to add to the scores before the softmax.
     added: Option<ImportValue>,
 }
 

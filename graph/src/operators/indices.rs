@@ -108,7 +108,7 @@ impl Selection {
     }
 
     /// Appends parts that compute the numbers of the selected slices from the indices, operand
-    /// `indices` of the node. Returns `None` where kernels cannot select among so many.
+    /// `indices` of the node. Returns `None` if kernels cannot select from so many rows.
     pub(super) fn numbered(self, parts: &mut SubNodes, data: &[usize], indices: (usize, &[usize])) -> Option<usize> {
         let (operand, shape) = indices;
         let (axes, row) = self.axes(data, shape);

@@ -12,7 +12,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::many("TopK", import
 pub struct TopK {
     /// Axis along which elements are ordered.
     pub axis: usize,
-    /// Number of elements.
+    /// Number of elements along the axis of the result.
     pub count: usize,
     /// True for the largest elements, false for the smallest.
     pub is_largest: bool,

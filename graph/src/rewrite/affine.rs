@@ -232,32 +232,30 @@ fn with_shift(site: &mut RewriteSite, node: NodeId, operands: &[NewNode], shift:
     site.add_as(node, site.of(node).op.clone(), &operands).map(Some)
 }
 
-/// Matches a convolution of `x op c` with a constant `c` for each channel. Returns `x` and the
-/// constant in a shape that broadcasts to the weights.
-fn before_conv(site: &RewriteSite, op: Binary) -> Result<Option<(NodeId, ArrayD<f32>)>, GraphError> {
+/// Matches a convolution of `x op c` with a constant `c` for each channel. Returns `x`, `c` and the
+/// value of each channel.
+fn before_conv(site: &RewriteSite, op: Binary) -> Option<([NodeId; 2], Vec<f32>)> {
     let node = site.node();
-    let (Some(Conv { groups, .. }), Some(&input)) = (node.op.of(), node.operands.first()) else { return Ok(None) };
-    let Some([x, c]) = site.binary(input, op) else { return Ok(None) };
+    let &input = node.operands.first().filter(|_| node.op.is::<Conv>())?;
+    let [x, c] = site.binary(input, op)?;
     let same_shape = site.of(x).shape == site.of(input).shape;
     let values = site.per_axis(c, &site.of(input).shape, 1);
     let weights = &site.of(node.operands[1]).shape;
-    let Some(values) = values.filter(|_| same_shape && site.is_constant(node.operands[1])) else {
-        return Ok(None);
-    };
-    if !site.is_single(input) || weights.contains(&0) {
-        return Ok(None);
-    }
+    let values = values.filter(|_| same_shape && site.is_constant(node.operands[1]))?;
+    (site.is_single(input) && !weights.contains(&0)).then_some(([x, c], values))
+}
 
+fn scale_before_conv(site: &mut RewriteSite) -> Rewritten {
+    let Some(Conv { groups, .. }) = site.node().op.of() else { return Ok(None) };
+    let Some(([x, _], values)) = before_conv(site, Binary::Mul) else { return Ok(None) };
     // The outputs of a group read only the channels of that group.
+    let weights = &site.of(site.operand(1)).shape;
     let (of_group, outputs) = (weights[1], if *groups == 1 { 1 } else { weights[0] / groups });
     let all = values.chunks_exact(of_group).flat_map(|group| group.repeat(outputs)).collect();
     let mut shape = vec![1; weights.len()];
     (shape[0], shape[1]) = (outputs * groups, of_group);
-    Ok(Some((x, array(&shape, all).map_err(|source| site.wrong(source))?)))
-}
+    let factors = array(&shape, all).map_err(|source| site.wrong(source))?;
 
-fn scale_before_conv(site: &mut RewriteSite) -> Rewritten {
-    let Some((x, factors)) = before_conv(site, Binary::Mul)? else { return Ok(None) };
     if !bounds::may_scale(site, site.operand(1), &factors) {
         return Ok(None);
     }
@@ -273,13 +271,13 @@ fn shift_before_conv(site: &mut RewriteSite) -> Rewritten {
     if window.iter().any(|window| window.pad != [0, 0]) {
         return Ok(None);
     }
-    let Some((x, _)) = before_conv(site, Binary::Add)? else { return Ok(None) };
+    let Some((shifted, _)) = before_conv(site, Binary::Add) else { return Ok(None) };
     let mut operands = site.operands_of(site.id);
-    operands[0] = site.made(x);
+    operands[0] = site.made(shifted[0]);
 
     // The bias gains the sum over channels and taps of weight times shift.
     let summand = operands.get(2).copied();
-    let Some(ConstantConv { sums, .. }) = conv_of_shift(site, summand)? else { return Ok(None) };
+    let Some(ConstantConv { sums, .. }) = conv_of_shift(site, shifted, summand)? else { return Ok(None) };
     let channels = site.shape_of(sums)[1];
     let sums = site.add(Reshape(vec![channels]), &[sums])?;
     with_shift(site, site.id, &operands, sums)
@@ -293,12 +291,15 @@ struct ConstantConv {
     equal: Vec<(usize, Vec<i64>)>,
 }
 
-/// Returns the convolution, without bias, of the constant for each channel that is added before the
-/// convolution. `None` unless it may be added afterwards, or to a `summand` before.
-fn conv_of_shift(site: &mut RewriteSite, summand: Option<NewNode>) -> Result<Option<ConstantConv>, GraphError> {
+/// Returns the convolution, without bias, of the constant `c` for each channel that is added to `x`
+/// before the convolution. `None` unless it may be added afterwards, or to a `summand` before.
+fn conv_of_shift(
+    site: &mut RewriteSite,
+    [x, c]: [NodeId; 2],
+    summand: Option<NewNode>,
+) -> Result<Option<ConstantConv>, GraphError> {
     let node = site.node();
     let Some(Conv { window, .. }) = node.op.of() else { return Ok(None) };
-    let Some([x, c]) = site.binary(node.operands[0], Binary::Add) else { return Ok(None) };
     let mut image = site.of(x).shape.clone();
     image[0] = 1;
 
@@ -322,18 +323,19 @@ fn conv_of_shift(site: &mut RewriteSite, summand: Option<NewNode>) -> Result<Opt
 /// image. After an activation the addition is fused and costs no pass.
 fn shift_before_padded_conv(site: &mut RewriteSite) -> Rewritten {
     let Some(Conv { window, .. }) = site.node().op.of() else { return Ok(None) };
-    let Some([x, _]) = site.binary(site.operand(0), Binary::Add) else { return Ok(None) };
+    let Some((shifted, _)) = before_conv(site, Binary::Add) else { return Ok(None) };
+    let x = shifted[0];
     let (from, to) = (&site.of(x).shape, &site.node().shape);
     let count = |shape: &[usize]| shape.iter().product::<usize>();
     let is_padded = window.iter().any(|window| window.pad != [0, 0]);
     let is_pass = axis_after_activation(site, x).is_none();
     // Beneficial only for a single image, and if the summand is no larger than the image.
-    if !is_padded || !is_pass || from[0] != 1 || count(to) > count(from) || before_conv(site, Binary::Add)?.is_none() {
+    if !is_padded || !is_pass || from[0] != 1 || count(to) > count(from) {
         return Ok(None);
     }
     let mut operands = site.operands_of(site.id);
     operands[0] = site.made(x);
-    let Some(ConstantConv { sums: mut shift, equal }) = conv_of_shift(site, None)? else { return Ok(None) };
+    let Some(ConstantConv { sums: mut shift, equal }) = conv_of_shift(site, shifted, None)? else { return Ok(None) };
     for (axis, windows) in equal {
         let windows = Tensor::i64(&[windows.len()], windows).map_err(|source| site.wrong(source))?;
         let windows = site.constant(windows);

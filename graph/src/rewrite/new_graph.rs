@@ -39,7 +39,7 @@ impl NewNode {
 }
 
 /// State of constants, shared by all passes of a rewriting.
-pub(crate) struct ConstantPool {
+pub(super) struct ConstantPool {
     /// Distinct constants in memory, by a hash of their elements.
     known: HashMap<u64, Vec<Identity>>,
     /// Canonical constant (second) for a constant's address. The constant's own identity (first) is
@@ -239,8 +239,9 @@ impl<'a> NewGraph<'a> {
         if constants.is_empty() || op.keeps_constants() || count > self.constants.left {
             return None;
         }
-        let constants: Vec<Constant> = constants.into_iter().cloned().collect();
-        let folded = self.computed(op, &constants.iter().collect::<Vec<_>>()).ok()?;
+        let folded = Constant::computed(op, &constants).ok()?;
+        // An equal constant may replace it in the graph; the next rewriting then still finds it.
+        self.constants.remember(&folded);
         self.constants.left -= count;
         Some(folded)
     }
@@ -274,14 +275,6 @@ impl<'a> NewGraph<'a> {
         let terms = terms.as_f32().map_or(f32::INFINITY, largest);
         self.constants.terms.entry(operands).or_default().push((op.clone(), terms));
         Ok(terms)
-    }
-
-    /// Returns the result of an operation on constants. The next rewriting need not compute it
-    /// again if it is small.
-    pub(super) fn computed(&mut self, op: &Op, operands: &[&Constant]) -> Result<Constant, OpError> {
-        let computed = Constant::computed(op, operands)?;
-        self.constants.remember(&computed);
-        Ok(computed)
     }
 }
 
