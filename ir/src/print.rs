@@ -50,6 +50,9 @@ impl Program {
     /// by number, since two may have the same name.
     pub fn packing(&self) -> (String, Vec<BufferId>) {
         let ahead: Vec<Stage> = self.stages.iter().filter(|stage| stage.when == When::AheadOfTime).cloned().collect();
+        if ahead.is_empty() {
+            return (String::new(), Vec::new());
+        }
         let mut used = BTreeSet::new();
         for node in ahead.iter().flat_map(|stage| preorder(&stage.body)) {
             match node {
