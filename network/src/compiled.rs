@@ -176,7 +176,7 @@ impl<D: NetworkOps> Compiled<D> {
     }
 
     /// Binds the network to memory of at least [`workspace_bytes`](Self::workspace_bytes).
-    pub(crate) fn bound(self: &Arc<Self>, device: &D, memory: &D::Memory) -> Result<BoundNetwork<D>, CompileError> {
+    fn bound(self: &Arc<Self>, device: &D, memory: &D::Memory) -> Result<BoundNetwork<D>, CompileError> {
         let failure = Arc::new(Failure::default());
         let call = |action| self.call(device, memory, action, &failure);
         let calls = (0..self.plan.actions.len()).map(call).collect::<Result<Vec<_>, CompileError>>()?;
@@ -341,7 +341,7 @@ impl<D: NetworkOps> Workspace<D> {
     }
 
     /// Allocates buffers for the outputs of [`Workspace::run`].
-    pub(crate) fn outputs(&self) -> Vec<Vec<f32>> {
+    pub fn outputs(&self) -> Vec<Vec<f32>> {
         let graph = &self.bound.network.graph;
         let nodes = graph.outputs().iter().map(|output| graph.node(output.node));
         nodes.map(|node| vec![0.0; node.shape.iter().product()]).collect()

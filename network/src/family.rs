@@ -5,13 +5,13 @@
 //! are in memory once. The networks used least recently are dropped.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use autotune::Tuned;
 use autotune_db::Source;
 use autotune_graph::onnx::{ImportError, ImportOptions, Model};
 use autotune_graph::rewrite::Rewriter;
-use autotune_graph::{Graph, GraphError, Precision, Tensor, printable};
+use autotune_graph::{Graph, GraphError, Tensor, printable};
 use autotune_ir::Target;
 use autotune_runtime::Cpu;
 use thiserror::Error;
@@ -54,14 +54,6 @@ impl FamilyOptions {
 /// Reason that there is no network for a shape, or that it does not run.
 #[derive(Debug, Error)]
 pub enum FamilyError {
-    /// The number of inputs is wrong.
-    #[error("{found} inputs, expected {expected}")]
-    Count {
-        /// Number of inputs given.
-        found: usize,
-        /// Number of inputs of the network.
-        expected: usize,
-    },
     /// A shape is outside of the family.
     #[error("input '{}': {source}", printable(input))]
     Outside {
@@ -119,13 +111,14 @@ struct KeptNetwork<D: NetworkOps> {
     last: u64,
 }
 
-impl Family {
-    /// Creates the family of a model for a CPU. Shapes that the options of the import give are not
-    /// used. Schedules come from the source, or are predicted.
+impl<D: NetworkOps> Family<D> {
+    /// Creates the family of a model. `prepare` changes an imported graph, such as its precision.
+    /// Shapes that the options of the import give are not used. Schedules come from the source, or
+    /// are predicted.
     pub fn of_model(
         model: Model<'static>,
         import: ImportOptions,
-        precision: Precision,
+        mut prepare: impl FnMut(Graph) -> Result<Graph, GraphError> + Send + 'static,
         options: FamilyOptions,
         source: Arc<dyn Source>,
         target: &Target,
@@ -133,14 +126,11 @@ impl Family {
         let names: Vec<String> = options.inputs.iter().map(|(name, _)| name.clone()).collect();
         let make = move |shapes: &[Vec<usize>]| {
             let shapes = names.iter().cloned().zip(shapes.iter().cloned()).collect();
-            let graph = model.graph(&ImportOptions { shapes, ..import.clone() })?;
-            Ok(graph.with_precision(precision))
+            Ok(prepare(model.graph(&ImportOptions { shapes, ..import.clone() })?)?)
         };
         Self::new(options, Box::new(make), source, target)
     }
-}
 
-impl<D: NetworkOps> Family<D> {
     /// Creates a family of the graphs that a function makes.
     pub fn new(
         options: FamilyOptions,
@@ -162,13 +152,13 @@ impl<D: NetworkOps> Family<D> {
 
     /// Returns the number of networks that are kept.
     pub fn len(&self) -> usize {
-        self.networks.lock().unwrap_or_else(PoisonError::into_inner).kept.len()
+        self.networks().kept.len()
     }
 
     /// Returns the size of the constants of all networks that are kept, in bytes; shared ones count
     /// once.
     pub fn constant_bytes(&self) -> usize {
-        self.networks.lock().unwrap_or_else(PoisonError::into_inner).constant_bytes()
+        self.networks().constant_bytes()
     }
 
     /// True if no network is kept.
@@ -178,7 +168,7 @@ impl<D: NetworkOps> Family<D> {
 
     /// True if the network for shapes of the inputs is in memory.
     pub fn has(&self, shapes: &[Vec<usize>]) -> bool {
-        self.networks.lock().unwrap_or_else(PoisonError::into_inner).kept.contains_key(shapes)
+        self.networks().kept.contains_key(shapes)
     }
 
     /// Returns the network for shapes of the inputs. It is compiled if the family has none.
@@ -203,12 +193,16 @@ impl<D: NetworkOps> Family<D> {
         if let Some(network) = Arc::get_mut(&mut network) {
             network.plan.kernels.iter_mut().for_each(Tuned::release);
         }
-        self.networks.lock().unwrap_or_else(PoisonError::into_inner).keep(shapes, &network, &self.options);
+        self.networks().keep(shapes, &network, &self.options);
         Ok(network)
     }
 
+    fn networks(&self) -> MutexGuard<'_, Networks<D>> {
+        self.networks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn known(&self, shapes: &[Vec<usize>]) -> Option<Arc<Compiled<D>>> {
-        let mut networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut networks = self.networks();
         networks.lookups += 1;
         let last = networks.lookups;
         let kept = networks.kept.get_mut(shapes)?;
@@ -219,9 +213,9 @@ impl<D: NetworkOps> Family<D> {
     }
 
     fn check(&self, shapes: &[Vec<usize>]) -> Result<(), FamilyError> {
-        let (found, expected) = (shapes.len(), self.options.inputs.len());
-        if found != expected {
-            return Err(FamilyError::Count { found, expected });
+        let (found, wanted) = (shapes.len(), self.options.inputs.len());
+        if found != wanted {
+            return Err(RunError::Count { what: "inputs", found, wanted }.into());
         }
         for (shape, (name, range)) in shapes.iter().zip(&self.options.inputs) {
             range.check(shape).map_err(|source| FamilyError::Outside { input: name.clone(), source })?;
@@ -323,7 +317,7 @@ impl<D: NetworkOps> FamilyWorkspace<D> {
         };
         others.insert(previous, workspace.replace(bound));
         // Networks that the family has dropped are not kept here either.
-        let kept = &self.family.networks.lock().unwrap_or_else(PoisonError::into_inner).kept;
+        let kept = &self.family.networks().kept;
         others.retain(|shapes, _| kept.contains_key(shapes));
         self.others = others;
         Ok(workspace)

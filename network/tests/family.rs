@@ -8,7 +8,7 @@ use std::thread;
 use autotune_db::EmptySource;
 use autotune_ir::{CpuTarget, Target};
 use autotune_network::onnx::{ImportOptions, Model as OnnxModel};
-use autotune_network::{Family, FamilyError, FamilyOptions, Graph, Precision, Tensor};
+use autotune_network::{Family, FamilyError, FamilyOptions, Graph, Tensor};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rten_onnx::onnx::{DataType, Dimension};
@@ -62,7 +62,7 @@ fn family_on(target: &Target, most: usize, shapes: &str) -> Arc<Family> {
     let inputs = vec![("x".to_string(), shapes.parse().unwrap())];
     let options = FamilyOptions { most_networks: most, ..FamilyOptions::of_inputs(inputs) };
     let (model, import) = (OnnxModel::open(&path).unwrap(), ImportOptions::default());
-    Family::of_model(model, import, Precision::F32, options, Arc::new(EmptySource), target).unwrap()
+    Family::of_model(model, import, Ok, options, Arc::new(EmptySource), target).unwrap()
 }
 
 /// Returns the reference for one shape.

@@ -170,7 +170,6 @@ impl InputArgs {
 
 /// Model whose inputs have several shapes.
 pub(crate) struct ModelOfShapes {
-    /// Name for messages.
     pub(crate) name: String,
     pub(crate) model: onnx::Model<'static>,
     /// Values of inputs that are constants.
@@ -198,15 +197,7 @@ impl InputArgs {
             return Err(Failure::Usage(format!("--input {}={file}: {why}", input.name)).into());
         }
 
-        let mut ranges = BTreeMap::new();
-        for (name, range) in &self.given.shape {
-            if ranges.insert(name.clone(), range.clone()).is_some() {
-                return Err(Failure::Usage(format!(
-                    "--shape {name}=..: the shape of input '{name}' is specified twice"
-                ))
-                .into());
-            }
-        }
+        let ranges = self.given.ranges()?;
         let import = ImportOptions { values: self.given.numbers(&declared)?, ..ImportOptions::default() };
         let is_dequantised = self.quantised == Quantised::Float;
         let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
@@ -249,21 +240,29 @@ impl GivenArgs {
     }
 
     fn shapes(&self) -> Result<BTreeMap<String, Vec<usize>>, Failure> {
-        let mut shapes = BTreeMap::new();
+        let several = |name: &str, range: &ShapeRange| {
+            let why = "several shapes are supported only by autotune run, for an ONNX file without --check, \
+                       --output and --precision auto";
+            Failure::Usage(format!("--shape {name}={range}: {why}"))
+        };
+        let fixed = |(name, range): (String, ShapeRange)| match range.fixed() {
+            Some(shape) => Ok((name, shape)),
+            None => Err(several(&name, &range)),
+        };
+        self.ranges()?.into_iter().map(fixed).collect()
+    }
+
+    /// Returns the shapes of inputs by name.
+    fn ranges(&self) -> Result<BTreeMap<String, ShapeRange>, Failure> {
+        let mut ranges = BTreeMap::new();
         for (name, range) in &self.shape {
-            let several = || {
-                let why = "several shapes are supported only by autotune run, for an ONNX file without --check, \
-                           --output and --precision auto";
-                Failure::Usage(format!("--shape {name}={range}: {why}"))
-            };
-            let shape = range.fixed().ok_or_else(several)?;
-            if shapes.insert(name.clone(), shape).is_some() {
+            if ranges.insert(name.clone(), range.clone()).is_some() {
                 return Err(Failure::Usage(format!(
                     "--shape {name}=..: the shape of input '{name}' is specified twice"
                 )));
             }
         }
-        Ok(shapes)
+        Ok(ranges)
     }
 
     /// Returns the files for the inputs of a built-in network; constant inputs are a usage error

@@ -10,8 +10,8 @@ use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch};
 use autotune_network::onnx::{DeclaredInput, ImportError, ImportOptions};
 use autotune_network::{
-    Extents, Family, FamilyError, FamilyOptions, FamilyWorkspace, InputShapes, NetworkDevice, ShapeRange, dequantised,
-    listed,
+    Extents, Family, FamilyError, FamilyOptions, FamilyWorkspace, Graph, InputShapes, NetworkDevice, ShapeRange,
+    dequantised, listed,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -23,13 +23,13 @@ use super::shared::{JsonSink, on_device, warn};
 use crate::args::{Failure, ModelOfShapes, RunArgs};
 use crate::report::{caveat, marked};
 
-/// ShapeFigures of runs with several shapes in the output of `--json`.
+/// Figures of runs with several shapes in the output of `--json`.
 #[derive(Serialize)]
 struct ShapeFigures {
     /// Mean time of all runs, in seconds, including the networks that had to be made.
     mean_secs: f64,
-    /// Time of runs of shapes that were known.
-    known_secs: Option<Latency>,
+    /// Time of a run, without that of making its network.
+    known_secs: Latency,
     /// Time by which the first run of a shape takes longer: that of making its network.
     new_secs: Option<Latency>,
     /// Number of different shapes.
@@ -73,14 +73,12 @@ fn run_on<D: NetworkDevice>(args: &RunArgs, json: &JsonSink, model: ModelOfShape
 
     let inputs = declared.iter().map(|input| (input.name.clone(), range(input, &ranges)));
     let options = FamilyOptions::of_inputs(inputs.collect());
-    let make = move |shapes: &[Vec<usize>]| {
-        let shapes = declared.iter().map(|input| input.name.clone()).zip(shapes.iter().cloned()).collect();
-        let graph = model.graph(&ImportOptions { shapes, ..import.clone() })?;
+    let prepare = move |graph: Graph| {
         let graph = if is_dequantised { dequantised(&graph)? } else { graph };
         Ok(graph.with_precision(precision))
     };
     let source = Arc::from(network_source(args.db.place()?)?);
-    let family = Family::<D>::new(options, Box::new(make), Arc::clone(&source), target)?;
+    let family = Family::<D>::of_model(model, import, prepare, options, Arc::clone(&source), target)?;
     warn(&*source);
 
     let watch = LoadWatch::start(target.threads());
@@ -93,7 +91,7 @@ fn run_on<D: NetworkDevice>(args: &RunArgs, json: &JsonSink, model: ModelOfShape
     let different = runs.iter().map(|run| &run.shapes).collect::<HashSet<_>>().len();
     let latency = |secs: Vec<f64>| (!secs.is_empty()).then(|| Latency::of(secs));
     let new_secs = latency(runs.iter().map(|run| run.new_secs).filter(|&secs| secs > 0.0).collect());
-    let known_secs = latency(runs.iter().map(|run| run.secs - run.new_secs).collect());
+    let known_secs = Latency::of(runs.iter().map(|run| run.secs - run.new_secs).collect());
     let mean_secs = runs.iter().map(|run| run.secs).sum::<f64>() / runs.len() as f64;
     let figures = ShapeFigures {
         mean_secs,
@@ -110,14 +108,12 @@ fn run_on<D: NetworkDevice>(args: &RunArgs, json: &JsonSink, model: ModelOfShape
     json.write(&figures)
 }
 
-/// Prints the figures.
+/// Prints the figures for people.
 fn say(json: &JsonSink, name: &str, figures: &ShapeFigures) -> Result<()> {
     let ShapeFigures { mean_secs, shapes, networks, timing, runs, .. } = figures;
     let mean = marked(format!("{:.3} ms", mean_secs * 1e3), *timing);
     json.say(&format!("{name}: mean {mean} of {} runs with {shapes} different shapes", runs.len()))?;
-    if let Some(known) = &figures.known_secs {
-        json.say(&format!("a run without making a network: {}", known.summary(*timing)))?;
-    }
+    json.say(&format!("a run without making a network: {}", figures.known_secs.summary(*timing)))?;
     if let Some(new) = &figures.new_secs {
         json.say(&format!("making the network of a new shape: {}", new.summary(*timing)))?;
     }
@@ -145,8 +141,7 @@ fn timed<D: NetworkDevice>(
 
     let start = Instant::now();
     let workspace = workspace.of(&shapes).map_err(usage)?;
-    let sizes = graph.outputs().iter().map(|output| graph.node(output.node).shape.iter().product());
-    let mut outputs: Vec<Vec<f32>> = sizes.map(|size| vec![0.0; size]).collect();
+    let mut outputs = workspace.outputs();
     workspace.run(&inputs, &mut outputs.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>())?;
     Ok(ShapeRun { shapes, secs: new_secs + start.elapsed().as_secs_f64(), new_secs })
 }

@@ -64,17 +64,16 @@ impl<D: NetworkOps> Constants<D> {
         let uses: Vec<Option<Use>> = plan.actions.iter().map(use_of).collect();
         // One allocation for all that is to be packed: separate blocks would each start a huge
         // page.
+        let packings: HashMap<&Use, Packing> =
+            uses.iter().flatten().map(|of| (of, packing(graph, kernels, of))).collect();
         let mut packed = HashMap::new();
-        let mut open = HashMap::new();
-        for of in uses.iter().flatten() {
-            let packing = packing(graph, kernels, of);
-            match store.packed(&packing) {
-                Some(known) => {
-                    packed.insert(packing, known);
-                }
+        let mut open: HashMap<&Packing, usize> = HashMap::new();
+        for (of, packing) in &packings {
+            match store.packed(packing) {
+                Some(known) => drop(packed.insert(packing.clone(), known)),
                 None => {
-                    let bytes = kernels[of.0].kernel.packed_bytes(device)?;
-                    open.entry(packing).and_modify(|most: &mut usize| *most = bytes.max(*most)).or_insert(bytes);
+                    let most = open.entry(packing).or_default();
+                    *most = kernels[of.0].kernel.packed_bytes(device)?.max(*most);
                 }
             }
         }
@@ -88,7 +87,7 @@ impl<D: NetworkOps> Constants<D> {
             held.push(match of {
                 Some(of) if known.contains_key(of) => known.get(of).cloned(),
                 Some(of) => {
-                    let made = Arc::new(builder.constants_of(of, &action.operands)?);
+                    let made = Arc::new(builder.constants_of(of, &packings[of], &action.operands)?);
                     known.insert(of, Arc::clone(&made));
                     Some(made)
                 }
@@ -104,21 +103,22 @@ impl<D: NetworkOps> Constants<D> {
 
 impl<D: NetworkOps> ConstantsBuilder<'_, D> {
     /// Returns a kernel's constants, packed and unpacked.
-    fn constants_of(&mut self, of: &Use, operands: &[ActionOperand]) -> Result<KernelConstants<D>, CompileError> {
+    fn constants_of(
+        &mut self,
+        of: &Use,
+        packing: &Packing,
+        operands: &[ActionOperand],
+    ) -> Result<KernelConstants<D>, CompileError> {
         let kernel = &self.kernels[of.0].kernel;
-        let packing = packing(self.graph, self.kernels, of);
-        let known = self.packed.get(&packing).cloned();
-        // SAFETY: both kernels have the same packing stages on the same constants, so the results
-        // are equal.
-        let shared = known.as_ref().map(|known| unsafe { kernel.share(self.device, known) }).transpose()?;
-
-        let (packed, stored) = match (shared, known) {
-            (Some(shared), Some(known)) => (shared, known),
-            _ => {
+        let (packed, stored) = match self.packed.get(packing) {
+            // SAFETY: both kernels have the same packing stages on the same constants, so the
+            // results are equal.
+            Some(known) => (unsafe { kernel.share(self.device, known) }?, Arc::clone(known)),
+            None => {
                 let memory = self.take(kernel.packed_bytes(self.device)?)?;
                 let packed = self.device.pack(kernel, &constants(self.graph, kernel, operands)?, memory)?;
-                self.store.keep_packed(&packing, &packed, &self.kernels[of.0].packing);
-                self.packed.insert(packing, Arc::clone(&packed));
+                self.store.keep_packed(packing, &packed, &self.kernels[of.0].packing);
+                self.packed.insert(packing.clone(), Arc::clone(&packed));
                 (Arc::clone(&packed), packed)
             }
         };
