@@ -35,7 +35,7 @@ const SLOWEST_SHARE: f64 = 0.9;
 const LEAST_SLOWDOWNS: usize = 16;
 
 /// State of a tuning run.
-pub(crate) struct Session<'a> {
+pub(crate) struct TuningRun<'a> {
     planner: Planner<'a>,
     target: &'a Target,
     settings: &'a Settings,
@@ -53,7 +53,7 @@ pub(crate) struct Session<'a> {
 }
 
 /// Exchangeable parts of a run.
-pub(crate) struct SessionParts<'a> {
+pub(crate) struct TuningRunParts<'a> {
     pub(crate) new_searcher: &'a NewSearcher<'a>,
     pub(crate) cost_model: Box<dyn CostModel>,
     pub(crate) measurer: &'a mut dyn Measurer,
@@ -61,16 +61,16 @@ pub(crate) struct SessionParts<'a> {
     pub(crate) observer: &'a mut dyn Observer,
 }
 
-impl<'a> Session<'a> {
+impl<'a> TuningRun<'a> {
     /// Starts a run with the records that the database has of the target.
     pub(crate) fn resume(
         tasks: &[Task],
         target: &'a Target,
         settings: &'a Settings,
-        parts: SessionParts<'a>,
+        parts: TuningRunParts<'a>,
     ) -> Result<Self, TuneError> {
         let start = Instant::now();
-        let SessionParts { new_searcher, cost_model, measurer, db, observer } = parts;
+        let TuningRunParts { new_searcher, cost_model, measurer, db, observer } = parts;
         let params = &settings.params;
         let recorder = Recorder::new(db, target, settings);
         let spaces: Vec<ScheduleSpace> = tasks.par_iter().map(|task| space(task, target, settings, start)).collect();

@@ -19,7 +19,7 @@ use crate::observer::{Observer, Silent};
 use crate::params::TuneParams;
 use crate::report::{BenchReport, Report};
 use crate::search::{Annealing, NewSearcher, Searcher};
-use crate::session::{Session, SessionParts};
+use crate::session::{TuningRun, TuningRunParts};
 use crate::settings::{Settings, Setup};
 use crate::support::check_supported;
 
@@ -153,8 +153,8 @@ impl<'a> Tuner<'a> {
         let run = RunContext { measurer: self.measurer, db: self.db, observer: self.observer };
         run.with(tasks, &self.target, self.settings, |target, settings, measurer, db, observer| {
             let new_searcher = &*self.new_searcher;
-            let parts = SessionParts { new_searcher, cost_model, measurer, db, observer };
-            let mut session = Session::resume(tasks, target, settings, parts)?;
+            let parts = TuningRunParts { new_searcher, cost_model, measurer, db, observer };
+            let mut session = TuningRun::resume(tasks, target, settings, parts)?;
             let stop = session.search()?;
             session.finish(stop)
         })
