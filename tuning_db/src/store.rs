@@ -92,6 +92,14 @@ impl fmt::Debug for TuningDb {
 }
 
 impl TuningDb {
+    /// Returns the path of the user's database: `$AUTOTUNE_DB`, `$XDG_DATA_HOME/autotune/db` or
+    /// `~/.local/share/autotune/db`. `None` if none of the variables nor `$HOME` is set.
+    pub fn default_path() -> Option<PathBuf> {
+        let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let data_home = || var("XDG_DATA_HOME").or_else(|| Some(var("HOME")?.join(".local/share")));
+        var("AUTOTUNE_DB").or_else(|| Some(data_home()?.join("autotune/db")))
+    }
+
     /// Opens the database at `path` for writing; creates it if nothing or an empty directory exists
     /// there.
     ///

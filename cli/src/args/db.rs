@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use autotune_db::TuningDb;
 use clap::Args;
 
 use super::Failure;
@@ -55,14 +56,10 @@ impl LookupArgs {
     }
 }
 
-/// Returns the given path, else `$AUTOTUNE_DB`, `$XDG_DATA_HOME/autotune/db` or
-/// `~/.local/share/autotune/db`.
+/// Returns the given path, else the default one.
 fn place(given: Option<&Path>) -> Result<DatabasePath, Failure> {
-    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let known = given.map(Path::to_path_buf).or_else(|| var("AUTOTUNE_DB"));
-    let data_home = || var("XDG_DATA_HOME").or_else(|| Some(var("HOME")?.join(".local/share")));
-    let path = known
-        .or_else(|| Some(data_home()?.join("autotune/db")))
-        .ok_or_else(|| Failure::Usage("no path for the tuning database: use --db PATH or set AUTOTUNE_DB".into()))?;
+    let path = given.map(Path::to_path_buf).or_else(TuningDb::default_path);
+    let path =
+        path.ok_or_else(|| Failure::Usage("no path for the tuning database: use --db PATH or set AUTOTUNE_DB".into()))?;
     Ok(DatabasePath { path, is_given: given.is_some() })
 }
