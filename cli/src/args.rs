@@ -31,7 +31,7 @@ pub(crate) use failure::Failure;
 pub(crate) use quantize::QuantizeArgs;
 pub(crate) use report::ReportArgs;
 pub(crate) use run::RunArgs;
-pub(crate) use subject::{GivenArgs, InputArgs, InputFile, LoadedNetwork, ModelOfShapes, SubjectArgs, declared};
+pub(crate) use subject::{GivenArgs, InputArgs, InputFile, LoadedNetwork, ModelOfShapes, SubjectArgs};
 pub(crate) use target::TargetArgs;
 pub(crate) use variant::VariantArgs;
 

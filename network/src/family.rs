@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use autotune::Tuned;
 use autotune_db::Source;
-use autotune_graph::onnx::{ImportError, ImportOptions, Model};
+use autotune_graph::onnx::{DeclaredInput, ImportError, ImportOptions, Model};
 use autotune_graph::rewrite::Rewriter;
 use autotune_graph::{Graph, GraphError, Tensor, printable};
 use autotune_ir::Target;
@@ -129,6 +129,24 @@ impl<D: NetworkOps> Family<D> {
             Ok(prepare(model.graph(&ImportOptions { shapes, ..import.clone() })?)?)
         };
         Self::new(options, Box::new(make), source, target)
+    }
+
+    /// Creates the family of one network, whose shapes are fixed.
+    pub fn of_network(
+        network: Arc<Compiled<D>>,
+        source: Arc<dyn Source>,
+        target: &Target,
+    ) -> Result<Arc<Self>, FamilyError> {
+        let graph = network.graph().clone();
+        let inputs = DeclaredInput::of_graph(&graph).into_iter();
+        let inputs = inputs.map(|input| (input.name.clone(), ShapeRange::declared(&input)));
+        let options = FamilyOptions::of_inputs(inputs.collect());
+        let shapes: InputShapes = graph.inputs().iter().map(|&input| graph.node(input).shape.clone()).collect();
+
+        let make = move |_: &[Vec<usize>]| Ok(graph.clone());
+        let family = Self::new(options, Box::new(make), source, target)?;
+        family.networks().keep(&shapes, &network, &family.options);
+        Ok(family)
     }
 
     /// Creates a family of the graphs that a function makes.

@@ -17,6 +17,7 @@
 //! | `device` | devices that networks run on: [`NetworkDevice`] |
 //! | `compiled/check` | comparison of results with the reference |
 //! | `compiled/profile` | times of steps |
+//! | `example` | random tensors for inputs |
 //! | `family`, `family/` | networks whose input shapes change: [`Family`] |
 //! | `library`, `library/` | networks as shared libraries: [`Library`] |
 //! | `interleaved`, `quantile` | interleaved timing of networks |
@@ -25,6 +26,7 @@
 //! | `quantise`, `quantise/` | quantisation of a float network by measurement: [`quantise()`] |
 //! | `race`, `race/` | choice of schedules by timing them within the network |
 //! | `testing` | random networks and databases for tests |
+//! | `session`, `session/` | a model that runs on tensors of any shape: [`Session`] |
 //! | `subject` | names that users give, and their tasks: [`Subject`] |
 
 pub mod cut;
@@ -38,6 +40,7 @@ mod conversions;
 mod decide;
 mod device;
 mod error;
+mod example;
 mod family;
 mod interleaved;
 mod layouts;
@@ -50,6 +53,7 @@ mod planned;
 mod quantile;
 mod quantise;
 mod race;
+mod session;
 mod strided;
 mod subject;
 #[cfg(test)]
@@ -65,6 +69,7 @@ pub use conversions::{PlannedConversions, conversions};
 pub use decide::{Contender, Decided, decide};
 pub use device::NetworkDevice;
 pub use error::{CheckError, CompileError, RunError};
+pub use example::random_input;
 pub use family::{
     Extents, Family, FamilyError, FamilyOptions, FamilyWorkspace, InputShapes, MakeGraph, OutsideError, ShapeRange,
     ShapeRangeError,
@@ -76,4 +81,5 @@ pub use planned::{PlannedKernel, PlannedStep, planned};
 pub use quantile::quantile;
 pub use quantise::{LayerError, PrecisionMix, QuantiseError, QuantiseOptions, QuantisedNetwork, quantise};
 pub use race::{RaceError, RaceOutcome, race};
+pub use session::{Session, SessionError, SessionOptions, SessionOutput, SessionPrecision, SessionRun};
 pub use subject::{Subject, SubjectError, SubjectLoadError, tasks};

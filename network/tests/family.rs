@@ -15,10 +15,10 @@ use rten_onnx::onnx::{DataType, Dimension};
 
 use crate::build::{Model, difference, i64s, info, int};
 
-const WIDTH: usize = 64;
+pub(crate) const WIDTH: usize = 64;
 const INNER: usize = 512;
 
-fn random(shape: &[usize], seed: u64) -> Tensor {
+pub(crate) fn random(shape: &[usize], seed: u64) -> Tensor {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let count = shape.iter().product();
     Tensor::f32(shape, (0..count).map(|_| rng.random_range(-0.2..0.2)).collect()).unwrap()
@@ -26,7 +26,7 @@ fn random(shape: &[usize], seed: u64) -> Tensor {
 
 /// Returns a model of rows `x[batch, length, 64]` with open extents: two products with a common
 /// length, and a softmax over the pairs of rows, whose shapes are computed by nodes.
-fn model() -> Model {
+pub(crate) fn model() -> Model {
     let open = |name: &str| Dimension { dim_value: None, dim_param: Some(name.into()) };
     let fixed = Dimension { dim_value: Some(WIDTH as i64), dim_param: None };
     let mut model = Model::new(17);
@@ -72,7 +72,7 @@ fn graph(shape: &[usize]) -> Graph {
     OnnxModel::of_bytes(&bytes).unwrap().graph(&ImportOptions { shapes, ..ImportOptions::default() }).unwrap()
 }
 
-fn assert_right(found: &[Tensor], x: &Tensor) {
+pub(crate) fn assert_right(found: &[Tensor], x: &Tensor) {
     let wanted = graph(x.shape()).evaluate(std::slice::from_ref(x)).unwrap();
     for (found, wanted) in found.iter().zip(&wanted) {
         assert_eq!(difference(found, wanted, 1e-4, 1e-4), None, "{:?}", x.shape());

@@ -23,5 +23,6 @@ mod quantised;
 mod race;
 mod rewrite_epilogue;
 mod rewrite_random;
+mod session;
 mod without_kernels;
 mod zoo;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use autotune::Network;
 use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
 use autotune_network::{
-    DType, Graph, NodeId, Precision, ShapeRange, Subject, SubjectLoadError, Tensor, dequantised, listed, rewrite,
+    DType, Graph, Precision, ShapeRange, Subject, SubjectLoadError, Tensor, dequantised, listed, rewrite,
 };
 use clap::{Args, ValueEnum};
 use ndarray::{ArrayD, IxDyn};
@@ -218,7 +218,7 @@ impl GivenArgs {
             let Some(graph) = subject.imported(&options).map_err(|error| refusal(error, &BTreeMap::new()))? else {
                 return self.check_none().map(|()| None);
             };
-            let given = self.of_own_inputs(&declared(&graph))?;
+            let given = self.of_own_inputs(&DeclaredInput::of_graph(&graph))?;
             return Ok(Some(LoadedNetwork { graph, given, max_error: None }));
         };
 
@@ -330,17 +330,6 @@ impl GivenArgs {
         }
         Ok(words)
     }
-}
-
-/// Returns the inputs that a graph declares.
-pub(crate) fn declared(graph: &Graph) -> Vec<DeclaredInput> {
-    let of = |&id: &NodeId| {
-        let node = graph.node(id);
-        let extents: Vec<Option<usize>> = node.shape.iter().map(|&extent| Some(extent)).collect();
-        let names = vec![None; extents.len()];
-        DeclaredInput { name: node.name.clone(), dtype: node.dtype, extents, names }
-    };
-    graph.inputs().iter().map(of).collect()
 }
 
 /// Converts an import error: a bad shape from `--shape` or from an input file is a usage error.

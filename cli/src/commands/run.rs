@@ -12,11 +12,9 @@ use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{
-    Checked, Compiled, DType, Graph, GraphNode, NetworkDevice, NodeId, Output, StepError, Tensor, Workspace, listed,
-    printable, quantile, time_interleaved,
+    Checked, Compiled, Graph, GraphNode, NetworkDevice, NodeId, Output, StepError, Tensor, Workspace, listed,
+    printable, quantile, random_input, time_interleaved,
 };
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::file::{NewFile, check_folder};
@@ -215,7 +213,7 @@ pub(super) fn inputs(loaded: &LoadedNetwork) -> Result<Vec<Tensor>> {
     let graph = &loaded.graph;
     let tensor = |(number, &id): (usize, &NodeId)| match loaded.given.get(&graph.node(id).name) {
         Some(file) => Ok(checked(graph.node(id), file)?),
-        None => random(graph.node(id), number as u64),
+        None => Ok(random_input(graph.node(id), number as u64)?),
     };
     graph.inputs().iter().enumerate().map(tensor).collect()
 }
@@ -245,17 +243,6 @@ pub(super) fn check_exact(option: &str, file: &InputFile) -> Result<(), Failure>
         say(format_args!("autotune: warning: {option} {path}: {number} exceeds 2^24: results may be rounded"));
     }
     Ok(())
-}
-
-/// Returns random numbers for an input: within -1 and 1, or the integers 0 and 1.
-pub(super) fn random(node: &GraphNode, seed: u64) -> Result<Tensor> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let numbers = (0..node.shape.iter().product()).map(|_| match node.dtype {
-        DType::Bool => 1.0,
-        integer if integer.is_integer() => rng.random_range(0..2i64) as f32,
-        _ => rng.random_range(-1.0..1.0),
-    });
-    Ok(Tensor::of_numbers(&node.shape, node.dtype, &numbers.collect::<Vec<f32>>())?)
 }
 
 /// Returns the names of the files for the outputs. Fails if two of them are equal.

@@ -10,15 +10,15 @@ use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch};
 use autotune_network::onnx::{DeclaredInput, ImportError, ImportOptions};
 use autotune_network::{
-    Extents, Family, FamilyError, FamilyOptions, FamilyWorkspace, Graph, InputShapes, NetworkDevice, ShapeRange,
-    dequantised, listed,
+    Family, FamilyError, FamilyOptions, FamilyWorkspace, Graph, InputShapes, NetworkDevice, ShapeRange, dequantised,
+    listed, random_input,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::lookup::network_source;
-use super::run::{Latency, peak_bytes, random};
+use super::run::{Latency, peak_bytes};
 use super::shared::{JsonSink, on_device, warn};
 use crate::args::{Failure, ModelOfShapes, RunArgs};
 use crate::report::{caveat, marked};
@@ -71,7 +71,8 @@ fn run_on<D: NetworkDevice>(args: &RunArgs, json: &JsonSink, model: ModelOfShape
         drawn.push(shapes.into_iter().map(|(_, shape)| shape).collect::<InputShapes>());
     }
 
-    let inputs = declared.iter().map(|input| (input.name.clone(), range(input, &ranges)));
+    let range = |input: &DeclaredInput| ranges.get(&input.name).cloned().unwrap_or_else(|| ShapeRange::declared(input));
+    let inputs = declared.iter().map(|input| (input.name.clone(), range(input)));
     let options = FamilyOptions::of_inputs(inputs.collect());
     let prepare = move |graph: Graph| {
         let graph = if is_dequantised { dequantised(&graph)? } else { graph };
@@ -135,7 +136,7 @@ fn timed<D: NetworkDevice>(
 
     // Inputs are made outside of the time.
     let graph = network.graph();
-    let tensors = graph.inputs().iter().enumerate().map(|(number, &id)| random(graph.node(id), number as u64));
+    let tensors = graph.inputs().iter().enumerate().map(|(number, &id)| random_input(graph.node(id), number as u64));
     let numbers = tensors.map(|tensor| Ok(tensor?.to_numbers())).collect::<Result<Vec<Vec<f32>>>>()?;
     let inputs: Vec<&[f32]> = numbers.iter().map(Vec::as_slice).collect();
 
@@ -144,15 +145,6 @@ fn timed<D: NetworkDevice>(
     let mut outputs = workspace.outputs();
     workspace.run(&inputs, &mut outputs.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>())?;
     Ok(ShapeRun { shapes, secs: new_secs + start.elapsed().as_secs_f64(), new_secs })
-}
-
-/// Returns the shapes that an input may have: those of the command line, else those of the file.
-fn range(input: &DeclaredInput, ranges: &BTreeMap<String, ShapeRange>) -> ShapeRange {
-    let declared = || {
-        let of = |extent: &Option<usize>| extent.map_or(Extents::Any, |extent| Extents::Within(extent, extent));
-        ShapeRange(input.extents.iter().map(of).collect())
-    };
-    ranges.get(&input.name).cloned().unwrap_or_else(declared)
 }
 
 /// Draws shapes of the inputs on the command line, uniformly. Extents of one name are equal.

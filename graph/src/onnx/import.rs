@@ -57,9 +57,20 @@ impl<'a> Model<'a> {
         Ok(Self { proto, version, file, name: name.unwrap_or_else(|| "network".into()) })
     }
 
+    /// Returns the default name of graphs: that of the file, without its extension.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns the inputs that the model declares and that the caller must provide in every run.
     pub fn inputs(&self) -> Result<Vec<DeclaredInput>, ImportError> {
         super::inputs::declared(runtime_inputs(&self.proto))
+    }
+
+    /// Returns the names of the outputs, in the order of every graph.
+    pub fn output_names(&self) -> Vec<String> {
+        let names = self.proto.output.iter().map(|output| output.name.as_deref().unwrap_or_default());
+        names.map(|name| visible(name).collect()).collect()
     }
 
     /// Returns the names and shapes of the inputs of [`graph`](Self::graph) with these options, in

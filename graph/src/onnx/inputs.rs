@@ -9,6 +9,7 @@ use super::error::ImportError;
 use super::limits::MOST_AXES;
 use super::operator::OnnxOperator;
 use super::tensor;
+use crate::graph::{Graph, GraphNode, NodeId};
 use crate::tensor::Tensor;
 use crate::text::{listed, printable};
 
@@ -64,6 +65,18 @@ pub struct DeclaredInput {
     pub extents: Vec<Option<usize>>,
     /// Names of open extents, which are equal in all inputs.
     pub names: Vec<Option<String>>,
+}
+
+impl DeclaredInput {
+    /// Returns the inputs of a graph, which has no open extents.
+    pub fn of_graph(graph: &Graph) -> Vec<Self> {
+        let of = |&id: &NodeId| {
+            let GraphNode { name, shape, dtype, .. } = graph.node(id);
+            let extents = shape.iter().copied().map(Some).collect();
+            Self { name: name.clone(), dtype: *dtype, extents, names: vec![None; shape.len()] }
+        };
+        graph.inputs().iter().map(of).collect()
+    }
 }
 
 /// Resolves the shapes of inputs. An open extent is taken from the caller's shape or value for the

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use autotune_graph::onnx::DeclaredInput;
 use autotune_graph::printable;
 use thiserror::Error;
 
@@ -82,6 +83,12 @@ impl Extents {
 }
 
 impl ShapeRange {
+    /// Returns the shapes that a file permits: any extent where it leaves one open.
+    pub fn declared(input: &DeclaredInput) -> Self {
+        let of = |extent: &Option<usize>| extent.map_or(Extents::Any, |extent| Extents::Within(extent, extent));
+        Self(input.extents.iter().map(of).collect())
+    }
+
     /// Checks that a shape is in the range.
     pub fn check(&self, shape: &[usize]) -> Result<(), OutsideError> {
         let (found, expected) = (shape.len(), self.0.len());

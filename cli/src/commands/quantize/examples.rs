@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use autotune_network::onnx::{self, DeclaredInput};
-use autotune_network::{Graph, GraphNode, NodeId, Subject, SubjectLoadError, Tensor, listed, printable};
+use autotune_network::{Graph, GraphNode, NodeId, Subject, SubjectLoadError, Tensor, listed, printable, random_input};
 
-use super::super::run::{check_exact, checked, random};
+use super::super::run::{check_exact, checked};
 use crate::args::{Failure, InputFile};
 use crate::npy;
 
@@ -74,7 +74,7 @@ impl DataFiles {
             match (&all[number], given.get(&node.name)) {
                 (Some(tensors), _) => Ok(tensors[example].clone()),
                 (None, Some(file)) => Ok(checked(node, file)?),
-                (None, None) if self.0.is_empty() => random(node, (example * all.len() + number) as u64),
+                (None, None) if self.0.is_empty() => Ok(random_input(node, (example * all.len() + number) as u64)?),
                 (None, None) => {
                     let why = format!("no examples of input '{}'", printable(&node.name));
                     Err(Failure::Usage(format!("--data: {why}")).into())
@@ -120,7 +120,7 @@ fn declared(subject: &Subject) -> Result<Vec<DeclaredInput>> {
             let wrong = |source| SubjectLoadError::Import { path: path.clone(), source };
             Ok(onnx::inputs(path).map_err(wrong)?)
         }
-        _ => Ok(subject.imported(&Default::default())?.as_ref().map(crate::args::declared).unwrap_or_default()),
+        _ => Ok(subject.imported(&Default::default())?.as_ref().map(DeclaredInput::of_graph).unwrap_or_default()),
     }
 }
 

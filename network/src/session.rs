@@ -1,0 +1,329 @@
+//! Models that run on tensors of any shape, with nothing to manage.
+
+use std::collections::BTreeMap;
+use std::mem::{forget, replace, take};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use autotune_db::Source;
+use autotune_graph::onnx::{DeclaredInput, ImportError, ImportOptions, Model};
+use autotune_graph::rewrite::rewrite;
+use autotune_graph::{DType, DeclaredType, Graph, NodeId, Output, Tensor, dequantised, listed};
+use autotune_ir::Target;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::compiled::Compiled;
+use crate::decide::decide;
+use crate::example::random_input;
+use crate::family::{Family, FamilyError, FamilyWorkspace, InputShapes, ShapeRange};
+use crate::subject::{Subject, SubjectLoadError};
+
+mod error;
+mod options;
+
+pub use error::SessionError;
+pub use options::{SessionOptions, SessionPrecision};
+
+/// An output of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionOutput {
+    /// Name, unique among outputs.
+    pub name: String,
+    /// Element type of the computed tensor.
+    pub dtype: DType,
+    /// Element type that the file declares, if it is another.
+    pub stored: Option<DeclaredType>,
+    /// Extents of the tensor.
+    pub shape: Vec<usize>,
+}
+
+/// A network that runs on tensors of any shape that its inputs may have. The network for a shape is
+/// made when the shape is first seen, within milliseconds ([`Family`]). Any number of threads may
+/// run a session at a time.
+///
+/// ```no_run
+/// use autotune_network::{Session, SessionOptions, Tensor};
+///
+/// let session = Session::open("model.onnx", SessionOptions::default())?;
+/// let outputs = session.run(&[Tensor::f32(&[1, 3, 224, 224], vec![0.0; 3 * 224 * 224])?])?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Processes that fork
+///
+/// A forked child may run a session of its parent; its threads are started again. No thread of the
+/// parent may be making a network at the time of the fork.
+pub struct Session {
+    name: String,
+    inputs: Vec<DeclaredInput>,
+    output_names: Vec<String>,
+    family: Arc<Family>,
+    /// Process that opened the session.
+    process: u32,
+    idle: Mutex<ProcessState>,
+}
+
+/// State between runs. It has threads, which exist in one process only.
+struct ProcessState {
+    process: u32,
+    workspaces: Vec<FamilyWorkspace>,
+    /// Threads that make networks, in a forked child.
+    pool: Option<Arc<ThreadPool>>,
+}
+
+impl Session {
+    /// Opens a built-in network by name, or the ONNX file at a path.
+    pub fn open(subject: &str, options: SessionOptions) -> Result<Self, SessionError> {
+        match Subject::of(subject)? {
+            Subject::Model(path) => Self::of_file(&path, options),
+            Subject::Workload(workload) => Err(SessionError::Workload(workload.to_string())),
+            network => {
+                let import = ImportOptions { values: options.values.clone(), ..ImportOptions::default() };
+                let graph = network.imported(&import)?.ok_or_else(|| SessionError::Workload(subject.into()))?;
+                Self::of_graph(&graph, options)
+            }
+        }
+    }
+
+    /// Opens an ONNX file.
+    pub fn of_file(path: &Path, options: SessionOptions) -> Result<Self, SessionError> {
+        let located = |source| SubjectLoadError::Import { path: PathBuf::from(path), source };
+        Self::of_model(Model::open(path).map_err(located)?, options).map_err(|error| match error {
+            SessionError::Family(FamilyError::Import(source)) => located(source).into(),
+            error => error,
+        })
+    }
+
+    /// Opens a parsed model.
+    pub fn of_model(model: Model<'static>, options: SessionOptions) -> Result<Self, SessionError> {
+        let of_import = |error: ImportError| SessionError::Family(error.into());
+        let mut inputs = model.inputs().map_err(of_import)?;
+        check_names(&inputs, options.names().chain(options.values.keys()))?;
+        inputs.retain(|input| !options.values.contains_key(&input.name));
+        let (name, output_names) = (model.name().to_string(), model.output_names());
+        let ranges = ranges(&inputs, &options.shapes);
+        let import = ImportOptions { values: options.values.clone(), ..ImportOptions::default() };
+        let is_dequantised = options.is_dequantised;
+        let prepare = move |graph: Graph| if is_dequantised { dequantised(&graph) } else { Ok(graph) };
+
+        let (target, source) = (options.target()?, options.source()?);
+        let family = match options.precision {
+            SessionPrecision::In(precision) => {
+                let prepare = move |graph| Ok(prepare(graph)?.with_precision(precision));
+                let family = options.family(ranges);
+                Family::of_model(model, import, prepare, family, source, &target)?
+            }
+            SessionPrecision::Fastest { max_error, ref examples } => {
+                let shapes = fixed(&ranges)?;
+                let imported = model.graph(&ImportOptions { shapes, ..import }).map_err(of_import)?;
+                let graph = prepare(imported).and_then(|graph| rewrite(&graph));
+                let graph = graph.map_err(FamilyError::from)?;
+                Family::of_network(fastest(&graph, &*source, &target, examples, max_error)?, source, &target)?
+            }
+        };
+        Self::of_family(name, inputs, output_names, family)
+    }
+
+    /// Opens a graph that is not rewritten; its shapes are fixed.
+    pub fn of_graph(graph: &Graph, options: SessionOptions) -> Result<Self, SessionError> {
+        let inputs = DeclaredInput::of_graph(graph);
+        check_names(&inputs, options.names())?;
+        for (name, range) in &options.shapes {
+            for input in inputs.iter().filter(|input| input.name == *name) {
+                let shape: Vec<usize> = input.extents.iter().flatten().copied().collect();
+                range.check(&shape).map_err(|source| FamilyError::Outside { input: name.clone(), source })?;
+            }
+        }
+        let (target, source) = (options.target()?, options.source()?);
+        let graph = if options.is_dequantised { dequantised(graph).map_err(FamilyError::from)? } else { graph.clone() };
+        let graph = rewrite(&graph).map_err(FamilyError::from)?;
+
+        let network = match options.precision {
+            SessionPrecision::In(precision) => {
+                Compiled::new(&graph.with_precision(precision), Some(&*source), &target).map_err(FamilyError::from)?
+            }
+            SessionPrecision::Fastest { max_error, ref examples } => {
+                fastest(&graph, &*source, &target, examples, max_error)?
+            }
+        };
+        let name = network.graph().name().to_string();
+        let output_names = network.graph().outputs().iter().map(|output| output.name.clone()).collect();
+        Self::of_family(name, inputs, output_names, Family::of_network(network, source, &target)?)
+    }
+
+    fn of_family(
+        name: String,
+        inputs: Vec<DeclaredInput>,
+        output_names: Vec<String>,
+        family: Arc<Family>,
+    ) -> Result<Self, SessionError> {
+        let process = process::id();
+        let idle = Mutex::new(ProcessState { process, workspaces: Vec::new(), pool: None });
+        let session = Self { name, inputs, output_names, family, process, idle };
+        // Errors of the only network appear here, not in the first run.
+        let only: Option<InputShapes> = session.family.inputs().iter().map(|(_, range)| range.fixed()).collect();
+        if let Some(shapes) = only {
+            session.family.network(&shapes)?;
+        }
+        Ok(session)
+    }
+
+    /// Returns the name of the network.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the inputs of a run, in order, as the file declares them.
+    pub fn inputs(&self) -> &[DeclaredInput] {
+        &self.inputs
+    }
+
+    /// Returns the names of the outputs, in order.
+    pub fn output_names(&self) -> &[String] {
+        &self.output_names
+    }
+
+    /// Returns the shapes that the inputs may have, in order.
+    pub fn shapes(&self) -> impl Iterator<Item = &ShapeRange> {
+        self.family.inputs().iter().map(|(_, range)| range)
+    }
+
+    /// Runs the network, and allocates the outputs. Inputs are in the order of
+    /// [`inputs`](Self::inputs).
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, SessionError> {
+        let shapes: InputShapes = inputs.iter().map(|input| input.shape().to_vec()).collect();
+        Ok(self.prepare(&shapes)?.workspace.run_tensors(inputs)?)
+    }
+
+    /// Prepares a run on inputs of some shapes: makes their network if it is new, and takes a
+    /// workspace.
+    pub fn prepare(&self, shapes: &[Vec<usize>]) -> Result<SessionRun<'_>, SessionError> {
+        let taken = self.idle().workspaces.pop();
+        let mut run = SessionRun {
+            session: self,
+            process: process::id(),
+            shapes: shapes.to_vec(),
+            workspace: taken.unwrap_or_else(|| self.family.workspace()),
+        };
+
+        if run.process == self.process || self.family.has(shapes) {
+            run.workspace.of(shapes)?;
+        } else {
+            // The threads of the global pool exist in the parent only.
+            self.pool_of_child()?.install(|| run.workspace.of(shapes).map(drop))?;
+        }
+        Ok(run)
+    }
+
+    fn pool_of_child(&self) -> Result<Arc<ThreadPool>, SessionError> {
+        let mut state = self.idle();
+        let pool = match state.pool.take() {
+            Some(pool) => pool,
+            None => Arc::new(ThreadPoolBuilder::new().build()?),
+        };
+        Ok(Arc::clone(state.pool.insert(pool)))
+    }
+
+    /// Returns the state of this process.
+    fn idle(&self) -> MutexGuard<'_, ProcessState> {
+        let mut state = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = process::id();
+        if state.process != process {
+            // Dropping the parent's threads would wait for them, and they do not exist here.
+            forget((take(&mut state.workspaces), state.pool.take()));
+            state.process = process;
+        }
+        state
+    }
+}
+
+/// A run of a session on inputs of fixed shapes. Dropping it returns its memory and threads to the
+/// session.
+pub struct SessionRun<'a> {
+    session: &'a Session,
+    process: u32,
+    shapes: InputShapes,
+    workspace: FamilyWorkspace,
+}
+
+impl SessionRun<'_> {
+    /// Returns the outputs, in order.
+    pub fn outputs(&mut self) -> Result<Vec<SessionOutput>, SessionError> {
+        let graph = self.workspace.of(&self.shapes)?.network().graph();
+        let of = |output: &Output| {
+            let node = graph.node(output.node);
+            SessionOutput {
+                name: output.name.clone(),
+                dtype: node.dtype,
+                stored: output.stored,
+                shape: node.shape.clone(),
+            }
+        };
+        Ok(graph.outputs().iter().map(of).collect())
+    }
+
+    /// Runs the network on the caller's memory. Inputs and outputs are row-major; integers and
+    /// booleans are passed as f32 numbers. Fails if a count or a size does not fit.
+    pub fn run(&mut self, inputs: &[&[f32]], outputs: &mut [&mut [f32]]) -> Result<(), SessionError> {
+        let workspace = self.workspace.of(&self.shapes)?;
+        Ok(workspace.run(inputs, outputs).map_err(FamilyError::from)?)
+    }
+}
+
+impl Drop for SessionRun<'_> {
+    fn drop(&mut self) {
+        let workspace = replace(&mut self.workspace, self.session.family.workspace());
+        match self.process == process::id() {
+            true => self.session.idle().workspaces.push(workspace),
+            false => forget(workspace),
+        }
+    }
+}
+
+/// Fails unless all names are those of inputs.
+fn check_names<'a>(inputs: &[DeclaredInput], mut names: impl Iterator<Item = &'a String>) -> Result<(), SessionError> {
+    let is_known = |name: &&String| inputs.iter().any(|input| input.name == **name);
+    match names.find(|name| !is_known(name)) {
+        Some(name) => {
+            let inputs: Vec<&str> = inputs.iter().map(|input| &*input.name).collect();
+            Err(SessionError::NoInput { name: name.clone(), inputs: listed(&inputs).to_string() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Returns the shapes that inputs may have: the given ones, else those that the file declares.
+fn ranges(inputs: &[DeclaredInput], given: &BTreeMap<String, ShapeRange>) -> Vec<(String, ShapeRange)> {
+    let of = |input: &DeclaredInput| given.get(&input.name).cloned().unwrap_or_else(|| ShapeRange::declared(input));
+    inputs.iter().map(|input| (input.name.clone(), of(input))).collect()
+}
+
+/// Returns the shapes of inputs that have only one.
+fn fixed(ranges: &[(String, ShapeRange)]) -> Result<BTreeMap<String, Vec<usize>>, SessionError> {
+    let of = |(name, shape): &(String, ShapeRange)| match shape.fixed() {
+        Some(fixed) => Ok((name.clone(), fixed)),
+        None => Err(SessionError::Open { name: name.clone(), shape: shape.clone() }),
+    };
+    ranges.iter().map(of).collect()
+}
+
+/// Returns the network in the fastest precision on example inputs.
+fn fastest(
+    graph: &Graph,
+    source: &dyn Source,
+    target: &Target,
+    examples: &BTreeMap<String, Tensor>,
+    max_error: f64,
+) -> Result<Arc<Compiled>, SessionError> {
+    let example = |(number, &id): (usize, &NodeId)| {
+        let node = graph.node(id);
+        match examples.get(&node.name) {
+            Some(given) => Ok(given.clone()),
+            None => random_input(node, number as u64),
+        }
+    };
+    let inputs = graph.inputs().iter().enumerate().map(example);
+    let inputs: Vec<Tensor> = inputs.collect::<Result<_, _>>().map_err(FamilyError::from)?;
+    Ok(decide(graph, Some(source), target, &inputs, max_error)?.network)
+}
