@@ -1,0 +1,71 @@
+"""Tuning, profiles, libraries, snapshots and the command."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import autotune
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def db(tmp_path):
+    return tmp_path / "db"
+
+
+def test_a_network_is_tuned_profiled_and_compiled(layer, db, tmp_path, capfd):
+    autotune.tune("matmul:m=8,n=8,k=8", trials=1, threads=1, db=db, progress=False)
+    network = autotune.load(layer, threads=1, db=db)
+    x = np.ones((16, 64), np.float32)
+    before = network(x)[0]
+    report = network.tune(trials=2, progress=True)
+    assert report["network"]["best_secs"] > 0 and "whole network" in str(report)
+    assert "trials" in capfd.readouterr().err
+    np.testing.assert_allclose(network(x)[0], before, rtol=1e-5, atol=1e-6)
+
+    profile = network.profile()
+    assert profile.latency_secs > 0 and len(profile.steps) >= 1
+    assert "<table>" in profile._repr_html_() and "layer: " in str(profile)
+
+    library = network.compile(tmp_path / "layer.so")
+    assert ctypes.CDLL(str(library)).layer_workspace_bytes() > 0
+    assert (tmp_path / "layer.h").read_text().startswith("/*")
+
+
+def test_an_operator_is_tuned_looked_up_and_put_in_a_snapshot(db, tmp_path):
+    report = autotune.tune("matmul:m=32,n=64,k=32", trials=4, threads=1, db=db, progress=False)
+    assert report["tasks"][0]["trials"] >= 4
+    best = autotune.best("matmul:m=32,n=64,k=32", threads=1, db=db)
+    assert best["workload"] == "matmul:m=32,n=64,k=32"
+    snapshot = tmp_path / "tuned.snapshot"
+    autotune.write_snapshot(snapshot, db=db)
+    assert autotune.best("matmul:m=32,n=64,k=32", threads=1, db=snapshot)["config"] == best["config"]
+
+
+def test_ctrl_c_stops_tuning_and_keeps_the_measurements(db):
+    def interrupt():
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not db.exists():
+            time.sleep(0.05)
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    helper = threading.Thread(target=interrupt)
+    helper.start()
+    with pytest.raises(KeyboardInterrupt):
+        autotune.tune("conv2d:c=64,h=28,w=28,o=64,k=3,p=1", budget=600, threads=1, db=db, progress=False)
+    helper.join()
+    # The database is free, and intact.
+    autotune.tune("matmul:m=8,n=8,k=8", trials=1, threads=1, db=db, progress=False)
+
+
+def test_the_module_is_the_command():
+    ran = subprocess.run([sys.executable, "-m", "autotune", "--version"], capture_output=True, text=True)
+    assert ran.returncode == 0 and ran.stdout.strip() == f"autotune {autotune.__version__}"
+    failed = subprocess.run([sys.executable, "-m", "autotune", "resnet19"], capture_output=True, text=True)
+    assert failed.returncode == 2 and "unknown network 'resnet19'" in failed.stderr
