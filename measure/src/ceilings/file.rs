@@ -13,7 +13,7 @@ use crate::cache_folder;
 use crate::error::MeasureError;
 
 /// Version of the measuring method. Cached ceilings of another version are measured again.
-const METHOD: u32 = 5;
+const METHOD: u32 = 6;
 
 /// Age after which cached ceilings are measured again: hardware, firmware and operating system
 /// change.

@@ -1,5 +1,7 @@
 //! Kernels that reach a GPU's peak rates.
 
+use std::time::Instant;
+
 use autotune_ir::DType;
 use autotune_ir::machine::gpu::WARP_THREADS;
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
@@ -41,13 +43,17 @@ const GROUP_ROUNDS: usize = 256;
 const LANES: usize = 4;
 /// Number of different operand words; larger buffers repeat them.
 const PATTERN_WORDS: usize = 1 << 20;
-/// Short repeats of each figure, of which the best counts.
+/// Short repeats of each figure, of which the best counts, and the seconds after which there are no
+/// more: drivers for CPUs may take a second for one.
 const REPEATS: usize = 5;
+const REPEATS_SECS: f64 = 0.3;
 /// Bytes copied or read from memory per launch: `CACHES` times the second-level cache, within the
 /// bounds `COPY_BYTES`.
 const CACHES: usize = 4;
-const COPY_BYTES: [usize; 2] = [32 << 20, 512 << 20];
-/// Number of times that the cached data is read per launch.
+const COPY_BYTES: [usize; 2] = [32 << 20, 256 << 20];
+/// Most bytes read from the second-level cache, and the number of times that they are read per
+/// launch.
+const CACHED_BYTES: usize = 64 << 20;
 const CACHE_ROUNDS: usize = 8;
 /// Threads by which each round is shifted, so that no thread finds its data in its own
 /// multiprocessor's first-level cache.
@@ -100,7 +106,7 @@ pub(crate) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceili
 
     let bytes_per_sec = 2.0 * bytes(memory) / copy;
     let from_memory = read(memory, 1)?.max(bytes_per_sec);
-    let from_cache = read(vectors(target.l2_bytes / 2), CACHE_ROUNDS)?.max(from_memory);
+    let from_cache = read(vectors((target.l2_bytes / 2).min(CACHED_BYTES)), CACHE_ROUNDS)?.max(from_memory);
 
     let mut launch = LoadedLoop::new(device, target, CeilingKernel::Copy, 1, THREADS)?;
     Ok(Ceilings {
@@ -206,7 +212,14 @@ impl<'a, D: Device> LoadedLoop<'a, D> {
             Ok(timed.secs / timed.runs as f64)
         };
         repeat()?;
-        (0..REPEATS).try_fold(f64::INFINITY, |least, _| Ok(least.min(repeat()?)))
+        let (start, mut least) = (Instant::now(), f64::INFINITY);
+        for number in 0..REPEATS {
+            if number > 0 && start.elapsed().as_secs_f64() > REPEATS_SECS {
+                break;
+            }
+            least = least.min(repeat()?);
+        }
+        Ok(least)
     }
 }
 
