@@ -22,4 +22,6 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     program = _HERE / "autotune" / "bin" / "autotune"
     program.parent.mkdir(exist_ok=True)
     shutil.copy(Path(known["target_directory"]) / "release" / "autotune", program)
-    return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+    # The platform tag names the C library that the wheel needs, instead of any Linux.
+    settings = {"build-args": ["--compatibility", "pypi"], **(config_settings or {})}
+    return maturin.build_wheel(wheel_directory, settings, metadata_directory)

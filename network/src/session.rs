@@ -7,7 +7,7 @@ use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use autotune_db::Source;
-use autotune_graph::onnx::{DeclaredInput, ImportError, ImportOptions, Model};
+use autotune_graph::onnx::{DeclaredInput, DeclaredOutput, ImportError, ImportOptions, Model};
 use autotune_graph::rewrite::rewrite;
 use autotune_graph::{DType, DeclaredType, Graph, NodeId, Output, Tensor, dequantised, listed};
 use autotune_ir::Target;
@@ -57,7 +57,7 @@ pub struct SessionOutput {
 pub struct Session {
     name: String,
     inputs: Vec<DeclaredInput>,
-    output_names: Vec<String>,
+    outputs: Vec<DeclaredOutput>,
     family: Arc<Family>,
     /// Process that opened the session.
     process: u32,
@@ -101,7 +101,7 @@ impl Session {
         let mut inputs = model.inputs().map_err(of_import)?;
         check_names(&inputs, options.names().chain(options.values.keys()))?;
         inputs.retain(|input| !options.values.contains_key(&input.name));
-        let (name, output_names) = (model.name().to_string(), model.output_names());
+        let (name, outputs) = (model.name().to_string(), model.outputs());
         let ranges = ranges(&inputs, &options.shapes);
         let import = ImportOptions { values: options.values.clone(), ..ImportOptions::default() };
         let is_dequantised = options.is_dequantised;
@@ -122,7 +122,7 @@ impl Session {
                 Family::of_network(fastest(&graph, &*source, &target, examples, max_error)?, source, &target)?
             }
         };
-        Self::of_family(name, inputs, output_names, family)
+        Self::of_family(name, inputs, outputs, family)
     }
 
     /// Opens a graph that is not rewritten; its shapes are fixed.
@@ -148,19 +148,19 @@ impl Session {
             }
         };
         let name = network.graph().name().to_string();
-        let output_names = network.graph().outputs().iter().map(|output| output.name.clone()).collect();
-        Self::of_family(name, inputs, output_names, Family::of_network(network, source, &target)?)
+        let outputs = DeclaredOutput::of_graph(network.graph());
+        Self::of_family(name, inputs, outputs, Family::of_network(network, source, &target)?)
     }
 
     fn of_family(
         name: String,
         inputs: Vec<DeclaredInput>,
-        output_names: Vec<String>,
+        outputs: Vec<DeclaredOutput>,
         family: Arc<Family>,
     ) -> Result<Self, SessionError> {
         let process = process::id();
         let idle = Mutex::new(ProcessState { process, workspaces: Vec::new(), pool: None });
-        let session = Self { name, inputs, output_names, family, process, idle };
+        let session = Self { name, inputs, outputs, family, process, idle };
         // Errors of the only network appear here, not in the first run.
         let only: Option<InputShapes> = session.family.inputs().iter().map(|(_, range)| range.fixed()).collect();
         if let Some(shapes) = only {
@@ -179,9 +179,9 @@ impl Session {
         &self.inputs
     }
 
-    /// Returns the names of the outputs, in order.
-    pub fn output_names(&self) -> &[String] {
-        &self.output_names
+    /// Returns the outputs, in order, as the file declares them.
+    pub fn outputs(&self) -> &[DeclaredOutput] {
+        &self.outputs
     }
 
     /// Returns the shapes that the inputs may have, in order.

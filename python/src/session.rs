@@ -94,7 +94,7 @@ impl PySession {
     /// Names of the outputs, in order.
     #[getter]
     fn output_names(&self) -> Vec<String> {
-        self.0.output_names().to_vec()
+        self.0.outputs().iter().map(|output| output.name.clone()).collect()
     }
 
     /// Runs the network on C-ordered arrays; returns name, element type and numbers of each output.

@@ -33,6 +33,8 @@ pub(super) struct ModelFile<'a> {
 enum FileBytes<'a> {
     /// Borrowed from the caller.
     Lent(&'a [u8]),
+    /// In memory for as long as a reference exists.
+    Kept(Arc<Vec<u8>>),
     /// Mapped for as long as a reference exists.
     Mapped(Arc<Mapped>),
 }
@@ -60,6 +62,11 @@ impl<'a> ModelFile<'a> {
     /// Uses bytes in memory; there are no external files.
     pub(super) fn of_bytes(bytes: &'a [u8]) -> Self {
         Self::new(FileBytes::Lent(bytes))
+    }
+
+    /// Uses bytes in memory; there are no external files.
+    pub(super) fn of_vec(bytes: Vec<u8>) -> Self {
+        Self::new(FileBytes::Kept(Arc::new(bytes)))
     }
 
     fn new(bytes: FileBytes<'a>) -> Self {
@@ -134,7 +141,7 @@ impl FileRange<'_> {
     pub(super) fn mapped(&self) -> Option<(Arc<Mapped>, Range<usize>)> {
         match &self.bytes {
             FileBytes::Mapped(mapped) => Some((Arc::clone(mapped), self.range.clone())),
-            FileBytes::Lent(_) => None,
+            FileBytes::Lent(_) | FileBytes::Kept(_) => None,
         }
     }
 }
@@ -153,6 +160,7 @@ impl Deref for FileBytes<'_> {
     fn deref(&self) -> &[u8] {
         match self {
             FileBytes::Lent(bytes) => bytes,
+            FileBytes::Kept(bytes) => bytes,
             FileBytes::Mapped(mapped) => mapped,
         }
     }

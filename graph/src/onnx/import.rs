@@ -10,7 +10,7 @@ use super::call::{Call, Result as NodeResult, attribute};
 use super::draft::{GraphDraft, ImportValue};
 use super::error::{ImportError, NodeError};
 use super::file::ModelFile;
-use super::inputs::{DeclaredInput, ImportOptions};
+use super::inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
 use super::limits::VERSIONS;
 use super::operator::{Int8Reading, OnnxOperator};
 use super::tensor;
@@ -29,6 +29,16 @@ pub struct Model<'a> {
     file: ModelFile<'a>,
     /// Default name of graphs.
     name: String,
+    metadata: ModelMetadata,
+}
+
+/// Descriptions in a model's file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelMetadata {
+    /// Name of the program that wrote the file.
+    pub producer: String,
+    /// Values that the producer added, by name.
+    pub properties: Vec<(String, String)>,
 }
 
 impl Model<'static> {
@@ -42,6 +52,11 @@ impl Model<'static> {
         let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         Self::of_file(ModelFile::open(path)?, name)
     }
+
+    /// Parses the bytes of a model without external tensor files.
+    pub fn of_vec(bytes: Vec<u8>) -> Result<Self, ImportError> {
+        Self::of_file(ModelFile::of_vec(bytes), None)
+    }
 }
 
 impl<'a> Model<'a> {
@@ -54,7 +69,12 @@ impl<'a> Model<'a> {
         let model = file.parse()?;
         let version = version(&model)?;
         let proto = model.graph.ok_or_else(|| ImportError::Malformed("the graph is missing".into()))?;
-        Ok(Self { proto, version, file, name: name.unwrap_or_else(|| "network".into()) })
+        let properties = model.metadata_props.into_iter();
+        let metadata = ModelMetadata {
+            producer: model.producer_name.unwrap_or_default(),
+            properties: properties.map(|one| (one.key.unwrap_or_default(), one.value.unwrap_or_default())).collect(),
+        };
+        Ok(Self { proto, version, file, name: name.unwrap_or_else(|| "network".into()), metadata })
     }
 
     /// Returns the default name of graphs: that of the file, without its extension.
@@ -67,10 +87,14 @@ impl<'a> Model<'a> {
         super::inputs::declared(runtime_inputs(&self.proto))
     }
 
-    /// Returns the names of the outputs, in the order of every graph.
-    pub fn output_names(&self) -> Vec<String> {
-        let names = self.proto.output.iter().map(|output| output.name.as_deref().unwrap_or_default());
-        names.map(|name| visible(name).collect()).collect()
+    /// Returns the outputs that the model declares, in the order of every graph.
+    pub fn outputs(&self) -> Vec<DeclaredOutput> {
+        self.proto.output.iter().map(DeclaredOutput::of_file).collect()
+    }
+
+    /// Returns the descriptions in the file.
+    pub fn metadata(&self) -> &ModelMetadata {
+        &self.metadata
     }
 
     /// Returns the names and shapes of the inputs of [`graph`](Self::graph) with these options, in

@@ -9,9 +9,9 @@ use super::error::ImportError;
 use super::limits::MOST_AXES;
 use super::operator::OnnxOperator;
 use super::tensor;
-use crate::graph::{Graph, GraphNode, NodeId};
-use crate::tensor::Tensor;
-use crate::text::{listed, printable};
+use crate::graph::{Graph, GraphNode, NodeId, Output};
+use crate::tensor::{DeclaredType, Tensor};
+use crate::text::{listed, printable, visible};
 
 /// Options for importing a file.
 #[derive(Clone, Debug)]
@@ -61,10 +61,56 @@ pub struct DeclaredInput {
     pub name: String,
     /// Element type after import.
     pub dtype: DType,
+    /// Element type in the file, if it is another.
+    pub stored: Option<DeclaredType>,
     /// Extents; `None` where the file leaves them open.
     pub extents: Vec<Option<usize>>,
     /// Names of open extents, which are equal in all inputs.
     pub names: Vec<Option<String>>,
+}
+
+/// An output as declared in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredOutput {
+    /// Name, as in every graph.
+    pub name: String,
+    /// Element type in the file; `None` if it states none that is supported.
+    pub stored: Option<DeclaredType>,
+    /// Extents, `None` where the file leaves them open; no value if it does not state the rank.
+    pub extents: Option<Vec<Option<usize>>>,
+    /// Names of open extents.
+    pub names: Vec<Option<String>>,
+}
+
+impl DeclaredOutput {
+    /// Returns the outputs of a graph, which has no open extents.
+    pub fn of_graph(graph: &Graph) -> Vec<Self> {
+        let of = |output: &Output| {
+            let GraphNode { shape, dtype, .. } = graph.node(output.node);
+            let stored = output.stored.unwrap_or(DeclaredType::Of(*dtype));
+            let extents = shape.iter().copied().map(Some).collect();
+            Self {
+                name: output.name.clone(),
+                stored: Some(stored),
+                extents: Some(extents),
+                names: vec![None; shape.len()],
+            }
+        };
+        graph.outputs().iter().map(of).collect()
+    }
+
+    /// Returns the output that a file declares.
+    pub(super) fn of_file(info: &ValueInfoProto) -> Self {
+        let tensor = info.r#type.as_ref().and_then(|r#type| r#type.tensor_type.as_ref());
+        let extents: Option<Vec<Extent>> =
+            tensor.and_then(|tensor| tensor.shape.as_ref()).map(|shape| shape.dim.iter().map(extent).collect());
+        Self {
+            name: visible(info.name.as_deref().unwrap_or_default()).collect(),
+            stored: tensor.and_then(|tensor| tensor.elem_type).and_then(tensor::declared),
+            names: extents.iter().flatten().map(Extent::name).collect(),
+            extents: extents.map(|extents| extents.iter().map(Extent::known).collect()),
+        }
+    }
 }
 
 impl DeclaredInput {
@@ -73,7 +119,7 @@ impl DeclaredInput {
         let of = |&id: &NodeId| {
             let GraphNode { name, shape, dtype, .. } = graph.node(id);
             let extents = shape.iter().copied().map(Some).collect();
-            Self { name: name.clone(), dtype: *dtype, extents, names: vec![None; shape.len()] }
+            Self { name: name.clone(), dtype: *dtype, stored: None, extents, names: vec![None; shape.len()] }
         };
         graph.inputs().iter().map(of).collect()
     }
@@ -110,11 +156,9 @@ pub(super) fn declared<'a>(
     inputs: impl Iterator<Item = &'a ValueInfoProto>,
 ) -> Result<Vec<DeclaredInput>, ImportError> {
     let of = |info| {
-        let Declared { name, dtype, extents, .. } = Declared::new(info)?;
-        let known = |extent: &Extent| if let Extent::Known(extent) = extent { Some(*extent) } else { None };
-        let named = |extent: &Extent| if let Extent::Named(name) = extent { Some(name.to_string()) } else { None };
-        let (known, names) = (extents.iter().map(known).collect(), extents.iter().map(named).collect());
-        Ok(DeclaredInput { name: name.into(), dtype, extents: known, names })
+        let Declared { name, dtype, stored, extents, .. } = Declared::new(info)?;
+        let (known, names) = (extents.iter().map(Extent::known).collect(), extents.iter().map(Extent::name).collect());
+        Ok(DeclaredInput { name: name.into(), dtype, stored, extents: known, names })
     };
     inputs.map(of).collect()
 }
@@ -124,6 +168,16 @@ enum Extent<'a> {
     Known(usize),
     Named(&'a str),
     Open,
+}
+
+impl Extent<'_> {
+    fn known(&self) -> Option<usize> {
+        if let Self::Known(extent) = self { Some(*extent) } else { None }
+    }
+
+    fn name(&self) -> Option<String> {
+        if let Self::Named(name) = self { Some(name.to_string()) } else { None }
+    }
 }
 
 /// Values of named extents, collected from the shapes of inputs.
@@ -161,6 +215,7 @@ impl<'a> Parameters<'a> {
 struct Declared<'a> {
     name: &'a str,
     dtype: DType,
+    stored: Option<DeclaredType>,
     byte_type: Option<DType>,
     extents: Vec<Extent<'a>>,
 }
@@ -181,7 +236,8 @@ impl<'a> Declared<'a> {
             return Err(wrong(&format!("{} axes; at most {MOST_AXES} are supported", shape.dim.len())));
         }
         let byte_type = tensor::bytes_of(tensor.elem_type);
-        Ok(Self { name, dtype, byte_type, extents: shape.dim.iter().map(extent).collect() })
+        let stored = tensor.elem_type.and_then(|of_file| tensor::stored(of_file, dtype));
+        Ok(Self { name, dtype, stored, byte_type, extents: shape.dim.iter().map(extent).collect() })
     }
 
     /// Returns the shape of the caller's value or shape option.

@@ -26,7 +26,13 @@ pub(crate) fn dtype(data_type: Option<DataType>) -> Result<DType, String> {
 /// Returns the element type that callers of the network see, if the file declares another type than
 /// `dtype`. bf16 remains f32, since NumPy lacks it.
 pub(super) fn stored(data_type: DataType, dtype: DType) -> Option<DeclaredType> {
-    let stored = match data_type {
+    let stored = declared(data_type).filter(|_| data_type != DataType::BFLOAT16)?;
+    (stored != DeclaredType::Of(dtype)).then_some(stored)
+}
+
+/// Returns an element type of a file, if it is supported.
+pub(super) fn declared(data_type: DataType) -> Option<DeclaredType> {
+    Some(match data_type {
         DataType::BOOL => DeclaredType::Of(DType::Bool),
         DataType::INT8 => DeclaredType::Of(DType::I8),
         DataType::INT16 => DeclaredType::Of(DType::I16),
@@ -39,9 +45,9 @@ pub(super) fn stored(data_type: DataType, dtype: DType) -> Option<DeclaredType> 
         DataType::FLOAT16 => DeclaredType::Of(DType::F16),
         DataType::FLOAT => DeclaredType::Of(DType::F32),
         DataType::DOUBLE => DeclaredType::F64,
+        DataType::BFLOAT16 => DeclaredType::Of(DType::Bf16),
         _ => return None,
-    };
-    (stored != DeclaredType::Of(dtype)).then_some(stored)
+    })
 }
 
 /// Returns the type of 8-bit integers, as in quantised tensors.
