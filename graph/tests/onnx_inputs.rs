@@ -3,7 +3,7 @@
 use autotune_graph::onnx::{self, DeclaredInput, ImportError, ImportOptions};
 use autotune_graph::rewrite::Rewriter;
 use autotune_graph::{DType, DeclaredType, Graph, Identity, Tensor, rewrite};
-use rten_onnx::onnx::{DataType, Dimension, GraphProto, ValueInfoProto};
+use rten_onnx::onnx::{DataType, Dimension, GraphProto, StringStringEntryProto, ValueInfoProto};
 
 use crate::build::{Model, i64s, info, int, node, subgraph};
 
@@ -66,12 +66,38 @@ fn inputs_are_declared() {
     let declared = |name: &str, dtype, extents: &[Option<usize>]| DeclaredInput {
         name: name.into(),
         dtype,
+        stored: None,
         extents: extents.to_vec(),
         names: vec![None; extents.len()],
     };
     let mask = DeclaredInput { names: vec![Some("n".into()), None], ..declared("mask", DType::Bool, &[None, None]) };
     let wanted = vec![declared("x", DType::F32, &[Some(3)]), declared("sr", DType::I64, &[]), mask];
     assert_eq!(onnx::inputs(&path).unwrap(), wanted);
+}
+
+/// A model in memory tells the types of its file, open extents, and its producer's notes.
+#[test]
+fn a_model_describes_itself() {
+    let mut model = Model::new(17);
+    model.graph().input.push(info("ids", DataType::INT32, vec![open(Some("n"))]));
+    let mut model = model.node("Cast", "ids", "y", vec![int("to", 11)]);
+    model.graph().output.push(info("y", DataType::DOUBLE, vec![open(Some("n"))]));
+    model.graph().output.push(ValueInfoProto { name: Some("ids".into()), r#type: None });
+    model.0.producer_name = Some("tests".into());
+    let property = StringStringEntryProto { key: Some("labels".into()), value: Some("a,b".into()) };
+    model.0.metadata_props.push(property);
+
+    let model = onnx::Model::of_vec(model.bytes()).unwrap();
+    let inputs = model.inputs().unwrap();
+    assert_eq!((inputs[0].dtype, inputs[0].stored), (DType::I64, Some(DeclaredType::Of(DType::I32))));
+    let [y, ids] = &model.outputs()[..] else { panic!() };
+    assert_eq!((y.stored, &y.extents, &y.names[0]), (Some(DeclaredType::F64), &Some(vec![None]), &Some("n".into())));
+    assert_eq!((ids.stored, &ids.extents), (None, &None));
+    assert_eq!((model.name(), &*model.metadata().producer), ("network", "tests"));
+    assert_eq!(model.metadata().properties, [("labels".into(), "a,b".into())]);
+    let shapes = [("ids".to_string(), vec![3])].into();
+    let graph = model.graph(&ImportOptions { shapes, ..ImportOptions::default() }).unwrap();
+    assert_eq!(graph.evaluate(&[i64s(&[1, 2, 3])]).unwrap()[0].to_numbers(), [1.0, 2.0, 3.0]);
 }
 
 /// Outputs have the file's type, whatever rewriting does; none where the element type is the same.

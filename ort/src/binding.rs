@@ -13,7 +13,7 @@ use crate::tensor::TensorValue;
 
 /// Tensors by the names of inputs and outputs.
 #[derive(Default)]
-struct Binding {
+struct IoBindings {
     inputs: Vec<(String, TensorValue)>,
     /// Outputs; without a tensor, each run makes one.
     outputs: Vec<(String, Option<TensorValue>)>,
@@ -21,7 +21,7 @@ struct Binding {
     results: Vec<TensorValue>,
 }
 
-impl Handle for Binding {
+impl Handle for IoBindings {
     type Sys = OrtIoBinding;
 }
 
@@ -34,20 +34,20 @@ fn bind<T>(bound: &mut Vec<(String, T)>, name: &str, value: T) {
 }
 
 api_functions! {
-    fn CreateIoBinding(_session: *mut OrtSession, out: *mut *mut OrtIoBinding) { give(out, Binding::default()) }
+    fn CreateIoBinding(_session: *mut OrtSession, out: *mut *mut OrtIoBinding) { give(out, IoBindings::default()) }
 
     fn BindInput(binding: *mut OrtIoBinding, name: *const c_char, value: *const OrtValue) {
-        bind(&mut of_mut::<Binding>(binding)?.inputs, text(name)?, of::<TensorValue>(value)?.clone());
+        bind(&mut of_mut::<IoBindings>(binding)?.inputs, text(name)?, of::<TensorValue>(value)?.clone());
         Ok(())
     }
 
     fn BindOutput(binding: *mut OrtIoBinding, name: *const c_char, value: *const OrtValue) {
-        bind(&mut of_mut::<Binding>(binding)?.outputs, text(name)?, Some(of::<TensorValue>(value)?.clone()));
+        bind(&mut of_mut::<IoBindings>(binding)?.outputs, text(name)?, Some(of::<TensorValue>(value)?.clone()));
         Ok(())
     }
 
     fn BindOutputToDevice(binding: *mut OrtIoBinding, name: *const c_char, _info: *const OrtMemoryInfo) {
-        bind(&mut of_mut::<Binding>(binding)?.outputs, text(name)?, None);
+        bind(&mut of_mut::<IoBindings>(binding)?.outputs, text(name)?, None);
         Ok(())
     }
 
@@ -56,7 +56,7 @@ api_functions! {
         if !options.is_null() {
             of::<RunOptions>(options)?.check()?;
         }
-        let binding: &mut Binding = of_mut(binding.cast_mut())?;
+        let binding: &mut IoBindings = of_mut(binding.cast_mut())?;
         let given: Vec<(&str, &TensorValue)> = binding.inputs.iter().map(|(name, value)| (&**name, value)).collect();
         let wanted: Vec<(&str, Option<TensorValue>)> =
             binding.outputs.iter().map(|(name, value)| (&**name, value.clone())).collect();
@@ -70,7 +70,7 @@ api_functions! {
         out: *mut *mut *mut OrtValue,
         count: *mut usize,
     ) {
-        let results = &of::<Binding>(binding)?.results;
+        let results = &of::<IoBindings>(binding)?.results;
         let places: *mut *mut OrtValue = allocated(allocator, size_of::<*mut OrtValue>() * results.len())?.cast();
         for (number, value) in results.iter().enumerate() {
             give(places.add(number), value.clone())?;
@@ -87,7 +87,7 @@ api_functions! {
         count: *mut usize,
     ) {
         // The names follow each other without zeros; the lengths separate them.
-        let outputs = &of::<Binding>(binding)?.outputs;
+        let outputs = &of::<IoBindings>(binding)?.outputs;
         let bytes: usize = outputs.iter().map(|(name, _)| name.len()).sum();
         let texts: *mut u8 = allocated(allocator, bytes)?.cast();
         let sizes: *mut usize = allocated(allocator, size_of::<usize>() * outputs.len())?.cast();
@@ -107,18 +107,18 @@ api_functions! {
     fn SynchronizeBoundOutputs(_binding: *mut OrtIoBinding) { Ok(()) }
 }
 
-release_functions! { ReleaseIoBinding(Binding) }
+release_functions! { ReleaseIoBinding(IoBindings) }
 
 unsafe extern "system" fn clear_inputs(binding: *mut OrtIoBinding) {
     // SAFETY: the caller passes a handle of this API that nothing else uses.
-    if let Ok(binding) = unsafe { of_mut::<Binding>(binding) } {
+    if let Ok(binding) = unsafe { of_mut::<IoBindings>(binding) } {
         binding.inputs.clear();
     }
 }
 
 unsafe extern "system" fn clear_outputs(binding: *mut OrtIoBinding) {
     // SAFETY: the caller passes a handle of this API that nothing else uses.
-    if let Ok(binding) = unsafe { of_mut::<Binding>(binding) } {
+    if let Ok(binding) = unsafe { of_mut::<IoBindings>(binding) } {
         binding.outputs.clear();
         binding.results.clear();
     }

@@ -4,11 +4,21 @@ use autotune_network::{DType, DeclaredType};
 use half::{bf16, f16};
 use ort_sys::ONNXTensorElementDataType;
 use ort_sys::ONNXTensorElementDataType::*;
+use thiserror::Error;
 
-use crate::status::ApiError;
+/// Reason that elements are not read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ElementError {
+    /// Networks have no tensors of this type.
+    #[error("elements of type {0:?} are not supported")]
+    Type(ONNXTensorElementDataType),
+    /// An integer is not exact as f32.
+    #[error("an integer is not exact in networks: they are exact up to 2^24")]
+    Inexact,
+}
 
 /// Returns the type in the API; without a declared one, it is unknown.
-pub(crate) fn onnx_type(declared: Option<DeclaredType>) -> ONNXTensorElementDataType {
+pub fn onnx_type(declared: Option<DeclaredType>) -> ONNXTensorElementDataType {
     match declared {
         Some(DeclaredType::Of(DType::F32 | DType::Tf32)) => ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
         Some(DeclaredType::Of(DType::F16)) => ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16,
@@ -28,7 +38,7 @@ pub(crate) fn onnx_type(declared: Option<DeclaredType>) -> ONNXTensorElementData
 }
 
 /// An element in memory.
-trait Element: Copy {
+trait TensorElement: Copy {
     /// Reads an element of `size_of::<Self>()` little-endian bytes.
     fn of_bytes(bytes: &[u8]) -> Self;
 
@@ -41,7 +51,7 @@ trait Element: Copy {
 
 macro_rules! real {
     ($($type:ty: $number:expr, $of:expr);* $(;)?) => {$(
-        impl Element for $type {
+        impl TensorElement for $type {
             fn of_bytes(bytes: &[u8]) -> Self {
                 let mut own = [0; size_of::<Self>()];
                 own.copy_from_slice(bytes);
@@ -68,7 +78,7 @@ real! {
 
 macro_rules! integer {
     ($($type:ty),*) => {$(
-        impl Element for $type {
+        impl TensorElement for $type {
             fn of_bytes(bytes: &[u8]) -> Self {
                 let mut own = [0; size_of::<Self>()];
                 own.copy_from_slice(bytes);
@@ -93,7 +103,7 @@ integer!(i8, i16, i32, i64, u8, u16, u32, u64);
 #[derive(Clone, Copy)]
 struct Truth(u8);
 
-impl Element for Truth {
+impl TensorElement for Truth {
     fn of_bytes(bytes: &[u8]) -> Self {
         Self(bytes[0])
     }
@@ -124,28 +134,27 @@ macro_rules! by_element {
             ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16 => Ok($function::<u16>($($argument),*)),
             ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32 => Ok($function::<u32>($($argument),*)),
             ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64 => Ok($function::<u64>($($argument),*)),
-            other => Err(ApiError::unsupported(format!("elements of type {other:?} are not supported"))),
+            other => Err(ElementError::Type(other)),
         }
     };
 }
 
 /// Returns the size of an element in bytes.
-pub(crate) fn size(of_type: ONNXTensorElementDataType) -> Result<usize, ApiError> {
+pub fn size(of_type: ONNXTensorElementDataType) -> Result<usize, ElementError> {
     by_element!(of_type, size_of())
 }
 
 /// Reads elements as numbers. Fails for an integer that f32 does not represent.
-pub(crate) fn read(of_type: ONNXTensorElementDataType, bytes: &[u8]) -> Result<Vec<f32>, ApiError> {
-    fn all<T: Element>(bytes: &[u8]) -> Option<Vec<f32>> {
+pub fn read(of_type: ONNXTensorElementDataType, bytes: &[u8]) -> Result<Vec<f32>, ElementError> {
+    fn all<T: TensorElement>(bytes: &[u8]) -> Option<Vec<f32>> {
         bytes.chunks_exact(size_of::<T>()).map(|bytes| T::of_bytes(bytes).number()).collect()
     }
-    by_element!(of_type, all(bytes))?
-        .ok_or_else(|| ApiError::argument("an integer is not exact in networks: they are exact up to 2^24"))
+    by_element!(of_type, all(bytes))?.ok_or(ElementError::Inexact)
 }
 
 /// Writes numbers as elements.
-pub(crate) fn write(of_type: ONNXTensorElementDataType, numbers: &[f32], bytes: &mut [u8]) -> Result<(), ApiError> {
-    fn all<T: Element>(numbers: &[f32], bytes: &mut [u8]) {
+pub fn write(of_type: ONNXTensorElementDataType, numbers: &[f32], bytes: &mut [u8]) -> Result<(), ElementError> {
+    fn all<T: TensorElement>(numbers: &[f32], bytes: &mut [u8]) {
         let elements = bytes.chunks_exact_mut(size_of::<T>());
         elements.zip(numbers).for_each(|(bytes, &number)| T::write(number, bytes));
     }

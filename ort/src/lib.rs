@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Sessions from files and from memory, named inputs and outputs, tensors of numbers, preallocated
-//! outputs, IO bindings, run options and metadata work as with ONNX Runtime. Any shapes that a model
-//! permits may be run, by one session. Other functions return `ORT_NOT_IMPLEMENTED`.
+//! outputs, IO bindings, run options and metadata work as with ONNX Runtime. A session runs any
+//! shapes that its model permits. Other functions return `ORT_NOT_IMPLEMENTED`.
 //!
 //! # Session options
 //!
@@ -25,8 +25,9 @@
 //!   default the user's database) and `autotune.precision` (`f32` or `bf16`).
 //! - Execution providers are refused, but for the CPU's; `ort` then goes on without them.
 
+pub mod element;
+
 mod binding;
-mod element;
 mod environment;
 mod handle;
 mod memory;

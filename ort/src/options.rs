@@ -1,4 +1,4 @@
-//! Options of sessions and of runs.
+//! OpenOptions of sessions and of runs.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
@@ -14,9 +14,9 @@ use ort_sys::{ExecutionMode, GraphOptimizationLevel, OrtApi, OrtRunOptions, OrtS
 use crate::handle::{Handle, elements, elements_mut, give, of, of_mut, set, text};
 use crate::status::{ApiError, api_functions, release_functions};
 
-/// Options with which sessions are created.
+/// OpenOptions with which sessions are created.
 #[derive(Clone, Default)]
-pub(crate) struct Options {
+pub(crate) struct OpenOptions {
     /// Number of threads of a run; all cores if 0.
     threads: usize,
     /// True if operators are computed by their reference implementation.
@@ -26,11 +26,11 @@ pub(crate) struct Options {
     config: BTreeMap<String, String>,
 }
 
-impl Handle for Options {
+impl Handle for OpenOptions {
     type Sys = OrtSessionOptions;
 }
 
-impl Options {
+impl OpenOptions {
     /// Returns the options for a model with some inputs.
     pub(crate) fn session(&self, inputs: &[DeclaredInput]) -> Result<SessionOptions, ApiError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -63,7 +63,7 @@ impl Options {
     }
 }
 
-/// Options of runs.
+/// OpenOptions of runs.
 #[derive(Default)]
 pub(crate) struct RunOptions {
     is_terminated: AtomicBool,
@@ -85,22 +85,22 @@ impl RunOptions {
 }
 
 api_functions! {
-    fn CreateSessionOptions(out: *mut *mut OrtSessionOptions) { give(out, Options::default()) }
+    fn CreateSessionOptions(out: *mut *mut OrtSessionOptions) { give(out, OpenOptions::default()) }
 
     fn CloneSessionOptions(options: *const OrtSessionOptions, out: *mut *mut OrtSessionOptions) {
-        give(out, of::<Options>(options)?.clone())
+        give(out, of::<OpenOptions>(options)?.clone())
     }
 
     fn SetIntraOpNumThreads(options: *mut OrtSessionOptions, count: c_int) {
         let wrong = |_| ApiError::argument(format!("{count} threads"));
-        of_mut::<Options>(options)?.threads = usize::try_from(count).map_err(wrong)?;
+        of_mut::<OpenOptions>(options)?.threads = usize::try_from(count).map_err(wrong)?;
         Ok(())
     }
 
     fn SetInterOpNumThreads(_options: *mut OrtSessionOptions, _count: c_int) { Ok(()) }
 
     fn SetSessionGraphOptimizationLevel(options: *mut OrtSessionOptions, level: GraphOptimizationLevel) {
-        of_mut::<Options>(options)?.is_reference = level == GraphOptimizationLevel::ORT_DISABLE_ALL;
+        of_mut::<OpenOptions>(options)?.is_reference = level == GraphOptimizationLevel::ORT_DISABLE_ALL;
         Ok(())
     }
 
@@ -125,19 +125,19 @@ api_functions! {
     fn SetSessionLogSeverityLevel(_options: *mut OrtSessionOptions, _level: c_int) { Ok(()) }
 
     fn AddFreeDimensionOverrideByName(options: *mut OrtSessionOptions, name: *const c_char, extent: i64) {
-        let (options, name): (&mut Options, &str) = (of_mut(options)?, text(name)?);
+        let (options, name): (&mut OpenOptions, &str) = (of_mut(options)?, text(name)?);
         let wrong = |_| ApiError::argument(format!("extent {extent} of '{name}'"));
         options.extents.insert(name.into(), usize::try_from(extent).map_err(wrong)?);
         Ok(())
     }
 
     fn AddSessionConfigEntry(options: *mut OrtSessionOptions, key: *const c_char, value: *const c_char) {
-        of_mut::<Options>(options)?.config.insert(text(key)?.into(), text(value)?.into());
+        of_mut::<OpenOptions>(options)?.config.insert(text(key)?.into(), text(value)?.into());
         Ok(())
     }
 
     fn HasSessionConfigEntry(options: *const OrtSessionOptions, key: *const c_char, out: *mut c_int) {
-        set(out, c_int::from(of::<Options>(options)?.config.contains_key(text(key)?)))
+        set(out, c_int::from(of::<OpenOptions>(options)?.config.contains_key(text(key)?)))
     }
 
     fn GetSessionConfigEntry(
@@ -148,7 +148,7 @@ api_functions! {
     ) {
         let key = text(key)?;
         let missing = || ApiError::argument(format!("no configuration entry '{key}'"));
-        let known = of::<Options>(options)?.config.get(key).ok_or_else(missing)?;
+        let known = of::<OpenOptions>(options)?.config.get(key).ok_or_else(missing)?;
         let needed = known.len() + 1;
         let given = elements(size.cast_const(), 1)?[0];
         set(size, needed)?;
@@ -203,7 +203,7 @@ api_functions! {
     fn AddRunConfigEntry(_options: *mut OrtRunOptions, _key: *const c_char, _value: *const c_char) { Ok(()) }
 }
 
-release_functions! { ReleaseSessionOptions(Options), ReleaseRunOptions(RunOptions) }
+release_functions! { ReleaseSessionOptions(OpenOptions), ReleaseRunOptions(RunOptions) }
 
 pub(crate) fn add_to(api: &mut OrtApi) {
     api.CreateSessionOptions = CreateSessionOptions;
@@ -227,6 +227,7 @@ pub(crate) fn add_to(api: &mut OrtApi) {
     api.GetSessionConfigEntry = GetSessionConfigEntry;
     api.SessionOptionsAppendExecutionProvider = SessionOptionsAppendExecutionProvider;
     api.ReleaseSessionOptions = ReleaseSessionOptions;
+
     api.CreateRunOptions = CreateRunOptions;
     api.RunOptionsSetTerminate = RunOptionsSetTerminate;
     api.RunOptionsUnsetTerminate = RunOptionsUnsetTerminate;

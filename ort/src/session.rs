@@ -15,14 +15,14 @@ use ort_sys::{
 use crate::element::onnx_type;
 use crate::handle::{Handle, elements, elements_mut, give, of, set, text};
 use crate::memory::{cpu, text_in};
-use crate::options::{Options, RunOptions};
+use crate::options::{OpenOptions, RunOptions};
 use crate::status::{ApiError, api_functions, release_functions};
 use crate::tensor::{TensorValue, extents};
 use crate::type_info::{TensorInfo, TypeInfo};
 
 /// A model that is ready to run.
 pub(crate) struct OpenModel {
-    engine: Engine,
+    engine: ModelEngine,
     pub(crate) name: String,
     inputs: Vec<DeclaredInput>,
     outputs: Vec<DeclaredOutput>,
@@ -34,7 +34,7 @@ impl Handle for OpenModel {
 }
 
 /// Computation of a model.
-enum Engine {
+enum ModelEngine {
     Kernels(Box<Session>),
     /// Reference implementation of every operator.
     Reference(Box<Mutex<Model<'static>>>),
@@ -44,14 +44,14 @@ enum Engine {
 type Computed = (SessionOutput, Vec<f32>);
 
 impl OpenModel {
-    fn of(model: Model<'static>, options: Option<&Options>) -> Result<Self, ApiError> {
-        let default = Options::default();
+    fn of(model: Model<'static>, options: Option<&OpenOptions>) -> Result<Self, ApiError> {
+        let default = OpenOptions::default();
         let options = options.unwrap_or(&default);
         let (inputs, outputs) = (model.inputs()?, model.outputs());
         let (name, metadata) = (model.name().to_string(), model.metadata().clone());
         let engine = match options.is_reference {
-            true => Engine::Reference(Box::new(Mutex::new(model))),
-            false => Engine::Kernels(Box::new(Session::of_model(model, options.session(&inputs)?)?)),
+            true => ModelEngine::Reference(Box::new(Mutex::new(model))),
+            false => ModelEngine::Kernels(Box::new(Session::of_model(model, options.session(&inputs)?)?)),
         };
         Ok(Self { engine, name, inputs, outputs, metadata })
     }
@@ -75,11 +75,11 @@ impl OpenModel {
         let numbers: Vec<Cow<[f32]>> = numbers.collect::<Result<_, _>>()?;
 
         match &self.engine {
-            Engine::Kernels(session) => {
+            ModelEngine::Kernels(session) => {
                 // SAFETY: as for this function.
                 unsafe { on_kernels(session, &shapes, &numbers, wanted) }
             }
-            Engine::Reference(model) => {
+            ModelEngine::Reference(model) => {
                 let computed = self.by_reference(model, &shapes, &numbers)?;
                 let infos: Vec<&SessionOutput> = computed.iter().map(|(info, _)| info).collect();
                 let values = values(&infos, wanted)?;

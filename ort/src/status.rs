@@ -7,6 +7,8 @@ use autotune_network::{FamilyError, SessionError, SubjectLoadError};
 use ort_sys::stub::Error;
 use ort_sys::{OrtErrorCode, OrtStatusPtr};
 
+use crate::element::ElementError;
+
 /// Reason that a function fails.
 pub(crate) struct ApiError {
     code: OrtErrorCode,
@@ -49,14 +51,23 @@ fn code_of_import(error: &ImportError) -> OrtErrorCode {
     }
 }
 
+impl From<ElementError> for ApiError {
+    fn from(error: ElementError) -> Self {
+        match error {
+            ElementError::Type(_) => Self::unsupported(error.to_string()),
+            ElementError::Inexact => Self::argument(error.to_string()),
+        }
+    }
+}
+
 impl From<ImportError> for ApiError {
     fn from(error: ImportError) -> Self {
         Self { code: code_of_import(&error), message: error.to_string() }
     }
 }
 
-/// Does the work of a function, and returns its status. A panic does not leave this function, as the
-/// caller may be a program in C.
+/// Does the work of a function, and returns its status. A panic does not leave this function, since
+/// the caller may be a program in C.
 pub(crate) fn guarded(work: impl FnOnce() -> Result<(), ApiError>) -> OrtStatusPtr {
     let ApiError { code, message } = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return OrtStatusPtr::default(),

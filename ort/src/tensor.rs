@@ -121,7 +121,7 @@ impl TensorValue {
     /// Nothing else uses the tensor meanwhile.
     pub(crate) unsafe fn write(&self, numbers: &[f32]) -> Result<(), ApiError> {
         // SAFETY: as for this function.
-        element::write(self.0.info.element, numbers, unsafe { self.memory_mut() })
+        Ok(element::write(self.0.info.element, numbers, unsafe { self.memory_mut() })?)
     }
 }
 

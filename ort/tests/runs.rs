@@ -17,7 +17,7 @@ fn rows(count: usize) -> Vec<f32> {
 /// Returns the reference outputs of [`layer`].
 fn reference(count: usize) -> (Vec<f32>, Vec<i64>) {
     let mut model = layer();
-    model.graph().input[0] = build::info("x", DataType::FLOAT, [count, 32].map(|extent| dimension(extent)).to_vec());
+    model.graph().input[0] = build::info("x", DataType::FLOAT, [count, 32].map(dimension).to_vec());
     let outputs = model.run(&[build::f32s(&[count, 32], &rows(count))]);
     (outputs[0].to_numbers(), outputs[1].as_i64().unwrap().iter().copied().collect())
 }
@@ -107,7 +107,7 @@ fn bindings_keep_tensors_for_several_runs() {
     let mut binding = session.create_binding().unwrap();
     let x = Tensor::from_array(([2, 32], rows(2))).unwrap();
     binding.bind_input("x", &x).unwrap();
-    binding.bind_output_to_device("y", &session.allocator().memory_info()).unwrap();
+    binding.bind_output_to_device("y", session.allocator().memory_info()).unwrap();
     for _ in 0..2 {
         let outputs = session.run_binding(&binding).unwrap();
         let found = outputs["y"].try_extract_tensor::<f32>().unwrap().1;
