@@ -1,4 +1,5 @@
-//! Python bindings: [`Session`](autotune_network::Session) as the class `_autotune.Session`, on arrays of f32.
+//! Python bindings: [`Session`](autotune_network::Session) as the class `_autotune.Session`, on
+//! arrays of f32.
 //!
 //! The Python files of the package convert other arrays, and start the command `autotune` for what
 //! takes longer than a run: tuning, profiles, libraries.
