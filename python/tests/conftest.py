@@ -3,18 +3,8 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-
-
-def save(folder, name, nodes, inputs, outputs, constants=()):
-    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in dict(constants).items()]
-    infos = [[helper.make_tensor_value_info(*info) for info in side] for side in (inputs, outputs)]
-    graph = helper.make_graph(nodes, name, *infos, tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.checker.check_model(model)
-    path = folder / f"{name}.onnx"
-    onnx.save(model, path)
-    return path
+from onnx import TensorProto, helper
+from onnx_models import save
 
 
 @pytest.fixture

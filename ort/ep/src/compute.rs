@@ -1,0 +1,195 @@
+//! Runs of a compiled part of a model.
+
+use std::borrow::Cow;
+use std::ffi::c_void;
+use std::{ptr, slice};
+
+use autotune_network::{DeclaredType, Session, SessionOutput};
+use ort_autotune::element;
+use ort_sys::ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+use ort_sys::{OrtKernelContext, OrtStatusPtr, OrtValue};
+
+use crate::abi::{ComputeInfo, VERSION};
+use crate::graph::{TensorView, view};
+use crate::host::{Host, ask};
+
+/// A compiled part. ONNX Runtime knows its first field.
+#[repr(C)]
+pub(crate) struct CompiledPart {
+    table: ComputeInfo,
+    host: Host,
+    session: Session,
+    /// Position of each input of the session among the tensors that ONNX Runtime passes.
+    inputs: Vec<usize>,
+    /// Names of the tensors that ONNX Runtime wants, in its order.
+    outputs: Vec<String>,
+}
+
+impl CompiledPart {
+    /// Returns a part by its table. `inputs` and `outputs` name the tensors of ONNX Runtime.
+    pub(crate) fn create(
+        host: Host,
+        session: Session,
+        inputs: &[String],
+        outputs: Vec<String>,
+    ) -> Result<*mut ComputeInfo, String> {
+        let position = |name: &str| {
+            let found = inputs.iter().position(|input| input == name);
+            found.ok_or_else(|| format!("'{name}' is not an input of the part"))
+        };
+        let positions = session.inputs().iter().map(|input| position(&input.name)).collect::<Result<_, _>>()?;
+        let table = ComputeInfo { version: VERSION, create_state, compute, release_state };
+        Ok(Box::into_raw(Box::new(Self { table, host, session, inputs: positions, outputs })).cast())
+    }
+
+    /// Releases a part.
+    ///
+    /// # Safety
+    ///
+    /// The table is null or comes from [`create`](Self::create), and is not used again.
+    pub(crate) unsafe fn release(info: *mut ComputeInfo) {
+        if !info.is_null() {
+            // SAFETY: as for this function; the table is the first field.
+            drop(unsafe { Box::from_raw(info.cast::<Self>()) });
+        }
+    }
+
+    /// Runs the part on the tensors of a context.
+    ///
+    /// # Safety
+    ///
+    /// The context is that of a run of this part.
+    unsafe fn run(&self, context: *mut OrtKernelContext) -> Result<(), String> {
+        let host = self.host;
+        let mut views = Vec::new();
+        for &position in &self.inputs {
+            let mut value: *const OrtValue = ptr::null();
+            // SAFETY: as for this function.
+            unsafe {
+                ask!(host, KernelContext_GetInput(context, position, &mut value))?;
+                views.push(view(host, value)?);
+            }
+        }
+        // SAFETY: the tensors are not written during the run.
+        let numbers = views.iter().map(|view| unsafe { numbers(view) }).collect::<Result<Vec<_>, _>>()?;
+        let inputs: Vec<&[f32]> = numbers.iter().map(|numbers| &**numbers).collect();
+        let shapes: Vec<Vec<usize>> =
+            views.iter().map(|view| view.shape.iter().map(|&extent| extent as usize).collect()).collect();
+
+        let mut run = self.session.prepare(&shapes).map_err(|error| error.to_string())?;
+        let infos = run.outputs().map_err(|error| error.to_string())?;
+        let mut targets: Vec<OutputMemory> = Vec::new();
+        for info in &infos {
+            let wanted = self.outputs.iter().position(|name| *name == info.name);
+            // SAFETY: as for this function.
+            targets.push(unsafe { OutputMemory::of(host, context, wanted, info) }?);
+        }
+        let mut outputs: Vec<&mut [f32]> = targets.iter_mut().map(OutputMemory::numbers).collect();
+        run.run(&inputs, &mut outputs).map_err(|error| error.to_string())?;
+        targets.iter().try_for_each(OutputMemory::finish)
+    }
+}
+
+/// Returns the numbers of a tensor, without a copy for aligned f32.
+///
+/// # Safety
+///
+/// The tensor is not written while the numbers are used.
+unsafe fn numbers(view: &TensorView) -> Result<Cow<'_, [f32]>, String> {
+    let count = view.shape.iter().map(|&extent| extent as usize).product::<usize>();
+    if count == 0 {
+        return Ok(Cow::Owned(Vec::new()));
+    }
+    if view.element == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT && view.data.cast::<f32>().is_aligned() {
+        // SAFETY: the tensor has these elements.
+        return Ok(Cow::Borrowed(unsafe { slice::from_raw_parts(view.data.cast(), count) }));
+    }
+    let size = element::size(view.element).map_err(|error| error.to_string())?;
+    // SAFETY: the tensor has these bytes.
+    let bytes = unsafe { slice::from_raw_parts(view.data, count * size) };
+    Ok(Cow::Owned(element::read(view.element, bytes).map_err(|error| error.to_string())?))
+}
+
+/// Memory for an output of the session.
+enum OutputMemory<'a> {
+    /// Memory of ONNX Runtime's tensor of f32.
+    InPlace(&'a mut [f32]),
+    /// Own memory, and the view of a tensor of another type.
+    Converted(Vec<f32>, TensorView),
+    /// Own memory of an output that ONNX Runtime does not want.
+    Unwanted(Vec<f32>),
+}
+
+impl OutputMemory<'_> {
+    /// Returns memory for an output, which is number `wanted` of ONNX Runtime's outputs.
+    ///
+    /// # Safety
+    ///
+    /// The context is that of the run, and each output is asked for once.
+    unsafe fn of(
+        host: Host,
+        context: *mut OrtKernelContext,
+        wanted: Option<usize>,
+        info: &SessionOutput,
+    ) -> Result<Self, String> {
+        let count = info.shape.iter().product();
+        let Some(wanted) = wanted else { return Ok(Self::Unwanted(vec![0.0; count])) };
+        let shape: Vec<i64> = info.shape.iter().map(|&extent| extent as i64).collect();
+        let mut value: *mut OrtValue = ptr::null_mut();
+        // SAFETY: as for this function.
+        let view = unsafe {
+            ask!(host, KernelContext_GetOutput(context, wanted, shape.as_ptr(), shape.len(), &mut value))?;
+            view(host, value)?
+        };
+
+        let declared = element::onnx_type(Some(info.stored.unwrap_or(DeclaredType::Of(info.dtype))));
+        let data = view.data.cast::<f32>().cast_mut();
+        match view.element {
+            ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT if declared == view.element && data.is_aligned() && count > 0 => {
+                // SAFETY: the tensor has these elements, and nothing else uses them during the run.
+                Ok(Self::InPlace(unsafe { slice::from_raw_parts_mut(data, count) }))
+            }
+            _ => Ok(Self::Converted(vec![0.0; count], view)),
+        }
+    }
+
+    fn numbers(&mut self) -> &mut [f32] {
+        match self {
+            Self::InPlace(numbers) => numbers,
+            Self::Converted(numbers, _) | Self::Unwanted(numbers) => numbers,
+        }
+    }
+
+    /// Writes the numbers to a tensor of another type.
+    fn finish(&self) -> Result<(), String> {
+        let Self::Converted(numbers, view) = self else { return Ok(()) };
+        let size = element::size(view.element).map_err(|error| error.to_string())?;
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the tensor has these bytes, and nothing else uses them during the run.
+        let bytes = unsafe { slice::from_raw_parts_mut(view.data.cast_mut(), numbers.len() * size) };
+        element::write(view.element, numbers, bytes).map_err(|error| error.to_string())
+    }
+}
+
+unsafe extern "system" fn create_state(_: *mut ComputeInfo, _: *mut c_void, out: *mut *mut c_void) -> OrtStatusPtr {
+    if !out.is_null() {
+        // SAFETY: ONNX Runtime passes memory for the result.
+        unsafe { out.write(ptr::null_mut()) };
+    }
+    OrtStatusPtr::default()
+}
+
+unsafe extern "system" fn compute(
+    this: *mut ComputeInfo,
+    _: *mut c_void,
+    context: *mut OrtKernelContext,
+) -> OrtStatusPtr {
+    // SAFETY: ONNX Runtime passes a table from `create`, which is the first field of the part.
+    let part = unsafe { &*this.cast::<CompiledPart>() };
+    // SAFETY: the context is that of this run.
+    part.host.guarded(|| unsafe { part.run(context) })
+}
+
+unsafe extern "system" fn release_state(_: *mut ComputeInfo, _: *mut c_void) {}

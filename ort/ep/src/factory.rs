@@ -1,0 +1,244 @@
+//! The factory of the provider: its name, its devices, and the options of a session.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use autotune_db::open_source;
+use autotune_ir::Target;
+use ort_sys::{
+    OrtAllocator, OrtEpDevice, OrtHardwareDevice, OrtHardwareDeviceType, OrtKeyValuePairs, OrtLogger, OrtMemoryInfo,
+    OrtSessionOptions, OrtStatusPtr,
+};
+
+use crate::abi::{Ep, EpFactory, VERSION};
+use crate::host::{Host, ask};
+use crate::provider::{Provider, ProviderOptions};
+
+/// Name of the provider.
+pub(crate) const NAME: &CStr = c"AutotuneExecutionProvider";
+
+/// Prefix of the provider's options in those of a session: its name in lower case.
+const PREFIX: &str = "ep.autotuneexecutionprovider.";
+
+/// `OrtCompiledModelCompatibility_EP_NOT_APPLICABLE`: there are no compiled models.
+const NOT_APPLICABLE: c_int = 0;
+
+/// The factory. ONNX Runtime knows its first field.
+#[repr(C)]
+pub(crate) struct Factory {
+    table: EpFactory,
+    host: Host,
+}
+
+impl Factory {
+    pub(crate) fn create(host: Host) -> *mut EpFactory {
+        let table = EpFactory {
+            version: VERSION,
+            name,
+            vendor,
+            supported_devices,
+            create_ep,
+            release_ep,
+            vendor_id,
+            library_version,
+            validate_compiled,
+            create_allocator,
+            release_allocator,
+            create_data_transfer,
+            is_stream_aware,
+            create_sync_stream,
+        };
+        Box::into_raw(Box::new(Self { table, host })).cast()
+    }
+
+    /// Releases a factory.
+    ///
+    /// # Safety
+    ///
+    /// The table is null or comes from [`create`](Self::create), and is not used again.
+    pub(crate) unsafe fn release(factory: *mut EpFactory) {
+        if !factory.is_null() {
+            // SAFETY: as for this function; the table is the first field.
+            drop(unsafe { Box::from_raw(factory.cast::<Self>()) });
+        }
+    }
+
+    /// Reads the options of a session. An unknown option is an error.
+    ///
+    /// # Safety
+    ///
+    /// The options come from ONNX Runtime.
+    unsafe fn options(&self, options: *const OrtSessionOptions) -> Result<ProviderOptions, String> {
+        // SAFETY: as for this function.
+        let entry = |name: &str| unsafe { self.entry(options, &format!("{PREFIX}{name}")) };
+        let wrong = |name: &str, value: &str, why: String| format!("option {name}={value}: {why}");
+        let threads = match entry("threads")? {
+            None => None,
+            Some(text) => {
+                let count = text.parse().map_err(|_| wrong("threads", &text, "expected a number".into()))?;
+                Some(count).filter(|&count: &usize| count > 0)
+            }
+        };
+        let target = Target::detect("cpu", threads).map_err(|error| format!("option threads: {error}"))?;
+        let precision = entry("precision")?.unwrap_or_else(|| "f32".into());
+        let precision = precision.parse().map_err(|error| wrong("precision", &precision, format!("{error}")))?;
+        let source = match entry("db")? {
+            None => None,
+            Some(path) => {
+                let opened = open_source(&path).map_err(|error| wrong("db", &path, error.to_string()))?;
+                Some(Arc::from(opened))
+            }
+        };
+        Ok(ProviderOptions { target, source, precision })
+    }
+
+    /// Returns a configuration entry of a session.
+    ///
+    /// # Safety
+    ///
+    /// The options come from ONNX Runtime.
+    unsafe fn entry(&self, options: *const OrtSessionOptions, key: &str) -> Result<Option<String>, String> {
+        let key = CString::new(key).map_err(|error| error.to_string())?;
+        let (mut is_there, mut size) = (0, 0);
+        // SAFETY: as for this function; there is room for the text.
+        unsafe {
+            ask!(self.host, HasSessionConfigEntry(options, key.as_ptr(), &mut is_there))?;
+            if is_there == 0 {
+                return Ok(None);
+            }
+            ask!(self.host, GetSessionConfigEntry(options, key.as_ptr(), ptr::null_mut(), &mut size))?;
+            let mut bytes = vec![0u8; size];
+            ask!(self.host, GetSessionConfigEntry(options, key.as_ptr(), bytes.as_mut_ptr().cast(), &mut size))?;
+            let text = CStr::from_bytes_until_nul(&bytes).map_err(|error| error.to_string())?;
+            Ok(Some(text.to_string_lossy().into_owned()))
+        }
+    }
+}
+
+/// Returns the factory of a table.
+///
+/// # Safety
+///
+/// The table comes from [`Factory::create`], and is not released during `'a`.
+unsafe fn factory<'a>(this: *const EpFactory) -> &'a Factory {
+    // SAFETY: as for this function; the table is the first field.
+    unsafe { &*this.cast::<Factory>() }
+}
+
+unsafe extern "system" fn name(_: *const EpFactory) -> *const c_char {
+    NAME.as_ptr()
+}
+
+unsafe extern "system" fn vendor(_: *const EpFactory) -> *const c_char {
+    c"autotune".as_ptr()
+}
+
+unsafe extern "system" fn vendor_id(_: *const EpFactory) -> u32 {
+    0
+}
+
+unsafe extern "system" fn library_version(_: *const EpFactory) -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+unsafe extern "system" fn supported_devices(
+    this: *mut EpFactory,
+    devices: *const *const OrtHardwareDevice,
+    count: usize,
+    out: *mut *mut OrtEpDevice,
+    most: usize,
+    out_count: *mut usize,
+) -> OrtStatusPtr {
+    // SAFETY: ONNX Runtime passes a table from `create`.
+    let host = unsafe { factory(this) }.host;
+    host.guarded(|| {
+        let mut found = 0;
+        for number in 0..count {
+            // SAFETY: ONNX Runtime passes `count` devices, memory for `most` results, and a factory
+            // of its own.
+            unsafe {
+                let device = *devices.add(number);
+                let kind = (host.function(|api| (&raw const (*api).HardwareDevice_Type).read()))(device);
+                if kind == OrtHardwareDeviceType::OrtHardwareDeviceType_CPU && found < most {
+                    let created = (host.ep.create_ep_device)(this, device, ptr::null(), ptr::null(), out.add(found));
+                    host.check(created)?;
+                    found += 1;
+                }
+            }
+        }
+        // SAFETY: ONNX Runtime passes memory for the number.
+        unsafe { out_count.write(found) };
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn create_ep(
+    this: *mut EpFactory,
+    _devices: *const *const OrtHardwareDevice,
+    _metadata: *const *const OrtKeyValuePairs,
+    _count: usize,
+    options: *const OrtSessionOptions,
+    _logger: *const OrtLogger,
+    out: *mut *mut Ep,
+) -> OrtStatusPtr {
+    // SAFETY: ONNX Runtime passes a table from `create`.
+    let factory = unsafe { factory(this) };
+    factory.host.guarded(|| {
+        // SAFETY: the options live during this call, and there is memory for the result.
+        unsafe { out.write(Provider::create(factory.host, factory.options(options)?)) };
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn release_ep(_: *mut EpFactory, ep: *mut Ep) {
+    // SAFETY: ONNX Runtime releases a provider of this factory, once.
+    unsafe { Provider::release(ep) }
+}
+
+unsafe extern "system" fn validate_compiled(
+    _: *mut EpFactory,
+    _devices: *const *const OrtHardwareDevice,
+    _count: usize,
+    _info: *const c_char,
+    out: *mut c_int,
+) -> OrtStatusPtr {
+    // SAFETY: ONNX Runtime passes memory for the result.
+    unsafe { out.write(NOT_APPLICABLE) };
+    OrtStatusPtr::default()
+}
+
+/// Leaves tensors in memory of ONNX Runtime's allocator.
+unsafe extern "system" fn create_allocator(
+    _: *mut EpFactory,
+    _info: *const OrtMemoryInfo,
+    _options: *const OrtKeyValuePairs,
+    out: *mut *mut OrtAllocator,
+) -> OrtStatusPtr {
+    // SAFETY: ONNX Runtime passes memory for the result.
+    unsafe { out.write(ptr::null_mut()) };
+    OrtStatusPtr::default()
+}
+
+unsafe extern "system" fn release_allocator(_: *mut EpFactory, _: *mut OrtAllocator) {}
+
+unsafe extern "system" fn create_data_transfer(_: *mut EpFactory, out: *mut *mut c_void) -> OrtStatusPtr {
+    // SAFETY: ONNX Runtime passes memory for the result.
+    unsafe { out.write(ptr::null_mut()) };
+    OrtStatusPtr::default()
+}
+
+unsafe extern "system" fn is_stream_aware(_: *const EpFactory) -> bool {
+    false
+}
+
+unsafe extern "system" fn create_sync_stream(
+    _: *mut EpFactory,
+    _device: *const c_void,
+    _options: *const OrtKeyValuePairs,
+    out: *mut *mut c_void,
+) -> OrtStatusPtr {
+    // SAFETY: ONNX Runtime passes memory for the result.
+    unsafe { out.write(ptr::null_mut()) };
+    OrtStatusPtr::default()
+}

@@ -1,0 +1,475 @@
+//! Parts of ONNX Runtime's graph as ONNX models.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{c_char, c_void};
+use std::ptr;
+
+use ort_autotune::element;
+use ort_sys::{
+    ONNXTensorElementDataType, OrtGraph, OrtNode, OrtOpAttr, OrtOpAttrType, OrtTensorTypeAndShapeInfo, OrtTypeInfo,
+    OrtValue, OrtValueInfo,
+};
+use rten_onnx::onnx::{
+    AttributeProto, AttributeType, DataType, Dimension, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    TensorProto, TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
+};
+
+use crate::host::{Host, ask, list, text};
+
+/// Maximum number of axes of a tensor.
+const MOST_AXES: usize = 16;
+
+/// Reason that nodes cannot be a model.
+pub(crate) struct PartError {
+    /// Number of the node at fault, if it is known.
+    pub(crate) node: Option<usize>,
+    pub(crate) message: String,
+}
+
+impl From<String> for PartError {
+    fn from(message: String) -> Self {
+        Self { node: None, message }
+    }
+}
+
+/// A graph of ONNX Runtime during a call of it.
+pub(crate) struct HostGraph {
+    host: Host,
+    graph: *const OrtGraph,
+    pub(crate) nodes: Vec<HostNode>,
+}
+
+/// A node, with the values that it uses and computes.
+pub(crate) struct HostNode {
+    pub(crate) node: *const OrtNode,
+    pub(crate) operator: String,
+    domain: String,
+    /// Operands; `None` for absent ones.
+    inputs: Vec<Option<HostValue>>,
+    outputs: Vec<Option<HostValue>>,
+    /// Values of this graph that graphs inside the node use.
+    implicit_inputs: Vec<HostValue>,
+    has_graphs: bool,
+}
+
+/// A value by its name.
+#[derive(Clone)]
+struct HostValue {
+    info: *const OrtValueInfo,
+    name: String,
+}
+
+impl HostGraph {
+    /// Reads the nodes of a graph, which are in topological order.
+    ///
+    /// # Safety
+    ///
+    /// The graph comes from ONNX Runtime, and outlives this value.
+    pub(crate) unsafe fn of(host: Host, graph: *const OrtGraph) -> Result<Self, String> {
+        let nodes = list(
+            // SAFETY: as for this function.
+            |out| unsafe { ask!(host, Graph_GetNumNodes(graph, out)) },
+            // SAFETY: as for this function.
+            |out, count| unsafe { ask!(host, Graph_GetNodes(graph, out, count)) },
+        )?;
+        // SAFETY: as for this function.
+        let nodes = nodes.into_iter().map(|node| unsafe { HostNode::of(host, node) });
+        Ok(Self { host, graph, nodes: nodes.collect::<Result<_, _>>()? })
+    }
+
+    /// Returns the nodes whose results each node uses.
+    pub(crate) fn producers(&self) -> Vec<Vec<usize>> {
+        let mut producer: HashMap<&str, usize> = HashMap::new();
+        for (number, node) in self.nodes.iter().enumerate() {
+            producer.extend(node.outputs.iter().flatten().map(|value| (&*value.name, number)));
+        }
+        let of = |node: &HostNode| {
+            let used = node.inputs.iter().flatten().chain(&node.implicit_inputs);
+            used.filter_map(|value| producer.get(&*value.name).copied()).collect()
+        };
+        self.nodes.iter().map(of).collect()
+    }
+
+    /// Returns whether each node has no graphs inside, which this provider does not take.
+    pub(crate) fn plain(&self) -> Vec<bool> {
+        self.nodes.iter().map(|node| !node.has_graphs).collect()
+    }
+
+    /// Returns some nodes as a model: their operands from outside are its inputs, or constants in
+    /// it, and results that others use are its outputs. Nodes are named by their numbers.
+    pub(crate) fn part(&self, numbers: &[usize]) -> Result<ModelProto, PartError> {
+        let members: HashSet<usize> = numbers.iter().copied().collect();
+        let outside = self.nodes.iter().enumerate().filter(|(number, _)| !members.contains(number));
+        let used = outside.flat_map(|(_, node)| node.inputs.iter().flatten().chain(&node.implicit_inputs));
+        let mut wanted: HashSet<&str> = used.map(|value| &*value.name).collect();
+        let results = self.values_of_graph(false)?;
+        wanted.extend(results.iter().map(|value| &*value.name));
+
+        let computed = numbers.iter().flat_map(|&number| self.nodes[number].outputs.iter().flatten());
+        let outputs: Vec<&HostValue> = computed.filter(|value| wanted.contains(&*value.name)).collect();
+        self.model(numbers, &outputs)
+    }
+
+    /// Returns the whole graph as a model, with the names of its inputs and outputs.
+    pub(crate) fn whole(&self) -> Result<(ModelProto, Vec<String>, Vec<String>), String> {
+        let (inputs, outputs) = (self.values_of_graph(true)?, self.values_of_graph(false)?);
+        let names = |values: &[HostValue]| values.iter().map(|value| value.name.clone()).collect();
+        let numbers: Vec<usize> = (0..self.nodes.len()).collect();
+        let model = self.model(&numbers, &outputs.iter().collect::<Vec<_>>()).map_err(|error| error.message)?;
+        Ok((model, names(&inputs), names(&outputs)))
+    }
+
+    fn model(&self, numbers: &[usize], outputs: &[&HostValue]) -> Result<ModelProto, PartError> {
+        let mut graph = GraphProto::default();
+        let mut known: HashSet<&str> = HashSet::new();
+        for &number in numbers {
+            let node = &self.nodes[number];
+            let at_node = |message| PartError { node: Some(number), message };
+            for value in node.inputs.iter().flatten() {
+                // A node may use a value several times.
+                if !known.insert(&value.name) {
+                    continue;
+                }
+                match self.constant(value).map_err(at_node)? {
+                    Some(constant) => graph.initializer.push(constant),
+                    None => graph.input.push(self.described(value).map_err(at_node)?),
+                }
+            }
+            graph.node.push(self.node(node, number).map_err(at_node)?);
+
+            let own = node.outputs.iter().flatten();
+            for value in own.clone().filter(|value| outputs.iter().any(|output| output.name == value.name)) {
+                self.described(value).map_err(at_node)?;
+            }
+            known.extend(own.map(|value| &*value.name));
+        }
+
+        graph.output = outputs.iter().map(|value| self.described(value)).collect::<Result<_, _>>()?;
+        Ok(ModelProto { ir_version: Some(10), graph: Some(graph), opset_import: self.opsets()?, ..Default::default() })
+    }
+
+    fn node(&self, node: &HostNode, number: usize) -> Result<NodeProto, String> {
+        let names = |values: &[Option<HostValue>]| {
+            let name = |value: &Option<HostValue>| value.as_ref().map_or(String::new(), |value| value.name.clone());
+            values.iter().map(name).collect()
+        };
+        let attributes = list(
+            // SAFETY: the node belongs to the graph.
+            |out| unsafe { ask!(self.host, Node_GetNumAttributes(node.node, out)) },
+            // SAFETY: the node belongs to the graph.
+            |out, count| unsafe { ask!(self.host, Node_GetAttributes(node.node, out, count)) },
+        )?;
+        Ok(NodeProto {
+            domain: Some(node.domain.clone()),
+            name: Some(node_name(number)),
+            input: names(&node.inputs),
+            output: names(&node.outputs),
+            op_type: Some(node.operator.clone()),
+            attribute: attributes.into_iter().map(|one| self.attribute(one)).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn attribute(&self, attribute: *const OrtOpAttr) -> Result<AttributeProto, String> {
+        let host = self.host;
+        let (mut name, mut kind): (*const c_char, _) = (ptr::null(), OrtOpAttrType::ORT_OP_ATTR_UNDEFINED);
+        // SAFETY: the attribute belongs to a node of the graph.
+        let name = unsafe {
+            ask!(host, OpAttr_GetName(attribute, &mut name))?;
+            ask!(host, OpAttr_GetType(attribute, &mut kind))?;
+            text(name)
+        };
+
+        let mut proto = AttributeProto { name: Some(name), ..Default::default() };
+        let bytes = || self.attribute_bytes(attribute, kind);
+        proto.r#type = Some(match kind {
+            OrtOpAttrType::ORT_OP_ATTR_INT => {
+                proto.i = numbers(&bytes()?, i64::from_ne_bytes).first().copied();
+                AttributeType::INT
+            }
+            OrtOpAttrType::ORT_OP_ATTR_INTS => {
+                proto.ints = numbers(&bytes()?, i64::from_ne_bytes);
+                AttributeType::INTS
+            }
+            OrtOpAttrType::ORT_OP_ATTR_FLOAT => {
+                proto.f = numbers(&bytes()?, f32::from_ne_bytes).first().copied();
+                AttributeType::FLOAT
+            }
+            OrtOpAttrType::ORT_OP_ATTR_FLOATS => {
+                proto.floats = numbers(&bytes()?, f32::from_ne_bytes);
+                AttributeType::FLOATS
+            }
+            OrtOpAttrType::ORT_OP_ATTR_STRING => {
+                proto.s = Some(String::from_utf8_lossy(&bytes()?).trim_end_matches('\0').into());
+                AttributeType::STRING
+            }
+            OrtOpAttrType::ORT_OP_ATTR_TENSOR => {
+                proto.t = Some(self.attribute_tensor(attribute)?);
+                AttributeType::TENSOR
+            }
+            other => return Err(format!("an attribute of type {other:?} is not supported")),
+        });
+        Ok(proto)
+    }
+
+    fn attribute_bytes(&self, attribute: *const OrtOpAttr, kind: OrtOpAttrType) -> Result<Vec<u8>, String> {
+        let mut needed = 0;
+        // Without room, the function fails and tells the number of bytes.
+        // SAFETY: the attribute belongs to a node; nothing is written to the null pointer.
+        let _ = unsafe { ask!(self.host, ReadOpAttr(attribute, kind, ptr::null_mut(), 0, &mut needed)) };
+        // In words, as the bytes may be numbers of 8 bytes.
+        let mut words = vec![0u64; needed.div_ceil(size_of::<u64>())];
+        let place: *mut c_void = words.as_mut_ptr().cast();
+        if needed > 0 {
+            // SAFETY: there is room for the bytes.
+            unsafe { ask!(self.host, ReadOpAttr(attribute, kind, place, needed, &mut needed)) }?;
+        }
+        let bytes = words.into_iter().flat_map(u64::to_ne_bytes).take(needed);
+        Ok(bytes.collect())
+    }
+
+    fn attribute_tensor(&self, attribute: *const OrtOpAttr) -> Result<TensorProto, String> {
+        let mut value: *mut OrtValue = ptr::null_mut();
+        // SAFETY: the attribute belongs to a node of the graph, and the value is released once.
+        unsafe {
+            ask!(self.host, OpAttr_GetTensorAttributeAsOrtValue(attribute, &mut value))?;
+            let tensor = self.tensor("", value);
+            self.host.function(|api| (&raw const (*api).ReleaseValue).read())(value);
+            tensor
+        }
+    }
+
+    /// Returns the tensor of a value that is constant.
+    fn constant(&self, value: &HostValue) -> Result<Option<TensorProto>, String> {
+        let (mut is_constant, mut tensor): (bool, *const OrtValue) = (false, ptr::null());
+        // SAFETY: the value belongs to the graph.
+        unsafe {
+            ask!(self.host, ValueInfo_IsConstantInitializer(value.info, &mut is_constant))?;
+            if !is_constant {
+                return Ok(None);
+            }
+            ask!(self.host, ValueInfo_GetInitializerValue(value.info, &mut tensor))?;
+            if tensor.is_null() {
+                return Err(format!("the constant '{}' has no value", value.name));
+            }
+            self.tensor(&value.name, tensor).map(Some)
+        }
+    }
+
+    /// Copies a tensor.
+    ///
+    /// # Safety
+    ///
+    /// The tensor comes from ONNX Runtime.
+    unsafe fn tensor(&self, name: &str, value: *const OrtValue) -> Result<TensorProto, String> {
+        // SAFETY: as for this function.
+        let TensorView { element, shape, data } = unsafe { view(self.host, value) }?;
+        let bytes = element::size(element).map_err(|error| error.to_string())?
+            * shape.iter().map(|&extent| extent as usize).product::<usize>();
+        // SAFETY: the tensor has these bytes.
+        let bytes = if bytes == 0 { Vec::new() } else { unsafe { std::slice::from_raw_parts(data, bytes) }.to_vec() };
+        Ok(TensorProto {
+            name: Some(name.into()),
+            dims: shape,
+            data_type: Some(DataType(element as i32)),
+            raw_data: Some(RefCell::new(bytes)),
+            ..Default::default()
+        })
+    }
+
+    /// Describes a value by its element type and its shape, as far as that is known.
+    fn described(&self, value: &HostValue) -> Result<ValueInfoProto, String> {
+        let (mut of_value, mut of_tensor): (*const OrtTypeInfo, *const OrtTensorTypeAndShapeInfo) =
+            (ptr::null(), ptr::null());
+        // SAFETY: the value belongs to the graph.
+        unsafe {
+            ask!(self.host, GetValueInfoTypeInfo(value.info, &mut of_value))?;
+            ask!(self.host, CastTypeInfoToTensorInfo(of_value, &mut of_tensor))?;
+        }
+        if of_tensor.is_null() {
+            return Err(format!("'{}' is not a tensor", value.name));
+        }
+        // SAFETY: the description belongs to the value.
+        let (element, dimensions) = unsafe { described(self.host, of_tensor) }?;
+        element::size(element).map_err(|error| format!("'{}': {error}", value.name))?;
+        let tensor = TypeProtoTensor {
+            elem_type: Some(DataType(element as i32)),
+            shape: dimensions.map(|dim| TensorShapeProto { dim }),
+        };
+        let of_tensor = TypeProto { tensor_type: Some(tensor), sequence: None };
+        Ok(ValueInfoProto { name: Some(value.name.clone()), r#type: Some(of_tensor) })
+    }
+
+    /// Returns the inputs of the graph, or its outputs.
+    fn values_of_graph(&self, is_input: bool) -> Result<Vec<HostValue>, String> {
+        let (host, graph) = (self.host, self.graph);
+        let infos = match is_input {
+            true => list(
+                // SAFETY: the graph comes from ONNX Runtime.
+                |out| unsafe { ask!(host, Graph_GetNumInputs(graph, out)) },
+                // SAFETY: the graph comes from ONNX Runtime.
+                |out, count| unsafe { ask!(host, Graph_GetInputs(graph, out, count)) },
+            ),
+            false => list(
+                // SAFETY: the graph comes from ONNX Runtime.
+                |out| unsafe { ask!(host, Graph_GetNumOutputs(graph, out)) },
+                // SAFETY: the graph comes from ONNX Runtime.
+                |out, count| unsafe { ask!(host, Graph_GetOutputs(graph, out, count)) },
+            ),
+        };
+        // SAFETY: the values belong to the graph.
+        let values = infos?.into_iter().map(|info| unsafe { HostValue::of(host, info) });
+        Ok(values.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+
+    fn opsets(&self) -> Result<Vec<OperatorSetIdProto>, String> {
+        let mut versions = Vec::new();
+        let domains = list(
+            // SAFETY: the graph comes from ONNX Runtime.
+            |out| unsafe { ask!(self.host, Graph_GetNumOperatorSets(self.graph, out)) },
+            |out, count| {
+                versions = vec![0; count];
+                // SAFETY: there is room for the texts and versions.
+                unsafe { ask!(self.host, Graph_GetOperatorSets(self.graph, out, versions.as_mut_ptr(), count)) }
+            },
+        )?;
+        let of = |(domain, version): (*const c_char, i64)| OperatorSetIdProto {
+            // SAFETY: the text belongs to the graph.
+            domain: Some(unsafe { text(domain) }),
+            version: Some(version),
+        };
+        Ok(domains.into_iter().zip(versions).map(of).collect())
+    }
+}
+
+/// Returns the name of a node in models.
+pub(crate) fn node_name(number: usize) -> String {
+    format!("n{number}:")
+}
+
+/// Returns the number of the node that a name, or one derived from it, is of.
+pub(crate) fn node_number(name: &str) -> Option<usize> {
+    name.strip_prefix('n')?.split_once(':')?.0.parse().ok()
+}
+
+fn numbers<const SIZE: usize, T>(bytes: &[u8], of: fn([u8; SIZE]) -> T) -> Vec<T> {
+    bytes.as_chunks().0.iter().map(|&bytes| of(bytes)).collect()
+}
+
+impl HostNode {
+    /// Reads a node.
+    ///
+    /// # Safety
+    ///
+    /// The node belongs to a graph of ONNX Runtime.
+    unsafe fn of(host: Host, node: *const OrtNode) -> Result<Self, String> {
+        // SAFETY: as for this function.
+        unsafe {
+            let (mut operator, mut domain, mut graphs) = (ptr::null(), ptr::null(), 0);
+            ask!(host, Node_GetOperatorType(node, &mut operator))?;
+            ask!(host, Node_GetDomain(node, &mut domain))?;
+            ask!(host, Node_GetNumSubgraphs(node, &mut graphs))?;
+            let inputs = list(
+                |out| ask!(host, Node_GetNumInputs(node, out)),
+                |out, count| ask!(host, Node_GetInputs(node, out, count)),
+            )?;
+            let outputs = list(
+                |out| ask!(host, Node_GetNumOutputs(node, out)),
+                |out, count| ask!(host, Node_GetOutputs(node, out, count)),
+            )?;
+            let implicit = list(
+                |out| ask!(host, Node_GetNumImplicitInputs(node, out)),
+                |out, count| ask!(host, Node_GetImplicitInputs(node, out, count)),
+            )?;
+
+            let values = |infos: Vec<*const OrtValueInfo>| {
+                infos.into_iter().map(|info| HostValue::of(host, info)).collect::<Result<Vec<_>, _>>()
+            };
+            let (inputs, outputs, implicit) = (values(inputs)?, values(outputs)?, values(implicit)?);
+            let implicit_inputs = implicit.into_iter().flatten().collect();
+            let (operator, domain) = (text(operator), text(domain));
+            Ok(Self { node, operator, domain, inputs, outputs, implicit_inputs, has_graphs: graphs > 0 })
+        }
+    }
+}
+
+impl HostValue {
+    /// Reads a value; `None` for an absent one.
+    ///
+    /// # Safety
+    ///
+    /// The value is null or belongs to a graph of ONNX Runtime.
+    unsafe fn of(host: Host, info: *const OrtValueInfo) -> Result<Option<Self>, String> {
+        if info.is_null() {
+            return Ok(None);
+        }
+        let mut name = ptr::null();
+        // SAFETY: as for this function.
+        let name = unsafe {
+            ask!(host, GetValueInfoName(info, &mut name))?;
+            text(name)
+        };
+        Ok(Some(Self { info, name }).filter(|value| !value.name.is_empty()))
+    }
+}
+
+/// Element type, shape and memory of a tensor.
+pub(crate) struct TensorView {
+    pub(crate) element: ONNXTensorElementDataType,
+    pub(crate) shape: Vec<i64>,
+    pub(crate) data: *const u8,
+}
+
+/// Returns the description and the memory of a tensor.
+///
+/// # Safety
+///
+/// The tensor comes from ONNX Runtime.
+pub(crate) unsafe fn view(host: Host, value: *const OrtValue) -> Result<TensorView, String> {
+    let (mut info, mut data): (*mut OrtTensorTypeAndShapeInfo, *mut c_void) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: as for this function; the description is released once.
+    unsafe {
+        ask!(host, GetTensorTypeAndShape(value, &mut info))?;
+        let known = described(host, info);
+        host.function(|api| (&raw const (*api).ReleaseTensorTypeAndShapeInfo).read())(info);
+        let (element, dimensions) = known?;
+        ask!(host, GetTensorMutableData(value.cast_mut(), &mut data))?;
+        let extents = dimensions.unwrap_or_default().into_iter().map(|dimension| dimension.dim_value.unwrap_or(0));
+        Ok(TensorView { element, shape: extents.collect(), data: data.cast_const().cast() })
+    }
+}
+
+/// Returns an element type, and the dimensions unless the rank is unknown.
+///
+/// # Safety
+///
+/// The description comes from ONNX Runtime.
+unsafe fn described(
+    host: Host,
+    info: *const OrtTensorTypeAndShapeInfo,
+) -> Result<(ONNXTensorElementDataType, Option<Vec<Dimension>>), String> {
+    let mut element = ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+    let mut rank = 0;
+    // SAFETY: as for this function; a table that tells ranks has the function for that.
+    unsafe {
+        ask!(host, GetTensorElementType(info, &mut element))?;
+        if host.tells_ranks && !(host.function(|api| (&raw const (*api).TensorTypeAndShape_HasShape).read()))(info) {
+            return Ok((element, None));
+        }
+        ask!(host, GetDimensionsCount(info, &mut rank))?;
+        if rank > MOST_AXES {
+            return Err(format!("{rank} axes; at most {MOST_AXES} are supported"));
+        }
+
+        let (mut extents, mut names) = (vec![0; rank], vec![ptr::null(); rank]);
+        if rank > 0 {
+            ask!(host, GetDimensions(info, extents.as_mut_ptr(), rank))?;
+            ask!(host, GetSymbolicDimensions(info, names.as_mut_ptr(), rank))?;
+        }
+        let dimension = |(extent, name): (i64, *const c_char)| Dimension {
+            dim_value: (extent >= 0).then_some(extent),
+            dim_param: Some(text(name)).filter(|name| extent < 0 && !name.is_empty()),
+        };
+        Ok((element, Some(extents.into_iter().zip(names).map(dimension).collect())))
+    }
+}

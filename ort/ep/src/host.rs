@@ -1,0 +1,117 @@
+//! Calls of ONNX Runtime's functions.
+
+use std::ffi::{CStr, CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use ort_sys::{OrtApi, OrtApiBase, OrtErrorCode, OrtStatusPtr};
+
+use crate::abi::{EpApi, VERSION};
+
+/// Version of the API that tells a tensor without axes from one of unknown rank.
+const SHAPES_VERSION: u32 = 24;
+
+/// Functions of the ONNX Runtime that loaded this library. Of the table for programs, only members
+/// that [`VERSION`] has may be read, as it may be an earlier and shorter one.
+#[derive(Clone, Copy)]
+pub(crate) struct Host {
+    api: *const OrtApi,
+    pub(crate) ep: &'static EpApi,
+    /// True if the table has the members of [`SHAPES_VERSION`].
+    pub(crate) tells_ranks: bool,
+}
+
+// SAFETY: the tables are never changed or freed, and their functions may be called by any thread.
+unsafe impl Send for Host {}
+// SAFETY: as above.
+unsafe impl Sync for Host {}
+
+/// Calls a function of ONNX Runtime that returns a status.
+macro_rules! ask {
+    ($host:expr, $name:ident($($argument:expr),* $(,)?)) => {
+        $host.check(($host.function(|api| (&raw const (*api).$name).read()))($($argument),*))
+    };
+}
+pub(crate) use ask;
+
+impl Host {
+    /// Returns the functions of an ONNX Runtime; `None` if its version is too early.
+    ///
+    /// # Safety
+    ///
+    /// `base` is null or ONNX Runtime's table of tables.
+    pub(crate) unsafe fn of(base: *const OrtApiBase) -> Option<Self> {
+        // SAFETY: as for this function; tables live as long as the process.
+        unsafe {
+            let api = (base.as_ref()?.GetApi)(VERSION);
+            if api.is_null() {
+                return None;
+            }
+            let later = ((*base).GetApi)(SHAPES_VERSION);
+            let (api, tells_ranks) = if later.is_null() { (api, false) } else { (later, true) };
+            let ep: *const EpApi = ((&raw const (*api).GetEpApi).read())().cast();
+            Some(Self { api, ep: ep.as_ref()?, tells_ranks })
+        }
+    }
+
+    /// Reads a member of the table.
+    ///
+    /// # Safety
+    ///
+    /// `read` reads one member that the table has.
+    pub(crate) unsafe fn function<T>(&self, read: impl FnOnce(*const OrtApi) -> T) -> T {
+        read(self.api)
+    }
+
+    /// Returns the error of a status, and releases it.
+    pub(crate) fn check(&self, status: OrtStatusPtr) -> Result<(), String> {
+        if status.0.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the status comes from ONNX Runtime, and is released once.
+        unsafe {
+            let message = CStr::from_ptr(((&raw const (*self.api).GetErrorMessage).read())(status.0));
+            let message = message.to_string_lossy().into_owned();
+            ((&raw const (*self.api).ReleaseStatus).read())(status.0);
+            Err(message)
+        }
+    }
+
+    /// Does the work of a function that ONNX Runtime calls, and returns its status. A panic does
+    /// not leave this function.
+    pub(crate) fn guarded(&self, work: impl FnOnce() -> Result<(), String>) -> OrtStatusPtr {
+        let message = match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Ok(())) => return OrtStatusPtr::default(),
+            Ok(Err(message)) => message,
+            Err(_) => "internal error: see standard error".into(),
+        };
+        let message = CString::new(format!("autotune: {message}").replace('\0', " ")).unwrap_or_default();
+        // SAFETY: ONNX Runtime copies the message.
+        unsafe { ((&raw const (*self.api).CreateStatus).read())(OrtErrorCode::ORT_EP_FAIL, message.as_ptr()) }
+    }
+}
+
+/// Returns a text of ONNX Runtime; empty for null.
+///
+/// # Safety
+///
+/// `text` is null or a string in C.
+pub(crate) unsafe fn text(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: as for this function.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// Returns a list that ONNX Runtime copies to the caller's memory, after it has told the length.
+pub(crate) fn list<T>(
+    count: impl FnOnce(*mut usize) -> Result<(), String>,
+    items: impl FnOnce(*mut *const T, usize) -> Result<(), String>,
+) -> Result<Vec<*const T>, String> {
+    let mut length = 0;
+    count(&mut length)?;
+    let mut list = vec![ptr::null(); length];
+    items(list.as_mut_ptr(), length)?;
+    Ok(list)
+}

@@ -1,0 +1,81 @@
+//! Execution provider of ONNX Runtime. A program registers this library, and a session with its
+//! provider runs the parts of a model that autotune supports on autotune's kernels, and the rest on
+//! ONNX Runtime's.
+//!
+//! | file | what it owns |
+//! |---|---|
+//! | `abi` | tables of functions that ONNX Runtime calls |
+//! | `host` | calls of ONNX Runtime's functions |
+//! | `factory` | the provider's name, devices and options |
+//! | `provider` | choice of the supported parts, and their compilation |
+//! | `partition` | groups of supported nodes that may become one |
+//! | `graph` | parts of ONNX Runtime's graph as ONNX models |
+//! | `trial` | check that a model's nodes are supported |
+//! | `compute` | runs of a compiled part |
+
+mod abi;
+mod compute;
+mod factory;
+mod graph;
+mod host;
+mod partition;
+mod provider;
+mod trial;
+
+use std::ffi::c_char;
+
+use ort_sys::{OrtApiBase, OrtLogger, OrtStatusPtr};
+
+use abi::EpFactory;
+use factory::Factory;
+use host::Host;
+
+/// Loops of kernels are made from trees of small nodes; the system's allocator would take almost
+/// half of that time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Creates the factory of this library's provider. ONNX Runtime calls it when the library is
+/// registered.
+///
+/// # Safety
+///
+/// The arguments are those of ONNX Runtime's `CreateEpApiFactoriesFn`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn CreateEpFactories(
+    _registered_name: *const c_char,
+    base: *const OrtApiBase,
+    _logger: *const OrtLogger,
+    factories: *mut *mut EpFactory,
+    most: usize,
+    count: *mut usize,
+) -> OrtStatusPtr {
+    // SAFETY: ONNX Runtime passes its table of functions.
+    let Some(host) = (unsafe { Host::of(base) }) else {
+        // Without the table there is no way to say why; no factory means no provider.
+        return OrtStatusPtr::default();
+    };
+    host.guarded(|| {
+        if factories.is_null() || count.is_null() || most == 0 {
+            return Err("there is no room for a factory".into());
+        }
+        // SAFETY: ONNX Runtime passes memory for `most` pointers and a number.
+        unsafe {
+            factories.write(Factory::create(host));
+            count.write(1);
+        }
+        Ok(())
+    })
+}
+
+/// Releases a factory. ONNX Runtime calls it when the library is unregistered.
+///
+/// # Safety
+///
+/// The factory comes from [`CreateEpFactories`], and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ReleaseEpFactory(factory: *mut EpFactory) -> OrtStatusPtr {
+    // SAFETY: as for this function.
+    unsafe { Factory::release(factory) };
+    OrtStatusPtr::default()
+}

@@ -1,0 +1,176 @@
+//! A provider in a session: it chooses the parts of a model that it supports, and compiles them.
+
+use std::collections::HashSet;
+use std::ffi::c_char;
+use std::slice;
+use std::sync::Arc;
+
+use autotune_db::Source;
+use autotune_ir::Target;
+use autotune_network::onnx::Model;
+use autotune_network::{Precision, Session, SessionOptions, SessionPrecision};
+use ort_sys::{OrtGraph, OrtNode, OrtStatusPtr};
+
+use crate::abi::{ComputeInfo, Ep, FusionOptions, GraphSupport, VERSION};
+use crate::compute::CompiledPart;
+use crate::factory::NAME;
+use crate::graph::{HostGraph, PartError};
+use crate::host::Host;
+use crate::partition::{groups, is_worthwhile};
+use crate::trial::{Verdict, verdict};
+
+/// Largest number of rounds that find unsupported nodes; then the graph is left to ONNX Runtime.
+const MOST_ROUNDS: usize = 64;
+
+/// Schedules and precision of a session's parts.
+pub(crate) struct ProviderOptions {
+    pub(crate) target: Target,
+    pub(crate) source: Option<Arc<dyn Source>>,
+    pub(crate) precision: Precision,
+}
+
+/// A provider. ONNX Runtime knows its first field.
+#[repr(C)]
+pub(crate) struct Provider {
+    table: Ep,
+    host: Host,
+    options: ProviderOptions,
+}
+
+impl Provider {
+    pub(crate) fn create(host: Host, options: ProviderOptions) -> *mut Ep {
+        let table = Ep {
+            version: VERSION,
+            name,
+            capability,
+            compile,
+            release_compute_infos,
+            preferred_layout: None,
+            converts_layout: None,
+            set_dynamic_options: None,
+            on_run_start: None,
+            on_run_end: None,
+            create_allocator: None,
+            create_sync_stream: None,
+            compatibility_info: None,
+        };
+        Box::into_raw(Box::new(Self { table, host, options })).cast()
+    }
+
+    /// Releases a provider.
+    ///
+    /// # Safety
+    ///
+    /// The table is null or comes from [`create`](Self::create), and is not used again.
+    pub(crate) unsafe fn release(ep: *mut Ep) {
+        if !ep.is_null() {
+            // SAFETY: as for this function; the table is the first field.
+            drop(unsafe { Box::from_raw(ep.cast::<Self>()) });
+        }
+    }
+
+    /// Returns groups of nodes that this provider computes, each as one node.
+    fn parts(&self, graph: &HostGraph) -> Vec<Vec<usize>> {
+        let (producers, mut is_supported) = (graph.producers(), graph.plain());
+        let mut known: HashSet<Vec<usize>> = HashSet::new();
+        for _ in 0..MOST_ROUNDS {
+            let mut parts = groups(&producers, &is_supported);
+            parts.retain(|part| is_worthwhile(part.iter().map(|&number| &*graph.nodes[number].operator)));
+
+            // Without the nodes that are not supported, the groups are others.
+            let mut wrong = Vec::new();
+            for part in parts.iter().filter(|part| !known.contains(*part)).cloned().collect::<Vec<_>>() {
+                let unsupported = self.unsupported(graph, &part);
+                match unsupported.is_empty() {
+                    true => drop(known.insert(part)),
+                    false => wrong.extend(unsupported),
+                }
+            }
+            if wrong.is_empty() {
+                return parts;
+            }
+            wrong.into_iter().for_each(|number| is_supported[number] = false);
+        }
+        Vec::new()
+    }
+
+    /// Returns nodes of a part that are not supported; all, if it is unknown which.
+    fn unsupported(&self, graph: &HostGraph, part: &[usize]) -> Vec<usize> {
+        match graph.part(part).map(|model| verdict(&model, &self.options.target)) {
+            Ok(Verdict::Supported) => Vec::new(),
+            Ok(Verdict::Without(numbers)) => numbers,
+            Err(PartError { node: Some(number), .. }) => vec![number],
+            Ok(Verdict::Unsupported) | Err(_) => part.to_vec(),
+        }
+    }
+
+    /// Compiles a graph that consists of nodes of this provider.
+    fn compiled(&self, graph: &HostGraph) -> Result<*mut ComputeInfo, String> {
+        let (model, inputs, outputs) = graph.whole()?;
+        let bytes = model.write_buf().map_err(|error| error.to_string())?;
+        let model = Model::of_vec(bytes).map_err(|error| error.to_string())?;
+        let options = SessionOptions {
+            precision: SessionPrecision::In(self.options.precision),
+            target: Some(self.options.target.clone()),
+            source: self.options.source.clone(),
+            ..SessionOptions::default()
+        };
+        let session = Session::of_model(model, options).map_err(|error| error.to_string())?;
+        CompiledPart::create(self.host, session, &inputs, outputs)
+    }
+}
+
+unsafe extern "system" fn name(_: *const Ep) -> *const c_char {
+    NAME.as_ptr()
+}
+
+unsafe extern "system" fn capability(
+    this: *mut Ep,
+    graph: *const OrtGraph,
+    support: *mut GraphSupport,
+) -> OrtStatusPtr {
+    // SAFETY: ONNX Runtime passes a table from `create`, which is the first field of the provider.
+    let provider = unsafe { &*this.cast::<Provider>() };
+    provider.host.guarded(|| {
+        // SAFETY: the graph lives during this call.
+        let graph = unsafe { HostGraph::of(provider.host, graph) }?;
+        let options = FusionOptions { version: VERSION, drops_constants: true };
+        for part in provider.parts(&graph) {
+            let nodes: Vec<*const OrtNode> = part.into_iter().map(|number| graph.nodes[number].node).collect();
+            // SAFETY: the nodes belong to the graph.
+            let added = unsafe { (provider.host.ep.add_nodes_to_fuse)(support, nodes.as_ptr(), nodes.len(), &options) };
+            provider.host.check(added)?;
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn compile(
+    this: *mut Ep,
+    graphs: *const *const OrtGraph,
+    _fused: *const *const OrtNode,
+    count: usize,
+    out: *mut *mut ComputeInfo,
+    _context_nodes: *mut *mut OrtNode,
+) -> OrtStatusPtr {
+    // SAFETY: ONNX Runtime passes a table from `create`, which is the first field of the provider.
+    let provider = unsafe { &*this.cast::<Provider>() };
+    provider.host.guarded(|| {
+        for number in 0..count {
+            // SAFETY: ONNX Runtime passes `count` graphs, which live during this call, and memory
+            // for as many results.
+            unsafe {
+                let graph = HostGraph::of(provider.host, *graphs.add(number))?;
+                out.add(number).write(provider.compiled(&graph)?);
+            }
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn release_compute_infos(_: *mut Ep, infos: *mut *mut ComputeInfo, count: usize) {
+    if count > 0 && !infos.is_null() {
+        // SAFETY: ONNX Runtime passes tables from `compile`, and does not use them again.
+        unsafe { slice::from_raw_parts(infos, count).iter().for_each(|&info| CompiledPart::release(info)) }
+    }
+}

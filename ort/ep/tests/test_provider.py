@@ -1,0 +1,201 @@
+"""The execution provider in ONNX Runtime, compared with ONNX Runtime's own kernels."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from onnx_models import save
+
+LIBRARY = os.environ["AUTOTUNE_EP_LIBRARY"]
+PROVIDER = "AutotuneExecutionProvider"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    onnxruntime.register_execution_provider_library("autotune", LIBRARY)
+
+
+def devices():
+    return [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
+
+
+def session(path, options=None, alone=False):
+    settings = onnxruntime.SessionOptions()
+    settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1" if alone else "0")
+    settings.add_provider_for_devices(devices(), {"threads": "1", **(options or {})})
+    # Otherwise a failure is printed, and the session starts again without the provider.
+    return onnxruntime.InferenceSession(str(path), sess_options=settings, enable_fallback=0)
+
+
+def assigned(session):
+    """Operators of each part by its provider."""
+    parts = session.get_provider_graph_assignment_info()
+    return [(part.ep_name, [node.op_type for node in part.get_nodes()]) for part in parts]
+
+
+def random(shape, seed=0):
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
+
+
+def check(path, session, inputs):
+    reference = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for found, wanted in zip(session.run(None, inputs), reference.run(None, inputs)):
+        assert found.dtype == wanted.dtype and found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * max(np.abs(wanted).max(initial=0), 1e-6))
+
+
+def layer(folder, name="layer", middle=()):
+    """Two products, with some nodes from `h` to `g` between them, of any number of rows."""
+    between = list(middle) or [helper.make_node("Relu", ["h"], ["g"])]
+    nodes = [helper.make_node("MatMul", ["x", "a"], ["h"]), *between, helper.make_node("MatMul", ["g", "b"], ["y"])]
+    inputs, outputs = [("x", TensorProto.FLOAT, ["rows", 32])], [("y", TensorProto.FLOAT, ["rows", 16])]
+    return save(folder, name, nodes, inputs, outputs, {"a": random((32, 24), 1), "b": random((24, 16), 2)})
+
+
+def test_a_whole_model_runs_on_the_provider_in_any_shape(tmp_path):
+    path = layer(tmp_path)
+    own = session(path, alone=True)
+    assert [provider for provider, _ in assigned(own)] == [PROVIDER]
+    for rows in (1, 7, 64, 7):
+        check(path, own, {"x": random((rows, 32), rows)})
+
+
+def test_a_node_in_the_middle_is_left_to_onnx_runtime(tmp_path):
+    # Strings are not among the tensors of networks.
+    text = [
+        helper.make_node("Cast", ["h"], ["text"], to=TensorProto.STRING),
+        helper.make_node("Cast", ["text"], ["g"], to=TensorProto.FLOAT),
+    ]
+    path = layer(tmp_path, "text", text)
+    own = session(path)
+    of_provider = [operators for provider, operators in assigned(own) if provider == PROVIDER]
+    assert of_provider == [["MatMul"], ["MatMul"]]
+    check(path, own, {"x": random((5, 32))})
+
+
+def test_control_flow_is_left_to_onnx_runtime(tmp_path):
+    def branch(name, operator):
+        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        return helper.make_graph([helper.make_node(operator, ["h"], [name])], name, [], [value])
+
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        helper.make_node("Greater", ["sum", "zero"], ["is_positive"]),
+        helper.make_node("MatMul", ["x", "a"], ["h"]),
+        helper.make_node("If", ["is_positive"], ["g"], then_branch=branch("p", "Relu"), else_branch=branch("q", "Neg")),
+        helper.make_node("MatMul", ["g", "b"], ["y"]),
+    ]
+    inputs, outputs = [("x", TensorProto.FLOAT, [3, 8])], [("y", TensorProto.FLOAT, [3, 4])]
+    constants = {"a": random((8, 8), 1), "b": random((8, 4), 2), "zero": np.float32(0)}
+    path = save(tmp_path, "branches", nodes, inputs, outputs, constants)
+    own = session(path)
+    assert PROVIDER in [provider for provider, _ in assigned(own)]
+    for sign in (1, -1):
+        check(path, own, {"x": sign * np.abs(random((3, 8)))})
+
+
+def test_elements_of_other_types_convert(tmp_path):
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"]),
+        helper.make_node("Unsqueeze", ["mask", "axes"], ["column"]),
+        helper.make_node("Where", ["column", "rows", "zero"], ["kept"]),
+        helper.make_node("MatMul", ["kept", "w"], ["sums"]),
+        helper.make_node("Cast", ["sums"], ["y"], to=TensorProto.DOUBLE),
+        helper.make_node("ArgMax", ["sums"], ["largest"], axis=1, keepdims=0),
+    ]
+    inputs = [("ids", TensorProto.INT32, ["n"]), ("mask", TensorProto.BOOL, ["n"])]
+    outputs = [("y", TensorProto.DOUBLE, ["n", 4]), ("largest", TensorProto.INT64, ["n"])]
+    constants = {"table": random((20, 8)), "axes": np.array([1]), "zero": np.float32(0), "w": random((8, 4), 3)}
+    path = save(tmp_path, "types", nodes, inputs, outputs, constants)
+    own = session(path)
+    assert PROVIDER in [provider for provider, _ in assigned(own)]
+    inputs = {"ids": np.array([3, 19, 0], np.int32), "mask": np.array([True, False, True])}
+    check(path, own, inputs)
+
+
+def test_a_value_that_is_used_inside_and_outside_of_a_part(tmp_path):
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["h"]),
+        helper.make_node("Relu", ["h"], ["y"]),
+        helper.make_node("Cast", ["h"], ["text"], to=TensorProto.STRING),
+    ]
+    inputs = [("x", TensorProto.FLOAT, [2, 8])]
+    outputs = [("y", TensorProto.FLOAT, [2, 4]), ("h", TensorProto.FLOAT, [2, 4]), ("text", TensorProto.STRING, [2, 4])]
+    path = save(tmp_path, "shared", nodes, inputs, outputs, {"a": random((8, 4))})
+    own = session(path)
+    y, h, text = own.run(None, {"x": random((2, 8), 5)})
+    np.testing.assert_allclose(h, random((2, 8), 5) @ random((8, 4)), atol=1e-5)
+    np.testing.assert_array_equal(y, np.maximum(h, 0))
+    assert text.shape == (2, 4)
+
+
+def test_a_value_that_a_node_uses_twice(tmp_path):
+    path = layer(tmp_path, "square", [helper.make_node("Mul", ["h", "h"], ["g"])])
+    check(path, session(path, alone=True), {"x": random((3, 32))})
+
+
+def test_sessions_and_threads_do_not_disturb_each_other(tmp_path):
+    paths = [layer(tmp_path, "one"), layer(tmp_path, "two", [helper.make_node("Tanh", ["h"], ["g"])])]
+    sessions = [session(path) for path in paths]
+    wanted = [[own.run(None, {"x": random((rows, 32), rows)})[0] for rows in range(1, 9)] for own in sessions]
+    wrong = []
+
+    def work(first):
+        for number in range(first, 64, 4):
+            own, rows = number % 2, 1 + number % 8
+            found = sessions[own].run(None, {"x": random((rows, 32), rows)})[0]
+            if not np.array_equal(found, wanted[own][rows - 1]):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "option, text",
+    [
+        ({"threads": "many"}, "threads=many"),
+        ({"precision": "f64"}, "precision=f64"),
+        ({"db": "/nowhere/at/all"}, "/nowhere/at/all"),
+    ],
+)
+def test_options_without_a_value_are_refused(tmp_path, option, text):
+    with pytest.raises(Exception) as raised:
+        session(layer(tmp_path), option)
+    assert text in str(raised.value)
+
+
+def test_the_precision_is_an_option(tmp_path):
+    path, x = layer(tmp_path), random((4, 32))
+    exact = session(path).run(None, {"x": x})[0]
+    rounded = session(path, {"precision": "bf16"}).run(None, {"x": x})[0]
+    error = np.abs(exact - rounded).max() / np.abs(exact).max()
+    assert 1e-6 < error < 0.05
+
+
+def test_the_library_is_registered_and_unregistered_often(tmp_path):
+    script = f"""
+import numpy, onnxruntime
+for turn in range(25):
+    onnxruntime.register_execution_provider_library("autotune", {LIBRARY!r})
+    devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == {PROVIDER!r}]
+    assert len(devices) == 1
+    options = onnxruntime.SessionOptions()
+    options.add_provider_for_devices(devices, {{"threads": "1"}})
+    session = onnxruntime.InferenceSession({str(layer(tmp_path))!r}, sess_options=options)
+    assert session.run(None, {{"x": numpy.ones((2, 32), numpy.float32)}})[0].shape == (2, 16)
+    del session, devices
+    onnxruntime.unregister_execution_provider_library("autotune")
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
