@@ -55,6 +55,8 @@ def test_ctrl_c_stops_tuning_and_keeps_the_measurements(db):
         time.sleep(1)
         os.kill(os.getpid(), signal.SIGINT)
 
+    # Programs in the background start with the signal ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     helper = threading.Thread(target=interrupt)
     helper.start()
     with pytest.raises(KeyboardInterrupt):

@@ -10,8 +10,8 @@ use ort_sys::ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
 use ort_sys::{OrtKernelContext, OrtStatusPtr, OrtValue};
 
 use crate::abi::{ComputeInfo, VERSION};
-use crate::graph::{TensorView, view};
 use crate::host::{Host, ask};
+use crate::value::{TensorView, view};
 
 /// A compiled part. ONNX Runtime knows its first field.
 #[repr(C)]

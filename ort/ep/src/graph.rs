@@ -6,19 +6,15 @@ use std::ffi::{c_char, c_void};
 use std::ptr;
 
 use ort_autotune::element;
-use ort_sys::{
-    ONNXTensorElementDataType, OrtGraph, OrtNode, OrtOpAttr, OrtOpAttrType, OrtTensorTypeAndShapeInfo, OrtTypeInfo,
-    OrtValue, OrtValueInfo,
-};
+use ort_sys::{OrtGraph, OrtNode, OrtOpAttr, OrtOpAttrType, OrtValue, OrtValueInfo};
 use rten_onnx::onnx::{
-    AttributeProto, AttributeType, DataType, Dimension, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-    TensorProto, TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
+    AttributeProto, AttributeType, DataType, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
 };
 
+use crate::exact::{NodeFacts, keeps_values};
 use crate::host::{Host, ask, list, text};
-
-/// Maximum number of axes of a tensor.
-const MOST_AXES: usize = 16;
+use crate::value::{HostValue, TensorView, described, tensor_info, view};
 
 /// Reason that nodes cannot be a model.
 pub(crate) struct PartError {
@@ -53,13 +49,6 @@ pub(crate) struct HostNode {
     has_graphs: bool,
 }
 
-/// A value by its name.
-#[derive(Clone)]
-struct HostValue {
-    info: *const OrtValueInfo,
-    name: String,
-}
-
 impl HostGraph {
     /// Reads the nodes of a graph, which are in topological order.
     ///
@@ -91,9 +80,11 @@ impl HostGraph {
         self.nodes.iter().map(of).collect()
     }
 
-    /// Returns whether each node has no graphs inside, which this provider does not take.
-    pub(crate) fn plain(&self) -> Vec<bool> {
-        self.nodes.iter().map(|node| !node.has_graphs).collect()
+    /// Returns whether each node may be taken: networks keep its values, and there are no graphs
+    /// inside.
+    pub(crate) fn eligible(&self) -> Vec<bool> {
+        let facts: Vec<NodeFacts> = self.nodes.iter().map(HostNode::facts).collect();
+        keeps_values(&facts).into_iter().zip(&self.nodes).map(|(keeps, node)| keeps && !node.has_graphs).collect()
     }
 
     /// Returns some nodes as a model: their operands from outside are its inputs, or constants in
@@ -241,13 +232,12 @@ impl HostGraph {
 
     /// Returns the tensor of a value that is constant.
     fn constant(&self, value: &HostValue) -> Result<Option<TensorProto>, String> {
-        let (mut is_constant, mut tensor): (bool, *const OrtValue) = (false, ptr::null());
+        if !value.is_constant {
+            return Ok(None);
+        }
+        let mut tensor: *const OrtValue = ptr::null();
         // SAFETY: the value belongs to the graph.
         unsafe {
-            ask!(self.host, ValueInfo_IsConstantInitializer(value.info, &mut is_constant))?;
-            if !is_constant {
-                return Ok(None);
-            }
             ask!(self.host, ValueInfo_GetInitializerValue(value.info, &mut tensor))?;
             if tensor.is_null() {
                 return Err(format!("the constant '{}' has no value", value.name));
@@ -279,18 +269,11 @@ impl HostGraph {
 
     /// Describes a value by its element type and its shape, as far as that is known.
     fn described(&self, value: &HostValue) -> Result<ValueInfoProto, String> {
-        let (mut of_value, mut of_tensor): (*const OrtTypeInfo, *const OrtTensorTypeAndShapeInfo) =
-            (ptr::null(), ptr::null());
         // SAFETY: the value belongs to the graph.
-        unsafe {
-            ask!(self.host, GetValueInfoTypeInfo(value.info, &mut of_value))?;
-            ask!(self.host, CastTypeInfoToTensorInfo(of_value, &mut of_tensor))?;
-        }
-        if of_tensor.is_null() {
-            return Err(format!("'{}' is not a tensor", value.name));
-        }
+        let info = unsafe { tensor_info(self.host, value.info) }?;
+        let info = info.ok_or_else(|| format!("'{}' is not a tensor", value.name))?;
         // SAFETY: the description belongs to the value.
-        let (element, dimensions) = unsafe { described(self.host, of_tensor) }?;
+        let (element, dimensions) = unsafe { described(self.host, info) }?;
         element::size(element).map_err(|error| format!("'{}': {error}", value.name))?;
         let tensor = TypeProtoTensor {
             elem_type: Some(DataType(element as i32)),
@@ -357,6 +340,12 @@ fn numbers<const SIZE: usize, T>(bytes: &[u8], of: fn([u8; SIZE]) -> T) -> Vec<T
 }
 
 impl HostNode {
+    fn facts(&self) -> NodeFacts<'_> {
+        let inputs = self.inputs.iter().map(|value| value.as_ref().map(HostValue::facts)).collect();
+        let outputs = self.outputs.iter().flatten().map(HostValue::facts).collect();
+        NodeFacts { operator: &self.operator, inputs, outputs }
+    }
+
     /// Reads a node.
     ///
     /// # Safety
@@ -390,86 +379,5 @@ impl HostNode {
             let (operator, domain) = (text(operator), text(domain));
             Ok(Self { node, operator, domain, inputs, outputs, implicit_inputs, has_graphs: graphs > 0 })
         }
-    }
-}
-
-impl HostValue {
-    /// Reads a value; `None` for an absent one.
-    ///
-    /// # Safety
-    ///
-    /// The value is null or belongs to a graph of ONNX Runtime.
-    unsafe fn of(host: Host, info: *const OrtValueInfo) -> Result<Option<Self>, String> {
-        if info.is_null() {
-            return Ok(None);
-        }
-        let mut name = ptr::null();
-        // SAFETY: as for this function.
-        let name = unsafe {
-            ask!(host, GetValueInfoName(info, &mut name))?;
-            text(name)
-        };
-        Ok(Some(Self { info, name }).filter(|value| !value.name.is_empty()))
-    }
-}
-
-/// Element type, shape and memory of a tensor.
-pub(crate) struct TensorView {
-    pub(crate) element: ONNXTensorElementDataType,
-    pub(crate) shape: Vec<i64>,
-    pub(crate) data: *const u8,
-}
-
-/// Returns the description and the memory of a tensor.
-///
-/// # Safety
-///
-/// The tensor comes from ONNX Runtime.
-pub(crate) unsafe fn view(host: Host, value: *const OrtValue) -> Result<TensorView, String> {
-    let (mut info, mut data): (*mut OrtTensorTypeAndShapeInfo, *mut c_void) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: as for this function; the description is released once.
-    unsafe {
-        ask!(host, GetTensorTypeAndShape(value, &mut info))?;
-        let known = described(host, info);
-        host.function(|api| (&raw const (*api).ReleaseTensorTypeAndShapeInfo).read())(info);
-        let (element, dimensions) = known?;
-        ask!(host, GetTensorMutableData(value.cast_mut(), &mut data))?;
-        let extents = dimensions.unwrap_or_default().into_iter().map(|dimension| dimension.dim_value.unwrap_or(0));
-        Ok(TensorView { element, shape: extents.collect(), data: data.cast_const().cast() })
-    }
-}
-
-/// Returns an element type, and the dimensions unless the rank is unknown.
-///
-/// # Safety
-///
-/// The description comes from ONNX Runtime.
-unsafe fn described(
-    host: Host,
-    info: *const OrtTensorTypeAndShapeInfo,
-) -> Result<(ONNXTensorElementDataType, Option<Vec<Dimension>>), String> {
-    let mut element = ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
-    let mut rank = 0;
-    // SAFETY: as for this function; a table that tells ranks has the function for that.
-    unsafe {
-        ask!(host, GetTensorElementType(info, &mut element))?;
-        if host.tells_ranks && !(host.function(|api| (&raw const (*api).TensorTypeAndShape_HasShape).read()))(info) {
-            return Ok((element, None));
-        }
-        ask!(host, GetDimensionsCount(info, &mut rank))?;
-        if rank > MOST_AXES {
-            return Err(format!("{rank} axes; at most {MOST_AXES} are supported"));
-        }
-
-        let (mut extents, mut names) = (vec![0; rank], vec![ptr::null(); rank]);
-        if rank > 0 {
-            ask!(host, GetDimensions(info, extents.as_mut_ptr(), rank))?;
-            ask!(host, GetSymbolicDimensions(info, names.as_mut_ptr(), rank))?;
-        }
-        let dimension = |(extent, name): (i64, *const c_char)| Dimension {
-            dim_value: (extent >= 0).then_some(extent),
-            dim_param: Some(text(name)).filter(|name| extent < 0 && !name.is_empty()),
-        };
-        Ok((element, Some(extents.into_iter().zip(names).map(dimension).collect())))
     }
 }

@@ -8,19 +8,23 @@
 //! | `host` | calls of ONNX Runtime's functions |
 //! | `factory` | the provider's name, devices and options |
 //! | `provider` | choice of the supported parts, and their compilation |
+//! | `exact` | nodes whose values networks keep |
 //! | `partition` | groups of supported nodes that may become one |
 //! | `graph` | parts of ONNX Runtime's graph as ONNX models |
 //! | `trial` | check that a model's nodes are supported |
+//! | `value` | descriptions and tensors of ONNX Runtime |
 //! | `compute` | runs of a compiled part |
 
 mod abi;
 mod compute;
+mod exact;
 mod factory;
 mod graph;
 mod host;
 mod partition;
 mod provider;
 mod trial;
+mod value;
 
 use std::ffi::c_char;
 

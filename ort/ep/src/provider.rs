@@ -71,7 +71,7 @@ impl Provider {
 
     /// Returns groups of nodes that this provider computes, each as one node.
     fn parts(&self, graph: &HostGraph) -> Vec<Vec<usize>> {
-        let (producers, mut is_supported) = (graph.producers(), graph.plain());
+        let (producers, mut is_supported) = (graph.producers(), graph.eligible());
         let mut known: HashSet<Vec<usize>> = HashSet::new();
         for _ in 0..MOST_ROUNDS {
             let mut parts = groups(&producers, &is_supported);

@@ -119,6 +119,41 @@ def test_elements_of_other_types_convert(tmp_path):
     check(path, own, inputs)
 
 
+def test_large_integers_and_double_precision_are_left_to_onnx_runtime(tmp_path):
+    nodes = [
+        helper.make_node("Add", ["ids", "step"], ["next"]),
+        helper.make_node("MatMul", ["d", "m"], ["product"]),
+        helper.make_node("MatMul", ["x", "a"], ["y"]),
+    ]
+    inputs = [("ids", TensorProto.INT64, [2]), ("d", TensorProto.DOUBLE, [1, 8]), ("x", TensorProto.FLOAT, [1, 8])]
+    outputs = [("next", TensorProto.INT64, [2]), ("product", TensorProto.DOUBLE, [1, 4]), ("y", TensorProto.FLOAT, [1, 4])]
+    constants = {"step": np.array([1, 1]), "m": random((8, 4), 1).astype(np.float64) / 3, "a": random((8, 4), 2)}
+    path = save(tmp_path, "exact", nodes, inputs, outputs, constants)
+    own = session(path)
+    assert [operators for provider, operators in assigned(own) if provider == PROVIDER] == [["MatMul"]]
+    inputs = {"ids": np.array([1 << 40, 1 << 24]), "d": random((1, 8), 3).astype(np.float64) / 7, "x": random((1, 8))}
+    following, product, _ = own.run(None, inputs)
+    assert following.tolist() == [(1 << 40) + 1, (1 << 24) + 1]
+    np.testing.assert_allclose(product, inputs["d"] @ constants["m"], rtol=1e-12)
+
+
+def test_shapes_are_computed_by_the_provider(tmp_path):
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "first"], ["rows"]),
+        helper.make_node("Mul", ["rows", "two"], ["more"]),
+        helper.make_node("Concat", ["more", "rest"], ["wanted"], axis=0),
+        helper.make_node("MatMul", ["x", "a"], ["h"]),
+        helper.make_node("Reshape", ["h", "wanted"], ["y"]),
+    ]
+    inputs, outputs = [("x", TensorProto.FLOAT, ["rows", 8])], [("y", TensorProto.FLOAT, ["a", "b"])]
+    constants = {"first": np.array([0]), "two": np.array([2]), "rest": np.array([-1]), "a": random((8, 4))}
+    path = save(tmp_path, "shapes", nodes, inputs, outputs, constants)
+    own = session(path, alone=True)
+    for rows in (1, 6, 3):
+        check(path, own, {"x": random((rows, 8), rows)})
+
+
 def test_a_value_that_is_used_inside_and_outside_of_a_part(tmp_path):
     nodes = [
         helper.make_node("MatMul", ["x", "a"], ["h"]),
