@@ -53,17 +53,17 @@ pub(crate) fn keeps_values(nodes: &[NodeFacts]) -> Vec<bool> {
         }
 
         let keeps_operand = |(number, value): (usize, &Option<ValueFacts>)| match value {
-            Some(value) if !is_fixed(value) => match kind(value.element) {
-                Kind::Kept => true,
-                Kind::Integer => INDEX_OPERANDS.contains(&(node.operator, number)),
-                Kind::Other => false,
+            Some(value) if !is_fixed(value) => match exactness(value.element) {
+                Exactness::Kept => true,
+                Exactness::Integer => INDEX_OPERANDS.contains(&(node.operator, number)),
+                Exactness::Other => false,
             },
             _ => true,
         };
-        let keeps_result = |value: &ValueFacts| match kind(value.element) {
-            Kind::Kept => true,
-            Kind::Integer => INDEX_RESULTS.contains(&node.operator),
-            Kind::Other => false,
+        let keeps_result = |value: &ValueFacts| match exactness(value.element) {
+            Exactness::Kept => true,
+            Exactness::Integer => INDEX_RESULTS.contains(&node.operator),
+            Exactness::Other => false,
         };
         keeps.push(node.inputs.iter().enumerate().all(keeps_operand) && node.outputs.iter().all(keeps_result));
     }
@@ -71,7 +71,7 @@ pub(crate) fn keeps_values(nodes: &[NodeFacts]) -> Vec<bool> {
 }
 
 /// Kinds of element types.
-enum Kind {
+enum Exactness {
     /// All values are f32 numbers.
     Kept,
     /// Small integers are f32 numbers.
@@ -79,7 +79,7 @@ enum Kind {
     Other,
 }
 
-fn kind(element: Option<ONNXTensorElementDataType>) -> Kind {
+fn exactness(element: Option<ONNXTensorElementDataType>) -> Exactness {
     match element {
         Some(
             ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT
@@ -88,7 +88,7 @@ fn kind(element: Option<ONNXTensorElementDataType>) -> Kind {
             | ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL
             | ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8
             | ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8,
-        ) => Kind::Kept,
+        ) => Exactness::Kept,
         Some(
             ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16
             | ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16
@@ -96,8 +96,8 @@ fn kind(element: Option<ONNXTensorElementDataType>) -> Kind {
             | ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32
             | ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64
             | ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64,
-        ) => Kind::Integer,
-        _ => Kind::Other,
+        ) => Exactness::Integer,
+        _ => Exactness::Other,
     }
 }
 
