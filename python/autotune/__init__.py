@@ -6,8 +6,8 @@
     outputs = network(x)
 
 ``network.tune("60s")`` makes it faster, ``network.profile()`` shows where its time goes, and
-``network.compile("model.so")`` writes a library for other languages. ``python -m autotune`` is the
-command ``autotune``.
+``network.compile("model.so")`` writes a library for other languages. :func:`add_provider` lets
+sessions of ONNX Runtime run on the same kernels. ``python -m autotune`` is the command ``autotune``.
 
 A process that forks may run a network in the child, unless another thread of the parent was making
 one at that time.
@@ -17,6 +17,7 @@ from ._autotune import NETWORKS, __version__
 from ._errors import CommandError, DatabaseError, Error, ModelError, OptionError, ShapeError
 from ._network import Input, Network, load
 from ._operators import best, tune, write_snapshot
+from ._provider import PROVIDER, add_provider, provider_library
 from ._reports import Profile, TuneReport
 
 __all__ = [
@@ -28,12 +29,15 @@ __all__ = [
     "NETWORKS",
     "Network",
     "OptionError",
+    "PROVIDER",
     "Profile",
     "ShapeError",
     "TuneReport",
     "__version__",
+    "add_provider",
     "best",
     "load",
+    "provider_library",
     "tune",
     "write_snapshot",
 ]

@@ -44,8 +44,11 @@ fn assemble(folder: &Path) {
 
     let program = env::current_exe().unwrap();
     let (built, profile) = (program.parent().unwrap(), program.ancestors().nth(2).unwrap());
-    let command = profile.join("autotune");
-    assert!(command.is_file(), "build the command first: cargo build -p autotune-cli");
+    let (command, provider) = (profile.join("autotune"), built.join("libautotune_ep.so"));
+    for (file, package) in [(&command, "autotune-cli"), (&provider, "ort-autotune-ep")] {
+        assert!(file.is_file(), "build {} first: cargo test --no-run -p {package}", file.display());
+    }
     symlink(built.join("lib_autotune.so"), package.join("_autotune.abi3.so")).unwrap();
     symlink(command, package.join("bin/autotune")).unwrap();
+    symlink(provider, package.join("bin/libautotune_ep.so")).unwrap();
 }

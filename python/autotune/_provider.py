@@ -1,0 +1,52 @@
+"""The execution provider for ONNX Runtime."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ._errors import Error
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+PROVIDER = "AutotuneExecutionProvider"
+
+
+def provider_library() -> str:
+    """Returns the path of the library that ONNX Runtime loads."""
+    path = Path(__file__).parent / "bin" / "libautotune_ep.so"
+    if not path.is_file():
+        raise Error(f"the execution provider is missing at {path}: install the package again")
+    return str(path)
+
+
+def add_provider(
+    options: onnxruntime.SessionOptions,
+    *,
+    threads: int | None = None,
+    db: str | os.PathLike[str] | None = None,
+    precision: str = "f32",
+) -> None:
+    """Lets sessions of ONNX Runtime (1.23 or newer) run on autotune's kernels what these support.
+
+    ``threads``, ``db`` and ``precision`` (``"f32"`` or ``"bf16"``) are as for :func:`load`::
+
+        options = onnxruntime.SessionOptions()
+        autotune.add_provider(options)
+        session = onnxruntime.InferenceSession("model.onnx", options)
+    """
+    import onnxruntime
+
+    def devices() -> list[onnxruntime.OrtEpDevice]:
+        return [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
+
+    if not devices():
+        onnxruntime.register_execution_provider_library("autotune", provider_library())
+    words = {"precision": precision}
+    if threads is not None:
+        words["threads"] = str(threads)
+    if db is not None:
+        words["db"] = os.fspath(db)
+    options.add_provider_for_devices(devices(), words)

@@ -1,0 +1,17 @@
+"""Sessions of ONNX Runtime with the package's provider; `ort/ep/tests` tests the provider itself."""
+
+import autotune
+import numpy as np
+import onnxruntime
+
+
+def test_sessions_of_onnx_runtime_run_on_the_provider(layer):
+    x = np.random.default_rng(4).uniform(-1, 1, (5, 64)).astype(np.float32)
+    wanted = autotune.load(layer, threads=1)(x)
+    for _ in range(2):
+        options = onnxruntime.SessionOptions()
+        autotune.add_provider(options, threads=1)
+        session = onnxruntime.InferenceSession(str(layer), options, enable_fallback=0)
+        assert session.get_providers()[0] == autotune.PROVIDER
+        for found, array in zip(session.run(None, {"x": x}), wanted):
+            np.testing.assert_allclose(found, array, atol=1e-4)
