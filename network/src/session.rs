@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::mem::{forget, replace, take};
 use std::path::{Path, PathBuf};
-use std::process;
+use std::process::id as process_id;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use autotune_db::Source;
@@ -11,7 +11,6 @@ use autotune_graph::onnx::{DeclaredInput, DeclaredOutput, ImportError, ImportOpt
 use autotune_graph::rewrite::rewrite;
 use autotune_graph::{DType, DeclaredType, Graph, NodeId, Output, Tensor, dequantised, listed};
 use autotune_ir::Target;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::compiled::Compiled;
 use crate::decide::decide;
@@ -21,9 +20,11 @@ use crate::subject::{Subject, SubjectLoadError};
 
 mod error;
 mod options;
+mod process;
 
 pub use error::SessionError;
 pub use options::{SessionOptions, SessionPrecision};
+use process::with_threads;
 
 /// An output of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,24 +53,20 @@ pub struct SessionOutput {
 ///
 /// # Processes that fork
 ///
-/// A forked child may run a session of its parent; its threads are started again. No thread of the
-/// parent may be making a network at the time of the fork.
+/// A forked child may run sessions of its parent, and open others; threads are started again. No
+/// thread of the parent may be making a network at the time of the fork.
 pub struct Session {
     name: String,
     inputs: Vec<DeclaredInput>,
     outputs: Vec<DeclaredOutput>,
     family: Arc<Family>,
-    /// Process that opened the session.
-    process: u32,
-    idle: Mutex<ProcessState>,
+    idle: Mutex<IdleWorkspaces>,
 }
 
-/// State between runs. It has threads, which exist in one process only.
-struct ProcessState {
+/// Workspaces between runs. A workspace has threads, which exist in one process only.
+struct IdleWorkspaces {
     process: u32,
     workspaces: Vec<FamilyWorkspace>,
-    /// Threads that make networks, in a forked child.
-    pool: Option<Arc<ThreadPool>>,
 }
 
 impl Session {
@@ -97,6 +94,10 @@ impl Session {
 
     /// Opens a parsed model.
     pub fn of_model(model: Model<'static>, options: SessionOptions) -> Result<Self, SessionError> {
+        with_threads(|| Self::opened(model, options))?
+    }
+
+    fn opened(model: Model<'static>, options: SessionOptions) -> Result<Self, SessionError> {
         let of_import = |error: ImportError| SessionError::Family(error.into());
         let mut inputs = model.inputs().map_err(of_import)?;
         check_names(&inputs, options.names().chain(options.values.keys()))?;
@@ -127,6 +128,10 @@ impl Session {
 
     /// Opens a graph that is not rewritten; its shapes are fixed.
     pub fn of_graph(graph: &Graph, options: SessionOptions) -> Result<Self, SessionError> {
+        with_threads(|| Self::opened_graph(graph, options))?
+    }
+
+    fn opened_graph(graph: &Graph, options: SessionOptions) -> Result<Self, SessionError> {
         let inputs = DeclaredInput::of_graph(graph);
         check_names(&inputs, options.names())?;
         for (name, range) in &options.shapes {
@@ -158,9 +163,8 @@ impl Session {
         outputs: Vec<DeclaredOutput>,
         family: Arc<Family>,
     ) -> Result<Self, SessionError> {
-        let process = process::id();
-        let idle = Mutex::new(ProcessState { process, workspaces: Vec::new(), pool: None });
-        let session = Self { name, inputs, outputs, family, process, idle };
+        let idle = Mutex::new(IdleWorkspaces { process: process_id(), workspaces: Vec::new() });
+        let session = Self { name, inputs, outputs, family, idle };
         // Errors of the only network appear here, not in the first run.
         let only: Option<InputShapes> = session.family.inputs().iter().map(|(_, range)| range.fixed()).collect();
         if let Some(shapes) = only {
@@ -202,39 +206,25 @@ impl Session {
         let taken = self.idle().workspaces.pop();
         let mut run = SessionRun {
             session: self,
-            process: process::id(),
+            process: process_id(),
             shapes: shapes.to_vec(),
             workspace: taken.unwrap_or_else(|| self.family.workspace()),
         };
 
-        if run.process == self.process || self.family.has(shapes) {
-            run.workspace.of(shapes)?;
-        } else {
-            // The threads of the global pool exist in the parent only.
-            self.pool_of_child()?.install(|| run.workspace.of(shapes).map(drop))?;
-        }
+        with_threads(|| run.workspace.of(shapes).map(drop))??;
         Ok(run)
     }
 
-    fn pool_of_child(&self) -> Result<Arc<ThreadPool>, SessionError> {
-        let mut state = self.idle();
-        let pool = match state.pool.take() {
-            Some(pool) => pool,
-            None => Arc::new(ThreadPoolBuilder::new().build()?),
-        };
-        Ok(Arc::clone(state.pool.insert(pool)))
-    }
-
-    /// Returns the state of this process.
-    fn idle(&self) -> MutexGuard<'_, ProcessState> {
-        let mut state = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let process = process::id();
-        if state.process != process {
+    /// Returns the idle workspaces of this process.
+    fn idle(&self) -> MutexGuard<'_, IdleWorkspaces> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = process_id();
+        if idle.process != process {
             // Dropping the parent's threads would wait for them, and they do not exist here.
-            forget((take(&mut state.workspaces), state.pool.take()));
-            state.process = process;
+            forget(take(&mut idle.workspaces));
+            idle.process = process;
         }
-        state
+        idle
     }
 }
 
@@ -274,7 +264,7 @@ impl SessionRun<'_> {
 impl Drop for SessionRun<'_> {
     fn drop(&mut self) {
         let workspace = replace(&mut self.workspace, self.session.family.workspace());
-        match self.process == process::id() {
+        match self.process == process_id() {
             true => self.session.idle().workspaces.push(workspace),
             false => forget(workspace),
         }

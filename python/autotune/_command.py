@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ._errors import CommandError
+from ._errors import CommandError, OptionError
 
 # Time that the command has to end after Ctrl-C.
 _GRACE_SECS = 10
@@ -30,9 +31,13 @@ def limits(budget: str | float | None, trials: int | None) -> list[str]:
     """Returns the options that limit tuning."""
     words = []
     if budget is not None:
-        words += ["--time-budget", budget if isinstance(budget, str) else f"{round(budget * 1000)}ms"]
+        if not isinstance(budget, str) and not (isinstance(budget, (int, float)) and 0 < budget < math.inf):
+            raise OptionError(f"budget: {budget!r} is neither a number of seconds nor a text such as '60s'")
+        words.append(f"--time-budget={budget if isinstance(budget, str) else f'{round(budget * 1000)}ms'}")
     if trials is not None:
-        words += ["--trials", str(trials)]
+        if not isinstance(trials, int) or trials < 0:
+            raise OptionError(f"trials: {trials!r} is not a number of measurements")
+        words.append(f"--trials={trials}")
     return words
 
 

@@ -108,6 +108,8 @@ class Network:
         Raises ``ShapeError`` for a shape that an input cannot have, and ``OptionError`` for an
         unknown or missing input and for elements that cannot be converted.
         """
+        if not isinstance(inputs, Mapping):
+            raise OptionError(f"inputs: expected a dictionary of arrays by the names {self._input_names()}")
         arrays = []
         for input in self.inputs:
             if input.name not in inputs:
@@ -148,7 +150,8 @@ class Network:
 
     def compile(self, path: str | os.PathLike[str], shapes: Mapping[str, Sequence[int]] | None = None) -> Path:
         """Writes a shared library, with a C header next to it. ``shapes`` is as for :meth:`tune`."""
-        _command.call(["compile", *self._arguments(shapes), "-o", os.fspath(path)])
+        path = os.path.abspath(_path("path", path))
+        _command.call(["compile", *self._arguments(shapes), "-o", path])
         return Path(path)
 
     def __repr__(self) -> str:
@@ -174,22 +177,44 @@ class Network:
         return self._options.arguments(fixed)
 
 
+def _path(name: str, given: Any) -> str:
+    try:
+        path = os.fspath(given)
+    except TypeError:
+        path = None
+    if not isinstance(path, str):
+        raise OptionError(f"{name}: {given!r} is not a path")
+    return path
+
+
 class _Options:
     """Arguments of :func:`load`."""
 
     def __init__(self, model, shapes, values, precision, max_error, examples, quantised, threads, db):
-        self.subject = os.fspath(model)
+        self.subject = _path("model", model)
         self.is_file = self.subject not in NETWORKS
-        if self.is_file and not os.path.exists(self.subject):
+        if self.is_file and not os.path.isfile(self.subject):
             networks = ", ".join(NETWORKS)
             raise FileNotFoundError(f"no file '{self.subject}': expected an ONNX file or one of {networks}")
+        if self.is_file:
+            # Commands that start later find the file, whatever the working directory is then.
+            self.subject = os.path.abspath(self.subject)
         if quantised not in ("int", "float"):
             raise OptionError(f"quantised: '{quantised}' is neither 'int' nor 'float'")
+        if not isinstance(precision, str):
+            raise OptionError(f"precision: {precision!r} is not one of 'f32', 'bf16', 'auto'")
+        if not isinstance(max_error, (int, float)) or not max_error >= 0:
+            raise OptionError(f"max_error: {max_error!r} is not a relative error such as 0.01")
+        if threads is not None and (not isinstance(threads, int) or threads < 1):
+            raise OptionError(f"threads: {threads!r} is not a number of threads")
+        for name, mapping in (("shapes", shapes), ("values", values), ("examples", examples)):
+            if mapping is not None and not isinstance(mapping, Mapping):
+                raise OptionError(f"{name}: {mapping!r} is not a dictionary by the names of inputs")
         self.shapes = {name: _shapes.text(shape) for name, shape in (shapes or {}).items()}
         self.values = {name: np.asarray(value) for name, value in (values or {}).items()}
         self.precision, self.max_error, self.examples = precision, max_error, examples or {}
         self.quantised, self.threads = quantised, threads
-        self.db = None if db is None else os.fspath(db)
+        self.db = None if db is None else os.path.abspath(_path("db", db))
 
     def session(self) -> Session:
         """Opens the network with the schedules that are known now."""

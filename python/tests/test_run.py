@@ -162,6 +162,20 @@ def test_a_forked_child_runs_known_and_new_shapes(layer, threads):
     np.testing.assert_array_equal(other(rows(300))[0], wanted[1])
 
 
+@pytest.mark.parametrize("threads", [1, None])
+def test_a_forked_child_opens_networks(layer, threads):
+    wanted = autotune.load(layer, threads=threads)(rows(9))[0]
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            found = autotune.load(layer, threads=threads)(rows(9))[0]
+            status = 0 if np.array_equal(found, wanted) else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_built_in_networks_load_by_name():
     network = autotune.load("dqn")
     assert "dqn" in autotune.NETWORKS and network.name == "dqn"

@@ -12,6 +12,30 @@ use ort_sys::ONNXTensorElementDataType::*;
 /// Operators with results that are positions or numbers of elements.
 const INDEX_RESULTS: [&str; 4] = ["ArgMax", "ArgMin", "NonZero", "TopK"];
 
+/// Operators that compute 8-bit integers as ONNX Runtime does: quantisation, and moves of elements.
+/// Others wrap around at the ends of the range there.
+const BYTE_OPERATORS: [&str; 19] = [
+    "Concat",
+    "DequantizeLinear",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "MaxPool",
+    "Pad",
+    "QLinearConv",
+    "QLinearMatMul",
+    "QuantizeLinear",
+    "Reshape",
+    "Resize",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "Tile",
+    "Transpose",
+    "Unsqueeze",
+];
+
 /// Operands that are positions: operator and number of the operand.
 const INDEX_OPERANDS: [(&str, usize); 7] = [
     ("Gather", 1),
@@ -52,9 +76,11 @@ pub(crate) fn keeps_values(nodes: &[NodeFacts]) -> Vec<bool> {
             continue;
         }
 
+        let keeps_bytes = BYTE_OPERATORS.contains(&node.operator);
         let keeps_operand = |(number, value): (usize, &Option<ValueFacts>)| match value {
             Some(value) if !is_fixed(value) => match exactness(value.element) {
                 Exactness::Kept => true,
+                Exactness::Byte => keeps_bytes,
                 Exactness::Integer => INDEX_OPERANDS.contains(&(node.operator, number)),
                 Exactness::Other => false,
             },
@@ -62,6 +88,7 @@ pub(crate) fn keeps_values(nodes: &[NodeFacts]) -> Vec<bool> {
         };
         let keeps_result = |value: &ValueFacts| match exactness(value.element) {
             Exactness::Kept => true,
+            Exactness::Byte => keeps_bytes,
             Exactness::Integer => INDEX_RESULTS.contains(&node.operator),
             Exactness::Other => false,
         };
@@ -74,6 +101,8 @@ pub(crate) fn keeps_values(nodes: &[NodeFacts]) -> Vec<bool> {
 enum Exactness {
     /// All values are f32 numbers.
     Kept,
+    /// All values are f32 numbers, but arithmetic wraps around.
+    Byte,
     /// Small integers are f32 numbers.
     Integer,
     Other,
@@ -85,10 +114,9 @@ fn exactness(element: Option<ONNXTensorElementDataType>) -> Exactness {
             ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT
             | ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16
             | ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16
-            | ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL
-            | ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8
-            | ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8,
+            | ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL,
         ) => Exactness::Kept,
+        Some(ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8 | ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8) => Exactness::Byte,
         Some(
             ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16
             | ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16
@@ -122,6 +150,7 @@ mod tests {
         let f32 = |name| value(name, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
         let f64 = |name| value(name, ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE);
         let i64 = |name| value(name, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64);
+        let u8 = |name| value(name, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8);
         let nodes = [
             (node("MatMul", vec![f32("x"), f32("constant")], f32("a")), true),
             (node("MatMul", vec![f64("d"), f64("constant")], f64("e")), false),
@@ -134,6 +163,10 @@ mod tests {
             (node("Mul", vec![i64("shape"), i64("constant")], i64("count")), true),
             (node("Reshape", vec![f32("a"), i64("count")], f32("b")), true),
             (node("Cast", vec![i64("ids")], f32("h")), false),
+            (node("QuantizeLinear", vec![f32("a"), f32("constant")], u8("q")), true),
+            (node("Transpose", vec![u8("q")], u8("t")), true),
+            (node("Add", vec![u8("q"), u8("t")], u8("sum")), false),
+            (node("Cast", vec![f32("a")], u8("c")), false),
         ];
         let (nodes, wanted): (Vec<_>, Vec<bool>) = nodes.into_iter().unzip();
         assert_eq!(keeps_values(&nodes), wanted);

@@ -64,7 +64,7 @@ impl Factory {
         }
     }
 
-    /// Reads the options of a session. An unknown option is an error.
+    /// Reads the options of a session. ONNX Runtime does not tell which others there are.
     ///
     /// # Safety
     ///

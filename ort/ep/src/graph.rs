@@ -39,6 +39,7 @@ pub(crate) struct HostGraph {
 /// A node, with the values that it uses and computes.
 pub(crate) struct HostNode {
     pub(crate) node: *const OrtNode,
+    name: String,
     pub(crate) operator: String,
     domain: String,
     /// Operands; `None` for absent ones.
@@ -153,7 +154,7 @@ impl HostGraph {
         )?;
         Ok(NodeProto {
             domain: Some(node.domain.clone()),
-            name: Some(node_name(number)),
+            name: Some(node_name(number, &node.name)),
             input: names(&node.inputs),
             output: names(&node.outputs),
             op_type: Some(node.operator.clone()),
@@ -325,9 +326,9 @@ impl HostGraph {
     }
 }
 
-/// Returns the name of a node in models.
-pub(crate) fn node_name(number: usize) -> String {
-    format!("n{number}:")
+/// Returns the name of a node in models: its number, and the name for messages.
+pub(crate) fn node_name(number: usize, name: &str) -> String {
+    format!("n{number}:{name}")
 }
 
 /// Returns the number of the node that a name, or one derived from it, is of.
@@ -354,7 +355,8 @@ impl HostNode {
     unsafe fn of(host: Host, node: *const OrtNode) -> Result<Self, String> {
         // SAFETY: as for this function.
         unsafe {
-            let (mut operator, mut domain, mut graphs) = (ptr::null(), ptr::null(), 0);
+            let (mut name, mut operator, mut domain, mut graphs) = (ptr::null(), ptr::null(), ptr::null(), 0);
+            ask!(host, Node_GetName(node, &mut name))?;
             ask!(host, Node_GetOperatorType(node, &mut operator))?;
             ask!(host, Node_GetDomain(node, &mut domain))?;
             ask!(host, Node_GetNumSubgraphs(node, &mut graphs))?;
@@ -376,8 +378,8 @@ impl HostNode {
             };
             let (inputs, outputs, implicit) = (values(inputs)?, values(outputs)?, values(implicit)?);
             let implicit_inputs = implicit.into_iter().flatten().collect();
-            let (operator, domain) = (text(operator), text(domain));
-            Ok(Self { node, operator, domain, inputs, outputs, implicit_inputs, has_graphs: graphs > 0 })
+            let (name, operator, domain) = (text(name), text(operator), text(domain));
+            Ok(Self { node, name, operator, domain, inputs, outputs, implicit_inputs, has_graphs: graphs > 0 })
         }
     }
 }

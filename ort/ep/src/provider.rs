@@ -19,8 +19,9 @@ use crate::host::Host;
 use crate::partition::{groups, is_worthwhile};
 use crate::trial::{Verdict, verdict};
 
-/// Largest number of rounds that find unsupported nodes; then the graph is left to ONNX Runtime.
-const MOST_ROUNDS: usize = 64;
+/// Largest number of rounds that find unsupported nodes; then only parts that are known to be
+/// supported are taken.
+const MOST_ROUNDS: usize = 256;
 
 /// Schedules and precision of a session's parts.
 pub(crate) struct ProviderOptions {
@@ -73,7 +74,7 @@ impl Provider {
     fn parts(&self, graph: &HostGraph) -> Vec<Vec<usize>> {
         let (producers, mut is_supported) = (graph.producers(), graph.eligible());
         let mut known: HashSet<Vec<usize>> = HashSet::new();
-        for _ in 0..MOST_ROUNDS {
+        for round in 0..=MOST_ROUNDS {
             let mut parts = groups(&producers, &is_supported);
             parts.retain(|part| is_worthwhile(part.iter().map(|&number| &*graph.nodes[number].operator)));
 
@@ -86,7 +87,8 @@ impl Provider {
                     false => wrong.extend(unsupported),
                 }
             }
-            if wrong.is_empty() {
+            if wrong.is_empty() || round == MOST_ROUNDS {
+                parts.retain(|part| known.contains(part));
                 return parts;
             }
             wrong.into_iter().for_each(|number| is_supported[number] = false);

@@ -137,6 +137,29 @@ def test_large_integers_and_double_precision_are_left_to_onnx_runtime(tmp_path):
     np.testing.assert_allclose(product, inputs["d"] @ constants["m"], rtol=1e-12)
 
 
+def test_bytes_that_wrap_around_are_left_to_onnx_runtime(tmp_path):
+    nodes = [helper.make_node("Add", ["q", "q"], ["sum"]), helper.make_node("MatMul", ["x", "a"], ["y"])]
+    inputs = [("q", TensorProto.UINT8, [2]), ("x", TensorProto.FLOAT, [1, 8])]
+    outputs = [("sum", TensorProto.UINT8, [2]), ("y", TensorProto.FLOAT, [1, 4])]
+    path = save(tmp_path, "bytes", nodes, inputs, outputs, {"a": random((8, 4))})
+    found = session(path).run(None, {"q": np.array([250, 3], np.uint8), "x": random((1, 8))})[0]
+    assert found.tolist() == [244, 6]
+
+
+def test_a_failure_names_the_node_of_the_model(tmp_path):
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["h"]),
+        helper.make_node("Reshape", ["h", "pairs"], ["y"], name="in_pairs"),
+    ]
+    inputs, outputs = [("x", TensorProto.FLOAT, ["rows", "columns"])], [("y", TensorProto.FLOAT, ["a", 64])]
+    path = save(tmp_path, "named", nodes, inputs, outputs, {"pairs": np.array([-1, 64]), "a": random((64, 32))})
+    own = session(path)
+    if PROVIDER in [provider for provider, _ in assigned(own)]:
+        with pytest.raises(Exception) as raised:
+            own.run(None, {"x": random((3, 64))})
+        assert "in_pairs" in str(raised.value)
+
+
 def test_shapes_are_computed_by_the_provider(tmp_path):
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]),
