@@ -77,6 +77,16 @@ impl<'a> Model<'a> {
         Ok(Self { proto, version, file, name: name.unwrap_or_else(|| "network".into()), metadata })
     }
 
+    /// Maps the files of all tensors now, instead of when a graph needs them. From then on, the
+    /// files may be removed.
+    pub fn map_tensors(&self) -> Result<(), ImportError> {
+        for tensor in &self.proto.initializer {
+            let name = || printable(tensor.name.as_deref().unwrap_or_default());
+            self.file.tensor(tensor).map_err(|reason| ImportError::Tensor { tensor: name(), reason })?;
+        }
+        Ok(())
+    }
+
     /// Returns the default name of graphs: that of the file, without its extension.
     pub fn name(&self) -> &str {
         &self.name

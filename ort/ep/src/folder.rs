@@ -3,6 +3,7 @@
 //! A copy in memory would stay for as long as the session, beside the packed weights. Pages of a
 //! mapped file go when memory is needed. The folder is removed as soon as the files are mapped.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
@@ -44,7 +45,7 @@ impl ModelFolder {
     /// Gives a tensor its elements: in the message, or for large ones in the file of weights.
     pub(crate) fn fill(&mut self, tensor: &mut TensorProto, elements: &[u8]) -> Result<(), String> {
         if elements.len() < LEAST_BYTES {
-            tensor.raw_data = Some(elements.to_vec().into());
+            tensor.raw_data = Some(RefCell::new(elements.to_vec()));
             return Ok(());
         }
         let first = self.bytes.next_multiple_of(ALIGNMENT);
@@ -65,11 +66,13 @@ impl ModelFolder {
         Ok(())
     }
 
-    /// Writes and opens the model.
+    /// Writes and opens the model, and removes the folder.
     pub(crate) fn open(self, model: &ModelProto) -> Result<Model<'static>, String> {
         let path = self.folder.path().join(MODEL);
         let bytes = model.write_buf().map_err(|error| error.to_string())?;
         fs::write(&path, bytes).map_err(|error| format!("a model in a temporary file: {error}"))?;
-        Model::open(&path).map_err(|error| error.to_string())
+        let model = Model::open(&path).map_err(|error| error.to_string())?;
+        model.map_tensors().map_err(|error| error.to_string())?;
+        Ok(model)
     }
 }

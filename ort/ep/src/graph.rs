@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{c_char, c_void};
 use std::ptr;
 
+use autotune_network::onnx::Model;
 use ort_autotune::element;
 use ort_sys::{OrtGraph, OrtNode, OrtOpAttr, OrtOpAttrType, OrtValue, OrtValueInfo};
 use rten_onnx::onnx::{
@@ -13,6 +14,7 @@ use rten_onnx::onnx::{
 };
 
 use crate::exact::{NodeFacts, keeps_values};
+use crate::folder::ModelFolder;
 use crate::host::{Host, ask, list, text};
 use crate::value::{HostValue, TensorView, described, tensor_info, view};
 
@@ -89,8 +91,9 @@ impl HostGraph {
     }
 
     /// Returns some nodes as a model: their operands from outside are its inputs, or constants in
-    /// it, and results that others use are its outputs. Nodes are named by their numbers.
-    pub(crate) fn part(&self, numbers: &[usize]) -> Result<ModelProto, PartError> {
+    /// it, and results that others use are its outputs. Nodes are named by their numbers. Large
+    /// constants are zeros.
+    pub(crate) fn part(&self, numbers: &[usize]) -> Result<Model<'static>, PartError> {
         let members: HashSet<usize> = numbers.iter().copied().collect();
         let outside = self.nodes.iter().enumerate().filter(|(number, _)| !members.contains(number));
         let used = outside.flat_map(|(_, node)| node.inputs.iter().flatten().chain(&node.implicit_inputs));
@@ -100,19 +103,27 @@ impl HostGraph {
 
         let computed = numbers.iter().flat_map(|&number| self.nodes[number].outputs.iter().flatten());
         let outputs: Vec<&HostValue> = computed.filter(|value| wanted.contains(&*value.name)).collect();
-        self.model(numbers, &outputs)
+        let mut folder = ModelFolder::create(true)?;
+        let model = self.model(numbers, &outputs, &mut folder)?;
+        Ok(folder.open(&model)?)
     }
 
     /// Returns the whole graph as a model, with the names of its inputs and outputs.
-    pub(crate) fn whole(&self) -> Result<(ModelProto, Vec<String>, Vec<String>), String> {
+    pub(crate) fn whole(&self) -> Result<(Model<'static>, Vec<String>, Vec<String>), String> {
         let (inputs, outputs) = (self.values_of_graph(true)?, self.values_of_graph(false)?);
         let names = |values: &[HostValue]| values.iter().map(|value| value.name.clone()).collect();
         let numbers: Vec<usize> = (0..self.nodes.len()).collect();
-        let model = self.model(&numbers, &outputs.iter().collect::<Vec<_>>()).map_err(|error| error.message)?;
-        Ok((model, names(&inputs), names(&outputs)))
+        let mut folder = ModelFolder::create(false)?;
+        let model = self.model(&numbers, &outputs.iter().collect::<Vec<_>>(), &mut folder);
+        Ok((folder.open(&model.map_err(|error| error.message)?)?, names(&inputs), names(&outputs)))
     }
 
-    fn model(&self, numbers: &[usize], outputs: &[&HostValue]) -> Result<ModelProto, PartError> {
+    fn model(
+        &self,
+        numbers: &[usize],
+        outputs: &[&HostValue],
+        folder: &mut ModelFolder,
+    ) -> Result<ModelProto, PartError> {
         let mut graph = GraphProto::default();
         let mut known: HashSet<&str> = HashSet::new();
         for &number in numbers {
@@ -123,7 +134,7 @@ impl HostGraph {
                 if !known.insert(&value.name) {
                     continue;
                 }
-                match self.constant(value).map_err(at_node)? {
+                match self.constant(value, folder).map_err(at_node)? {
                     Some(constant) => graph.initializer.push(constant),
                     None => graph.input.push(self.described(value).map_err(at_node)?),
                 }
@@ -225,14 +236,17 @@ impl HostGraph {
         // SAFETY: the attribute belongs to a node of the graph, and the value is released once.
         unsafe {
             ask!(self.host, OpAttr_GetTensorAttributeAsOrtValue(attribute, &mut value))?;
-            let tensor = self.tensor("", value);
+            let tensor = self.tensor("", value, |proto, bytes| {
+                proto.raw_data = Some(RefCell::new(bytes.to_vec()));
+                Ok(())
+            });
             self.host.function(|api| (&raw const (*api).ReleaseValue).read())(value);
             tensor
         }
     }
 
     /// Returns the tensor of a value that is constant.
-    fn constant(&self, value: &HostValue) -> Result<Option<TensorProto>, String> {
+    fn constant(&self, value: &HostValue, folder: &mut ModelFolder) -> Result<Option<TensorProto>, String> {
         if !value.is_constant {
             return Ok(None);
         }
@@ -243,29 +257,32 @@ impl HostGraph {
             if tensor.is_null() {
                 return Err(format!("the constant '{}' has no value", value.name));
             }
-            self.tensor(&value.name, tensor).map(Some)
+            self.tensor(&value.name, tensor, |proto, bytes| folder.fill(proto, bytes)).map(Some)
         }
     }
 
-    /// Copies a tensor.
+    /// Describes a tensor, to which `fill` gives the elements.
     ///
     /// # Safety
     ///
     /// The tensor comes from ONNX Runtime.
-    unsafe fn tensor(&self, name: &str, value: *const OrtValue) -> Result<TensorProto, String> {
+    unsafe fn tensor(
+        &self,
+        name: &str,
+        value: *const OrtValue,
+        fill: impl FnOnce(&mut TensorProto, &[u8]) -> Result<(), String>,
+    ) -> Result<TensorProto, String> {
         // SAFETY: as for this function.
         let TensorView { element, shape, data } = unsafe { view(self.host, value) }?;
-        let bytes = element::size(element).map_err(|error| error.to_string())?
-            * shape.iter().map(|&extent| extent as usize).product::<usize>();
+        let size = element::size(element).map_err(|error| error.to_string())?;
+        let bytes = size * shape.iter().map(|&extent| extent as usize).product::<usize>();
         // SAFETY: the tensor has these bytes.
-        let bytes = if bytes == 0 { Vec::new() } else { unsafe { std::slice::from_raw_parts(data, bytes) }.to_vec() };
-        Ok(TensorProto {
-            name: Some(name.into()),
-            dims: shape,
-            data_type: Some(DataType(element as i32)),
-            raw_data: Some(RefCell::new(bytes)),
-            ..Default::default()
-        })
+        let elements = if bytes == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, bytes) } };
+
+        let data_type = Some(DataType(element as i32));
+        let mut proto = TensorProto { name: Some(name.into()), dims: shape, data_type, ..Default::default() };
+        fill(&mut proto, elements)?;
+        Ok(proto)
     }
 
     /// Describes a value by its element type and its shape, as far as that is known.

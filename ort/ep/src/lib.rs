@@ -10,6 +10,7 @@
 //! | `provider` | choice of the supported parts, and their compilation |
 //! | `exact` | nodes whose values networks keep |
 //! | `partition` | groups of supported nodes that may become one |
+//! | `folder` | models in temporary files, from which weights are mapped |
 //! | `graph` | parts of ONNX Runtime's graph as ONNX models |
 //! | `trial` | check that a model's nodes are supported |
 //! | `value` | descriptions and tensors of ONNX Runtime |
@@ -19,6 +20,7 @@ mod abi;
 mod compute;
 mod exact;
 mod factory;
+mod folder;
 mod graph;
 mod host;
 mod partition;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use autotune_db::Source;
 use autotune_ir::Target;
-use autotune_network::onnx::Model;
 use autotune_network::{Precision, Session, SessionOptions, SessionPrecision};
 use ort_sys::{OrtGraph, OrtNode, OrtStatusPtr};
 
@@ -109,8 +108,6 @@ impl Provider {
     /// Compiles a graph that consists of nodes of this provider.
     fn compiled(&self, graph: &HostGraph) -> Result<*mut ComputeInfo, String> {
         let (model, inputs, outputs) = graph.whole()?;
-        let bytes = model.write_buf().map_err(|error| error.to_string())?;
-        let model = Model::of_vec(bytes).map_err(|error| error.to_string())?;
         let options = SessionOptions {
             precision: SessionPrecision::In(self.options.precision),
             target: Some(self.options.target.clone()),

@@ -6,7 +6,6 @@ use autotune_ir::Target;
 use autotune_network::cut::{Cut, StepWork};
 use autotune_network::onnx::{DeclaredInput, ImportError, ImportOptions, Model};
 use autotune_network::rewrite;
-use rten_onnx::onnx::ModelProto;
 
 use crate::graph::node_number;
 
@@ -24,12 +23,10 @@ pub(crate) enum Verdict {
 }
 
 /// Imports a part, rewrites it and cuts it into kernels, with some extents for open ones.
-pub(crate) fn verdict(part: &ModelProto, target: &Target) -> Verdict {
-    let Ok(bytes) = part.write_buf() else { return Verdict::Unsupported };
-    let model = Model::of_vec(bytes);
-    let graph = model.and_then(|model| {
-        let shapes = trial_shapes(&model.inputs()?);
-        model.graph(&ImportOptions { shapes, ..ImportOptions::default() })
+pub(crate) fn verdict(part: &Model, target: &Target) -> Verdict {
+    let graph = part.inputs().and_then(|inputs| {
+        let shapes = trial_shapes(&inputs);
+        part.graph(&ImportOptions { shapes, ..ImportOptions::default() })
     });
     let graph = match graph {
         Err(ImportError::Node { node, .. }) => {
