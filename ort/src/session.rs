@@ -167,7 +167,8 @@ fn values(infos: &[&SessionOutput], wanted: &[(&str, Option<TensorValue>)]) -> R
     positions(infos, wanted)?.into_iter().zip(wanted).map(value).collect()
 }
 
-/// Runs a session. Outputs of f32 are written in place.
+/// Runs a session. New outputs of f32 are written in place; the caller's tensors are written after
+/// the run, since they may share memory with inputs and with each other.
 ///
 /// # Safety
 ///
@@ -183,14 +184,15 @@ unsafe fn on_kernels(
     let infos: Vec<&SessionOutput> = infos.iter().collect();
     let (values, positions) = (values(&infos, wanted)?, positions(&infos, wanted)?);
 
-    // Each output of the model goes to a wanted tensor in place, or to memory of its own.
+    // Each output of the model goes to its only tensor in place, or to memory of its own.
     let mut own: Vec<Vec<f32>> = Vec::new();
     let mut in_place: Vec<Option<&mut [f32]>> = Vec::new();
     for (number, info) in infos.iter().enumerate() {
-        let value = positions.iter().position(|&position| position == number).map(|at| &values[at]);
-        let has_f32 = value.is_some() && info.dtype == DType::F32;
-        // SAFETY: as for this function; each output has one tensor here.
-        let place = value.filter(|_| has_f32).and_then(|value| unsafe { value.f32_mut() });
+        let mut takers = (0..values.len()).filter(|&taker| positions[taker] == number);
+        let only = takers.next().filter(|_| takers.next().is_none());
+        let new = only.filter(|&taker| wanted[taker].1.is_none() && info.dtype == DType::F32);
+        // SAFETY: the tensor is new, so that nothing else uses it.
+        let place = new.and_then(|taker| unsafe { values[taker].f32_mut() });
         own.push(if place.is_some() { Vec::new() } else { vec![0.0; info.shape.iter().product()] });
         in_place.push(place);
     }
@@ -199,11 +201,9 @@ unsafe fn on_kernels(
         in_place.into_iter().zip(&mut own).map(|(place, own)| place.unwrap_or(own)).collect();
     run.run(&inputs, &mut outputs)?;
 
-    for (value, &position) in values.iter().zip(&positions) {
-        if !own[position].is_empty() {
-            // SAFETY: as for this function; no slice of the tensor is in use any more.
-            unsafe { value.write(&own[position]) }?;
-        }
+    for (value, &position) in values.iter().zip(&positions).filter(|(_, position)| !own[**position].is_empty()) {
+        // SAFETY: as for this function; the inputs are not used any more.
+        unsafe { value.write(&own[position]) }?;
     }
     Ok(values)
 }

@@ -7,7 +7,7 @@ use ort::session::{OutputSelector, RunOptions, Session};
 use ort::value::{Tensor, TensorElementType, ValueType};
 use rten_onnx::onnx::DataType;
 
-use crate::build;
+use crate::build::{self, Model};
 use crate::model::{builder, embedding, layer, session};
 
 fn rows(count: usize) -> Vec<f32> {
@@ -99,6 +99,23 @@ fn outputs_are_selected_and_preallocated() {
     let into = RunOptions::new().unwrap().with_outputs(OutputSelector::default().preallocate("y", own));
     let outputs = session.run_with_options(ort::inputs!["x" => x()], &into).unwrap();
     assert!(outputs["y"].try_extract_tensor::<f32>().unwrap().1.iter().all(|number| number.is_finite()));
+}
+
+/// A run that writes its result over its input, as recurrent states are.
+#[test]
+fn an_output_may_be_an_input() {
+    let doubled = Model::new(17).input("x", &[4]).node("Add", "x x", "y", vec![]).output("y");
+    let mut session = session(&doubled);
+    let mut state = Tensor::<f32>::new(session.allocator(), [4usize]).unwrap();
+    state.try_extract_tensor_mut::<f32>().unwrap().1.copy_from_slice(&[1.0, 2.0, 3.0, 4.0]);
+    let mut binding = session.create_binding().unwrap();
+    binding.bind_input("x", &state).unwrap();
+    binding.bind_output("y", state).unwrap();
+    for factor in [2.0, 4.0, 8.0] {
+        let outputs = session.run_binding(&binding).unwrap();
+        let found = outputs["y"].try_extract_tensor::<f32>().unwrap().1;
+        assert_eq!(found, [factor, 2.0 * factor, 3.0 * factor, 4.0 * factor]);
+    }
 }
 
 #[test]
