@@ -168,6 +168,7 @@ mod tests {
             (node("Add", vec![u8("q"), u8("t")], u8("sum")), false),
             (node("Cast", vec![f32("a")], u8("c")), false),
         ];
+
         let (nodes, wanted): (Vec<_>, Vec<bool>) = nodes.into_iter().unzip();
         assert_eq!(keeps_values(&nodes), wanted);
         let text = ValueFacts { name: "text", element: None, is_constant: false };
