@@ -70,6 +70,14 @@ impl HostGraph {
         Ok(Self { host, graph, nodes: nodes.collect::<Result<_, _>>()? })
     }
 
+    /// True if nodes of the graph may be fused. In ONNX Runtime 1.23, fused nodes of several graphs
+    /// have the same name, so that only those of the outermost may be. It is told by its inputs,
+    /// since that version does not tell the node around a graph.
+    pub(crate) fn may_be_fused(&self) -> Result<bool, String> {
+        let is_inner = self.nodes.iter().flat_map(|node| node.inputs.iter().flatten()).any(|value| value.is_outer);
+        Ok(self.host.is_later || (!is_inner && !self.values_of_graph(true)?.is_empty()))
+    }
+
     /// Returns the nodes whose results each node uses.
     pub(crate) fn producers(&self) -> Vec<Vec<usize>> {
         let mut producer: HashMap<&str, usize> = HashMap::new();

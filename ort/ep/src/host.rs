@@ -8,8 +8,9 @@ use ort_sys::{OrtApi, OrtApiBase, OrtErrorCode, OrtStatusPtr};
 
 use crate::abi::{EpApi, VERSION};
 
-/// Version of the API that tells a tensor without axes from one of unknown rank.
-const SHAPES_VERSION: u32 = 24;
+/// Version of the API from which on a tensor without axes differs from one of unknown rank, and
+/// nodes in graphs inside of nodes may be fused.
+const LATER_VERSION: u32 = 24;
 
 /// Functions of the ONNX Runtime that loaded this library. Of the table for programs, only members
 /// that [`VERSION`] has may be read, as it may be an earlier and shorter one.
@@ -17,8 +18,8 @@ const SHAPES_VERSION: u32 = 24;
 pub(crate) struct Host {
     api: *const OrtApi,
     pub(crate) ep: &'static EpApi,
-    /// True if the table has the members of [`SHAPES_VERSION`].
-    pub(crate) tells_ranks: bool,
+    /// True from [`LATER_VERSION`] on.
+    pub(crate) is_later: bool,
 }
 
 // SAFETY: the tables are never changed or freed, and their functions may be called by any thread.
@@ -43,14 +44,17 @@ impl Host {
     pub(crate) unsafe fn of(base: *const OrtApiBase) -> Option<Self> {
         // SAFETY: as for this function; tables live as long as the process.
         unsafe {
-            let api = (base.as_ref()?.GetApi)(VERSION);
+            let base = base.as_ref()?;
+            // ONNX Runtime prints a message when it is asked for a version that it does not have.
+            let release = text((base.GetVersionString)());
+            let minor = release.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
+            let is_later = minor.is_some_and(|minor| minor >= LATER_VERSION);
+            let api = (base.GetApi)(if is_later { LATER_VERSION } else { VERSION });
             if api.is_null() {
                 return None;
             }
-            let later = ((*base).GetApi)(SHAPES_VERSION);
-            let (api, tells_ranks) = if later.is_null() { (api, false) } else { (later, true) };
             let ep: *const EpApi = ((&raw const (*api).GetEpApi).read())().cast();
-            Some(Self { api, ep: ep.as_ref()?, tells_ranks })
+            Some(Self { api, ep: ep.as_ref()?, is_later })
         }
     }
 
@@ -88,6 +92,24 @@ impl Host {
         let message = CString::new(format!("autotune: {message}").replace('\0', " ")).unwrap_or_default();
         // SAFETY: ONNX Runtime copies the message.
         unsafe { ((&raw const (*self.api).CreateStatus).read())(OrtErrorCode::ORT_EP_FAIL, message.as_ptr()) }
+    }
+}
+
+/// Returns the status for an ONNX Runtime that is too early for this library.
+///
+/// # Safety
+///
+/// `base` is null or ONNX Runtime's table of tables.
+pub(crate) unsafe fn too_early(base: *const OrtApiBase) -> OrtStatusPtr {
+    let message = c"autotune's execution provider needs ONNX Runtime 1.23 or newer";
+    // SAFETY: as for this function; every table begins with the function that makes statuses.
+    unsafe {
+        match base.as_ref().map(|base| (base.GetApi)(1)) {
+            Some(api) if !api.is_null() => {
+                ((&raw const (*api).CreateStatus).read())(OrtErrorCode::ORT_FAIL, message.as_ptr())
+            }
+            _ => OrtStatusPtr::default(),
+        }
     }
 }
 

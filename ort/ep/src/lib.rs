@@ -56,10 +56,10 @@ pub unsafe extern "C" fn CreateEpFactories(
     most: usize,
     count: *mut usize,
 ) -> OrtStatusPtr {
-    // SAFETY: ONNX Runtime passes its table of functions.
+    // SAFETY: ONNX Runtime passes its table of tables.
     let Some(host) = (unsafe { Host::of(base) }) else {
-        // Without the table there is no way to say why; no factory means no provider.
-        return OrtStatusPtr::default();
+        // SAFETY: as above.
+        return unsafe { host::too_early(base) };
     };
     host.guarded(|| {
         if factories.is_null() || count.is_null() || most == 0 {

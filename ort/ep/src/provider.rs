@@ -133,6 +133,9 @@ unsafe extern "system" fn capability(
     provider.host.guarded(|| {
         // SAFETY: the graph lives during this call.
         let graph = unsafe { HostGraph::of(provider.host, graph) }?;
+        if !graph.may_be_fused()? {
+            return Ok(());
+        }
         let options = FusionOptions { version: VERSION, drops_constants: true };
         for part in provider.parts(&graph) {
             let nodes: Vec<*const OrtNode> = part.into_iter().map(|number| graph.nodes[number].node).collect();

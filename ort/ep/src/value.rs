@@ -20,6 +20,8 @@ pub(crate) struct HostValue {
     /// Element type; `None` for values that are no tensors.
     element: Option<ONNXTensorElementDataType>,
     pub(crate) is_constant: bool,
+    /// True if the value belongs to a graph around that of the node.
+    pub(crate) is_outer: bool,
 }
 
 impl HostValue {
@@ -32,7 +34,7 @@ impl HostValue {
         if info.is_null() {
             return Ok(None);
         }
-        let (mut name, mut is_constant) = (ptr::null(), false);
+        let (mut name, mut is_constant, mut is_outer) = (ptr::null(), false, false);
         let mut element = ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
         // SAFETY: as for this function.
         unsafe {
@@ -42,11 +44,12 @@ impl HostValue {
                 return Ok(None);
             }
             ask!(host, ValueInfo_IsConstantInitializer(info, &mut is_constant))?;
+            ask!(host, ValueInfo_IsFromOuterScope(info, &mut is_outer))?;
             let of_tensor = tensor_info(host, info)?;
             if let Some(of_tensor) = of_tensor {
                 ask!(host, GetTensorElementType(of_tensor, &mut element))?;
             }
-            Ok(Some(Self { info, name, element: of_tensor.map(|_| element), is_constant }))
+            Ok(Some(Self { info, name, element: of_tensor.map(|_| element), is_constant, is_outer }))
         }
     }
 
@@ -114,10 +117,10 @@ pub(crate) unsafe fn described(
 ) -> Result<(ONNXTensorElementDataType, Option<Vec<Dimension>>), String> {
     let mut element = ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
     let mut rank = 0;
-    // SAFETY: as for this function; a table that tells ranks has the function for that.
+    // SAFETY: as for this function; a later table has the function for that.
     unsafe {
         ask!(host, GetTensorElementType(info, &mut element))?;
-        if host.tells_ranks && !(host.function(|api| (&raw const (*api).TensorTypeAndShape_HasShape).read()))(info) {
+        if host.is_later && !(host.function(|api| (&raw const (*api).TensorTypeAndShape_HasShape).read()))(info) {
             return Ok((element, None));
         }
         ask!(host, GetDimensionsCount(info, &mut rank))?;
