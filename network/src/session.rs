@@ -39,6 +39,13 @@ pub struct SessionOutput {
     pub shape: Vec<usize>,
 }
 
+impl SessionOutput {
+    /// Returns the element type in which callers have the output.
+    pub fn declared(&self) -> DeclaredType {
+        self.stored.unwrap_or(DeclaredType::Of(self.dtype))
+    }
+}
+
 /// A network that runs on tensors of any shape that its inputs may have. The network for a shape is
 /// made when the shape is first seen, within milliseconds ([`Family`]). Any number of threads may
 /// run a session at a time.

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use ort_sys::{OrtAllocator, OrtApi, OrtIoBinding, OrtMemoryInfo, OrtRunOptions, OrtSession, OrtValue};
 
-use crate::handle::{Handle, give, of, of_mut, set, text};
+use crate::handle::{Handle, give, of, of_mut, optional, set, text};
 use crate::memory::allocated;
 use crate::options::RunOptions;
 use crate::session::OpenModel;
@@ -53,9 +53,7 @@ api_functions! {
 
     fn RunWithBinding(session: *mut OrtSession, options: *const OrtRunOptions, binding: *const OrtIoBinding) {
         let model: &OpenModel = of(session)?;
-        if !options.is_null() {
-            of::<RunOptions>(options)?.check()?;
-        }
+        optional(options).map_or(Ok(()), RunOptions::check)?;
         let binding: &mut IoBindings = of_mut(binding.cast_mut())?;
         let given: Vec<(&str, &TensorValue)> = binding.inputs.iter().map(|(name, value)| (&**name, value)).collect();
         let wanted: Vec<(&str, Option<TensorValue>)> =
@@ -125,16 +123,8 @@ unsafe extern "system" fn clear_outputs(binding: *mut OrtIoBinding) {
 }
 
 pub(crate) fn add_to(api: &mut OrtApi) {
-    api.CreateIoBinding = CreateIoBinding;
-    api.BindInput = BindInput;
-    api.BindOutput = BindOutput;
-    api.BindOutputToDevice = BindOutputToDevice;
-    api.RunWithBinding = RunWithBinding;
-    api.GetBoundOutputValues = GetBoundOutputValues;
-    api.GetBoundOutputNames = GetBoundOutputNames;
-    api.SynchronizeBoundInputs = SynchronizeBoundInputs;
-    api.SynchronizeBoundOutputs = SynchronizeBoundOutputs;
+    add_functions(api);
+    add_releases(api);
     api.ClearBoundInputs = clear_inputs;
     api.ClearBoundOutputs = clear_outputs;
-    api.ReleaseIoBinding = ReleaseIoBinding;
 }

@@ -1,5 +1,7 @@
 //! Element types of tensors, and their conversion to and from the f32 numbers of networks.
 
+use std::borrow::Cow;
+
 use autotune_network::{DType, DeclaredType};
 use half::{bf16, f16};
 use ort_sys::ONNXTensorElementDataType;
@@ -49,7 +51,8 @@ trait TensorElement: Copy {
     fn write(number: f32, bytes: &mut [u8]);
 }
 
-macro_rules! real {
+/// Implements the trait for types with functions to and from numbers.
+macro_rules! elements {
     ($($type:ty: $number:expr, $of:expr);* $(;)?) => {$(
         impl TensorElement for $type {
             fn of_bytes(bytes: &[u8]) -> Self {
@@ -59,7 +62,7 @@ macro_rules! real {
             }
 
             fn number(self) -> Option<f32> {
-                Some($number(self))
+                $number(self)
             }
 
             fn write(number: f32, bytes: &mut [u8]) {
@@ -69,35 +72,27 @@ macro_rules! real {
     )*};
 }
 
-real! {
-    f32: |x| x, |x: f32| x;
-    f64: |x| x as f32, f64::from;
-    f16: f16::to_f32, f16::from_f32;
-    bf16: bf16::to_f32, bf16::from_f32;
-}
-
-macro_rules! integer {
+macro_rules! integers {
     ($($type:ty),*) => {$(
-        impl TensorElement for $type {
-            fn of_bytes(bytes: &[u8]) -> Self {
-                let mut own = [0; size_of::<Self>()];
-                own.copy_from_slice(bytes);
-                Self::from_le_bytes(own)
-            }
-
-            fn number(self) -> Option<f32> {
-                let number = self as f32;
-                (number as i128 == self as i128).then_some(number)
-            }
-
-            fn write(number: f32, bytes: &mut [u8]) {
-                bytes.copy_from_slice(&(number as Self).to_le_bytes());
-            }
-        }
+        elements! { $type: exact, |number: f32| number as $type }
     )*};
 }
 
-integer!(i8, i16, i32, i64, u8, u16, u32, u64);
+/// Returns an integer as f32, if that is exact.
+fn exact(integer: impl Into<i128>) -> Option<f32> {
+    let integer = integer.into();
+    let number = integer as f32;
+    (number as i128 == integer).then_some(number)
+}
+
+elements! {
+    f32: Some, |number: f32| number;
+    f64: |number| Some(number as f32), f64::from;
+    f16: |number| Some(f16::to_f32(number)), f16::from_f32;
+    bf16: |number| Some(bf16::to_f32(number)), bf16::from_f32;
+}
+
+integers!(i8, i16, i32, i64, u8, u16, u32, u64);
 
 /// A byte that is 0 or 1.
 #[derive(Clone, Copy)]
@@ -144,8 +139,31 @@ pub fn size(of_type: ONNXTensorElementDataType) -> Result<usize, ElementError> {
     by_element!(of_type, size_of())
 }
 
-/// Reads elements as numbers. Fails for an integer that f32 does not represent.
-pub fn read(of_type: ONNXTensorElementDataType, bytes: &[u8]) -> Result<Vec<f32>, ElementError> {
+/// Returns elements as numbers, without a copy for aligned f32. Fails for an integer that f32 does
+/// not represent.
+pub fn numbers(of_type: ONNXTensorElementDataType, bytes: &[u8]) -> Result<Cow<'_, [f32]>, ElementError> {
+    if of_type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT {
+        // SAFETY: all bits are numbers.
+        if let ([], numbers, []) = unsafe { bytes.align_to() } {
+            return Ok(Cow::Borrowed(numbers));
+        }
+    }
+    read(of_type, bytes).map(Cow::Owned)
+}
+
+/// Returns elements as numbers to write, if they are aligned f32.
+pub fn numbers_mut(of_type: ONNXTensorElementDataType, bytes: &mut [u8]) -> Option<&mut [f32]> {
+    if of_type != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT {
+        return None;
+    }
+    // SAFETY: all bits are numbers.
+    match unsafe { bytes.align_to_mut() } {
+        ([], numbers, []) => Some(numbers),
+        _ => None,
+    }
+}
+
+fn read(of_type: ONNXTensorElementDataType, bytes: &[u8]) -> Result<Vec<f32>, ElementError> {
     fn all<T: TensorElement>(bytes: &[u8]) -> Option<Vec<f32>> {
         bytes.chunks_exact(size_of::<T>()).map(|bytes| T::of_bytes(bytes).number()).collect()
     }

@@ -81,18 +81,7 @@ unsafe extern "system" fn build_info() -> *const c_char {
 }
 
 pub(crate) fn add_to(api: &mut OrtApi) {
-    api.CreateEnv = CreateEnv;
-    api.CreateEnvWithCustomLogger = CreateEnvWithCustomLogger;
-    api.CreateEnvWithGlobalThreadPools = CreateEnvWithGlobalThreadPools;
-    api.CreateEnvWithCustomLoggerAndGlobalThreadPools = CreateEnvWithCustomLoggerAndGlobalThreadPools;
-    api.UpdateEnvWithCustomLogLevel = UpdateEnvWithCustomLogLevel;
-    api.ReleaseEnv = ReleaseEnv;
-    api.CreateThreadingOptions = CreateThreadingOptions;
-    api.SetGlobalIntraOpNumThreads = SetGlobalIntraOpNumThreads;
-    api.SetGlobalInterOpNumThreads = SetGlobalInterOpNumThreads;
-    api.SetGlobalSpinControl = SetGlobalSpinControl;
-    api.ReleaseThreadingOptions = ReleaseThreadingOptions;
-    api.GetAvailableProviders = GetAvailableProviders;
-    api.ReleaseAvailableProviders = ReleaseAvailableProviders;
+    add_functions(api);
+    add_releases(api);
     api.GetBuildInfoString = build_info;
 }

@@ -32,7 +32,17 @@ pub(crate) unsafe fn give<T: Handle>(out: *mut *mut T::Sys, object: T) -> Result
 /// `handle` is null or was made by [`give`] for the same type, and is not released during `'a`.
 pub(crate) unsafe fn of<'a, T: Handle + 'a>(handle: *const T::Sys) -> Result<&'a T, ApiError> {
     // SAFETY: as for this function.
-    unsafe { handle.cast::<T>().as_ref() }.ok_or_else(null)
+    unsafe { optional(handle) }.ok_or_else(null)
+}
+
+/// Returns the object of a handle that may be null.
+///
+/// # Safety
+///
+/// As for [`of`].
+pub(crate) unsafe fn optional<'a, T: Handle + 'a>(handle: *const T::Sys) -> Option<&'a T> {
+    // SAFETY: as for this function.
+    unsafe { handle.cast::<T>().as_ref() }
 }
 
 /// Returns the object of a handle, to change it.
@@ -57,7 +67,7 @@ pub(crate) unsafe fn release<T: Handle>(handle: *mut T::Sys) {
     }
 }
 
-/// Writes a result.
+/// Writes a result to memory of the caller.
 ///
 /// # Safety
 ///
@@ -71,7 +81,7 @@ pub(crate) unsafe fn set<T>(out: *mut T, value: T) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns a text.
+/// Returns a text of the caller.
 ///
 /// # Safety
 ///

@@ -171,19 +171,8 @@ unsafe extern "system" fn device_memory_type(_: *const OrtMemoryInfo) -> OrtDevi
 }
 
 pub(crate) fn add_to(api: &mut OrtApi) {
-    api.CreateMemoryInfo = CreateMemoryInfo;
-    api.CreateCpuMemoryInfo = CreateCpuMemoryInfo;
-    api.CompareMemoryInfo = CompareMemoryInfo;
-    api.MemoryInfoGetName = MemoryInfoGetName;
-    api.MemoryInfoGetId = MemoryInfoGetId;
-    api.MemoryInfoGetMemType = MemoryInfoGetMemType;
-    api.MemoryInfoGetType = MemoryInfoGetType;
+    add_functions(api);
+    add_releases(api);
     api.MemoryInfoGetDeviceType = device_type;
     api.MemoryInfoGetDeviceMemType = device_memory_type;
-    api.ReleaseMemoryInfo = ReleaseMemoryInfo;
-    api.AllocatorAlloc = AllocatorAlloc;
-    api.AllocatorFree = AllocatorFree;
-    api.AllocatorGetInfo = AllocatorGetInfo;
-    api.GetAllocatorWithDefaultOptions = GetAllocatorWithDefaultOptions;
-    api.CreateAllocator = CreateAllocator;
 }

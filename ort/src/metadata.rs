@@ -86,13 +86,6 @@ api_functions! {
 release_functions! { ReleaseModelMetadata(Metadata) }
 
 pub(crate) fn add_to(api: &mut OrtApi) {
-    api.SessionGetModelMetadata = SessionGetModelMetadata;
-    api.ModelMetadataGetProducerName = ModelMetadataGetProducerName;
-    api.ModelMetadataGetGraphName = ModelMetadataGetGraphName;
-    api.ModelMetadataGetDomain = ModelMetadataGetDomain;
-    api.ModelMetadataGetDescription = ModelMetadataGetDescription;
-    api.ModelMetadataGetVersion = ModelMetadataGetVersion;
-    api.ModelMetadataGetCustomMetadataMapKeys = ModelMetadataGetCustomMetadataMapKeys;
-    api.ModelMetadataLookupCustomMetadataMap = ModelMetadataLookupCustomMetadataMap;
-    api.ReleaseModelMetadata = ReleaseModelMetadata;
+    add_functions(api);
+    add_releases(api);
 }

@@ -1,4 +1,4 @@
-//! OpenOptions of sessions and of runs.
+//! Options of sessions and of runs.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
@@ -14,7 +14,7 @@ use ort_sys::{ExecutionMode, GraphOptimizationLevel, OrtApi, OrtRunOptions, OrtS
 use crate::handle::{Handle, elements, elements_mut, give, of, of_mut, set, text};
 use crate::status::{ApiError, api_functions, release_functions};
 
-/// OpenOptions with which sessions are created.
+/// Options with which sessions are created.
 #[derive(Clone, Default)]
 pub(crate) struct OpenOptions {
     /// Number of threads of a run; all cores if 0.
@@ -63,7 +63,7 @@ impl OpenOptions {
     }
 }
 
-/// OpenOptions of runs.
+/// Options of runs: whether they are to end, and their tag.
 #[derive(Default)]
 pub(crate) struct RunOptions {
     is_terminated: AtomicBool,
@@ -206,35 +206,6 @@ api_functions! {
 release_functions! { ReleaseSessionOptions(OpenOptions), ReleaseRunOptions(RunOptions) }
 
 pub(crate) fn add_to(api: &mut OrtApi) {
-    api.CreateSessionOptions = CreateSessionOptions;
-    api.CloneSessionOptions = CloneSessionOptions;
-    api.SetIntraOpNumThreads = SetIntraOpNumThreads;
-    api.SetInterOpNumThreads = SetInterOpNumThreads;
-    api.SetSessionGraphOptimizationLevel = SetSessionGraphOptimizationLevel;
-    api.SetSessionExecutionMode = SetSessionExecutionMode;
-    api.EnableMemPattern = EnableMemPattern;
-    api.DisableMemPattern = DisableMemPattern;
-    api.EnableCpuMemArena = EnableCpuMemArena;
-    api.DisableCpuMemArena = DisableCpuMemArena;
-    api.DisablePerSessionThreads = DisablePerSessionThreads;
-    api.SetDeterministicCompute = SetDeterministicCompute;
-    api.SetSessionLogId = SetSessionLogId;
-    api.SetSessionLogVerbosityLevel = SetSessionLogVerbosityLevel;
-    api.SetSessionLogSeverityLevel = SetSessionLogSeverityLevel;
-    api.AddFreeDimensionOverrideByName = AddFreeDimensionOverrideByName;
-    api.AddSessionConfigEntry = AddSessionConfigEntry;
-    api.HasSessionConfigEntry = HasSessionConfigEntry;
-    api.GetSessionConfigEntry = GetSessionConfigEntry;
-    api.SessionOptionsAppendExecutionProvider = SessionOptionsAppendExecutionProvider;
-    api.ReleaseSessionOptions = ReleaseSessionOptions;
-
-    api.CreateRunOptions = CreateRunOptions;
-    api.RunOptionsSetTerminate = RunOptionsSetTerminate;
-    api.RunOptionsUnsetTerminate = RunOptionsUnsetTerminate;
-    api.RunOptionsSetRunTag = RunOptionsSetRunTag;
-    api.RunOptionsGetRunTag = RunOptionsGetRunTag;
-    api.RunOptionsSetRunLogVerbosityLevel = RunOptionsSetRunLogVerbosityLevel;
-    api.RunOptionsSetRunLogSeverityLevel = RunOptionsSetRunLogSeverityLevel;
-    api.AddRunConfigEntry = AddRunConfigEntry;
-    api.ReleaseRunOptions = ReleaseRunOptions;
+    add_functions(api);
+    add_releases(api);
 }

@@ -6,14 +6,13 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use autotune_network::onnx::{DeclaredInput, DeclaredOutput, ImportOptions, Model, ModelMetadata};
-use autotune_network::{DType, DeclaredType, Session, SessionOutput, Tensor};
+use autotune_network::{DType, Session, SessionOutput, Tensor};
 use ort_sys::{
-    ONNXTensorElementDataType, OrtAllocator, OrtApi, OrtEnv, OrtMemoryInfo, OrtRunOptions, OrtSession,
-    OrtSessionOptions, OrtTypeInfo, OrtValue,
+    OrtAllocator, OrtApi, OrtEnv, OrtMemoryInfo, OrtRunOptions, OrtSession, OrtSessionOptions, OrtTypeInfo, OrtValue,
 };
 
 use crate::element::onnx_type;
-use crate::handle::{Handle, elements, elements_mut, give, of, set, text};
+use crate::handle::{Handle, elements, elements_mut, give, of, optional, set, text};
 use crate::memory::{cpu, text_in};
 use crate::options::{OpenOptions, RunOptions};
 use crate::status::{ApiError, api_functions, release_functions};
@@ -39,9 +38,6 @@ enum ModelEngine {
     /// Reference implementation of every operator.
     Reference(Box<Mutex<Model<'static>>>),
 }
-
-/// Result of a run: the declared output, and its numbers unless they are in the caller's tensor.
-type Computed = (SessionOutput, Vec<f32>);
 
 impl OpenModel {
     fn of(model: Model<'static>, options: Option<&OpenOptions>) -> Result<Self, ApiError> {
@@ -80,12 +76,12 @@ impl OpenModel {
                 unsafe { on_kernels(session, &shapes, &numbers, wanted) }
             }
             ModelEngine::Reference(model) => {
-                let computed = self.by_reference(model, &shapes, &numbers)?;
-                let infos: Vec<&SessionOutput> = computed.iter().map(|(info, _)| info).collect();
-                let values = values(&infos, wanted)?;
-                for (value, &position) in values.iter().zip(&positions(&infos, wanted)?) {
+                let (infos, computed) = self.by_reference(model, &shapes, &numbers)?;
+                let positions = positions(&infos, wanted)?;
+                let values = values(&infos, &positions, wanted)?;
+                for (value, position) in values.iter().zip(positions) {
                     // SAFETY: as for this function.
-                    unsafe { value.write(&computed[position].1) }?;
+                    unsafe { value.write(&computed[position]) }?;
                 }
                 Ok(values)
             }
@@ -112,36 +108,31 @@ impl OpenModel {
         self.inputs.iter().map(value).collect()
     }
 
+    /// Returns the outputs of the reference implementation, and their numbers.
     fn by_reference(
         &self,
         model: &Mutex<Model<'static>>,
         shapes: &[Vec<usize>],
         numbers: &[Cow<[f32]>],
-    ) -> Result<Vec<Computed>, ApiError> {
+    ) -> Result<(Vec<SessionOutput>, Vec<Vec<f32>>), ApiError> {
         let names = self.inputs.iter().map(|input| input.name.clone());
         let options = ImportOptions { shapes: names.zip(shapes.iter().cloned()).collect(), ..ImportOptions::default() };
         let graph = model.lock().unwrap_or_else(PoisonError::into_inner).graph(&options)?;
-        let failed = |error: String| ApiError::argument(error);
         let tensors = self.inputs.iter().zip(shapes).zip(numbers);
         let tensors = tensors.map(|((input, shape), numbers)| Tensor::of_numbers(shape, input.dtype, numbers));
-        let tensors = tensors.collect::<Result<Vec<_>, _>>().map_err(|error| failed(error.to_string()))?;
+        let tensors = tensors.collect::<Result<Vec<_>, _>>().map_err(|error| ApiError::argument(error.to_string()))?;
 
-        let results = graph.evaluate(&tensors).map_err(|error| failed(error.to_string()))?;
+        let results = graph.evaluate(&tensors).map_err(|error| ApiError::argument(error.to_string()))?;
         let computed = graph.outputs().iter().zip(results).map(|(output, tensor)| {
             let (name, shape) = (output.name.clone(), tensor.shape().to_vec());
             (SessionOutput { name, dtype: tensor.dtype(), stored: output.stored, shape }, tensor.to_numbers())
         });
-        Ok(computed.collect())
+        Ok(computed.unzip())
     }
 }
 
-/// Returns the element type in which an output is given to the caller.
-fn element_of(output: &SessionOutput) -> ONNXTensorElementDataType {
-    onnx_type(Some(output.stored.unwrap_or(DeclaredType::Of(output.dtype))))
-}
-
 /// Returns the positions of the wanted outputs among those of the model.
-fn positions(infos: &[&SessionOutput], wanted: &[(&str, Option<TensorValue>)]) -> Result<Vec<usize>, ApiError> {
+fn positions(infos: &[SessionOutput], wanted: &[(&str, Option<TensorValue>)]) -> Result<Vec<usize>, ApiError> {
     let position = |(name, _): &(&str, Option<TensorValue>)| {
         let found = infos.iter().position(|info| info.name == *name);
         found.ok_or_else(|| ApiError::argument(format!("no output '{name}'")))
@@ -150,10 +141,15 @@ fn positions(infos: &[&SessionOutput], wanted: &[(&str, Option<TensorValue>)]) -
 }
 
 /// Returns the tensors of the wanted outputs: the caller's if they fit, or new ones.
-fn values(infos: &[&SessionOutput], wanted: &[(&str, Option<TensorValue>)]) -> Result<Vec<TensorValue>, ApiError> {
-    let value = |(position, (name, given)): (usize, &(&str, Option<TensorValue>))| {
-        let info = infos[position];
-        let (element, shape) = (element_of(info), info.shape.iter().map(|&extent| extent as i64).collect::<Vec<_>>());
+fn values(
+    infos: &[SessionOutput],
+    positions: &[usize],
+    wanted: &[(&str, Option<TensorValue>)],
+) -> Result<Vec<TensorValue>, ApiError> {
+    let value = |(&position, (name, given)): (&usize, &(&str, Option<TensorValue>))| {
+        let info = &infos[position];
+        let element = onnx_type(Some(info.declared()));
+        let shape: Vec<i64> = info.shape.iter().map(|&extent| extent as i64).collect();
         let Some(given) = given else { return TensorValue::zeros(element, shape) };
         let found = given.info();
         match found.element == element && found.shape == shape {
@@ -164,7 +160,7 @@ fn values(infos: &[&SessionOutput], wanted: &[(&str, Option<TensorValue>)]) -> R
             ))),
         }
     };
-    positions(infos, wanted)?.into_iter().zip(wanted).map(value).collect()
+    positions.iter().zip(wanted).map(value).collect()
 }
 
 /// Runs a session. New outputs of f32 are written in place; the caller's tensors are written after
@@ -181,8 +177,8 @@ unsafe fn on_kernels(
 ) -> Result<Vec<TensorValue>, ApiError> {
     let mut run = session.prepare(shapes)?;
     let infos = run.outputs()?;
-    let infos: Vec<&SessionOutput> = infos.iter().collect();
-    let (values, positions) = (values(&infos, wanted)?, positions(&infos, wanted)?);
+    let positions = positions(&infos, wanted)?;
+    let values = values(&infos, &positions, wanted)?;
 
     // Each output of the model goes to its only tensor in place, or to memory of its own.
     let mut own: Vec<Vec<f32>> = Vec::new();
@@ -192,7 +188,7 @@ unsafe fn on_kernels(
         let only = takers.next().filter(|_| takers.next().is_none());
         let new = only.filter(|&taker| wanted[taker].1.is_none() && info.dtype == DType::F32);
         // SAFETY: the tensor is new, so that nothing else uses it.
-        let place = new.and_then(|taker| unsafe { values[taker].f32_mut() });
+        let place = new.and_then(|taker| unsafe { values[taker].numbers_mut() });
         own.push(if place.is_some() { Vec::new() } else { vec![0.0; info.shape.iter().product()] });
         in_place.push(place);
     }
@@ -220,8 +216,7 @@ api_functions! {
         options: *const OrtSessionOptions,
         out: *mut *mut OrtSession,
     ) {
-        let options = if options.is_null() { None } else { Some(of(options)?) };
-        give(out, OpenModel::of(Model::open(Path::new(text(path)?))?, options)?)
+        give(out, OpenModel::of(Model::open(Path::new(text(path)?))?, optional(options))?)
     }
 
     fn CreateSessionFromArray(
@@ -231,9 +226,8 @@ api_functions! {
         options: *const OrtSessionOptions,
         out: *mut *mut OrtSession,
     ) {
-        let options = if options.is_null() { None } else { Some(of(options)?) };
         let bytes = elements(bytes.cast::<u8>(), count)?.to_vec();
-        give(out, OpenModel::of(Model::of_vec(bytes)?, options)?)
+        give(out, OpenModel::of(Model::of_vec(bytes)?, optional(options))?)
     }
 
     fn SessionGetInputCount(session: *const OrtSession, out: *mut usize) {
@@ -293,9 +287,7 @@ api_functions! {
         outputs: *mut *mut OrtValue,
     ) {
         let model: &OpenModel = of(session)?;
-        if !options.is_null() {
-            of::<RunOptions>(options)?.check()?;
-        }
+        optional(options).map_or(Ok(()), RunOptions::check)?;
         let mut given = Vec::new();
         for (&name, &value) in elements(input_names, input_count)?.iter().zip(elements(inputs, input_count)?) {
             given.push((text(name)?, of::<TensorValue>(value)?));
@@ -303,8 +295,7 @@ api_functions! {
         let places = elements_mut(outputs, output_count)?;
         let mut wanted = Vec::new();
         for (&name, place) in elements(output_names, output_count)?.iter().zip(&*places) {
-            let value = if place.is_null() { None } else { Some(of::<TensorValue>(*place)?.clone()) };
-            wanted.push((text(name)?, value));
+            wanted.push((text(name)?, optional::<TensorValue>(*place).cloned()));
         }
 
         let values = model.run(&given, &wanted)?;
@@ -318,17 +309,6 @@ api_functions! {
 release_functions! { ReleaseSession(OpenModel) }
 
 pub(crate) fn add_to(api: &mut OrtApi) {
-    api.CreateSession = CreateSession;
-    api.CreateSessionFromArray = CreateSessionFromArray;
-    api.SessionGetInputCount = SessionGetInputCount;
-    api.SessionGetOutputCount = SessionGetOutputCount;
-    api.SessionGetOverridableInitializerCount = SessionGetOverridableInitializerCount;
-    api.SessionGetInputTypeInfo = SessionGetInputTypeInfo;
-    api.SessionGetOutputTypeInfo = SessionGetOutputTypeInfo;
-    api.SessionGetInputName = SessionGetInputName;
-    api.SessionGetOutputName = SessionGetOutputName;
-    api.SessionGetMemoryInfoForInputs = SessionGetMemoryInfoForInputs;
-    api.SessionGetMemoryInfoForOutputs = SessionGetMemoryInfoForOutputs;
-    api.Run = Run;
-    api.ReleaseSession = ReleaseSession;
+    add_functions(api);
+    add_releases(api);
 }

@@ -81,28 +81,41 @@ pub(crate) fn guarded(work: impl FnOnce() -> Result<(), ApiError>) -> OrtStatusP
     Error::new_sys(code, message.replace('\0', " "))
 }
 
-/// Defines functions of the API that return a status. The body is unsafe code with the value
-/// `Result<(), ApiError>`.
+/// Defines functions of the API that return a status, and `add_functions`, which adds them to a
+/// table. The body is unsafe code with the value `Result<(), ApiError>`.
 macro_rules! api_functions {
-    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
+    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {
+        fn add_functions(api: &mut ort_sys::OrtApi) {
+            $(api.$name = $name;)*
+        }
+
+        $(
         #[allow(non_snake_case, unused_unsafe)]
         unsafe extern "system" fn $name($($argument: $type),*) -> ort_sys::OrtStatusPtr {
             // SAFETY: the caller passes handles of this API that are not released, and pointers to
             // as much memory as the function reads and writes.
             $crate::status::guarded(|| unsafe { $body })
         }
-    )*};
+        )*
+    };
 }
 pub(crate) use api_functions;
 
-/// Defines functions of the API that release a handle.
+/// Defines functions of the API that release a handle, and `add_releases`, which adds them to a
+/// table.
 macro_rules! release_functions {
-    ($($name:ident($type:ty)),* $(,)?) => {$(
+    ($($name:ident($type:ty)),* $(,)?) => {
+        fn add_releases(api: &mut ort_sys::OrtApi) {
+            $(api.$name = $name;)*
+        }
+
+        $(
         #[allow(non_snake_case)]
         unsafe extern "system" fn $name(released: *mut <$type as $crate::handle::Handle>::Sys) {
             // SAFETY: the caller releases a handle of this API, once.
             unsafe { $crate::handle::release::<$type>(released) }
         }
-    )*};
+        )*
+    };
 }
 pub(crate) use release_functions;

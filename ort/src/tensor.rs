@@ -5,7 +5,6 @@ use std::ffi::{c_int, c_void};
 use std::slice;
 use std::sync::Arc;
 
-use ort_sys::ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
 use ort_sys::{
     ONNXTensorElementDataType, ONNXType, OrtAllocator, OrtApi, OrtMemoryInfo, OrtTensorTypeAndShapeInfo, OrtTypeInfo,
     OrtValue,
@@ -63,7 +62,7 @@ impl TensorValue {
         &self.0.info
     }
 
-    /// Returns the memory.
+    /// Returns the memory of all elements.
     ///
     /// # Safety
     ///
@@ -73,7 +72,7 @@ impl TensorValue {
         unsafe { slice::from_raw_parts(self.0.data, self.0.bytes) }
     }
 
-    /// Returns the memory, to write it.
+    /// Returns the memory of all elements, to write it.
     ///
     /// # Safety
     ///
@@ -84,23 +83,14 @@ impl TensorValue {
         unsafe { slice::from_raw_parts_mut(self.0.data, self.0.bytes) }
     }
 
-    fn is_f32(&self) -> bool {
-        self.0.info.element == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT && self.0.data.cast::<f32>().is_aligned()
-    }
-
     /// Returns the elements as numbers, without a copy for aligned f32.
     ///
     /// # Safety
     ///
     /// Nothing writes the tensor during the borrow.
     pub(crate) unsafe fn numbers(&self) -> Result<Cow<'_, [f32]>, ApiError> {
-        if self.is_f32() {
-            // SAFETY: the memory is aligned, and has these elements.
-            let numbers = unsafe { slice::from_raw_parts(self.0.data.cast(), self.0.bytes / size_of::<f32>()) };
-            return Ok(Cow::Borrowed(numbers));
-        }
         // SAFETY: as for this function.
-        Ok(Cow::Owned(element::read(self.0.info.element, unsafe { self.memory() })?))
+        Ok(element::numbers(self.0.info.element, unsafe { self.memory() })?)
     }
 
     /// Returns the elements, to write them, if they are aligned f32.
@@ -109,9 +99,9 @@ impl TensorValue {
     ///
     /// Nothing else uses the tensor during the borrow.
     #[expect(clippy::mut_from_ref, reason = "values are handles, which the caller uses in turns")]
-    pub(crate) unsafe fn f32_mut(&self) -> Option<&mut [f32]> {
-        // SAFETY: the memory is aligned, and has these elements.
-        self.is_f32().then(|| unsafe { slice::from_raw_parts_mut(self.0.data.cast(), self.0.bytes / size_of::<f32>()) })
+    pub(crate) unsafe fn numbers_mut(&self) -> Option<&mut [f32]> {
+        // SAFETY: as for this function.
+        element::numbers_mut(self.0.info.element, unsafe { self.memory_mut() })
     }
 
     /// Writes numbers as elements.
@@ -199,17 +189,6 @@ api_functions! {
 release_functions! { ReleaseValue(TensorValue) }
 
 pub(crate) fn add_to(api: &mut OrtApi) {
-    api.CreateTensorAsOrtValue = CreateTensorAsOrtValue;
-    api.CreateTensorWithDataAsOrtValue = CreateTensorWithDataAsOrtValue;
-    api.IsTensor = IsTensor;
-    api.HasValue = HasValue;
-    api.GetValueType = GetValueType;
-    api.GetTensorMutableData = GetTensorMutableData;
-    api.GetTensorData = GetTensorData;
-    api.GetTensorSizeInBytes = GetTensorSizeInBytes;
-    api.GetTensorTypeAndShape = GetTensorTypeAndShape;
-    api.GetTypeInfo = GetTypeInfo;
-    api.GetTensorElementTypeAndShapeDataReference = GetTensorElementTypeAndShapeDataReference;
-    api.GetTensorMemoryInfo = GetTensorMemoryInfo;
-    api.ReleaseValue = ReleaseValue;
+    add_functions(api);
+    add_releases(api);
 }

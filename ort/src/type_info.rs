@@ -39,8 +39,7 @@ impl TensorInfo {
 
     /// Describes an input of a file.
     pub(crate) fn of_input(input: &DeclaredInput) -> Self {
-        let stored = input.stored.unwrap_or(DeclaredType::Of(input.dtype));
-        Self::declared(Some(stored), &input.extents, &input.names)
+        Self::declared(Some(input.declared()), &input.extents, &input.names)
     }
 
     /// Describes an output of a file. Without a rank in the file, it has no axes here.
@@ -111,16 +110,6 @@ api_functions! {
 release_functions! { ReleaseTensorTypeAndShapeInfo(TensorInfo), ReleaseTypeInfo(TypeInfo) }
 
 pub(crate) fn add_to(api: &mut OrtApi) {
-    api.CreateTensorTypeAndShapeInfo = CreateTensorTypeAndShapeInfo;
-    api.SetTensorElementType = SetTensorElementType;
-    api.SetDimensions = SetDimensions;
-    api.GetTensorElementType = GetTensorElementType;
-    api.GetDimensionsCount = GetDimensionsCount;
-    api.GetDimensions = GetDimensions;
-    api.GetSymbolicDimensions = GetSymbolicDimensions;
-    api.GetTensorShapeElementCount = GetTensorShapeElementCount;
-    api.CastTypeInfoToTensorInfo = CastTypeInfoToTensorInfo;
-    api.GetOnnxTypeFromTypeInfo = GetOnnxTypeFromTypeInfo;
-    api.ReleaseTensorTypeAndShapeInfo = ReleaseTensorTypeAndShapeInfo;
-    api.ReleaseTypeInfo = ReleaseTypeInfo;
+    add_functions(api);
+    add_releases(api);
 }

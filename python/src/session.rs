@@ -128,8 +128,7 @@ fn slice<'a>(numbers: &'a Numbers<'_>) -> PyResult<&'a [f32]> {
 
 /// Returns NumPy's name of the type that a file declares for an output.
 fn stored(output: &SessionOutput) -> String {
-    let declared = output.stored.unwrap_or(DeclaredType::Of(output.dtype));
-    let word = match declared {
+    let word = match output.declared() {
         DeclaredType::Of(DType::F16) => "float16",
         DeclaredType::Of(DType::F32 | DType::Tf32 | DType::Bf16) => "float32",
         DeclaredType::Of(DType::Bool) => "bool",

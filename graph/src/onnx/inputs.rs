@@ -114,6 +114,11 @@ impl DeclaredOutput {
 }
 
 impl DeclaredInput {
+    /// Returns the element type in which callers have the input.
+    pub fn declared(&self) -> DeclaredType {
+        self.stored.unwrap_or(DeclaredType::Of(self.dtype))
+    }
+
     /// Returns the inputs of a graph, which has no open extents.
     pub fn of_graph(graph: &Graph) -> Vec<Self> {
         let of = |&id: &NodeId| {

@@ -2,11 +2,10 @@
 
 use std::borrow::Cow;
 use std::ffi::c_void;
-use std::{ptr, slice};
+use std::ptr;
 
-use autotune_network::{DeclaredType, Session, SessionOutput};
+use autotune_network::{Session, SessionOutput};
 use ort_autotune::element;
-use ort_sys::ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
 use ort_sys::{OrtKernelContext, OrtStatusPtr, OrtValue};
 
 use crate::abi::{ComputeInfo, VERSION};
@@ -42,7 +41,7 @@ impl CompiledPart {
         Ok(Box::into_raw(Box::new(Self { table, host, session, inputs: positions, outputs })).cast())
     }
 
-    /// Releases a part.
+    /// Releases a part that no session uses any more.
     ///
     /// # Safety
     ///
@@ -73,8 +72,7 @@ impl CompiledPart {
         // SAFETY: the tensors are not written during the run.
         let numbers = views.iter().map(|view| unsafe { numbers(view) }).collect::<Result<Vec<_>, _>>()?;
         let inputs: Vec<&[f32]> = numbers.iter().map(|numbers| &**numbers).collect();
-        let shapes: Vec<Vec<usize>> =
-            views.iter().map(|view| view.shape.iter().map(|&extent| extent as usize).collect()).collect();
+        let shapes: Vec<Vec<usize>> = views.iter().map(TensorView::extents).collect();
 
         let mut run = self.session.prepare(&shapes).map_err(|error| error.to_string())?;
         let infos = run.outputs().map_err(|error| error.to_string())?;
@@ -94,20 +92,10 @@ impl CompiledPart {
 ///
 /// # Safety
 ///
-/// The tensor is not written while the numbers are used.
-unsafe fn numbers(view: &TensorView) -> Result<Cow<'_, [f32]>, String> {
-    let count = view.shape.iter().map(|&extent| extent as usize).product::<usize>();
-    if count == 0 {
-        return Ok(Cow::Owned(Vec::new()));
-    }
-    if view.element == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT && view.data.cast::<f32>().is_aligned() {
-        // SAFETY: the tensor has these elements.
-        return Ok(Cow::Borrowed(unsafe { slice::from_raw_parts(view.data.cast(), count) }));
-    }
-    let size = element::size(view.element).map_err(|error| error.to_string())?;
-    // SAFETY: the tensor has these bytes.
-    let bytes = unsafe { slice::from_raw_parts(view.data, count * size) };
-    Ok(Cow::Owned(element::read(view.element, bytes).map_err(|error| error.to_string())?))
+/// The tensor exists and is not written during `'a`.
+unsafe fn numbers<'a>(view: &TensorView) -> Result<Cow<'a, [f32]>, String> {
+    // SAFETY: as for this function.
+    element::numbers(view.element, unsafe { view.bytes() }?).map_err(|error| error.to_string())
 }
 
 /// Memory for an output of the session.
@@ -142,13 +130,9 @@ impl OutputMemory<'_> {
             view(host, value)?
         };
 
-        let declared = element::onnx_type(Some(info.stored.unwrap_or(DeclaredType::Of(info.dtype))));
-        let data = view.data.cast::<f32>().cast_mut();
-        match view.element {
-            ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT if declared == view.element && data.is_aligned() && count > 0 => {
-                // SAFETY: the tensor has these elements, and nothing else uses them during the run.
-                Ok(Self::InPlace(unsafe { slice::from_raw_parts_mut(data, count) }))
-            }
+        // SAFETY: nothing else uses the tensor during the run.
+        match element::numbers_mut(view.element, unsafe { view.bytes_mut() }?) {
+            Some(numbers) if element::onnx_type(Some(info.declared())) == view.element => Ok(Self::InPlace(numbers)),
             _ => Ok(Self::Converted(vec![0.0; count], view)),
         }
     }
@@ -163,12 +147,8 @@ impl OutputMemory<'_> {
     /// Writes the numbers to a tensor of another type.
     fn finish(&self) -> Result<(), String> {
         let Self::Converted(numbers, view) = self else { return Ok(()) };
-        let size = element::size(view.element).map_err(|error| error.to_string())?;
-        if numbers.is_empty() {
-            return Ok(());
-        }
-        // SAFETY: the tensor has these bytes, and nothing else uses them during the run.
-        let bytes = unsafe { slice::from_raw_parts_mut(view.data.cast_mut(), numbers.len() * size) };
+        // SAFETY: nothing else uses the tensor during the run.
+        let bytes = unsafe { view.bytes_mut() }?;
         element::write(view.element, numbers, bytes).map_err(|error| error.to_string())
     }
 }

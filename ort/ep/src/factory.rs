@@ -52,7 +52,7 @@ impl Factory {
         Box::into_raw(Box::new(Self { table, host })).cast()
     }
 
-    /// Releases a factory.
+    /// Releases a factory that is unregistered.
     ///
     /// # Safety
     ///

@@ -45,7 +45,7 @@ impl ModelFolder {
     /// Gives a tensor its elements: in the message, or for large ones in the file of weights.
     pub(crate) fn fill(&mut self, tensor: &mut TensorProto, elements: &[u8]) -> Result<(), String> {
         if elements.len() < LEAST_BYTES {
-            tensor.raw_data = Some(RefCell::new(elements.to_vec()));
+            inline(tensor, elements);
             return Ok(());
         }
         let first = self.bytes.next_multiple_of(ALIGNMENT);
@@ -75,4 +75,9 @@ impl ModelFolder {
         model.map_tensors().map_err(|error| error.to_string())?;
         Ok(model)
     }
+}
+
+/// Puts the elements of a tensor in its message.
+pub(crate) fn inline(tensor: &mut TensorProto, elements: &[u8]) {
+    tensor.raw_data = Some(RefCell::new(elements.to_vec()));
 }

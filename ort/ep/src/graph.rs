@@ -1,6 +1,5 @@
 //! Parts of ONNX Runtime's graph as ONNX models.
 
-use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{c_char, c_void};
 use std::ptr;
@@ -14,9 +13,9 @@ use rten_onnx::onnx::{
 };
 
 use crate::exact::{NodeFacts, keeps_values};
-use crate::folder::ModelFolder;
+use crate::folder::{ModelFolder, inline};
 use crate::host::{Host, ask, list, text};
-use crate::value::{HostValue, TensorView, described, tensor_info, view};
+use crate::value::{HostValue, described, tensor_info, view};
 
 /// Reason that nodes cannot be a model.
 pub(crate) struct PartError {
@@ -109,10 +108,8 @@ impl HostGraph {
         let results = self.values_of_graph(false)?;
         wanted.extend(results.iter().map(|value| &*value.name));
 
-        let computed = numbers.iter().flat_map(|&number| self.nodes[number].outputs.iter().flatten());
-        let outputs: Vec<&HostValue> = computed.filter(|value| wanted.contains(&*value.name)).collect();
         let mut folder = ModelFolder::create(true)?;
-        let model = self.model(numbers, &outputs, &mut folder)?;
+        let model = self.model(numbers, &wanted, &mut folder)?;
         Ok(folder.open(&model)?)
     }
 
@@ -121,15 +118,17 @@ impl HostGraph {
         let (inputs, outputs) = (self.values_of_graph(true)?, self.values_of_graph(false)?);
         let names = |values: &[HostValue]| values.iter().map(|value| value.name.clone()).collect();
         let numbers: Vec<usize> = (0..self.nodes.len()).collect();
+        let wanted = outputs.iter().map(|value| &*value.name).collect();
         let mut folder = ModelFolder::create(false)?;
-        let model = self.model(&numbers, &outputs.iter().collect::<Vec<_>>(), &mut folder);
+        let model = self.model(&numbers, &wanted, &mut folder);
         Ok((folder.open(&model.map_err(|error| error.message)?)?, names(&inputs), names(&outputs)))
     }
 
+    /// Returns some nodes as a model whose outputs are their wanted results.
     fn model(
         &self,
         numbers: &[usize],
-        outputs: &[&HostValue],
+        wanted: &HashSet<&str>,
         folder: &mut ModelFolder,
     ) -> Result<ModelProto, PartError> {
         let mut graph = GraphProto::default();
@@ -149,14 +148,14 @@ impl HostGraph {
             }
             graph.node.push(self.node(node, number).map_err(at_node)?);
 
-            let own = node.outputs.iter().flatten();
-            for value in own.clone().filter(|value| outputs.iter().any(|output| output.name == value.name)) {
-                self.described(value).map_err(at_node)?;
+            for value in node.outputs.iter().flatten() {
+                known.insert(&value.name);
+                if wanted.contains(&*value.name) {
+                    graph.output.push(self.described(value).map_err(at_node)?);
+                }
             }
-            known.extend(own.map(|value| &*value.name));
         }
 
-        graph.output = outputs.iter().map(|value| self.described(value)).collect::<Result<_, _>>()?;
         Ok(ModelProto { ir_version: Some(10), graph: Some(graph), opset_import: self.opsets()?, ..Default::default() })
     }
 
@@ -245,7 +244,7 @@ impl HostGraph {
         unsafe {
             ask!(self.host, OpAttr_GetTensorAttributeAsOrtValue(attribute, &mut value))?;
             let tensor = self.tensor("", value, |proto, bytes| {
-                proto.raw_data = Some(RefCell::new(bytes.to_vec()));
+                inline(proto, bytes);
                 Ok(())
             });
             self.host.function(|api| (&raw const (*api).ReleaseValue).read())(value);
@@ -281,14 +280,13 @@ impl HostGraph {
         fill: impl FnOnce(&mut TensorProto, &[u8]) -> Result<(), String>,
     ) -> Result<TensorProto, String> {
         // SAFETY: as for this function.
-        let TensorView { element, shape, data } = unsafe { view(self.host, value) }?;
-        let size = element::size(element).map_err(|error| error.to_string())?;
-        let bytes = size * shape.iter().map(|&extent| extent as usize).product::<usize>();
-        // SAFETY: the tensor has these bytes.
-        let elements = if bytes == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, bytes) } };
-
-        let data_type = Some(DataType(element as i32));
-        let mut proto = TensorProto { name: Some(name.into()), dims: shape, data_type, ..Default::default() };
+        let (view, elements) = unsafe {
+            let view = view(self.host, value)?;
+            let elements = view.bytes()?;
+            (view, elements)
+        };
+        let data_type = Some(DataType(view.element as i32));
+        let mut proto = TensorProto { name: Some(name.into()), dims: view.shape, data_type, ..Default::default() };
         fill(&mut proto, elements)?;
         Ok(proto)
     }
@@ -372,7 +370,7 @@ impl HostNode {
         NodeFacts { operator: &self.operator, inputs, outputs }
     }
 
-    /// Reads a node.
+    /// Reads a node with its operands and results.
     ///
     /// # Safety
     ///

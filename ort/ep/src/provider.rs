@@ -57,7 +57,7 @@ impl Provider {
         Box::into_raw(Box::new(Self { table, host, options })).cast()
     }
 
-    /// Releases a provider.
+    /// Releases the provider of a session that ends.
     ///
     /// # Safety
     ///

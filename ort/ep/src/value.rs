@@ -1,8 +1,9 @@
 //! Values of ONNX Runtime: descriptions in graphs, and tensors in runs.
 
 use std::ffi::{c_char, c_void};
-use std::ptr;
+use std::{ptr, slice};
 
+use ort_autotune::element;
 use ort_sys::{ONNXTensorElementDataType, OrtTensorTypeAndShapeInfo, OrtTypeInfo, OrtValue, OrtValueInfo};
 use rten_onnx::onnx::Dimension;
 
@@ -84,7 +85,46 @@ pub(crate) unsafe fn tensor_info(
 pub(crate) struct TensorView {
     pub(crate) element: ONNXTensorElementDataType,
     pub(crate) shape: Vec<i64>,
-    pub(crate) data: *const u8,
+    data: *mut u8,
+}
+
+impl TensorView {
+    /// Returns the extents of the tensor.
+    pub(crate) fn extents(&self) -> Vec<usize> {
+        self.shape.iter().map(|&extent| extent as usize).collect()
+    }
+
+    /// Returns the memory of all elements.
+    ///
+    /// # Safety
+    ///
+    /// The tensor exists and is not written during `'a`.
+    pub(crate) unsafe fn bytes<'a>(&self) -> Result<&'a [u8], String> {
+        Ok(match self.size()? {
+            0 => &[],
+            // SAFETY: as for this function; the tensor has these bytes.
+            size => unsafe { slice::from_raw_parts(self.data, size) },
+        })
+    }
+
+    /// Returns the memory of all elements, to write it.
+    ///
+    /// # Safety
+    ///
+    /// The tensor exists and nothing else uses it during `'a`.
+    pub(crate) unsafe fn bytes_mut<'a>(&self) -> Result<&'a mut [u8], String> {
+        Ok(match self.size()? {
+            0 => &mut [],
+            // SAFETY: as for this function; the tensor has these bytes.
+            size => unsafe { slice::from_raw_parts_mut(self.data, size) },
+        })
+    }
+
+    /// Returns the size of all elements in bytes.
+    fn size(&self) -> Result<usize, String> {
+        let size = element::size(self.element).map_err(|error| error.to_string())?;
+        Ok(size * self.extents().into_iter().product::<usize>())
+    }
 }
 
 /// Returns the description and the memory of a tensor.
@@ -102,7 +142,7 @@ pub(crate) unsafe fn view(host: Host, value: *const OrtValue) -> Result<TensorVi
         let (element, dimensions) = known?;
         ask!(host, GetTensorMutableData(value.cast_mut(), &mut data))?;
         let extents = dimensions.unwrap_or_default().into_iter().map(|dimension| dimension.dim_value.unwrap_or(0));
-        Ok(TensorView { element, shape: extents.collect(), data: data.cast_const().cast() })
+        Ok(TensorView { element, shape: extents.collect(), data: data.cast() })
     }
 }
 
