@@ -4,7 +4,7 @@
 //! rewritten and planned like any other. Kernels and packed weights that networks have in common
 //! are in memory once. The networks used least recently are dropped.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use autotune::Tuned;
@@ -138,9 +138,8 @@ impl<D: NetworkOps> Family<D> {
         target: &Target,
     ) -> Result<Arc<Self>, FamilyError> {
         let graph = network.graph().clone();
-        let inputs = DeclaredInput::of_graph(&graph).into_iter();
-        let inputs = inputs.map(|input| (input.name.clone(), ShapeRange::declared(&input)));
-        let options = FamilyOptions::of_inputs(inputs.collect());
+        let inputs = ShapeRange::of_inputs(&DeclaredInput::of_graph(&graph), &BTreeMap::new());
+        let options = FamilyOptions::of_inputs(inputs);
         let shapes: InputShapes = graph.inputs().iter().map(|&input| graph.node(input).shape.clone()).collect();
 
         let make = move |_: &[Vec<usize>]| Ok(graph.clone());

@@ -110,24 +110,23 @@ impl Session {
         check_names(&inputs, options.names().chain(options.values.keys()))?;
         inputs.retain(|input| !options.values.contains_key(&input.name));
         let (name, outputs) = (model.name().to_string(), model.outputs());
-        let ranges = ranges(&inputs, &options.shapes);
+        let ranges = ShapeRange::of_inputs(&inputs, &options.shapes);
         let import = ImportOptions { values: options.values.clone(), ..ImportOptions::default() };
-        let is_dequantised = options.is_dequantised;
-        let prepare = move |graph: Graph| if is_dequantised { dequantised(&graph) } else { Ok(graph) };
 
         let (target, source) = (options.target()?, options.source()?);
         let family = match options.precision {
             SessionPrecision::In(precision) => {
-                let prepare = move |graph| Ok(prepare(graph)?.with_precision(precision));
-                let family = options.family(ranges);
-                Family::of_model(model, import, prepare, family, source, &target)?
+                let is_dequantised = options.is_dequantised;
+                let prepare = move |graph: Graph| {
+                    let graph = if is_dequantised { dequantised(&graph)? } else { graph };
+                    Ok(graph.with_precision(precision))
+                };
+                Family::of_model(model, import, prepare, options.family(ranges), source, &target)?
             }
-            SessionPrecision::Fastest { max_error, ref examples } => {
+            SessionPrecision::Fastest { .. } => {
                 let shapes = fixed(&ranges)?;
-                let imported = model.graph(&ImportOptions { shapes, ..import }).map_err(of_import)?;
-                let graph = prepare(imported).and_then(|graph| rewrite(&graph));
-                let graph = graph.map_err(FamilyError::from)?;
-                Family::of_network(fastest(&graph, &*source, &target, examples, max_error)?, source, &target)?
+                let graph = model.graph(&ImportOptions { shapes, ..import }).map_err(of_import)?;
+                Family::of_network(compiled(graph, &options, &*source, &target)?, source, &target)?
             }
         };
         Self::of_family(name, inputs, outputs, family)
@@ -141,24 +140,12 @@ impl Session {
     fn opened_graph(graph: &Graph, options: SessionOptions) -> Result<Self, SessionError> {
         let inputs = DeclaredInput::of_graph(graph);
         check_names(&inputs, options.names())?;
-        for (name, range) in &options.shapes {
-            for input in inputs.iter().filter(|input| input.name == *name) {
-                let shape: Vec<usize> = input.extents.iter().flatten().copied().collect();
-                range.check(&shape).map_err(|source| FamilyError::Outside { input: name.clone(), source })?;
-            }
+        for ((name, range), &input) in ShapeRange::of_inputs(&inputs, &options.shapes).iter().zip(graph.inputs()) {
+            let outside = |source| FamilyError::Outside { input: name.clone(), source };
+            range.check(&graph.node(input).shape).map_err(outside)?;
         }
         let (target, source) = (options.target()?, options.source()?);
-        let graph = if options.is_dequantised { dequantised(graph).map_err(FamilyError::from)? } else { graph.clone() };
-        let graph = rewrite(&graph).map_err(FamilyError::from)?;
-
-        let network = match options.precision {
-            SessionPrecision::In(precision) => {
-                Compiled::new(&graph.with_precision(precision), Some(&*source), &target).map_err(FamilyError::from)?
-            }
-            SessionPrecision::Fastest { max_error, ref examples } => {
-                fastest(&graph, &*source, &target, examples, max_error)?
-            }
-        };
+        let network = compiled(graph.clone(), &options, &*source, &target)?;
         let name = network.graph().name().to_string();
         let outputs = DeclaredOutput::of_graph(network.graph());
         Self::of_family(name, inputs, outputs, Family::of_network(network, source, &target)?)
@@ -290,12 +277,6 @@ fn check_names<'a>(inputs: &[DeclaredInput], mut names: impl Iterator<Item = &'a
     }
 }
 
-/// Returns the shapes that inputs may have: the given ones, else those that the file declares.
-fn ranges(inputs: &[DeclaredInput], given: &BTreeMap<String, ShapeRange>) -> Vec<(String, ShapeRange)> {
-    let of = |input: &DeclaredInput| given.get(&input.name).cloned().unwrap_or_else(|| ShapeRange::declared(input));
-    inputs.iter().map(|input| (input.name.clone(), of(input))).collect()
-}
-
 /// Returns the shapes of inputs that have only one.
 fn fixed(ranges: &[(String, ShapeRange)]) -> Result<BTreeMap<String, Vec<usize>>, SessionError> {
     let of = |(name, shape): &(String, ShapeRange)| match shape.fixed() {
@@ -305,14 +286,23 @@ fn fixed(ranges: &[(String, ShapeRange)]) -> Result<BTreeMap<String, Vec<usize>>
     ranges.iter().map(of).collect()
 }
 
-/// Returns the network in the fastest precision on example inputs.
-fn fastest(
-    graph: &Graph,
+/// Compiles a graph that is not rewritten, in the precision of the options.
+fn compiled(
+    graph: Graph,
+    options: &SessionOptions,
     source: &dyn Source,
     target: &Target,
-    examples: &BTreeMap<String, Tensor>,
-    max_error: f64,
 ) -> Result<Arc<Compiled>, SessionError> {
+    let graph = if options.is_dequantised { dequantised(&graph).map_err(FamilyError::from)? } else { graph };
+    let graph = rewrite(&graph).map_err(FamilyError::from)?;
+    let (max_error, examples) = match &options.precision {
+        SessionPrecision::In(precision) => {
+            let network = Compiled::new(&graph.with_precision(*precision), Some(source), target);
+            return Ok(network.map_err(FamilyError::from)?);
+        }
+        SessionPrecision::Fastest { max_error, examples } => (*max_error, examples),
+    };
+
     let example = |(number, &id): (usize, &NodeId)| {
         let node = graph.node(id);
         match examples.get(&node.name) {
@@ -322,5 +312,5 @@ fn fastest(
     };
     let inputs = graph.inputs().iter().enumerate().map(example);
     let inputs: Vec<Tensor> = inputs.collect::<Result<_, _>>().map_err(FamilyError::from)?;
-    Ok(decide(graph, Some(source), target, &inputs, max_error)?.network)
+    Ok(decide(&graph, Some(source), target, &inputs, max_error)?.network)
 }

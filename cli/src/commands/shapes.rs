@@ -71,9 +71,7 @@ fn run_on<D: NetworkDevice>(args: &RunArgs, json: &JsonSink, model: ModelOfShape
         drawn.push(shapes.into_iter().map(|(_, shape)| shape).collect::<InputShapes>());
     }
 
-    let range = |input: &DeclaredInput| ranges.get(&input.name).cloned().unwrap_or_else(|| ShapeRange::declared(input));
-    let inputs = declared.iter().map(|input| (input.name.clone(), range(input)));
-    let options = FamilyOptions::of_inputs(inputs.collect());
+    let options = FamilyOptions::of_inputs(ShapeRange::of_inputs(&declared, &ranges));
     let prepare = move |graph: Graph| {
         let graph = if is_dequantised { dequantised(&graph)? } else { graph };
         Ok(graph.with_precision(precision))

@@ -1,5 +1,6 @@
 //! Ranges of shapes.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -87,6 +88,13 @@ impl ShapeRange {
     pub fn declared(input: &DeclaredInput) -> Self {
         let of = |extent: &Option<usize>| extent.map_or(Extents::Any, |extent| Extents::Within(extent, extent));
         Self(input.extents.iter().map(of).collect())
+    }
+
+    /// Returns the names of inputs and the shapes that they may have: the given ones, else those
+    /// that the file permits.
+    pub fn of_inputs(inputs: &[DeclaredInput], given: &BTreeMap<String, Self>) -> Vec<(String, Self)> {
+        let of = |input: &DeclaredInput| given.get(&input.name).cloned().unwrap_or_else(|| Self::declared(input));
+        inputs.iter().map(|input| (input.name.clone(), of(input))).collect()
     }
 
     /// Checks that a shape is in the range.
