@@ -126,3 +126,10 @@ pub enum DbError {
         cause: io::Error,
     },
 }
+
+impl DbError {
+    /// Returns whether nothing exists at the path of the database or snapshot.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::NotFound { .. } | Self::Snapshot(SnapshotError::NotFound { .. }))
+    }
+}

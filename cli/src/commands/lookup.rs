@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use anyhow::Result;
 use autotune::{LookupError, Origin, Query, Tuned};
-use autotune_db::{DbError, EmptySource, Found, Snapshot, SnapshotError, Source, TuningDb, open_source};
+use autotune_db::{DbError, EmptySource, Found, Snapshot, Source, TuningDb, open_source};
 use autotune_ir::{KeyScope, Target};
 use autotune_schedules::UnfitError;
 use autotune_workloads::Workload;
@@ -40,7 +40,7 @@ pub(super) fn look_up_db(DatabasePath { path, is_given }: DatabasePath) -> Resul
 
 fn unless_missing<T>(opened: Result<T, DbError>, is_given: bool) -> Result<Option<T>> {
     match opened {
-        Err(DbError::NotFound { .. } | DbError::Snapshot(SnapshotError::NotFound { .. })) if !is_given => Ok(None),
+        Err(error) if error.is_missing() && !is_given => Ok(None),
         opened => Ok(Some(opened.map_err(refusal)?)),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use autotune_db::{DbError, EmptySource, SnapshotError, Source, TuningDb, open_source};
+use autotune_db::{EmptySource, Source, TuningDb, open_source};
 use autotune_graph::{Precision, Tensor};
 use autotune_ir::Target;
 
@@ -78,9 +78,7 @@ impl SessionOptions {
         }
         let opened = TuningDb::default_path().map(open_source).transpose();
         match opened {
-            Err(DbError::NotFound { .. } | DbError::Snapshot(SnapshotError::NotFound { .. })) => {
-                Ok(Arc::new(EmptySource))
-            }
+            Err(error) if error.is_missing() => Ok(Arc::new(EmptySource)),
             opened => Ok(opened?.map_or_else(|| Arc::new(EmptySource) as Arc<dyn Source>, Arc::from)),
         }
     }
