@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,10 @@ def limits(budget: str | float | None, trials: int | None) -> list[str]:
     return words
 
 
-def common(threads: int | None, db: str | None) -> list[str]:
+def common(threads: int | None, db: str | os.PathLike[str] | None) -> list[str]:
     """Returns the options for the number of threads and the database."""
     words = [] if threads is None else ["--threads", str(threads)]
-    return words if db is None else [*words, "--db", db]
+    return words if db is None else [*words, "--db", os.fspath(db)]
 
 
 def call_json(arguments: Sequence[str], progress: bool = False) -> Any:

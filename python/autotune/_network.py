@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _arrays, _command, _shapes
 from ._autotune import NETWORKS, Session
-from ._errors import OptionError, ShapeError
+from ._errors import OptionError
 from ._reports import Profile, TuneReport
 from ._shapes import Shape
 

@@ -25,7 +25,7 @@ def tune(
     ``budget``, ``trials`` and ``progress`` are as for :meth:`Network.tune`.
     """
     words = [workload, "--target", target, *_command.limits(budget, trials)]
-    return TuneReport(_command.call_json([*words, *_common(threads, db)], progress))
+    return TuneReport(_command.call_json([*words, *_command.common(threads, db)], progress))
 
 
 def best(
@@ -39,7 +39,7 @@ def best(
 
     Raises ``CommandError`` if none is known.
     """
-    return json.loads(_command.call(["best", workload, "--target", target, *_common(threads, db)]))
+    return json.loads(_command.call(["best", workload, "--target", target, *_command.common(threads, db)]))
 
 
 def write_snapshot(
@@ -47,8 +47,4 @@ def write_snapshot(
 ) -> None:
     """Writes the best schedules of the database to a file, for ``load(.., db=path)``."""
     words = [] if target is None else ["--target", target]
-    _command.call(["snapshot", "write", os.fspath(path), *words, *_common(None, db)])
-
-
-def _common(threads: int | None, db: str | os.PathLike[str] | None) -> list[str]:
-    return _command.common(threads, None if db is None else os.fspath(db))
+    _command.call(["snapshot", "write", os.fspath(path), *words, *_command.common(None, db)])
