@@ -3,9 +3,10 @@
 //!
 //! `cargo run --release -p autotune-lab --example record_test_bed -- FILE`
 //!
-//! For each workload in `test_bed/workloads.txt` it measures random configs, configs proposed by
+//! For each workload in `test_bed/workloads.txt`, or with `--narrow` in
+//! `test_bed/workloads_narrow.txt`, it measures random configs, configs proposed by
 //! the learned search with a race of the best, and then the best configs of the family's other
-//! workloads, transferred to it. This takes about 20 minutes on a quiet machine. An interrupted
+//! workloads, transferred to it. This takes about 20 minutes a list on a quiet machine. An interrupted
 //! recording continues where it ended, and a recording of a longer list adds the new workloads.
 
 use std::collections::HashSet;
@@ -18,7 +19,9 @@ use autotune::search::{Annealing, Random};
 use autotune::{Task, TuneParams, Tuner};
 use autotune_db::{Phase, TuningDb};
 use autotune_ir::Target;
-use autotune_lab::test_bed::{ConfigSource, RecordedSample, Recording, TestBed, TestBedHeader, workloads};
+use autotune_lab::test_bed::{
+    ConfigSource, RecordedSample, Recording, TestBed, TestBedHeader, narrow_workloads, workloads,
+};
 use autotune_measure::{Measurer, WorkerMeasurer};
 use autotune_schedules::{Candidate, Config, ScheduleSpace};
 use autotune_workloads::Workload;
@@ -27,7 +30,7 @@ use clap::Parser;
 /// Records what schedules of many workloads take on this machine
 #[derive(Parser)]
 #[command(
-    after_help = "Examples:\n  record_test_bed avx512.jsonl\n  record_test_bed avx2.jsonl --isa avx2 --threads 2"
+    after_help = "Examples:\n  record_test_bed avx512.jsonl\n  record_test_bed avx2.jsonl --isa avx2 --threads 2\n  record_test_bed avx512_narrow.jsonl --narrow"
 )]
 struct Arguments {
     /// JSON Lines; an interrupted recording goes on
@@ -38,6 +41,9 @@ struct Arguments {
     /// Instruction set: this machine's, or avx2 on one that has more
     #[arg(long)]
     isa: Option<String>,
+    /// Workloads of bf16 and 8-bit integers instead of f32
+    #[arg(long)]
+    narrow: bool,
 }
 
 /// Number of random configs of each workload, and of configs that the learned search proposes.
@@ -48,12 +54,12 @@ const CARRIED_ROUNDS: usize = 2;
 
 fn main() -> Result<()> {
     autotune::serve_if_worker();
-    let Arguments { file, threads, isa } = Arguments::parse();
+    let Arguments { file, threads, isa, narrow } = Arguments::parse();
     let target = autotune_lab::cpu_target(threads, isa.as_deref())?;
     let mut measurer = autotune_lab::measurer(&target)?;
     let target = measurer.ceilings(&target)?.rated(&target);
     let mut test_bed = TestBed::open(&file, TestBedHeader::new(&target))?;
-    let workloads = workloads()?;
+    let workloads = if narrow { narrow_workloads()? } else { workloads()? };
     for (i, (family, workload)) in workloads.iter().enumerate() {
         if !test_bed.holds(workload, ConfigSource::Race) {
             let start = Instant::now();

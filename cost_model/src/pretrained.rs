@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use autotune_ir::{Isa, Target};
+use autotune_ir::Target;
 use autotune_schedules::config::fnv1a;
+use autotune_schedules::portfolio::ShippedSet;
 use ndarray::ArrayView2;
 
 use crate::features;
@@ -21,24 +22,26 @@ pub struct Pretrained {
     hash: u64,
 }
 
-/// Model that ships for CPUs with AVX2; the example `pretrain` makes it.
-static AVX2: LazyLock<Option<Arc<Pretrained>>> = LazyLock::new(|| shipped(include_bytes!("../pretrained/avx2.trees")));
-/// Model that ships for CPUs with AVX-512; the example `pretrain` makes it.
-static AVX512: LazyLock<Option<Arc<Pretrained>>> =
-    LazyLock::new(|| shipped(include_bytes!("../pretrained/avx512.trees")));
+/// Models that ship, in the order of [`ShippedSet::ALL`]. The example `pretrain` makes them.
+static SHIPPED: [LazyLock<Option<Arc<Pretrained>>>; 3] = [
+    LazyLock::new(|| read(include_bytes!("../pretrained/avx2.trees"))),
+    LazyLock::new(|| read(include_bytes!("../pretrained/avx512.trees"))),
+    LazyLock::new(|| read(include_bytes!("../pretrained/avx512_narrow.trees"))),
+];
 
-fn shipped(bytes: &[u8]) -> Option<Arc<Pretrained>> {
+fn read(bytes: &[u8]) -> Option<Arc<Pretrained>> {
     Pretrained::from_bytes(bytes).map(Arc::new)
 }
 
 impl Pretrained {
-    /// Returns the model that ships for the target's instruction set; `None` if none ships.
+    /// Returns the model of a shipped set; `None` if the current code cannot read it.
+    pub fn shipped(set: ShippedSet) -> Option<Arc<Self>> {
+        SHIPPED[set as usize].clone()
+    }
+
+    /// Returns the model for a target's f32 workloads; `None` if none ships for its instruction set.
     pub fn for_target(target: &Target) -> Option<Arc<Self>> {
-        match target.cpu()?.isa {
-            Isa::Avx2 => AVX2.clone(),
-            Isa::Avx512 => AVX512.clone(),
-            Isa::Neon | Isa::Generic => None,
-        }
+        Self::shipped(ShippedSet::of_target(target)?)
     }
 
     /// Returns the expected loss of the model's top pick: its run time over the best recorded one,
@@ -92,7 +95,7 @@ pub(crate) fn encode(trees: &Trees, expected_loss: f32) -> Option<Vec<u8>> {
 #[cfg(test)]
 #[cfg(feature = "train")]
 mod tests {
-    use autotune_ir::CpuTarget;
+    use autotune_ir::{CpuTarget, Isa};
     use ndarray::Array2;
 
     use super::*;
@@ -104,9 +107,9 @@ mod tests {
 
     #[test]
     fn shipped_models_have_the_current_features() {
-        for isa in [Isa::Avx2, Isa::Avx512] {
-            let model = Pretrained::for_target(&target(isa));
-            let model = model.unwrap_or_else(|| panic!("run the example `pretrain` for {isa} again"));
+        for set in ShippedSet::ALL {
+            let model = Pretrained::shipped(set);
+            let model = model.unwrap_or_else(|| panic!("run the example `pretrain` for {set:?} again"));
             let rows = Array2::from_shape_fn((3, features::FEATURE_COUNT), |(row, column)| ((row * column) % 7) as f32);
             let scores = model.predict(rows.view());
             assert!(scores.iter().all(|score| score.is_finite()) && scores[0] != scores[1], "{scores:?}");

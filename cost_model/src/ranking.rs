@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use autotune_ir::{Isa, Target};
 use autotune_schedules::config::fnv1a_of;
+use autotune_schedules::portfolio::ShippedSet;
 use autotune_schedules::{Candidate, KnobValue};
 
 use crate::trees::Trees;
@@ -26,6 +26,7 @@ pub(crate) const MAGIC: &[u8; 16] = b"autotune-draft-1";
 ///
 /// - `OPERATOR.0`, ..: shape vector of the workload
 /// - `flops`: operations of the workload
+/// - `factor_bytes`: bytes of an element of the data
 /// - `cold`: 1 if constants are uncached in every run
 /// - `work_share`: operations of the schedule's algorithm over the direct one's
 /// - `SKETCH`: 1
@@ -46,6 +47,7 @@ pub fn describe(candidate: &Candidate, tell: &mut dyn FnMut(fmt::Arguments<'_>, 
     }
     let flops = workload.work().flops;
     tell(format_args!("flops"), (flops as f32).log2());
+    tell(format_args!("factor_bytes"), log(workload.types().data.bytes()));
     tell(format_args!("cold"), f32::from(u8::from(workload.is_cold())));
     tell(format_args!("work_share"), ((candidate.config().work(workload).flops / flops) as f32).log2());
 
@@ -120,25 +122,21 @@ pub struct RankingModel {
     expected_loss: f32,
 }
 
-/// Model that ships for CPUs with AVX2; the example `pretrain` makes it.
-static AVX2: LazyLock<Option<Arc<RankingModel>>> =
-    LazyLock::new(|| shipped(include_bytes!("../pretrained/avx2.drafts")));
-/// Model that ships for CPUs with AVX-512; the example `pretrain` makes it.
-static AVX512: LazyLock<Option<Arc<RankingModel>>> =
-    LazyLock::new(|| shipped(include_bytes!("../pretrained/avx512.drafts")));
+/// Models that ship, in the order of [`ShippedSet::ALL`]. The example `pretrain` makes them.
+static SHIPPED: [LazyLock<Option<Arc<RankingModel>>>; 3] = [
+    LazyLock::new(|| read(include_bytes!("../pretrained/avx2.drafts"))),
+    LazyLock::new(|| read(include_bytes!("../pretrained/avx512.drafts"))),
+    LazyLock::new(|| read(include_bytes!("../pretrained/avx512_narrow.drafts"))),
+];
 
-fn shipped(bytes: &[u8]) -> Option<Arc<RankingModel>> {
+fn read(bytes: &[u8]) -> Option<Arc<RankingModel>> {
     RankingModel::from_bytes(bytes).map(Arc::new)
 }
 
 impl RankingModel {
-    /// Returns the model that ships for the target's instruction set; `None` if none ships.
-    pub fn for_target(target: &Target) -> Option<Arc<Self>> {
-        match target.cpu()?.isa {
-            Isa::Avx2 => AVX2.clone(),
-            Isa::Avx512 => AVX512.clone(),
-            Isa::Neon | Isa::Generic => None,
-        }
+    /// Returns the model of a shipped set; `None` if the current code cannot read it.
+    pub fn shipped(set: ShippedSet) -> Option<Arc<Self>> {
+        SHIPPED[set as usize].clone()
     }
 
     /// Reads bytes that `RankingModel::encode` wrote; `None` for other bytes.
@@ -179,7 +177,7 @@ impl RankingModel {
 mod tests {
     use std::collections::BTreeMap;
 
-    use autotune_ir::CpuTarget;
+    use autotune_ir::{CpuTarget, Isa, Target};
     use autotune_schedules::ScheduleSpace;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
@@ -249,8 +247,8 @@ mod tests {
 
     #[test]
     fn shipped_ranking_models_know_all_features() {
-        for isa in [Isa::Avx2, Isa::Avx512] {
-            let model = RankingModel::for_target(&target(isa));
+        for (set, isa) in [(ShippedSet::Avx2, Isa::Avx2), (ShippedSet::Avx512, Isa::Avx512)] {
+            let model = RankingModel::shipped(set);
             let model = model.unwrap_or_else(|| panic!("run the example `pretrain` for {isa} again"));
             assert!((1.0..1.5).contains(&model.expected_loss()), "{}", model.expected_loss());
             for text in ["conv2d:c=40,h=36,w=44,o=72,k=3,p=1,bias", "matmul:m=77,n=200,k=300"] {
@@ -267,7 +265,6 @@ mod tests {
                 assert_eq!(one_by_one, scores);
             }
         }
-        assert!(RankingModel::for_target(&target(Isa::Generic)).is_none());
     }
 
     #[test]

@@ -11,6 +11,10 @@ time counts only if the outputs are those of ONNX Runtime without optimisations.
 so that no mistake of layout can hide. The inputs of a softmax are compared, too, since a softmax hides differences if one element is far above
 the others. If a file leaves shapes open, the text after `@` states them, for all contenders.
 
+With `--int8`, ONNX Runtime's quantiser also writes each network with 8-bit tensors (QDQ, u8 tensors, i8 weights per channel, ranges of two random
+inputs), which autotune, ONNX Runtime and OpenVINO run in the same rounds. A second table has their times and the largest errors of outputs,
+relative to the largest element.
+
 Bytes on disk are those of what runs the network where it is deployed: of ours, the library that `autotune compile` makes; of the others, the
 model's file and, apart, the shared libraries that read it and run it on a CPU.
 """
@@ -25,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
@@ -35,8 +40,8 @@ LIBRARIES = {
     "ov_f32": ("openvino", ["libs/libopenvino.so", "libs/libopenvino_onnx_frontend", "libs/libopenvino_intel_cpu_plugin", "libs/libtbb.so"]),
 }
 TOLERANCE = 1e-3
-# What the command is told for each contender of ours.
-OWN = {"autotune": [], "autotune_bf16": ["--precision", "bf16"]}
+# Options of the command for each contender of ours.
+OWN = {"autotune": [], "autotune_bf16": ["--precision", "bf16"], "autotune_int8": []}
 CONTENDERS = {
     "autotune": "autotune",
     "autotune_bf16": "autotune, bf16",
@@ -45,6 +50,15 @@ CONTENDERS = {
     "ov_f32": "OpenVINO, f32",
     "ov": "OpenVINO, its precision",
 }
+# Contenders that run the quantised network.
+QUANTISED = {
+    "autotune_int8": "autotune, int8",
+    "ort_int8": "ONNX Runtime, int8",
+    "ov_f32_int8": "OpenVINO, int8 and f32",
+    "ov_int8": "OpenVINO, int8",
+}
+# Least opset of quantisation per channel.
+QUANTISED_OPSET = 13
 
 
 def onnx_runtime(model, threads, level):
@@ -81,6 +95,11 @@ LOADERS = {
 }
 
 
+def model_of(contender, folder):
+    """The file that a contender runs."""
+    return pathlib.Path(folder, "int8.onnx" if contender in QUANTISED else "model.onnx")
+
+
 def given(folder):
     """The files of the inputs by their names."""
     return json.loads(pathlib.Path(folder, "inputs.json").read_text())
@@ -90,7 +109,7 @@ def turn(contender, folder, threads, runs):
     """A turn of a peer, in this process: prints its figures."""
     inputs = {name: np.load(path) for name, path in given(folder).items()}
     start = time.perf_counter()
-    run, names = LOADERS[contender](str(pathlib.Path(folder, "model.onnx")), threads)
+    run, names = LOADERS[contender.removesuffix("_int8")](str(model_of(contender, folder)), threads)
     load_secs = time.perf_counter() - start
     outputs = run(inputs)
     os.makedirs(pathlib.Path(folder, contender), exist_ok=True)
@@ -115,7 +134,7 @@ def own_turn(name, args, folder, threads_and_cores):
     """A turn of ours."""
     threads, cores = threads_and_cores
     inputs = [f"--input={name}={path}" for name, path in given(folder).items()]
-    command = ["taskset", "-c", cores, args.autotune, "run", str(pathlib.Path(folder, "model.onnx")), "--target", args.target, "--threads", str(threads), "--db", args.db,
+    command = ["taskset", "-c", cores, args.autotune, "run", str(model_of(name, folder)), "--target", args.target, "--threads", str(threads), "--db", args.db,
                "--repeat", str(args.runs), "--output", str(pathlib.Path(folder, name)), "--json", "-", *OWN[name], *inputs]
     figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return {"median": figures["latency_secs"]["median"], "load_secs": figures["load_secs"],
@@ -127,6 +146,16 @@ def shapes_of(word):
     path, _, shapes = word.partition("@")
     parts = [part.rpartition("=") for part in shapes.split(",") if part]
     return path, {name: [int(extent) for extent in extents.split("x")] for name, _, extents in parts}
+
+
+def random_input(random, value):
+    """A tensor for an input of a model."""
+    import onnx
+
+    extents = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+    if value.type.tensor_type.elem_type == onnx.TensorProto.INT64:
+        return random.integers(0, 2, extents)
+    return random.uniform(-1, 1, extents).astype(np.float32)
 
 
 def prepare(path, given_shapes, folder):
@@ -174,14 +203,35 @@ def prepare(path, given_shapes, folder):
     os.makedirs(pathlib.Path(folder, "inputs"))
     names = {}
     for number, value in enumerate(model.graph.input):
-        extents = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        if value.type.tensor_type.elem_type == onnx.TensorProto.INT64:
-            array = random.integers(0, 2, extents)
-        else:
-            array = random.uniform(-1, 1, extents).astype(np.float32)
         names[value.name] = str(pathlib.Path(folder, "inputs", f"{number}.npy"))
-        np.save(names[value.name], array)
+        np.save(names[value.name], random_input(random, value))
     pathlib.Path(folder, "inputs.json").write_text(json.dumps(names))
+
+
+def quantise(folder):
+    """Writes the model with 8-bit tensors. Runs in a process of its own, since the quantiser has a module of the name of one here."""
+    sys.path[:] = [path for path in sys.path if pathlib.Path(path).resolve() != pathlib.Path(__file__).parent.resolve()]
+    import onnx
+    import onnx.version_converter
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quant_pre_process, quantize_static
+
+    class RandomInputs(CalibrationDataReader):
+        def __init__(self, model):
+            random = np.random.default_rng(1)
+            self.feeds = iter([{value.name: random_input(random, value) for value in model.graph.input} for _ in range(2)])
+
+        def get_next(self):
+            return next(self.feeds, None)
+
+    path, prepared = pathlib.Path(folder, "model.onnx"), pathlib.Path(folder, "prepared.onnx")
+    model = onnx.load(path)
+    if model.opset_import[0].version < QUANTISED_OPSET:
+        onnx.save(onnx.version_converter.convert_version(model, QUANTISED_OPSET), prepared)
+        path = prepared
+    quant_pre_process(path, prepared, skip_symbolic_shape=True)
+    quantize_static(prepared, pathlib.Path(folder, "int8.onnx"), RandomInputs(model), quant_format=QuantFormat.QDQ, per_channel=True,
+                    activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)
+    prepared.unlink()
 
 
 def bytes_on_disk(args, folder, threads):
@@ -198,36 +248,53 @@ def bytes_on_disk(args, folder, threads):
     return sizes
 
 
-def right(folder, contender):
-    """Whether a contender's outputs are the reference's."""
+def error_of(folder, contender):
+    """The largest error of a contender's outputs, relative to the largest element of each output."""
+    error = 0.0
     for path in pathlib.Path(folder, "reference").glob("*.npy"):
         wanted, found = np.load(path), np.load(pathlib.Path(folder, contender, path.name))
-        scale = np.abs(wanted).max() or 1.0
-        if wanted.shape != found.shape or not np.abs(wanted - found).max() / scale < TOLERANCE:
-            return False
-    return True
+        if wanted.shape != found.shape or not np.isfinite(found).all():
+            return float("inf")
+        error = max(error, float(np.abs(wanted - found).max() / (np.abs(wanted).max() or 1.0)))
+    return error
 
 
 def measure(args, path, shapes, threads):
     """A row: for each contender its figures, or why there are none."""
     cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[:threads])
-    peer = lambda name, folder, runs: json.loads(subprocess.run(
-        ["taskset", "-c", cores, sys.executable, __file__, "--turn", name, folder, str(threads), str(runs)],
-        check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+
+    def peer(name, folder, runs):
+        command = ["taskset", "-c", cores, sys.executable, __file__, "--turn", name, folder, str(threads), str(runs)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            print(f"{path}: {CONTENDERS.get(name) or QUANTISED.get(name)} failed ({done.returncode}): {done.stderr[-200:]}", file=sys.stderr)
+            return None
+        return json.loads(done.stdout.splitlines()[-1])
+
     with tempfile.TemporaryDirectory() as folder:
         prepare(path, shapes, folder)
         peer("reference", folder, 1)
-        turns = {name: [] for name in CONTENDERS}
+        contenders = list(CONTENDERS)
+        if args.int8:
+            with ProcessPoolExecutor(1) as process:
+                process.submit(quantise, folder).result()
+            contenders += QUANTISED
+        turns = {name: [] for name in contenders}
         for number in range(args.rounds):
-            names = list(CONTENDERS)
+            names = list(contenders)
             for name in names[number % len(names):] + names[:number % len(names)]:
                 is_own = name in OWN
                 turns[name].append(own_turn(name, args, folder, (threads, cores)) if is_own else peer(name, folder, args.runs))
         row = {}
         for name, of in turns.items():
+            # A contender that failed has no figures.
+            if None in of:
+                row[name] = None
+                continue
             middle = {key: statistics.median(turn[key] for turn in of) for key in of[0]}
-            # What computes in another precision than f32 by itself is shown as it is.
-            middle["right"] = right(folder, name)
+            # Contenders of another precision than f32 are shown with their error.
+            middle["error"] = error_of(folder, name)
+            middle["right"] = middle["error"] < TOLERANCE
             row[name] = middle
         for name, sizes in bytes_on_disk(args, folder, threads).items():
             row[name]["network_bytes"], row[name]["library_bytes"] = sizes
@@ -238,6 +305,24 @@ def size(figures):
     """`46.8`, or `46.8 + 29.4` where libraries are needed beside the network."""
     network, library = (figures[key] / 1e6 for key in ("network_bytes", "library_bytes"))
     return f"{network:.1f}" + (f" + {library:.1f}" if library else "")
+
+
+def geometric(ratios):
+    return f"{float(np.exp(np.mean(np.log(ratios)))):.2f} (minimum {min(ratios):.2f})"
+
+
+def quantised_table(rows):
+    lines = ["| network | " + " | ".join(QUANTISED.values()) + " | best peer / autotune | autotune f32 / int8 | errors (autotune bf16, OpenVINO's precision; "
+             "int8: autotune, ONNX Runtime, OpenVINO) |", "|---" * (len(QUANTISED) + 4) + "|"]
+    ratios = []
+    for name, row in rows.items():
+        cells = [f"{row[c]['median'] * 1e3:.2f}" if row[c] else "failed" for c in QUANTISED]
+        own = row["autotune_int8"]["median"]
+        ratios.append(min(row[c]["median"] for c in QUANTISED if c != "autotune_int8" and row[c]) / own)
+        errors = [f"{row[c]['error']:.1e}" if row[c] else "-" for c in ("autotune_bf16", "ov", "autotune_int8", "ort_int8", "ov_f32_int8")]
+        lines.append(f"| {name} | " + " | ".join(cells) + f" | {ratios[-1]:.2f} | {row['autotune']['median'] / own:.2f} | "
+                     f"{', '.join(errors[:2])}; {', '.join(errors[2:])} |")
+    return "\n".join(lines + ["", f"Geometric mean of the ratios of int8: {geometric(ratios)}.", ""])
 
 
 def table(rows, threads):
@@ -256,8 +341,9 @@ def table(rows, threads):
         peak = ", ".join(f"{row[c]['peak_bytes'] / 1e6:.0f}" for c in three)
         on_disk = ", ".join(size(row[c]) for c in three)
         lines.append(f"| {name} | " + " | ".join(cell(c) for c in CONTENDERS) + f" | {ratio:.2f} | {rounded[-1]:.2f} | {load} | {peak} | {on_disk} |")
-    told = ", ".join(f"{what} {float(np.exp(np.mean(np.log(of)))):.2f} (minimum {min(of):.2f})" for what, of in (("f32", ratios), ("bf16", rounded)))
-    return "\n".join(lines + ["", f"Geometric means of the ratios: {told}.", ""])
+    lines += ["", f"Geometric means of the ratios: f32 {geometric(ratios)}, bf16 {geometric(rounded)}.", ""]
+    is_quantised = any("autotune_int8" in row for row in rows.values())
+    return "\n".join(lines + ([quantised_table({name: row for name, row in rows.items() if row.get("autotune_int8")})] if is_quantised else []))
 
 
 def main():
@@ -266,6 +352,7 @@ def main():
     parser.add_argument("--autotune", default="target/release/autotune", help="the command")
     parser.add_argument("--db", required=True, help="tuning database, or the snapshot of one, which takes less time and memory to open; what it lacks runs by its predicted schedule")
     parser.add_argument("--target", default="cpu", help="ours: cpu, or cpu:avx2 without AVX-512")
+    parser.add_argument("--int8", action="store_true", help="also the networks with 8-bit tensors, by ONNX Runtime's quantiser")
     parser.add_argument("--threads", default="1", help="such as 1,2")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=20, help="of each turn")

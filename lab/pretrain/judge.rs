@@ -26,13 +26,13 @@ const VERIFIED: [usize; 3] = [2, 4, 8];
 pub(crate) struct Expected {
     /// Choice among all recorded schedules by the loop-nest model.
     pub(crate) first: f64,
-    /// Choice among transferred schedules, as on a look-up miss, by the cheap ranking model.
+    /// Choice among transferred schedules, as on a look-up miss.
     pub(crate) carried: f64,
 }
 
 /// Evaluates models by leaving out each family in turn, and then each fold of workloads, and prints
-/// their quality.
-pub(crate) fn judge(tasks: &[Task]) -> Result<Expected> {
+/// their quality. `miss` are the parameters of a look-up miss.
+pub(crate) fn judge(tasks: &[Task], miss: PredictParams) -> Result<Expected> {
     let splits = splits(tasks);
     let train = |rows: Rows| -> Result<Vec<XgbModel>> {
         splits.par_iter().map(|split| train(split.part(tasks, false), rows)).collect()
@@ -54,7 +54,7 @@ pub(crate) fn judge(tasks: &[Task]) -> Result<Expected> {
     let folds = splits.len() - FOLDS;
     let first: f64 = of_folds[folds..].iter().map(|judged| judged.count * judged.first).sum();
     let held_out = HeldOut::new(tasks, &splits[folds..], &models[folds..], &drafts[folds..]);
-    Ok(Expected { first: (first / tasks.len() as f64).exp(), carried: held_out.judge() })
+    Ok(Expected { first: (first / tasks.len() as f64).exp(), carried: held_out.judge(miss) })
 }
 
 /// Returns the splits: leave out each family, then each fold of shapes.
@@ -184,7 +184,7 @@ impl<'a> HeldOut<'a> {
 
     /// Prints the loss of each method of choosing among schedules transferred from the nearest
     /// workloads, and by family the loss of a look-up miss. Returns the mean time ratio of a miss.
-    fn judge(&self) -> f64 {
+    fn judge(&self, miss: PredictParams) -> f64 {
         let verified = VERIFIED.map(By::Verified);
         let columns = [&[By::Model, By::Draft], &verified[..], &[By::Analysis]].concat();
         let heads = VERIFIED.map(|n| format!(" by the model, of the draft's first {n} |")).concat();
@@ -200,10 +200,11 @@ impl<'a> HeldOut<'a> {
 
         // The fixed rule's schedule was recorded for some workloads only, so that its mean is over
         // fewer.
-        let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
+        let PredictParams { nearest, tries, verified, .. } = miss;
+        let by = if verified > 0 { By::Verified(verified) } else { By::Draft };
         let mut of_families: BTreeMap<&str, [Vec<f64>; 2]> = BTreeMap::new();
         for (which, nearest) in [0, nearest].into_iter().enumerate() {
-            for (task, losses) in self.tasks.iter().zip(self.losses(&[By::Draft], nearest, tries)) {
+            for (task, losses) in self.tasks.iter().zip(self.losses(&[by], nearest, tries)) {
                 of_families.entry(&task.family).or_default()[which].extend(losses.into_iter().flatten());
             }
         }

@@ -24,6 +24,8 @@ const FORMAT: &str = "autotune-test-bed-1";
 
 /// Workloads of the test bed, by family.
 const WORKLOADS: &str = include_str!("../test_bed/workloads.txt");
+/// Workloads of bf16 and 8-bit integers, by family.
+const NARROW_WORKLOADS: &str = include_str!("../test_bed/workloads_narrow.txt");
 /// Workloads that are excluded from all training data.
 const HELD_OUT: &str = include_str!("../test_bed/held_out.txt");
 
@@ -121,6 +123,12 @@ pub struct TestBed {
 /// Returns the families and workloads to record, in the order of the list.
 pub fn workloads() -> Result<Vec<(String, Workload)>> {
     listed(WORKLOADS)
+}
+
+/// Returns the families and workloads of bf16 and 8-bit integers to record, in the order of the
+/// list.
+pub fn narrow_workloads() -> Result<Vec<(String, Workload)>> {
+    listed(NARROW_WORKLOADS)
 }
 
 /// Returns the families and workloads on which searches and zero-trial picks are judged.

@@ -4,7 +4,8 @@ use autotune_ir::Target;
 use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{self, Binary, Concat, ConvTranspose, Expand, Gather, MatMul, Reduce, Sliding};
 use autotune_network::{Builder, Compiled, ConvLayer, DType, Fill, Graph, NodeId, Op, Seeded, Tensor, rewrite, zoo};
-use autotune_schedules::{Portfolio, winograd};
+use autotune_schedules::portfolio::ShippedSet;
+use autotune_schedules::winograd;
 use autotune_workloads::{Activation, ReduceOp};
 
 use crate::common::cases::for_cases;
@@ -179,7 +180,7 @@ fn odd_numbers_of_channels_compute_what_they_mean() {
 
     // With tile instructions, products are faster than those that Winograd's algorithm saves.
     let target = Target::detect("cpu:avx2", Some(1)).unwrap();
-    if Portfolio::for_target(&target).is_some() {
+    if ShippedSet::of_target(&target).is_some() {
         let network = Compiled::new(&graph, None, &target).unwrap();
         let is_narrow = |tuned: &&autotune::Tuned| tuned.workload().as_str().contains("c=96,h=40,w=36,o=24,");
         let narrow = network.schedules().iter().find(is_narrow).unwrap();

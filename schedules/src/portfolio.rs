@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::LazyLock;
 
+use autotune_ir::DType;
+use autotune_ir::instruction::Factors;
 use autotune_ir::target::{Isa, Target};
 use autotune_workloads::Workload;
 use serde::{Deserialize, Serialize};
 
 use crate::candidate::Candidate;
 use crate::config::Config;
+use crate::direct::has_dot;
 use crate::space::ScheduleSpace;
 
 /// Largest share of the direct algorithm's operations that another algorithm may need to be chosen
@@ -35,21 +38,59 @@ pub struct PortfolioEntry {
     pub config: Config,
 }
 
-/// Portfolio that ships for CPUs with AVX2; the example `pretrain` makes it.
-static AVX2: LazyLock<Option<Portfolio>> =
-    LazyLock::new(|| Portfolio::parse(include_str!("../portfolio/avx2.jsonl")).ok());
-/// Portfolio that ships for CPUs with AVX-512; the example `pretrain` makes it.
-static AVX512: LazyLock<Option<Portfolio>> =
-    LazyLock::new(|| Portfolio::parse(include_str!("../portfolio/avx512.jsonl")).ok());
+/// A portfolio and two models that ship, made by the example `pretrain` from one test bed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShippedSet {
+    /// For CPUs with AVX2.
+    Avx2,
+    /// For CPUs with AVX-512.
+    Avx512,
+    /// For contractions of bf16 or 8-bit integers by dot-product instructions of AVX-512.
+    Avx512Narrow,
+}
 
-impl Portfolio {
-    /// Returns the portfolio that ships for the target's instruction set; `None` if none ships.
-    pub fn for_target(target: &Target) -> Option<&'static Self> {
+impl ShippedSet {
+    /// All sets.
+    pub const ALL: [Self; 3] = [Self::Avx2, Self::Avx512, Self::Avx512Narrow];
+
+    /// Returns the set for a workload; `None` if none ships for its target or instruction.
+    pub fn of(workload: &Workload, target: &Target) -> Option<Self> {
+        match Self::of_target(target)? {
+            set if !has_dot(workload, target.cpu()?, |_| true) => Some(set),
+            Self::Avx512 if has_dot(workload, target.cpu()?, multiplies_as_stored) => Some(Self::Avx512Narrow),
+            _ => None,
+        }
+    }
+
+    /// Returns the set for a target's f32 workloads; `None` if none ships for its instruction set.
+    pub fn of_target(target: &Target) -> Option<Self> {
         match target.cpu()?.isa {
-            Isa::Avx2 => AVX2.as_ref(),
-            Isa::Avx512 => AVX512.as_ref(),
+            Isa::Avx2 => Some(Self::Avx2),
+            Isa::Avx512 => Some(Self::Avx512),
             Isa::Neon | Isa::Generic => None,
         }
+    }
+}
+
+/// True if factors are not widened, as they were not where the set was recorded.
+fn multiplies_as_stored(factors: &Factors) -> bool {
+    factors.dtypes.iter().all(|dtype| *dtype == DType::Bf16 || dtype.bytes() == 1)
+}
+
+/// Portfolios that ship, in the order of [`ShippedSet::ALL`].
+static SHIPPED: LazyLock<[Portfolio; 3]> = LazyLock::new(|| {
+    [
+        include_str!("../portfolio/avx2.jsonl"),
+        include_str!("../portfolio/avx512.jsonl"),
+        include_str!("../portfolio/avx512_narrow.jsonl"),
+    ]
+    .map(|text| Portfolio::parse(text).unwrap_or_default())
+});
+
+impl Portfolio {
+    /// Returns a portfolio that ships.
+    pub fn shipped(set: ShippedSet) -> &'static Self {
+        &SHIPPED[set as usize]
     }
 
     /// Parses JSON Lines, one entry per line.
@@ -80,6 +121,11 @@ impl Portfolio {
         Self { entries: fastest.into_iter().map(entry).collect() }
     }
 
+    /// True if the portfolio has schedules of the workload's operator and types of data and weights.
+    pub fn covers(&self, workload: &Workload) -> bool {
+        self.entries.iter().any(|entry| workload.distance(&entry.workload).is_finite())
+    }
+
     /// Returns [`nearest`] of the portfolio's entries.
     pub fn nearest(&self, workload: &Workload, n: usize) -> Vec<&PortfolioEntry> {
         nearest(&self.entries, workload, n)
@@ -87,8 +133,8 @@ impl Portfolio {
 }
 
 /// Returns the entries of the `n` workloads that are nearest to `workload` by
-/// [`Workload::distance`], nearest first. Only workloads of the same operator and element type
-/// count.
+/// [`Workload::distance`], nearest first. Only workloads of the same operator and types of data and
+/// weights count.
 pub fn nearest<'a>(
     entries: impl IntoIterator<Item = &'a PortfolioEntry>,
     workload: &Workload,
@@ -161,12 +207,34 @@ mod tests {
     use super::*;
     use crate::space::MAX_TRIED;
 
+    fn target_of(set: ShippedSet) -> Target {
+        let isa = if set == ShippedSet::Avx2 { Isa::Avx2 } else { Isa::Avx512 };
+        let features = ["avx512bf16", "avx512vnni"].map(String::from).to_vec();
+        Target::Cpu(CpuTarget { isa, features, ..CpuTarget::generic_avx2(2) })
+    }
+
+    #[test]
+    fn sets_are_for_the_instructions_that_they_were_recorded_with() {
+        let [avx2, avx512] = [ShippedSet::Avx2, ShippedSet::Avx512].map(target_of);
+        let plain = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) });
+        let product = |types: &str| format!("matmul:m=77,n=200,k=300{types}").parse().unwrap();
+        let of = |types: &str, target: &Target| ShippedSet::of(&product(types), target);
+        for (types, expected) in [
+            ("", [Some(ShippedSet::Avx2), Some(ShippedSet::Avx512), Some(ShippedSet::Avx512)]),
+            (",dtype=bf16", [Some(ShippedSet::Avx2), Some(ShippedSet::Avx512Narrow), Some(ShippedSet::Avx512)]),
+            (",data=u8,weights=i8", [None, Some(ShippedSet::Avx512Narrow), None]),
+            (",data=i8,weights=i8", [None; 3]),
+        ] {
+            assert_eq!([&avx2, &avx512, &plain].map(|target| of(types, target)), expected, "{types}");
+        }
+    }
+
     #[test]
     fn shipped_schedules_are_valid_and_transferable() {
-        for isa in [Isa::Avx2, Isa::Avx512] {
-            let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) });
-            let portfolio = Portfolio::for_target(&target).expect("the example `pretrain` makes it");
-            assert!(!portfolio.entries.is_empty());
+        for set in ShippedSet::ALL {
+            let target = target_of(set);
+            let portfolio = Portfolio::shipped(set);
+            assert!(!portfolio.entries.is_empty(), "the example `pretrain` makes it");
             for PortfolioEntry { workload, config } in &portfolio.entries {
                 // Limits that depend on cache sizes may exclude the schedule itself on this target,
                 // but not all schedules near it.
@@ -174,8 +242,11 @@ mod tests {
                 assert!(space.adapt(config, workload).is_some(), "{workload}: {config}");
             }
 
+            let types = if set == ShippedSet::Avx512Narrow { ",data=bf16,weights=bf16" } else { "" };
             for text in ["conv2d:c=40,h=36,w=44,o=72,k=3,p=1,bias", "matmul:m=77,n=200,k=300"] {
-                let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
+                let workload = format!("{text}{types}").parse().unwrap();
+                assert_eq!(ShippedSet::of(&workload, &target), Some(set), "{workload}");
+                let space = ScheduleSpace::new(&workload, &target);
                 let nearest = portfolio.nearest(space.workload(), usize::MAX);
                 let candidates = transferred_schedules(&space, nearest, MAX_TRIED);
                 assert!(candidates.len() > 4, "{text}: {candidates:?}");
@@ -188,7 +259,7 @@ mod tests {
     #[test]
     fn schedules_that_save_little_are_not_chosen_unmeasured() {
         let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) });
-        let portfolio = Portfolio::for_target(&target).unwrap();
+        let portfolio = Portfolio::shipped(ShippedSet::Avx512);
         for (text, saves) in [
             ("conv2d:c=64,h=56,w=56,o=64,k=3,p=1", true),
             ("conv2d:c=64,h=28,w=28,o=64,k=5,p=2", true),

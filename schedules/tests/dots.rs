@@ -5,7 +5,7 @@ use autotune_codegen::asm::{assemble, x86::disassemble};
 use autotune_ir::instruction::{DOT_BF16, Feature, Instruction};
 use autotune_ir::program::{LoopKind, Node, Scope, preorder};
 use autotune_ir::{CpuTarget, DType, Isa, Program, Target, interpret, verify};
-use autotune_schedules::{Candidate, KnobValue, ScheduleSpace, lower, tolerance};
+use autotune_schedules::{Candidate, Config, KnobValue, ScheduleSpace, lower, tolerance, winograd};
 use autotune_workloads::{Activation, Epilogue, Operands, Types, Workload, max_rel_error, reference};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -16,7 +16,8 @@ use crate::common::cases::cases;
 use crate::common::convolutions::random_convolution;
 use crate::common::machine;
 use crate::common::or_long;
-use crate::common::spaces::some;
+use crate::common::spaces::{random_odd_winograd, sample_winograd, some};
+use crate::common::workloads::random_winograd;
 
 /// Numbers of random cases in an ordinary and in a long run.
 const CASES: [u64; 2] = [32, 200];
@@ -160,6 +161,61 @@ fn random_products_of_integers_agree_with_the_reference() {
         |threads| with(Isa::Avx2, &["avxvnni"], threads),
     ];
     check_all(&targets, &types);
+}
+
+/// Winograd's algorithm multiplies transformed pairs of channels.
+#[test]
+fn random_convolutions_by_winograd_agree_with_the_reference() {
+    let of_bf16 = Types::of(DType::Bf16);
+    let types = [of_bf16, Types { bias: DType::F32, ..of_bf16 }, Types { out: DType::F32, ..of_bf16 }];
+    let dots: usize = (0..cases(or_long(CASES)))
+        .into_par_iter()
+        .map(|seed| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let target = with_dots(1 + seed as usize % 2);
+            let plain = match seed % 3 {
+                0 => random_odd_winograd(&mut rng, &target),
+                _ => random_winograd(&mut rng, 16),
+            };
+            let workload = plain.with_types(types[rng.random_range(0..types.len())]).unwrap();
+            let space = ScheduleSpace::new(&workload, &target);
+            if !has_winograd(&space) {
+                return 0;
+            }
+            let drawn = (0..3).map(|_| space.candidate(&sample_winograd(&space, &mut rng)));
+            drawn.filter(|candidate| check(candidate, seed)).count()
+        })
+        .sum();
+    assert!(dots as u64 > cases(or_long(CASES)) / 2, "{dots} programs with dot products");
+}
+
+fn has_winograd(space: &ScheduleSpace) -> bool {
+    space.sketches().iter().any(|sketch| sketch.name() == winograd::SKETCH)
+}
+
+/// Rounding errors grow with tiles, and without dot products f32 takes no more time than bf16.
+#[test]
+fn winograd_of_bf16_has_small_tiles_and_needs_dots() {
+    let sizes = |text: &str, target: &Target| {
+        let space = ScheduleSpace::new(&text.parse().unwrap(), target);
+        let size = |m: &&&str| {
+            let mut rng = ChaCha8Rng::seed_from_u64(0);
+            let mut drawn = (0..100).map(|_| space.sample(&mut rng).config().clone());
+            let is_of_size = |config: Config| config.knobs.get("m") == Some(&KnobValue::Choice(m.to_string()));
+            drawn.any(is_of_size)
+        };
+        ["2", "3", "4", "6"].iter().filter(size).map(|m| m.to_string()).collect::<Vec<_>>()
+    };
+    let (plain, strided) = ("conv2d:c=32,h=28,w=28,o=32,k=3,p=1", "conv2d:c=32,h=28,w=28,o=32,k=3,s=2,p=1");
+    let bf16 = |text: &str| format!("{text},dtype=bf16");
+    assert_eq!(sizes(plain, &with_dots(1)), ["2", "3", "4", "6"]);
+    assert_eq!(sizes(&bf16(plain), &with_dots(1)), ["2"]);
+    assert_eq!(sizes(&bf16(strided), &with_dots(1)), ["2", "3"]);
+    for target in [of_intel(), without_dots()] {
+        assert!(!has_winograd(&ScheduleSpace::new(&bf16(plain).parse().unwrap(), &target)), "{target}");
+    }
+    let odd = "conv2d:c=33,h=28,w=28,o=32,k=3,p=1,dtype=bf16".parse().unwrap();
+    assert!(!has_winograd(&ScheduleSpace::new(&odd, &with_dots(1))));
 }
 
 /// Returns a random convolution with few channels.

@@ -8,6 +8,7 @@ use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::Binding;
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_runtime::{View, ViewMut};
+use autotune_schedules::portfolio::ShippedSet;
 use autotune_schedules::{Candidate, KnobValue, ScheduleSpace};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 
@@ -108,7 +109,7 @@ fn transferred_and_shipped_schedules_are_ranked_together() {
     let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
     let space = |text: &str| ScheduleSpace::new(&text.parse().unwrap(), &target);
     let (asked, near) = (space("matmul:m=61,n=100,k=70"), space("matmul:m=60,n=100,k=70"));
-    let model = RankingModel::for_target(&target).unwrap();
+    let model = RankingModel::shipped(ShippedSet::Avx512).unwrap();
     let score = |candidate: &Candidate| model.scores(std::slice::from_ref(candidate))[0];
 
     let look_up = |source: &dyn Source| Query::new(asked.workload(), &target).source(source).best().unwrap();

@@ -393,10 +393,12 @@ impl Workload {
 
     /// Returns the distance between the shapes of two workloads.
     ///
-    /// It is infinite if operators or element types differ. It is also infinite if the other one is
-    /// a part of a network, since its schedules are recorded for the standalone workload, too.
+    /// It is infinite if operators or element types of data or weights differ. It is also infinite
+    /// if the other one is a part of a network, since its schedules are recorded for the standalone
+    /// workload, too.
     pub fn distance(&self, other: &Self) -> f32 {
-        let is_alike = self.operator().kind().name == other.operator().kind().name && self.types() == other.types();
+        let read = |workload: &Self| [workload.types().data, workload.types().weights];
+        let is_alike = self.operator().kind().name == other.operator().kind().name && read(self) == read(other);
         let is_alike = is_alike && other.network().is_none();
         if is_alike { shape_distance(self.shape_vector(), other.shape_vector()) } else { f32::INFINITY }
     }

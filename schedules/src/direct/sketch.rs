@@ -50,14 +50,13 @@ impl Sketch for DirectSketch {
         Some((0.0, default::default_point(&roles, target.cpu()?, space)?))
     }
 
-    /// True for two kinds of products. For dot-product instructions, no pretrained model ships. For
+    /// True for two kinds of products. For tile instructions, no pretrained model ships. For
     /// products that stream a matrix, the rule beats the models: [1, 768] by [768, 50257] takes 5.0
     /// ms by the rule and 13 ms by the model's first choice (one thread of an AMD EPYC 25/17,
     /// AVX-512).
     fn trusts_default(&self, workload: &Workload, target: &Target) -> bool {
-        let roles = Roles::of_workload(workload);
-        let has_group = |roles: &Roles, cpu| roles.dot(cpu).is_some() || roles.tile(cpu).is_some();
-        roles.zip(target.cpu()).is_some_and(|(roles, cpu)| has_group(&roles, cpu) || default::streams(&roles, cpu))
+        let roles = Roles::of_workload(workload).zip(target.cpu());
+        roles.is_some_and(|(roles, cpu)| roles.tile(cpu).is_some() || default::streams(&roles, cpu))
     }
 }
 

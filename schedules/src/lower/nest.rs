@@ -41,6 +41,11 @@ impl NestParts {
     /// Adds a buffer in memory for partial sums, with their type.
     pub(crate) fn partial_sums(&mut self, name: &str, scope: Scope, shape: Vec<usize>) -> BufferId {
         let dtype = self.sum_dtype();
+        self.copy(name, scope, shape, dtype)
+    }
+
+    /// Adds a buffer for a copy of elements in another type than other copies.
+    pub(crate) fn copy(&mut self, name: &str, scope: Scope, shape: Vec<usize>, dtype: DType) -> BufferId {
         self.buffers.push(Buffer::plain(name, Role::Packed, scope, shape, dtype));
         BufferId(self.buffers.len() as u32 - 1)
     }

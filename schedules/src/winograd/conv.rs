@@ -1,6 +1,7 @@
 //! Convolutions that minimal filtering applies to.
 
 use super::matrices::Filtering;
+use autotune_ir::DType;
 use autotune_ir::program::{Access, Role};
 use autotune_ir::spec::AxisId;
 use autotune_ir::{Affine, VarId};
@@ -22,6 +23,10 @@ const MIN_TILES: usize = 8;
 const FEW_CHANNELS: usize = 4;
 /// Maximum number of lanes for the phases of few channels.
 const MAX_PHASED: usize = 16;
+
+/// Maximum number of finite points if transformed tensors are bf16. With 3 points, rounding them
+/// causes errors of 4e-3 of the largest output; with 4 points 1e-2, with 5 points 2e-2.
+const MAX_ROUNDED_POINTS: usize = 3;
 
 /// A convolution in one group with a square kernel, the same stride along both axes, dilation 1,
 /// and less padding than taps.
@@ -54,6 +59,8 @@ pub struct WinogradConv {
     pub taps: usize,
     /// Stride along both axes.
     pub stride: usize,
+    /// Element type of transformed inputs and filters: bf16 if data and filters are, else f32.
+    pub transformed: DType,
 }
 
 impl WinogradConv {
@@ -71,9 +78,10 @@ impl WinogradConv {
             return None;
         }
         let ([h, w], [data, weight]) = (&axes.windows[..], &loads[..]) else { return None };
-        // The ahead-of-time stage transforms f32 filters to f32.
         let filters = workload.spec().tensor(weight);
-        if !filters.is_constant() || !filters.dtype.is_word() {
+        let dtypes = [workload.spec().tensor(data).dtype, filters.dtype];
+        let transformed = if dtypes == [DType::Bf16; 2] { DType::Bf16 } else { DType::F32 };
+        if !filters.is_constant() || !filters.dtype.is_word() && transformed == DType::F32 {
             return None;
         }
 
@@ -108,6 +116,7 @@ impl WinogradConv {
             pad: [h.pad as usize, w.pad as usize],
             taps: extent(h.tap),
             stride: h.stride as usize,
+            transformed,
         });
         conv.filter(|conv| conv.tile_sizes().next().is_some())
     }
@@ -136,9 +145,14 @@ impl WinogradConv {
         if phases == 1 { block } else { phases * (MAX_PHASED / phases).min(self.c) }
     }
 
-    /// Returns the sizes of output tiles for which matrices exist.
+    /// Returns the sizes of output tiles for which matrices exist and rounding errors are small.
     pub fn tile_sizes(&self) -> impl Iterator<Item = usize> {
-        TILE_SIZES.into_iter().filter(|&m| self.filtering(m).is_known())
+        let is_precise = |filtering: Filtering| match self.transformed {
+            DType::F32 => true,
+            _ => filtering.points() <= MAX_ROUNDED_POINTS,
+        };
+        let sizes = TILE_SIZES.into_iter().map(|m| self.filtering(m));
+        sizes.filter(move |&filtering| filtering.is_known() && is_precise(filtering)).map(|filtering| filtering.m)
     }
 
     /// Rows and columns of tiles of `m` outputs in one image.

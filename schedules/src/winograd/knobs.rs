@@ -1,7 +1,7 @@
 //! Knobs of the Winograd sketch on a CPU.
 
 use super::conv::WinogradConv;
-use super::{INPUT_KNOB, TILE_SIZE_KNOB};
+use super::{INPUT_KNOB, TILE_SIZE_KNOB, conv_on};
 use crate::direct::block_size;
 use crate::knob_space::Knob;
 use autotune_ir::target::CpuTarget;
@@ -25,7 +25,7 @@ const SMALL_IMAGE: usize = 64;
 /// Returns every knob of the sketch with its values, for one workload and target. Returns `None` if
 /// the sketch does not apply.
 pub(super) fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
-    let conv = WinogradConv::of(workload)?;
+    let conv = conv_on(workload, target)?;
     let block = block_size(target);
     let o_blocks = conv.o.div_ceil(block);
     let [oh, ow] = conv.output;

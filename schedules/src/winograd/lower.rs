@@ -26,7 +26,7 @@ mod product;
 mod tile_row;
 mod transform;
 
-use product::{C, C_LANE, O, O_LANE, T, XI};
+use product::{C, C_LANE, O, O_LANE, STEP, T, XI};
 
 /// Lowers a config to loop nests.
 pub(crate) fn lower(workload: &Workload, winograd: &Winograd) -> Program {
@@ -165,9 +165,8 @@ impl<'a> WinogradLowering<'a> {
             let [rows, columns] = [0, 1].map(|d| winograd.grid()[d].div_ceil(winograd.tiles[d]));
             shape.splice(0..0, [winograd.conv.n, rows, columns]);
         }
-        let mut packed = |name, scope, shape| product.all.buffer(name, Role::Packed, scope, shape);
-        let inputs = packed("input_transformed", scope, shape);
-        let products = packed("products", Scope::Local, winograd.product_shape().to_vec());
+        let inputs = product.all.copy("input_transformed", scope, shape, winograd.conv.transformed);
+        let products = product.all.partial_sums("products", Scope::Local, winograd.product_shape().to_vec());
         let tile_rows = TileRowBuffers::new(winograd, &mut product.all);
         let (scratch, input_cuts, output_cuts) = (Vec::new(), Vec::new(), Vec::new());
         let transforms = Transforms::of(workload, winograd.conv.filtering(winograd.m));
@@ -310,7 +309,12 @@ impl<'a> WinogradLowering<'a> {
         let axes = |axes: [usize; 4]| axes.map(|axis| Affine::var(VarId(axis as u32))).to_vec();
         let origin: Vec<Affine> = region.iter().map(|span| span.base.clone()).collect();
         let place = |buffer, leading, index| TileOperand { buffer, leading, index, origin: Some(origin.clone()) };
-        self.product.data = place(self.inputs, self.input_block(blocks), axes([XI, C, T, C_LANE]));
+        let mut data = axes([XI, C, T, C_LANE]);
+        let steps = self.winograd.group_steps();
+        if steps > 1 {
+            data[3] = data[3].clone() * steps as i64 + &Affine::var(VarId(STEP as u32));
+        }
+        self.product.data = place(self.inputs, self.input_block(blocks), data);
         self.product.sums = place(self.products, Vec::new(), axes([O, T, XI, O_LANE]));
         self.product.register_nest(&mut region)
     }

@@ -84,7 +84,7 @@ fn rewrite(spec: &Spec, conv: &WinogradConv, m: usize, multiples: Multiples) -> 
     let [rows, columns] = conv.grid(m);
     let (xis, tiles) = (a * a, (conv.n * rows * columns).next_multiple_of(multiples.tiles));
     let channels = conv.o.next_multiple_of(multiples.channels);
-    let dtype = spec.tensors[0].dtype;
+    let transformed = conv.transformed;
     let (main, tail) = (spec.main(), &spec.equations[spec.main + 1..]);
     let sum = main.output.buffer;
     let [input, weight] = [0, 1].map(|which| main.loads()[which].buffer);
@@ -98,7 +98,7 @@ fn rewrite(spec: &Spec, conv: &WinogradConv, m: usize, multiples: Multiples) -> 
     // U: transformed filters.
     let matrices = Matrices::new(conv.filtering(m));
     let g = to.matrix("G", &of_phases(&matrices.weight, conv));
-    let filters = to.tensor("U", vec![xis, conv.depth(), channels], dtype, TensorSource::Computed);
+    let filters = to.tensor("U", vec![xis, conv.depth(), channels], transformed, TensorSource::Computed);
     let [i, j, o, c, fh, fw, kh, kw] = axis_vars();
     let row = |i: &Affine, phase: &Affine| phase.clone() * a as i64 + i;
     let [down, across] = [load(g, [&row(&i, &fh), &kh]), load(g, [&row(&j, &fw), &kw])];
@@ -110,7 +110,7 @@ fn rewrite(spec: &Spec, conv: &WinogradConv, m: usize, multiples: Multiples) -> 
 
     // V: transformed input.
     let bt = to.matrix("Bt", &matrices.input);
-    let inputs = to.tensor("V", vec![xis, conv.depth(), tiles], dtype, TensorSource::Computed);
+    let inputs = to.tensor("V", vec![xis, conv.depth(), tiles], transformed, TensorSource::Computed);
     let [n, th, tw, i, j, c, fh, fw, y, x] = axis_vars();
     let at = |tile: &Affine, offset: &Affine, phase: &Affine, pad: usize| {
         tile.clone() * (m * conv.stride) as i64 + &(offset.clone() * phases as i64) + phase + -(pad as i64)
@@ -124,7 +124,7 @@ fn rewrite(spec: &Spec, conv: &WinogradConv, m: usize, multiples: Multiples) -> 
     to.equation(&[&grid[..], &tile, &depth, &inner].concat(), (inputs, element), value);
 
     // M: products, summed over the channels.
-    let products = to.tensor("M", vec![xis, channels, tiles], dtype, TensorSource::Computed);
+    let products = to.tensor("M", vec![xis, channels, tiles], DType::F32, TensorSource::Computed);
     let axes = [("xi", xis, false), ("t", tiles, false), ("o", channels, false), ("c", conv.depth(), true)];
     let [xi, t, o, c] = axis_vars();
     let value = Expr::product(load(inputs, [&xi, &c, &t]), load(filters, [&xi, &c, &o]));

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::conv::WinogradConv;
 use super::gpu::{self, GpuWinograd};
 use super::lower::lower;
-use super::matrices::Filtering;
 use super::{INPUT_KNOB, SKETCH, TILE_SIZE_KNOB, Winograd, knobs, tolerance, work};
 use crate::config::{Config, KnobValue, KnobValues};
 use crate::error::LowerError;
@@ -60,8 +59,8 @@ impl Sketch for WinogradSketch {
 
     fn tolerance(&self, workload: &Workload, config: &Config) -> f64 {
         let size = config.knobs.get(TILE_SIZE_KNOB).and_then(tile_size);
-        let filtering = WinogradConv::of(workload).zip(size).map(|(conv, m)| conv.filtering(m));
-        filtering.filter(Filtering::is_known).map_or(EXACT_TOLERANCE, tolerance)
+        let conv = WinogradConv::of(workload).zip(size).filter(|(conv, m)| conv.filtering(*m).is_known());
+        conv.map_or(EXACT_TOLERANCE, |(conv, m)| tolerance(&conv, m))
     }
 
     fn is_exact(&self) -> bool {

@@ -4,33 +4,40 @@
 use std::sync::Arc;
 
 use crate::contraction::{Contraction, Operand};
-use crate::direct::{DataMode, Direct, TileLoop};
+use crate::direct::{DataMode, Direct, Group, TileLoop};
 use crate::winograd::Winograd;
 use autotune_ir::DType;
 use autotune_ir::program::Layout;
 use autotune_ir::spec::Spec;
 use autotune_workloads::Workload;
 
-/// Axes of the products: `xi, t, o, c`, and the lanes of `o` and `c`.
+/// Axes of the products: `xi, t, o, c`, the lanes of `o` and `c`, and the steps of a group. With
+/// groups, the lanes of `c` are groups.
 pub(super) const XI: usize = 0;
 pub(super) const T: usize = 1;
 pub(super) const O: usize = 2;
 pub(super) const C: usize = 3;
 pub(super) const O_LANE: usize = 4;
 pub(super) const C_LANE: usize = 5;
+pub(super) const STEP: usize = 6;
 
-/// Returns the products' contraction with blocked channels; `algorithm` is the rewritten spec.
-fn contraction(algorithm: &Arc<Spec>, block: usize, c_lanes: usize) -> Contraction {
+/// Returns the products' contraction with blocked channels, and groups of `steps` reduction steps
+/// if there are several; `algorithm` is the rewritten spec.
+fn contraction(algorithm: &Arc<Spec>, block: usize, c_lanes: usize, steps: usize) -> Contraction {
     let mut contraction = Contraction::with_unit_axes(algorithm);
     contraction.split(O, block);
     contraction.split(C, c_lanes);
+    if steps > 1 {
+        contraction.split_to(C_LANE, steps, "group");
+    }
     contraction
 }
 
 /// Returns the plan of the products in the direct sketch.
 pub(super) fn plan(workload: &Workload, winograd: &Winograd, algorithm: &Arc<Spec>) -> Direct {
     let Winograd { conv, m, block, register: [positions, channels], .. } = *winograd;
-    let contraction = workload.once([m, block], || contraction(algorithm, block, winograd.c_lanes()));
+    let steps = winograd.group_steps();
+    let contraction = workload.once([m, block, steps], || contraction(algorithm, block, winograd.c_lanes(), steps));
 
     let operand = |channels: usize, [h, w]: [usize; 2], layout: Layout| {
         let shape = match layout {
@@ -54,8 +61,9 @@ pub(super) fn plan(workload: &Workload, winograd: &Winograd, algorithm: &Arc<Spe
         out_layout,
         data_mode: DataMode::Tile,
         packed_weights: true,
-        dot: None,
-        copied: [DType::F32; 2],
+        dot: winograd.dot.map(|(instruction, _)| Group { axis: STEP, instruction, row: [None; 2] }),
+        // The type of other copies than the weights', which are strips of data and sums.
+        copied: [DType::F32, conv.transformed],
         is_split: false,
         vector: O_LANE,
         batch: Vec::new(),

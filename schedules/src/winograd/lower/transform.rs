@@ -6,7 +6,7 @@
 //! [`PartialTransform`] leaves out inputs that are zero (padding, missing taps) and outputs out of
 //! bounds. A convolution with a stride is divided into phases, which are transformed one by one.
 
-use super::product::{C, C_LANE, O, O_LANE, XI};
+use super::product::{C, C_LANE, O, O_LANE, STEP, XI};
 use super::*;
 use crate::winograd::conv::WinogradConv;
 
@@ -37,8 +37,9 @@ struct Filters<'a> {
     /// filters' block within the tile.
     tile: Affine,
     o: Affine,
-    /// Number of the block of input channels, and of the channel within it.
-    c: [Affine; 2],
+    /// Number of the block of input channels, of the group of channels within it, and of the channel
+    /// within the group.
+    c: [Affine; 3],
     /// Output channels of the block.
     lanes: usize,
 }
@@ -67,7 +68,7 @@ impl WinogradLowering<'_> {
     /// on, and `lanes` channels of each block.
     fn filters(&mut self, to: &PackedOperand, run: Segment, first: usize, lanes: usize) -> Vec<Node> {
         let Winograd { conv, register: [_, channels], .. } = *self.winograd;
-        let (c_lanes, phases) = (self.winograd.c_lanes(), conv.phases());
+        let (c_lanes, phases, steps) = (self.winograd.c_lanes(), conv.phases(), self.winograd.group_steps());
         // One-dimensional transform of the taps of each phase.
         let cut = |phase: usize| {
             // With a stride, a filter splits into phases, the later of which may have a tap less.
@@ -78,12 +79,15 @@ impl WinogradLowering<'_> {
         let mut loops = Vec::new();
         let mut open = |name, extent| self.all().open(name, extent, LoopKind::Parallel, &mut loops);
         let tile = open("o.0", run.count) * channels as i64 + run.start as i64;
-        let c = [open("c.0", conv.depth() / c_lanes), open("c.1", c_lanes / (phases * phases))];
+        let c = [open("c.0", conv.depth() / c_lanes), open("c.1", c_lanes / (phases * phases) / steps)];
 
         let body = self.repeat("o.1", run.extent, LoopKind::Serial, |this, o| {
-            let filters = Filters { to, tile, o: o + first as i64, c, lanes };
-            let of_each = (0..phases).flat_map(|fh| (0..phases).map(move |fw| [fh, fw]));
-            of_each.flat_map(|[fh, fw]| this.filter(&filters, [fh, fw], [&cuts[fh], &cuts[fw]])).collect()
+            this.repeat("c.2", steps, LoopKind::Serial, |this, step| {
+                let [block, group] = c;
+                let filters = Filters { to, tile, o: o + first as i64, c: [block, group, step], lanes };
+                let of_each = (0..phases).flat_map(|fh| (0..phases).map(move |fw| [fh, fw]));
+                of_each.flat_map(|[fh, fw]| this.filter(&filters, [fh, fw], [&cuts[fh], &cuts[fw]])).collect()
+            })
         });
         nest(loops, body)
     }
@@ -95,9 +99,12 @@ impl WinogradLowering<'_> {
         let (from, whole) = (self.product.operands.weight, self.product.whole_region());
         let per_block = self.winograd.c_lanes() / (phases * phases);
         let o_channel = (tile.clone() + o) * block as i64;
-        let c_channel = c[0].clone() * per_block as i64 + &c[1];
-        // The phases of a channel are adjacent lanes of the product's reduction axis.
-        let c_lane = c[1].clone() * (phases * phases) as i64 + (fh * phases + fw) as i64;
+        let [c_block, c_group, step] = c;
+        let steps = self.winograd.group_steps() as i64;
+        let c_channel = c_block.clone() * per_block as i64 + &(c_group.clone() * steps) + step;
+        // The phases of a channel are adjacent lanes of the product's reduction axis. With groups,
+        // there is one phase.
+        let c_lane = c_group.clone() * (phases * phases) as i64 + (fh * phases + fw) as i64;
 
         let read = |[kw, lane]: [Affine; 2]| {
             let column = kw * phases as i64 + fw as i64;
@@ -106,8 +113,11 @@ impl WinogradLowering<'_> {
         };
         let element = |xi: Affine, lane: Affine| {
             let (mut region, mut local) = (whole.clone(), vec![Affine::default(); whole.len()]);
-            let places = [(O, o.clone()), (O_LANE, lane), (C, c[0].clone()), (C_LANE, c_lane.clone())];
+            let places = [(O, o.clone()), (O_LANE, lane), (C, c_block.clone()), (C_LANE, c_lane.clone())];
             places.into_iter().for_each(|(axis, place)| local[axis] = place);
+            if let Some(place) = local.get_mut(STEP) {
+                *place = step.clone();
+            }
             (region[XI].base, region[O].base) = (xi, tile.clone());
             to.index(&region, &local, &local)
         };
