@@ -4,10 +4,11 @@
 //! `cargo run --release -p autotune-lab --example record_test_bed -- FILE`
 //!
 //! For each workload in `test_bed/workloads.txt`, or with `--narrow` in
-//! `test_bed/workloads_narrow.txt`, it measures random configs, configs proposed by
-//! the learned search with a race of the best, and then the best configs of the family's other
-//! workloads, transferred to it. This takes about 20 minutes a list on a quiet machine. An interrupted
-//! recording continues where it ended, and a recording of a longer list adds the new workloads.
+//! `test_bed/workloads_narrow.txt`, it measures random configs, configs proposed by the learned
+//! search with a race of the best, and then the best configs of the family's other workloads,
+//! transferred to it. This takes about 20 minutes on a quiet machine, with `--narrow` 12. An
+//! interrupted recording continues where it ended, and a recording of a longer list adds the new
+//! workloads.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -200,7 +200,7 @@ def prepare(path, given_shapes, folder):
     model.ir_version = max(model.ir_version, 8)
     onnx.save(model, pathlib.Path(folder, "model.onnx"))
 
-    os.makedirs(pathlib.Path(folder, "inputs"))
+    os.makedirs(pathlib.Path(folder, "inputs"), exist_ok=True)
     names = {}
     for number, value in enumerate(model.graph.input):
         names[value.name] = str(pathlib.Path(folder, "inputs", f"{number}.npy"))
@@ -237,7 +237,7 @@ def quantise(folder):
 def bytes_on_disk(args, folder, threads):
     """What runs the network where it is deployed: by contender, bytes of the network and of libraries beside it."""
     library = pathlib.Path(folder, "library", "network.so")
-    library.parent.mkdir()
+    library.parent.mkdir(exist_ok=True)
     command = [args.autotune, "compile", str(pathlib.Path(folder, "model.onnx")), "-o", str(library), "--target", args.target, "--threads", str(threads), "--db", args.db]
     subprocess.run(command, check=True, capture_output=True)
     sizes = {"autotune": [library.stat().st_size, 0]}
@@ -271,7 +271,9 @@ def measure(args, path, shapes, threads):
             return None
         return json.loads(done.stdout.splitlines()[-1])
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = str(pathlib.Path(args.keep, pathlib.Path(path).stem)) if args.keep else temporary
+        os.makedirs(folder, exist_ok=True)
         prepare(path, shapes, folder)
         peer("reference", folder, 1)
         contenders = list(CONTENDERS)
@@ -353,6 +355,7 @@ def main():
     parser.add_argument("--db", required=True, help="tuning database, or the snapshot of one, which takes less time and memory to open; what it lacks runs by its predicted schedule")
     parser.add_argument("--target", default="cpu", help="ours: cpu, or cpu:avx2 without AVX-512")
     parser.add_argument("--int8", action="store_true", help="also the networks with 8-bit tensors, by ONNX Runtime's quantiser")
+    parser.add_argument("--keep", help="a folder for the prepared files, which are temporary otherwise")
     parser.add_argument("--threads", default="1", help="such as 1,2")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=20, help="of each turn")

@@ -46,7 +46,8 @@ fn main() -> Result<()> {
     let described = recordings.into_par_iter().map(|recording| Task::of(recording, &target, &columns));
     let tasks: Vec<Task> = described.collect();
 
-    let miss = ShippedSet::of(tasks[0].space.workload(), &target).map_or(PredictParams::QUICK, PredictParams::quick);
+    let shipped = tasks.first().and_then(|task| ShippedSet::of(task.space.workload(), &target));
+    let miss = shipped.map_or(PredictParams::QUICK, PredictParams::quick);
     let expected = judge(&tasks, miss)?;
     let [trees, drafts] = [Rows::LoopNests, Rows::Knobs].map(|rows| train(tasks.iter(), rows));
     let pretrained = Pretrained::of(&trees?, expected.first as f32).context("the trees are too large to be written")?;

@@ -37,7 +37,9 @@
 //!     output = act((Aᵀ M A)[valid] + bias + residual)
 //! ```
 //!
-//! Rounding errors are larger than those of the direct algorithm, see `tolerance`.
+//! Rounding errors are larger than those of the direct algorithm, see `tolerance`. If data and
+//! filters are bf16, so are `U` and `V`. A dot-product instruction then multiplies pairs of input
+//! channels, and only the smallest tiles are precise enough.
 
 use crate::config::KnobValues;
 use crate::direct::{block_size, reader::KnobReader};

@@ -15,8 +15,8 @@ const TILE_SIZES: [usize; 4] = [2, 3, 4, 6];
 /// Maximum work, as a share of the direct algorithm's multiply-adds, for channels that are padded
 /// and transposed.
 const MAX_FILLED_SHARE: f64 = 0.7;
-/// Minimum number of tiles per image for such channels: with fewer, multiply-adds wait for each
-/// other.
+/// Minimum number of tiles per image for such channels, and for an estimate of time by work: with
+/// fewer, multiply-adds wait for each other.
 const MIN_TILES: usize = 8;
 
 /// Maximum number of input channels for which phases become channels.
@@ -167,9 +167,16 @@ impl WinogradConv {
         product(self.grid(m)) * products / (product(self.output) * taps)
     }
 
-    /// Returns the least [`WinogradConv::work_share`] of all tiles for which matrices exist.
+    /// Returns the least [`WinogradConv::work_share`] of all tiles for which matrices exist, and of
+    /// which images have enough.
     pub fn least_work_share(&self) -> f64 {
-        self.tile_sizes().map(|m| self.work_share(m)).fold(f64::INFINITY, f64::min)
+        let sizes = self.tile_sizes().filter(|&m| self.has_tiles(m));
+        sizes.map(|m| self.work_share(m)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// True if an image has enough tiles of `m` outputs for a register tile.
+    fn has_tiles(&self, m: usize) -> bool {
+        self.grid(m).iter().product::<usize>() >= MIN_TILES
     }
 
     /// True if tiles of `m` outputs are worth a trial in blocks of `block` channels. If the block
@@ -179,7 +186,7 @@ impl WinogradConv {
         let is_whole = [self.c, self.o].iter().all(|channels| channels.is_multiple_of(block));
         let filled = self.o.next_multiple_of(block) as f64 / self.o as f64;
         let saves_enough = || self.work_share(m) * filled <= MAX_FILLED_SHARE;
-        self.saves_work(m) && (is_whole || saves_enough() && self.grid(m).iter().product::<usize>() >= MIN_TILES)
+        self.saves_work(m) && (is_whole || saves_enough() && self.has_tiles(m))
     }
 
     /// True if matrices for tiles of `m` outputs exist, and they take fewer multiply-adds than the
