@@ -39,7 +39,8 @@ impl Pretrained {
         SHIPPED[set as usize].clone()
     }
 
-    /// Returns the model for a target's f32 workloads; `None` if none ships for its instruction set.
+    /// Returns the model for a target's f32 workloads; `None` if none ships for its instruction
+    /// set.
     pub fn for_target(target: &Target) -> Option<Arc<Self>> {
         Self::shipped(ShippedSet::of_target(target)?)
     }

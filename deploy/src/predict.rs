@@ -173,8 +173,8 @@ pub(crate) struct Pick {
 /// [`PredictParams::QUICK`]. Without any of them the result is the default.
 ///
 /// They are ranked by the cheap model, and by the pretrained one where
-/// [`quick`](PredictParams::quick) says so. Without models, the analytic model ranks them, which was
-/// validated for contractions on CPUs only.
+/// [`quick`](PredictParams::quick) says so. Without models, the analytic model ranks them, which
+/// was validated for contractions on CPUs only.
 pub(crate) fn pick(space: &ScheduleSpace, known: &[PortfolioEntry]) -> Pick {
     let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
     let shipped = Shipped::of(space);
@@ -241,8 +241,8 @@ pub(crate) fn is_about_as_fast(program: &Program, own: &Program, target: &Target
 /// sketch's default is known to beat the model ([`ScheduleSpace::trusts_default`]).
 struct Shipped {
     set: ShippedSet,
-    /// The workload, with f32 tensors unless the set is for its types: CPUs convert other types when
-    /// loading and storing.
+    /// The workload, with f32 tensors unless the set is for its types: CPUs convert other types
+    /// when loading and storing.
     workload: Workload,
     model: Arc<Pretrained>,
     ranking_model: Arc<RankingModel>,

@@ -50,7 +50,7 @@ pub enum ShippedSet {
 }
 
 impl ShippedSet {
-    /// All sets.
+    /// Sets in the order in which they are stored.
     pub const ALL: [Self; 3] = [Self::Avx2, Self::Avx512, Self::Avx512Narrow];
 
     /// Returns the set for a workload; `None` if none ships for its target or instruction.
@@ -121,7 +121,8 @@ impl Portfolio {
         Self { entries: fastest.into_iter().map(entry).collect() }
     }
 
-    /// True if the portfolio has schedules of the workload's operator and types of data and weights.
+    /// True if the portfolio has schedules of the workload's operator, and types of data and
+    /// weights.
     pub fn covers(&self, workload: &Workload) -> bool {
         self.entries.iter().any(|entry| workload.distance(&entry.workload).is_finite())
     }

@@ -21,8 +21,9 @@ use autotune_graph::Graph;
 /// them.
 const MOST_SHARE: f64 = 0.3;
 
-/// The same fraction, as a share of the products that Winograd's algorithm in bf16 leaves. These
-/// products take half the time, but the transforms of its smaller tiles take more.
+/// Largest fraction of multiplications that Winograd's algorithm in f32 may leave to be faster than
+/// the algorithm in bf16, as a share of what that leaves. Products of bf16 take half the time, but
+/// the transforms of smaller tiles take more.
 ///
 /// Measured on one thread of an AMD EPYC (family 26, model 2), 150 trials each: 3x3 convolutions
 /// with 64 and 128 channels (56x56 and 28x28) take the same time in f32 and in bf16, with fractions

@@ -37,8 +37,8 @@ struct Filters<'a> {
     /// filters' block within the tile.
     tile: Affine,
     o: Affine,
-    /// Number of the block of input channels, of the group of channels within it, and of the channel
-    /// within the group.
+    /// Number of the block of input channels, of the group of channels within it, and of the
+    /// channel within the group.
     c: [Affine; 3],
     /// Output channels of the block.
     lanes: usize,
