@@ -10,6 +10,8 @@ import numpy as np
 from clock import time_calls
 
 F32, ANY, INFERENCE, CPU, RELU = 3, 1, 96, 1, 32
+# Types of factors and results of convolutions and products.
+DTYPES = {"f32": F32, "bf16": 2}
 DIRECT, WINOGRAD, AUTO = 1, 2, 3
 POOLINGS = {"max": 0x1ff, "average": 0x2ff}
 REDUCTIONS = {"max": 0x2fff2, "min": 0x2fff3, "sum": 0x2fff4, "prod": 0x2fff5, "mean": 0x2fff6}
@@ -49,6 +51,7 @@ class Peer:
     """The library that ONEDNN_LIBRARY names, else the virtual environment's."""
 
     name = "oneDNN"
+    dtypes = tuple(DTYPES)
 
     def __init__(self, cores):
         found = os.environ.get("ONEDNN_LIBRARY") or next(iter(glob.glob(f"{sys.prefix}/lib/libdnnl.so.3")), None)
@@ -80,7 +83,10 @@ class Peer:
         return md
 
     def any(self, shape):
-        return self.tagged(shape, ANY)
+        """Descriptor of a tensor of the workload's type in the primitive's own layout."""
+        md = pointer()
+        self.call("dnnl_memory_desc_create_with_tag", byref(md), len(shape), dims(shape), self.dtype, ANY)
+        return md
 
     def memory(self, md, array=None):
         """Memory of a descriptor: the array's own, or new."""
@@ -103,7 +109,7 @@ class Peer:
         self.call("dnnl_primitive_attr_create", byref(attr))
         self.call("dnnl_post_ops_create", byref(ops))
         if workload["add"]:
-            self.call("dnnl_post_ops_append_sum", ops, ctypes.c_float(1), 0, F32)
+            self.call("dnnl_post_ops_append_sum", ops, ctypes.c_float(1), 0, self.dtype)
         if workload["relu"]:
             self.call("dnnl_post_ops_append_eltwise", ops, RELU, ctypes.c_float(0), ctypes.c_float(0))
         self.call("dnnl_primitive_attr_set_post_ops", attr, ops)
@@ -111,6 +117,9 @@ class Peer:
 
     def variants(self, workload, operands, exact):
         """Every algorithm that there is, as functions that build it."""
+        self.dtype = DTYPES[workload["dtype"]]
+        if self.dtype != F32 and workload["op"] not in ("matmul", "conv2d"):
+            return
         if workload["op"] == "matmul":
             yield "matmul", lambda: self.matmul(workload, operands)
             if workload["b"] == 1:

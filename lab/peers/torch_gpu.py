@@ -15,6 +15,7 @@ GRAPH_RUNS = 20
 
 class Peer:
     name = "PyTorch"
+    dtypes = tuple(DTYPES)
 
     def __init__(self, cores):
         if not torch.cuda.is_available():

@@ -250,7 +250,7 @@ mod tests {
                 let space = ScheduleSpace::new(&workload, &target);
                 let nearest = portfolio.nearest(space.workload(), usize::MAX);
                 let candidates = transferred_schedules(&space, nearest, MAX_TRIED);
-                assert!(candidates.len() > 4, "{text}: {candidates:?}");
+                assert!(candidates.len() >= 4, "{text}: {candidates:?}");
                 assert!(candidates.iter().all(|candidate| space.contains(candidate)));
             }
             assert_eq!(Portfolio::parse(&portfolio.to_text().unwrap()).unwrap(), *portfolio);

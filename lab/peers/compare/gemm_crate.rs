@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use autotune_ir::DType;
 use autotune_runtime::pin_to_core;
 use autotune_schedules::EXACT_TOLERANCE;
 use autotune_workloads::{Epilogue, Matmul, Operands, Workload, max_rel_error, reference};
@@ -24,10 +25,11 @@ pub(crate) struct GemmCrate {
 
 impl GemmCrate {
     /// Prepares and checks a product; `None` for workloads that the crate does not compute:
-    /// convolutions, batches, transposed operands and epilogues.
+    /// convolutions, batches, transposed operands, epilogues and other types than f32.
     pub(crate) fn new(workload: &Workload, threads: usize) -> Result<Option<Self>> {
         let is_plain = |m: &&Matmul| m.b.is_one() && !m.ta && !m.tb && workload.epilogue() == Epilogue::default();
-        let plain = workload.sizes::<Matmul>().filter(is_plain);
+        let is_f32 = workload.dtype() == DType::F32;
+        let plain = workload.sizes::<Matmul>().filter(|matmul| is_f32 && is_plain(matmul));
         let Some(&matmul) = plain else { return Ok(None) };
         let pool = ThreadPoolBuilder::new().num_threads(threads).start_handler(pin_to_core).build()?;
         let operands = Operands::random(workload.spec(), 0);
