@@ -23,7 +23,7 @@ pub struct Pretrained {
 }
 
 /// Models that ship, in the order of [`ShippedSet::ALL`]. The example `pretrain` makes them.
-static SHIPPED: [LazyLock<Option<Arc<Pretrained>>>; 3] = [
+static SHIPPED: [LazyLock<Option<Arc<Pretrained>>>; ShippedSet::ALL.len()] = [
     LazyLock::new(|| read(include_bytes!("../pretrained/avx2.trees"))),
     LazyLock::new(|| read(include_bytes!("../pretrained/avx512.trees"))),
     LazyLock::new(|| read(include_bytes!("../pretrained/avx512_narrow.trees"))),

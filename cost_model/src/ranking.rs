@@ -123,7 +123,7 @@ pub struct RankingModel {
 }
 
 /// Models that ship, in the order of [`ShippedSet::ALL`]. The example `pretrain` makes them.
-static SHIPPED: [LazyLock<Option<Arc<RankingModel>>>; 3] = [
+static SHIPPED: [LazyLock<Option<Arc<RankingModel>>>; ShippedSet::ALL.len()] = [
     LazyLock::new(|| read(include_bytes!("../pretrained/avx2.drafts"))),
     LazyLock::new(|| read(include_bytes!("../pretrained/avx512.drafts"))),
     LazyLock::new(|| read(include_bytes!("../pretrained/avx512_narrow.drafts"))),

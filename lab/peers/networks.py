@@ -344,8 +344,8 @@ def table(rows, threads):
         on_disk = ", ".join(size(row[c]) for c in three)
         lines.append(f"| {name} | " + " | ".join(cell(c) for c in CONTENDERS) + f" | {ratio:.2f} | {rounded[-1]:.2f} | {load} | {peak} | {on_disk} |")
     lines += ["", f"Geometric means of the ratios: f32 {geometric(ratios)}, bf16 {geometric(rounded)}.", ""]
-    is_quantised = any("autotune_int8" in row for row in rows.values())
-    return "\n".join(lines + ([quantised_table({name: row for name, row in rows.items() if row.get("autotune_int8")})] if is_quantised else []))
+    quantised = {name: row for name, row in rows.items() if "autotune_int8" in row}
+    return "\n".join(lines + ([quantised_table(quantised)] if quantised else []))
 
 
 def main():

@@ -77,16 +77,14 @@ class Peer:
         self.call("dnnl_memory_desc_create_with_strides", byref(md), len(shape), dims(shape), F32, dims(strides))
         return md
 
-    def tagged(self, shape, tag):
+    def tagged(self, shape, tag, dtype=F32):
         md = pointer()
-        self.call("dnnl_memory_desc_create_with_tag", byref(md), len(shape), dims(shape), F32, tag)
+        self.call("dnnl_memory_desc_create_with_tag", byref(md), len(shape), dims(shape), dtype, tag)
         return md
 
     def any(self, shape):
         """Descriptor of a tensor of the workload's type in the primitive's own layout."""
-        md = pointer()
-        self.call("dnnl_memory_desc_create_with_tag", byref(md), len(shape), dims(shape), self.dtype, ANY)
-        return md
+        return self.tagged(shape, ANY, self.dtype)
 
     def memory(self, md, array=None):
         """Memory of a descriptor: the array's own, or new."""

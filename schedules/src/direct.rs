@@ -176,11 +176,10 @@ pub fn has_tile_instruction(workload: &Workload, cpu: &CpuTarget) -> bool {
     Roles::of_workload(workload).is_some_and(|roles| roles.tile(cpu).is_some())
 }
 
-/// True if a dot-product instruction of `cpu` multiplies the operands of a workload, with factors
-/// for which `fits` holds.
-pub(crate) fn has_dot(workload: &Workload, cpu: &CpuTarget, fits: impl Fn(&Factors) -> bool) -> bool {
-    let dot = Roles::of_workload(workload).and_then(|roles| roles.dot(cpu));
-    dot.is_some_and(|(_, factors)| fits(&factors))
+/// Returns the factors of the dot-product instruction of `cpu` that multiplies the operands of a
+/// workload; `None` if no such instruction does.
+pub(crate) fn dot_factors(workload: &Workload, cpu: &CpuTarget) -> Option<Factors> {
+    Roles::of_workload(workload)?.dot(cpu).map(|(_, factors)| factors)
 }
 
 /// Returns the loops over tiles, in the given order of axis names.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::candidate::Candidate;
 use crate::config::Config;
-use crate::direct::has_dot;
+use crate::direct::dot_factors;
 use crate::space::ScheduleSpace;
 
 /// Largest share of the direct algorithm's operations that another algorithm may need to be chosen
@@ -55,9 +55,9 @@ impl ShippedSet {
 
     /// Returns the set for a workload; `None` if none ships for its target or instruction.
     pub fn of(workload: &Workload, target: &Target) -> Option<Self> {
-        match Self::of_target(target)? {
-            set if !has_dot(workload, target.cpu()?, |_| true) => Some(set),
-            Self::Avx512 if has_dot(workload, target.cpu()?, multiplies_as_stored) => Some(Self::Avx512Narrow),
+        match (Self::of_target(target)?, dot_factors(workload, target.cpu()?)) {
+            (set, None) => Some(set),
+            (Self::Avx512, Some(factors)) if are_as_stored(&factors) => Some(Self::Avx512Narrow),
             _ => None,
         }
     }
@@ -73,12 +73,12 @@ impl ShippedSet {
 }
 
 /// True if factors are not widened, as they were not where the set was recorded.
-fn multiplies_as_stored(factors: &Factors) -> bool {
+fn are_as_stored(factors: &Factors) -> bool {
     factors.dtypes.iter().all(|dtype| *dtype == DType::Bf16 || dtype.bytes() == 1)
 }
 
 /// Portfolios that ship, in the order of [`ShippedSet::ALL`].
-static SHIPPED: LazyLock<[Portfolio; 3]> = LazyLock::new(|| {
+static SHIPPED: LazyLock<[Portfolio; ShippedSet::ALL.len()]> = LazyLock::new(|| {
     [
         include_str!("../portfolio/avx2.jsonl"),
         include_str!("../portfolio/avx512.jsonl"),

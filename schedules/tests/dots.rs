@@ -5,7 +5,7 @@ use autotune_codegen::asm::{assemble, x86::disassemble};
 use autotune_ir::instruction::{DOT_BF16, Feature, Instruction};
 use autotune_ir::program::{LoopKind, Node, Scope, preorder};
 use autotune_ir::{CpuTarget, DType, Isa, Program, Target, interpret, verify};
-use autotune_schedules::{Candidate, Config, KnobValue, ScheduleSpace, lower, tolerance, winograd};
+use autotune_schedules::{Candidate, Config, KnobValue, ScheduleSpace, lower, tolerance};
 use autotune_workloads::{Activation, Epilogue, Operands, Types, Workload, max_rel_error, reference};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -16,7 +16,7 @@ use crate::common::cases::cases;
 use crate::common::convolutions::random_convolution;
 use crate::common::machine;
 use crate::common::or_long;
-use crate::common::spaces::{random_odd_winograd, sample_winograd, some};
+use crate::common::spaces::{has_winograd, random_odd_winograd, sample_winograd, some};
 use crate::common::workloads::random_winograd;
 
 /// Numbers of random cases in an ordinary and in a long run.
@@ -187,10 +187,6 @@ fn random_convolutions_by_winograd_agree_with_the_reference() {
         })
         .sum();
     assert!(dots as u64 > cases(or_long(CASES)) / 2, "{dots} programs with dot products");
-}
-
-fn has_winograd(space: &ScheduleSpace) -> bool {
-    space.sketches().iter().any(|sketch| sketch.name() == winograd::SKETCH)
 }
 
 /// Rounding errors grow with tiles, and without dot products f32 takes no more time than bf16.

@@ -25,6 +25,11 @@ pub fn sample_winograd<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Config {
     sample_sketch(space, winograd::SKETCH, rng)
 }
 
+/// True if the Winograd sketch applies to the space's workload.
+pub fn has_winograd(space: &ScheduleSpace) -> bool {
+    space.sketches().iter().any(|sketch| sketch.name() == winograd::SKETCH)
+}
+
 /// Draws a config of a sketch in the space.
 pub fn sample_sketch<R: Rng>(space: &ScheduleSpace, sketch: &str, rng: &mut R) -> Config {
     let drawn = (0..200).map(|_| space.sample(rng).config().clone()).find(|config| config.sketch == sketch);
@@ -88,7 +93,7 @@ pub fn random_odd_winograd<R: Rng>(rng: &mut R, target: &Target) -> Workload {
     let workload = workload.with_epilogue(random_epilogue(rng));
 
     let space = ScheduleSpace::new(&workload, target);
-    match space.sketches().iter().any(|sketch| sketch.name() == winograd::SKETCH) {
+    match has_winograd(&space) {
         true => workload,
         false => random_odd_winograd(rng, target),
     }
