@@ -22,10 +22,13 @@
 //! - Without optimisation (`GraphOptimizationLevel::Disable`), runs use the reference
 //!   implementation of every operator: slow, for comparisons.
 //! - The configuration entries `autotune.db` (path of a database or snapshot of schedules; by
-//!   default the user's database) and `autotune.precision` (`f32` or `bf16`).
+//!   default the user's database) or `autotune.snapshot` (path of a snapshot), `autotune.precision`
+//!   (`f32`, `bf16`, or `auto` for the fastest on random inputs) and `autotune.max_error` (largest
+//!   relative error for `auto`; by default 0.01).
 //! - Execution providers are refused, but for the CPU's; `ort` then goes on without them.
 
 pub mod element;
+pub mod text_options;
 
 mod binding;
 mod environment;

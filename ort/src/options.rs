@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use autotune_db::open_source;
 use autotune_ir::Target;
 use autotune_network::onnx::DeclaredInput;
-use autotune_network::{Extents, SessionOptions, SessionPrecision, ShapeRange};
+use autotune_network::{Extents, SessionOptions, ShapeRange};
 use ort_sys::{ExecutionMode, GraphOptimizationLevel, OrtApi, OrtRunOptions, OrtSessionOptions};
 
 use crate::handle::{Handle, elements, elements_mut, give, of, of_mut, set, text};
 use crate::status::{ApiError, api_functions, release_functions};
+use crate::text_options::TextOptions;
+
+/// Prefix of configuration entries that are options of autotune.
+const PREFIX: &str = "autotune.";
 
 /// Options with which sessions are created.
 #[derive(Clone, Default)]
@@ -36,17 +39,14 @@ impl OpenOptions {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (self.threads > 0).then(|| self.threads.min(cores));
         let target = Target::detect("cpu", threads).map_err(|error| ApiError::argument(error.to_string()))?;
-        let config = |key: &str| self.config.get(key).map(String::as_str);
-        let source = config("autotune.db").map(open_source).transpose();
-        let source = source.map_err(|error| ApiError::argument(format!("autotune.db: {error}")))?;
-        let precision = config("autotune.precision").unwrap_or("f32").parse();
-        let precision = precision.map_err(|error| ApiError::argument(format!("autotune.precision: {error}")))?;
+        let entries = self.config.iter().filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, &**value)));
+        let TextOptions { source, precision } = TextOptions::of(&entries.collect(), PREFIX, &[])?;
 
         Ok(SessionOptions {
             shapes: inputs.iter().map(|input| (input.name.clone(), self.shape(input))).collect(),
-            precision: SessionPrecision::In(precision),
+            precision,
             target: Some(target),
-            source: source.map(Arc::from),
+            source,
             ..SessionOptions::default()
         })
     }

@@ -8,6 +8,7 @@ use ort_sys::stub::Error;
 use ort_sys::{OrtErrorCode, OrtStatusPtr};
 
 use crate::element::ElementError;
+use crate::text_options::OptionError;
 
 /// Reason that a function fails.
 pub(crate) struct ApiError {
@@ -48,6 +49,12 @@ fn code_of_import(error: &ImportError) -> OrtErrorCode {
         ImportError::Malformed(_) => OrtErrorCode::ORT_INVALID_PROTOBUF,
         ImportError::Shape { .. } => OrtErrorCode::ORT_INVALID_ARGUMENT,
         _ => OrtErrorCode::ORT_NOT_IMPLEMENTED,
+    }
+}
+
+impl From<OptionError> for ApiError {
+    fn from(error: OptionError) -> Self {
+        Self::argument(error.to_string())
     }
 }
 

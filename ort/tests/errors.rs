@@ -50,6 +50,12 @@ fn options_that_mean_nothing_here_are_refused() {
     let db = line(entry("autotune.db", "/nowhere/at/all"));
     assert!(db.contains("autotune.db") && db.contains("/nowhere"), "{db}");
 
+    let unknown = line(entry("autotune.precission", "f32"));
+    assert!(
+        unknown.contains("unknown option autotune.precission") && unknown.contains("autotune.max_error"),
+        "{unknown}"
+    );
+
     // A provider is refused, and the session computes on the CPU.
     let cuda = builder().with_execution_providers([ep::CUDA::default().build()]);
     assert!(cuda.unwrap().commit_from_memory(&layer().bytes()).is_ok());

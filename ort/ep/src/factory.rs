@@ -1,18 +1,18 @@
 //! The factory of the provider: its name, its devices, and the options of a session.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::Arc;
 
-use autotune_db::open_source;
 use autotune_ir::Target;
+use ort_autotune::text_options::TextOptions;
 use ort_sys::{
     OrtAllocator, OrtEpDevice, OrtHardwareDevice, OrtHardwareDeviceType, OrtKeyValuePairs, OrtLogger, OrtMemoryInfo,
     OrtSessionOptions, OrtStatusPtr,
 };
 
 use crate::abi::{Ep, EpFactory, VERSION};
-use crate::host::{Host, ask};
+use crate::host::{Host, ask, text};
 use crate::provider::{Provider, ProviderOptions};
 
 /// Name of the provider.
@@ -64,54 +64,47 @@ impl Factory {
         }
     }
 
-    /// Reads the options of a session. ONNX Runtime does not tell which others there are.
+    /// Reads the options of a session.
     ///
     /// # Safety
     ///
     /// The options come from ONNX Runtime.
     unsafe fn options(&self, options: *const OrtSessionOptions) -> Result<ProviderOptions, String> {
         // SAFETY: as for this function.
-        let entry = |name: &str| unsafe { self.entry(options, &format!("{PREFIX}{name}")) };
-        let wrong = |name: &str, value: &str, why: String| format!("option {name}={value}: {why}");
-        let threads = match entry("threads")? {
+        let entries = unsafe { self.entries(options)? };
+        let own = entries.iter().filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, &**value)));
+        let given: BTreeMap<&str, &str> = own.collect();
+        let TextOptions { source, precision } =
+            TextOptions::of(&given, "", &["threads"]).map_err(|error| error.to_string())?;
+
+        let threads = match given.get("threads") {
             None => None,
             Some(text) => {
-                let count = text.parse().map_err(|_| wrong("threads", &text, "expected a number".into()))?;
-                Some(count).filter(|&count: &usize| count > 0)
+                let wrong = |_| format!("option threads={text}: expected a number");
+                Some(text.parse().map_err(wrong)?).filter(|&count: &usize| count > 0)
             }
         };
         let target = Target::detect("cpu", threads).map_err(|error| format!("option threads: {error}"))?;
-        let precision = entry("precision")?.unwrap_or_else(|| "f32".into());
-        let precision = precision.parse().map_err(|error| wrong("precision", &precision, format!("{error}")))?;
-        let source = match entry("db")? {
-            None => None,
-            Some(path) => {
-                let opened = open_source(&path).map_err(|error| wrong("db", &path, error.to_string()))?;
-                Some(Arc::from(opened))
-            }
-        };
         Ok(ProviderOptions { target, source, precision })
     }
 
-    /// Returns a configuration entry of a session.
+    /// Returns the configuration entries of a session.
     ///
     /// # Safety
     ///
     /// The options come from ONNX Runtime.
-    unsafe fn entry(&self, options: *const OrtSessionOptions, key: &str) -> Result<Option<String>, String> {
-        let key = CString::new(key).map_err(|error| error.to_string())?;
-        let (mut is_there, mut size) = (0, 0);
-        // SAFETY: as for this function; there is room for the text.
+    unsafe fn entries(&self, options: *const OrtSessionOptions) -> Result<BTreeMap<String, String>, String> {
+        let mut pairs = ptr::null_mut();
+        let (mut keys, mut values, mut count) = (ptr::null(), ptr::null(), 0);
+        // SAFETY: as for this function; the texts live until the pairs are released.
         unsafe {
-            ask!(self.host, HasSessionConfigEntry(options, key.as_ptr(), &mut is_there))?;
-            if is_there == 0 {
-                return Ok(None);
-            }
-            ask!(self.host, GetSessionConfigEntry(options, key.as_ptr(), ptr::null_mut(), &mut size))?;
-            let mut bytes = vec![0u8; size];
-            ask!(self.host, GetSessionConfigEntry(options, key.as_ptr(), bytes.as_mut_ptr().cast(), &mut size))?;
-            let text = CStr::from_bytes_until_nul(&bytes).map_err(|error| error.to_string())?;
-            Ok(Some(text.to_string_lossy().into_owned()))
+            ask!(self.host, GetSessionOptionsConfigEntries(options, &mut pairs))?;
+            let read = self.host.function(|api| (&raw const (*api).GetKeyValuePairs).read());
+            read(pairs, &mut keys, &mut values, &mut count);
+            let entry = |number| (text(*keys.add(number)), text(*values.add(number)));
+            let entries = (0..count).map(entry).collect();
+            (self.host.function(|api| (&raw const (*api).ReleaseKeyValuePairs).read()))(pairs);
+            Ok(entries)
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use autotune_db::Source;
 use autotune_ir::Target;
-use autotune_network::{Precision, Session, SessionOptions, SessionPrecision};
+use autotune_network::{Session, SessionOptions, SessionPrecision};
 use ort_sys::{OrtGraph, OrtNode, OrtStatusPtr};
 
 use crate::abi::{ComputeInfo, Ep, FusionOptions, GraphSupport, VERSION};
@@ -26,7 +26,7 @@ const MOST_ROUNDS: usize = 256;
 pub(crate) struct ProviderOptions {
     pub(crate) target: Target,
     pub(crate) source: Option<Arc<dyn Source>>,
-    pub(crate) precision: Precision,
+    pub(crate) precision: SessionPrecision,
 }
 
 /// A provider. ONNX Runtime knows its first field.
@@ -109,7 +109,7 @@ impl Provider {
     fn compiled(&self, graph: &HostGraph) -> Result<*mut ComputeInfo, String> {
         let (model, inputs, outputs) = graph.whole()?;
         let options = SessionOptions {
-            precision: SessionPrecision::In(self.options.precision),
+            precision: self.options.precision.clone(),
             target: Some(self.options.target.clone()),
             source: self.options.source.clone(),
             ..SessionOptions::default()

@@ -52,11 +52,11 @@ def check(path, session, inputs):
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * max(np.abs(wanted).max(initial=0), 1e-6))
 
 
-def layer(folder, name="layer", middle=()):
-    """Two products, with some nodes from `h` to `g` between them, of any number of rows."""
+def layer(folder, name="layer", middle=(), rows="rows"):
+    """Two products, with some nodes from `h` to `g` between them, of any number of rows or a fixed one."""
     between = list(middle) or [helper.make_node("Relu", ["h"], ["g"])]
     nodes = [helper.make_node("MatMul", ["x", "a"], ["h"]), *between, helper.make_node("MatMul", ["g", "b"], ["y"])]
-    inputs, outputs = [("x", TensorProto.FLOAT, ["rows", 32])], [("y", TensorProto.FLOAT, ["rows", 16])]
+    inputs, outputs = [("x", TensorProto.FLOAT, [rows, 32])], [("y", TensorProto.FLOAT, [rows, 16])]
     return save(folder, name, nodes, inputs, outputs, {"a": random((32, 24), 1), "b": random((24, 16), 2)})
 
 
@@ -223,12 +223,20 @@ def test_sessions_and_threads_do_not_disturb_each_other(tmp_path):
 @pytest.mark.parametrize(
     "option, text",
     [
-        ({"threads": "many"}, "threads=many"),
-        ({"precision": "f64"}, "precision=f64"),
-        ({"db": "/nowhere/at/all"}, "/nowhere/at/all"),
+        ({"threads": "many"}, "option threads=many: expected a number"),
+        ({"precision": "f64"}, "option precision=f64: expected f32, bf16 or auto"),
+        ({"db": "/nowhere/at/all"}, "option db=/nowhere/at/all: "),
+        ({"snapshot": "/nowhere/at/all"}, "option snapshot=/nowhere/at/all: no snapshot at"),
+        ({"snapshot": __file__}, "is not a snapshot"),
+        ({"db": "a", "snapshot": "b"}, "options db and snapshot exclude each other"),
+        ({"precision": "auto", "max_error": "-0.1"}, "option max_error=-0.1: expected a relative error such as 0.01"),
+        ({"precision": "auto", "max_error": "NaN"}, "option max_error=NaN: expected a relative error such as 0.01"),
+        ({"precision": "auto", "max_error": "some"}, "option max_error=some: expected a relative error such as 0.01"),
+        ({"max_error": "0.01"}, "option max_error: expected only with precision=auto"),
+        ({"dp": "a"}, "unknown option dp: the options are threads, db, snapshot, precision, max_error"),
     ],
 )
-def test_options_without_a_value_are_refused(tmp_path, option, text):
+def test_options_without_a_meaning_are_refused(tmp_path, option, text):
     with pytest.raises(Exception) as raised:
         session(layer(tmp_path), option)
     assert text in str(raised.value)
@@ -240,6 +248,22 @@ def test_the_precision_is_an_option(tmp_path):
     rounded = session(path, {"precision": "bf16"}).run(None, {"x": x})[0]
     error = np.abs(exact - rounded).max() / np.abs(exact).max()
     assert 1e-6 < error < 0.05
+
+
+def test_the_fastest_precision_keeps_the_bound_of_its_error(tmp_path):
+    path, x = layer(tmp_path, rows=4), random((4, 32))
+    exact = session(path).run(None, {"x": x})[0]
+    # Random inputs decide: no rounding is without an error.
+    strict = session(path, {"precision": "auto", "max_error": "0"}).run(None, {"x": x})[0]
+    np.testing.assert_array_equal(strict, exact)
+    loose = session(path, {"precision": "auto"}).run(None, {"x": x})[0]
+    assert np.abs(exact - loose).max() <= 0.05 * np.abs(exact).max()
+
+
+def test_the_fastest_precision_needs_fixed_shapes(tmp_path):
+    with pytest.raises(Exception) as raised:
+        session(layer(tmp_path), {"precision": "auto"})
+    assert "the precision can only be decided for fixed shapes" in str(raised.value)
 
 
 def test_the_library_is_registered_and_unregistered_often(tmp_path):
