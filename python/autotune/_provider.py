@@ -27,11 +27,14 @@ def add_provider(
     *,
     threads: int | None = None,
     db: str | os.PathLike[str] | None = None,
+    snapshot: str | os.PathLike[str] | None = None,
     precision: str = "f32",
+    max_error: float | None = None,
 ) -> None:
     """Lets sessions of ONNX Runtime (1.23 or newer) run on autotune's kernels what these support.
 
-    ``threads``, ``db`` and ``precision`` (``"f32"`` or ``"bf16"``) are as for :func:`load`::
+    ``threads``, ``db``, ``precision`` and ``max_error`` are as for :func:`load`, and ``snapshot``
+    is a snapshot of tuned schedules in place of a database::
 
         options = onnxruntime.SessionOptions()
         autotune.add_provider(options)
@@ -49,4 +52,8 @@ def add_provider(
         words["threads"] = str(threads)
     if db is not None:
         words["db"] = os.fspath(db)
+    if snapshot is not None:
+        words["snapshot"] = os.fspath(snapshot)
+    if max_error is not None:
+        words["max_error"] = str(max_error)
     options.add_provider_for_devices(devices(), words)

@@ -3,6 +3,7 @@
 import autotune
 import numpy as np
 import onnxruntime
+import pytest
 
 
 def test_sessions_of_onnx_runtime_run_on_the_provider(layer):
@@ -15,3 +16,16 @@ def test_sessions_of_onnx_runtime_run_on_the_provider(layer):
         assert session.get_providers()[0] == autotune.PROVIDER
         for found, array in zip(session.run(None, {"x": x}), wanted):
             np.testing.assert_allclose(found, array, atol=1e-4)
+
+
+def test_the_provider_takes_a_snapshot_and_a_bound_of_the_error(layer, tmp_path):
+    def session(**arguments):
+        options = onnxruntime.SessionOptions()
+        autotune.add_provider(options, threads=1, **arguments)
+        return onnxruntime.InferenceSession(str(layer), options, enable_fallback=0)
+
+    missing = tmp_path / "missing.snapshot"
+    with pytest.raises(Exception, match=f"option snapshot={missing}: no snapshot at"):
+        session(snapshot=missing)
+    with pytest.raises(Exception, match="option max_error=-1: expected a relative error"):
+        session(precision="auto", max_error=-1)
