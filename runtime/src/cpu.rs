@@ -21,7 +21,7 @@ use crate::element::bytes_of;
 use crate::error::{DeviceError, LoadError};
 use crate::executable::Executable;
 use crate::host_memory::HostMemory;
-use crate::team::{StageFn, Stages, Team, TeamWork};
+use crate::team::{StageFn, Stages, Team, TeamWork, Waiting};
 use crate::tiles;
 
 /// Size in bytes from which all threads together touch the pages of new memory, and the size of the
@@ -52,6 +52,11 @@ impl Cpu {
     /// Returns the number of threads, including the caller.
     pub fn threads(&self) -> usize {
         self.team.borrow().threads()
+    }
+
+    /// Changes the behaviour of waiting helpers, as [`Team::set_waiting`].
+    pub fn set_waiting(&self, waiting: Waiting) {
+        self.team.borrow_mut().set_waiting(waiting);
     }
 
     /// Runs calls one after the other. The threads are started only once for all of them.

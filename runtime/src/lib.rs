@@ -51,5 +51,5 @@ pub use kernel::{Kernel, Packed, Run, STAGGER_BYTES, Scratch};
 #[cfg(feature = "opencl")]
 pub use opencl::OpenClDevice;
 pub use runner::Runner;
-pub use team::Team;
+pub use team::{Team, Waiting};
 pub use view::{View, ViewMut};

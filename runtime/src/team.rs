@@ -24,12 +24,34 @@ const RUN_SPINS: usize = 500;
 /// Number of yields before it sleeps.
 const RUN_YIELDS: usize = 1_000;
 
+/// Behaviour of the helpers of a team while they wait for other threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// Spinning for some microseconds before they sleep: runs of short stages make no system calls.
+    #[default]
+    Spin,
+    /// Sleeping at once, which leaves the cores to other programs: every wait of a helper costs a
+    /// system call and the time to wake.
+    Sleep,
+}
+
+impl Waiting {
+    /// Returns the behaviour for a value of the option `spin`: `on` or `off`.
+    pub fn of_spin(word: &str) -> Option<Self> {
+        match word {
+            "on" => Some(Self::Spin),
+            "off" => Some(Self::Sleep),
+            _ => None,
+        }
+    }
+}
+
 /// A fixed number of threads that share the tasks of stages: the calling thread and `threads - 1`
 /// helpers.
 ///
 /// All threads enter a run once, whatever its number of stages, and synchronise between stages. A
 /// waiting thread first spins, then yields its core, then sleeps. Runs of short stages thus make no
-/// system calls, and an idle team uses no CPU time.
+/// system calls, and an idle team uses no CPU time. Helpers may also sleep at once ([`Waiting`]).
 pub struct Team {
     shared: Arc<TeamShared>,
     helpers: Vec<JoinHandle<()>>,
@@ -70,12 +92,14 @@ struct Member<'a> {
 }
 
 /// State shared by all threads. Except for the posts, it is written only when a thread falls asleep
-/// or wakes, so that its cache line stays in all caches.
+/// or wakes, or between runs, so that its cache line stays in all caches.
 struct TeamShared {
     /// One post per thread, the caller's first.
     posts: Vec<Post>,
     /// Number of helpers that sleep or are about to.
     sleepers: AtomicUsize,
+    /// True for [`Waiting::Sleep`].
+    sleeps_at_once: AtomicBool,
     threads: OnceLock<Vec<Thread>>,
     stop: AtomicBool,
 }
@@ -124,6 +148,7 @@ impl Team {
         let shared = Arc::new(TeamShared {
             posts: (0..threads.max(1)).map(Post::new).collect(),
             sleepers: AtomicUsize::new(0),
+            sleeps_at_once: AtomicBool::new(false),
             threads: OnceLock::new(),
             stop: AtomicBool::new(false),
         });
@@ -142,6 +167,12 @@ impl Team {
     /// Returns the number of threads, including the caller.
     pub fn threads(&self) -> usize {
         self.shared.posts.len()
+    }
+
+    /// Changes the behaviour of waiting helpers; a new team has the default one. The calling thread
+    /// waits for helpers as before.
+    pub fn set_waiting(&mut self, waiting: Waiting) {
+        self.shared.sleeps_at_once.store(waiting == Waiting::Sleep, Ordering::Relaxed);
     }
 
     /// Runs stages one after the other and returns when all are done. Thread `i` of `t` executes
@@ -337,10 +368,15 @@ impl Member<'_> {
         }
     }
 
-    /// Waits until another thread has reached a point: spins, then yields, then sleeps.
+    /// Waits until another thread has reached a point: spins, then yields, then sleeps. Helpers
+    /// sleep at once if the team says so.
     fn wait_for(&self, other: usize, point: usize, spins: usize, yields: usize) {
         let other = &self.shared.posts[other].reached;
         let has_reached = || other.load(Ordering::Acquire) >= point;
+        if self.index > 0 && self.shared.sleeps_at_once.load(Ordering::Relaxed) {
+            return self.sleep(has_reached);
+        }
+
         for _ in 0..spins {
             if has_reached() {
                 return;

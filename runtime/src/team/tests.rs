@@ -1,13 +1,25 @@
 //! Tests of teams.
 
 use std::ptr;
+use std::time::Duration;
 
 use super::*;
 
+/// Returns a team for each number of threads and each behaviour of waiting helpers.
+fn teams<const N: usize>(threads: [usize; N]) -> impl Iterator<Item = Team> {
+    threads.into_iter().flat_map(|threads| [Waiting::Spin, Waiting::Sleep].map(|waiting| team(threads, waiting)))
+}
+
+fn team(threads: usize, waiting: Waiting) -> Team {
+    let mut team = Team::new(threads);
+    team.set_waiting(waiting);
+    team
+}
+
 #[test]
 fn parts_are_every_task_once() {
-    for threads in [1, 2, 5] {
-        let mut team = Team::new(threads);
+    for mut team in teams([1, 2, 5]) {
+        let threads = team.threads();
         for tasks in [0, 1, 4, 100] {
             let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
             team.divide(tasks, |part| {
@@ -33,8 +45,8 @@ unsafe extern "C" fn count(buffers: *const *mut f32, local: *mut c_char, begin: 
 
 #[test]
 fn every_task_runs_exactly_once_each_time() {
-    for threads in [1, 2, 3, 7] {
-        let mut team = Team::new(threads);
+    for mut team in teams([1, 2, 3, 7]) {
+        let threads = team.threads();
         let mut locals: Vec<c_char> = vec![0; threads];
         let local_pointers: Vec<*mut c_char> = locals.iter_mut().map(|l| l as *mut c_char).collect();
         for tasks in [0, 1, 2, 5, 64] {
@@ -42,7 +54,7 @@ fn every_task_runs_exactly_once_each_time() {
             let buffers = [counts.as_mut_ptr()];
             for round in 0..60 {
                 if round % 20 == 0 {
-                    thread::sleep(std::time::Duration::from_millis(2));
+                    thread::sleep(Duration::from_millis(2));
                 }
                 let work = TeamWork { function: count, buffers: &buffers, locals: &local_pointers, tasks };
                 // SAFETY: `count` accesses one element per task.
@@ -80,8 +92,8 @@ fn stages_wait_for_each_other() {
     };
     let patterns: [fn(usize) -> usize; 4] =
         [|_| TASKS, |round| if round % 3 == 0 { TASKS } else { 1 }, |round| [TASKS, 1][round % 2], |_| 1];
-    for threads in [1, 2, 3] {
-        let mut team = Team::new(threads);
+    for mut team in teams([1, 2, 3]) {
+        let threads = team.threads();
         let locals = vec![ptr::null_mut(); threads];
         for (tasks, round) in patterns.into_iter().flat_map(|tasks| (0..8).map(move |round| (tasks, round))) {
             let mut memory = [[1.0f32; TASKS], [1.0; TASKS]];
@@ -96,11 +108,57 @@ fn stages_wait_for_each_other() {
             });
             let stages: Vec<TeamWork> = stages.collect();
             if round % 4 == 0 {
-                thread::sleep(std::time::Duration::from_millis(2));
+                thread::sleep(Duration::from_millis(2));
             }
             // SAFETY: a stage reads one buffer, and each task writes one element of the other.
             unsafe { team.run(&stages) };
             assert_eq!(memory, wanted(40, tasks), "{threads} threads, round {round}");
         }
     }
+}
+
+/// Returns the CPU time of all helpers so far, in seconds.
+#[cfg(target_os = "linux")]
+fn helper_secs(team: &Team) -> f64 {
+    use std::os::unix::thread::JoinHandleExt;
+
+    let secs = |helper: &JoinHandle<()>| {
+        let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+        // SAFETY: the thread was not joined, and the results are memory of this function.
+        unsafe {
+            assert_eq!(libc::pthread_getcpuclockid(helper.as_pthread_t(), &mut clock), 0);
+            assert_eq!(libc::clock_gettime(clock, &mut time), 0);
+        }
+        time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+    };
+    team.helpers.iter().map(secs).sum()
+}
+
+/// Returns the helpers' CPU time of short runs with pauses, and then that of an idle fifth of a
+/// second, both in seconds.
+#[cfg(target_os = "linux")]
+fn waiting_secs(waiting: Waiting) -> [f64; 2] {
+    let mut team = team(3, waiting);
+    let before = helper_secs(&team);
+    for _ in 0..50 {
+        team.divide(3, |_| {});
+        thread::sleep(Duration::from_millis(1));
+    }
+
+    let idle = helper_secs(&team);
+    thread::sleep(Duration::from_millis(200));
+    [idle - before, helper_secs(&team) - idle]
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn helpers_that_sleep_at_once_take_little_cpu_time() {
+    // Other programs disturb: the least of several times counts.
+    let least = |waiting| {
+        let all: Vec<[f64; 2]> = (0..5).map(|_| waiting_secs(waiting)).collect();
+        [0, 1].map(|part| all.iter().map(|secs| secs[part]).fold(f64::INFINITY, f64::min))
+    };
+    let ([spinning, _], [sleeping, idle]) = (least(Waiting::Spin), least(Waiting::Sleep));
+    assert!(sleeping < 0.5 * spinning, "{sleeping:e} s of {spinning:e} s");
+    assert!(idle < 1e-3, "{idle:e} s");
 }
