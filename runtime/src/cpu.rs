@@ -59,6 +59,11 @@ impl Cpu {
         self.team.borrow_mut().set_waiting(waiting);
     }
 
+    /// Returns the behaviour of waiting helpers.
+    pub fn waiting(&self) -> Waiting {
+        self.team.borrow().waiting()
+    }
+
     /// Runs calls one after the other. The threads are started only once for all of them.
     pub fn start_all(&self, calls: &[CpuCall]) -> Result<(), DeviceError> {
         let mut team = self.team.borrow_mut();

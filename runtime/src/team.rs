@@ -175,6 +175,14 @@ impl Team {
         self.shared.sleeps_at_once.store(waiting == Waiting::Sleep, Ordering::Relaxed);
     }
 
+    /// Returns the behaviour of waiting helpers.
+    pub fn waiting(&self) -> Waiting {
+        match self.shared.sleeps_at_once.load(Ordering::Relaxed) {
+            true => Waiting::Sleep,
+            false => Waiting::Spin,
+        }
+    }
+
     /// Runs stages one after the other and returns when all are done. Thread `i` of `t` executes
     /// the tasks `n*i/t .. n*(i+1)/t` of `n`.
     ///
