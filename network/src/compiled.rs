@@ -8,7 +8,9 @@ use autotune::Tuned;
 use autotune_db::Source;
 use autotune_ir::Target;
 use autotune_ir::plan::Binding;
-use autotune_runtime::{Cpu, DeviceError, Kernel, KernelError, View, ViewMismatch, ViewMut, bytes_of, bytes_of_mut};
+use autotune_runtime::{
+    Cpu, DeviceError, Kernel, KernelError, View, ViewMismatch, ViewMut, Waiting, bytes_of, bytes_of_mut,
+};
 
 use crate::choose::{Choose, Schedules};
 use crate::cut::Cut;
@@ -61,7 +63,7 @@ pub struct Compiled<D: NetworkOps = Cpu> {
 /// tensors.
 pub struct Workspace<D: NetworkOps = Cpu> {
     bound: BoundNetwork<D>,
-    device: D,
+    pub(crate) device: D,
     memory: D::Memory,
 }
 
@@ -296,6 +298,11 @@ impl<D: NetworkOps> Workspace<D> {
     /// Returns the size of the memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.device.extent(&self.memory).bytes
+    }
+
+    /// Changes the behaviour of waiting threads of a CPU; without effect on GPUs.
+    pub fn set_waiting(&mut self, waiting: Waiting) {
+        self.device.set_waiting(waiting);
     }
 
     /// Returns the network of the workspace.

@@ -6,7 +6,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use autotune_ir::{GpuTarget, Target};
-use autotune_runtime::{Cpu, CpuCall, CudaDevice, Device, DeviceError, HostMemory, Kernel, OpenClDevice, Packed, View};
+use autotune_runtime::{
+    Cpu, CpuCall, CudaDevice, Device, DeviceError, HostMemory, Kernel, OpenClDevice, Packed, View, Waiting,
+};
 
 use crate::compiled::{BoundCalls, Compiled, Failure, InputReads, TypedMemory, interpreter};
 use crate::constants::{BoundConstant, ConstantElements};
@@ -36,6 +38,11 @@ pub trait NetworkOps: Device {
     /// Creates a device that only loads kernels.
     fn to_load(origin: &Self::Origin) -> Result<Self, DeviceError> {
         Self::of(origin)
+    }
+
+    /// Changes the behaviour of waiting threads; GPUs have none.
+    fn set_waiting(&self, waiting: Waiting) {
+        let _ = waiting;
     }
 
     /// Allocates memory that is written once, in ascending order.
@@ -148,6 +155,10 @@ impl NetworkOps for Cpu {
 
     fn to_load(_: &usize) -> Result<Self, DeviceError> {
         Ok(Self::new(1))
+    }
+
+    fn set_waiting(&self, waiting: Waiting) {
+        Self::set_waiting(self, waiting);
     }
 
     fn untouched(&self, bytes: usize) -> Result<HostMemory, DeviceError> {

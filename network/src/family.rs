@@ -13,7 +13,7 @@ use autotune_graph::onnx::{DeclaredInput, ImportError, ImportOptions, Model};
 use autotune_graph::rewrite::Rewriter;
 use autotune_graph::{Graph, GraphError, Tensor, printable};
 use autotune_ir::Target;
-use autotune_runtime::Cpu;
+use autotune_runtime::{Cpu, Waiting};
 use thiserror::Error;
 
 use crate::choose::Schedules;
@@ -242,7 +242,7 @@ impl<D: NetworkOps> Family<D> {
 
     /// Creates a workspace: memory and a device, such as a team of threads, for one run at a time.
     pub fn workspace(self: &Arc<Self>) -> FamilyWorkspace<D> {
-        FamilyWorkspace { family: Arc::clone(self), current: None, others: HashMap::new() }
+        FamilyWorkspace { family: Arc::clone(self), waiting: Waiting::default(), current: None, others: HashMap::new() }
     }
 }
 
@@ -290,6 +290,7 @@ impl<D: NetworkOps> Networks<D> {
 /// State of one run at a time, for any network of a family.
 pub struct FamilyWorkspace<D: NetworkOps = Cpu> {
     family: Arc<Family<D>>,
+    waiting: Waiting,
     /// Workspace with the network that ran last.
     current: Option<(InputShapes, Workspace<D>)>,
     /// Other networks, bound to the same memory.
@@ -297,6 +298,14 @@ pub struct FamilyWorkspace<D: NetworkOps = Cpu> {
 }
 
 impl<D: NetworkOps> FamilyWorkspace<D> {
+    /// Changes the behaviour of waiting threads, as [`Workspace::set_waiting`].
+    pub fn set_waiting(&mut self, waiting: Waiting) {
+        self.waiting = waiting;
+        if let Some((_, workspace)) = &mut self.current {
+            workspace.set_waiting(waiting);
+        }
+    }
+
     /// Returns the workspace with the network for shapes of the inputs.
     pub fn of(&mut self, shapes: &[Vec<usize>]) -> Result<&mut Workspace<D>, FamilyError> {
         let current = match self.current.take() {
@@ -324,7 +333,9 @@ impl<D: NetworkOps> FamilyWorkspace<D> {
         let previous = previous.filter(|(_, workspace)| workspace.bytes() >= network.workspace_bytes());
         let Some((previous, mut workspace)) = previous else {
             drop(others);
-            return network.workspace();
+            let mut workspace = network.workspace()?;
+            workspace.set_waiting(self.waiting);
+            return Ok(workspace);
         };
 
         let known = others.remove(shapes).filter(|bound| bound.is_of(network));

@@ -64,6 +64,7 @@ pub use autotune_graph::{
     Listed, NodeId, Op, OpError, Operator, Output, Precision, Seeded, Tensor, Trace, UnknownPrecision, Value, Weights,
     dequantised, listed, onnx, op, operators, printable, quantisation, rewrite, zoo,
 };
+pub use autotune_runtime::Waiting;
 pub use compiled::{Checked, Compiled, StepError, StepTime, Workspace, output_error};
 pub use conversions::{PlannedConversions, conversions};
 pub use decide::{Contender, Decided, decide};

@@ -11,6 +11,7 @@ use autotune_graph::onnx::{DeclaredInput, DeclaredOutput, ImportError, ImportOpt
 use autotune_graph::rewrite::rewrite;
 use autotune_graph::{DType, DeclaredType, Graph, NodeId, Output, Tensor, dequantised, listed};
 use autotune_ir::Target;
+use autotune_runtime::Waiting;
 
 use crate::compiled::Compiled;
 use crate::decide::decide;
@@ -21,6 +22,8 @@ use crate::subject::{Subject, SubjectLoadError};
 mod error;
 mod options;
 mod process;
+#[cfg(test)]
+mod tests;
 
 pub use error::SessionError;
 pub use options::{SessionOptions, SessionPrecision};
@@ -67,6 +70,7 @@ pub struct Session {
     inputs: Vec<DeclaredInput>,
     outputs: Vec<DeclaredOutput>,
     family: Arc<Family>,
+    waiting: Waiting,
     idle: Mutex<IdleWorkspaces>,
 }
 
@@ -113,7 +117,7 @@ impl Session {
         let ranges = ShapeRange::of_inputs(&inputs, &options.shapes);
         let import = ImportOptions { values: options.values.clone(), ..ImportOptions::default() };
 
-        let (target, source) = (options.target()?, options.source()?);
+        let (target, source, waiting) = (options.target()?, options.source()?, options.waiting);
         let family = match options.precision {
             SessionPrecision::In(precision) => {
                 let is_dequantised = options.is_dequantised;
@@ -129,7 +133,7 @@ impl Session {
                 Family::of_network(compiled(graph, &options, &*source, &target)?, source, &target)?
             }
         };
-        Self::of_family(name, inputs, outputs, family)
+        Self::of_family(name, inputs, outputs, family, waiting)
     }
 
     /// Opens a graph that is not rewritten; its shapes are fixed.
@@ -148,7 +152,8 @@ impl Session {
         let network = compiled(graph.clone(), &options, &*source, &target)?;
         let name = network.graph().name().to_string();
         let outputs = DeclaredOutput::of_graph(network.graph());
-        Self::of_family(name, inputs, outputs, Family::of_network(network, source, &target)?)
+        let family = Family::of_network(network, source, &target)?;
+        Self::of_family(name, inputs, outputs, family, options.waiting)
     }
 
     fn of_family(
@@ -156,9 +161,10 @@ impl Session {
         inputs: Vec<DeclaredInput>,
         outputs: Vec<DeclaredOutput>,
         family: Arc<Family>,
+        waiting: Waiting,
     ) -> Result<Self, SessionError> {
         let idle = Mutex::new(IdleWorkspaces { process: process_id(), workspaces: Vec::new() });
-        let session = Self { name, inputs, outputs, family, idle };
+        let session = Self { name, inputs, outputs, family, waiting, idle };
         // Errors of the only network appear here, not in the first run.
         let only: Option<InputShapes> = session.family.inputs().iter().map(|(_, range)| range.fixed()).collect();
         if let Some(shapes) = only {
@@ -198,11 +204,16 @@ impl Session {
     /// workspace.
     pub fn prepare(&self, shapes: &[Vec<usize>]) -> Result<SessionRun<'_>, SessionError> {
         let taken = self.idle().workspaces.pop();
+        let new = || {
+            let mut workspace = self.family.workspace();
+            workspace.set_waiting(self.waiting);
+            workspace
+        };
         let mut run = SessionRun {
             session: self,
             process: process_id(),
             shapes: shapes.to_vec(),
-            workspace: taken.unwrap_or_else(|| self.family.workspace()),
+            workspace: taken.unwrap_or_else(new),
         };
 
         with_threads(|| run.workspace.of(shapes).map(drop))??;

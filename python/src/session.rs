@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use autotune_db::open_source;
 use autotune_ir::Target;
-use autotune_network::{DType, DeclaredType, Session, SessionOptions, SessionOutput, SessionPrecision, Tensor};
+use autotune_network::{
+    DType, DeclaredType, Session, SessionOptions, SessionOutput, SessionPrecision, Tensor, Waiting,
+};
 use numpy::{PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyReadwriteArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
@@ -64,6 +66,7 @@ impl PySession {
             is_dequantised,
             target: Some(target),
             source: source.map(Arc::from),
+            waiting: Waiting::default(),
             most_networks: None,
         };
         let opened = py.detach(|| match is_file {

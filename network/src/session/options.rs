@@ -6,6 +6,7 @@ use std::sync::Arc;
 use autotune_db::{EmptySource, Source, TuningDb, open_source};
 use autotune_graph::{Precision, Tensor};
 use autotune_ir::Target;
+use autotune_runtime::Waiting;
 
 use super::error::SessionError;
 use crate::family::{FamilyOptions, ShapeRange};
@@ -26,6 +27,8 @@ pub struct SessionOptions {
     pub target: Option<Target>,
     /// Source of schedules; by default the database at [`TuningDb::default_path`], if it exists.
     pub source: Option<Arc<dyn Source>>,
+    /// Behaviour of helper threads between runs and between the steps of a run.
+    pub waiting: Waiting,
     /// Maximum number of networks in memory, each for one shape; by default that of
     /// [`FamilyOptions::of_inputs`].
     pub most_networks: Option<usize>,
