@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use autotune_measurement::Backend;
-use autotune_network::Subject;
+use autotune_network::{Subject, Waiting};
 use autotune_schedules::Config;
 use autotune_workloads::Workload;
 use clap::builder::StyledStr;
@@ -91,6 +91,9 @@ pub(crate) enum Command {
         /// schedule of every step
         #[arg(long, conflicts_with_all = ["backend", "exact", "dtype"])]
         profile: bool,
+        /// Spinning of a CPU's helper threads for some microseconds before they sleep [default: on]
+        #[arg(long, value_name = "on|off", requires = "profile", value_parser = target::parse_spin)]
+        spin: Option<Waiting>,
         /// Write the result as one JSON object to this file ('-' for standard output)
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,

@@ -47,10 +47,10 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
             best::run(&workload, &target.detect(std::slice::from_ref(&workload))?, &db)?
         }
         Some(Command::Log { action }) => log::run(action)?,
-        Some(Command::Bench { subject, target, db, profile: true, json, .. }) => {
-            profile::run(&subject, &target, &db, json)?
+        Some(Command::Bench { subject, target, db, profile: true, spin, json, .. }) => {
+            profile::run(&subject, &target, spin, &db, json)?
         }
-        Some(Command::Bench { subject, target, db, variant, backend, json, profile: false }) => {
+        Some(Command::Bench { subject, target, db, variant, backend, json, profile: false, .. }) => {
             let network = variant.of(subject.tasks(&target)?)?;
             bench::run(&network, &target, &db, backend, json)?;
         }

@@ -287,6 +287,9 @@ fn errors_are_one_line() {
         (format!("run {NETWORK} --shape image"), 2, "--shape 'image'"),
         (format!("run {NETWORK} --precision bf15"), 2, "unknown precision 'bf15': expected f32, bf16 or auto"),
         (format!("run {NETWORK} --max-error 0.1"), 2, "--max-error: only supported with --precision auto"),
+        (format!("run {NETWORK} --spin maybe"), 2, "--spin 'maybe' is neither on nor off"),
+        (format!("run {NETWORK} --spin off --target opencl"), 2, "--spin: only runs on CPUs have helper threads"),
+        (format!("bench {NETWORK} --spin off"), 2, "--profile"),
         (format!("run {NETWORK} --precision auto --max-error=-1"), 2, "is not a relative error"),
         (format!("{NETWORK} --precision auto"), 2, "--precision auto: not supported here, since it requires running"),
         (
@@ -344,7 +347,7 @@ fn a_network_is_tuned_runs_faster_or_as_fast_and_is_told_step_by_step() {
     let figures: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     assert!(figures["tuned_tasks"].as_u64().unwrap() >= 5, "{figures}");
 
-    let profile = sandbox.run(&format!("bench {NETWORK} --threads 1 --profile")).expect(0).stdout;
+    let profile = sandbox.run(&format!("bench {NETWORK} --threads 1 --profile --spin off")).expect(0).stdout;
     let is_chosen =
         ["fastest whole network", "won a race", "fastest of a search"].iter().any(|why| profile.contains(why));
     assert!(is_chosen && profile.contains("of roofline") && profile.contains("sum of its steps"), "{profile}");

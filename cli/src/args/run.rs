@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use autotune_network::Waiting;
 use clap::Args;
 
+use super::target::parse_spin;
 use super::{LookupArgs, SubjectArgs, TargetArgs};
 
 pub(super) const EXAMPLES: &str = "\
@@ -39,6 +41,10 @@ pub(crate) struct RunArgs {
     pub(crate) check: bool,
     #[command(flatten)]
     pub(crate) target: TargetArgs,
+    /// Spinning of a CPU's helper threads for some microseconds before they sleep; off makes runs
+    /// slower and leaves the cores to other programs [default: on]
+    #[arg(long, value_name = "on|off", value_parser = parse_spin)]
+    pub(crate) spin: Option<Waiting>,
     #[command(flatten)]
     pub(crate) db: LookupArgs,
     /// Write the run times as one JSON object to this file ('-' for standard output)

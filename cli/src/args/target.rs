@@ -4,7 +4,7 @@ use anyhow::Result;
 use autotune::{Network, check_supported};
 use autotune_ir::{Target, TargetError};
 use autotune_measure::gpu;
-use autotune_network::{Graph, Precision, Subject};
+use autotune_network::{Graph, Precision, Subject, Waiting};
 use autotune_workloads::Workload;
 use clap::Args;
 
@@ -81,6 +81,13 @@ impl TargetArgs {
         }
     }
 
+    /// Returns the behaviour of helper threads that `--spin` asks for. Fails unless the target is a
+    /// CPU.
+    pub(crate) fn waiting(&self, spin: Option<Waiting>) -> Result<Waiting, Failure> {
+        spin.map_or(Ok(()), |_| self.check_cpu("--spin: only runs on CPUs have helper threads"))?;
+        Ok(spin.unwrap_or_default())
+    }
+
     /// True for this machine's CPU, with any instruction set.
     fn is_cpu(&self) -> bool {
         self.target == "cpu" || self.target.starts_with("cpu:")
@@ -112,6 +119,11 @@ impl TargetArgs {
         check(workloads, &stated)?;
         Ok(Some(stated))
     }
+}
+
+/// Reads the value of `--spin`.
+pub(super) fn parse_spin(text: &str) -> Result<Waiting, String> {
+    Waiting::of_spin(text).ok_or_else(|| format!("--spin '{text}' is neither on nor off"))
 }
 
 /// Reports a target without kernels for a workload's element type as a usage error.

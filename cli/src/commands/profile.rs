@@ -8,7 +8,7 @@ use autotune_db::TimeProvenance;
 use autotune_ir::Target;
 use autotune_ir::program::{Layout, Role};
 use autotune_measure::{Ceilings, LoadWatch, MeasureOptions, WorkerMeasurer};
-use autotune_network::{Compiled, NetworkDevice, StepTime, quantile, time_interleaved};
+use autotune_network::{Compiled, NetworkDevice, StepTime, Waiting, quantile, time_interleaved};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
@@ -68,13 +68,26 @@ struct Profile {
     steps: Vec<StepFigures>,
 }
 
-pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json: Option<PathBuf>) -> Result<()> {
+pub(super) fn run(
+    subject: &SubjectArgs,
+    target: &TargetArgs,
+    spin: Option<Waiting>,
+    db: &DbArgs,
+    json: Option<PathBuf>,
+) -> Result<()> {
     let json = JsonSink::new(json)?;
+    let waiting = target.waiting(spin)?;
     let (loaded, target) = network(subject, target)?;
-    on_device!(target, profile(&json, &loaded, &target, db))
+    on_device!(target, profile(&json, &loaded, &target, waiting, db))
 }
 
-fn profile<D: NetworkDevice>(json: &JsonSink, loaded: &LoadedNetwork, target: &Target, db: &DbArgs) -> Result<()> {
+fn profile<D: NetworkDevice>(
+    json: &JsonSink,
+    loaded: &LoadedNetwork,
+    target: &Target,
+    waiting: Waiting,
+    db: &DbArgs,
+) -> Result<()> {
     let source = network_source(db.place()?)?;
     let ceilings = or_warn(WorkerMeasurer::new(MeasureOptions::default())?.ceilings(target));
     let inputs = inputs(loaded)?;
@@ -82,6 +95,7 @@ fn profile<D: NetworkDevice>(json: &JsonSink, loaded: &LoadedNetwork, target: &T
     let network = Compiled::<D>::on_device(&graph, Some(&*source), target)?;
     warn(&*source);
     let mut workspaces = [network.workspace()?];
+    workspaces[0].set_waiting(waiting);
     let watch = LoadWatch::start(target.threads());
     let mut run_secs = time_interleaved(&mut workspaces, &inputs, RUNS, &|| false)?.swap_remove(0);
     if target.gpu().is_some() {

@@ -12,7 +12,7 @@ use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{
-    Checked, Compiled, Graph, GraphNode, NetworkDevice, NodeId, Output, StepError, Tensor, Workspace, listed,
+    Checked, Compiled, Graph, GraphNode, NetworkDevice, NodeId, Output, StepError, Tensor, Waiting, Workspace, listed,
     printable, quantile, random_input, time_interleaved,
 };
 use serde::Serialize;
@@ -72,20 +72,22 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     if let Some(folder) = &args.output {
         check_folder(folder).map_err(|error| Failure::Usage(format!("--output {}: {error}", folder.display())))?;
     }
+    let waiting = args.target.waiting(args.spin)?;
     let start = Instant::now();
     if !args.check
         && args.output.is_none()
         && let Some(model) = args.subject.inputs.of_shapes(&args.subject.subject)?
     {
-        return super::shapes::run(&args, &json, model);
+        return super::shapes::run(&args, waiting, &json, model);
     }
     let (loaded, target) = on_target(args.subject.import()?, &args.target)?;
-    on_device!(target, run_on(&args, &json, loaded, &target, start))
+    on_device!(target, run_on(&args, waiting, &json, loaded, &target, start))
 }
 
 /// Runs a network on the target's device; `start` is the time at which the command began.
 fn run_on<D: NetworkDevice>(
     args: &RunArgs,
+    waiting: Waiting,
     json: &JsonSink,
     loaded: LoadedNetwork,
     target: &Target,
@@ -104,6 +106,7 @@ fn run_on<D: NetworkDevice>(
     let network = Compiled::<D>::on_device(&graph, Some(&*source), target)?;
     warn(&*source);
     let mut workspace = network.workspace()?;
+    workspace.set_waiting(waiting);
     let load_secs = start.elapsed().as_secs_f64();
     let tuned_tasks = network.schedules().iter().filter(|tuned| tuned.is_tuned()).count();
     let untuned_tasks = network.schedules().len() - tuned_tasks;

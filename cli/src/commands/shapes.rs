@@ -10,8 +10,8 @@ use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch};
 use autotune_network::onnx::{DeclaredInput, ImportError, ImportOptions};
 use autotune_network::{
-    Family, FamilyError, FamilyOptions, FamilyWorkspace, Graph, InputShapes, NetworkDevice, ShapeRange, dequantised,
-    listed, random_input,
+    Family, FamilyError, FamilyOptions, FamilyWorkspace, Graph, InputShapes, NetworkDevice, ShapeRange, Waiting,
+    dequantised, listed, random_input,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -54,12 +54,18 @@ struct ShapeRun {
 }
 
 /// Runs a model with shapes drawn from the ranges.
-pub(super) fn run(args: &RunArgs, json: &JsonSink, model: ModelOfShapes) -> Result<()> {
+pub(super) fn run(args: &RunArgs, waiting: Waiting, json: &JsonSink, model: ModelOfShapes) -> Result<()> {
     let target = args.target.device(&[])?;
-    on_device!(target, run_on(args, json, model, &target))
+    on_device!(target, run_on(args, waiting, json, model, &target))
 }
 
-fn run_on<D: NetworkDevice>(args: &RunArgs, json: &JsonSink, model: ModelOfShapes, target: &Target) -> Result<()> {
+fn run_on<D: NetworkDevice>(
+    args: &RunArgs,
+    waiting: Waiting,
+    json: &JsonSink,
+    model: ModelOfShapes,
+    target: &Target,
+) -> Result<()> {
     let ModelOfShapes { name, model, import, ranges, precision, is_dequantised } = model;
     let mut declared = model.inputs()?;
     declared.retain(|input| !import.values.contains_key(&input.name));
@@ -82,6 +88,7 @@ fn run_on<D: NetworkDevice>(args: &RunArgs, json: &JsonSink, model: ModelOfShape
 
     let watch = LoadWatch::start(target.threads());
     let mut workspace = family.workspace();
+    workspace.set_waiting(waiting);
     let runs: Vec<ShapeRun> =
         drawn.into_iter().map(|shapes| timed(&family, &mut workspace, shapes)).collect::<Result<_>>()?;
     let load = watch.load();
