@@ -40,13 +40,14 @@ impl OpenOptions {
         let threads = (self.threads > 0).then(|| self.threads.min(cores));
         let target = Target::detect("cpu", threads).map_err(|error| ApiError::argument(error.to_string()))?;
         let entries = self.config.iter().filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, &**value)));
-        let TextOptions { source, precision } = TextOptions::of(&entries.collect(), PREFIX, &[])?;
+        let TextOptions { source, precision, waiting } = TextOptions::of(&entries.collect(), PREFIX, &[])?;
 
         Ok(SessionOptions {
             shapes: inputs.iter().map(|input| (input.name.clone(), self.shape(input))).collect(),
             precision,
             target: Some(target),
             source,
+            waiting,
             ..SessionOptions::default()
         })
     }

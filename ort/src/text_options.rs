@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use autotune_db::{DbError, Snapshot, Source, open_source};
-use autotune_network::{Precision, SessionPrecision, printable};
+use autotune_network::{Precision, SessionPrecision, Waiting, printable};
 use thiserror::Error;
 
 /// Names of the options.
-const NAMES: [&str; 4] = ["db", "snapshot", "precision", "max_error"];
+const NAMES: [&str; 5] = ["db", "snapshot", "precision", "max_error", "spin"];
 
 /// Default for the largest relative error of outputs with `precision=auto`.
 const MAX_ERROR: f64 = 0.01;
@@ -64,12 +64,14 @@ pub enum OptionError {
     },
 }
 
-/// Schedules and precision of a session, read from texts.
+/// Schedules, precision and threads of a session, read from texts.
 pub struct TextOptions {
     /// Source of schedules; `None` for the user's database.
     pub source: Option<Arc<dyn Source>>,
     /// Precision of the computation.
     pub precision: SessionPrecision,
+    /// Behaviour of helper threads that wait.
+    pub waiting: Waiting,
 }
 
 impl TextOptions {
@@ -83,7 +85,7 @@ impl TextOptions {
         }
 
         let texts = GivenTexts { given, prefix };
-        Ok(Self { source: texts.source()?, precision: texts.precision()? })
+        Ok(Self { source: texts.source()?, precision: texts.precision()?, waiting: texts.waiting()? })
     }
 }
 
@@ -139,6 +141,11 @@ impl GivenTexts<'_> {
                 Err(OptionError::Alone { name: self.full("max_error"), needed: self.full("precision") + "=auto" })
             }
         }
+    }
+
+    fn waiting(&self) -> Result<Waiting, OptionError> {
+        let word = self.get("spin").unwrap_or("on");
+        Waiting::of_spin(word).ok_or_else(|| self.wrong("spin", word, "on or off"))
     }
 
     fn max_error(&self) -> Result<Option<f64>, OptionError> {
@@ -200,6 +207,14 @@ mod tests {
         }
         let alone = refused(&[("precision", "f32"), ("max_error", "0.5")]);
         assert_eq!(alone, "option autotune.max_error: expected only with autotune.precision=auto");
+    }
+
+    #[test]
+    fn helpers_spin_unless_the_program_says_otherwise() {
+        let waiting = |given: &[(&str, &str)]| options(given).unwrap().waiting;
+        assert_eq!([waiting(&[]), waiting(&[("spin", "on")])], [Waiting::Spin; 2]);
+        assert_eq!(waiting(&[("spin", "off")]), Waiting::Sleep);
+        assert_eq!(refused(&[("spin", "maybe")]), "option autotune.spin=maybe: expected on or off");
     }
 
     #[test]

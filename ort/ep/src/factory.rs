@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
 use autotune_ir::Target;
+use autotune_network::printable;
 use ort_autotune::text_options::TextOptions;
 use ort_sys::{
     OrtAllocator, OrtEpDevice, OrtHardwareDevice, OrtHardwareDeviceType, OrtKeyValuePairs, OrtLogger, OrtMemoryInfo,
@@ -74,18 +75,18 @@ impl Factory {
         let entries = unsafe { self.entries(options)? };
         let own = entries.iter().filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, &**value)));
         let given: BTreeMap<&str, &str> = own.collect();
-        let TextOptions { source, precision } =
+        let TextOptions { source, precision, waiting } =
             TextOptions::of(&given, "", &["threads"]).map_err(|error| error.to_string())?;
 
         let threads = match given.get("threads") {
             None => None,
             Some(text) => {
-                let wrong = |_| format!("option threads={text}: expected a number");
+                let wrong = |_| format!("option threads={}: expected a number", printable(text));
                 Some(text.parse().map_err(wrong)?).filter(|&count: &usize| count > 0)
             }
         };
         let target = Target::detect("cpu", threads).map_err(|error| format!("option threads: {error}"))?;
-        Ok(ProviderOptions { target, source, precision })
+        Ok(ProviderOptions { target, source, precision, waiting })
     }
 
     /// Returns the configuration entries of a session.

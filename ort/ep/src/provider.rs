@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use autotune_db::Source;
 use autotune_ir::Target;
-use autotune_network::{Session, SessionOptions, SessionPrecision};
+use autotune_network::{Session, SessionOptions, SessionPrecision, Waiting};
 use ort_sys::{OrtGraph, OrtNode, OrtStatusPtr};
 
 use crate::abi::{ComputeInfo, Ep, FusionOptions, GraphSupport, VERSION};
@@ -22,11 +22,12 @@ use crate::trial::{Verdict, verdict};
 /// supported are taken.
 const MOST_ROUNDS: usize = 256;
 
-/// Schedules and precision of a session's parts.
+/// Schedules, precision and threads of a session's parts.
 pub(crate) struct ProviderOptions {
     pub(crate) target: Target,
     pub(crate) source: Option<Arc<dyn Source>>,
     pub(crate) precision: SessionPrecision,
+    pub(crate) waiting: Waiting,
 }
 
 /// A provider. ONNX Runtime knows its first field.
@@ -110,6 +111,7 @@ impl Provider {
         let (model, inputs, outputs) = graph.whole()?;
         let options = SessionOptions {
             precision: self.options.precision.clone(),
+            waiting: self.options.waiting,
             target: Some(self.options.target.clone()),
             source: self.options.source.clone(),
             ..SessionOptions::default()

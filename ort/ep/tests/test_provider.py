@@ -232,8 +232,9 @@ def test_sessions_and_threads_do_not_disturb_each_other(tmp_path):
         ({"precision": "auto", "max_error": "-0.1"}, "option max_error=-0.1: expected a relative error such as 0.01"),
         ({"precision": "auto", "max_error": "NaN"}, "option max_error=NaN: expected a relative error such as 0.01"),
         ({"precision": "auto", "max_error": "some"}, "option max_error=some: expected a relative error such as 0.01"),
+        ({"spin": "maybe"}, "option spin=maybe: expected on or off"),
         ({"max_error": "0.01"}, "option max_error: expected only with precision=auto"),
-        ({"dp": "a"}, "unknown option dp: the options are threads, db, snapshot, precision, max_error"),
+        ({"dp": "a"}, "unknown option dp: the options are threads, db, snapshot, precision, max_error, spin"),
     ],
 )
 def test_options_without_a_meaning_are_refused(tmp_path, option, text):
@@ -264,6 +265,12 @@ def test_the_fastest_precision_needs_fixed_shapes(tmp_path):
     with pytest.raises(Exception) as raised:
         session(layer(tmp_path), {"precision": "auto"})
     assert "the precision can only be decided for fixed shapes" in str(raised.value)
+
+
+def test_helper_threads_need_not_spin(tmp_path):
+    path, x = layer(tmp_path), random((64, 32))
+    spinning, sleeping = (session(path, {"threads": "2", "spin": word}).run(None, {"x": x})[0] for word in ("on", "off"))
+    np.testing.assert_array_equal(spinning, sleeping)
 
 
 def test_the_library_is_registered_and_unregistered_often(tmp_path):
