@@ -24,5 +24,6 @@ class Session:
         is_dequantised: bool,
         threads: int | None,
         db: str | None,
+        spin: bool,
     ) -> None: ...
     def run(self, inputs: Sequence[np.ndarray]) -> list[tuple[str, str, np.ndarray]]: ...

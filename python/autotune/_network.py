@@ -37,6 +37,7 @@ def load(
     quantised: str = "int",
     threads: int | None = None,
     db: str | os.PathLike[str] | None = None,
+    spin: bool = True,
 ) -> Network:
     """Loads a network that is ready to run.
 
@@ -61,10 +62,13 @@ def load(
     snapshot of tuned schedules, by default the user's database. Kernels without a tuned schedule
     use predicted ones.
 
+    ``spin=False`` lets helper threads sleep at once instead of spinning for some microseconds, which
+    makes runs slower and leaves the cores to other programs.
+
     Raises ``FileNotFoundError``, ``ModelError``, ``ShapeError``, ``OptionError`` or
     ``DatabaseError``.
     """
-    return Network(_Options(model, shapes, values, precision, max_error, examples, quantised, threads, db))
+    return Network(_Options(model, shapes, values, precision, max_error, examples, quantised, threads, db, spin))
 
 
 class Network:
@@ -146,7 +150,8 @@ class Network:
 
     def profile(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Profile:
         """Times every step of the network on random arrays. ``shapes`` is as for :meth:`tune`."""
-        return Profile(_command.call_json(["bench", *self._arguments(shapes), "--profile"]))
+        spin = [] if self._options.spin else ["--spin", "off"]
+        return Profile(_command.call_json(["bench", *self._arguments(shapes), "--profile", *spin]))
 
     def compile(self, path: str | os.PathLike[str], shapes: Mapping[str, Sequence[int]] | None = None) -> Path:
         """Writes a shared library, with a C header next to it. ``shapes`` is as for :meth:`tune`."""
@@ -190,7 +195,7 @@ def _path(name: str, given: Any) -> str:
 class _Options:
     """Arguments of :func:`load`."""
 
-    def __init__(self, model, shapes, values, precision, max_error, examples, quantised, threads, db):
+    def __init__(self, model, shapes, values, precision, max_error, examples, quantised, threads, db, spin):
         self.subject = _path("model", model)
         self.is_file = self.subject not in NETWORKS
         if self.is_file and not os.path.isfile(self.subject):
@@ -207,13 +212,15 @@ class _Options:
             raise OptionError(f"max_error: {max_error!r} is not a relative error such as 0.01")
         if threads is not None and (not isinstance(threads, int) or threads < 1):
             raise OptionError(f"threads: {threads!r} is not a number of threads")
+        if not isinstance(spin, bool):
+            raise OptionError(f"spin: {spin!r} is neither True nor False")
         for name, mapping in (("shapes", shapes), ("values", values), ("examples", examples)):
             if mapping is not None and not isinstance(mapping, Mapping):
                 raise OptionError(f"{name}: {mapping!r} is not a dictionary by the names of inputs")
         self.shapes = {name: _shapes.text(shape) for name, shape in (shapes or {}).items()}
         self.values = {name: np.asarray(value) for name, value in (values or {}).items()}
         self.precision, self.max_error, self.examples = precision, max_error, examples or {}
-        self.quantised, self.threads = quantised, threads
+        self.quantised, self.threads, self.spin = quantised, threads, spin
         self.db = None if db is None else os.path.abspath(_path("db", db))
 
     def session(self) -> Session:
@@ -229,6 +236,7 @@ class _Options:
             is_dequantised=self.quantised == "float",
             threads=self.threads,
             db=self.db,
+            spin=self.spin,
         )
 
     def arguments(self, shapes: Mapping[str, Sequence[int]]) -> list[str]:

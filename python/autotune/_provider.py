@@ -30,11 +30,12 @@ def add_provider(
     snapshot: str | os.PathLike[str] | None = None,
     precision: str = "f32",
     max_error: float | None = None,
+    spin: bool = True,
 ) -> None:
     """Lets sessions of ONNX Runtime (1.23 or newer) run on autotune's kernels what these support.
 
-    ``threads``, ``db``, ``precision`` and ``max_error`` are as for :func:`load`, and ``snapshot``
-    is a snapshot of tuned schedules in place of a database::
+    ``threads``, ``db``, ``precision``, ``max_error`` and ``spin`` are as for :func:`load`, and
+    ``snapshot`` is a snapshot of tuned schedules in place of a database::
 
         options = onnxruntime.SessionOptions()
         autotune.add_provider(options)
@@ -56,4 +57,6 @@ def add_provider(
         words["snapshot"] = os.fspath(snapshot)
     if max_error is not None:
         words["max_error"] = str(max_error)
+    if not spin:
+        words["spin"] = "off"
     options.add_provider_for_devices(devices(), words)

@@ -32,7 +32,7 @@ impl PySession {
     /// Opens a built-in network, or an ONNX file if `is_file`. Without `db` it uses the default
     /// database.
     #[new]
-    #[pyo3(signature = (subject, *, is_file, shapes, values, precision, max_error, examples, is_dequantised, threads, db))]
+    #[pyo3(signature = (subject, *, is_file, shapes, values, precision, max_error, examples, is_dequantised, threads, db, spin))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -46,6 +46,7 @@ impl PySession {
         is_dequantised: bool,
         threads: Option<usize>,
         db: Option<PathBuf>,
+        spin: bool,
     ) -> PyResult<Self> {
         let option = |message: String| raised(py, "OptionError", message);
         let shapes = shapes.into_iter().map(|(name, text)| match text.parse() {
@@ -66,7 +67,7 @@ impl PySession {
             is_dequantised,
             target: Some(target),
             source: source.map(Arc::from),
-            waiting: Waiting::default(),
+            waiting: if spin { Waiting::Spin } else { Waiting::Sleep },
             most_networks: None,
         };
         let opened = py.detach(|| match is_file {

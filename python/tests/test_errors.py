@@ -78,6 +78,7 @@ def test_options_without_a_value(layer, tmp_path):
         {"max_error": "x"},
         {"max_error": float("nan")},
         {"db": 5},
+        {"spin": "off"},
         {"shapes": "x"},
         {"values": ["x"]},
     ],

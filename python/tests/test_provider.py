@@ -24,7 +24,13 @@ def test_the_provider_takes_a_snapshot_and_a_bound_of_the_error(layer, tmp_path)
         autotune.add_provider(options, threads=1, **arguments)
         return onnxruntime.InferenceSession(str(layer), options, enable_fallback=0)
 
-    missing = tmp_path / "missing.snapshot"
+    db, snapshot, missing = (tmp_path / name for name in ("db", "tuned.snapshot", "missing.snapshot"))
+    autotune.tune("matmul:m=32,n=64,k=32", trials=1, threads=1, db=db, progress=False)
+    autotune.write_snapshot(snapshot, db=db)
+    x = np.ones((4, 64), np.float32)
+    assert session(snapshot=snapshot, spin=False).run(None, {"x": x})[0].shape == (4, 48)
+    with pytest.raises(Exception, match="options db and snapshot exclude each other"):
+        session(db=db, snapshot=snapshot)
     with pytest.raises(Exception, match=f"option snapshot={missing}: no snapshot at"):
         session(snapshot=missing)
     with pytest.raises(Exception, match="option max_error=-1: expected a relative error"):

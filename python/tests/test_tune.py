@@ -20,7 +20,7 @@ def db(tmp_path):
 
 def test_a_network_is_tuned_profiled_and_compiled(layer, db, tmp_path, capfd):
     autotune.tune("matmul:m=8,n=8,k=8", trials=1, threads=1, db=db, progress=False)
-    network = autotune.load(layer, threads=1, db=db)
+    network = autotune.load(layer, threads=1, db=db, spin=False)
     x = np.ones((16, 64), np.float32)
     before = network(x)[0]
     report = network.tune(trials=2, progress=True)
