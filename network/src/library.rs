@@ -10,19 +10,20 @@
 //! | `format`, `elf` | interface of a file format; ELF |
 //! | `header`, `name` | C header and identifiers |
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 
 use crate::compiled::Compiled;
 use crate::plan::SlotSpan;
 use autotune_graph::{GraphNode, NodeId, Output};
 use description::{Data, Described};
-use driver::{Distances, DriverJob, HEADER_BYTES};
+use driver::{Distances, DriverJob, HEADER_BYTES, LibraryVariant};
 use elf::Elf;
 use error::LibraryError;
 use export::{Export, Fault, Side};
 use format::{Format, FunctionRange, LibraryContents, LibraryParts, PartOffsets};
 use processor::Instructions;
-use steps::LibrarySteps;
+use steps::{LibraryKernels, LibrarySteps};
 use weights::LibraryWeights;
 
 mod copy;
@@ -66,7 +67,8 @@ pub struct Library<'a> {
     name: String,
     soname: String,
     instructions: Instructions,
-    tensors: [Vec<Described>; 2],
+    /// Inputs and outputs of each variant.
+    tensors: Vec<[Vec<Described>; 2]>,
     workspace_bytes: usize,
     rodata: Vec<u8>,
     weights: LibraryWeights<'a>,
@@ -86,21 +88,25 @@ impl<'a> Library<'a> {
     /// Builds the library of a network. Names of its functions start with `name`, an
     /// [`identifier`]; `soname` is the file name that programs linked with it look for at run time.
     pub fn of(network: &'a Compiled, name: &str, soname: &str) -> Result<Self, LibraryError> {
-        let LibrarySteps { steps, text: mut kernels, instructions, weights, inputs, outputs } =
-            LibrarySteps::of(network)?;
-        let graph = network.graph();
-        let plan = &network.plan;
-        let described = |name: &str, id: NodeId, &span: &SlotSpan| {
-            let GraphNode { dtype, shape, .. } = graph.node(id);
-            Described { name: name.into(), dtype: *dtype, memory: plan.dtype(span), shape: shape.clone() }
-        };
-        let input = |(&id, span): (&NodeId, _)| described(&graph.node(id).name, id, span);
-        let output = |(output, span): (&Output, _)| described(&output.name, output.node, span);
-        let tensors = [
-            graph.inputs().iter().zip(&plan.inputs).map(input).collect::<Vec<_>>(),
-            graph.outputs().iter().zip(&plan.outputs).map(output).collect(),
-        ];
-        let workspace_bytes = HEADER_BYTES + network.workspace_bytes();
+        Self::of_variants(&[network], name, soname)
+    }
+
+    /// Builds the library of one network for several shapes of its inputs, and its names as
+    /// [`of`](Self::of) does. Runs state the shapes, and find the variant that was compiled for
+    /// them. Equal weights and kernels are in the library once.
+    ///
+    /// # Errors
+    /// If the networks have other inputs or outputs, or two of them the same shapes.
+    pub fn of_variants(networks: &[&'a Compiled], name: &str, soname: &str) -> Result<Self, LibraryError> {
+        let tensors: Vec<[Vec<Described>; 2]> = networks.iter().map(|network| described(network)).collect();
+        check_variants(&tensors)?;
+        let mut kernels = LibraryKernels::default();
+        let plans = networks.iter().map(|network| LibrarySteps::of(network, &mut kernels));
+        let plans = plans.collect::<Result<Vec<_>, _>>()?;
+        let LibraryKernels { text: mut kernels, instructions, weights, .. } = kernels;
+
+        let tensor_bytes = networks.iter().map(|network| network.workspace_bytes()).max().unwrap_or(0);
+        let workspace_bytes = HEADER_BYTES + tensor_bytes;
         // Code addresses data by signed 32-bit offsets.
         if workspace_bytes > MOST_BYTES || weights.bytes() > MOST_BYTES {
             return Err(LibraryError::TooLarge);
@@ -118,12 +124,11 @@ impl<'a> Library<'a> {
         kernels.resize(kernels.len().next_multiple_of(64), 0xcc);
         let places = FORMAT.places(&library.contents(&library.names()))?;
         let driver_at = places.text as i64 + kernels.len() as i64;
+        let variants = plans.iter().zip(&library.tensors);
         let job = DriverJob {
-            steps: &steps,
-            places: [&inputs, &outputs],
-            tensors: [&library.tensors[0], &library.tensors[1]],
+            variants: variants.map(|(plan, tensors)| LibraryVariant { plan, tensors }).collect(),
             features: library.instructions.features(),
-            threads: network.threads(),
+            threads: networks.first().map_or(1, |network| network.threads()),
             workspace_bytes,
             weights_bytes: library.weights.bytes(),
             at: texts.distances(&places, driver_at),
@@ -175,24 +180,57 @@ impl<'a> Library<'a> {
 
     /// Returns the names of the exported functions.
     fn names(&self) -> Vec<String> {
-        Export::all().into_iter().map(|export| format!("{}_{}", self.name, export.word())).collect()
+        let exports = Export::all(self.tensors.len() > 1).into_iter();
+        exports.map(|export| format!("{}_{}", self.name, export.word())).collect()
     }
 
     fn contents<'n>(&'n self, functions: &'n [String]) -> LibraryContents<'n> {
         LibraryContents { soname: &self.soname, functions, rodata: self.rodata.len(), weights: self.weights.bytes() }
     }
+}
 
-    fn tensors(&self, side: Side) -> &[Described] {
-        &self.tensors[side as usize]
+/// Returns the inputs and outputs of a network.
+fn described(network: &Compiled) -> [Vec<Described>; 2] {
+    let (graph, plan) = (network.graph(), &network.plan);
+    let described = |name: &str, id: NodeId, &span: &SlotSpan| {
+        let GraphNode { dtype, shape, .. } = graph.node(id);
+        Described { name: name.into(), dtype: *dtype, memory: plan.dtype(span), shape: shape.clone() }
+    };
+    let input = |(&id, span): (&NodeId, _)| described(&graph.node(id).name, id, span);
+    let output = |(output, span): (&Output, _)| described(&output.name, output.node, span);
+    [
+        graph.inputs().iter().zip(&plan.inputs).map(input).collect(),
+        graph.outputs().iter().zip(&plan.outputs).map(output).collect(),
+    ]
+}
+
+/// Checks that variants have the same inputs and outputs, and different shapes of the inputs.
+fn check_variants(tensors: &[[Vec<Described>; 2]]) -> Result<(), LibraryError> {
+    let kind = |tensor: &Described| (tensor.name.clone(), tensor.dtype, tensor.memory, tensor.shape.len());
+    let kinds =
+        |tensors: &[Vec<Described>; 2]| tensors.each_ref().map(|side| side.iter().map(kind).collect::<Vec<_>>());
+    let first = tensors.first().map(kinds);
+    if first.is_none() || tensors.iter().any(|other| Some(kinds(other)) != first) {
+        return Err(LibraryError::Variants);
+    }
+
+    let mut known = HashSet::new();
+    let shapes = |[inputs, _]: &[Vec<Described>; 2]| inputs.iter().map(|input| input.shape.clone()).collect::<Vec<_>>();
+    match tensors.iter().map(shapes).find(|shapes| !known.insert(shapes.clone())) {
+        Some(shapes) => Err(LibraryError::SameShapes { shapes }),
+        None => Ok(()),
     }
 }
 
 impl Texts {
-    fn of(instructions: &Instructions, [inputs, outputs]: &[Vec<Described>; 2]) -> Self {
+    fn of(instructions: &Instructions, variants: &[[Vec<Described>; 2]]) -> Self {
         let mut data = Data::default();
         let instruction_set = data.text(&instructions.words());
         let faults = Fault::ALL.map(|fault| data.text(fault.words().1));
-        let records = [data.records(inputs), data.records(outputs)];
+        let records = Side::ALL.map(|side| {
+            let tensors = variants.iter().flat_map(|tensors| &tensors[side as usize]);
+            data.records(&tensors.collect::<Vec<_>>())
+        });
         Self { data, records, instruction_set, faults }
     }
 

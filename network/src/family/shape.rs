@@ -1,6 +1,6 @@
 //! Ranges of shapes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -68,6 +68,19 @@ impl Extents {
             Self::Within(least, most) if least == most => Some(*least),
             Self::OneOf(extents) => extents.first().copied().filter(|_| extents.len() == 1),
             _ => None,
+        }
+    }
+
+    /// Returns the first permitted extents in increasing order, at most `most`; `None` if all are
+    /// permitted.
+    pub fn first(&self, most: usize) -> Option<Vec<usize>> {
+        match self {
+            Self::Any => None,
+            Self::Within(least, greatest) => Some((*least..=*greatest).take(most).collect()),
+            Self::OneOf(extents) => {
+                let ordered: BTreeSet<usize> = extents.iter().copied().collect();
+                Some(ordered.into_iter().take(most).collect())
+            }
         }
     }
 
@@ -194,6 +207,15 @@ mod tests {
         assert_eq!(reason(&[1, 8, 4]), "3 axes, expected 4");
         assert_eq!(reason(&[1, 7, 4, 1]), "extent 7 of axis 1 is not 8..512");
         assert_eq!(reason(&[1, 8, 5, 1]), "extent 5 of axis 2 is not {3,4}");
+    }
+
+    #[test]
+    fn first_extents_are_in_order() {
+        let first = |text: &str, most| text.parse::<Extents>().unwrap().first(most);
+        assert_eq!(first("{9,3,9,5}", 9), Some(vec![3, 5, 9]));
+        assert_eq!(first("{9,3,5}", 2), Some(vec![3, 5]));
+        assert_eq!(first("2..18446744073709551615", 3), Some(vec![2, 3, 4]));
+        assert_eq!(first("?", 3), None);
     }
 
     #[test]

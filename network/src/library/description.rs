@@ -3,7 +3,7 @@
 //! A record of a tensor consists of five numbers. Pointers are stored as distances from the record,
 //! so no relocation is needed.
 
-use autotune_codegen::asm::x86::Integer::{Rax, Rdi};
+use autotune_codegen::asm::x86::Integer::{Rax, Rdi, Rsi};
 use autotune_codegen::asm::x86::{Condition, Routine};
 use autotune_ir::DType;
 
@@ -93,7 +93,7 @@ impl Data {
     }
 
     /// Appends the records of tensors, and returns the offset of the first.
-    pub(super) fn records(&mut self, tensors: &[Described]) -> usize {
+    pub(super) fn records(&mut self, tensors: &[&Described]) -> usize {
         // Texts come first, so that the records are contiguous.
         let parts: Vec<[usize; 3]> = tensors.iter().map(|tensor| self.parts(tensor)).collect();
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
@@ -114,11 +114,21 @@ impl Data {
 }
 
 /// Emits a function that maps a tensor's number to a field of its record; it returns null or zero
-/// for a number out of range. There are `count` records, at distance `records` from the code.
-pub(super) fn emit(routine: &mut Routine, field: Field, count: usize, records: i64) {
+/// for a number out of range. There are `count` records of each variant, at distance `records` from
+/// the code. If there are several variants, the number of the variant is the first argument.
+pub(super) fn emit(routine: &mut Routine, field: Field, [variants, count]: [usize; 2], records: i64) {
     let none = routine.label();
-    routine.compare_value(Rdi, count as i32);
-    routine.jump_if(Condition::AtLeast, none);
+    if variants > 1 {
+        routine.compare_value(Rdi, variants as i32);
+        routine.jump_if(Condition::AtLeast, none);
+        routine.compare_value(Rsi, count as i32);
+        routine.jump_if(Condition::AtLeast, none);
+        routine.multiply_value(Rdi, count as i32);
+        routine.add(Rdi, Rsi);
+    } else {
+        routine.compare_value(Rdi, count as i32);
+        routine.jump_if(Condition::AtLeast, none);
+    }
     routine.multiply_value(Rdi, RECORD_BYTES as i32);
     routine.point_outside(Rax, records);
     routine.add(Rdi, Rax);

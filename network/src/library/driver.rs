@@ -8,7 +8,7 @@
 //! or a copy.
 
 use autotune_codegen::asm::AssembleError;
-use autotune_codegen::asm::x86::Integer::{R8, R9, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
+use autotune_codegen::asm::x86::Integer::{R8, R9, R11, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
 use autotune_codegen::asm::x86::{Condition, Integer, Label, Routine};
 
 use super::copy;
@@ -16,7 +16,7 @@ use super::description::{self, Described};
 use super::export::{ALIGNMENT, Export, Fault, Side};
 use super::format::FunctionRange;
 use super::processor::{self, Features};
-use super::steps::{ByteLocation, KernelStep, LibraryStep};
+use super::steps::{ByteLocation, KernelStep, LibraryStep, LibrarySteps};
 
 /// Size in bytes of a workspace's header, before its tensors.
 pub(super) const HEADER_BYTES: usize = ALIGNMENT;
@@ -39,15 +39,21 @@ const TABLE: i32 = 48;
 
 /// Input of the code generation.
 pub(super) struct DriverJob<'a> {
-    pub(super) steps: &'a [LibraryStep],
-    /// Memory of inputs and outputs.
-    pub(super) places: [&'a [ByteLocation]; 2],
-    pub(super) tensors: [&'a [Described]; 2],
+    /// Networks of the library, each for other shapes of the inputs.
+    pub(super) variants: Vec<LibraryVariant<'a>>,
     pub(super) features: Features,
     pub(super) threads: usize,
     pub(super) workspace_bytes: usize,
     pub(super) weights_bytes: usize,
     pub(super) at: Distances,
+}
+
+/// Network of a library.
+#[derive(Clone, Copy)]
+pub(super) struct LibraryVariant<'a> {
+    pub(super) plan: &'a LibrarySteps,
+    /// Inputs and outputs.
+    pub(super) tensors: &'a [Vec<Described>; 2],
 }
 
 /// Distances from the first byte of the driver's code.
@@ -63,6 +69,21 @@ pub(super) struct Distances {
     pub(super) faults: [i64; Fault::ALL.len()],
 }
 
+impl DriverJob<'_> {
+    /// Returns the number of inputs or outputs, the same for all variants.
+    fn count(&self, side: Side) -> usize {
+        self.variants.first().map_or(0, |variant| variant.tensors[side as usize].len())
+    }
+}
+
+impl LibraryVariant<'_> {
+    /// Returns the numbers of nonempty tensors.
+    fn with_elements(&self, side: Side) -> Vec<usize> {
+        let tensors = self.tensors[side as usize].iter().enumerate();
+        tensors.filter(|(_, tensor)| tensor.elements() > 0).map(|(number, _)| number).collect()
+    }
+}
+
 struct Driver<'a> {
     job: &'a DriverJob<'a>,
     routine: Routine,
@@ -74,7 +95,8 @@ struct Driver<'a> {
 
 /// Generates the functions of [`Export::all`], in this order, and returns their code.
 pub(super) fn driver(job: &DriverJob) -> Result<(Vec<u8>, Vec<FunctionRange>), AssembleError> {
-    let buffers = job.steps.iter().map(|step| match step {
+    let steps = job.variants.iter().flat_map(|variant| &variant.plan.steps);
+    let buffers = steps.map(|step| match step {
         LibraryStep::Kernel(kernel) => kernel.buffers.len(),
         _ => 0,
     });
@@ -83,7 +105,7 @@ pub(super) fn driver(job: &DriverJob) -> Result<(Vec<u8>, Vec<FunctionRange>), A
     let share = routine.label();
     let mut driver = Driver { job, routine, share, counters };
     driver.threads();
-    let functions = Export::all().into_iter().map(|export| driver.function(export)).collect();
+    let functions = Export::all(job.variants.len() > 1).into_iter().map(|export| driver.function(export)).collect();
     Ok((driver.routine.finish()?, functions))
 }
 
@@ -94,15 +116,17 @@ impl Driver<'_> {
         match export {
             Export::WorkspaceBytes => self.constant(self.job.workspace_bytes),
             Export::Threads => self.constant(self.job.threads),
-            Export::Count(side) => self.constant(self.job.tensors[side as usize].len()),
+            Export::Count(side) => self.constant(self.job.count(side)),
             Export::InstructionSet => self.address(self.job.at.instruction_set),
             Export::Of(side, field) => {
-                let records = self.job.at.records[side as usize];
-                description::emit(&mut self.routine, field, self.job.tensors[side as usize].len(), records);
+                let counts = [self.job.variants.len(), self.job.count(side)];
+                description::emit(&mut self.routine, field, counts, self.job.at.records[side as usize]);
             }
             Export::Error => self.error(),
             Export::Init => self.init(),
             Export::Run => self.run(),
+            Export::Variants => self.constant(self.job.variants.len()),
+            Export::Variant => self.variant(),
             Export::Weights => self.address(self.job.at.weights),
             Export::WeightsBytes => self.constant(self.job.weights_bytes),
             Export::UseWeights => self.use_weights(),
@@ -196,19 +220,83 @@ impl Driver<'_> {
         self.routine.jump_if(Condition::NotEqual, bad);
     }
 
+    /// Emits `(const size_t *const *shapes) -> int`, the number of the variant with these shapes of
+    /// the inputs, or -1.
+    fn variant(&mut self) {
+        let none = self.routine.label();
+        let found: Vec<Label> = self.job.variants.iter().map(|_| self.routine.label()).collect();
+        self.choose(Rdi, &found, none);
+        for (number, &label) in found.iter().enumerate() {
+            self.routine.bind(label);
+            self.constant(number);
+        }
+        self.routine.bind(none);
+        self.routine.set(Rax, -1);
+        self.routine.ret();
+    }
+
+    /// Jumps to the label of the variant with the shapes that a register points to; overwrites rax
+    /// and r11.
+    fn choose(&mut self, shapes: Integer, found: &[Label], none: Label) {
+        self.routine.compare_value(shapes, 0);
+        self.routine.jump_if(Condition::Equal, none);
+        for (variant, &label) in self.job.variants.iter().zip(found) {
+            let next = self.routine.label();
+            for (number, tensor) in variant.tensors[Side::Input as usize].iter().enumerate() {
+                if tensor.shape.is_empty() {
+                    continue;
+                }
+                self.routine.load(Rax, shapes, 8 * number as i32);
+                self.routine.compare_value(Rax, 0);
+                self.routine.jump_if(Condition::Equal, none);
+                for (axis, &extent) in tensor.shape.iter().enumerate() {
+                    self.routine.set(R11, extent as i64);
+                    self.routine.compare_with(R11, Rax, 8 * axis as i32);
+                    self.routine.jump_if(Condition::NotEqual, next);
+                }
+            }
+            self.routine.jump(label);
+            self.routine.bind(next);
+        }
+        self.routine.jump(none);
+    }
+
     /// Emits `(void *workspace, const float *const *inputs, float *const *outputs, parallel_for,
-    /// void *context) -> int`.
+    /// void *context) -> int`. If there are several variants, the second argument is the shapes of
+    /// the inputs.
     fn run(&mut self) {
-        let [bad, not_initialised, no_tensor] = [(); 3].map(|()| self.routine.label());
-        // Arguments are checked before the frame exists, so that failures can return at once.
+        let [bad, not_initialised, no_tensor, no_variant] = [(); 4].map(|()| self.routine.label());
         self.check_workspace(bad, not_initialised);
+        match &self.job.variants[..] {
+            &[only] => self.run_variant(only, no_tensor),
+            variants => {
+                let found: Vec<Label> = variants.iter().map(|_| self.routine.label()).collect();
+                self.choose(Rsi, &found, no_variant);
+                for (&variant, &label) in variants.iter().zip(&found) {
+                    self.routine.bind(label);
+                    for (to, from) in [(Rsi, Rdx), (Rdx, Rcx), (Rcx, R8), (R8, R9)] {
+                        self.routine.copy(to, from);
+                    }
+                    self.run_variant(variant, no_tensor);
+                }
+                self.fail(no_variant, Fault::Shape);
+            }
+        }
+        self.fail(bad, Fault::Workspace);
+        self.fail(not_initialised, Fault::NotInitialised);
+        self.fail(no_tensor, Fault::Tensor);
+    }
+
+    /// Emits the run of one variant, from the check of its tensors to the return.
+    fn run_variant(&mut self, variant: LibraryVariant, no_tensor: Label) {
+        // Arguments are checked before the frame exists, so that failures can return at once.
         for (side, register) in Side::ALL.into_iter().zip([Rsi, Rdx]) {
-            self.check_tensors(side, register, no_tensor);
+            self.check_tensors(variant, side, register, no_tensor);
         }
 
-        let frame = self.enter();
-        self.move_tensors(Side::Input);
-        for step in self.job.steps {
+        let frame = self.enter(variant);
+        self.move_tensors(variant, Side::Input);
+        for step in &variant.plan.steps {
             match step {
                 LibraryStep::Kernel(kernel) => self.kernel(kernel),
                 LibraryStep::Copy { strided, element, from, to } => {
@@ -218,18 +306,14 @@ impl Driver<'_> {
                 }
             }
         }
-        self.move_tensors(Side::Output);
+        self.move_tensors(variant, Side::Output);
         self.leave(frame);
         self.constant(Fault::None as usize);
-
-        self.fail(bad, Fault::Workspace);
-        self.fail(not_initialised, Fault::NotInitialised);
-        self.fail(no_tensor, Fault::Tensor);
     }
 
     /// Jumps to a label if the pointer to a nonempty tensor is null.
-    fn check_tensors(&mut self, side: Side, pointers: Integer, missing: Label) {
-        for number in self.with_elements(side) {
+    fn check_tensors(&mut self, variant: LibraryVariant, side: Side, pointers: Integer, missing: Label) {
+        for number in variant.with_elements(side) {
             // The array itself may be null if all of its tensors are empty.
             self.routine.compare_value(pointers, 0);
             self.routine.jump_if(Condition::Equal, missing);
@@ -239,20 +323,14 @@ impl Driver<'_> {
         }
     }
 
-    /// Returns the numbers of nonempty tensors.
-    fn with_elements(&self, side: Side) -> Vec<usize> {
-        let tensors = self.job.tensors[side as usize].iter().enumerate();
-        tensors.filter(|(_, tensor)| tensor.elements() > 0).map(|(number, _)| number).collect()
-    }
-
     /// Saves registers and allocates the stack frame; returns the frame's size in bytes.
-    fn enter(&mut self) -> i32 {
+    fn enter(&mut self, variant: LibraryVariant) -> i32 {
         PRESERVED.iter().for_each(|&register| self.routine.push(register));
         // Calls preserve these registers, unlike those of the arguments.
         for (to, from) in [(Rbx, Rdi), (R14, Rsi), (R15, Rdx), (R12, Rcx), (R13, R8)] {
             self.routine.copy(to, from);
         }
-        let slots = self.job.steps.iter().map(|step| match step {
+        let slots = variant.plan.steps.iter().map(|step| match step {
             LibraryStep::Copy { strided, .. } => copy::slots(strided),
             _ => 0,
         });
@@ -270,9 +348,9 @@ impl Driver<'_> {
     }
 
     /// Copies inputs that kernels do not read in place, or all outputs.
-    fn move_tensors(&mut self, side: Side) {
-        for number in self.with_elements(side) {
-            let (place, disp) = (self.job.places[side as usize][number], 8 * number as i32);
+    fn move_tensors(&mut self, variant: LibraryVariant, side: Side) {
+        for number in variant.with_elements(side) {
+            let (place, disp) = (variant.plan.places[side as usize][number], 8 * number as i32);
             // Kernels read such an input in the caller's memory.
             if matches!(place, ByteLocation::Input(..)) {
                 continue;
@@ -287,7 +365,7 @@ impl Driver<'_> {
                     self.routine.load(Rdi, R15, disp);
                 }
             }
-            self.routine.set(Rcx, self.job.tensors[side as usize][number].bytes() as i64);
+            self.routine.set(Rcx, variant.tensors[side as usize][number].bytes() as i64);
             self.routine.copy_bytes();
         }
     }

@@ -36,6 +36,15 @@ pub enum LibraryError {
     /// The object file is invalid.
     #[error("library file: {0}")]
     File(#[from] object::write::Error),
+    /// There is no variant, or variants have other inputs or outputs.
+    #[error("variants of a library must have the same inputs and outputs, by names, types and numbers of axes")]
+    Variants,
+    /// Two variants have the same shapes of their inputs.
+    #[error("two variants of a library have inputs of the same shapes {shapes:?}")]
+    SameShapes {
+        /// Shapes of the inputs.
+        shapes: Vec<Vec<usize>>,
+    },
     /// Code, weights or workspace exceed the range of 32-bit offsets.
     #[error("weights or tensors are 2 GiB or more; a library must have less")]
     TooLarge,

@@ -24,6 +24,8 @@ pub(super) enum Export {
     Error,
     Threads,
     InstructionSet,
+    Variants,
+    Variant,
     Count(Side),
     Of(Side, Field),
 }
@@ -38,6 +40,7 @@ pub(super) enum Fault {
     Tensor,
     Weights,
     Tiles,
+    Shape,
 }
 
 impl Side {
@@ -53,13 +56,15 @@ impl Side {
 }
 
 impl Export {
-    pub(super) fn all() -> Vec<Self> {
+    /// Returns the functions of a library, with one or with several variants.
+    pub(super) fn all(has_variants: bool) -> Vec<Self> {
         let of = |side| Field::ALL.map(|field| Self::Of(side, field));
         let [inputs, outputs] = Side::ALL.map(of);
         let counts = Side::ALL.map(Self::Count);
         let rest = [Self::WorkspaceBytes, Self::Init, Self::Run, Self::Error, Self::Threads, Self::InstructionSet];
         let weights = [Self::Weights, Self::WeightsBytes, Self::UseWeights];
-        [&rest[..], &weights[..], &counts[..], &inputs[..], &outputs[..]].concat()
+        let variants: &[Self] = if has_variants { &[Self::Variants, Self::Variant] } else { &[] };
+        [&rest[..], &weights[..], variants, &counts[..], &inputs[..], &outputs[..]].concat()
     }
 
     /// Returns the suffix of the function's name.
@@ -74,6 +79,8 @@ impl Export {
             Self::Error => "error".into(),
             Self::Threads => "threads".into(),
             Self::InstructionSet => "instruction_set".into(),
+            Self::Variants => "variants".into(),
+            Self::Variant => "variant".into(),
             Self::Count(side) => format!("{}s", side.word()),
             Self::Of(side, field) => format!("{}_{}", side.word(), field.word()),
         }
@@ -84,8 +91,16 @@ const TILES_REFUSED: &str = "the system refuses tile registers (AMX), which need
                              bytes in every signal stack";
 
 impl Fault {
-    pub(super) const ALL: [Self; 7] =
-        [Self::None, Self::Workspace, Self::Processor, Self::NotInitialised, Self::Tensor, Self::Weights, Self::Tiles];
+    pub(super) const ALL: [Self; 8] = [
+        Self::None,
+        Self::Workspace,
+        Self::Processor,
+        Self::NotInitialised,
+        Self::Tensor,
+        Self::Weights,
+        Self::Tiles,
+        Self::Shape,
+    ];
 
     /// Returns the suffix of the code's name, and its message.
     pub(super) fn words(self) -> (&'static str, &'static str) {
@@ -97,6 +112,7 @@ impl Fault {
             Self::Tensor => ("ERROR_TENSOR", "a pointer to an input or an output is NULL"),
             Self::Weights => ("ERROR_WEIGHTS", "the copy of the weights is NULL or not aligned to 64 bytes"),
             Self::Tiles => ("ERROR_TILES", TILES_REFUSED),
+            Self::Shape => ("ERROR_SHAPE", "no variant of the library has these shapes of the inputs"),
         }
     }
 }

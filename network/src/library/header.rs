@@ -16,7 +16,7 @@ const TEXT: &str = r#"/* @NAME@: a network as a library, by autotune @VERSION@.
  *
  *   void *workspace = aligned_alloc(@ALIGNMENT@, (@NAME@_workspace_bytes() + @ALIGNMENT@ - 1) / @ALIGNMENT@ * @ALIGNMENT@);
  *   int error = @NAME@_init(workspace);
- *   if (error == @PREFIX@_OK) error = @NAME@_run(workspace, inputs, outputs, NULL, NULL);
+ *   if (error == @PREFIX@_OK) error = @NAME@_run(workspace, @GIVEN@inputs, outputs, NULL, NULL);
  *
  * @ELEMENTS@
  *
@@ -53,7 +53,7 @@ int @NAME@_init(void *workspace);
  * the pointers need no alignment beyond that of @ELEMENT@. If parallel_for is NULL, it runs on the calling
  * thread only; else it runs parts by parallel_for(context, ..), at most @NAME@_threads() at a time. No
  * exception may propagate through it. */
-int @NAME@_run(void *workspace, const @TENSOR@ *const *inputs, @TENSOR@ *const *outputs,
+@VARIANTS@int @NAME@_run(void *workspace, @SHAPES@const @TENSOR@ *const *inputs, @TENSOR@ *const *outputs,
     @NAME@_parallel_for parallel_for, void *context);
 
 /* The weights, which runs read from the library's file. A program may copy them to its own memory, aligned
@@ -63,14 +63,14 @@ const void *@NAME@_weights(void);
 size_t @NAME@_weights_bytes(void);
 int @NAME@_use_weights(void *workspace, const void *weights);
 
-/* Number of threads that the schedules are chosen for. */
+@VARIANT_FUNCTIONS@/* Number of threads that the schedules are chosen for. */
 size_t @NAME@_threads(void);
 
 /* Instruction set that the library requires, in words. */
 const char *@NAME@_instruction_set(void);
 
-/* Number of inputs and outputs, and for each by its number: name, type ("f32", "i64" or "bool": the
- * meaning of the numbers), rank, shape, outermost extent first, and product of its extents. NULL or 0
+/* Number of inputs and outputs, and for each by its number@OF_VARIANT@: name, type ("f32", "i64" or "bool":
+ * the meaning of the numbers), rank, shape, outermost extent first, and product of its extents. NULL or 0
  * for any other number. */
 @DESCRIPTION@
 #ifdef __cplusplus
@@ -79,6 +79,18 @@ const char *@NAME@_instruction_set(void);
 
 #endif
 "#;
+
+/// Runs of a library with several variants, and the functions that only such a library has.
+const VARIANTS: &str = "\
+/* The library has variants, each for other shapes of the inputs. shapes[0], .. are those of this run,
+ * outermost extent first; the result is @PREFIX@_ERROR_SHAPE if no variant has them. */
+";
+const VARIANT_FUNCTIONS: &str = "\
+/* Number of variants, and the number of the variant for shapes of the inputs, or -1. */
+size_t @NAME@_variants(void);
+int @NAME@_variant(const size_t *const *shapes);
+
+";
 
 /// Exception to the absence of system calls if kernels use tile registers.
 const REQUEST: &str = ", but for one: @NAME@_init asks Linux for tile registers (AMX)";
@@ -102,17 +114,28 @@ impl Library<'_> {
 
     /// Returns the header for C and C++.
     pub fn header(&self) -> String {
-        let is_float = Side::ALL.iter().flat_map(|&side| self.tensors(side)).all(|tensor| tensor.memory.is_word());
+        let is_float = self.tensors.iter().flatten().flatten().all(|tensor| tensor.memory.is_word());
         let [elements, element, tensor] = match is_float {
             true => [ALL_FLOAT, "float", "float"],
             false => [TYPED, "an element", "void"],
         };
+        let variants = match self.tensors.len() > 1 {
+            true => [VARIANTS, VARIANT_FUNCTIONS, "shapes, ", "const size_t *const *shapes, ", " in a variant"],
+            false => [""; 5],
+        };
+        let [variants, functions, given, shapes, of_variant] = variants.map(String::from);
+
         let values = [
             ("@ELEMENTS@", elements.into()),
             ("@ELEMENT@", element.into()),
             ("@TENSOR@", tensor.into()),
             ("@FAULTS@", faults()),
-            ("@DESCRIPTION@", description()),
+            ("@VARIANTS@", variants),
+            ("@VARIANT_FUNCTIONS@", functions),
+            ("@GIVEN@", given),
+            ("@SHAPES@", shapes),
+            ("@OF_VARIANT@", of_variant),
+            ("@DESCRIPTION@", description(self.tensors.len() > 1)),
             ("@INSTRUCTIONS@", self.instruction_set()),
             ("@BUT_ONE@", if self.instructions.features().have_tiles() { REQUEST } else { "" }.into()),
             ("@ALIGNMENT@", ALIGNMENT.to_string()),
@@ -134,22 +157,34 @@ fn faults() -> String {
     Fault::ALL.map(line).concat()
 }
 
-fn description() -> String {
+fn description(has_variants: bool) -> String {
     let mut text = String::new();
+    let variant = if has_variants { "size_t variant, " } else { "" };
     for side in Side::ALL.map(Side::word) {
         let _ = writeln!(text, "size_t @NAME@_{side}s(void);");
         for (c_type, word) in Field::ALL.map(|field| (field.c_type(), field.word())) {
-            let _ = writeln!(text, "{c_type}@NAME@_{side}_{word}(size_t {side});");
+            let _ = writeln!(text, "{c_type}@NAME@_{side}_{word}({variant}size_t {side});");
         }
     }
     text
 }
 
-/// Returns one line for each tensor.
+/// Returns one line for each tensor of each variant.
 fn tensors(library: &Library) -> String {
     let mut text = String::new();
+    for (number, variant) in library.tensors.iter().enumerate() {
+        if library.tensors.len() > 1 {
+            let _ = writeln!(text, " * variant {number}:");
+        }
+        text += &tensors_of(variant);
+    }
+    text
+}
+
+fn tensors_of(variant: &[Vec<Described>; 2]) -> String {
+    let mut text = String::new();
     for side in Side::ALL {
-        for (number, tensor) in library.tensors(side).iter().enumerate() {
+        for (number, tensor) in variant[side as usize].iter().enumerate() {
             let Described { name, dtype, memory, shape } = tensor;
             let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
             let shape = if shape.is_empty() { "one number".into() } else { shape.join(" x ") };

@@ -54,44 +54,59 @@ pub(super) struct KernelStep {
     pub(super) private: (ByteLocation, usize),
 }
 
-/// Steps of a network, the code of its kernels, and the constants that they read in every run.
-pub(super) struct LibrarySteps<'a> {
+/// Steps of a network, and the memory of its inputs and outputs.
+pub(super) struct LibrarySteps {
     pub(super) steps: Vec<LibraryStep>,
+    /// Memory of inputs and of outputs.
+    pub(super) places: [Vec<ByteLocation>; 2],
+}
+
+/// Code of the kernels of a library's networks, and the constants that they read in every run. What
+/// networks have in common is there once.
+#[derive(Default)]
+pub(super) struct LibraryKernels<'a> {
     pub(super) text: Vec<u8>,
     pub(super) instructions: Instructions,
     pub(super) weights: LibraryWeights<'a>,
-    pub(super) inputs: Vec<ByteLocation>,
-    pub(super) outputs: Vec<ByteLocation>,
+    /// Offsets of kernels by their code.
+    known: HashMap<Vec<u8>, usize>,
 }
 
-struct StepsBuilder<'a> {
+struct StepsBuilder<'a, 'l> {
     network: &'a Compiled,
-    text: Vec<u8>,
-    instructions: Instructions,
-    weights: LibraryWeights<'a>,
-    /// Offsets and task counts of assembled kernels' stages, by kernel.
+    kernels: &'l mut LibraryKernels<'a>,
+    /// Offsets and task counts of assembled kernels' stages, by kernel of the network.
     code: HashMap<usize, Vec<(usize, usize)>>,
 }
 
-impl<'a> LibrarySteps<'a> {
-    pub(super) fn of(network: &'a Compiled) -> Result<Self, LibraryError> {
-        let mut maker = StepsBuilder {
-            network,
-            text: Vec::new(),
-            instructions: Instructions::default(),
-            weights: LibraryWeights::default(),
-            code: HashMap::new(),
-        };
+impl LibrarySteps {
+    /// Returns the steps of a network; adds its kernels and constants to those of the library.
+    pub(super) fn of<'a>(network: &'a Compiled, kernels: &mut LibraryKernels<'a>) -> Result<Self, LibraryError> {
+        let mut maker = StepsBuilder { network, kernels, code: HashMap::new() };
         let plan = &network.plan;
         let steps = (0..plan.actions.len()).map(|number| maker.step(number)).collect::<Result<_, _>>()?;
-        let inputs = plan.inputs.iter().map(|&span| maker.span(span)).collect::<Result<_, _>>()?;
-        let outputs = plan.outputs.iter().map(|&span| maker.span(span)).collect::<Result<_, _>>()?;
-        let StepsBuilder { text, instructions, weights, .. } = maker;
-        Ok(Self { steps, text, instructions, weights, inputs, outputs })
+        let mut places = |spans: &[SlotSpan]| spans.iter().map(|&span| maker.span(span)).collect::<Result<_, _>>();
+        let places = [places(&plan.inputs)?, places(&plan.outputs)?];
+        Ok(Self { steps, places })
     }
 }
 
-impl<'a> StepsBuilder<'a> {
+impl LibraryKernels<'_> {
+    /// Returns the offset of a kernel's code; adds the code unless it is there.
+    fn place(&mut self, code: &[u8]) -> usize {
+        if let Some(&known) = self.known.get(code) {
+            return known;
+        }
+        // The gap is filled with int3, so that stray jumps trap.
+        self.text.resize(self.text.len().next_multiple_of(CODE_ALIGNMENT), 0xcc);
+        let first = self.text.len();
+        self.text.extend(code);
+        self.known.insert(code.to_vec(), first);
+        first
+    }
+}
+
+impl<'a> StepsBuilder<'a, '_> {
     fn step(&mut self, number: usize) -> Result<LibraryStep, LibraryError> {
         let network = self.network;
         let action = &network.plan.actions[number];
@@ -127,7 +142,7 @@ impl<'a> StepsBuilder<'a> {
         Ok(match &network.constants.slots[span.slot] {
             Some(constant) => {
                 let bytes = network.plan.slots[span.slot].bytes().ok_or(LibraryError::TooLarge)?;
-                ByteLocation::Weights(self.weights.place(&constant.elements()[..bytes]) + first)
+                ByteLocation::Weights(self.kernels.weights.place(&constant.elements()[..bytes]) + first)
             }
             None => ByteLocation::Workspace(network.places[span.slot] + first),
         })
@@ -164,7 +179,7 @@ impl<'a> StepsBuilder<'a> {
     }
 
     fn memory(&mut self, memory: &'a HostMemory, bytes: usize) -> ByteLocation {
-        ByteLocation::Weights(self.weights.place(&memory.elements()[..bytes]))
+        ByteLocation::Weights(self.kernels.weights.place(&memory.elements()[..bytes]))
     }
 
     /// Assembles the stages of a kernel that run in every run, unless that was done before. Returns
@@ -182,15 +197,12 @@ impl<'a> StepsBuilder<'a> {
         let code = assembled.map_err(|source| LibraryError::Assemble { step: step.into(), source })?;
 
         if let Some(cpu) = tuned.target().cpu() {
-            self.instructions.add(cpu.isa, &code);
+            self.kernels.instructions.add(cpu.isa, &code);
         }
 
-        // The gap is filled with int3, so that stray jumps trap.
-        self.text.resize(self.text.len().next_multiple_of(CODE_ALIGNMENT), 0xcc);
-        let first = self.text.len();
+        let first = self.kernels.place(&code.bytes);
         let stages = code.entries.iter().zip(&program.stages).map(|(entry, stage)| (first + entry, stage.tasks()));
         let stages: Vec<(usize, usize)> = stages.collect();
-        self.text.extend(code.bytes);
         self.code.insert(kernel, stages.clone());
         Ok(stages)
     }

@@ -71,7 +71,7 @@ fn a_library_imports_nothing_and_exports_its_functions() {
 }
 
 /// Compiles a program with a library; none if there is no compiler.
-fn built(library: &Loaded, source: &str, words: &[&str]) -> Option<Command> {
+pub(crate) fn built(library: &Loaded, source: &str, words: &[&str]) -> Option<Command> {
     let dir = library.dir.path();
     fs::write(dir.join("program.c"), source).unwrap();
     let mut compiler = Command::new(std::env::var("CC").unwrap_or("cc".into()));

@@ -37,9 +37,17 @@ impl Loaded {
         name: &str,
         change: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Self, LibraryError> {
-        let (dir, soname) = (tempfile::tempdir().unwrap(), format!("lib{name}.so"));
-        let file = dir.path().join(&soname);
-        let library = Library::of(network, name, &soname)?;
+        Ok(Self::written(&Library::of(network, name, &format!("lib{name}.so"))?, change))
+    }
+
+    /// Writes a library, and loads it.
+    pub(crate) fn of_library(library: &Library) -> Self {
+        Self::written(library, |_| {})
+    }
+
+    fn written(library: &Library, change: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let (dir, name) = (tempfile::tempdir().unwrap(), library.name().to_string());
+        let file = dir.path().join(format!("lib{name}.so"));
         let mut bytes = Vec::new();
         library.write(&mut bytes).unwrap();
         change(&mut bytes);
@@ -47,10 +55,10 @@ impl Loaded {
         std::fs::write(dir.path().join(format!("{name}.h")), library.header()).unwrap();
         // SAFETY: the library has no initialisers.
         let library = unsafe { libloading::Library::new(&file) }.unwrap();
-        Ok(Self { library, name: name.into(), file, dir })
+        Self { library, name, file, dir }
     }
 
-    fn function<F: Copy>(&self, word: &str) -> F {
+    pub(crate) fn function<F: Copy>(&self, word: &str) -> F {
         // SAFETY: the types are those of the header.
         *unsafe { self.library.get::<F>(format!("{}_{word}", self.name).as_bytes()) }.unwrap()
     }
