@@ -21,6 +21,7 @@ mod help;
 mod quantize;
 mod report;
 mod run;
+mod shapes;
 mod subject;
 mod target;
 mod variant;
@@ -31,7 +32,8 @@ pub(crate) use failure::Failure;
 pub(crate) use quantize::QuantizeArgs;
 pub(crate) use report::ReportArgs;
 pub(crate) use run::RunArgs;
-pub(crate) use subject::{GivenArgs, InputArgs, InputFile, LoadedNetwork, ModelOfShapes, SubjectArgs};
+pub(crate) use shapes::{ModelOfShapes, drawn, refusal};
+pub(crate) use subject::{GivenArgs, InputArgs, InputFile, LoadedNetwork, SubjectArgs};
 pub(crate) use target::TargetArgs;
 pub(crate) use variant::VariantArgs;
 

@@ -20,6 +20,7 @@ mod snapshot;
 mod targets;
 mod tasks;
 mod tune;
+mod variants;
 
 use std::process::ExitCode;
 

@@ -271,10 +271,48 @@ fn several_shapes_run_one_after_the_other() {
         ("run open.onnx --shape c=2..9x4", "--shape c=2..9x4: the inputs are a, b"),
         ("run open.onnx --shape a=?x4", "--shape a=?x4: axis 0 needs a range"),
         ("run open.onnx --shape a=9..2x4", "is not an input and its extents"),
-        ("run open.onnx --shape a=2..9x4 --check", "several shapes are supported only by autotune run"),
-        ("bench open.onnx --shape a=2..9x4", "several shapes are supported only by autotune run"),
-        ("run resnet18 --shape image=1..2x3x224x224", "several shapes are supported only by autotune run"),
+        ("run open.onnx --shape a=2..9x4 --check", "several shapes are supported by tuning"),
+        ("bench open.onnx --shape a=2..9x4 --profile", "several shapes are supported by tuning"),
+        ("run resnet18 --shape image=1..2x3x224x224", "several shapes are supported by tuning"),
     ] {
         sandbox.run(arguments).expect_line(2, words);
+    }
+}
+
+/// Several shapes of an input are tuned together, and a library has a variant for each.
+#[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn several_shapes_are_tuned_and_compiled() {
+    let sandbox = Sandbox::new();
+    let mut model = Model::new(17);
+    model.graph().input.push(info("a", DataType::FLOAT, extents(&["n", "4"])));
+    model.graph().input.push(info("b", DataType::FLOAT, extents(&["4", "n"])));
+    write(&sandbox, "open.onnx", &model.node("MatMul", "a b", "y", vec![]).output("y"));
+
+    let tasks = sandbox.run("tasks open.onnx --shape a={3,8}x4").expect(0).stdout;
+    assert!(tasks.contains("matmul:m=3,n=3,k=4") && tasks.contains("matmul:m=8,n=8,k=4"), "{tasks}");
+    // Of more shapes, some at equal distances stand for all.
+    let tasks = sandbox.run("tasks open.onnx --shape a=1..60x4").expect(0).stdout;
+    let of = |n: usize| tasks.contains(&format!("matmul:m={n},n={n},k=4"));
+    assert!([6, 16, 26, 36, 46, 56].into_iter().all(of), "{tasks}");
+
+    let tuned = "open.onnx --shape a={3,8}x4 --trials 6 --threads 1 --db log";
+    let tuned = sandbox.run(tuned).expect(0).stdout;
+    assert!(tuned.contains("whole network, run, mean of 2 shapes: "), "{tuned}");
+    let known = sandbox.run("compile open.onnx --shape a={3,8}x4 --threads 1 --db log -o open.so").expect(0);
+    assert!(known.stdout.contains("2 variants by the shapes of the inputs, code"), "{}", known.stdout);
+    assert!(!known.stderr.contains("not tuned"), "{}", known.stderr);
+    let header = fs::read_to_string(sandbox.path("open.h")).unwrap();
+    assert!(header.contains("inputs[1]: f32 4 x 8, 32 float: b") && header.contains("open_variant("), "{header}");
+
+    for (arguments, words) in [
+        ("compile open.onnx --shape a=1..99x4 -o a.so", "--shape a=1..99x4: more than 64 shapes"),
+        ("compile open.onnx --shape a=?x4 -o a.so", "--shape a=?x4: axis 0 needs extents"),
+        ("compile open.onnx --shape a={2,3}x4 --precision auto -o a.so", "several shapes are supported by tuning"),
+        ("open.onnx --shape c={2,3}x4 --trials 1", "--shape c={2,3}x4: the inputs are a, b"),
+        ("tasks open.onnx --shape a={2,3}x5", "does not fit the model's nx4"),
+    ] {
+        sandbox.run(arguments).expect_line(2, words);
+        assert!(!sandbox.path("a.so").exists());
     }
 }

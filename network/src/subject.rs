@@ -115,27 +115,29 @@ impl Subject {
         }))
     }
 
-    /// Returns the tasks to tune for a target, given the subject's [graph](Subject::graph).
-    pub fn tasks(&self, graph: Option<&Graph>, target: &Target) -> Network {
+    /// Returns the tasks to tune for a target, given the subject's [graph](Subject::graph), or its
+    /// graphs for several shapes of the inputs.
+    pub fn tasks<'a>(&self, graphs: impl IntoIterator<Item = &'a Graph>, target: &Target) -> Network {
         match self {
             Self::Workload(workload) => {
                 Network { name: workload.to_string(), tasks: vec![Task::single(workload.clone())] }
             }
-            Self::Network(_) | Self::Model(_) => Network {
-                name: graph.map(|graph| graph.name().to_string()).unwrap_or_default(),
-                tasks: graph.map(|graph| tasks(graph, target)).unwrap_or_default(),
-            },
+            Self::Network(_) | Self::Model(_) => {
+                let mut graphs = graphs.into_iter().peekable();
+                let name = graphs.peek().map(|graph| graph.name().to_string()).unwrap_or_default();
+                Network { name, tasks: tasks(graphs, target) }
+            }
         }
     }
 }
 
-/// Returns the distinct workloads of a graph on a target in the order of their first run, each
+/// Returns the distinct workloads of graphs on a target in the order of their first run, each
 /// named after the first node that it computes.
-pub fn tasks(graph: &Graph, target: &Target) -> Vec<Task> {
+pub fn tasks<'a>(graphs: impl IntoIterator<Item = &'a Graph>, target: &Target) -> Vec<Task> {
     let mut tasks: Vec<Task> = Vec::new();
     let mut known: HashMap<Workload, usize> = HashMap::new();
     let mut names = TaskNames::default();
-    for step in Cut::for_target(graph, target).steps {
+    for step in graphs.into_iter().flat_map(|graph| Cut::for_target(graph, target).steps) {
         let StepWork::Kernel(workload) = step.work else { continue };
         match known.get(&workload) {
             Some(&task) => tasks[task].count += 1,

@@ -102,7 +102,7 @@ fn tensors_between_kernels_lie_in_bf16() {
         // Except for steps that read outputs of the network.
         let exact = workloads.iter().filter(|workload| !is_rounded(workload)).count();
         assert!(exact <= 1 && workloads.len() > 20, "{name}: {workloads:?}");
-        let known = tasks(&graph, &target);
+        let known = tasks([&graph], &target);
         assert!(workloads.iter().all(|own| known.iter().any(|task| task.workload == *own)), "{name}");
         let plain = workloads.iter().map(|workload| workload.with_dtype(DType::F32).unwrap());
         let plain: Vec<String> = plain.map(|workload| workload.to_string()).collect();
@@ -155,7 +155,7 @@ fn a_convolution_in_bf16_runs_as_its_tasks() {
     for word in ["cpu", "cpu:avx2"] {
         let Ok(target) = Target::detect(word, Some(1)) else { continue };
         let network = Compiled::new(&graph, None, &target).unwrap();
-        let tuned: Vec<Workload> = tasks(&graph, &target).into_iter().map(|task| task.workload).collect();
+        let tuned: Vec<Workload> = tasks([&graph], &target).into_iter().map(|task| task.workload).collect();
         let run: Vec<&Workload> = network.schedules().iter().map(|kernel| kernel.workload()).collect();
         assert!(tuned.iter().all(|workload| run.contains(&workload)), "{word}: {tuned:?}, {run:?}");
 

@@ -34,7 +34,7 @@ fn graph(name: &str, layers: usize) -> Graph {
 fn known(graph: &Graph, target: &Target) -> TuningDb {
     let db = TuningDb::temporary().unwrap();
     let mut rng = rng(5);
-    for task in tasks(graph, target) {
+    for task in tasks([graph], target) {
         let space = ScheduleSpace::new(&task.workload, target);
         let fitting: Vec<Config> = (0..200)
             .map(|_| space.sample(&mut rng).config().clone())
@@ -62,7 +62,7 @@ fn network_winners_are_chosen_only_in_that_network() {
     let target = Target::detect("cpu", Some(1)).unwrap();
     let (graph, other) = (graph("three", 3), graph("two", 2));
     let db = known(&graph, &target);
-    let before = tasks(&graph, &target)
+    let before = tasks([&graph], &target)
         .iter()
         .map(|task| db.best(&task.workload, &target.key(), &|_| true).unwrap())
         .collect::<Vec<_>>();
@@ -94,7 +94,7 @@ fn network_winners_are_chosen_only_in_that_network() {
 
     // Other networks and look-ups use their own records.
     assert_eq!(configs(&other, &db, &target), (of_other, 0));
-    let after = tasks(&graph, &target)
+    let after = tasks([&graph], &target)
         .iter()
         .map(|task| db.best(&task.workload, &target.key(), &|_| true).unwrap())
         .collect::<Vec<_>>();
@@ -158,11 +158,11 @@ fn a_long_chain_is_planned_and_raced_in_proportion_to_its_length() {
     net.output("y", x);
     let graph = net.finish().unwrap();
     let db = TuningDb::temporary().unwrap();
-    for task in tasks(&graph, &target) {
+    for task in tasks([&graph], &target) {
         let config = Query::new(&task.workload, &target).best().unwrap().config().clone();
         db.append(&TuningRecord::synthetic(&task.workload, &target, config, 1e-6)).unwrap();
     }
     let inputs = brought(&graph, &mut rng(1));
     let raced = race(&graph, &db, &target, &inputs, Duration::from_secs(1000), &Cancel::default()).unwrap();
-    assert!(raced.is_new && configs(&graph, &db, &target).1 == tasks(&graph, &target).len());
+    assert!(raced.is_new && configs(&graph, &db, &target).1 == tasks([&graph], &target).len());
 }

@@ -11,6 +11,7 @@ Examples:
   autotune compile resnet18 -o resnet18.so               resnet18.so and resnet18.h
   autotune compile model.onnx -o lib/libmodel.so         for cc program.c -Llib -lmodel
   autotune compile model.onnx --shape image=1x3x480x640 -o model.so
+  autotune compile model.onnx --shape ids=1x{16,32,64} -o model.so   one variant for each shape
   autotune compile resnet18 -o resnet18.so --threads 1   with the best schedules for one thread
 
 The library depends on no other library or file; the header describes its functions. Their names begin with the file's name, as in \

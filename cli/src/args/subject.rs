@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use autotune::Network;
 use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
-use autotune_network::{
-    DType, Graph, Precision, ShapeRange, Subject, SubjectLoadError, Tensor, dequantised, listed, rewrite,
-};
+use autotune_network::{DType, Graph, Precision, ShapeRange, Subject, SubjectLoadError, Tensor, listed, rewrite};
 use clap::{Args, ValueEnum};
 use ndarray::{ArrayD, IxDyn};
 
+use super::shapes::{ModelOfShapes, NetworkTypes};
 use super::{Failure, TargetArgs};
 use crate::npy;
 
@@ -27,9 +26,9 @@ pub(crate) struct SubjectArgs {
 impl SubjectArgs {
     /// Returns the tasks to tune for a target. Fails for `--precision auto`.
     pub(crate) fn tasks(&self, target: &TargetArgs) -> Result<Network> {
-        let loaded = self.load()?;
-        loaded.as_ref().map_or(Ok(()), LoadedNetwork::check_precision)?;
-        Ok(target.tasks(&self.subject, loaded.as_ref().map(|loaded| &loaded.graph))?)
+        let loaded = self.inputs.load_all(&self.subject)?;
+        loaded.iter().try_for_each(LoadedNetwork::check_precision)?;
+        Ok(target.tasks(&self.subject, loaded.iter().map(|loaded| &loaded.graph))?)
     }
 
     /// Loads and rewrites a network; returns `None` for a workload.
@@ -46,8 +45,8 @@ impl SubjectArgs {
 /// Shapes and tensors of a network's inputs.
 #[derive(Debug, Args)]
 pub(crate) struct GivenArgs {
-    /// Shape of an input whose extents are open in an ONNX file. For `run`, also several shapes:
-    /// NAME=1x8..512, NAME=1x{16,32,64}
+    /// Shape of an input whose extents are open in an ONNX file. To tune, run and compile networks,
+    /// also several shapes: NAME=1x8..512, NAME=1x{16,32,64}
     #[arg(long, value_name = "NAME=1x3x224x224", value_parser = parse_shape)]
     shape: Vec<(String, ShapeRange)>,
     /// An input: a NumPy file, which also determines extents that are open in an ONNX file, or a
@@ -144,6 +143,15 @@ impl InputArgs {
         Ok(Some(LoadedNetwork { graph, ..loaded }))
     }
 
+    /// Loads a network for each shape that stands for the shapes of its inputs; none for a
+    /// workload.
+    pub(crate) fn load_all(&self, subject: &Subject) -> Result<Vec<LoadedNetwork>> {
+        match self.of_shapes(subject)? {
+            Some(model) => model.representative(),
+            None => Ok(self.load(subject)?.into_iter().collect()),
+        }
+    }
+
     /// Loads a network as [`load`](Self::load) does, without rewriting it.
     fn import(&self, subject: &Subject) -> Result<Option<LoadedNetwork>> {
         let loaded = self.given.imported(subject, &BTreeMap::new())?;
@@ -160,25 +168,10 @@ impl InputArgs {
             return Err(Failure::Usage(format!("--precision {word}: {why}")).into());
         }
         let Some(loaded) = loaded else { return Ok(None) };
-        let graph = match self.quantised {
-            Quantised::Int => loaded.graph,
-            Quantised::Float => dequantised(&loaded.graph).map_err(SubjectLoadError::from)?,
-        };
-        Ok(Some(LoadedNetwork { graph: graph.with_precision(precision), max_error, ..loaded }))
+        let types = NetworkTypes { precision, is_dequantised: self.quantised == Quantised::Float };
+        let graph = types.of(loaded.graph).map_err(SubjectLoadError::from)?;
+        Ok(Some(LoadedNetwork { graph, max_error, ..loaded }))
     }
-}
-
-/// Model whose inputs have several shapes.
-pub(crate) struct ModelOfShapes {
-    pub(crate) name: String,
-    pub(crate) model: onnx::Model<'static>,
-    /// Values of inputs that are constants.
-    pub(crate) import: ImportOptions,
-    /// Shapes of inputs on the command line.
-    pub(crate) ranges: BTreeMap<String, ShapeRange>,
-    pub(crate) precision: Precision,
-    /// True if quantised tensors are computed in floating point.
-    pub(crate) is_dequantised: bool,
 }
 
 impl InputArgs {
@@ -199,9 +192,9 @@ impl InputArgs {
 
         let ranges = self.given.ranges()?;
         let import = ImportOptions { values: self.given.numbers(&declared)?, ..ImportOptions::default() };
-        let is_dequantised = self.quantised == Quantised::Float;
+        let types = NetworkTypes { precision, is_dequantised: self.quantised == Quantised::Float };
         let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-        Ok(Some(ModelOfShapes { name, model, import, ranges, precision, is_dequantised }))
+        Ok(Some(ModelOfShapes { name, model, import, ranges, types }))
     }
 }
 
@@ -241,8 +234,8 @@ impl GivenArgs {
 
     fn shapes(&self) -> Result<BTreeMap<String, Vec<usize>>, Failure> {
         let several = |name: &str, range: &ShapeRange| {
-            let why = "several shapes are supported only by autotune run, for an ONNX file without --check, \
-                       --output and --precision auto";
+            let why = "several shapes are supported by tuning, tasks, bench, run and compile only, for an ONNX \
+                       file without --profile, --check, --output FOLDER and --precision auto";
             Failure::Usage(format!("--shape {name}={range}: {why}"))
         };
         let fixed = |(name, range): (String, ShapeRange)| match range.fixed() {

@@ -28,10 +28,15 @@ impl TargetArgs {
     /// Returns the tasks of a subject. On GPUs they are timed warm, with the weights of networks in
     /// the caches after the previous run. Fails if the network uses element types that only CPUs
     /// support.
-    pub(crate) fn tasks(&self, subject: &Subject, graph: Option<&Graph>) -> Result<Network, Failure> {
-        graph.map_or(Ok(()), |graph| self.check_types(graph))?;
-        let tasks = subject.tasks(graph, &self.assumed(&[])?);
-        Ok(if self.is_cpu() || graph.is_none() { tasks } else { tasks.warm() })
+    pub(crate) fn tasks<'a>(
+        &self,
+        subject: &Subject,
+        graphs: impl IntoIterator<Item = &'a Graph>,
+    ) -> Result<Network, Failure> {
+        let graphs: Vec<&Graph> = graphs.into_iter().collect();
+        graphs.iter().try_for_each(|graph| self.check_types(graph))?;
+        let tasks = subject.tasks(graphs.iter().copied(), &self.assumed(&[])?);
+        Ok(if self.is_cpu() || graphs.is_empty() { tasks } else { tasks.warm() })
     }
 
     /// Fails if the network uses element types that only CPUs support and the target is another

@@ -3,8 +3,10 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use autotune_ir::Target;
 use autotune_network::{Compiled, Library, identifier};
 
 use super::file::{NewFile, check_ours, check_output};
@@ -12,6 +14,7 @@ use super::lookup::network_source;
 use super::rounded::decided;
 use super::run::{inputs, network, say_untuned};
 use super::shared::warn;
+use super::variants::compiled;
 use crate::args::{CompileArgs, Failure};
 use crate::output::print;
 
@@ -20,8 +23,38 @@ pub(super) fn run(args: CompileArgs) -> Result<()> {
     let LibraryName { soname, name, header } = LibraryName::of(&args.output)?;
     check_output("-o", &args.output, "library", |start| start.starts_with(b"\x7fELF"))?;
     check_ours("-o: the header", &header, "header of a network", Library::is_header)?;
-    let (loaded, target) = network(&args.subject, &args.target)?;
+    let (networks, target) = networks(&args)?;
+    let networks: Vec<&Compiled> = networks.iter().map(|network| &**network).collect();
+    let library = Library::of_variants(&networks, &name, &soname)?;
+    write(&library, &args.output, &header).with_context(|| format!("-o {}", args.output.display()))?;
 
+    say_untuned(networks.iter().flat_map(|network| network.schedules()), &target);
+    let [code, weights, workspace] =
+        [library.code_bytes(), library.weight_bytes(), library.workspace_bytes()].map(bytes);
+    let variants = match networks.len() {
+        1 => String::new(),
+        count => format!("{count} variants by the shapes of the inputs, "),
+    };
+    print(&format!(
+        "wrote {} and {}: functions {name}_*, {variants}code {code}, weights {weights}, workspace {workspace}; for {}, {} thread(s)",
+        args.output.display(),
+        header.display(),
+        library.instruction_set(),
+        target.threads(),
+    ))
+}
+
+/// Compiles the network, once for every shape of its inputs.
+fn networks(args: &CompileArgs) -> Result<(Vec<Arc<Compiled>>, Target)> {
+    if let Some(model) = args.subject.inputs.of_shapes(&args.subject.subject)? {
+        let target = args.target.device(&[])?;
+        let source = Arc::from(network_source(args.db.place()?)?);
+        let networks = compiled(model, &source, &target)?;
+        warn(&*source);
+        return Ok((networks, target));
+    }
+
+    let (loaded, target) = network(&args.subject, &args.target)?;
     let source = network_source(args.db.place()?)?;
     let graph = match loaded.max_error {
         Some(_) => decided(loaded.graph.clone(), loaded.max_error, &*source, &target, &inputs(&loaded)?)?,
@@ -29,19 +62,7 @@ pub(super) fn run(args: CompileArgs) -> Result<()> {
     };
     let network = Compiled::new(&graph, Some(&*source), &target)?;
     warn(&*source);
-    let library = Library::of(&network, &name, &soname)?;
-    write(&library, &args.output, &header).with_context(|| format!("-o {}", args.output.display()))?;
-
-    say_untuned(network.schedules(), &target);
-    let [code, weights, workspace] =
-        [library.code_bytes(), library.weight_bytes(), library.workspace_bytes()].map(bytes);
-    print(&format!(
-        "wrote {} and {}: functions {name}_*, code {code}, weights {weights}, workspace {workspace}; for {}, {} thread(s)",
-        args.output.display(),
-        header.display(),
-        library.instruction_set(),
-        target.threads(),
-    ))
+    Ok((vec![network], target))
 }
 
 /// Writes a library and its header; neither gets its final name before both are complete.

@@ -22,8 +22,9 @@ use crate::page::{History, Page};
 pub(super) fn run(args: ReportArgs) -> Result<()> {
     let mut networks = Vec::new();
     for subject in &args.subjects {
-        let loaded = args.inputs.load(subject)?;
-        networks.push(args.variant.of(args.target.tasks(subject, loaded.as_ref().map(|loaded| &loaded.graph))?)?);
+        let loaded = args.inputs.load_all(subject)?;
+        let tasks = args.target.tasks(subject, loaded.iter().map(|loaded| &loaded.graph))?;
+        networks.push(args.variant.of(tasks)?);
     }
     let subject = networks.iter().map(|network| network.name.as_str()).collect::<Vec<_>>().join(" ");
     let tasks = tasks(&networks);

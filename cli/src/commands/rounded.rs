@@ -80,6 +80,11 @@ impl RoundingEffect {
         Self { precision: graph.precision().word(), max_rel_error: output_error(found, in_f32) }
     }
 
+    /// Returns the effect with the larger error.
+    pub(super) fn worse(self, other: Self) -> Self {
+        if other.max_rel_error > self.max_rel_error { other } else { self }
+    }
+
     /// Formats the effect for people.
     pub(super) fn summary(&self) -> String {
         let Self { precision, max_rel_error } = self;

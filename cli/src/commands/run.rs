@@ -158,12 +158,13 @@ fn run_on<D: NetworkDevice>(
 }
 
 /// Prints the number of kernels without a tuned schedule.
-pub(super) fn say_untuned(schedules: &[Tuned], target: &Target) {
-    let untuned = schedules.iter().filter(|tuned| !tuned.is_tuned()).count();
-    if untuned > 0 {
+pub(super) fn say_untuned<'a>(schedules: impl IntoIterator<Item = &'a Tuned>, target: &Target) {
+    let (tuned, untuned): (Vec<&Tuned>, Vec<&Tuned>) = schedules.into_iter().partition(|tuned| tuned.is_tuned());
+    if !untuned.is_empty() {
         say(format_args!(
-            "{untuned} of {} kernels are not tuned on {target}: using the schedules predicted to be the fastest",
-            schedules.len()
+            "{} of {} kernels are not tuned on {target}: using the schedules predicted to be the fastest",
+            untuned.len(),
+            tuned.len() + untuned.len()
         ));
     }
 }

@@ -1,6 +1,6 @@
 //! Runs of a model with random shapes of its inputs.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,11 +8,8 @@ use anyhow::Result;
 use autotune::Timing;
 use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch};
-use autotune_network::onnx::{DeclaredInput, ImportError, ImportOptions};
-use autotune_network::{
-    Family, FamilyError, FamilyOptions, FamilyWorkspace, Graph, InputShapes, NetworkDevice, ShapeRange, Waiting,
-    dequantised, listed, random_input,
-};
+use autotune_network::onnx::ImportOptions;
+use autotune_network::{Family, FamilyError, FamilyWorkspace, InputShapes, NetworkDevice, Waiting, random_input};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -20,7 +17,8 @@ use serde::Serialize;
 use super::lookup::network_source;
 use super::run::{Latency, peak_bytes};
 use super::shared::{JsonSink, on_device, warn};
-use crate::args::{Failure, ModelOfShapes, RunArgs};
+use super::variants::family;
+use crate::args::{Failure, ModelOfShapes, RunArgs, drawn, refusal};
 use crate::report::{caveat, marked};
 
 /// Figures of runs with several shapes in the output of `--json`.
@@ -66,31 +64,25 @@ fn run_on<D: NetworkDevice>(
     model: ModelOfShapes,
     target: &Target,
 ) -> Result<()> {
-    let ModelOfShapes { name, model, import, ranges, precision, is_dequantised } = model;
-    let mut declared = model.inputs()?;
-    declared.retain(|input| !import.values.contains_key(&input.name));
+    let name = model.name.clone();
+    let declared = model.declared()?;
     let mut rng = ChaCha8Rng::seed_from_u64(0);
-    let mut drawn = Vec::new();
+    let mut all = Vec::new();
     for _ in 0..args.repeat {
-        let shapes = draw(&declared, &ranges, &mut rng)?;
-        let shapes = model.shapes(&ImportOptions { shapes, ..import.clone() }).map_err(refusal)?;
-        drawn.push(shapes.into_iter().map(|(_, shape)| shape).collect::<InputShapes>());
+        let shapes = drawn(&declared, &model.ranges, &mut || rng.random_range(0.0..1.0))?;
+        let shapes = model.model.shapes(&ImportOptions { shapes, ..model.import.clone() }).map_err(refusal)?;
+        all.push(shapes.into_iter().map(|(_, shape)| shape).collect::<InputShapes>());
     }
 
-    let options = FamilyOptions::of_inputs(ShapeRange::of_inputs(&declared, &ranges));
-    let prepare = move |graph: Graph| {
-        let graph = if is_dequantised { dequantised(&graph)? } else { graph };
-        Ok(graph.with_precision(precision))
-    };
     let source = Arc::from(network_source(args.db.place()?)?);
-    let family = Family::<D>::of_model(model, import, prepare, options, Arc::clone(&source), target)?;
+    let family = family::<D>(model, Arc::clone(&source), target)?;
     warn(&*source);
 
     let watch = LoadWatch::start(target.threads());
     let mut workspace = family.workspace();
     workspace.set_waiting(waiting);
     let runs: Vec<ShapeRun> =
-        drawn.into_iter().map(|shapes| timed(&family, &mut workspace, shapes)).collect::<Result<_>>()?;
+        all.into_iter().map(|shapes| timed(&family, &mut workspace, shapes)).collect::<Result<_>>()?;
     let load = watch.load();
     let timing = Timing::under_load(load);
 
@@ -152,46 +144,8 @@ fn timed<D: NetworkDevice>(
     Ok(ShapeRun { shapes, secs: new_secs + start.elapsed().as_secs_f64(), new_secs })
 }
 
-/// Draws shapes of the inputs on the command line, uniformly. Extents of one name are equal.
-fn draw(
-    declared: &[DeclaredInput],
-    ranges: &BTreeMap<String, ShapeRange>,
-    rng: &mut ChaCha8Rng,
-) -> Result<BTreeMap<String, Vec<usize>>> {
-    let mut named: BTreeMap<&String, usize> = BTreeMap::new();
-    let mut shapes = BTreeMap::new();
-    for (name, range) in ranges {
-        let names: Vec<&str> = declared.iter().map(|input| &*input.name).collect();
-        let unknown = || Failure::Usage(format!("--shape {name}={range}: the inputs are {}", listed(&names)));
-        let input = declared.iter().find(|input| input.name == *name).ok_or_else(unknown)?;
-        let mut shape = Vec::new();
-
-        for (axis, extents) in range.0.iter().enumerate() {
-            let known = input.names.get(axis).and_then(Option::as_ref);
-            let drawn = known.and_then(|name| named.get(name)).copied().filter(|&extent| extents.contains(extent));
-            let open = || Failure::Usage(format!("--shape {name}={range}: axis {axis} needs a range, such as 1..512"));
-            let extent = match drawn {
-                Some(drawn) => drawn,
-                None => extents.at(rng.random_range(0.0..1.0)).ok_or_else(open)?,
-            };
-            known.map(|name| named.entry(name).or_insert(extent));
-            shape.push(extent);
-        }
-        shapes.insert(name.clone(), shape);
-    }
-    Ok(shapes)
-}
-
-/// Converts an import error: a bad shape is a usage error.
-fn refusal(error: ImportError) -> anyhow::Error {
-    match error {
-        ImportError::Shape { .. } => Failure::Usage(format!("--shape: {error}")).into(),
-        _ => error.into(),
-    }
-}
-
 /// Converts an error of a family: a shape outside is a usage error.
-fn usage(error: FamilyError) -> anyhow::Error {
+pub(super) fn usage(error: FamilyError) -> anyhow::Error {
     match error {
         FamilyError::Outside { .. } => Failure::Usage(format!("--shape: {error}")).into(),
         FamilyError::Import(error) => refusal(error),

@@ -45,21 +45,21 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let Some(subject) = &args.subject else {
         return Err(Failure::Usage("no network or workload specified".into()).into());
     };
-    let loaded = args.inputs.load(subject)?;
-    loaded.as_ref().map_or(Ok(()), LoadedNetwork::check_precision)?;
-    let graph = loaded.as_ref().map(|loaded| &loaded.graph);
-    let network = &args.variant.of(args.target.tasks(subject, graph)?)?;
-    if let Some(graph) = graph
+    let loaded = args.inputs.load_all(subject)?;
+    loaded.iter().try_for_each(LoadedNetwork::check_precision)?;
+    let graphs = || loaded.iter().map(|loaded| &loaded.graph);
+    let network = &args.variant.of(args.target.tasks(subject, graphs())?)?;
+    if !loaded.is_empty()
         && let Some((target, absent)) = args.target.absent(&network.workloads())?
     {
         // Without the device nothing can be measured, so only the plan is printed.
-        return planned::run(graph, &target, &args.variant, &args.db, &absent);
+        return graphs().try_for_each(|graph| planned::run(graph, &target, &args.variant, &args.db, &absent));
     }
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
     let cancel = interrupt::cancel();
     let target = args.target.device(&network.workloads())?;
-    if let Some(graph) = graph {
+    if let Some(graph) = graphs().next() {
         warn_if_slow(graph, &target);
     }
     let (mut measurer, ceilings, setup) = open_device(&target, &network.workloads(), args.backend, &cancel)?;
@@ -71,9 +71,9 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         (trials, _) => trials,
     };
     // The budget counts from the start of the command, including import and detection.
-    let is_timed = |_: &LoadedNetwork| target.cpu().is_some() || args.variant.is_none();
-    let timed = loaded.filter(is_timed);
-    let time_budget = args.time_budget.map(|budget| search_budget(budget, timed.is_some(), start.elapsed()));
+    let is_timed = target.cpu().is_some() || args.variant.is_none();
+    let timed = if is_timed { loaded } else { Vec::new() };
+    let time_budget = args.time_budget.map(|budget| search_budget(budget, !timed.is_empty(), start.elapsed()));
     // Records of earlier versions become untrusted; tuning measures the fastest of them again.
     adopt_legacy(&db, &target)?;
     say(format_args!("tuning {} for {target}; database {}", network.name, db.path().display()));
@@ -91,25 +91,35 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let report = tuner.searcher(|_| kind.searcher()).observer(&mut *observer).tune(&network.tasks)?;
     drop(observer);
 
-    let latency = match timed.filter(|_| report.stop != Stop::Cancelled) {
-        Some(loaded) if target.gpu().is_some() => on_device!(target, timed_on(&loaded, &db, &target, &cancel))?,
-        Some(loaded) => {
-            let left = || args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()));
-            let (target, measurer, db) = (&target, &mut measurer, &db);
-            let bench = ConversionBench { target, measurer, ceilings, setup, db, cancel: &cancel, params, kind, seed };
-            bench.measure(&loaded.graph, &Budget { trials, left: left() })?;
-            match cancel.is_cancelled() {
-                true => None,
-                false => raced(&loaded, db, target, left(), &cancel, report.disturbance.load)?,
-            }
+    let mut latencies = Vec::new();
+    for (number, loaded) in timed.iter().enumerate() {
+        if report.stop == Stop::Cancelled || cancel.is_cancelled() {
+            break;
         }
-        None => None,
-    };
+        if target.gpu().is_some() {
+            latencies.extend(on_device!(target, timed_on(loaded, &db, &target, &cancel))?);
+            continue;
+        }
+        // Each shape of a network has an equal part of the time that is left.
+        let parts = (timed.len() - number) as u32;
+        let left = || args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()) / parts);
+        let (setup, params) = (setup.clone(), params.clone());
+        let (measurer, db, target) = (&mut measurer, &db, &target);
+        let bench = ConversionBench { target, measurer, ceilings, setup, db, cancel: &cancel, params, kind, seed };
+        bench.measure(&loaded.graph, &Budget { trials, left: left() })?;
+        if !cancel.is_cancelled() {
+            let limit = left().map_or(Duration::from_secs_f64(RACE_SECS) / parts, |left| left.mul_f64(RACE_SHARE));
+            latencies.extend(raced(loaded, db, target, (limit, left()), &cancel, report.disturbance.load)?);
+        }
+    }
+    let shapes = timed.len();
+    let latency = NetworkLatency::mean(latencies).filter(|_| !cancel.is_cancelled());
     json.write(&TuneOutput { report: &report, network: latency.as_ref() })?;
     json.say(&table(&report.tasks))?;
     json.say_all(summary(&report))?;
     if let Some(NetworkLatency { default_secs, best_secs, f32_secs, rounding, timing, load }) = latency {
-        json.say(&format!("whole network, run: {}", compared(default_secs, best_secs, timing)))?;
+        let of_shapes = if shapes > 1 { format!(", mean of {shapes} shapes") } else { String::new() };
+        json.say(&format!("whole network, run{of_shapes}: {}", compared(default_secs, best_secs, timing)))?;
         json.say_all(f32_secs.map(|secs| compared_with_f32(secs, best_secs, timing)))?;
         json.say_all(rounding.map(|rounding| rounding.summary()))?;
         if !report.disturbance.is_notable() {
@@ -150,19 +160,38 @@ struct NetworkLatency {
     load: Option<Load>,
 }
 
+impl NetworkLatency {
+    /// Returns the mean of several shapes of a network, with the worst rounding; `None` if there is
+    /// none.
+    fn mean(all: Vec<Self>) -> Option<Self> {
+        let count = all.len() as f64;
+        let sum = |a: Self, b: Self| Self {
+            default_secs: a.default_secs + b.default_secs,
+            best_secs: a.best_secs + b.best_secs,
+            f32_secs: a.f32_secs.zip(b.f32_secs).map(|(a, b)| a + b),
+            rounding: a.rounding.into_iter().chain(b.rounding).reduce(RoundingEffect::worse),
+            timing: if a.timing.is_reliable() { b.timing } else { a.timing },
+            load: a.load.or(b.load),
+        };
+        let Self { default_secs, best_secs, f32_secs, rounding, timing, load } = all.into_iter().reduce(sum)?;
+        let [default_secs, best_secs] = [default_secs, best_secs].map(|secs| secs / count);
+        Some(Self { default_secs, best_secs, f32_secs: f32_secs.map(|secs| secs / count), rounding, timing, load })
+    }
+}
+
 /// Races schedules within the whole network, then compares its untuned schedules with the best
-/// known ones. Returns `None` if cancelled. `before` is the load by other programs up to now.
+/// known ones. Returns `None` if cancelled. The race ends after `limit`, and both after the time
+/// that is left. `before` is the load by other programs up to now.
 fn raced(
     loaded: &LoadedNetwork,
     db: &TuningDb,
     target: &Target,
-    left: Option<Duration>,
+    (limit, left): (Duration, Option<Duration>),
     cancel: &Cancel,
     before: Option<Load>,
 ) -> Result<Option<NetworkLatency>> {
     let (start, watch) = (Instant::now(), LoadWatch::start(target.threads()));
     let (graph, inputs) = (&loaded.graph, &inputs(loaded)?);
-    let limit = left.map_or(Duration::from_secs_f64(RACE_SECS), |left| left.mul_f64(RACE_SHARE));
     let network = match race(graph, db, target, inputs, limit, cancel) {
         Err(RaceError::Interrupted) => return Ok(None),
         raced => raced?.network,
