@@ -77,7 +77,7 @@ pub use family::{
 };
 pub use interleaved::time_interleaved;
 pub use library::error::LibraryError;
-pub use library::{Library, identifier};
+pub use library::{Library, LibraryFormat, identifier};
 pub use planned::{PlannedKernel, PlannedStep, planned};
 pub use quantile::quantile;
 pub use quantise::{LayerError, PrecisionMix, QuantiseError, QuantiseOptions, QuantisedNetwork, quantise};

@@ -8,6 +8,7 @@
 //! | `processor` | required instructions, the check for them, and the request for tile registers |
 //! | `export`, `description` | exported functions; descriptions of inputs and outputs |
 //! | `format`, `elf` | interface of a file format; ELF |
+//! | `relocatable` | object files and static libraries |
 //! | `header`, `name` | C header and identifiers |
 
 use std::collections::HashSet;
@@ -17,7 +18,7 @@ use crate::compiled::Compiled;
 use crate::plan::SlotSpan;
 use autotune_graph::{GraphNode, NodeId, Output};
 use description::{Data, Described};
-use driver::{Distances, DriverJob, HEADER_BYTES, LibraryVariant};
+use driver::{Distances, DriverCode, DriverJob, HEADER_BYTES, LibraryVariant};
 use elf::Elf;
 use error::LibraryError;
 use export::{Export, Fault, Side};
@@ -36,12 +37,14 @@ mod format;
 mod header;
 mod name;
 mod processor;
+mod relocatable;
 mod steps;
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
 #[allow(clippy::unwrap_used)]
 mod tests;
 mod weights;
 
+pub use format::LibraryFormat;
 pub use name::identifier;
 
 /// Maximum size of the file: addresses are signed 32-bit offsets.
@@ -55,11 +58,11 @@ const FORMAT: Elf = Elf;
 ///
 /// ```no_run
 /// use autotune_ir::Target;
-/// use autotune_network::{Compiled, Library, zoo};
+/// use autotune_network::{Compiled, Library, LibraryFormat, zoo};
 ///
 /// let network = Compiled::new(&zoo::graph("dqn")?, None, &Target::detect("cpu", None)?)?;
 /// let library = Library::of(&network, "dqn", "dqn.so")?;
-/// library.write(&mut std::fs::File::create("dqn.so")?)?;
+/// library.write(LibraryFormat::Shared, &mut std::fs::File::create("dqn.so")?)?;
 /// std::fs::write("dqn.h", library.header())?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -74,6 +77,8 @@ pub struct Library<'a> {
     weights: LibraryWeights<'a>,
     text: Vec<u8>,
     functions: Vec<FunctionRange>,
+    /// Offsets of displacements in the code to other parts.
+    references: Vec<usize>,
 }
 
 /// Offsets of texts and records in the read-only data.
@@ -115,9 +120,9 @@ impl<'a> Library<'a> {
         let texts = Texts::of(&instructions, &tensors);
         let (name, soname) = (name.into(), soname.into());
         let rodata = texts.data.bytes.clone();
-        let (text, functions) = (Vec::new(), Vec::new());
+        let (text, functions, references) = (Vec::new(), Vec::new(), Vec::new());
         let mut library =
-            Self { name, soname, instructions, tensors, workspace_bytes, rodata, weights, text, functions };
+            Self { name, soname, instructions, tensors, workspace_bytes, rodata, weights, text, functions, references };
 
         // The driver follows the kernels and contains their addresses.
         // `int3` as padding traps if execution runs into it.
@@ -133,11 +138,12 @@ impl<'a> Library<'a> {
             weights_bytes: library.weights.bytes(),
             at: texts.distances(&places, driver_at),
         };
-        let (driver, functions) = driver::driver(&job)?;
+        let DriverCode { bytes, functions, references } = driver::driver(&job)?;
         // Function offsets count from the start of the kernels' code.
         library.functions =
             functions.into_iter().map(|f| FunctionRange { first: kernels.len() + f.first, ..f }).collect();
-        kernels.extend(driver);
+        library.references = references.into_iter().map(|at| kernels.len() + at).collect();
+        kernels.extend(bytes);
         library.text = kernels;
         if places.text as usize + library.text.len() > MOST_BYTES {
             return Err(LibraryError::TooLarge);
@@ -170,12 +176,23 @@ impl<'a> Library<'a> {
         self.instructions.words()
     }
 
-    /// Writes the file sequentially.
-    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+    /// Writes a file sequentially. Object files are first made in memory.
+    pub fn write(&self, format: LibraryFormat, out: &mut dyn Write) -> io::Result<()> {
         let names = self.names();
         let contents = self.contents(&names);
-        let (rodata, text, functions) = (&self.rodata[..], &self.text[..], &self.functions[..]);
-        FORMAT.write(&contents, LibraryParts { rodata, weights: Box::new(self.weights.pieces()), text, functions }, out)
+        let (rodata, text) = (&self.rodata[..], &self.text[..]);
+        let (functions, references) = (&self.functions[..], &self.references[..]);
+        let parts = LibraryParts { rodata, weights: Box::new(self.weights.pieces()), text, functions, references };
+        if format == LibraryFormat::Shared {
+            return FORMAT.write(&contents, parts, out);
+        }
+
+        let places = FORMAT.places(&contents).map_err(io::Error::other)?;
+        let object = relocatable::object(&contents, parts, places).map_err(io::Error::other)?;
+        match format {
+            LibraryFormat::Archive => relocatable::write_archive(&format!("{}.o", self.name), &names, &object, out),
+            _ => out.write_all(&object),
+        }
     }
 
     /// Returns the names of the exported functions.
@@ -237,7 +254,6 @@ impl Texts {
     fn distances(&self, places: &PartOffsets, driver: i64) -> Distances {
         let text = |at: usize| places.rodata as i64 + at as i64 - driver;
         Distances {
-            library: -driver,
             weights: places.weights as i64 - driver,
             text: places.text as i64 - driver,
             records: self.records.map(text),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use autotune_ir::Target;
-use autotune_network::{Compiled, Library, identifier};
+use autotune_network::{Compiled, Library, LibraryFormat, identifier};
 
 use super::file::{NewFile, check_ours, check_output};
 use super::lookup::network_source;
@@ -21,12 +21,13 @@ use crate::output::print;
 pub(super) fn run(args: CompileArgs) -> Result<()> {
     args.target.check_cpu("libraries are supported on CPUs only")?;
     let LibraryName { soname, name, header } = LibraryName::of(&args.output)?;
-    check_output("-o", &args.output, "library", |start| start.starts_with(b"\x7fELF"))?;
+    let format = args.format.map_or_else(|| format_of(&args.output), LibraryFormat::from);
+    check_output("-o", &args.output, "library", |start| format.is_start(start))?;
     check_ours("-o: the header", &header, "header of a network", Library::is_header)?;
     let (networks, target) = networks(&args)?;
     let networks: Vec<&Compiled> = networks.iter().map(|network| &**network).collect();
     let library = Library::of_variants(&networks, &name, &soname)?;
-    write(&library, &args.output, &header).with_context(|| format!("-o {}", args.output.display()))?;
+    write(&library, format, &args.output, &header).with_context(|| format!("-o {}", args.output.display()))?;
 
     say_untuned(networks.iter().flat_map(|network| network.schedules()), &target);
     let [code, weights, workspace] =
@@ -66,11 +67,19 @@ fn networks(args: &CompileArgs) -> Result<(Vec<Arc<Compiled>>, Target)> {
 }
 
 /// Writes a library and its header; neither gets its final name before both are complete.
-fn write(library: &Library, file: &Path, header: &Path) -> io::Result<()> {
+fn write(library: &Library, format: LibraryFormat, file: &Path, header: &Path) -> io::Result<()> {
     let mut files = [NewFile::create(file)?, NewFile::create(header)?];
-    library.write(&mut files[0])?;
+    library.write(format, &mut files[0])?;
     files[1].write_all(library.header().as_bytes())?;
     NewFile::keep_all(files)
+}
+
+/// Returns the format of a file by its name; other names than `.o` and `.a` are of shared
+/// libraries.
+fn format_of(file: &Path) -> LibraryFormat {
+    let extension = file.extension().unwrap_or_default();
+    let of_name = |format: &LibraryFormat| extension == format.extension();
+    LibraryFormat::ALL.into_iter().find(of_name).unwrap_or(LibraryFormat::Shared)
 }
 
 /// Names derived from the path of a library.
@@ -133,10 +142,18 @@ mod tests {
         assert_eq!(names("resnet18.so"), of("resnet18.so", "resnet18", "resnet18.h"));
         assert_eq!(names("a.b/libmodel.so.1"), of("libmodel.so.1", "model", "a.b/model.h"));
         assert_eq!(names("1-weird name.so"), of("1-weird name.so", "network_1_weird_name", "1-weird name.h"));
+        assert_eq!(names("a.b/libmodel.a"), of("libmodel.a", "model", "a.b/model.h"));
         assert_eq!(names("lib.so"), of("lib.so", "lib", "lib.h"));
         assert_eq!(names("plain"), of("plain", "plain", "plain.h"));
         assert_eq!(names(".so"), of(".so", "network_", ".h"));
         assert!(LibraryName::of(Path::new("model.h")).is_err() && LibraryName::of(Path::new("-")).is_err());
+    }
+
+    #[test]
+    fn formats_are_from_the_file() {
+        let of = |file: &str| format_of(Path::new(file));
+        assert_eq!(["a.o", "a/libx.a"].map(of), [LibraryFormat::Object, LibraryFormat::Archive]);
+        assert_eq!(["a.so", "a.so.1", "plain", "a.obj"].map(of), [LibraryFormat::Shared; 4]);
     }
 
     #[test]

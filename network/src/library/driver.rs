@@ -4,8 +4,8 @@
 //! During a run, rbx is the workspace, r12 and r13 are the caller's `parallel_for` and its context,
 //! r14 the inputs and r15 the outputs. The stack holds the record of a stage that threads share,
 //! the buffer table of a kernel, and loop counters of copies. The workspace starts with the address
-//! of the library, which marks it as initialised, and the address of the weights, the library's own
-//! or a copy.
+//! of the library's code, which marks it as initialised, and the address of the weights, the
+//! library's own or a copy.
 
 use autotune_codegen::asm::AssembleError;
 use autotune_codegen::asm::x86::Integer::{R8, R9, R11, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
@@ -58,8 +58,7 @@ pub(super) struct LibraryVariant<'a> {
 
 /// Distances from the first byte of the driver's code.
 pub(super) struct Distances {
-    /// Distances of the first byte of the library, of the weights, and of the kernels.
-    pub(super) library: i64,
+    /// Distances of the weights, and of the kernels. The latter's address marks workspaces.
     pub(super) weights: i64,
     pub(super) text: i64,
     /// Distances of the records of inputs and outputs.
@@ -93,8 +92,17 @@ struct Driver<'a> {
     counters: i32,
 }
 
-/// Generates the functions of [`Export::all`], in this order, and returns their code.
-pub(super) fn driver(job: &DriverJob) -> Result<(Vec<u8>, Vec<FunctionRange>), AssembleError> {
+/// Code of the driver.
+pub(super) struct DriverCode {
+    pub(super) bytes: Vec<u8>,
+    /// Functions of [`Export::all`], in this order.
+    pub(super) functions: Vec<FunctionRange>,
+    /// Offsets of displacements to other parts of the library.
+    pub(super) references: Vec<usize>,
+}
+
+/// Generates the functions of a library.
+pub(super) fn driver(job: &DriverJob) -> Result<DriverCode, AssembleError> {
     let steps = job.variants.iter().flat_map(|variant| &variant.plan.steps);
     let buffers = steps.map(|step| match step {
         LibraryStep::Kernel(kernel) => kernel.buffers.len(),
@@ -106,7 +114,8 @@ pub(super) fn driver(job: &DriverJob) -> Result<(Vec<u8>, Vec<FunctionRange>), A
     let mut driver = Driver { job, routine, share, counters };
     driver.threads();
     let functions = Export::all(job.variants.len() > 1).into_iter().map(|export| driver.function(export)).collect();
-    Ok((driver.routine.finish()?, functions))
+    let (bytes, references) = driver.routine.finish_with_references()?;
+    Ok(DriverCode { bytes, functions, references })
 }
 
 impl Driver<'_> {
@@ -175,8 +184,8 @@ impl Driver<'_> {
         if self.job.features.have_tiles() {
             processor::emit_request(&mut self.routine, refused);
         }
-        // The address of the library marks the workspace as initialised.
-        self.routine.point_outside(Rax, self.job.at.library);
+        // The address of the library's code marks the workspace as initialised.
+        self.routine.point_outside(Rax, self.job.at.text);
         self.routine.store(Rdi, 0, Rax);
         self.routine.point_outside(Rax, self.job.at.weights);
         self.routine.store(Rdi, WEIGHTS, Rax);
@@ -206,7 +215,7 @@ impl Driver<'_> {
     /// Jumps to a label unless rdi is the address of an initialised workspace.
     fn check_workspace(&mut self, bad: Label, not_initialised: Label) {
         self.check_block(Rdi, bad);
-        self.routine.point_outside(Rax, self.job.at.library);
+        self.routine.point_outside(Rax, self.job.at.text);
         self.routine.compare_with(Rax, Rdi, 0);
         self.routine.jump_if(Condition::NotEqual, not_initialised);
     }

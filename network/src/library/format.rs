@@ -7,7 +7,8 @@ use super::error::LibraryError;
 /// A file format of shared libraries.
 ///
 /// A library refers to nothing outside itself and needs no relocation: its code addresses data
-/// relative to itself. A format only decides the offsets of the parts, and writes them.
+/// relative to itself. A format only decides the offsets of the parts, and writes them. Object
+/// files, whose parts a linker places, are made from these offsets (`relocatable`).
 pub(super) trait Format {
     /// Returns the offsets of a library's parts from its first byte in memory; they do not depend
     /// on the length of the code.
@@ -19,6 +20,42 @@ pub(super) trait Format {
     /// Writes the file sequentially.
     fn write(&self, contents: &LibraryContents, parts: LibraryParts<'_>, out: &mut dyn Write) -> io::Result<()>;
 }
+
+/// Kind of file that a network is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LibraryFormat {
+    /// Shared library, which programs load or are linked with.
+    Shared,
+    /// Object file, which a linker adds to a program.
+    Object,
+    /// Static library: an archive of one object file.
+    Archive,
+}
+
+impl LibraryFormat {
+    /// Formats in the order of their declaration.
+    pub const ALL: [Self; 3] = [Self::Shared, Self::Object, Self::Archive];
+
+    /// Returns the usual ending of file names.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::Shared => "so",
+            Self::Object => "o",
+            Self::Archive => "a",
+        }
+    }
+
+    /// True if a file starts like files of this format.
+    pub fn is_start(self, start: &[u8]) -> bool {
+        match self {
+            Self::Shared | Self::Object => start.starts_with(b"\x7fELF"),
+            Self::Archive => start.starts_with(ARCHIVE_START),
+        }
+    }
+}
+
+/// First bytes of an archive.
+pub(super) const ARCHIVE_START: &[u8] = b"!<arch>\n";
 
 /// Sizes and names of a library's contents.
 pub(super) struct LibraryContents<'a> {
@@ -48,6 +85,8 @@ pub(super) struct LibraryParts<'a> {
     pub(super) text: &'a [u8],
     /// Functions in the order of their names.
     pub(super) functions: &'a [FunctionRange],
+    /// Offsets of 32-bit displacements in the code to other parts; each counts from its end.
+    pub(super) references: &'a [usize],
 }
 
 /// A function's offset in the code, and its size in bytes.

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use autotune_ir::DType;
 use autotune_runtime::{HostMemory, bytes_of};
 
-use super::Library;
+use super::{Library, LibraryFormat};
 use crate::compiled::{decode, encode};
 use crate::testing::{compiled_as, moves, numbers};
 
@@ -25,7 +25,7 @@ fn elements_of_every_type_are_moved_by_libraries() {
 
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("moves.so");
-        library.write(&mut std::fs::File::create(&file).unwrap()).unwrap();
+        library.write(LibraryFormat::Shared, &mut std::fs::File::create(&file).unwrap()).unwrap();
         let mut workspace = HostMemory::new(library.workspace_bytes()).unwrap();
         // SAFETY: the library has no initialisers.
         let loaded = unsafe { libloading::Library::new(&file) }.unwrap();

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use autotune_network::operators::Transpose;
-use autotune_network::{DType, Graph, rewrite, zoo};
+use autotune_network::{DType, Graph, Library, LibraryFormat, rewrite, zoo};
 use object::Endianness;
 use object::elf::{self, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, Sym};
@@ -112,6 +112,33 @@ fn programs_run_a_library() {
         return missing("python3");
     }
     assert_eq!(printed(Command::new("python3").arg(folder.join("loaded.py")).arg(&library.file)), wanted);
+}
+
+/// Programs that contain an object file or a static library print what those with a shared library
+/// do; linkers have nothing to warn of, also where code has fixed addresses.
+#[test]
+fn programs_contain_a_library() {
+    let graph = rewrite(&zoo::graph("dqn").unwrap()).unwrap();
+    let Some(network) = compiled(&graph, 2) else { return };
+    let shared = Loaded::named(&network, "dqn").unwrap();
+    let image = (0..shared.number_of("input_elements", 0)).map(|i| (i % 7) as f32 / 7.0).collect();
+    let wanted = shared.results(&[image], None).remove(0);
+    let linked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/compiled_network/linked.c");
+
+    let library = Library::of(&network, "dqn", "").unwrap();
+    for format in [LibraryFormat::Object, LibraryFormat::Archive] {
+        for words in [&["-fPIE", "-pie"][..], &["-fno-pie", "-no-pie"]] {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join(format!("libdqn.{}", format.extension()));
+            library.write(format, &mut fs::File::create(&file).unwrap()).unwrap();
+            fs::write(dir.path().join("dqn.h"), library.header()).unwrap();
+            let mut compiler = Command::new(std::env::var("CC").unwrap_or("cc".into()));
+            compiler.args(words).arg("-Wl,--fatal-warnings").arg("-I.").arg(&linked).arg(&file).args(["-o", "program"]);
+            let Ok(ended) = compiler.current_dir(dir.path()).output() else { return missing("cc") };
+            assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+            assert_eq!(printed(&mut Command::new(dir.path().join("program"))), wanted, "{format:?} {words:?}");
+        }
+    }
 }
 
 /// The header is valid C and C++ for any names of inputs.

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::ptr;
 
-use autotune_network::{Compiled, Library, LibraryError};
+use autotune_network::{Compiled, Library, LibraryError, LibraryFormat};
 use tempfile::TempDir;
 
 pub(crate) type Task = extern "C" fn(*mut c_void, usize);
@@ -49,7 +49,7 @@ impl Loaded {
         let (dir, name) = (tempfile::tempdir().unwrap(), library.name().to_string());
         let file = dir.path().join(format!("lib{name}.so"));
         let mut bytes = Vec::new();
-        library.write(&mut bytes).unwrap();
+        library.write(LibraryFormat::Shared, &mut bytes).unwrap();
         change(&mut bytes);
         std::fs::write(&file, bytes).unwrap();
         std::fs::write(dir.path().join(format!("{name}.h")), library.header()).unwrap();

@@ -268,6 +268,12 @@ impl CodeBuffer {
         self.goals[number].1 = goal;
     }
 
+    /// Returns the offsets of displacements to addresses outside of the code.
+    pub(super) fn references(&self) -> Vec<usize> {
+        let outside = self.goals.iter().filter(|(_, goal)| matches!(goal, Goal::Outside(_)));
+        outside.map(|&(end, _)| end - 4).collect()
+    }
+
     /// Writes an immediate of `len` bytes, which ends an instruction.
     pub(super) fn immediate(&mut self, value: i64, len: usize) {
         self.put(value as u64, len);

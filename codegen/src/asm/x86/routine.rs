@@ -300,11 +300,18 @@ impl Routine {
     }
 
     /// Returns the code. Every label that is the target of a jump must be bound.
-    pub fn finish(mut self) -> Result<Vec<u8>, AssembleError> {
+    pub fn finish(self) -> Result<Vec<u8>, AssembleError> {
+        Ok(self.finish_with_references()?.0)
+    }
+
+    /// Returns the code, and the offsets of its 32-bit displacements to addresses outside of it.
+    /// Each counts from its end.
+    pub fn finish_with_references(mut self) -> Result<(Vec<u8>, Vec<usize>), AssembleError> {
         for (goal, label) in self.jumps {
             let at = self.labels[label.0].ok_or(AssembleError::Label)?;
             self.code.retarget(goal, Goal::Code(at));
         }
-        Ok(self.code.finish(&[]).map_err(|failure| *failure)?.0)
+        let references = self.code.references();
+        Ok((self.code.finish(&[]).map_err(|failure| *failure)?.0, references))
     }
 }
