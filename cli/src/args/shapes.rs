@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
-use autotune_network::{Graph, GraphError, InputShapes, Precision, ShapeRange, dequantised, listed, rewrite};
+use autotune_network::rewrite::Rewriter;
+use autotune_network::{Graph, GraphError, InputShapes, Precision, ShapeRange, dequantised, listed};
 
 use super::{Failure, LoadedNetwork};
 
@@ -70,9 +71,11 @@ impl ModelOfShapes {
             Some(few) => few,
             None => spread(&declared, &self.ranges)?,
         };
+        // Constants that the graphs have in common are in memory once.
+        let mut rewriter = Rewriter::default();
         let load = |shapes: NamedShapes| {
             let graph = self.model.graph(&self.of(shapes)).map_err(refusal)?;
-            let graph = rewrite(&self.types.of(graph)?)?;
+            let (graph, _) = rewriter.rewrite(&self.types.of(graph)?)?;
             Ok(LoadedNetwork { graph, given: BTreeMap::new(), max_error: None })
         };
         shapes.into_iter().map(load).collect()
@@ -99,11 +102,14 @@ fn spread(declared: &[DeclaredInput], ranges: &BTreeMap<String, ShapeRange>) -> 
         let mut axes = 0;
         // The number of shapes is one less than a prime, so each product is another remainder.
         let mut fraction = || {
-            axes += 1;
-            let place = (number + 1) * axes % (TUNED_SHAPES + 1);
-            (place.saturating_sub(1) as f64 + 0.5) / TUNED_SHAPES as f64
+            axes = axes % TUNED_SHAPES + 1;
+            let place = (number + 1) * axes % (TUNED_SHAPES + 1) - 1;
+            (place as f64 + 0.5) / TUNED_SHAPES as f64
         };
-        shapes.push(drawn(declared, ranges, &mut fraction)?);
+        let drawn = drawn(declared, ranges, &mut fraction)?;
+        if !shapes.contains(&drawn) {
+            shapes.push(drawn);
+        }
     }
     Ok(shapes)
 }
@@ -223,6 +229,11 @@ mod tests {
             let expected = [[6, 16, 26, 36, 46, 56], [150, 250, 350, 450, 550, 650]][axis];
             assert_eq!(extents, expected);
         }
+
+        // Few extents give fewer shapes, each once.
+        let ranges = [("ids".to_string(), "{1,2}x{3,4,5,6}".parse().unwrap())].into();
+        let all = spread(&declared, &ranges).unwrap();
+        assert!((4..=6).contains(&all.len()) && (1..all.len()).all(|at| !all[..at].contains(&all[at])), "{all:?}");
     }
 
     #[test]
