@@ -35,7 +35,7 @@ const LOW: f64 = 0.1;
 
 /// Time budgets of the whole network's race. `SEARCH_SHARE` is the share of the budget for the
 /// tasks if such a race follows, `RACE_SHARE` the race's share of the time left then, and
-/// `RACE_SECS` its length without a budget.
+/// `RACE_SECS` its length without a budget, for all shapes together.
 const SEARCH_SHARE: f64 = 0.82;
 const RACE_SHARE: f64 = 0.85;
 const RACE_SECS: f64 = 10.0;
@@ -108,11 +108,12 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         let bench = ConversionBench { target, measurer, ceilings, setup, db, cancel: &cancel, params, kind, seed };
         bench.measure(&loaded.graph, &Budget { trials, left: left() })?;
         if !cancel.is_cancelled() {
-            let limit = left().map_or(Duration::from_secs_f64(RACE_SECS) / parts, |left| left.mul_f64(RACE_SHARE));
+            let unlimited = Duration::from_secs_f64(RACE_SECS) / timed.len() as u32;
+            let limit = left().map_or(unlimited, |left| left.mul_f64(RACE_SHARE));
             latencies.extend(raced(loaded, db, target, (limit, left()), &cancel, report.disturbance.load)?);
         }
     }
-    let shapes = timed.len();
+    let shapes = latencies.len();
     let latency = NetworkLatency::mean(latencies).filter(|_| !cancel.is_cancelled());
     json.write(&TuneOutput { report: &report, network: latency.as_ref() })?;
     json.say(&table(&report.tasks))?;
