@@ -238,15 +238,20 @@ fn a_number_that_is_the_same_in_all_runs() {
     sandbox.run("matmul:m=4,n=4,k=4 --input x=5").expect_line(2, "a workload has no inputs");
 }
 
+/// Returns a model of a product of `a[n, 4]` and `b[4, n]`, where `n` is open.
+fn open_product() -> Model {
+    let mut model = Model::new(17);
+    model.graph().input.push(info("a", DataType::FLOAT, extents(&["n", "4"])));
+    model.graph().input.push(info("b", DataType::FLOAT, extents(&["4", "n"])));
+    model.node("MatMul", "a b", "y", vec![]).output("y")
+}
+
 /// Several shapes of an input are drawn, and each runs with a network of its own. Inputs whose
 /// extents have the same name follow.
 #[test]
 fn several_shapes_run_one_after_the_other() {
     let sandbox = Sandbox::new();
-    let mut model = Model::new(17);
-    model.graph().input.push(info("a", DataType::FLOAT, extents(&["n", "4"])));
-    model.graph().input.push(info("b", DataType::FLOAT, extents(&["4", "n"])));
-    write(&sandbox, "open.onnx", &model.node("MatMul", "a b", "y", vec![]).output("y"));
+    write(&sandbox, "open.onnx", &open_product());
 
     let run = sandbox.run("run open.onnx --shape a=2..9x4 --repeat 30 --threads 1 --json out.json").expect(0);
     assert!(run.stdout.contains("of 30 runs with"), "{}", run.stdout);
@@ -284,10 +289,7 @@ fn several_shapes_run_one_after_the_other() {
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn several_shapes_are_tuned_and_compiled() {
     let sandbox = Sandbox::new();
-    let mut model = Model::new(17);
-    model.graph().input.push(info("a", DataType::FLOAT, extents(&["n", "4"])));
-    model.graph().input.push(info("b", DataType::FLOAT, extents(&["4", "n"])));
-    write(&sandbox, "open.onnx", &model.node("MatMul", "a b", "y", vec![]).output("y"));
+    write(&sandbox, "open.onnx", &open_product());
 
     let tasks = sandbox.run("tasks open.onnx --shape a={3,8}x4").expect(0).stdout;
     assert!(tasks.contains("matmul:m=3,n=3,k=4") && tasks.contains("matmul:m=8,n=8,k=4"), "{tasks}");

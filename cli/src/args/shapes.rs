@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
 use autotune_network::rewrite::Rewriter;
-use autotune_network::{Graph, GraphError, InputShapes, Precision, ShapeRange, dequantised, listed};
+use autotune_network::{Extents, Graph, GraphError, InputShapes, Precision, ShapeRange, dequantised, listed};
 
 use super::{Failure, LoadedNetwork};
 
@@ -55,11 +55,13 @@ impl ModelOfShapes {
 
     /// Returns all shapes of the ranges, in the order of the model's inputs.
     pub(crate) fn every(&self) -> Result<Vec<InputShapes>> {
-        let of_inputs = |shapes: NamedShapes| {
-            let inputs = self.model.shapes(&self.of(shapes)).map_err(refusal)?;
-            Ok(inputs.into_iter().map(|(_, shape)| shape).collect())
-        };
-        every(&self.declared()?, &self.ranges)?.into_iter().map(of_inputs).collect()
+        every(&self.declared()?, &self.ranges)?.into_iter().map(|shapes| self.of_inputs(shapes)).collect()
+    }
+
+    /// Returns the shapes of all inputs, in their order, from those on the command line.
+    pub(crate) fn of_inputs(&self, shapes: NamedShapes) -> Result<InputShapes> {
+        let inputs = self.model.shapes(&self.of(shapes)).map_err(refusal)?;
+        Ok(inputs.into_iter().map(|(_, shape)| shape).collect())
     }
 
     /// Loads the network for shapes that stand for all: each of a few, or else shapes at equal
@@ -94,6 +96,33 @@ pub(crate) fn refusal(error: ImportError) -> anyhow::Error {
     }
 }
 
+/// Shapes as far as they are chosen.
+#[derive(Clone, Default)]
+struct ChosenShapes<'a> {
+    shapes: NamedShapes,
+    /// Extents of axes by their names in the file.
+    named: BTreeMap<&'a str, usize>,
+}
+
+impl<'a> ChosenShapes<'a> {
+    /// Returns the extent of earlier axes of the same name, if it is permitted.
+    fn known(&self, axis: Option<&str>, extents: &Extents) -> Option<usize> {
+        let known = axis.and_then(|axis| self.named.get(axis)).copied();
+        known.filter(|&extent| extents.contains(extent))
+    }
+
+    /// Adds the extent of the next axis of an input.
+    fn push(&mut self, input: &str, axis: Option<&'a str>, extent: usize) {
+        axis.map(|axis| self.named.entry(axis).or_insert(extent));
+        self.shapes.entry(input.into()).or_default().push(extent);
+    }
+}
+
+/// Returns the name of an axis, if the file has one.
+fn axis_name(input: &DeclaredInput, axis: usize) -> Option<&str> {
+    input.names.get(axis)?.as_deref()
+}
+
 /// Returns shapes at equal distances in the ranges. Ranges of several axes are passed in different
 /// orders, so that the shapes are spread in all of them (as in Latin hypercube sampling).
 fn spread(declared: &[DeclaredInput], ranges: &BTreeMap<String, ShapeRange>) -> Result<Vec<NamedShapes>, Failure> {
@@ -120,47 +149,39 @@ pub(crate) fn drawn(
     ranges: &BTreeMap<String, ShapeRange>,
     fraction: &mut dyn FnMut() -> f64,
 ) -> Result<NamedShapes, Failure> {
-    let mut named: BTreeMap<&String, usize> = BTreeMap::new();
-    let mut shapes = BTreeMap::new();
+    let mut chosen = ChosenShapes::default();
     for (name, range) in ranges {
         let input = declared_input(declared, name, range)?;
-        let mut shape = Vec::new();
-
         for (axis, extents) in range.0.iter().enumerate() {
-            let known = input.names.get(axis).and_then(Option::as_ref);
-            let drawn = known.and_then(|name| named.get(name)).copied().filter(|&extent| extents.contains(extent));
+            let axis_name = axis_name(input, axis);
             let open = || Failure::Usage(format!("--shape {name}={range}: axis {axis} needs a range, such as 1..512"));
-            let extent = match drawn {
-                Some(drawn) => drawn,
-                None if extents.fixed().is_some() => extents.at(0.0).ok_or_else(open)?,
+            let extent = match chosen.known(axis_name, extents).or_else(|| extents.fixed()) {
+                Some(extent) => extent,
                 None => extents.at(fraction()).ok_or_else(open)?,
             };
-            known.map(|name| named.entry(name).or_insert(extent));
-            shape.push(extent);
+            chosen.push(name, axis_name, extent);
         }
-        shapes.insert(name.clone(), shape);
     }
-    Ok(shapes)
+    Ok(chosen.shapes)
 }
 
 /// Returns all shapes in the ranges. Axes of one name have equal extents.
 fn every(declared: &[DeclaredInput], ranges: &BTreeMap<String, ShapeRange>) -> Result<Vec<NamedShapes>, Failure> {
-    let mut all = vec![(BTreeMap::<&String, usize>::new(), NamedShapes::new())];
+    let mut all = vec![ChosenShapes::default()];
     for (name, range) in ranges {
         let input = declared_input(declared, name, range)?;
         let wrong = |why: &str| Failure::Usage(format!("--shape {name}={range}: {why}"));
         for (axis, extents) in range.0.iter().enumerate() {
             let permitted = extents.first(MOST_VARIANTS + 1);
             let permitted = permitted.ok_or_else(|| wrong(&format!("axis {axis} needs extents, such as {{16,32}}")))?;
-            let axis_name = input.names.get(axis).and_then(Option::as_ref);
+            let axis_name = axis_name(input, axis);
             let mut longer = Vec::new();
-            for (named, shapes) in all {
-                let known = axis_name.and_then(|name| named.get(name)).filter(|&&extent| extents.contains(extent));
-                for &extent in known.map_or(&permitted[..], std::slice::from_ref) {
-                    let (mut named, mut shapes) = (named.clone(), shapes.clone());
-                    axis_name.map(|name| named.entry(name).or_insert(extent));
-                    shapes.entry(name.clone()).or_default().push(extent);
-                    longer.push((named, shapes));
+            for chosen in all {
+                let known = chosen.known(axis_name, extents);
+                for &extent in known.as_ref().map_or(&permitted[..], std::slice::from_ref) {
+                    let mut chosen = chosen.clone();
+                    chosen.push(name, axis_name, extent);
+                    longer.push(chosen);
                 }
             }
 
@@ -171,7 +192,7 @@ fn every(declared: &[DeclaredInput], ranges: &BTreeMap<String, ShapeRange>) -> R
             }
         }
     }
-    Ok(all.into_iter().map(|(_, shapes)| shapes).collect())
+    Ok(all.into_iter().map(|chosen| chosen.shapes).collect())
 }
 
 /// Returns the input of a name on the command line.

@@ -159,12 +159,12 @@ fn run_on<D: NetworkDevice>(
 
 /// Prints the number of kernels without a tuned schedule.
 pub(super) fn say_untuned<'a>(schedules: impl IntoIterator<Item = &'a Tuned>, target: &Target) {
-    let (tuned, untuned): (Vec<&Tuned>, Vec<&Tuned>) = schedules.into_iter().partition(|tuned| tuned.is_tuned());
-    if !untuned.is_empty() {
+    let are_tuned: Vec<bool> = schedules.into_iter().map(Tuned::is_tuned).collect();
+    let untuned = are_tuned.iter().filter(|&&is_tuned| !is_tuned).count();
+    if untuned > 0 {
         say(format_args!(
-            "{} of {} kernels are not tuned on {target}: using the schedules predicted to be the fastest",
-            untuned.len(),
-            tuned.len() + untuned.len()
+            "{untuned} of {} kernels are not tuned on {target}: using the schedules predicted to be the fastest",
+            are_tuned.len()
         ));
     }
 }

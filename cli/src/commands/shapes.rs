@@ -8,8 +8,7 @@ use anyhow::Result;
 use autotune::Timing;
 use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch};
-use autotune_network::onnx::ImportOptions;
-use autotune_network::{Family, FamilyError, FamilyWorkspace, InputShapes, NetworkDevice, Waiting, random_input};
+use autotune_network::{Family, FamilyWorkspace, InputShapes, NetworkDevice, Waiting, random_input};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -17,8 +16,8 @@ use serde::Serialize;
 use super::lookup::network_source;
 use super::run::{Latency, peak_bytes};
 use super::shared::{JsonSink, on_device, warn};
-use super::variants::family;
-use crate::args::{Failure, ModelOfShapes, RunArgs, drawn, refusal};
+use super::variants::{family, usage};
+use crate::args::{ModelOfShapes, RunArgs, drawn};
 use crate::report::{caveat, marked};
 
 /// Figures of runs with several shapes in the output of `--json`.
@@ -70,8 +69,7 @@ fn run_on<D: NetworkDevice>(
     let mut all = Vec::new();
     for _ in 0..args.repeat {
         let shapes = drawn(&declared, &model.ranges, &mut || rng.random_range(0.0..1.0))?;
-        let shapes = model.model.shapes(&ImportOptions { shapes, ..model.import.clone() }).map_err(refusal)?;
-        all.push(shapes.into_iter().map(|(_, shape)| shape).collect::<InputShapes>());
+        all.push(model.of_inputs(shapes)?);
     }
 
     let source = Arc::from(network_source(args.db.place()?)?);
@@ -142,13 +140,4 @@ fn timed<D: NetworkDevice>(
     let mut outputs = workspace.outputs();
     workspace.run(&inputs, &mut outputs.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>())?;
     Ok(ShapeRun { shapes, secs: new_secs + start.elapsed().as_secs_f64(), new_secs })
-}
-
-/// Converts an error of a family: a shape outside is a usage error.
-pub(super) fn usage(error: FamilyError) -> anyhow::Error {
-    match error {
-        FamilyError::Outside { .. } => Failure::Usage(format!("--shape: {error}")).into(),
-        FamilyError::Import(error) => refusal(error),
-        _ => error.into(),
-    }
 }

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use anyhow::Result;
 use autotune_db::Source;
 use autotune_ir::Target;
-use autotune_network::{Compiled, Family, FamilyOptions, Graph, NetworkDevice, ShapeRange};
+use autotune_network::{Compiled, Family, FamilyError, FamilyOptions, Graph, NetworkDevice, ShapeRange};
 
-use super::shapes::usage;
-use crate::args::ModelOfShapes;
+use crate::args::{Failure, ModelOfShapes, refusal};
 
 /// Compiles a model for every shape on the command line. Equal constants are in memory once.
 pub(super) fn compiled(model: ModelOfShapes, source: &Arc<dyn Source>, target: &Target) -> Result<Vec<Arc<Compiled>>> {
@@ -27,4 +26,13 @@ pub(super) fn family<D: NetworkDevice>(
     let ModelOfShapes { model, import, types, .. } = model;
     let prepare = move |graph: Graph| types.of(graph);
     Ok(Family::of_model(model, import, prepare, options, source, target)?)
+}
+
+/// Converts an error of a family: a shape outside is a usage error.
+pub(super) fn usage(error: FamilyError) -> anyhow::Error {
+    match error {
+        FamilyError::Outside { .. } => Failure::Usage(format!("--shape: {error}")).into(),
+        FamilyError::Import(error) => refusal(error),
+        _ => error.into(),
+    }
 }
