@@ -98,7 +98,7 @@ struct TeamShared {
     posts: Vec<Post>,
     /// Number of helpers that sleep or are about to.
     sleepers: AtomicUsize,
-    /// True for [`Waiting::Sleep`].
+    /// True if helpers sleep without spinning first ([`Waiting::Sleep`]).
     sleeps_at_once: AtomicBool,
     threads: OnceLock<Vec<Thread>>,
     stop: AtomicBool,

@@ -52,7 +52,7 @@ pub(super) struct DriverJob<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct LibraryVariant<'a> {
     pub(super) plan: &'a LibrarySteps,
-    /// Inputs and outputs.
+    /// Inputs and outputs, by [`Side`].
     pub(super) tensors: &'a [Vec<Described>; 2],
 }
 

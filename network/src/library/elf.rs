@@ -19,14 +19,10 @@ use object::write::elf::{FileHeader, ProgramHeader, SectionHeader, Sym, TwoPhase
 use object::write::{StreamingBuffer, StringId};
 
 use super::error::LibraryError;
-use super::format::{Format, LibraryContents, LibraryParts, PartOffsets};
+use super::format::{Format, LINE, LibraryContents, LibraryParts, PAGE, PartOffsets};
 
 type Writer<'a> = object::write::elf::Writer<'a, TwoPhase>;
 
-/// Alignment of segments in bytes: the page size of x86-64, as pages have one access right.
-const PAGE: u64 = 4096;
-/// Alignment of data and code.
-const LINE: u64 = 64;
 const SEGMENTS: u32 = 6;
 const DYNAMIC_ENTRIES: usize = 7;
 

@@ -54,6 +54,11 @@ impl LibraryFormat {
     }
 }
 
+/// Alignment of segments in bytes: the page size of x86-64, as pages have one access right.
+pub(super) const PAGE: u64 = 4096;
+/// Alignment of data and code.
+pub(super) const LINE: u64 = 64;
+
 /// First bytes of an archive.
 pub(super) const ARCHIVE_START: &[u8] = b"!<arch>\n";
 

@@ -9,12 +9,8 @@ use object::{
 };
 
 use super::error::LibraryError;
-use super::format::{ARCHIVE_START, LibraryContents, LibraryParts, PartOffsets};
+use super::format::{ARCHIVE_START, LINE, LibraryContents, LibraryParts, PAGE, PartOffsets};
 
-/// Alignment of data and code in bytes.
-const LINE: u64 = 64;
-/// Alignment of weights in bytes: the page size of x86-64.
-const PAGE: u64 = 4096;
 /// Size of a displacement in bytes.
 const DISPLACEMENT: usize = 4;
 
