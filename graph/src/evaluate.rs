@@ -1,7 +1,7 @@
 //! Reference evaluation of a graph, node by node with
 //! [`Operator::evaluate`](crate::Operator::evaluate).
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 
 use crate::error::{EvaluateError, GraphError};
 use crate::graph::{Graph, GraphNode, Input, NodeId};
@@ -28,7 +28,7 @@ impl Graph {
     /// A tensor is dropped after its last use.
     pub fn evaluate_each(
         &self,
-        inputs: &[Tensor],
+        inputs: &[impl Borrow<Tensor>],
         mut visit: impl FnMut(NodeId, &Tensor),
     ) -> Result<Vec<Tensor>, EvaluateError> {
         self.check_inputs(inputs)?;
@@ -39,7 +39,7 @@ impl Graph {
         for (id, node) in self.nodes() {
             let tensor = match self.constant_of(id) {
                 Some(constant) => Some(constant.read().map_err(|source| node.wrong(source))?),
-                None if node.op.is::<Input>() => brought.next().map(Cow::Borrowed),
+                None if node.op.is::<Input>() => brought.next().map(|tensor| Cow::Borrowed(tensor.borrow())),
                 None => Some(Cow::Owned(evaluate_node(node, &tensors)?)),
             };
             tensor.iter().for_each(|tensor| visit(id, tensor));
@@ -59,13 +59,13 @@ impl Graph {
     }
 
     /// Fails unless tensors match the declarations of the inputs.
-    pub fn check_inputs(&self, inputs: &[Tensor]) -> Result<(), EvaluateError> {
+    pub fn check_inputs(&self, inputs: &[impl Borrow<Tensor>]) -> Result<(), EvaluateError> {
         let (found, wanted) = (inputs.len(), self.inputs().len());
         if found != wanted {
             return Err(EvaluateError::Count { found, wanted });
         }
         for (&id, tensor) in self.inputs().iter().zip(inputs) {
-            let node = self.node(id);
+            let (node, tensor) = (self.node(id), tensor.borrow());
             if (tensor.shape(), tensor.dtype()) != (&*node.shape, node.dtype) {
                 return Err(EvaluateError::Input {
                     name: node.name.clone(),

@@ -241,6 +241,32 @@ impl Graph {
         uses
     }
 
+    /// Returns the graph without the nodes and inputs that no output needs.
+    pub(crate) fn pruned(&self) -> Self {
+        let mut is_needed = vec![false; self.nodes.len()];
+        self.outputs.iter().for_each(|output| is_needed[output.node.0 as usize] = true);
+        for (id, node) in self.nodes().rev() {
+            if is_needed[id.0 as usize] {
+                node.operands.iter().for_each(|operand| is_needed[operand.0 as usize] = true);
+            }
+        }
+
+        let mut pruned = Self { precision: self.precision, ..Self::new(&*self.name) };
+        let mut places = vec![NodeId(0); self.nodes.len()];
+        for (id, node) in self.nodes().filter(|(id, _)| is_needed[id.0 as usize]) {
+            let operands = node.operands.iter().map(|operand| places[operand.0 as usize]).collect();
+            let place = pruned.push(GraphNode { operands, ..node.clone() });
+            places[id.0 as usize] = place;
+            if node.op.is::<Input>() {
+                pruned.inputs.push(place);
+                pruned.input_names.insert(node.name.clone());
+            }
+        }
+        let place = |output: &Output| Output { node: places[output.node.0 as usize], ..output.clone() };
+        pruned.outputs = self.outputs.iter().map(place).collect();
+        pruned
+    }
+
     fn push(&mut self, node: GraphNode) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
         self.nodes.push(node);

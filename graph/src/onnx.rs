@@ -15,6 +15,7 @@ mod import;
 mod inputs;
 mod limits;
 pub(crate) mod operator;
+mod phase;
 pub(crate) mod tensor;
 mod wire;
 pub(crate) mod writer;
@@ -26,6 +27,9 @@ pub use import::{Model, ModelMetadata};
 pub use inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
 pub use limits::VERSIONS;
 pub use operator::OnnxOperator;
+pub use phase::{
+    GraphPath, ModelPhase, NestedGraph, PhaseNode, PhaseStart, PhaseWork, RunTensor, TensorFacts,
+};
 pub use writer::NodeWriter;
 
 /// Reads a graph from a file ([`Model::open`]).

@@ -30,6 +30,8 @@ pub(crate) mod local_response_norm;
 pub(crate) mod lookup;
 pub(crate) mod map;
 pub(crate) mod matmul;
+mod non_max;
+mod non_zero;
 mod normalise;
 pub(crate) mod not;
 pub(crate) mod pad;
@@ -54,6 +56,7 @@ mod sub_nodes;
 pub(crate) mod top_k;
 pub(crate) mod transpose;
 pub(crate) mod trigonometric;
+mod unique;
 pub(crate) mod window;
 
 pub use attention::Attention;
@@ -120,6 +123,8 @@ const OWN: &[&[OnnxOperator]] = &[
     local_response_norm::IMPORTS,
     map::IMPORTS,
     matmul::IMPORTS,
+    non_max::IMPORTS,
+    non_zero::IMPORTS,
     normalise::IMPORTS,
     not::IMPORTS,
     pad::IMPORTS,
@@ -140,6 +145,7 @@ const OWN: &[&[OnnxOperator]] = &[
     top_k::IMPORTS,
     transpose::IMPORTS,
     trigonometric::IMPORTS,
+    unique::IMPORTS,
 ];
 
 /// Finds the import rule for an operator's domain and name; `others`, the caller's rules, take

@@ -1,10 +1,10 @@
 //! Tensors of any element type, by value.
 
 use autotune_ir::DType;
-use ndarray::{ArrayD, IxDyn};
+use ndarray::{ArrayD, Axis, IxDyn};
 
 use crate::error::OpError;
-use crate::typed::{Typed, by_type, tensor};
+use crate::typed::{Typed, by_type, tensor, values};
 
 /// Maximum number of elements of a tensor; larger ones in files are rejected.
 const MOST_ELEMENTS: usize = 1 << 31;
@@ -92,6 +92,43 @@ impl Tensor {
         }
     }
 
+    /// Returns the part at a position along an axis, without the axis. Fails if there is none.
+    pub fn slice_at(&self, axis: usize, index: usize) -> Result<Self, OpError> {
+        if self.shape().get(axis).is_none_or(|&extent| index >= extent) {
+            return Err(OpError::Unfit(format!("no index {index} along axis {axis} of shape {:?}", self.shape())));
+        }
+        Ok(match self {
+            Self::F32(array) => Self::F32(slice(array, axis, index)),
+            Self::I64(array) => Self::I64(slice(array, axis, index)),
+            Self::Bool(array) => Self::Bool(slice(array, axis, index)),
+            Self::I8(array) => Self::I8(slice(array, axis, index)),
+            Self::U8(array) => Self::U8(slice(array, axis, index)),
+        })
+    }
+
+    /// Returns tensors of one shape and type along a new axis. Fails if they differ, or if there
+    /// are none.
+    pub fn stacked(axis: usize, parts: &[&Self]) -> Result<Self, OpError> {
+        fn of<T: Typed>(axis: usize, parts: &[&Tensor], first: &Tensor) -> Result<Tensor, OpError> {
+            let (outer, inner) = first.shape().split_at(axis);
+            let (rows, row) = (elements(outer)?, elements(inner)?);
+            let parts = parts.iter().map(|part| values::<T>(&[part], 0).map(|part| part.into_owned()));
+            let parts: Vec<Vec<T>> = parts.collect::<Result<_, _>>()?;
+            let shape = [outer, &[parts.len()], inner].concat();
+            let mut all = Vec::with_capacity(elements(&shape)?);
+            for at in 0..rows {
+                parts.iter().for_each(|part| all.extend_from_slice(&part[at * row..][..row]));
+            }
+            tensor(&shape, all)
+        }
+        let Some(first) = parts.first() else { return Err(OpError::Unfit("no tensors to stack".into())) };
+        let differs = |part: &&&Self| (part.shape(), part.dtype()) != (first.shape(), first.dtype());
+        if axis > first.shape().len() || parts.iter().any(|part| differs(&part)) {
+            return Err(OpError::Unfit("tensors of different shapes or types cannot be stacked".into()));
+        }
+        by_type!(first.dtype(), of(axis, parts, first))
+    }
+
     /// Returns the extents, outermost first.
     pub fn shape(&self) -> &[usize] {
         match self {
@@ -129,6 +166,11 @@ impl Tensor {
             _ => None,
         }
     }
+}
+
+/// Returns a part in row-major order.
+fn slice<T: Clone>(array: &ArrayD<T>, axis: usize, index: usize) -> ArrayD<T> {
+    array.index_axis(Axis(axis), index).as_standard_layout().into_owned()
 }
 
 /// Returns the number of elements of a shape; fails if it is too large.

@@ -1,5 +1,6 @@
 //! Compiled networks: loading of kernels, packing of constants, and runs in a workspace.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -332,9 +333,9 @@ impl<D: NetworkOps> Workspace<D> {
     }
 
     /// Runs the network on tensors, and allocates the outputs.
-    pub fn run_tensors(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
+    pub fn run_tensors(&mut self, inputs: &[impl Borrow<Tensor>]) -> Result<Vec<Tensor>, RunError> {
         let network = Arc::clone(&self.bound.network);
-        let numbers: Vec<Vec<f32>> = inputs.iter().map(Tensor::to_numbers).collect();
+        let numbers: Vec<Vec<f32>> = inputs.iter().map(|input| input.borrow().to_numbers()).collect();
         let inputs: Vec<&[f32]> = numbers.iter().map(Vec::as_slice).collect();
         let mut results = self.outputs();
         let mut outputs: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();

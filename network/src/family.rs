@@ -11,16 +11,17 @@ use autotune::Tuned;
 use autotune_db::Source;
 use autotune_graph::onnx::{DeclaredInput, ImportError, ImportOptions, Model};
 use autotune_graph::rewrite::Rewriter;
-use autotune_graph::{Graph, GraphError, Tensor, printable};
+use autotune_graph::{EvaluateError, Graph, GraphError, Tensor, printable};
 use autotune_ir::Target;
-use autotune_runtime::{Cpu, Waiting};
+use autotune_runtime::{Cpu, DeviceError, Waiting};
 use thiserror::Error;
 
 use crate::choose::Schedules;
-use crate::compiled::{BoundNetwork, Compiled, NetworkStore, Workspace};
+use crate::compiled::{Compiled, NetworkStore, Workspace};
 use crate::cut::Cut;
 use crate::device::NetworkOps;
 use crate::error::{CompileError, RunError};
+use crate::switched::SwitchedWorkspace;
 
 mod shape;
 
@@ -74,6 +75,16 @@ pub enum FamilyError {
     /// The network cannot run.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// The interpreter cannot compute a part.
+    #[error(transparent)]
+    Evaluate(#[from] EvaluateError),
+}
+
+impl FamilyError {
+    /// True if shapes or graphs of the model depend on the data of a run.
+    pub(crate) fn depends_on_data(&self) -> bool {
+        matches!(self, Self::Import(error) if error.depends_on_data())
+    }
 }
 
 /// Function that returns the graph, not rewritten, for the shapes of its inputs.
@@ -118,6 +129,18 @@ impl<D: NetworkOps> Family<D> {
     pub fn of_model(
         model: Model<'static>,
         import: ImportOptions,
+        prepare: impl FnMut(Graph) -> Result<Graph, GraphError> + Send + 'static,
+        options: FamilyOptions,
+        source: Arc<dyn Source>,
+        target: &Target,
+    ) -> Result<Arc<Self>, FamilyError> {
+        Self::of_shared(Arc::new(Mutex::new(model)), import, prepare, options, source, target)
+    }
+
+    /// Creates the family of a model that others use, too.
+    pub(crate) fn of_shared(
+        model: Arc<Mutex<Model<'static>>>,
+        import: ImportOptions,
         mut prepare: impl FnMut(Graph) -> Result<Graph, GraphError> + Send + 'static,
         options: FamilyOptions,
         source: Arc<dyn Source>,
@@ -126,6 +149,7 @@ impl<D: NetworkOps> Family<D> {
         let names: Vec<String> = options.inputs.iter().map(|(name, _)| name.clone()).collect();
         let make = move |shapes: &[Vec<usize>]| {
             let shapes = names.iter().cloned().zip(shapes.iter().cloned()).collect();
+            let model = model.lock().unwrap_or_else(PoisonError::into_inner);
             Ok(prepare(model.graph(&ImportOptions { shapes, ..import.clone() })?)?)
         };
         Self::new(options, Box::new(make), source, target)
@@ -202,14 +226,7 @@ impl<D: NetworkOps> Family<D> {
 
         let GraphMaker { make, rewriter } = &mut *maker;
         let (graph, _) = rewriter.rewrite(&make(shapes)?)?;
-        let cut = Cut::for_target(&graph, &self.target);
-        let schedules = Schedules::of_network(&*self.source, &self.target, cut.fingerprint(&graph));
-        let mut choose = schedules.packing_as(self.store.packing_stages());
-        let mut network = Compiled::with(&graph, cut, &mut choose, Arc::clone(&self.store))?;
-        // Loop nests of many networks would need much memory.
-        if let Some(network) = Arc::get_mut(&mut network) {
-            network.plan.kernels.iter_mut().for_each(Tuned::release);
-        }
+        let network = compiled_in(&self.store, &graph, &*self.source, &self.target)?;
         self.networks().keep(shapes, &network, &self.options);
         Ok(network)
     }
@@ -229,7 +246,8 @@ impl<D: NetworkOps> Family<D> {
         Some(network)
     }
 
-    fn check(&self, shapes: &[Vec<usize>]) -> Result<(), FamilyError> {
+    /// Fails unless the family has a network for shapes of the inputs.
+    pub(crate) fn check(&self, shapes: &[Vec<usize>]) -> Result<(), FamilyError> {
         let (found, wanted) = (shapes.len(), self.options.inputs.len());
         if found != wanted {
             return Err(RunError::Count { what: "inputs", found, wanted }.into());
@@ -242,8 +260,26 @@ impl<D: NetworkOps> Family<D> {
 
     /// Creates a workspace: memory and a device, such as a team of threads, for one run at a time.
     pub fn workspace(self: &Arc<Self>) -> FamilyWorkspace<D> {
-        FamilyWorkspace { family: Arc::clone(self), waiting: Waiting::default(), current: None, others: HashMap::new() }
+        FamilyWorkspace { family: Arc::clone(self), switched: SwitchedWorkspace::new(Waiting::default()) }
     }
+}
+
+/// Compiles one of many networks, of a rewritten graph, which share kernels and packed weights.
+pub(crate) fn compiled_in<D: NetworkOps>(
+    store: &Arc<NetworkStore<D>>,
+    graph: &Graph,
+    source: &dyn Source,
+    target: &Target,
+) -> Result<Arc<Compiled<D>>, CompileError> {
+    let cut = Cut::for_target(graph, target);
+    let schedules = Schedules::of_network(source, target, cut.fingerprint(graph));
+    let mut choose = schedules.packing_as(store.packing_stages());
+    let mut network = Compiled::with(graph, cut, &mut choose, Arc::clone(store))?;
+    // Loop nests of many networks would need much memory.
+    if let Some(network) = Arc::get_mut(&mut network) {
+        network.plan.kernels.iter_mut().for_each(Tuned::release);
+    }
+    Ok(network)
 }
 
 impl<D: NetworkOps> Networks<D> {
@@ -290,65 +326,25 @@ impl<D: NetworkOps> Networks<D> {
 /// State of one run at a time, for any network of a family.
 pub struct FamilyWorkspace<D: NetworkOps = Cpu> {
     family: Arc<Family<D>>,
-    waiting: Waiting,
-    /// Workspace with the network that ran last.
-    current: Option<(InputShapes, Workspace<D>)>,
-    /// Other networks, bound to the same memory.
-    others: HashMap<InputShapes, BoundNetwork<D>>,
+    switched: SwitchedWorkspace<InputShapes, D>,
 }
 
 impl<D: NetworkOps> FamilyWorkspace<D> {
     /// Changes the behaviour of waiting threads, as [`Workspace::set_waiting`].
     pub fn set_waiting(&mut self, waiting: Waiting) {
-        self.waiting = waiting;
-        if let Some((_, workspace)) = &mut self.current {
-            workspace.set_waiting(waiting);
-        }
+        self.switched.set_waiting(waiting);
     }
 
     /// Returns the workspace with the network for shapes of the inputs.
     pub fn of(&mut self, shapes: &[Vec<usize>]) -> Result<&mut Workspace<D>, FamilyError> {
-        let current = match self.current.take() {
-            Some(current) if current.0 == shapes => current,
-            previous => match self.family.network(shapes) {
-                Ok(network) => (shapes.to_vec(), self.changed(previous, shapes, &network)?),
-                Err(error) => {
-                    self.current = previous;
-                    return Err(error);
-                }
-            },
-        };
-        Ok(&mut self.current.insert(current).1)
-    }
-
-    /// Changes the network of a workspace; the new one has more memory if that is necessary.
-    fn changed(
-        &mut self,
-        previous: Option<(InputShapes, Workspace<D>)>,
-        shapes: &[Vec<usize>],
-        network: &Arc<Compiled<D>>,
-    ) -> Result<Workspace<D>, CompileError> {
-        // Bound networks refer to the memory of this workspace, so they go where it does not stay.
-        let mut others = std::mem::take(&mut self.others);
-        let previous = previous.filter(|(_, workspace)| workspace.bytes() >= network.workspace_bytes());
-        let Some((previous, mut workspace)) = previous else {
-            drop(others);
-            let mut workspace = network.workspace()?;
-            workspace.set_waiting(self.waiting);
-            return Ok(workspace);
-        };
-
-        let known = others.remove(shapes).filter(|bound| bound.is_of(network));
-        let bound = match known {
-            Some(bound) => bound,
-            None => workspace.bind(network)?,
-        };
-        others.insert(previous, workspace.replace(bound));
-        // Networks that the family has dropped are not kept here either.
-        let kept = &self.family.networks().kept;
-        others.retain(|shapes, _| kept.contains_key(shapes));
-        self.others = others;
-        Ok(workspace)
+        if self.switched.current(shapes).is_none() {
+            let network = self.family.network(shapes)?;
+            // Networks that the family has dropped are not kept here either.
+            let kept = &self.family.networks().kept;
+            self.switched.of(&shapes.to_vec(), &network, |shapes| kept.contains_key(shapes))?;
+        }
+        let current = self.switched.current(shapes);
+        current.ok_or_else(|| CompileError::from(DeviceError::fault("the workspace has no network")).into())
     }
 
     /// Runs the network for the shapes of the tensors, and allocates the outputs.

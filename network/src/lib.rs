@@ -21,6 +21,7 @@
 //! | `family`, `family/` | networks whose input shapes change: [`Family`] |
 //! | `library`, `library/` | networks as shared libraries: [`Library`] |
 //! | `interleaved`, `quantile` | interleaved timing of networks |
+//! | `phased`, `phased/` | networks whose shapes depend on data |
 //! | `planned` | planned kernels for a target that need not be present |
 //! | `decide` | choice of the precision by measurement |
 //! | `quantise`, `quantise/` | quantisation of a float network by measurement: [`quantise()`] |
@@ -28,6 +29,7 @@
 //! | `testing` | random networks and databases for tests |
 //! | `session`, `session/` | a model that runs on tensors of any shape: [`Session`] |
 //! | `subject` | names that users give, and their tasks: [`Subject`] |
+//! | `switched` | a workspace that changes between networks |
 
 pub mod cut;
 
@@ -47,6 +49,7 @@ mod layouts;
 mod library;
 mod minimise;
 mod options;
+mod phased;
 mod places;
 mod plan;
 mod planned;
@@ -56,6 +59,7 @@ mod race;
 mod session;
 mod strided;
 mod subject;
+mod switched;
 #[cfg(test)]
 mod testing;
 

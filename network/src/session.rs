@@ -1,10 +1,10 @@
 //! Models that run on tensors of any shape, with nothing to manage.
 
 use std::collections::BTreeMap;
-use std::mem::{forget, replace, take};
+use std::mem::{forget, replace};
 use std::path::{Path, PathBuf};
 use std::process::id as process_id;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use autotune_db::Source;
 use autotune_graph::onnx::{DeclaredInput, DeclaredOutput, ImportError, ImportOptions, Model};
@@ -17,16 +17,21 @@ use crate::compiled::Compiled;
 use crate::decide::decide;
 use crate::example::random_input;
 use crate::family::{Family, FamilyError, FamilyWorkspace, InputShapes, ShapeRange};
+use crate::phased::PhasedNetwork;
 use crate::subject::{Subject, SubjectLoadError};
 
 mod error;
+mod idle;
 mod options;
+mod phases;
 mod process;
 #[cfg(test)]
 mod tests;
 
 pub use error::SessionError;
 pub use options::{SessionOptions, SessionPrecision};
+use idle::IdleWorkspaces;
+use phases::PhasedRuns;
 use process::with_threads;
 
 /// An output of a session.
@@ -70,14 +75,10 @@ pub struct Session {
     inputs: Vec<DeclaredInput>,
     outputs: Vec<DeclaredOutput>,
     family: Arc<Family>,
+    /// The same model in phases; `None` if its shapes are known.
+    phased: Option<PhasedRuns>,
     waiting: Waiting,
-    idle: Mutex<IdleWorkspaces>,
-}
-
-/// Workspaces between runs. A workspace has threads, which exist in one process only.
-struct IdleWorkspaces {
-    process: u32,
-    workspaces: Vec<FamilyWorkspace>,
+    idle: IdleWorkspaces<FamilyWorkspace>,
 }
 
 impl Session {
@@ -118,6 +119,7 @@ impl Session {
         let import = ImportOptions { values: options.values.clone(), ..ImportOptions::default() };
 
         let (target, source, waiting) = (options.target()?, options.source()?, options.waiting);
+        let mut phased = None;
         let family = match options.precision {
             SessionPrecision::In(precision) => {
                 let is_dequantised = options.is_dequantised;
@@ -125,7 +127,12 @@ impl Session {
                     let graph = if is_dequantised { dequantised(&graph)? } else { graph };
                     Ok(graph.with_precision(precision))
                 };
-                Family::of_model(model, import, prepare, options.family(ranges), source, &target)?
+                let model = Arc::new(Mutex::new(model));
+                let (shared, in_phases) = (Arc::clone(&model), import.clone());
+                let network =
+                    PhasedNetwork::of_model(shared, in_phases, Box::new(prepare), Arc::clone(&source), &target)?;
+                phased = Some(PhasedRuns::of(network));
+                Family::of_shared(model, import, prepare, options.family(ranges), source, &target)?
             }
             SessionPrecision::Fastest { .. } => {
                 let shapes = fixed(&ranges)?;
@@ -133,7 +140,7 @@ impl Session {
                 Family::of_network(compiled(graph, &options, &*source, &target)?, source, &target)?
             }
         };
-        Self::of_family(name, inputs, outputs, family, waiting)
+        Self { name, inputs, outputs, family, phased, waiting, idle: IdleWorkspaces::new() }.checked()
     }
 
     /// Opens a graph that is not rewritten; its shapes are fixed.
@@ -153,24 +160,20 @@ impl Session {
         let name = network.graph().name().to_string();
         let outputs = DeclaredOutput::of_graph(network.graph());
         let family = Family::of_network(network, source, &target)?;
-        Self::of_family(name, inputs, outputs, family, options.waiting)
+        let (idle, waiting) = (IdleWorkspaces::new(), options.waiting);
+        Self { name, inputs, outputs, family, phased: None, waiting, idle }.checked()
     }
 
-    fn of_family(
-        name: String,
-        inputs: Vec<DeclaredInput>,
-        outputs: Vec<DeclaredOutput>,
-        family: Arc<Family>,
-        waiting: Waiting,
-    ) -> Result<Self, SessionError> {
-        let idle = Mutex::new(IdleWorkspaces { process: process_id(), workspaces: Vec::new() });
-        let session = Self { name, inputs, outputs, family, waiting, idle };
-        // Errors of the only network appear here, not in the first run.
-        let only: Option<InputShapes> = session.family.inputs().iter().map(|(_, range)| range.fixed()).collect();
+    /// Makes the only network, if all shapes are fixed, so that its errors do not wait for a run.
+    fn checked(self) -> Result<Self, SessionError> {
+        let only: Option<InputShapes> = self.family.inputs().iter().map(|(_, range)| range.fixed()).collect();
         if let Some(shapes) = only {
-            session.family.network(&shapes)?;
+            match self.family.network(&shapes) {
+                Err(error) if self.is_phased_after(&error) => {}
+                network => drop(network?),
+            }
         }
-        Ok(session)
+        Ok(self)
     }
 
     /// Returns the name of the network.
@@ -197,13 +200,20 @@ impl Session {
     /// [`inputs`](Self::inputs).
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, SessionError> {
         let shapes: InputShapes = inputs.iter().map(|input| input.shape().to_vec()).collect();
-        Ok(self.prepare(&shapes)?.workspace.run_tensors(inputs)?)
+        match self.prepare(&shapes) {
+            Err(SessionError::DependsOnData) => self.run_in_phases(&shapes, inputs),
+            run => Ok(run?.workspace.run_tensors(inputs)?),
+        }
     }
 
     /// Prepares a run on inputs of some shapes: makes their network if it is new, and takes a
-    /// workspace.
+    /// workspace. Fails with [`SessionError::DependsOnData`] if the shapes of the outputs are known
+    /// only after a run: such models have [`run`](Self::run) alone.
     pub fn prepare(&self, shapes: &[Vec<usize>]) -> Result<SessionRun<'_>, SessionError> {
-        let taken = self.idle().workspaces.pop();
+        if self.phased.as_ref().is_some_and(PhasedRuns::are_needed) {
+            return Err(SessionError::DependsOnData);
+        }
+        let taken = self.idle.take();
         let new = || {
             let mut workspace = self.family.workspace();
             workspace.set_waiting(self.waiting);
@@ -216,20 +226,11 @@ impl Session {
             workspace: taken.unwrap_or_else(new),
         };
 
-        with_threads(|| run.workspace.of(shapes).map(drop))??;
-        Ok(run)
-    }
-
-    /// Returns the idle workspaces of this process.
-    fn idle(&self) -> MutexGuard<'_, IdleWorkspaces> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let process = process_id();
-        if idle.process != process {
-            // Dropping the parent's threads would wait for them, and they do not exist here.
-            forget(take(&mut idle.workspaces));
-            idle.process = process;
+        match with_threads(|| run.workspace.of(shapes).map(drop))? {
+            Err(error) if self.is_phased_after(&error) => Err(SessionError::DependsOnData),
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(run),
         }
-        idle
     }
 }
 
@@ -270,7 +271,7 @@ impl Drop for SessionRun<'_> {
     fn drop(&mut self) {
         let workspace = replace(&mut self.workspace, self.session.family.workspace());
         match self.process == process_id() {
-            true => self.session.idle().workspaces.push(workspace),
+            true => self.session.idle.put(workspace),
             false => forget(workspace),
         }
     }

@@ -120,7 +120,7 @@ impl<'a> Call<'a> {
     /// Returns the tensor of an input; fails if it is not known at import.
     pub fn known(&self, input: usize) -> Result<Option<Arc<Tensor>>> {
         let Some(value) = self.optional(input) else { return Ok(None) };
-        let unknown = || NodeError::Input { input, reason: "must be a constant".into() };
+        let unknown = || NodeError::Unknown { input, advice: "" };
         Ok(Some(Arc::clone(self.draft.constant_of(value).ok_or_else(unknown)?.tensor()?)))
     }
 

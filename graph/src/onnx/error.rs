@@ -72,6 +72,17 @@ pub enum ImportError {
     },
 }
 
+impl ImportError {
+    /// True if a node needs the data of a run: to know a shape, or to repeat or choose a graph.
+    pub fn depends_on_data(&self) -> bool {
+        match self {
+            Self::Node { source: NodeError::Unknown { .. }, .. } => true,
+            Self::Node { source: NodeError::Operator, operator, .. } => matches!(&**operator, "Loop" | "Scan"),
+            _ => false,
+        }
+    }
+}
+
 /// Reason that a graph cannot be exported.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExportError {
@@ -117,6 +128,14 @@ pub enum NodeError {
         input: usize,
         /// Reason, for the user.
         reason: String,
+    },
+    /// An input is not known at import.
+    #[error("input {input}: must be a constant{advice}")]
+    Unknown {
+        /// Position of the input, from 0.
+        input: usize,
+        /// Advice for the user, after the reason.
+        advice: &'static str,
     },
     /// The operator is not supported with this output.
     #[error("output {output} is not supported")]

@@ -13,6 +13,7 @@ use super::file::ModelFile;
 use super::inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
 use super::limits::VERSIONS;
 use super::operator::{Int8Reading, OnnxOperator};
+use super::phase::PhaseImport;
 use super::tensor;
 use crate::graph::Graph;
 use crate::operators;
@@ -118,17 +119,7 @@ impl<'a> Model<'a> {
     pub fn graph(&self, options: &ImportOptions) -> Result<Graph, ImportError> {
         let proto = &self.proto;
         let (nodes, wanted) = needed(proto);
-        let name = options.name.as_ref().unwrap_or(&self.name);
-        let mut import = Import {
-            draft: GraphDraft::new(name, options.max_folded),
-            values: HashMap::new(),
-            byte_types: HashMap::new(),
-            wanted,
-            version: self.version,
-            file: &self.file,
-            operators: &options.operators,
-        };
-
+        let mut import = self.import(options, wanted);
         import.initializers(proto)?;
         import.inputs(proto, options)?;
         for node in nodes {
@@ -137,10 +128,31 @@ impl<'a> Model<'a> {
         import.outputs(proto)?;
         Ok(import.draft.finish())
     }
+
+    /// Starts an import that keeps the wanted names.
+    pub(super) fn import<'i>(&'i self, options: &'i ImportOptions, wanted: HashSet<&'i str>) -> Import<'i> {
+        let name = options.name.as_ref().unwrap_or(&self.name);
+        Import {
+            draft: GraphDraft::new(name, options.max_folded),
+            values: HashMap::new(),
+            byte_types: HashMap::new(),
+            wanted,
+            version: self.version,
+            file: &self.file,
+            operators: &options.operators,
+            existing: HashSet::new(),
+            phase: None,
+        }
+    }
+
+    /// Returns the graph of the file.
+    pub(super) fn proto(&self) -> &GraphProto {
+        &self.proto
+    }
 }
 
 /// Returns the inputs without a tensor in the file.
-fn runtime_inputs(proto: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
+pub(super) fn runtime_inputs(proto: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
     let given: HashSet<&str> =
         proto.initializer.iter().map(|tensor| tensor.name.as_deref().unwrap_or_default()).collect();
     proto.input.iter().filter(move |input| !given.contains(input.name.as_deref().unwrap_or_default()))
@@ -157,14 +169,14 @@ fn version(model: &ModelProto) -> Result<i64, ImportError> {
 }
 
 /// Returns the nonempty names that a node reads, including those read by its nested graphs.
-fn inputs_of(node: &NodeProto) -> Vec<&str> {
+pub(super) fn inputs_of(node: &NodeProto) -> Vec<&str> {
     let own = node.input.iter().map(String::as_str).filter(|name| !name.is_empty());
     let graphs = node.attribute.iter().filter_map(|attribute| attribute.g.as_ref());
     let inner = graphs.flat_map(|graph| outputs_of(graph).chain(graph.node.iter().flat_map(inputs_of)));
     own.chain(inner).collect()
 }
 
-fn outputs_of(proto: &GraphProto) -> impl Iterator<Item = &str> {
+pub(super) fn outputs_of(proto: &GraphProto) -> impl Iterator<Item = &str> {
     proto.output.iter().map(|output| output.name.as_deref().unwrap_or_default())
 }
 
@@ -184,28 +196,33 @@ fn needed(proto: &GraphProto) -> (Vec<&NodeProto>, HashSet<&str>) {
     (needed, wanted)
 }
 
-fn is_default(node: &NodeProto) -> bool {
+pub(super) fn is_default(node: &NodeProto) -> bool {
     matches!(node.domain.as_deref(), None | Some("" | "ai.onnx"))
 }
 
-struct Import<'a> {
-    draft: GraphDraft,
+/// A graph under construction, with the names of its values.
+pub(super) struct Import<'a> {
+    pub(super) draft: GraphDraft,
     /// Values by their names in the file.
-    values: HashMap<String, ImportValue>,
+    pub(super) values: HashMap<String, ImportValue>,
     /// Original types of inputs that have 8 bits in the file.
-    byte_types: HashMap<ImportValue, DType>,
+    pub(super) byte_types: HashMap<ImportValue, DType>,
     /// Names that a needed node or an output reads.
-    wanted: HashSet<&'a str>,
+    pub(super) wanted: HashSet<&'a str>,
     version: i64,
     /// Source of tensor data.
     file: &'a ModelFile<'a>,
     /// Import rules of the caller.
     operators: &'a [&'static OnnxOperator],
+    /// Results of the current node that have a value already.
+    pub(super) existing: HashSet<String>,
+    /// State of an import in phases.
+    pub(super) phase: Option<PhaseImport<'a>>,
 }
 
 impl<'a> Import<'a> {
     /// Imports the file's tensors that are read.
-    fn initializers(&mut self, proto: &GraphProto) -> Result<(), ImportError> {
+    pub(super) fn initializers(&mut self, proto: &GraphProto) -> Result<(), ImportError> {
         for initializer in &proto.initializer {
             let name = initializer.name.as_deref().unwrap_or_default();
             let wrong = |reason| ImportError::Tensor { tensor: printable(name), reason };
@@ -239,7 +256,7 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    fn node(&mut self, node: &'a NodeProto) -> Result<(), ImportError> {
+    pub(super) fn node(&mut self, node: &'a NodeProto) -> Result<(), ImportError> {
         let first = node.output.iter().find(|name| !name.is_empty()).map_or("", String::as_str);
         // A node without a name is called like its first output.
         let name = node.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(first);
@@ -263,10 +280,8 @@ impl<'a> Import<'a> {
     fn branch(&self, node: &'a NodeProto) -> NodeResult<&'a GraphProto> {
         let [condition] = &node.input[..] else { return Err(NodeError::Unfit("expected exactly one input".into())) };
         let condition = self.operand(0, condition)?.and_then(|value| self.draft.number(value));
-        let unknown = || {
-            let reason = "must be a constant: give the input that it depends on as a number";
-            NodeError::Input { input: 0, reason: reason.into() }
-        };
+        let unknown =
+            || NodeError::Unknown { input: 0, advice: ": give the input that it depends on as a number" };
         let is_true = condition.ok_or_else(unknown)? != 0.0;
 
         let name = if is_true { "then_branch" } else { "else_branch" };
@@ -284,8 +299,8 @@ impl<'a> Import<'a> {
         let (nodes, wanted) = needed(graph);
         // While the nested graph is imported, only its own needs count.
         let outer = std::mem::replace(&mut self.wanted, wanted);
-        self.initializers(graph)?;
-        nodes.iter().try_for_each(|node| self.node(node))?;
+        let imported =
+            self.initializers(graph).and_then(|()| nodes.iter().try_for_each(|node| self.node(node)));
         let value = |(output, name): (usize, &str)| self.values.get(name).copied().ok_or(NodeError::Output { output });
         let values = outputs_of(graph).enumerate().map(value).collect();
 
@@ -296,7 +311,7 @@ impl<'a> Import<'a> {
             self.values.remove(name);
         }
         self.wanted = outer;
-        Ok(values)
+        imported.map(|()| values)
     }
 
     fn converted(&mut self, node: &NodeProto, operator: &str, name: &str) -> NodeResult<()> {
@@ -317,7 +332,9 @@ impl<'a> Import<'a> {
 
     /// Records the names of a node's outputs that are read.
     fn outputs_are(&mut self, node: &NodeProto, computed: &[ImportValue]) -> NodeResult<()> {
-        for (output, name) in node.output.iter().enumerate().filter(|(_, name)| self.wanted.contains(&***name)) {
+        let is_new = |name: &String| self.wanted.contains(&**name) && !self.existing.contains(name);
+        let new: Vec<(usize, &String)> = node.output.iter().enumerate().filter(|(_, name)| is_new(name)).collect();
+        for (output, name) in new {
             let &value = computed.get(output).ok_or(NodeError::Output { output })?;
             if self.values.insert(name.clone(), value).is_some() {
                 return Err(NodeError::Unfit(format!("tensor name '{}' is already in use", printable(name))));

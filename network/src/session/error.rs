@@ -1,7 +1,7 @@
 //! Errors of sessions.
 
 use autotune_db::DbError;
-use autotune_graph::printable;
+use autotune_graph::{OpError, printable};
 use autotune_ir::TargetError;
 use rayon::ThreadPoolBuildError;
 use thiserror::Error;
@@ -37,6 +37,17 @@ pub enum SessionError {
         name: String,
         /// Shapes that it may have.
         shape: ShapeRange,
+    },
+    /// The shapes of the outputs are known only after a run.
+    #[error("the shapes of the outputs depend on the data: run the session on tensors")]
+    DependsOnData,
+    /// A tensor cannot be converted to the type of its input.
+    #[error("input '{}': {source}", printable(name))]
+    Input {
+        /// Name of the input.
+        name: String,
+        /// Cause of the failure.
+        source: OpError,
     },
     /// The precision cannot be decided.
     #[error(transparent)]

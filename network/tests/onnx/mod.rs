@@ -10,6 +10,7 @@
 mod conformance;
 mod files;
 mod large;
+mod phases;
 mod quantised;
 mod recurrent;
 mod running;

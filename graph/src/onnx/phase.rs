@@ -1,0 +1,460 @@
+//! Import in phases, for models whose shapes depend on the data of a run.
+//!
+//! A phase is the part of a graph whose shapes follow from the tensors that exist. The nodes after
+//! it that compute a shape from data, or that repeat or choose a graph, run alone
+//! ([`PhaseNode`]); with the shapes of their results, the next phase can be imported.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use autotune_ir::DType;
+use rten_onnx::onnx::{AttributeProto, GraphProto, NodeProto, ValueInfoProto};
+
+use super::call::attribute;
+use super::draft::GraphDraft;
+use super::error::{ImportError, NodeError};
+use super::import::{Import, Model, inputs_of, is_default, outputs_of};
+use super::inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
+use super::operator::Int8Reading;
+use super::tensor;
+use crate::constant::Constant;
+use crate::graph::Graph;
+use crate::tensor::{DeclaredType, Tensor};
+use crate::text::printable;
+
+/// Position of a graph in a model: empty for the model's own graph, else the numbers of a node and
+/// of its attribute with the graph, for each graph on the way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct GraphPath(Vec<(usize, usize)>);
+
+/// Shape and element type of a tensor that exists when a phase begins.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TensorFacts {
+    /// Element type in memory.
+    pub dtype: DType,
+    /// Extents, outermost first.
+    pub shape: Vec<usize>,
+    /// Type in the file, if it has 8 bits; the tensor is then i64.
+    pub byte_type: Option<DType>,
+}
+
+/// A tensor of a run.
+#[derive(Clone, Debug)]
+pub struct RunTensor {
+    /// Elements; 8-bit integers are i64.
+    pub tensor: Arc<Tensor>,
+    /// Type in the file, if it has 8 bits.
+    pub byte_type: Option<DType>,
+}
+
+/// What is known when a phase begins, by the names in the file.
+#[derive(Clone, Debug, Default)]
+pub struct PhaseStart {
+    /// Tensors that were computed or passed so far, also those that are no longer in memory.
+    pub tensors: BTreeMap<String, TensorFacts>,
+    /// Tensors with the same value in all runs.
+    pub constants: BTreeMap<String, Constant>,
+}
+
+/// A part of a graph whose shapes are known, and the nodes that follow it.
+#[derive(Clone, Debug)]
+pub struct ModelPhase {
+    /// Part that can be computed now. Inputs are tensors of the [start](PhaseStart); outputs are
+    /// read later. Both have the names of the file.
+    pub graph: Graph,
+    /// Types in the file of outputs with 8 bits, by name.
+    pub byte_types: HashMap<String, DType>,
+    /// Nodes that can run after the graph, in order.
+    pub nodes: Vec<PhaseNode>,
+    /// Names of the tensors that the nodes and later phases read.
+    pub reads: HashSet<String>,
+    /// True if no phase follows: all outputs of the whole graph exist.
+    pub is_last: bool,
+}
+
+/// A node that runs alone.
+#[derive(Clone, Debug)]
+pub struct PhaseNode {
+    /// Name for messages.
+    pub name: String,
+    /// Operator in the file.
+    pub operator: String,
+    /// Names of the operands; empty for absent ones.
+    pub inputs: Vec<String>,
+    /// Names of the results; empty for those that nothing reads.
+    pub outputs: Vec<String>,
+    /// Constants among the tensors that the node and its graphs read.
+    pub constants: BTreeMap<String, Constant>,
+    /// Computation of the results.
+    pub work: PhaseWork,
+}
+
+/// Computation of a node that runs alone.
+#[derive(Clone, Debug)]
+pub enum PhaseWork {
+    /// The node of a graph, by the [interpreter](Model::run_node).
+    Node {
+        /// Graph with the node.
+        graph: GraphPath,
+        /// Number of the node.
+        node: usize,
+    },
+    /// One of two graphs, by the first operand.
+    If {
+        /// Graph for a condition that is true.
+        then: NestedGraph,
+        /// Graph for a condition that is false.
+        otherwise: NestedGraph,
+    },
+    /// A graph that is repeated. Operands are the most rounds, the first condition, and the state.
+    Loop(NestedGraph),
+    /// A graph that is applied to each slice of some tensors. Operands are the state, then these
+    /// tensors.
+    Scan {
+        /// Graph for each slice.
+        body: NestedGraph,
+        /// Axis of each sliced operand, negative from the end, and whether the last slice is first.
+        inputs: Vec<(i64, bool)>,
+        /// Axis of each stacked result, negative from the end, and whether the last one is first.
+        outputs: Vec<(i64, bool)>,
+    },
+}
+
+/// A graph inside a node.
+#[derive(Clone, Debug)]
+pub struct NestedGraph {
+    /// Position in the model.
+    pub path: GraphPath,
+    /// Names of the inputs.
+    pub inputs: Vec<String>,
+    /// Names of the outputs.
+    pub outputs: Vec<String>,
+    /// Names of the outer tensors that it reads.
+    pub captured: Vec<String>,
+    /// For each output, type and shape of a stack of no results: 0 rows of the declared extents, 0
+    /// where the file leaves one open.
+    pub empty_stacks: Vec<(DType, Vec<usize>)>,
+}
+
+/// State of an import in phases.
+#[derive(Default)]
+pub(super) struct PhaseImport<'a> {
+    path: GraphPath,
+    /// Names of tensors that this phase does not compute.
+    later: HashSet<&'a str>,
+    /// Names that later nodes read.
+    reads: HashSet<&'a str>,
+    nodes: Vec<PhaseNode>,
+}
+
+impl TensorFacts {
+    /// Returns the facts of a tensor.
+    pub fn of(tensor: &RunTensor) -> Self {
+        let RunTensor { tensor, byte_type } = tensor;
+        Self { dtype: tensor.dtype(), shape: tensor.shape().to_vec(), byte_type: *byte_type }
+    }
+}
+
+impl DeclaredInput {
+    /// Returns the type in the file, if it has 8 bits.
+    pub fn byte_type(&self) -> Option<DType> {
+        match self.stored {
+            Some(DeclaredType::Of(dtype @ (DType::I8 | DType::U8))) => Some(dtype),
+            _ => None,
+        }
+    }
+}
+
+impl Model<'_> {
+    /// Imports the part of a graph whose shapes follow from the tensors that exist.
+    pub fn phase(
+        &self,
+        path: &GraphPath,
+        start: &PhaseStart,
+        options: &ImportOptions,
+    ) -> Result<ModelPhase, ImportError> {
+        let graph = self.graph_at(path)?;
+        let (nodes, wanted) = needed(graph, start);
+        let phase = PhaseImport { path: path.clone(), ..PhaseImport::default() };
+        let mut import = self.import(options, wanted);
+        import.phase = Some(phase);
+
+        import.initializers(graph)?;
+        import.start(start)?;
+        for (number, node) in nodes {
+            import.node_in_phase(number, node, start)?;
+        }
+        import.finish_phase(graph, start)
+    }
+
+    /// Computes a node by the reference, from the tensors and constants that it reads. Results are
+    /// in the order of the node's outputs, without those at the end that it does not name.
+    pub fn run_node(
+        &self,
+        path: &GraphPath,
+        number: usize,
+        operands: &HashMap<String, RunTensor>,
+        constants: &BTreeMap<String, Constant>,
+        options: &ImportOptions,
+    ) -> Result<Vec<(String, RunTensor)>, ImportError> {
+        let node = self.graph_at(path)?.node.get(number).ok_or_else(malformed)?;
+        let names: Vec<&str> = node.output.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+        let mut import = self.import(options, names.iter().copied().collect());
+        for name in inputs_of(node) {
+            if let Some(constant) = constants.get(name) {
+                import.constant(name, constant.clone(), None);
+            } else if let Some(operand) = operands.get(name) {
+                import.constant(name, Arc::clone(&operand.tensor).into(), operand.byte_type);
+            }
+        }
+        import.node(node)?;
+        let results = names.into_iter().map(|name| Ok((name.to_string(), import.result(name)?)));
+        results.collect()
+    }
+
+    /// Returns a graph of the model.
+    fn graph_at(&self, path: &GraphPath) -> Result<&GraphProto, ImportError> {
+        path.0.iter().try_fold(self.proto(), |graph, &(node, attribute)| {
+            let attribute = graph.node.get(node).and_then(|node| node.attribute.get(attribute));
+            attribute.and_then(|attribute| attribute.g.as_ref()).ok_or_else(malformed)
+        })
+    }
+}
+
+impl Model<'_> {
+    /// Returns the description of a graph.
+    pub fn nested(&self, path: &GraphPath) -> Result<NestedGraph, ImportError> {
+        Ok(described(self.graph_at(path)?, path.clone()))
+    }
+}
+
+fn malformed() -> ImportError {
+    ImportError::Malformed("a graph inside a node is missing".into())
+}
+
+/// Returns the numbered nodes that outputs depend on and that are not computed yet, in order, and
+/// all names that they or outputs read.
+fn needed<'a>(graph: &'a GraphProto, start: &PhaseStart) -> (Vec<(usize, &'a NodeProto)>, HashSet<&'a str>) {
+    let mut wanted: HashSet<&str> = outputs_of(graph).collect();
+    let mut needed = Vec::new();
+    for (number, node) in graph.node.iter().enumerate().rev() {
+        let is_wanted = |name: &String| wanted.contains(&**name) && !start.tensors.contains_key(name);
+        if node.output.iter().any(is_wanted) {
+            wanted.extend(inputs_of(node));
+            needed.push((number, node));
+        }
+    }
+    needed.reverse();
+    (needed, wanted)
+}
+
+fn described(graph: &GraphProto, path: GraphPath) -> NestedGraph {
+    let names = |infos: &[ValueInfoProto]| -> Vec<String> {
+        infos.iter().map(|info| info.name.clone().unwrap_or_default()).collect()
+    };
+    let (inputs, outputs) = (names(&graph.input), names(&graph.output));
+    let mut own: HashSet<&str> = inputs.iter().map(String::as_str).collect();
+    own.extend(graph.initializer.iter().filter_map(|tensor| tensor.name.as_deref()));
+    own.extend(graph.node.iter().flat_map(|node| node.output.iter().map(String::as_str)));
+    let reads = graph.node.iter().flat_map(inputs_of).chain(outputs_of(graph));
+    let captured: HashSet<&str> = reads.filter(|name| !own.contains(name)).collect();
+    let mut captured: Vec<String> = captured.into_iter().map(String::from).collect();
+    captured.sort_unstable();
+    let empty_stacks = graph.output.iter().map(empty_stack).collect();
+    NestedGraph { path, inputs, outputs, captured, empty_stacks }
+}
+
+/// Returns type and shape of a stack of no results for an output.
+fn empty_stack(info: &ValueInfoProto) -> (DType, Vec<usize>) {
+    let tensor = info.r#type.as_ref().and_then(|r#type| r#type.tensor_type.as_ref());
+    let dtype = tensor.and_then(|tensor| tensor::dtype(tensor.elem_type).ok()).unwrap_or(DType::F32);
+    let declared = DeclaredOutput::of_file(info).extents.unwrap_or_default();
+    let extents = declared.into_iter().map(|extent| extent.unwrap_or(0));
+    (dtype, std::iter::once(0).chain(extents).collect())
+}
+
+impl<'a> Import<'a> {
+    fn constant(&mut self, name: &str, constant: Constant, byte_type: Option<DType>) {
+        let value = self.draft.constant(&printable(name), constant);
+        self.byte_types.extend(byte_type.map(|dtype| (value, dtype)));
+        self.values.insert(name.into(), value);
+    }
+
+    /// Adds the tensors and constants that exist.
+    fn start(&mut self, start: &PhaseStart) -> Result<(), ImportError> {
+        for (name, TensorFacts { dtype, shape, byte_type }) in &start.tensors {
+            let wrong = |reason: String| ImportError::Input { input: printable(name), reason };
+            let value = self.draft.input(name, *dtype, shape).map_err(|e| wrong(e.to_string()))?;
+            self.byte_types.extend(byte_type.map(|dtype| (value, dtype)));
+            self.values.insert(name.clone(), value);
+        }
+        start.constants.iter().for_each(|(name, constant)| self.constant(name, constant.clone(), None));
+        Ok(())
+    }
+
+    /// Imports a node, unless it has to wait for data.
+    fn node_in_phase(&mut self, number: usize, node: &'a NodeProto, start: &PhaseStart) -> Result<(), ImportError> {
+        let reads = inputs_of(node);
+        let Some(phase) = &mut self.phase else { return self.node(node) };
+        if reads.iter().any(|name| phase.later.contains(name)) {
+            phase.postpone(node, reads);
+            return Ok(());
+        }
+        let repeats = is_default(node) && matches!(node.op_type.as_deref(), Some("Loop" | "Scan"));
+        if !repeats {
+            // A result that exists is an input of the phase, and not computed again.
+            self.existing = node.output.iter().filter(|name| start.tensors.contains_key(*name)).cloned().collect();
+            let result = self.node(node);
+            self.existing.clear();
+            match result {
+                Err(ImportError::Node { source: NodeError::Unknown { .. }, .. }) => {}
+                result => return result,
+            }
+        }
+        self.run_alone(number, node, reads)
+    }
+
+    /// Leaves a node, whose operands exist after this phase, to the caller.
+    fn run_alone(&mut self, number: usize, node: &'a NodeProto, reads: Vec<&'a str>) -> Result<(), ImportError> {
+        let name = node.name.clone().unwrap_or_default();
+        let operator = node.op_type.clone().unwrap_or_default();
+        let constant = |name: &&str| {
+            let value = *self.values.get(*name)?;
+            Some((name.to_string(), self.draft.constant_of(value)?.clone()))
+        };
+        let constants = reads.iter().filter_map(constant).collect();
+        let wanted = |name: &String| if self.wanted.contains(&**name) { name.clone() } else { String::new() };
+        let outputs = node.output.iter().map(wanted).collect();
+
+        let Some(phase) = &mut self.phase else { return Ok(()) };
+        let work = work(node, number, &phase.path).map_err(|source| ImportError::Node {
+            node: printable(&name),
+            operator: printable(&operator),
+            source,
+        })?;
+        let inputs = node.input.clone();
+        phase.nodes.push(PhaseNode { name, operator, inputs, outputs, constants, work });
+        phase.postpone(node, reads);
+        Ok(())
+    }
+
+    fn finish_phase(mut self, graph: &'a GraphProto, start: &PhaseStart) -> Result<ModelPhase, ImportError> {
+        let Some(PhaseImport { later, mut reads, nodes, .. }) = self.phase.take() else { return Err(malformed()) };
+        let results: HashSet<&str> = outputs_of(graph).collect();
+        if let Some(missing) = results.iter().find(|name| !self.values.contains_key(**name) && !later.contains(*name)) {
+            let reason = "no node computes it".into();
+            return Err(ImportError::Output { output: printable(missing), reason });
+        }
+
+        reads.extend(&results);
+        let mut byte_types = HashMap::new();
+        // In the order of their names, so that equal phases are equal graphs.
+        let mut computed: Vec<&str> = reads.iter().copied().filter(|name| !start.tensors.contains_key(*name)).collect();
+        computed.sort_unstable();
+        for name in computed {
+            let Some(&value) = self.values.get(name) else { continue };
+            let is_constant = self.draft.constant_of(value).is_some();
+            if is_constant && !results.contains(name) {
+                continue;
+            }
+            let byte_type = byte_dtype(self.draft.dtype(value));
+            let wrong = |source: crate::error::OpError| ImportError::Output {
+                output: printable(name),
+                reason: source.to_string(),
+            };
+            let value =
+                self.draft.read_as(&printable(name), value, None, Int8Reading::Widened).map_err(wrong)?;
+            byte_types.extend(byte_type.map(|dtype| (name.to_string(), dtype)));
+            self.draft.output(name, value, None);
+        }
+
+        let is_last = nodes.is_empty();
+        let reads = reads.into_iter().map(String::from).collect();
+        Ok(ModelPhase { graph: self.draft.finish().pruned(), byte_types, nodes, reads, is_last })
+    }
+
+    /// Returns the tensor of a value, if nothing but constants was needed to compute it.
+    fn result(&mut self, name: &str) -> Result<RunTensor, ImportError> {
+        let wrong = |reason: String| ImportError::Output { output: printable(name), reason };
+        let Some(&value) = self.values.get(name) else { return Err(wrong("no node computes it".into())) };
+        let byte_type = byte_dtype(self.draft.dtype(value));
+        let value = self.draft.read_as(name, value, None, Int8Reading::Widened).map_err(|e| wrong(e.to_string()))?;
+        if let Some(constant) = self.draft.constant_of(value) {
+            let tensor = Arc::clone(constant.tensor().map_err(|e| wrong(e.to_string()))?);
+            return Ok(RunTensor { tensor, byte_type });
+        }
+
+        // The budget for folding did not suffice, or the operator waits for rewriting.
+        let mut graph = std::mem::replace(&mut self.draft, GraphDraft::new(name, 0));
+        graph.output(name, value, None);
+        let graph = graph.finish().pruned();
+        let tensor = graph.evaluate(&[]).map_err(|e| wrong(e.to_string()))?.pop();
+        let tensor = tensor.ok_or_else(|| wrong("no node computes it".into()))?;
+        Ok(RunTensor { tensor: tensor.into(), byte_type })
+    }
+}
+
+impl<'a> PhaseImport<'a> {
+    /// Leaves a node to a later phase.
+    fn postpone(&mut self, node: &'a NodeProto, reads: Vec<&'a str>) {
+        self.later.extend(node.output.iter().map(String::as_str).filter(|name| !name.is_empty()));
+        self.reads.extend(reads);
+    }
+}
+
+fn byte_dtype(dtype: DType) -> Option<DType> {
+    matches!(dtype, DType::I8 | DType::U8).then_some(dtype)
+}
+
+/// Returns the computation of a node that runs alone.
+fn work(node: &NodeProto, number: usize, path: &GraphPath) -> Result<PhaseWork, NodeError> {
+    let nested = |name: &str| {
+        let found = node.attribute.iter().position(|attribute| attribute.name.as_deref() == Some(name));
+        let graph = found.and_then(|found| Some((found, node.attribute[found].g.as_ref()?)));
+        let (found, graph) = graph.ok_or_else(|| attribute(name, "is missing"))?;
+        let path = GraphPath(path.0.iter().copied().chain([(number, found)]).collect());
+        Ok::<_, NodeError>(described(graph, path))
+    };
+    match node.op_type.as_deref() {
+        Some("If") if is_default(node) => {
+            Ok(PhaseWork::If { then: nested("then_branch")?, otherwise: nested("else_branch")? })
+        }
+        Some("Loop") if is_default(node) => {
+            let body = nested("body")?;
+            let state = node.input.len().saturating_sub(2);
+            match body.inputs.len() == state + 2 && body.outputs.len() > state {
+                true => Ok(PhaseWork::Loop(body)),
+                false => Err(attribute("body", "has other inputs or outputs than the state of the loop")),
+            }
+        }
+        Some("Scan") if is_default(node) => scan(node, nested("body")?),
+        _ => Ok(PhaseWork::Node { graph: path.clone(), node: number }),
+    }
+}
+
+/// Returns the computation of a `Scan` of version 9 or newer.
+fn scan(node: &NodeProto, body: NestedGraph) -> Result<PhaseWork, NodeError> {
+    let find = |name: &str| node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name));
+    let count = find("num_scan_inputs").and_then(|found| found.i).and_then(|count| usize::try_from(count).ok());
+    let sliced = count.filter(|&count| (1..=node.input.len()).contains(&count));
+    let sliced = sliced.ok_or_else(|| attribute("num_scan_inputs", "is missing or larger than the number of inputs"))?;
+    let state = node.input.len() - sliced;
+    if body.inputs.len() != node.input.len() || body.outputs.len() < state {
+        return Err(attribute("body", "has other inputs or outputs than the node"));
+    }
+
+    let ints = |name: &str, count: usize| {
+        let given: &[i64] = find(name).map_or(&[], |found: &AttributeProto| &found.ints);
+        match given.len() == count || given.is_empty() {
+            true => Ok((0..count).map(|at| given.get(at).copied().unwrap_or(0)).collect::<Vec<i64>>()),
+            false => Err(attribute(name, format!("has {} numbers, expected {count}", given.len()))),
+        }
+    };
+    let directed = |axes: &str, directions: &str, count: usize| {
+        let directions = ints(directions, count)?.into_iter().map(|direction| direction != 0);
+        Ok::<_, NodeError>(ints(axes, count)?.into_iter().zip(directions).collect())
+    };
+    let inputs = directed("scan_input_axes", "scan_input_directions", sliced)?;
+    let outputs = directed("scan_output_axes", "scan_output_directions", body.outputs.len() - state)?;
+    Ok(PhaseWork::Scan { body, inputs, outputs })
+}

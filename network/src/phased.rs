@@ -1,0 +1,240 @@
+//! Networks whose shapes depend on the data of a run, or that repeat and choose graphs.
+//!
+//! Such a network runs in phases. A phase is everything whose shapes follow from the tensors that
+//! exist; it is rewritten, planned and compiled like any network, once for the shapes. The nodes
+//! after it run alone: the interpreter computes shapes and selections from data; bodies of loops
+//! and branches are networks of this kind.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use autotune_db::Source;
+use autotune_graph::onnx::{
+    GraphPath, ImportError, ImportOptions, Model, NestedGraph, NodeError, PhaseNode, PhaseStart, PhaseWork, RunTensor,
+    TensorFacts,
+};
+use autotune_graph::rewrite::Rewriter;
+use autotune_graph::{Constant, Graph, GraphError, Tensor, printable};
+use autotune_ir::Target;
+use autotune_runtime::{Cpu, Waiting};
+
+use crate::compiled::NetworkStore;
+use crate::device::NetworkOps;
+use crate::error::CompileError;
+use crate::family::FamilyError;
+use crate::switched::SwitchedWorkspace;
+
+mod control;
+mod plan;
+
+use plan::{PhasePlan, PlannedNode};
+
+/// Maximum number of plans that are kept for one graph, each for some shapes.
+const MOST_PLANS: usize = 64;
+
+/// Tensors of a run by their names in the file.
+type RunTensors = HashMap<String, RunTensor>;
+
+/// A network that runs in phases: a model's graph, or one inside a node. Any number of threads may
+/// use it, each with its own [`PhasedWorkspace`].
+pub(crate) struct PhasedNetwork {
+    origin: Arc<PhasedOrigin>,
+    graph: NestedGraph,
+    /// Tensors with the same value in all runs.
+    constants: BTreeMap<String, Constant>,
+    plans: Mutex<Plans>,
+}
+
+/// Plans of a graph by the tensors that exist.
+#[derive(Default)]
+struct Plans {
+    kept: HashMap<BTreeMap<String, TensorFacts>, KeptPlan>,
+    /// Number of look-ups so far.
+    lookups: u64,
+}
+
+struct KeptPlan {
+    plan: Arc<PhasePlan>,
+    /// Number of the last look-up.
+    last: u64,
+}
+
+/// Function that changes an imported graph, such as its precision.
+pub(crate) type Prepare = Box<dyn FnMut(Graph) -> Result<Graph, GraphError> + Send>;
+
+/// What the graphs of a model have in common.
+struct PhasedOrigin {
+    model: Arc<Mutex<Model<'static>>>,
+    import: ImportOptions,
+    source: Arc<dyn Source>,
+    target: Target,
+    store: Arc<NetworkStore>,
+    maker: Mutex<PlanMaker>,
+}
+
+/// State for making plans, one at a time: others can then share what it packs.
+struct PlanMaker {
+    prepare: Prepare,
+    rewriter: Rewriter,
+    /// Number of plans made so far.
+    made: u64,
+}
+
+/// State of one run at a time: threads and memory.
+pub(crate) struct PhasedWorkspace(SwitchedWorkspace<u64, Cpu>);
+
+impl PhasedNetwork {
+    /// Creates the network of a model. `prepare` changes imported graphs, such as their precision.
+    /// Schedules come from the source, or are predicted.
+    pub(crate) fn of_model(
+        model: Arc<Mutex<Model<'static>>>,
+        import: ImportOptions,
+        prepare: Prepare,
+        source: Arc<dyn Source>,
+        target: &Target,
+    ) -> Result<Self, FamilyError> {
+        let graph = locked(&model).nested(&GraphPath::default())?;
+        let constants = import.values.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+        let store = Arc::new(NetworkStore::new(Cpu::origin(target).map_err(CompileError::from)?));
+        let maker = Mutex::new(PlanMaker { prepare, rewriter: Rewriter::default(), made: 0 });
+        let origin = PhasedOrigin { model, import, source, target: target.clone(), store, maker };
+        Ok(Self { origin: Arc::new(origin), graph, constants, plans: Mutex::default() })
+    }
+
+    /// Creates the network of a graph inside a node.
+    fn nested(&self, graph: &NestedGraph, constants: &BTreeMap<String, Constant>) -> Self {
+        let captured = graph.captured.iter().filter_map(|name| Some((name.clone(), constants.get(name)?.clone())));
+        let origin = Arc::clone(&self.origin);
+        Self { origin, graph: graph.clone(), constants: captured.collect(), plans: Mutex::default() }
+    }
+
+    /// Creates a workspace for one run at a time, also of the graphs inside.
+    pub(crate) fn workspace(waiting: Waiting) -> PhasedWorkspace {
+        PhasedWorkspace(SwitchedWorkspace::new(waiting))
+    }
+
+    /// Runs the network on named tensors, and returns the outputs in order.
+    pub(crate) fn run(
+        &self,
+        workspace: &mut PhasedWorkspace,
+        mut tensors: RunTensors,
+    ) -> Result<Vec<RunTensor>, FamilyError> {
+        let facts = |(name, tensor): (&String, &RunTensor)| (name.clone(), TensorFacts::of(tensor));
+        let mut known: BTreeMap<String, TensorFacts> = tensors.iter().map(facts).collect();
+        loop {
+            let plan = self.plan(&known)?;
+            let mut results = plan.compute(&mut workspace.0, &tensors)?;
+            tensors.extend(results.iter().cloned());
+            for node in &plan.nodes {
+                let computed = self.run_node(node, workspace, &tensors)?;
+                tensors.extend(computed.iter().cloned());
+                results.extend(computed);
+            }
+            if plan.is_last {
+                break;
+            }
+
+            known.extend(results.iter().map(|(name, tensor)| facts((name, tensor))));
+            drop(results);
+            tensors.retain(|name, _| plan.reads.contains(name));
+        }
+        self.graph.outputs.iter().map(|name| self.tensor(name, &tensors, &self.constants)).collect()
+    }
+
+    /// Returns the plan of the phase that begins with some tensors.
+    fn plan(&self, known: &BTreeMap<String, TensorFacts>) -> Result<Arc<PhasePlan>, FamilyError> {
+        if let Some(plan) = self.plans().find(known) {
+            return Ok(plan);
+        }
+        let mut maker = self.origin.maker.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plan) = self.plans().find(known) {
+            return Ok(plan);
+        }
+
+        let start = PhaseStart { tensors: known.clone(), constants: self.constants.clone() };
+        let phase = locked(&self.origin.model).phase(&self.graph.path, &start, &self.origin.import)?;
+        let plan = Arc::new(PhasePlan::of(phase, self, &mut maker)?);
+        self.plans().keep(known, &plan);
+        Ok(plan)
+    }
+
+    fn plans(&self) -> MutexGuard<'_, Plans> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a node that runs alone; returns its results by name.
+    fn run_node(
+        &self,
+        planned: &PlannedNode,
+        workspace: &mut PhasedWorkspace,
+        tensors: &RunTensors,
+    ) -> Result<Vec<(String, RunTensor)>, FamilyError> {
+        let node = &planned.node;
+        let operand = |name: &String| match name.is_empty() {
+            true => Ok(None),
+            false => self.tensor(name, tensors, &node.constants).map(Some),
+        };
+        let operands = || node.inputs.iter().map(operand).collect::<Result<Vec<_>, FamilyError>>();
+        let results = match &node.work {
+            PhaseWork::Node { graph, node: number } => {
+                let model = locked(&self.origin.model);
+                return Ok(model.run_node(graph, *number, tensors, &node.constants, &self.origin.import)?);
+            }
+            PhaseWork::If { .. } => control::choose(planned, operands()?, workspace, tensors)?,
+            PhaseWork::Loop(_) => control::repeat(planned, operands()?, workspace, tensors)?,
+            PhaseWork::Scan { inputs, outputs, .. } => {
+                control::scan(planned, (inputs, outputs), operands()?, workspace, tensors)?
+            }
+        };
+        Ok(node.outputs.iter().cloned().zip(results).filter(|(name, _)| !name.is_empty()).collect())
+    }
+
+    /// Returns a tensor by name, which may be a constant.
+    fn tensor(
+        &self,
+        name: &str,
+        tensors: &RunTensors,
+        constants: &BTreeMap<String, Constant>,
+    ) -> Result<RunTensor, FamilyError> {
+        if let Some(tensor) = tensors.get(name) {
+            return Ok(tensor.clone());
+        }
+        let wrong = |reason: String| ImportError::Tensor { tensor: printable(name), reason };
+        let constant = constants.get(name).ok_or_else(|| wrong("no node computes it".into()))?;
+        let tensor = Arc::clone(constant.tensor().map_err(|error| wrong(error.to_string()))?);
+        Ok(RunTensor { tensor, byte_type: None })
+    }
+}
+
+impl Plans {
+    fn find(&mut self, known: &BTreeMap<String, TensorFacts>) -> Option<Arc<PhasePlan>> {
+        self.lookups += 1;
+        let kept = self.kept.get_mut(known)?;
+        kept.last = self.lookups;
+        Some(Arc::clone(&kept.plan))
+    }
+
+    /// Keeps a plan; drops the one that was used least recently if there are too many.
+    fn keep(&mut self, known: &BTreeMap<String, TensorFacts>, plan: &Arc<PhasePlan>) {
+        if self.kept.len() >= MOST_PLANS {
+            let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.last).map(|(known, _)| known.clone());
+            oldest.and_then(|oldest| self.kept.remove(&oldest));
+        }
+        self.kept.insert(known.clone(), KeptPlan { plan: Arc::clone(plan), last: self.lookups });
+    }
+}
+
+fn locked<'m>(model: &'m Mutex<Model<'static>>) -> MutexGuard<'m, Model<'static>> {
+    model.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns an error about a node that runs alone.
+fn wrong(node: &PhaseNode, reason: impl Into<String>) -> FamilyError {
+    let source = NodeError::Unfit(reason.into());
+    ImportError::Node { node: printable(&node.name), operator: printable(&node.operator), source }.into()
+}
+
+/// Returns a tensor of a run.
+fn run_tensor(tensor: Tensor) -> RunTensor {
+    RunTensor { tensor: Arc::new(tensor), byte_type: None }
+}

@@ -1,0 +1,128 @@
+//! Plan of a phase: kernels or the interpreter, and the nodes after it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use autotune_graph::onnx::{ModelPhase, NestedGraph, PhaseNode, PhaseWork, RunTensor};
+use autotune_graph::{DType, Graph, Tensor};
+use autotune_runtime::Cpu;
+
+use super::{PhasedNetwork, PlanMaker, RunTensors};
+use crate::compiled::Compiled;
+use crate::error::RunError;
+use crate::family::{FamilyError, compiled_in};
+use crate::switched::SwitchedWorkspace;
+
+/// Largest number of steps of an evaluation that the interpreter takes sooner than a compilation
+/// would. The choice depends on shapes only, so that equal runs have equal results.
+const MOST_INTERPRETED: usize = 1 << 13;
+
+/// Work of a phase, for tensors of some shapes.
+pub(super) struct PhasePlan {
+    /// Number of the plan, unique among those of a model.
+    number: u64,
+    work: PlannedWork,
+    /// Names of the inputs.
+    inputs: Vec<String>,
+    /// Names of the outputs, and their types in the file if these have 8 bits.
+    outputs: Vec<(String, Option<DType>)>,
+    /// Nodes that run after it.
+    pub(super) nodes: Vec<PlannedNode>,
+    /// Names of tensors that nodes and later phases read.
+    pub(super) reads: HashSet<String>,
+    /// True if all outputs of the network exist afterwards.
+    pub(super) is_last: bool,
+}
+
+/// A node that runs alone, with the networks of its graphs: one for a loop, two for an `If`.
+pub(super) struct PlannedNode {
+    pub(super) node: PhaseNode,
+    pub(super) graphs: Vec<PhasedNetwork>,
+}
+
+/// Computation of a phase's graph.
+enum PlannedWork {
+    /// Evaluation by the interpreter, of few steps or of tensors without elements.
+    Interpreted(Graph),
+    Compiled(Arc<Compiled>),
+}
+
+impl PhasePlan {
+    /// Plans a phase of a network.
+    pub(super) fn of(
+        phase: ModelPhase,
+        network: &PhasedNetwork,
+        maker: &mut PlanMaker,
+    ) -> Result<Self, FamilyError> {
+        let ModelPhase { graph, byte_types, nodes, reads, is_last } = phase;
+        let inputs = graph.inputs().iter().map(|&input| graph.node(input).name.clone()).collect();
+        let outputs = graph.outputs().iter().map(|output| {
+            let byte_type = byte_types.get(&output.name).copied();
+            (output.name.clone(), byte_type)
+        });
+        let outputs = outputs.collect();
+
+        let work = match is_interpreted(&graph) {
+            true => PlannedWork::Interpreted(graph),
+            false => {
+                let origin = &network.origin;
+                let graph = (maker.prepare)(graph)?;
+                let (graph, _) = maker.rewriter.rewrite(&graph)?;
+                PlannedWork::Compiled(compiled_in(&origin.store, &graph, &*origin.source, &origin.target)?)
+            }
+        };
+        maker.made += 1;
+        let planned = |node: PhaseNode| {
+            let graphs: Vec<&NestedGraph> = match &node.work {
+                PhaseWork::Node { .. } => Vec::new(),
+                PhaseWork::If { then, otherwise } => vec![then, otherwise],
+                PhaseWork::Loop(body) | PhaseWork::Scan { body, .. } => vec![body],
+            };
+            let graphs = graphs.into_iter().map(|graph| network.nested(graph, &node.constants)).collect();
+            PlannedNode { node, graphs }
+        };
+        let nodes = nodes.into_iter().map(planned).collect();
+        Ok(Self { number: maker.made, work, inputs, outputs, nodes, reads, is_last })
+    }
+
+    /// Computes the outputs from the tensors of a run.
+    pub(super) fn compute(
+        &self,
+        workspace: &mut SwitchedWorkspace<u64, Cpu>,
+        tensors: &RunTensors,
+    ) -> Result<Vec<(String, RunTensor)>, FamilyError> {
+        let found: Vec<&Tensor> =
+            self.inputs.iter().filter_map(|name| Some(&*tensors.get(name)?.tensor)).collect();
+        let (found_inputs, wanted) = (found.len(), self.inputs.len());
+        if found_inputs != wanted {
+            return Err(RunError::Count { what: "inputs", found: found_inputs, wanted }.into());
+        }
+        let results = match &self.work {
+            PlannedWork::Interpreted(graph) => graph.evaluate_each(&found, |_, _| ())?,
+            PlannedWork::Compiled(network) => workspace.of(&self.number, network, |_| true)?.run_tensors(&found)?,
+        };
+        let named = self.outputs.iter().zip(results);
+        Ok(named
+            .map(|((name, byte_type), tensor)| {
+                (name.clone(), RunTensor { tensor: Arc::new(tensor), byte_type: *byte_type })
+            })
+            .collect())
+    }
+}
+
+/// True if the interpreter computes a graph: kernels cannot have empty tensors, and compiling them
+/// takes longer than evaluating a few elements.
+fn is_interpreted(graph: &Graph) -> bool {
+    let mut steps = 0usize;
+    for (id, node) in graph.nodes() {
+        if node.shape.contains(&0) {
+            return true;
+        }
+        if !graph.is_given(id) {
+            let operands: Vec<_> =
+                node.operands.iter().map(|&id| (&*graph.node(id).shape, graph.node(id).dtype)).collect();
+            steps = steps.saturating_add(node.op.steps(&operands, &node.shape).unwrap_or(usize::MAX));
+        }
+    }
+    steps <= MOST_INTERPRETED
+}

@@ -1,0 +1,75 @@
+//! Runs of models whose shapes depend on data.
+
+use std::mem::forget;
+use std::process::id as process_id;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use autotune_graph::onnx::{DeclaredInput, RunTensor};
+use autotune_graph::{OpError, Tensor};
+
+use super::idle::IdleWorkspaces;
+use super::process::with_threads;
+use super::{Session, SessionError};
+use crate::family::FamilyError;
+use crate::phased::{PhasedNetwork, PhasedWorkspace};
+
+/// A model in phases, with workspaces for its runs.
+pub(super) struct PhasedRuns {
+    network: PhasedNetwork,
+    /// True once an import has shown that shapes depend on data.
+    are_needed: AtomicBool,
+    idle: IdleWorkspaces<PhasedWorkspace>,
+}
+
+impl PhasedRuns {
+    pub(super) fn of(network: PhasedNetwork) -> Self {
+        Self { network, are_needed: AtomicBool::new(false), idle: IdleWorkspaces::new() }
+    }
+
+    /// True if the model runs in phases only.
+    pub(super) fn are_needed(&self) -> bool {
+        self.are_needed.load(Ordering::Relaxed)
+    }
+}
+
+impl Session {
+    /// True if an error means that the model runs in phases, from now on.
+    pub(super) fn is_phased_after(&self, error: &FamilyError) -> bool {
+        let Some(phased) = self.phased.as_ref().filter(|_| error.depends_on_data()) else { return false };
+        phased.are_needed.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Runs the model in phases.
+    pub(super) fn run_in_phases(&self, shapes: &[Vec<usize>], inputs: &[Tensor]) -> Result<Vec<Tensor>, SessionError> {
+        let Some(phased) = &self.phased else { return Err(SessionError::DependsOnData) };
+        self.family.check(shapes)?;
+        let named = self.inputs.iter().zip(inputs).map(|(input, tensor)| {
+            let tensor = converted(input, tensor).map_err(|source| SessionError::Input {
+                name: input.name.clone(),
+                source,
+            })?;
+            Ok((input.name.clone(), RunTensor { tensor: Arc::new(tensor), byte_type: input.byte_type() }))
+        });
+        let named = named.collect::<Result<_, SessionError>>()?;
+
+        let process = process_id();
+        let workspace = phased.idle.take();
+        let mut workspace = workspace.unwrap_or_else(|| PhasedNetwork::workspace(self.waiting));
+        let results = with_threads(|| phased.network.run(&mut workspace, named));
+        match process == process_id() {
+            true => phased.idle.put(workspace),
+            false => forget(workspace),
+        }
+        Ok(results??.into_iter().map(|result| Arc::unwrap_or_clone(result.tensor)).collect())
+    }
+}
+
+/// Returns a tensor in the type of an input.
+fn converted(input: &DeclaredInput, tensor: &Tensor) -> Result<Tensor, OpError> {
+    match tensor.dtype() == input.dtype {
+        true => Ok(tensor.clone()),
+        false => Tensor::of_numbers(tensor.shape(), input.dtype, &tensor.to_numbers()),
+    }
+}
