@@ -7,6 +7,7 @@ mod conversions;
 mod file;
 mod log;
 mod lookup;
+mod phases;
 mod planned;
 mod profile;
 mod quantize;

@@ -13,6 +13,7 @@ mod export;
 mod file;
 mod import;
 mod inputs;
+mod layers;
 mod limits;
 pub(crate) mod operator;
 mod phase;
@@ -25,6 +26,7 @@ pub use call::{Call, ImportValue, Result as CallResult, attribute, axes, axis};
 pub use error::{ExportError, ImportError, NodeError};
 pub use import::{Model, ModelMetadata};
 pub use inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
+pub use layers::PART_STEPS;
 pub use limits::VERSIONS;
 pub use operator::OnnxOperator;
 pub use phase::{

@@ -82,8 +82,8 @@ pub enum FamilyError {
 
 impl FamilyError {
     /// True if shapes or graphs of the model depend on the data of a run.
-    pub(crate) fn depends_on_data(&self) -> bool {
-        matches!(self, Self::Import(error) if error.depends_on_data())
+    pub(crate) fn needs_phases(&self) -> bool {
+        matches!(self, Self::Import(error) if error.needs_phases())
     }
 }
 

@@ -18,13 +18,14 @@ use autotune_graph::{Constant, Graph, GraphError, Tensor, printable};
 use autotune_ir::Target;
 use autotune_runtime::{Cpu, Waiting};
 
-use crate::compiled::NetworkStore;
+use crate::compiled::{Compiled, NetworkStore};
 use crate::device::NetworkOps;
 use crate::error::CompileError;
 use crate::family::FamilyError;
 use crate::switched::SwitchedWorkspace;
 
 mod control;
+mod layer;
 mod plan;
 
 use plan::{PhasePlan, PlannedNode};
@@ -69,6 +70,8 @@ struct PhasedOrigin {
     source: Arc<dyn Source>,
     target: Target,
     store: Arc<NetworkStore>,
+    /// True if the interpreter computes everything.
+    is_reference: bool,
     maker: Mutex<PlanMaker>,
 }
 
@@ -97,8 +100,26 @@ impl PhasedNetwork {
         let constants = import.values.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
         let store = Arc::new(NetworkStore::new(Cpu::origin(target).map_err(CompileError::from)?));
         let maker = Mutex::new(PlanMaker { prepare, rewriter: Rewriter::default(), made: 0 });
-        let origin = PhasedOrigin { model, import, source, target: target.clone(), store, maker };
+        let origin = PhasedOrigin { model, import, source, target: target.clone(), store, is_reference: false, maker };
         Ok(Self { origin: Arc::new(origin), graph, constants, plans: Mutex::default() })
+    }
+
+    /// Returns the same network by the interpreter alone, in the precision of the file.
+    pub(crate) fn reference(&self) -> Result<Self, FamilyError> {
+        let PhasedOrigin { model, import, source, target, .. } = &*self.origin;
+        let (model, source) = (Arc::clone(model), Arc::clone(source));
+        let mut reference = Self::of_model(model, import.clone(), Box::new(Ok), source, target)?;
+        if let Some(origin) = Arc::get_mut(&mut reference.origin) {
+            origin.is_reference = true;
+        }
+        Ok(reference)
+    }
+
+    /// Returns the compiled networks of all plans in memory, in the order in which they were made.
+    pub(crate) fn compiled(&self) -> Vec<Arc<Compiled>> {
+        let mut plans: Vec<Arc<PhasePlan>> = self.plans().kept.values().map(|kept| Arc::clone(&kept.plan)).collect();
+        plans.sort_by_key(|plan| plan.number);
+        plans.iter().flat_map(|plan| plan.compiled()).collect()
     }
 
     /// Creates the network of a graph inside a node.
@@ -182,6 +203,11 @@ impl PhasedNetwork {
             }
             PhaseWork::If { .. } => control::choose(planned, operands()?, workspace, tensors)?,
             PhaseWork::Loop(_) => control::repeat(planned, operands()?, workspace, tensors)?,
+            PhaseWork::Layer { .. } => {
+                let read = |(number, name)| if layer::READ.contains(&number) { operand(name) } else { Ok(None) };
+                let operands = node.inputs.iter().enumerate().map(read).collect::<Result<Vec<_>, FamilyError>>()?;
+                layer::run(planned, operands, workspace, tensors)?
+            }
             PhaseWork::Scan { inputs, outputs, .. } => {
                 control::scan(planned, (inputs, outputs), operands()?, workspace, tensors)?
             }

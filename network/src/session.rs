@@ -48,6 +48,13 @@ pub struct SessionOutput {
 }
 
 impl SessionOutput {
+    /// Describes the result of a run for an output of the file.
+    fn of(declared: &DeclaredOutput, result: &Tensor) -> Self {
+        let (dtype, shape) = (result.dtype(), result.shape().to_vec());
+        let stored = declared.stored.filter(|&stored| stored != DeclaredType::Of(dtype));
+        Self { name: declared.name.clone(), dtype, stored, shape }
+    }
+
     /// Returns the element type in which callers have the output.
     pub fn declared(&self) -> DeclaredType {
         self.stored.unwrap_or(DeclaredType::Of(self.dtype))
@@ -201,17 +208,22 @@ impl Session {
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, SessionError> {
         let shapes: InputShapes = inputs.iter().map(|input| input.shape().to_vec()).collect();
         match self.prepare(&shapes) {
-            Err(SessionError::DependsOnData) => self.run_in_phases(&shapes, inputs),
+            Err(SessionError::InPhases) => self.run_in_phases(&shapes, inputs),
             run => Ok(run?.workspace.run_tensors(inputs)?),
         }
     }
 
+    /// Describes the results of [`run`](Self::run).
+    pub fn described(&self, results: &[Tensor]) -> Vec<SessionOutput> {
+        self.outputs.iter().zip(results).map(|(declared, result)| SessionOutput::of(declared, result)).collect()
+    }
+
     /// Prepares a run on inputs of some shapes: makes their network if it is new, and takes a
-    /// workspace. Fails with [`SessionError::DependsOnData`] if the shapes of the outputs are known
+    /// workspace. Fails with [`SessionError::InPhases`] if the shapes of the outputs are known
     /// only after a run: such models have [`run`](Self::run) alone.
     pub fn prepare(&self, shapes: &[Vec<usize>]) -> Result<SessionRun<'_>, SessionError> {
         if self.phased.as_ref().is_some_and(PhasedRuns::are_needed) {
-            return Err(SessionError::DependsOnData);
+            return Err(SessionError::InPhases);
         }
         let taken = self.idle.take();
         let new = || {
@@ -227,7 +239,7 @@ impl Session {
         };
 
         match with_threads(|| run.workspace.of(shapes).map(drop))? {
-            Err(error) if self.is_phased_after(&error) => Err(SessionError::DependsOnData),
+            Err(error) if self.is_phased_after(&error) => Err(SessionError::InPhases),
             Err(error) => Err(error.into()),
             Ok(()) => Ok(run),
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use autotune_network::onnx::{DeclaredInput, DeclaredOutput, ImportOptions, Model, ModelMetadata};
-use autotune_network::{DType, Session, SessionOutput, Tensor};
+use autotune_network::{DType, Session, SessionError, SessionOutput, Tensor};
 use ort_sys::{
     OrtAllocator, OrtApi, OrtEnv, OrtMemoryInfo, OrtRunOptions, OrtSession, OrtSessionOptions, OrtTypeInfo, OrtValue,
 };
@@ -175,7 +175,11 @@ unsafe fn on_kernels(
     numbers: &[Cow<[f32]>],
     wanted: &[(&str, Option<TensorValue>)],
 ) -> Result<Vec<TensorValue>, ApiError> {
-    let mut run = session.prepare(shapes)?;
+    let mut run = match session.prepare(shapes) {
+        // SAFETY: as for this function.
+        Err(SessionError::InPhases) => return unsafe { in_phases(session, shapes, numbers, wanted) },
+        run => run?,
+    };
     let infos = run.outputs()?;
     let positions = positions(&infos, wanted)?;
     let values = values(&infos, &positions, wanted)?;
@@ -200,6 +204,30 @@ unsafe fn on_kernels(
     for (value, &position) in values.iter().zip(&positions).filter(|(_, position)| !own[**position].is_empty()) {
         // SAFETY: as for this function; the inputs are not used any more.
         unsafe { value.write(&own[position]) }?;
+    }
+    Ok(values)
+}
+
+/// Runs a session whose outputs have shapes that depend on the data.
+///
+/// # Safety
+///
+/// Nothing uses the outputs meanwhile.
+unsafe fn in_phases(
+    session: &Session,
+    shapes: &[Vec<usize>],
+    numbers: &[Cow<[f32]>],
+    wanted: &[(&str, Option<TensorValue>)],
+) -> Result<Vec<TensorValue>, ApiError> {
+    let tensor = |(shape, numbers): (&Vec<usize>, &Cow<[f32]>)| Tensor::f32(shape, numbers.to_vec());
+    let inputs = shapes.iter().zip(numbers).map(tensor).collect::<Result<Vec<_>, _>>();
+    let results = session.run(&inputs.map_err(|error| ApiError::argument(error.to_string()))?)?;
+    let infos = session.described(&results);
+    let positions = positions(&infos, wanted)?;
+    let values = values(&infos, &positions, wanted)?;
+    for (value, &position) in values.iter().zip(&positions) {
+        // SAFETY: as for this function; the inputs are not used any more.
+        unsafe { value.write(&results[position].to_numbers()) }?;
     }
     Ok(values)
 }

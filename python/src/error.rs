@@ -21,7 +21,11 @@ pub(crate) fn exception(py: Python<'_>, error: SessionError) -> PyErr {
         | SessionError::Open { .. }
         | SessionError::NoCpu
         | SessionError::Target(_) => "OptionError",
-        SessionError::Precision(_) | SessionError::Threads(_) => "Error",
+        SessionError::Input { .. } => "ShapeError",
+        SessionError::InPhases
+        | SessionError::NotPhased
+        | SessionError::Precision(_)
+        | SessionError::Threads(_) => "Error",
     };
     raised(py, class, one_line(&error))
 }
@@ -29,7 +33,7 @@ pub(crate) fn exception(py: Python<'_>, error: SessionError) -> PyErr {
 fn class_of_family(error: &FamilyError) -> &'static str {
     match error {
         FamilyError::Outside { .. } | FamilyError::Import(ImportError::Shape { .. }) => "ShapeError",
-        FamilyError::Run(_) => "ShapeError",
+        FamilyError::Run(_) | FamilyError::Evaluate(_) => "ShapeError",
         FamilyError::Import(_) | FamilyError::Graph(_) => "ModelError",
         FamilyError::Compile(_) => "Error",
     }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use autotune_db::open_source;
 use autotune_ir::Target;
 use autotune_network::{
-    DType, DeclaredType, Session, SessionOptions, SessionOutput, SessionPrecision, Tensor, Waiting,
+    DType, DeclaredType, Session, SessionError, SessionOptions, SessionOutput, SessionPrecision, Tensor, Waiting,
 };
+use numpy::ndarray::{ArrayD, IxDyn};
 use numpy::{PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyReadwriteArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
@@ -110,6 +111,9 @@ impl PySession {
             let outputs = run.outputs()?;
             Ok((run, outputs))
         });
+        if let Err(SessionError::InPhases) = &prepared {
+            return self.run_tensors(py, &shapes, &slices);
+        }
         let (mut run, outputs) = prepared.map_err(|error| exception(py, error))?;
 
         let arrays: Vec<_> =
@@ -123,6 +127,28 @@ impl PySession {
 
         let typed = outputs.into_iter().zip(arrays);
         Ok(typed.map(|(output, array)| (output.name.clone(), stored(&output), array)).collect())
+    }
+}
+
+impl PySession {
+    /// Runs a network whose outputs have shapes that depend on the data.
+    fn run_tensors<'py>(
+        &self,
+        py: Python<'py>,
+        shapes: &[Vec<usize>],
+        inputs: &[&[f32]],
+    ) -> PyResult<Vec<OutputArray<'py>>> {
+        let inputs = shapes.iter().zip(inputs).map(|(shape, numbers)| Tensor::f32(shape, numbers.to_vec()));
+        let inputs = inputs.collect::<Result<Vec<_>, _>>();
+        let inputs = inputs.map_err(|error| raised(py, "ShapeError", error.to_string()))?;
+        let results = py.detach(|| self.0.run(&inputs)).map_err(|error| exception(py, error))?;
+        let described = self.0.described(&results);
+        let array = |(output, result): (SessionOutput, Tensor)| {
+            let array = ArrayD::from_shape_vec(IxDyn(&output.shape), result.into_numbers());
+            let array = array.map_err(|error| raised(py, "Error", error.to_string()))?;
+            Ok((output.name.clone(), stored(&output), PyArrayDyn::from_owned_array(py, array)))
+        };
+        described.into_iter().zip(results).map(array).collect()
     }
 }
 

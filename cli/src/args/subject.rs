@@ -10,9 +10,11 @@ use autotune_network::{DType, Graph, Precision, ShapeRange, Subject, SubjectLoad
 use clap::{Args, ValueEnum};
 use ndarray::{ArrayD, IxDyn};
 
+use super::phases::needs_phases;
 use super::shapes::{ModelOfShapes, NetworkTypes};
 use super::{Failure, TargetArgs};
 use crate::npy;
+use crate::output::say;
 
 #[derive(Debug, Args)]
 pub(crate) struct SubjectArgs {
@@ -59,11 +61,11 @@ pub(crate) struct GivenArgs {
 #[derive(Debug, Args)]
 pub(crate) struct InputArgs {
     #[command(flatten)]
-    given: GivenArgs,
+    pub(super) given: GivenArgs,
     /// Element type of a network's intermediate tensors and of the factors of products: f32, bf16,
     /// or auto for the fastest with outputs within --max-error, measured on these inputs
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = Precise::of)]
-    precision: Precise,
+    pub(super) precision: Precise,
     /// Largest error of outputs for --precision auto, relative to the largest element of each
     /// output [default: 0.01]
     #[arg(long, value_name = "ERROR", value_parser = parse_error)]
@@ -71,12 +73,12 @@ pub(crate) struct InputArgs {
     /// Computation of quantised tensors of an ONNX file: in integers, or in floating point without
     /// rounding
     #[arg(long, value_name = "WAY", value_enum, default_value_t)]
-    quantised: Quantised,
+    pub(super) quantised: Quantised,
 }
 
 /// Kinds of numbers that quantised tensors of a network are computed as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Quantised {
+pub(super) enum Quantised {
     /// Integers, as in the file.
     #[default]
     Int,
@@ -86,7 +88,7 @@ enum Quantised {
 
 /// Precision of a network, given or to be decided by running it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Precise {
+pub(super) enum Precise {
     /// Given precision, used by every step that supports it.
     In(Precision),
     /// Fastest precision whose outputs stay within the allowed error.
@@ -134,6 +136,27 @@ pub(crate) struct InputFile {
     pub(crate) tensor: Tensor,
 }
 
+/// Largest magnitude up to which every integer is exact as f32, the type in which networks compute
+/// integers.
+const MOST_EXACT: i64 = 1 << 24;
+
+impl InputFile {
+    /// Fails for integers of a file that are not exact as f32, and warns of those that may be rounded.
+    pub(crate) fn check_exact(&self, option: &str) -> Result<(), Failure> {
+        let path = self.path.display();
+        let integers = self.tensor.as_i64().into_iter().flatten();
+        let beyond: Vec<i64> = integers.copied().filter(|number| number.unsigned_abs() > MOST_EXACT as u64).collect();
+        if let Some(number) = beyond.iter().find(|&&number| number as f32 as i128 != i128::from(number)) {
+            let why = format!("{number} is not an exact integer of networks, which are at most 2^24 here");
+            return Err(Failure::Usage(format!("{option} {path}: {why}")));
+        }
+        if let Some(number) = beyond.first() {
+            say(format_args!("autotune: warning: {option} {path}: {number} exceeds 2^24: results may be rounded"));
+        }
+        Ok(())
+    }
+}
+
 impl InputArgs {
     /// Loads a network with these shapes, inputs and types, [rewritten](rewrite()); returns `None`
     /// for a workload.
@@ -143,12 +166,15 @@ impl InputArgs {
         Ok(Some(LoadedNetwork { graph, ..loaded }))
     }
 
-    /// Loads a network for each shape that stands for the shapes of its inputs; none for a
-    /// workload.
+    /// Loads a network for each shape that stands for the shapes of its inputs, or for each phase if
+    /// shapes depend on the data; none for a workload.
     pub(crate) fn load_all(&self, subject: &Subject) -> Result<Vec<LoadedNetwork>> {
         match self.of_shapes(subject)? {
             Some(model) => model.representative(),
-            None => Ok(self.load(subject)?.into_iter().collect()),
+            None => match self.load(subject) {
+                Err(error) if needs_phases(&error) => self.of_phases(subject),
+                loaded => Ok(loaded?.into_iter().collect()),
+            },
         }
     }
 
@@ -232,7 +258,7 @@ impl GivenArgs {
         Ok(graph.map(|graph| LoadedNetwork { graph, given, max_error: None }))
     }
 
-    fn shapes(&self) -> Result<BTreeMap<String, Vec<usize>>, Failure> {
+    pub(super) fn shapes(&self) -> Result<BTreeMap<String, Vec<usize>>, Failure> {
         let several = |name: &str, range: &ShapeRange| {
             let why = "several shapes are supported by tuning, tasks, bench, run and compile only, for an ONNX \
                        file without --profile, --check, --output FOLDER and --precision auto";
@@ -279,14 +305,14 @@ impl GivenArgs {
     }
 
     /// Returns the inputs that are given as numbers, by name.
-    fn numbers(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, Tensor>, Failure> {
+    pub(super) fn numbers(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, Tensor>, Failure> {
         let all = self.words(declared)?.into_iter();
         let numbers = all.filter_map(|(input, text)| Some((input.name.clone(), number(input, text)?)));
         numbers.map(|(name, number)| Ok((name, number?))).collect()
     }
 
     /// Reads the inputs that are given as files, by name.
-    fn files(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, InputFile>, Failure> {
+    pub(super) fn files(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, InputFile>, Failure> {
         let all = self.words(declared)?.into_iter().filter(|(_, text)| !is_number(text));
         let file = |(input, text): (&DeclaredInput, &str)| {
             let path = PathBuf::from(text);

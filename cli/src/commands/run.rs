@@ -12,7 +12,7 @@ use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{
-    Checked, Compiled, Graph, GraphNode, NetworkDevice, NodeId, Output, StepError, Tensor, Waiting, Workspace, listed,
+    Checked, Compiled, DeclaredType, GraphNode, NetworkDevice, NodeId, StepError, Subject, Tensor, Waiting, Workspace, listed,
     printable, quantile, random_input, time_interleaved,
 };
 use serde::Serialize;
@@ -21,7 +21,7 @@ use super::file::{NewFile, check_folder};
 use super::lookup::network_source;
 use super::rounded::{RoundingEffect, decided, in_f32, warn_if_slow};
 use super::shared::{JsonSink, on_device, warn};
-use crate::args::{Failure, InputFile, LoadedNetwork, RunArgs, SubjectArgs, TargetArgs};
+use crate::args::{Failure, InputFile, LoadedNetwork, RunArgs, SubjectArgs, TargetArgs, needs_phases};
 use crate::npy;
 use crate::output::say;
 use crate::report::{caveat, marked};
@@ -80,7 +80,13 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     {
         return super::shapes::run(&args, waiting, &json, model);
     }
-    let (loaded, target) = on_target(args.subject.import()?, &args.target)?;
+    let imported = args.subject.import();
+    if let (Err(error), Subject::Model(path)) = (&imported, &args.subject.subject)
+        && needs_phases(error)
+    {
+        return super::phases::run(&args, path, waiting, &json, start);
+    }
+    let (loaded, target) = on_target(imported?, &args.target)?;
     on_device!(target, run_on(&args, waiting, &json, loaded, &target, start))
 }
 
@@ -99,7 +105,7 @@ fn run_on<D: NetworkDevice>(
     // The imported network is dropped here to free its memory, unless `--check` compares with it.
     let imported = args.check.then_some(loaded.graph);
     // Checked before anything runs, so that a bad output name costs no time.
-    let files = output_files(&graph)?;
+    let files = output_files(graph.outputs().iter().map(|output| &*output.name))?;
 
     let source = network_source(args.db.place()?)?;
     let graph = decided(graph, loaded.max_error, &*source, target, &inputs)?;
@@ -114,7 +120,8 @@ fn run_on<D: NetworkDevice>(
     // The first, untimed run warms up caches and yields the outputs.
     let outputs = workspace.run_tensors(&inputs)?;
     if let Some(folder) = &args.output {
-        write(folder, &files, graph.outputs(), &outputs).with_context(|| format!("--output {}", folder.display()))?;
+        let stored = graph.outputs().iter().map(|output| output.stored);
+        write(folder, &files, stored, &outputs).with_context(|| format!("--output {}", folder.display()))?;
     }
 
     let runs = LoadWatch::start(target.threads());
@@ -208,10 +215,6 @@ pub(super) fn latencies<D: NetworkDevice>(
     Ok(time_interleaved(workspaces, inputs, runs, is_over)?.into_iter().map(Latency::of).collect())
 }
 
-/// Largest magnitude up to which every integer is exact as f32, the type in which networks compute
-/// integers.
-const MOST_EXACT: i64 = 1 << 24;
-
 /// Returns the input tensors of a network: the given ones, and random ones for the rest.
 pub(super) fn inputs(loaded: &LoadedNetwork) -> Result<Vec<Tensor>> {
     let graph = &loaded.graph;
@@ -230,30 +233,14 @@ pub(super) fn checked(node: &GraphNode, file: &InputFile) -> Result<Tensor, Fail
         let (path, name) = (file.path.display(), printable(&node.name));
         return Err(Failure::Usage(format!("--input {path}: shape {found:?}, but '{name}' has {wanted:?}")));
     }
-    check_exact("--input", file)?;
+    file.check_exact("--input")?;
     Ok(file.tensor.clone())
 }
 
-/// Fails for integers of a file that are not exact as f32, and warns of those that may be rounded.
-pub(super) fn check_exact(option: &str, file: &InputFile) -> Result<(), Failure> {
-    let path = file.path.display();
-    let integers = file.tensor.as_i64().into_iter().flatten();
-    let beyond: Vec<i64> = integers.copied().filter(|number| number.unsigned_abs() > MOST_EXACT as u64).collect();
-    if let Some(number) = beyond.iter().find(|&&number| number as f32 as i128 != i128::from(number)) {
-        let why = format!("{number} is not an exact integer of networks, which are at most 2^24 here");
-        return Err(Failure::Usage(format!("{option} {path}: {why}")));
-    }
-    if let Some(number) = beyond.first() {
-        say(format_args!("autotune: warning: {option} {path}: {number} exceeds 2^24: results may be rounded"));
-    }
-    Ok(())
-}
-
-/// Returns the names of the files for the outputs. Fails if two of them are equal.
-fn output_files(graph: &Graph) -> Result<Vec<String>, Failure> {
+/// Returns the names of the files for outputs. Fails if two of them are equal.
+pub(super) fn output_files<'a>(names: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Failure> {
     // A slash in an output's name must not lead to another folder.
-    let names = graph.outputs().iter().map(|output| output.name.replace('/', "_"));
-    let files: Vec<String> = names.map(|name| format!("{name}.npy")).collect();
+    let files: Vec<String> = names.map(|name| format!("{}.npy", name.replace('/', "_"))).collect();
     let mut known = HashSet::new();
     match files.iter().find(|file| !known.insert(*file)) {
         Some(file) => Err(Failure::Usage(format!("--output: two outputs would be written to {}", printable(file)))),
@@ -263,12 +250,17 @@ fn output_files(graph: &Graph) -> Result<Vec<String>, Failure> {
 
 /// Writes tensors to files in a folder, which is created if missing. The element types are those of
 /// the outputs in the network's file.
-fn write(folder: &Path, files: &[String], outputs: &[Output], tensors: &[Tensor]) -> Result<()> {
+pub(super) fn write(
+    folder: &Path,
+    files: &[String],
+    stored: impl Iterator<Item = Option<DeclaredType>>,
+    tensors: &[Tensor],
+) -> Result<()> {
     fs::create_dir_all(folder)?;
     let mut written = Vec::new();
-    for ((file, output), tensor) in files.iter().zip(outputs).zip(tensors) {
+    for ((file, stored), tensor) in files.iter().zip(stored).zip(tensors) {
         let mut new = NewFile::create(&folder.join(file))?;
-        npy::write(&mut new, tensor, output.stored).with_context(|| printable(file))?;
+        npy::write(&mut new, tensor, stored).with_context(|| printable(file))?;
         written.push(new);
     }
     Ok(NewFile::keep_all(written)?)

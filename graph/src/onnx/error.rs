@@ -73,10 +73,11 @@ pub enum ImportError {
 }
 
 impl ImportError {
-    /// True if a node needs the data of a run: to know a shape, or to repeat or choose a graph.
-    pub fn depends_on_data(&self) -> bool {
+    /// True if the model can run in [phases](super::Model::phase): a node needs the data of a run to
+    /// know a shape, or to repeat or choose a graph, or it has too many time steps.
+    pub fn needs_phases(&self) -> bool {
         match self {
-            Self::Node { source: NodeError::Unknown { .. }, .. } => true,
+            Self::Node { source: NodeError::Unknown { .. } | NodeError::TooLong { .. }, .. } => true,
             Self::Node { source: NodeError::Operator, operator, .. } => matches!(&**operator, "Loop" | "Scan"),
             _ => false,
         }
@@ -136,6 +137,14 @@ pub enum NodeError {
         input: usize,
         /// Advice for the user, after the reason.
         advice: &'static str,
+    },
+    /// A recurrent layer has too many time steps for one graph.
+    #[error("{steps} time steps; at most {most} are supported here")]
+    TooLong {
+        /// Number of time steps.
+        steps: usize,
+        /// Largest number that is unrolled.
+        most: usize,
     },
     /// The operator is not supported with this output.
     #[error("output {output} is not supported")]

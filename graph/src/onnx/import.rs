@@ -13,7 +13,8 @@ use super::file::ModelFile;
 use super::inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
 use super::limits::VERSIONS;
 use super::operator::{Int8Reading, OnnxOperator};
-use super::phase::PhaseImport;
+use super::layers::short_layers;
+use super::phase::{GraphPath, PhaseImport};
 use super::tensor;
 use crate::graph::Graph;
 use crate::operators;
@@ -26,6 +27,8 @@ use crate::text::{printable, visible};
 pub struct Model<'a> {
     /// Graph of the file. It is not changed, since the file knows tensors by their addresses.
     proto: GraphProto,
+    /// Short layers of recurrent nodes.
+    layers: HashMap<GraphPath, GraphProto>,
     version: i64,
     file: ModelFile<'a>,
     /// Default name of graphs.
@@ -75,7 +78,8 @@ impl<'a> Model<'a> {
             producer: model.producer_name.unwrap_or_default(),
             properties: properties.map(|one| (one.key.unwrap_or_default(), one.value.unwrap_or_default())).collect(),
         };
-        Ok(Self { proto, version, file, name: name.unwrap_or_else(|| "network".into()), metadata })
+        let layers = short_layers(&proto, version);
+        Ok(Self { proto, layers, version, file, name: name.unwrap_or_else(|| "network".into()), metadata })
     }
 
     /// Maps the files of all tensors now, instead of when a graph needs them. From then on, the
@@ -139,10 +143,16 @@ impl<'a> Model<'a> {
             wanted,
             version: self.version,
             file: &self.file,
+            layers: &self.layers,
             operators: &options.operators,
             existing: HashSet::new(),
             phase: None,
         }
+    }
+
+    /// Returns the short layers of recurrent nodes.
+    pub(super) fn layers(&self) -> &HashMap<GraphPath, GraphProto> {
+        &self.layers
     }
 
     /// Returns the graph of the file.
@@ -209,9 +219,11 @@ pub(super) struct Import<'a> {
     pub(super) byte_types: HashMap<ImportValue, DType>,
     /// Names that a needed node or an output reads.
     pub(super) wanted: HashSet<&'a str>,
-    version: i64,
+    pub(super) version: i64,
     /// Source of tensor data.
     file: &'a ModelFile<'a>,
+    /// Short layers of recurrent nodes.
+    pub(super) layers: &'a HashMap<GraphPath, GraphProto>,
     /// Import rules of the caller.
     operators: &'a [&'static OnnxOperator],
     /// Results of the current node that have a value already.

@@ -15,6 +15,7 @@ use super::draft::GraphDraft;
 use super::error::{ImportError, NodeError};
 use super::import::{Import, Model, inputs_of, is_default, outputs_of};
 use super::inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
+use super::layers::directions;
 use super::operator::Int8Reading;
 use super::tensor;
 use crate::constant::Constant;
@@ -22,10 +23,27 @@ use crate::graph::Graph;
 use crate::tensor::{DeclaredType, Tensor};
 use crate::text::printable;
 
-/// Position of a graph in a model: empty for the model's own graph, else the numbers of a node and
-/// of its attribute with the graph, for each graph on the way.
+/// Position of a graph in a model; by default the model's own graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct GraphPath(Vec<(usize, usize)>);
+pub struct GraphPath {
+    /// Numbers of a node and of its attribute with a graph, for each graph on the way.
+    inner: Vec<(usize, usize)>,
+    /// Number of a recurrent node in that graph and of its direction, for a [short
+    /// layer](super::layers).
+    layer: Option<(usize, usize)>,
+}
+
+impl GraphPath {
+    /// Returns the position of a graph inside a node.
+    pub(super) fn inner(&self, node: usize, attribute: usize) -> Self {
+        Self { inner: self.inner.iter().copied().chain([(node, attribute)]).collect(), layer: None }
+    }
+
+    /// Returns the position of the short layer of a recurrent node.
+    pub(super) fn layer(&self, node: usize, direction: usize) -> Self {
+        Self { layer: Some((node, direction)), ..self.clone() }
+    }
+}
 
 /// Shape and element type of a tensor that exists when a phase begins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -117,6 +135,18 @@ pub enum PhaseWork {
         inputs: Vec<(i64, bool)>,
         /// Axis of each stacked result, negative from the end, and whether the last one is first.
         outputs: Vec<(i64, bool)>,
+    },
+    /// A recurrent layer of many time steps, in parts of [`PART_STEPS`](super::PART_STEPS) steps.
+    /// Operands are those of the node.
+    Layer {
+        /// Layer of one direction for a part; inputs are its sequence and the states.
+        directions: Vec<NestedGraph>,
+        /// For each direction, whether the last part is first.
+        are_reversed: Vec<bool>,
+        /// True if the batch is the first axis of all tensors.
+        images_first: bool,
+        /// Extent of the states.
+        hidden: usize,
     },
 }
 
@@ -214,7 +244,10 @@ impl Model<'_> {
 
     /// Returns a graph of the model.
     fn graph_at(&self, path: &GraphPath) -> Result<&GraphProto, ImportError> {
-        path.0.iter().try_fold(self.proto(), |graph, &(node, attribute)| {
+        if path.layer.is_some() {
+            return self.layers().get(path).ok_or_else(malformed);
+        }
+        path.inner.iter().try_fold(self.proto(), |graph, &(node, attribute)| {
             let attribute = graph.node.get(node).and_then(|node| node.attribute.get(attribute));
             attribute.and_then(|attribute| attribute.g.as_ref()).ok_or_else(malformed)
         })
@@ -301,21 +334,30 @@ impl<'a> Import<'a> {
             return Ok(());
         }
         let repeats = is_default(node) && matches!(node.op_type.as_deref(), Some("Loop" | "Scan"));
+        let mut is_long = false;
         if !repeats {
             // A result that exists is an input of the phase, and not computed again.
             self.existing = node.output.iter().filter(|name| start.tensors.contains_key(*name)).cloned().collect();
             let result = self.node(node);
             self.existing.clear();
             match result {
-                Err(ImportError::Node { source: NodeError::Unknown { .. }, .. }) => {}
+                Err(error) if error.needs_phases() => {
+                    is_long = matches!(error, ImportError::Node { source: NodeError::TooLong { .. }, .. });
+                }
                 result => return result,
             }
         }
-        self.run_alone(number, node, reads)
+        self.run_alone(number, node, reads, is_long)
     }
 
     /// Leaves a node, whose operands exist after this phase, to the caller.
-    fn run_alone(&mut self, number: usize, node: &'a NodeProto, reads: Vec<&'a str>) -> Result<(), ImportError> {
+    fn run_alone(
+        &mut self,
+        number: usize,
+        node: &'a NodeProto,
+        reads: Vec<&'a str>,
+        is_long: bool,
+    ) -> Result<(), ImportError> {
         let name = node.name.clone().unwrap_or_default();
         let operator = node.op_type.clone().unwrap_or_default();
         let constant = |name: &&str| {
@@ -327,7 +369,15 @@ impl<'a> Import<'a> {
         let outputs = node.output.iter().map(wanted).collect();
 
         let Some(phase) = &mut self.phase else { return Ok(()) };
-        let work = work(node, number, &phase.path).map_err(|source| ImportError::Node {
+        let work = match is_long {
+            true => {
+                let weights = node.input.get(2).and_then(|name| self.values.get(name));
+                let hidden = weights.and_then(|&value| self.draft.shape(value).last()).copied().unwrap_or(0);
+                Ok(layer(node, number, hidden, &phase.path, self.layers))
+            }
+            false => work(node, number, &phase.path, self.version),
+        };
+        let work = work.map_err(|source| ImportError::Node {
             node: printable(&name),
             operator: printable(&operator),
             source,
@@ -407,13 +457,12 @@ fn byte_dtype(dtype: DType) -> Option<DType> {
 }
 
 /// Returns the computation of a node that runs alone.
-fn work(node: &NodeProto, number: usize, path: &GraphPath) -> Result<PhaseWork, NodeError> {
+fn work(node: &NodeProto, number: usize, path: &GraphPath, version: i64) -> Result<PhaseWork, NodeError> {
     let nested = |name: &str| {
         let found = node.attribute.iter().position(|attribute| attribute.name.as_deref() == Some(name));
         let graph = found.and_then(|found| Some((found, node.attribute[found].g.as_ref()?)));
         let (found, graph) = graph.ok_or_else(|| attribute(name, "is missing"))?;
-        let path = GraphPath(path.0.iter().copied().chain([(number, found)]).collect());
-        Ok::<_, NodeError>(described(graph, path))
+        Ok::<_, NodeError>(described(graph, path.inner(number, found)))
     };
     match node.op_type.as_deref() {
         Some("If") if is_default(node) => {
@@ -427,15 +476,42 @@ fn work(node: &NodeProto, number: usize, path: &GraphPath) -> Result<PhaseWork, 
                 false => Err(attribute("body", "has other inputs or outputs than the state of the loop")),
             }
         }
+        Some("Scan") if is_default(node) && version < 9 => {
+            Err(NodeError::Unfit("only Scan of version 9 and newer is supported".into()))
+        }
         Some("Scan") if is_default(node) => scan(node, nested("body")?),
         _ => Ok(PhaseWork::Node { graph: path.clone(), node: number }),
     }
 }
 
+fn find<'a>(node: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
+    node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name))
+}
+
+/// Returns the computation of a recurrent layer in parts.
+fn layer(
+    node: &NodeProto,
+    number: usize,
+    hidden: usize,
+    path: &GraphPath,
+    layers: &HashMap<GraphPath, GraphProto>,
+) -> PhaseWork {
+    let directions = directions(node);
+    let of = |at: usize| {
+        let path = path.layer(number, at);
+        layers.get(&path).map(|graph| described(graph, path.clone()))
+    };
+    PhaseWork::Layer {
+        directions: (0..directions.len()).filter_map(of).collect(),
+        are_reversed: directions.iter().map(|direction| *direction == "reverse").collect(),
+        images_first: find(node, "layout").and_then(|layout| layout.i).is_some_and(|layout| layout != 0),
+        hidden,
+    }
+}
+
 /// Returns the computation of a `Scan` of version 9 or newer.
 fn scan(node: &NodeProto, body: NestedGraph) -> Result<PhaseWork, NodeError> {
-    let find = |name: &str| node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name));
-    let count = find("num_scan_inputs").and_then(|found| found.i).and_then(|count| usize::try_from(count).ok());
+    let count = find(node, "num_scan_inputs").and_then(|found| found.i).and_then(|count| usize::try_from(count).ok());
     let sliced = count.filter(|&count| (1..=node.input.len()).contains(&count));
     let sliced = sliced.ok_or_else(|| attribute("num_scan_inputs", "is missing or larger than the number of inputs"))?;
     let state = node.input.len() - sliced;
@@ -444,7 +520,7 @@ fn scan(node: &NodeProto, body: NestedGraph) -> Result<PhaseWork, NodeError> {
     }
 
     let ints = |name: &str, count: usize| {
-        let given: &[i64] = find(name).map_or(&[], |found: &AttributeProto| &found.ints);
+        let given: &[i64] = find(node, name).map_or(&[], |found| &found.ints);
         match given.len() == count || given.is_empty() {
             true => Ok((0..count).map(|at| given.get(at).copied().unwrap_or(0)).collect::<Vec<i64>>()),
             false => Err(attribute(name, format!("has {} numbers, expected {count}", given.len()))),

@@ -19,7 +19,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::many("RNN", |call, _| layer(call, CellKind::Plain)),
 ];
 
-/// Maximum number of time steps: each becomes about twenty nodes.
+/// Maximum number of time steps that are unrolled: each becomes about twenty nodes.
 const MOST_STEPS: usize = 256;
 
 fn lstm(call: &mut Call) -> Result<Vec<ImportValue>> {
@@ -54,8 +54,11 @@ impl Sizes {
         if w != wanted[0] || r != wanted[1] {
             return unfit(format!("weights {w:?} and {r:?} do not match inputs {x:?} in {directions} direction(s)"));
         }
-        if !(1..=MOST_STEPS).contains(&steps) || x.contains(&0) || hidden == 0 {
-            return unfit(format!("inputs of shape {x:?}; 1 to {MOST_STEPS} steps are supported"));
+        if x.contains(&0) || hidden == 0 {
+            return unfit(format!("inputs of shape {x:?} and {hidden} hidden units; empty tensors are not supported"));
+        }
+        if steps > MOST_STEPS {
+            return Err(NodeError::TooLong { steps, most: MOST_STEPS });
         }
         if call.int("hidden_size")?.is_some_and(|size| size != hidden as i64) {
             return Err(attribute("hidden_size", format!("the weights have {hidden}")));

@@ -103,6 +103,11 @@ impl ShapeRange {
         Self(input.extents.iter().map(of).collect())
     }
 
+    /// Returns the range of one shape.
+    pub fn of_shape(shape: &[usize]) -> Self {
+        Self(shape.iter().map(|&extent| Extents::Within(extent, extent)).collect())
+    }
+
     /// Returns the names of inputs and the shapes that they may have: the given ones, else those
     /// that the file permits.
     pub fn of_inputs(inputs: &[DeclaredInput], given: &BTreeMap<String, Self>) -> Vec<(String, Self)> {

@@ -160,7 +160,7 @@ impl<'p> Rounds<'p> {
 
 impl PhasedNetwork {
     /// Returns the outer tensors that the graph reads.
-    fn captured(&self, tensors: &RunTensors) -> RunTensors {
+    pub(super) fn captured(&self, tensors: &RunTensors) -> RunTensors {
         let captured = self.graph.captured.iter().filter(|name| !self.constants.contains_key(*name));
         captured.filter_map(|name| Some((name.clone(), tensors.get(name)?.clone()))).collect()
     }

@@ -20,7 +20,7 @@ const MOST_INTERPRETED: usize = 1 << 13;
 /// Work of a phase, for tensors of some shapes.
 pub(super) struct PhasePlan {
     /// Number of the plan, unique among those of a model.
-    number: u64,
+    pub(super) number: u64,
     work: PlannedWork,
     /// Names of the inputs.
     inputs: Vec<String>,
@@ -34,7 +34,8 @@ pub(super) struct PhasePlan {
     pub(super) is_last: bool,
 }
 
-/// A node that runs alone, with the networks of its graphs: one for a loop, two for an `If`.
+/// A node that runs alone, with the networks of its graphs: one for a loop, two for an `If`, one for
+/// each direction of a recurrent layer.
 pub(super) struct PlannedNode {
     pub(super) node: PhaseNode,
     pub(super) graphs: Vec<PhasedNetwork>,
@@ -62,7 +63,7 @@ impl PhasePlan {
         });
         let outputs = outputs.collect();
 
-        let work = match is_interpreted(&graph) {
+        let work = match network.origin.is_reference || is_interpreted(&graph) {
             true => PlannedWork::Interpreted(graph),
             false => {
                 let origin = &network.origin;
@@ -77,12 +78,23 @@ impl PhasePlan {
                 PhaseWork::Node { .. } => Vec::new(),
                 PhaseWork::If { then, otherwise } => vec![then, otherwise],
                 PhaseWork::Loop(body) | PhaseWork::Scan { body, .. } => vec![body],
+                PhaseWork::Layer { directions, .. } => directions.iter().collect(),
             };
             let graphs = graphs.into_iter().map(|graph| network.nested(graph, &node.constants)).collect();
             PlannedNode { node, graphs }
         };
         let nodes = nodes.into_iter().map(planned).collect();
         Ok(Self { number: maker.made, work, inputs, outputs, nodes, reads, is_last })
+    }
+
+    /// Returns the compiled network, and those of the graphs inside nodes.
+    pub(super) fn compiled(&self) -> Vec<Arc<Compiled>> {
+        let own = match &self.work {
+            PlannedWork::Compiled(network) => Some(Arc::clone(network)),
+            PlannedWork::Interpreted(_) => None,
+        };
+        let inner = self.nodes.iter().flat_map(|node| &node.graphs).flat_map(PhasedNetwork::compiled);
+        own.into_iter().chain(inner).collect()
     }
 
     /// Computes the outputs from the tensors of a run.

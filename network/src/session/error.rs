@@ -40,7 +40,10 @@ pub enum SessionError {
     },
     /// The shapes of the outputs are known only after a run.
     #[error("the shapes of the outputs depend on the data: run the session on tensors")]
-    DependsOnData,
+    InPhases,
+    /// The shapes of all tensors are known before a run.
+    #[error("no shape depends on the data: the network is compared step by step instead")]
+    NotPhased,
     /// A tensor cannot be converted to the type of its input.
     #[error("input '{}': {source}", printable(name))]
     Input {

@@ -1,5 +1,6 @@
 //! Runs of models whose shapes depend on data.
 
+use std::collections::HashMap;
 use std::mem::forget;
 use std::process::id as process_id;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use autotune_graph::{OpError, Tensor};
 use super::idle::IdleWorkspaces;
 use super::process::with_threads;
 use super::{Session, SessionError};
-use crate::family::FamilyError;
+use crate::compiled::Compiled;
+use crate::family::{FamilyError, InputShapes};
 use crate::phased::{PhasedNetwork, PhasedWorkspace};
 
 /// A model in phases, with workspaces for its runs.
@@ -36,24 +38,15 @@ impl PhasedRuns {
 impl Session {
     /// True if an error means that the model runs in phases, from now on.
     pub(super) fn is_phased_after(&self, error: &FamilyError) -> bool {
-        let Some(phased) = self.phased.as_ref().filter(|_| error.depends_on_data()) else { return false };
+        let Some(phased) = self.phased.as_ref().filter(|_| error.needs_phases()) else { return false };
         phased.are_needed.store(true, Ordering::Relaxed);
         true
     }
 
     /// Runs the model in phases.
     pub(super) fn run_in_phases(&self, shapes: &[Vec<usize>], inputs: &[Tensor]) -> Result<Vec<Tensor>, SessionError> {
-        let Some(phased) = &self.phased else { return Err(SessionError::DependsOnData) };
-        self.family.check(shapes)?;
-        let named = self.inputs.iter().zip(inputs).map(|(input, tensor)| {
-            let tensor = converted(input, tensor).map_err(|source| SessionError::Input {
-                name: input.name.clone(),
-                source,
-            })?;
-            Ok((input.name.clone(), RunTensor { tensor: Arc::new(tensor), byte_type: input.byte_type() }))
-        });
-        let named = named.collect::<Result<_, SessionError>>()?;
-
+        let Some(phased) = &self.phased else { return Err(SessionError::InPhases) };
+        let named = self.named(shapes, inputs)?;
         let process = process_id();
         let workspace = phased.idle.take();
         let mut workspace = workspace.unwrap_or_else(|| PhasedNetwork::workspace(self.waiting));
@@ -62,8 +55,43 @@ impl Session {
             true => phased.idle.put(workspace),
             false => forget(workspace),
         }
-        Ok(results??.into_iter().map(|result| Arc::unwrap_or_clone(result.tensor)).collect())
+        Ok(tensors(results??))
     }
+
+    /// Runs a model whose shapes depend on data by the interpreter alone, in the precision of the
+    /// file. This is the reference for [`run`](Self::run), and slow.
+    pub fn run_reference(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, SessionError> {
+        let Some(phased) = self.phased.as_ref().filter(|phased| phased.are_needed()) else {
+            return Err(SessionError::NotPhased);
+        };
+        let shapes: InputShapes = inputs.iter().map(|input| input.shape().to_vec()).collect();
+        let named = self.named(&shapes, inputs)?;
+        let mut workspace = PhasedNetwork::workspace(self.waiting);
+        Ok(tensors(phased.network.reference()?.run(&mut workspace, named)?))
+    }
+
+    /// Returns the networks of all phases that have run, also in bodies of loops and branches, of a
+    /// model whose shapes depend on data.
+    pub fn phases(&self) -> Vec<Arc<Compiled>> {
+        self.phased.iter().flat_map(|phased| phased.network.compiled()).collect()
+    }
+
+    /// Returns tensors by the names of their inputs, in the types of the inputs.
+    fn named(&self, shapes: &[Vec<usize>], inputs: &[Tensor]) -> Result<HashMap<String, RunTensor>, SessionError> {
+        self.family.check(shapes)?;
+        let named = self.inputs.iter().zip(inputs).map(|(input, tensor)| {
+            let tensor = converted(input, tensor).map_err(|source| SessionError::Input {
+                name: input.name.clone(),
+                source,
+            })?;
+            Ok((input.name.clone(), RunTensor { tensor: Arc::new(tensor), byte_type: input.byte_type() }))
+        });
+        named.collect()
+    }
+}
+
+fn tensors(results: Vec<RunTensor>) -> Vec<Tensor> {
+    results.into_iter().map(|result| Arc::unwrap_or_clone(result.tensor)).collect()
 }
 
 /// Returns a tensor in the type of an input.

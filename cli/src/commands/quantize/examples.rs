@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use autotune_network::onnx::{self, DeclaredInput};
 use autotune_network::{Graph, GraphNode, NodeId, Subject, SubjectLoadError, Tensor, listed, printable, random_input};
 
-use super::super::run::{check_exact, checked};
+use super::super::run::checked;
 use crate::args::{Failure, InputFile};
 use crate::npy;
 
@@ -91,7 +91,7 @@ impl DataFiles {
         let Some((_, files)) = self.0.get(&node.name) else { return Ok(None) };
         let mut tensors = Vec::new();
         for file in files {
-            check_exact("--data", file)?;
+            file.check_exact("--data")?;
             let found = file.tensor.shape();
             let is_one = found == node.shape || node.shape.first() == Some(&1) && found == &node.shape[1..];
             let are_several = match (found, &node.shape[..]) {
