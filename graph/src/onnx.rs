@@ -29,9 +29,7 @@ pub use inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
 pub use layers::PART_STEPS;
 pub use limits::VERSIONS;
 pub use operator::OnnxOperator;
-pub use phase::{
-    GraphPath, ModelPhase, NestedGraph, PhaseNode, PhaseStart, PhaseWork, RunTensor, TensorFacts,
-};
+pub use phase::{GraphPath, ModelPhase, NestedGraph, PhaseNode, PhaseStart, PhaseWork, RunTensor, TensorFacts};
 pub use writer::NodeWriter;
 
 /// Reads a graph from a file ([`Model::open`]).

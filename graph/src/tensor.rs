@@ -1,5 +1,7 @@
 //! Tensors of any element type, by value.
 
+use std::borrow::Cow;
+
 use autotune_ir::DType;
 use ndarray::{ArrayD, Axis, IxDyn};
 
@@ -66,10 +68,28 @@ impl Tensor {
         by_type!(dtype, of(shape, numbers))
     }
 
+    /// Creates a tensor of a type from numbers as [`of_numbers`](Self::of_numbers) does, without a
+    /// copy where possible.
+    pub fn from_numbers(shape: &[usize], dtype: DType, numbers: Vec<f32>) -> Result<Self, OpError> {
+        match dtype {
+            DType::F32 => Self::f32(shape, numbers),
+            dtype => Self::of_numbers(shape, dtype, &numbers),
+        }
+    }
+
+    /// Returns the elements as f32 numbers, row-major, without a copy where possible; booleans are 0
+    /// and 1.
+    pub fn numbers(&self) -> Cow<'_, [f32]> {
+        match self.as_f32().and_then(|array| array.as_slice()) {
+            Some(numbers) => Cow::Borrowed(numbers),
+            None => Cow::Owned(self.to_numbers()),
+        }
+    }
+
     /// Returns the elements as f32 numbers, row-major; booleans are 0 and 1.
     pub fn to_numbers(&self) -> Vec<f32> {
         match self {
-            Self::F32(array) => array.iter().copied().collect(),
+            Self::F32(array) => array.as_slice().map_or_else(|| array.iter().copied().collect(), <[f32]>::to_vec),
             Self::I64(array) => array.iter().map(|&x| x as f32).collect(),
             Self::Bool(array) => array.iter().map(|&x| f32::from(x)).collect(),
             Self::I8(array) => array.iter().map(|&x| f32::from(x)).collect(),

@@ -1,6 +1,6 @@
 //! Compiled networks: loading of kernels, packing of constants, and runs in a workspace.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -335,17 +335,17 @@ impl<D: NetworkOps> Workspace<D> {
     /// Runs the network on tensors, and allocates the outputs.
     pub fn run_tensors(&mut self, inputs: &[impl Borrow<Tensor>]) -> Result<Vec<Tensor>, RunError> {
         let network = Arc::clone(&self.bound.network);
-        let numbers: Vec<Vec<f32>> = inputs.iter().map(|input| input.borrow().to_numbers()).collect();
-        let inputs: Vec<&[f32]> = numbers.iter().map(Vec::as_slice).collect();
+        let numbers: Vec<Cow<[f32]>> = inputs.iter().map(|input| input.borrow().numbers()).collect();
+        let inputs: Vec<&[f32]> = numbers.iter().map(|numbers| &**numbers).collect();
         let mut results = self.outputs();
         let mut outputs: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
         self.run(&inputs, &mut outputs)?;
 
-        let tensor = |(node, numbers): (&GraphNode, &Vec<f32>)| {
-            Ok(Tensor::of_numbers(&node.shape, node.dtype, numbers).map_err(|source| node.wrong(source))?)
+        let tensor = |(node, numbers): (&GraphNode, Vec<f32>)| {
+            Ok(Tensor::from_numbers(&node.shape, node.dtype, numbers).map_err(|source| node.wrong(source))?)
         };
         let nodes = network.graph.outputs().iter().map(|output| network.graph.node(output.node));
-        nodes.zip(&results).map(tensor).collect()
+        nodes.zip(results).map(tensor).collect()
     }
 
     /// Allocates buffers for the outputs of [`Workspace::run`].

@@ -29,8 +29,8 @@ mod process;
 mod tests;
 
 pub use error::SessionError;
-pub use options::{SessionOptions, SessionPrecision};
 use idle::IdleWorkspaces;
+pub use options::{SessionOptions, SessionPrecision};
 use phases::PhasedRuns;
 use process::with_threads;
 

@@ -22,10 +22,9 @@ pub(crate) fn exception(py: Python<'_>, error: SessionError) -> PyErr {
         | SessionError::NoCpu
         | SessionError::Target(_) => "OptionError",
         SessionError::Input { .. } => "ShapeError",
-        SessionError::InPhases
-        | SessionError::NotPhased
-        | SessionError::Precision(_)
-        | SessionError::Threads(_) => "Error",
+        SessionError::InPhases | SessionError::NotPhased | SessionError::Precision(_) | SessionError::Threads(_) => {
+            "Error"
+        }
     };
     raised(py, class, one_line(&error))
 }

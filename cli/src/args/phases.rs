@@ -13,9 +13,9 @@ use autotune_network::{
     random_input,
 };
 
+use super::Failure;
 use super::shapes::refusal;
 use super::subject::{InputArgs, InputFile, LoadedNetwork, Precise, Quantised};
-use super::Failure;
 
 /// A model that runs in phases, with a tensor for each input.
 pub(crate) struct PhasedModel {

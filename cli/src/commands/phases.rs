@@ -68,7 +68,7 @@ pub(super) fn run(args: &RunArgs, path: &Path, waiting: Waiting, json: &JsonSink
     say_untuned(networks.iter().flat_map(|network| network.schedules()), &target);
     let (name, count) = (session.name(), networks.len());
     json.say(&format!("{name}: {}, loaded in {load_secs:.2} s", latency_secs.summary(timing)))?;
-    let phases = format!("shapes depend on the data: {count} networks were compiled in the first run");
+    let phases = format!("runs in phases: {count} networks were compiled in the first run");
     json.say(&format!("{phases}, which took {:.1} ms", first_secs * 1e3))?;
     json.say_all(caveat(load))?;
     let peak_bytes = peak_bytes();

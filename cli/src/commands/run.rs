@@ -12,8 +12,8 @@ use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{
-    Checked, Compiled, DeclaredType, GraphNode, NetworkDevice, NodeId, StepError, Subject, Tensor, Waiting, Workspace, listed,
-    printable, quantile, random_input, time_interleaved,
+    Checked, Compiled, DeclaredType, GraphNode, NetworkDevice, NodeId, StepError, Subject, Tensor, Waiting, Workspace,
+    listed, printable, quantile, random_input, time_interleaved,
 };
 use serde::Serialize;
 

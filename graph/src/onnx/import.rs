@@ -11,9 +11,9 @@ use super::draft::{GraphDraft, ImportValue};
 use super::error::{ImportError, NodeError};
 use super::file::ModelFile;
 use super::inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
+use super::layers::short_layers;
 use super::limits::VERSIONS;
 use super::operator::{Int8Reading, OnnxOperator};
-use super::layers::short_layers;
 use super::phase::{GraphPath, PhaseImport};
 use super::tensor;
 use crate::graph::Graph;
@@ -292,8 +292,7 @@ impl<'a> Import<'a> {
     fn branch(&self, node: &'a NodeProto) -> NodeResult<&'a GraphProto> {
         let [condition] = &node.input[..] else { return Err(NodeError::Unfit("expected exactly one input".into())) };
         let condition = self.operand(0, condition)?.and_then(|value| self.draft.number(value));
-        let unknown =
-            || NodeError::Unknown { input: 0, advice: ": give the input that it depends on as a number" };
+        let unknown = || NodeError::Unknown { input: 0, advice: ": give the input that it depends on as a number" };
         let is_true = condition.ok_or_else(unknown)? != 0.0;
 
         let name = if is_true { "then_branch" } else { "else_branch" };
@@ -311,8 +310,7 @@ impl<'a> Import<'a> {
         let (nodes, wanted) = needed(graph);
         // While the nested graph is imported, only its own needs count.
         let outer = std::mem::replace(&mut self.wanted, wanted);
-        let imported =
-            self.initializers(graph).and_then(|()| nodes.iter().try_for_each(|node| self.node(node)));
+        let imported = self.initializers(graph).and_then(|()| nodes.iter().try_for_each(|node| self.node(node)));
         let value = |(output, name): (usize, &str)| self.values.get(name).copied().ok_or(NodeError::Output { output });
         let values = outputs_of(graph).enumerate().map(value).collect();
 

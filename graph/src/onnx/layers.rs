@@ -12,7 +12,7 @@ use super::import::is_default;
 use super::phase::GraphPath;
 
 /// Number of time steps of a part.
-pub const PART_STEPS: usize = 64;
+pub const PART_STEPS: usize = 32;
 
 /// Inputs with weights, biases and peepholes, which directions have a part of.
 const OF_DIRECTION: [usize; 4] = [1, 2, 3, 7];
@@ -86,10 +86,8 @@ fn short(node: &NodeProto, at: usize, count: usize, direction: &str, version: i6
 
     let output: Vec<String> = (0..=states).map(|number| format!("the output {number}")).collect();
     let value = |name: String| ValueInfoProto { name: Some(name), r#type: None };
-    graph.input = std::iter::once(SEQUENCE.to_string())
-        .chain(STATES.into_iter().take(states).map(state))
-        .map(value)
-        .collect();
+    graph.input =
+        std::iter::once(SEQUENCE.to_string()).chain(STATES.into_iter().take(states).map(state)).map(value).collect();
     graph.output = output.iter().cloned().map(value).collect();
     let attribute = node.attribute.iter().filter_map(|attribute| of_direction(attribute, at, count, direction));
     graph.node.push(NodeProto {

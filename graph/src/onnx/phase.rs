@@ -412,8 +412,7 @@ impl<'a> Import<'a> {
                 output: printable(name),
                 reason: source.to_string(),
             };
-            let value =
-                self.draft.read_as(&printable(name), value, None, Int8Reading::Widened).map_err(wrong)?;
+            let value = self.draft.read_as(&printable(name), value, None, Int8Reading::Widened).map_err(wrong)?;
             byte_types.extend(byte_type.map(|dtype| (name.to_string(), dtype)));
             self.draft.output(name, value, None);
         }
@@ -513,7 +512,8 @@ fn layer(
 fn scan(node: &NodeProto, body: NestedGraph) -> Result<PhaseWork, NodeError> {
     let count = find(node, "num_scan_inputs").and_then(|found| found.i).and_then(|count| usize::try_from(count).ok());
     let sliced = count.filter(|&count| (1..=node.input.len()).contains(&count));
-    let sliced = sliced.ok_or_else(|| attribute("num_scan_inputs", "is missing or larger than the number of inputs"))?;
+    let sliced =
+        sliced.ok_or_else(|| attribute("num_scan_inputs", "is missing or larger than the number of inputs"))?;
     let state = node.input.len() - sliced;
     if body.inputs.len() != node.input.len() || body.outputs.len() < state {
         return Err(attribute("body", "has other inputs or outputs than the node"));

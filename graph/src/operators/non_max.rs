@@ -46,8 +46,7 @@ fn import(call: &mut Call) -> Result<ImportValue> {
     let (Some(boxes), Some(scores)) = (call.known(0)?, call.known(1)?) else { return unfit("an input is missing") };
     let (boxes, scores) = (boxes.to_numbers(), scores.to_numbers());
 
-    let corners: Vec<Corners> =
-        boxes.as_chunks().0.iter().map(|&numbers| Corners::of(numbers, is_centred)).collect();
+    let corners: Vec<Corners> = boxes.as_chunks().0.iter().map(|&numbers| Corners::of(numbers, is_centred)).collect();
     let mut found = Vec::new();
     for (row, scores) in scores.chunks(count.max(1)).enumerate() {
         let (image, class) = (row / classes, row % classes);

@@ -16,7 +16,8 @@ fn non_zero(call: &mut Call) -> Result<ImportValue> {
     let shape = if x.shape().is_empty() { &[1][..] } else { x.shape() };
     let found: Vec<usize> = positions(&x);
     // Strides of empty tensors are 0, but these have no elements to divide.
-    let axes: Vec<(usize, usize)> = strides(shape).into_iter().map(|stride| stride.max(1)).zip(shape.iter().copied()).collect();
+    let axes: Vec<(usize, usize)> =
+        strides(shape).into_iter().map(|stride| stride.max(1)).zip(shape.iter().copied()).collect();
 
     let index = |&(stride, extent): &(usize, usize)| found.iter().map(move |at| (at / stride % extent) as i64);
     let indices = axes.iter().flat_map(index).collect();

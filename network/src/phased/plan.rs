@@ -50,11 +50,7 @@ enum PlannedWork {
 
 impl PhasePlan {
     /// Plans a phase of a network.
-    pub(super) fn of(
-        phase: ModelPhase,
-        network: &PhasedNetwork,
-        maker: &mut PlanMaker,
-    ) -> Result<Self, FamilyError> {
+    pub(super) fn of(phase: ModelPhase, network: &PhasedNetwork, maker: &mut PlanMaker) -> Result<Self, FamilyError> {
         let ModelPhase { graph, byte_types, nodes, reads, is_last } = phase;
         let inputs = graph.inputs().iter().map(|&input| graph.node(input).name.clone()).collect();
         let outputs = graph.outputs().iter().map(|output| {
@@ -103,8 +99,7 @@ impl PhasePlan {
         workspace: &mut SwitchedWorkspace<u64, Cpu>,
         tensors: &RunTensors,
     ) -> Result<Vec<(String, RunTensor)>, FamilyError> {
-        let found: Vec<&Tensor> =
-            self.inputs.iter().filter_map(|name| Some(&*tensors.get(name)?.tensor)).collect();
+        let found: Vec<&Tensor> = self.inputs.iter().filter_map(|name| Some(&*tensors.get(name)?.tensor)).collect();
         let (found_inputs, wanted) = (found.len(), self.inputs.len());
         if found_inputs != wanted {
             return Err(RunError::Count { what: "inputs", found: found_inputs, wanted }.into());

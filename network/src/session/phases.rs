@@ -80,10 +80,8 @@ impl Session {
     fn named(&self, shapes: &[Vec<usize>], inputs: &[Tensor]) -> Result<HashMap<String, RunTensor>, SessionError> {
         self.family.check(shapes)?;
         let named = self.inputs.iter().zip(inputs).map(|(input, tensor)| {
-            let tensor = converted(input, tensor).map_err(|source| SessionError::Input {
-                name: input.name.clone(),
-                source,
-            })?;
+            let tensor =
+                converted(input, tensor).map_err(|source| SessionError::Input { name: input.name.clone(), source })?;
             Ok((input.name.clone(), RunTensor { tensor: Arc::new(tensor), byte_type: input.byte_type() }))
         });
         named.collect()

@@ -42,9 +42,9 @@ fn opened(model: &mut ModelProto) -> Vec<Tensor> {
 /// Returns the reason that a model is refused; otherwise checks its results.
 fn refusal(name: &str, model: ModelProto, inputs: &[Tensor], expected: &[Stored]) -> Option<String> {
     let model = Model::of_vec(BuiltModel(model).bytes());
-    let session = model.map_err(|e| e.to_string()).and_then(|model| {
-        Session::of_model(model, options()).map_err(|error| error.to_string())
-    });
+    let session = model
+        .map_err(|e| e.to_string())
+        .and_then(|model| Session::of_model(model, options()).map_err(|error| error.to_string()));
     let session = match session {
         Ok(session) => session,
         Err(error) => return Some(error),
