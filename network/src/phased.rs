@@ -50,6 +50,8 @@ pub(crate) struct PhasedNetwork {
 #[derive(Default)]
 struct Plans {
     kept: HashMap<BTreeMap<String, TensorFacts>, KeptPlan>,
+    /// Plan of the first phase of the last run.
+    recent: Option<Arc<PhasePlan>>,
     /// Number of look-ups so far.
     lookups: u64,
 }
@@ -140,10 +142,8 @@ impl PhasedNetwork {
         workspace: &mut PhasedWorkspace,
         mut tensors: RunTensors,
     ) -> Result<Vec<RunTensor>, FamilyError> {
-        let facts = |(name, tensor): (&String, &RunTensor)| (name.clone(), TensorFacts::of(tensor));
-        let mut known: BTreeMap<String, TensorFacts> = tensors.iter().map(facts).collect();
+        let mut plan = self.first_plan(&tensors)?;
         loop {
-            let plan = self.plan(&known)?;
             let mut results = plan.compute(&mut workspace.0, &tensors)?;
             tensors.extend(results.iter().cloned());
             for node in &plan.nodes {
@@ -155,27 +155,41 @@ impl PhasedNetwork {
                 break;
             }
 
-            known.extend(results.iter().map(|(name, tensor)| facts((name, tensor))));
+            let mut known = plan.start.clone();
+            known.extend(results.iter().map(|(name, tensor)| (name.clone(), TensorFacts::of(tensor))));
             drop(results);
             tensors.retain(|name, _| plan.reads.contains(name));
+            plan = self.plan(known)?;
         }
         self.graph.outputs.iter().map(|name| self.tensor(name, &tensors, &self.constants)).collect()
     }
 
+    /// Returns the plan of a run's first phase.
+    fn first_plan(&self, tensors: &RunTensors) -> Result<Arc<PhasePlan>, FamilyError> {
+        // Rounds of a loop mostly begin alike.
+        if let Some(recent) = self.plans().recent.as_ref().filter(|plan| plan.begins_with(tensors)) {
+            return Ok(Arc::clone(recent));
+        }
+        let known = tensors.iter().map(|(name, tensor)| (name.clone(), TensorFacts::of(tensor))).collect();
+        let plan = self.plan(known)?;
+        self.plans().recent = Some(Arc::clone(&plan));
+        Ok(plan)
+    }
+
     /// Returns the plan of the phase that begins with some tensors.
-    fn plan(&self, known: &BTreeMap<String, TensorFacts>) -> Result<Arc<PhasePlan>, FamilyError> {
-        if let Some(plan) = self.plans().find(known) {
+    fn plan(&self, known: BTreeMap<String, TensorFacts>) -> Result<Arc<PhasePlan>, FamilyError> {
+        if let Some(plan) = self.plans().find(&known) {
             return Ok(plan);
         }
         let mut maker = self.origin.maker.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(plan) = self.plans().find(known) {
+        if let Some(plan) = self.plans().find(&known) {
             return Ok(plan);
         }
 
-        let start = PhaseStart { tensors: known.clone(), constants: self.constants.clone() };
+        let start = PhaseStart { tensors: known, constants: self.constants.clone() };
         let phase = locked(&self.origin.model).phase(&self.graph.path, &start, &self.origin.import)?;
-        let plan = Arc::new(PhasePlan::of(phase, self, &mut maker)?);
-        self.plans().keep(known, &plan);
+        let plan = Arc::new(PhasePlan::of(phase, start.tensors, self, &mut maker)?);
+        self.plans().keep(&plan);
         Ok(plan)
     }
 
@@ -241,12 +255,12 @@ impl Plans {
     }
 
     /// Keeps a plan; drops the one that was used least recently if there are too many.
-    fn keep(&mut self, known: &BTreeMap<String, TensorFacts>, plan: &Arc<PhasePlan>) {
+    fn keep(&mut self, plan: &Arc<PhasePlan>) {
         if self.kept.len() >= MOST_PLANS {
             let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.last).map(|(known, _)| known.clone());
             oldest.and_then(|oldest| self.kept.remove(&oldest));
         }
-        self.kept.insert(known.clone(), KeptPlan { plan: Arc::clone(plan), last: self.lookups });
+        self.kept.insert(plan.start.clone(), KeptPlan { plan: Arc::clone(plan), last: self.lookups });
     }
 }
 

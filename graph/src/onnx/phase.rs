@@ -183,6 +183,12 @@ impl TensorFacts {
         let RunTensor { tensor, byte_type } = tensor;
         Self { dtype: tensor.dtype(), shape: tensor.shape().to_vec(), byte_type: *byte_type }
     }
+
+    /// True if a tensor has these facts.
+    pub fn are_of(&self, tensor: &RunTensor) -> bool {
+        let RunTensor { tensor, byte_type } = tensor;
+        (self.dtype, &*self.shape, self.byte_type) == (tensor.dtype(), tensor.shape(), *byte_type)
+    }
 }
 
 impl DeclaredInput {

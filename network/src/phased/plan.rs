@@ -1,9 +1,9 @@
 //! Plan of a phase: kernels or the interpreter, and the nodes after it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use autotune_graph::onnx::{ModelPhase, NestedGraph, PhaseNode, PhaseWork, RunTensor};
+use autotune_graph::onnx::{ModelPhase, NestedGraph, PhaseNode, PhaseWork, RunTensor, TensorFacts};
 use autotune_graph::{DType, Graph, Tensor};
 use autotune_runtime::Cpu;
 
@@ -21,6 +21,8 @@ const MOST_INTERPRETED: usize = 1 << 13;
 pub(super) struct PhasePlan {
     /// Number of the plan, unique among those of a model.
     pub(super) number: u64,
+    /// Tensors that exist when the phase begins.
+    pub(super) start: BTreeMap<String, TensorFacts>,
     work: PlannedWork,
     /// Names of the inputs.
     inputs: Vec<String>,
@@ -50,7 +52,12 @@ enum PlannedWork {
 
 impl PhasePlan {
     /// Plans a phase of a network.
-    pub(super) fn of(phase: ModelPhase, network: &PhasedNetwork, maker: &mut PlanMaker) -> Result<Self, FamilyError> {
+    pub(super) fn of(
+        phase: ModelPhase,
+        start: BTreeMap<String, TensorFacts>,
+        network: &PhasedNetwork,
+        maker: &mut PlanMaker,
+    ) -> Result<Self, FamilyError> {
         let ModelPhase { graph, byte_types, nodes, reads, is_last } = phase;
         let inputs = graph.inputs().iter().map(|&input| graph.node(input).name.clone()).collect();
         let outputs = graph.outputs().iter().map(|output| {
@@ -80,7 +87,14 @@ impl PhasePlan {
             PlannedNode { node, graphs }
         };
         let nodes = nodes.into_iter().map(planned).collect();
-        Ok(Self { number: maker.made, work, inputs, outputs, nodes, reads, is_last })
+        Ok(Self { number: maker.made, start, work, inputs, outputs, nodes, reads, is_last })
+    }
+
+    /// True if a run begins with this phase.
+    pub(super) fn begins_with(&self, tensors: &RunTensors) -> bool {
+        let is_alike =
+            |(name, facts): (&String, &TensorFacts)| tensors.get(name).is_some_and(|tensor| facts.are_of(tensor));
+        tensors.len() == self.start.len() && self.start.iter().all(is_alike)
     }
 
     /// Returns the compiled network, and those of the graphs inside nodes.
