@@ -10,6 +10,10 @@ use crate::compiled::{BoundNetwork, Compiled, Workspace};
 use crate::device::NetworkOps;
 use crate::error::CompileError;
 
+/// Maximum number of other networks that stay bound to a workspace's memory. Binding one again takes
+/// microseconds.
+const MOST_BOUND: usize = 128;
+
 /// A workspace for one run at a time of several networks, which keys distinguish.
 pub(crate) struct SwitchedWorkspace<K, D: NetworkOps = Cpu> {
     waiting: Waiting,
@@ -83,6 +87,9 @@ impl<K: Clone + Eq + Hash, D: NetworkOps> SwitchedWorkspace<K, D> {
         };
         others.insert(previous, workspace.replace(bound));
         others.retain(|key, _| is_kept(key));
+        if others.len() > MOST_BOUND {
+            others.clear();
+        }
         self.others = others;
         Ok(workspace)
     }

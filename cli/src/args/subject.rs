@@ -180,7 +180,10 @@ impl InputArgs {
 
     /// Loads a network as [`load`](Self::load) does, without rewriting it.
     fn import(&self, subject: &Subject) -> Result<Option<LoadedNetwork>> {
-        let loaded = self.given.imported(subject, &BTreeMap::new())?;
+        let loaded = self.given.imported(subject, &BTreeMap::new()).map_err(|error| match needs_phases(&error) {
+            true => error.context("a model that runs in phases is supported by run, tasks, tuning and report only"),
+            false => error,
+        })?;
         let (precision, max_error) = match self.precision {
             Precise::In(_) if self.max_error.is_some() => {
                 return Err(Failure::Usage("--max-error: only supported with --precision auto".into()).into());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use autotune_graph::onnx::{ModelPhase, NestedGraph, PhaseNode, PhaseWork, RunTensor, TensorFacts};
-use autotune_graph::{DType, Graph, Tensor};
+use autotune_graph::{DType, Graph, GraphNode, NodeId, Tensor};
 use autotune_runtime::Cpu;
 
 use super::{PhasedNetwork, PlanMaker, RunTensors};
@@ -45,7 +45,7 @@ pub(super) struct PlannedNode {
 
 /// Computation of a phase's graph.
 enum PlannedWork {
-    /// Evaluation by the interpreter, of few steps or of tensors without elements.
+    /// Evaluation by the interpreter, of few steps.
     Interpreted(Graph),
     Compiled(Arc<Compiled>),
 }
@@ -131,19 +131,15 @@ impl PhasePlan {
     }
 }
 
-/// True if the interpreter computes a graph: kernels cannot have empty tensors, and compiling them
-/// takes longer than evaluating a few elements.
+/// True if the interpreter computes a graph.
 fn is_interpreted(graph: &Graph) -> bool {
-    let mut steps = 0usize;
-    for (id, node) in graph.nodes() {
-        if node.shape.contains(&0) {
-            return true;
+    let steps = |(id, node): (NodeId, &GraphNode)| {
+        if graph.is_given(id) {
+            return Some(0);
         }
-        if !graph.is_given(id) {
-            let operands: Vec<_> =
-                node.operands.iter().map(|&id| (&*graph.node(id).shape, graph.node(id).dtype)).collect();
-            steps = steps.saturating_add(node.op.steps(&operands, &node.shape).unwrap_or(usize::MAX));
-        }
-    }
-    steps <= MOST_INTERPRETED
+        let operand = |&id: &NodeId| (&*graph.node(id).shape, graph.node(id).dtype);
+        node.op.steps(&node.operands.iter().map(operand).collect::<Vec<_>>(), &node.shape)
+    };
+    let total = graph.nodes().map(steps).try_fold(0usize, |total, steps| total.checked_add(steps?));
+    total.is_some_and(|total| total <= MOST_INTERPRETED)
 }
