@@ -3,6 +3,7 @@
 use crate::onnx::operator::OnnxOperator;
 
 pub(crate) mod activations;
+mod along;
 pub(crate) mod attention;
 pub(crate) mod binary;
 pub(crate) mod bitwise;
@@ -42,6 +43,7 @@ mod qlinear;
 pub(crate) mod quantise;
 mod recurrent;
 pub(crate) mod reduce;
+mod resample;
 pub(crate) mod reshape;
 pub(crate) mod resize;
 mod rotary;

@@ -12,6 +12,7 @@ mod onnx_einsum;
 mod onnx_elements;
 mod onnx_export;
 mod onnx_inputs;
+mod onnx_resize;
 mod onnx_runtime;
 mod rewrite_affine;
 mod rewrite_bounds;

@@ -8,18 +8,18 @@ use crate::build::{Model, f32s, float, floats, i64s, int, ints, word};
 use crate::common::graphs::ops;
 
 /// Returns numbers from -1.25 to 1.25 that differ by seed.
-fn ramp(shape: &[usize], seed: usize) -> Tensor {
+pub(crate) fn ramp(shape: &[usize], seed: usize) -> Tensor {
     let count: usize = shape.iter().product();
     f32s(shape, &(0..count).map(|i| ((i * 7 + seed * 3) % 11) as f32 / 4.0 - 1.25).collect::<Vec<_>>())
 }
 
-fn integers(shape: &[usize], numbers: &[i64]) -> Tensor {
+pub(crate) fn integers(shape: &[usize], numbers: &[i64]) -> Tensor {
     Tensor::i64(shape, numbers.to_vec()).unwrap()
 }
 
 /// Returns a model of one node. Inputs of f32 are those of the model, others are constants, and
 /// `None` is an absent input.
-fn model(operator: &str, inputs: &[Option<Tensor>], outputs: &str, attributes: Vec<AttributeProto>) -> Model {
+pub(crate) fn model(operator: &str, inputs: &[Option<Tensor>], outputs: &str, attributes: Vec<AttributeProto>) -> Model {
     let mut model = Model::new(17);
     let mut names = Vec::new();
     for (index, input) in inputs.iter().enumerate() {
@@ -36,7 +36,7 @@ fn model(operator: &str, inputs: &[Option<Tensor>], outputs: &str, attributes: V
     outputs.split_whitespace().filter(|name| *name != "_").fold(model, Model::output)
 }
 
-fn of_runtime(model: &Model, inputs: &[Option<Tensor>]) -> Vec<Tensor> {
+pub(crate) fn of_runtime(model: &Model, inputs: &[Option<Tensor>]) -> Vec<Tensor> {
     let inputs: Vec<Tensor> = inputs.iter().flatten().filter(|x| x.as_f32().is_some()).cloned().collect();
     model.run(&inputs)
 }
