@@ -50,6 +50,7 @@ mod rotary;
 pub(crate) mod scaled;
 pub(crate) mod scatter;
 mod sequences;
+mod signal;
 pub(crate) mod slice;
 pub(crate) mod softmax;
 mod sub_nodes;
@@ -137,6 +138,7 @@ const OWN: &[&[OnnxOperator]] = &[
     rotary::IMPORTS,
     scatter::IMPORTS,
     sequences::IMPORTS,
+    signal::IMPORTS,
     slice::IMPORTS,
     softmax::IMPORTS,
     top_k::IMPORTS,

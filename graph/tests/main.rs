@@ -14,6 +14,7 @@ mod onnx_export;
 mod onnx_inputs;
 mod onnx_resize;
 mod onnx_runtime;
+mod onnx_signal;
 mod rewrite_affine;
 mod rewrite_bounds;
 mod rewrite_functions;
