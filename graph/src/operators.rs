@@ -22,6 +22,7 @@ pub(crate) mod gather;
 pub(crate) mod gather_elements;
 mod grid_sample;
 pub(crate) mod group_norm;
+mod grouped_heads;
 mod heads;
 mod indices;
 pub(crate) mod integers;
@@ -49,6 +50,7 @@ pub(crate) mod resize;
 mod rotary;
 pub(crate) mod scaled;
 pub(crate) mod scatter;
+mod score_mask;
 mod sequences;
 mod signal;
 pub(crate) mod slice;
@@ -116,6 +118,7 @@ const OWN: &[&[OnnxOperator]] = &[
     gather_elements::IMPORTS,
     grid_sample::IMPORTS,
     group_norm::IMPORTS,
+    grouped_heads::IMPORTS,
     heads::IMPORTS,
     integers::IMPORTS,
     known::IMPORTS,

@@ -11,6 +11,7 @@ mod evaluate_indices;
 mod onnx_einsum;
 mod onnx_elements;
 mod onnx_export;
+mod onnx_grouped_heads;
 mod onnx_inputs;
 mod onnx_resize;
 mod onnx_runtime;
