@@ -17,6 +17,7 @@ pub(crate) mod conv_transpose;
 pub(crate) mod cumsum;
 mod einsum;
 pub(crate) mod expand;
+mod fold;
 mod fused;
 pub(crate) mod gather;
 pub(crate) mod gather_elements;
@@ -44,6 +45,7 @@ mod qlinear;
 pub(crate) mod quantise;
 mod recurrent;
 pub(crate) mod reduce;
+mod regions;
 mod resample;
 pub(crate) mod reshape;
 pub(crate) mod resize;
@@ -59,6 +61,7 @@ mod sub_nodes;
 pub(crate) mod top_k;
 pub(crate) mod transpose;
 pub(crate) mod trigonometric;
+mod unpool;
 pub(crate) mod window;
 
 pub use attention::Attention;
@@ -113,6 +116,7 @@ const OWN: &[&[OnnxOperator]] = &[
     cumsum::IMPORTS,
     einsum::IMPORTS,
     expand::IMPORTS,
+    fold::IMPORTS,
     fused::IMPORTS,
     gather::IMPORTS,
     gather_elements::IMPORTS,
@@ -136,6 +140,7 @@ const OWN: &[&[OnnxOperator]] = &[
     quantise::IMPORTS,
     recurrent::IMPORTS,
     reduce::IMPORTS,
+    regions::IMPORTS,
     reshape::IMPORTS,
     resize::IMPORTS,
     rotary::IMPORTS,
@@ -147,6 +152,7 @@ const OWN: &[&[OnnxOperator]] = &[
     top_k::IMPORTS,
     transpose::IMPORTS,
     trigonometric::IMPORTS,
+    unpool::IMPORTS,
 ];
 
 /// Finds the import rule for an operator's domain and name; `others`, the caller's rules, take
