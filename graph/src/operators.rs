@@ -31,6 +31,7 @@ mod known;
 pub(crate) mod layer_norm;
 pub(crate) mod local_response_norm;
 pub(crate) mod lookup;
+mod losses;
 pub(crate) mod map;
 pub(crate) mod matmul;
 mod normalise;
@@ -128,6 +129,7 @@ const OWN: &[&[OnnxOperator]] = &[
     known::IMPORTS,
     layer_norm::IMPORTS,
     local_response_norm::IMPORTS,
+    losses::IMPORTS,
     map::IMPORTS,
     matmul::IMPORTS,
     normalise::IMPORTS,
