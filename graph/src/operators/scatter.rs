@@ -1,9 +1,12 @@
 //! Replacement of elements and slices by their coordinates.
 
+use autotune_workloads::ReduceOp;
+
 use super::binary::{Binary, of_integers};
 use super::concat::Concat;
 use super::indices::{MOST_ROWS, Selection, select};
 use super::prelude::*;
+use super::reduce::Reduce;
 use super::reshape::Reshape;
 use super::sub_nodes::SubNodes;
 use crate::constant::Constant;
@@ -60,26 +63,40 @@ impl Operator for Scatter {
         }
     }
 
-    /// Returns a `Gather` from the rows of both tensors, if the indices are constant and nothing is
-    /// combined.
+    /// Returns a `Gather` from the rows of both tensors, if nothing is combined, or else reductions
+    /// over the updates of each row.
     fn parts(&self, node: &NodeView) -> Option<Vec<SubNode>> {
         let (data, indices, updates) = (node.shape(0), node.shape(1), node.shape(2));
-        let constant = node.op(1).of::<Constant>().filter(|_| self.reduction.is_none())?;
         let (count, new) = (product(data)?, product(updates)?);
         let row = self.selection.row(data, indices);
         if count == 0 || new == 0 || count.checked_add(new)? / row > MOST_ROWS {
             return None;
         }
-        let mut rows: Vec<i64> = (0..(count / row) as i64).collect();
-        for (update, place) in self.places(data, constant.tensor().ok()?).ok()?.into_iter().enumerate() {
-            rows[place] = (count / row + update) as i64;
+        let mut parts = SubNodes::new(node);
+        let sizes = ScatteredRows { old: count / row, new: new / row, row };
+        if let Some(op) = self.reduction {
+            let places = self.selection.numbered(&mut parts, data, (1, indices))?;
+            let combined = sizes.combined(&mut parts, places, op, node.dtype(0))?;
+            parts.add(Reshape(data.to_vec()), &[combined]);
+            return Some(parts.finish());
         }
 
-        let mut parts = SubNodes::new(node);
+        let rows = match node.op(1).of::<Constant>() {
+            Some(constant) => {
+                let mut rows: Vec<i64> = (0..sizes.old as i64).collect();
+                for (update, place) in self.places(data, constant.tensor().ok()?).ok()?.into_iter().enumerate() {
+                    rows[place] = (sizes.old + update) as i64;
+                }
+                parts.constant(Tensor::i64(&[rows.len()], rows).ok()?)
+            }
+            None => {
+                let places = self.selection.numbered(&mut parts, data, (1, indices))?;
+                sizes.last(&mut parts, places)?
+            }
+        };
         let before = parts.add(Reshape(vec![count]), &[0]);
         let update = parts.add(Reshape(vec![new]), &[2]);
         let all = parts.add(Concat { axis: 0 }, &[before, update]);
-        let rows = parts.constant(Tensor::i64(&[rows.len()], rows).ok()?);
         select(&mut parts, all, [count + new, row], rows, data);
         Some(parts.finish())
     }
@@ -99,6 +116,57 @@ impl Operator for Scatter {
             Selection::Tuples(0) => to.operator("ScatterND", vec![reduction]),
             Selection::Tuples(_) => Err(to.wrong("ONNX shares no axes when it scatters")),
         }
+    }
+}
+
+/// Maximum number of elements of a comparison of all rows with all updates.
+const MOST_PAIRS: usize = 1 << 20;
+
+/// Numbers of rows of both tensors, and of the elements of each.
+#[derive(Clone, Copy)]
+struct ScatteredRows {
+    old: usize,
+    new: usize,
+    row: usize,
+}
+
+impl ScatteredRows {
+    /// Appends parts that compare the places of all updates with all rows, `[old, new]`.
+    fn hits(self, parts: &mut SubNodes, places: usize) -> Option<usize> {
+        let places = parts.add(Reshape(vec![1, self.new]), &[places]);
+        let rows = parts.constant(Tensor::i64(&[self.old, 1], (0..self.old as i64).collect()).ok()?);
+        Some(parts.add(Binary::Equal, &[places, rows]))
+    }
+
+    /// Appends parts that find the last update of each row among all rows, or else the row itself.
+    fn last(self, parts: &mut SubNodes, places: usize) -> Option<usize> {
+        self.old.checked_mul(self.new).filter(|&pairs| pairs <= MOST_PAIRS)?;
+        let hits = self.hits(parts, places)?;
+        let updates = (self.old..self.old + self.new).map(|update| update as i64);
+        let updates = parts.constant(Tensor::i64(&[1, self.new], updates.collect()).ok()?);
+        let own = parts.constant(Tensor::i64(&[self.old, 1], (0..self.old as i64).collect()).ok()?);
+        let found = parts.choose(hits, updates, own);
+        Some(parts.add(Reduce { op: ReduceOp::Max, axes: vec![1], keep_axes: false }, &[found]))
+    }
+
+    /// Appends parts that combine each row with its updates.
+    fn combined(self, parts: &mut SubNodes, places: usize, op: Binary, dtype: DType) -> Option<usize> {
+        product(&[self.old, self.new, self.row]).filter(|&all| all <= MOST_PAIRS)?;
+        let (reduction, neutral) = match (op, dtype) {
+            (Binary::Add, _) => (ReduceOp::Sum, 0.0),
+            (Binary::Mul, _) => (ReduceOp::Prod, 1.0),
+            (Binary::Max, DType::F32) => (ReduceOp::Max, f32::NEG_INFINITY),
+            (Binary::Min, DType::F32) => (ReduceOp::Min, f32::INFINITY),
+            _ => return None,
+        };
+        let hits = self.hits(parts, places)?;
+        let hits = parts.add(Reshape(vec![self.old, self.new, 1]), &[hits]);
+        let updates = parts.add(Reshape(vec![1, self.new, self.row]), &[2]);
+        let neutral = parts.constant(Tensor::of_numbers(&[], dtype, &[neutral]).ok()?);
+        let found = parts.choose(hits, updates, neutral);
+        let found = parts.add(Reduce { op: reduction, axes: vec![1], keep_axes: false }, &[found]);
+        let rows = parts.add(Reshape(vec![self.old, self.row]), &[0]);
+        Some(parts.add(op, &[rows, found]))
     }
 }
 
