@@ -15,6 +15,7 @@ mod contract;
 pub(crate) mod conv;
 pub(crate) mod conv_transpose;
 pub(crate) mod cumsum;
+mod determinant;
 mod einsum;
 pub(crate) mod expand;
 mod fold;
@@ -44,6 +45,7 @@ pub(crate) mod prelu;
 pub mod prelude;
 mod qlinear;
 pub(crate) mod quantise;
+mod random;
 mod recurrent;
 pub(crate) mod reduce;
 mod regions;
@@ -115,6 +117,7 @@ const OWN: &[&[OnnxOperator]] = &[
     conv::IMPORTS,
     conv_transpose::IMPORTS,
     cumsum::IMPORTS,
+    determinant::IMPORTS,
     einsum::IMPORTS,
     expand::IMPORTS,
     fold::IMPORTS,
@@ -140,6 +143,7 @@ const OWN: &[&[OnnxOperator]] = &[
     prelu::IMPORTS,
     qlinear::IMPORTS,
     quantise::IMPORTS,
+    random::IMPORTS,
     recurrent::IMPORTS,
     reduce::IMPORTS,
     regions::IMPORTS,

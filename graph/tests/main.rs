@@ -14,6 +14,7 @@ mod onnx_export;
 mod onnx_grouped_heads;
 mod onnx_inputs;
 mod onnx_losses;
+mod onnx_numbers;
 mod onnx_regions;
 mod onnx_resize;
 mod onnx_runtime;

@@ -185,9 +185,12 @@ fn regions() -> Model {
         .node("AffineGrid", "maps size", "g", vec![int("align_corners", 1)])
         .node("SoftmaxCrossEntropyLoss", "a classes", "h logs", vec![int("ignore_index", -1)])
         .node("Resize", "d region _ size", "y", vec![word("coordinate_transformation_mode", "tf_crop_and_resize")])
+        .node("Det", "x", "j", vec![])
+        .node("RandomNormalLike", "j", "k", vec![float("seed", 1.0)])
         .output("f")
         .output("g")
         .output("h")
+        .output("k")
         .output("y")
 }
 
@@ -266,6 +269,7 @@ const OPERATORS: &[&str] = &[
     "Attention",
     "AveragePool",
     "BatchNormalization",
+    "Bernoulli",
     "Cast",
     "CenterCropPad",
     "Clip",
@@ -276,6 +280,7 @@ const OPERATORS: &[&str] = &[
     "ConvTranspose",
     "DFT",
     "DepthToSpace",
+    "Det",
     "DynamicQuantizeLSTM",
     "Einsum",
     "Expand",
@@ -311,6 +316,8 @@ const OPERATORS: &[&str] = &[
     "PRelu",
     "Pad",
     "Pow",
+    "RandomNormal",
+    "RandomUniformLike",
     "Range",
     "ReduceLogSumExp",
     "ReduceMean",
