@@ -99,6 +99,9 @@ fn rotated(call: &mut Call, angles: &Angles) -> Result<ImportValue> {
     let &[_, _, half] = &call.shape(angles.cosines)[..] else {
         return unfit(format!("angles of shape {:?}; expected batch, sequence, angle", call.shape(angles.cosines)));
     };
+    if call.shape(angles.sines) != call.shape(angles.cosines) {
+        return unfit(format!("sines of shape {:?} do not match the cosines", call.shape(angles.sines)));
+    }
     // The extents of an empty tensor may be arbitrarily large.
     let pair = half.saturating_mul(2);
     let said = call.extent("rotary_embedding_dim")?;
