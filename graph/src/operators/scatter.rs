@@ -3,18 +3,23 @@
 use autotune_workloads::ReduceOp;
 
 use super::binary::{Binary, of_integers};
+use super::choose::Where;
 use super::concat::Concat;
+use super::gather_elements::GatherElements;
 use super::indices::{MOST_ROWS, Selection, select};
 use super::prelude::*;
 use super::reduce::Reduce;
 use super::reshape::Reshape;
 use super::sub_nodes::SubNodes;
 use crate::constant::Constant;
+use crate::onnx::error::unfit;
+use crate::op;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Scatter", elementwise),
     OnnxOperator::one("ScatterElements", elementwise),
     OnnxOperator::one("ScatterND", of_tuples),
+    OnnxOperator::one("TensorScatter", of_runs),
 ];
 
 /// Copy of the first operand in which the third operand's elements replace those that the indices
@@ -40,7 +45,7 @@ impl Operator for Scatter {
         let selected = self.selection.selected(data, operands[1].0)?;
         match selected == operands[2].0 {
             true => Ok((data.to_vec(), dtype)),
-            false => unfit(format!("updates of shape {:?} do not match indices for {selected:?}", operands[2].0)),
+            false => op::unfit(format!("updates of shape {:?} do not match indices for {selected:?}", operands[2].0)),
         }
     }
 
@@ -232,4 +237,64 @@ fn of_tuples(call: &mut Call) -> call::Result<ImportValue> {
     let operands = [call.operand(0)?, call.operand(1)?, call.operand(2)?];
     let reduction = reduction(call)?;
     call.add(Scatter { selection: Selection::Tuples(0), reduction }, &operands)
+}
+
+/// Imports the replacement of neighbouring elements along an axis from a position on, which each
+/// element of the batch has.
+fn of_runs(call: &mut Call) -> call::Result<ImportValue> {
+    call.check_most(3)?;
+    let (data, updates) = (call.operand(0)?, call.operand(1)?);
+    let (shape, of_updates) = (call.shape(data), call.shape(updates));
+    let axis = axis(call.int_or("axis", -2)?, shape.len())?;
+    let is_circular = match call.word_or("mode", "linear")? {
+        "linear" => false,
+        "circular" => true,
+        _ => return Err(attribute("mode", "expected linear or circular")),
+    };
+    let mut fit = shape.clone();
+    fit[axis] = of_updates.get(axis).copied().unwrap_or(0);
+    if axis == 0 || of_updates != fit || fit[axis] > shape[axis] {
+        return unfit(format!("updates of shape {of_updates:?} along axis {axis} of shape {shape:?}"));
+    }
+
+    // Distance of each position from the first that is replaced.
+    let mut distance = call.positions(0, shape[axis], [axis, shape.len()])?;
+    if let Some(starts) = call.optional(2) {
+        let mut columns = vec![1; shape.len()];
+        columns[0] = shape[0];
+        let starts = call.reshape(&columns, starts)?;
+        distance = call.binary(Binary::Sub, distance, starts)?;
+    }
+    if is_circular {
+        distance = remainder(call, distance, shape[axis])?;
+    }
+    let (none, count) = (call.number(-1.0, distance)?, call.number(fit[axis] as f32, distance)?);
+    let (is_behind, is_before) =
+        (call.binary(Binary::Less, none, distance)?, call.binary(Binary::Less, distance, count)?);
+    let is_new = call.binary(Binary::And, is_behind, is_before)?;
+
+    let new = match fit[axis] {
+        0 => return Ok(data),
+        1 => updates,
+        count => {
+            let place = call.with(Binary::Max, distance, 0.0)?;
+            let place = call.with(Binary::Min, place, count as f32 - 1.0)?;
+            let place = call.expand(&shape, place)?;
+            call.add(GatherElements { axis }, &[updates, place])?
+        }
+    };
+    call.add(Where, &[is_new, new, data])
+}
+
+/// Adds the remainder of integers by an extent, from 0 on.
+fn remainder(call: &mut Call, x: ImportValue, extent: usize) -> call::Result<ImportValue> {
+    let extent = call.number(extent as f32, x)?;
+    let turns = call.binary(Binary::Div, x, extent)?;
+    let turns = call.binary(Binary::Mul, turns, extent)?;
+    // Division is towards zero, so that a negative number has a negative remainder.
+    let rest = call.binary(Binary::Sub, x, turns)?;
+    let shifted = call.binary(Binary::Add, rest, extent)?;
+    let zero = call.number(0.0, x)?;
+    let is_negative = call.binary(Binary::Less, rest, zero)?;
+    call.add(Where, &[is_negative, shifted, rest])
 }

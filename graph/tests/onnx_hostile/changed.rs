@@ -67,7 +67,7 @@ fn models() -> Vec<Vec<u8>> {
         .constant("zero", &Tensor::i64(&[], vec![0]).unwrap())
         .output("y");
 
-    let elements = Model::new(20)
+    let elements = Model::new(24)
         .input("x", &[2, 3, 4])
         .constant("places", &Tensor::i64(&[2, 3, 2], vec![0; 12]).unwrap())
         .constant("rows", &Tensor::i64(&[2, 1], vec![0, -1]).unwrap())
@@ -76,7 +76,8 @@ fn models() -> Vec<Vec<u8>> {
         .node("GatherElements", "x places", "a", vec![int("axis", 2)])
         .node("GatherND", "x rows", "b", vec![int("batch_dims", 1)])
         .node("ScatterND", "x rows x", "c", vec![word("reduction", "add")])
-        .node("ScatterElements", "c places a", "d", vec![int("axis", 2)])
+        .node("ScatterElements", "c places a", "s", vec![int("axis", 2)])
+        .node("TensorScatter", "s a lengths", "d", vec![word("mode", "circular"), int("axis", 2)])
         .node("TopK", "d two", "e f", vec![int("largest", 0)])
         .node("OneHot", "f two values", "g", vec![int("axis", 1)])
         .constant("values", &f32s(&[2], &[0.0, 1.0]))
@@ -338,6 +339,7 @@ const OPERATORS: &[&str] = &[
     "Split",
     "Squeeze",
     "Sum",
+    "TensorScatter",
     "Tile",
     "TopK",
     "Transpose",
