@@ -3,6 +3,7 @@
 use crate::onnx::operator::OnnxOperator;
 
 pub(crate) mod activations;
+mod along;
 pub(crate) mod attention;
 pub(crate) mod binary;
 pub(crate) mod bitwise;
@@ -14,13 +15,16 @@ mod contract;
 pub(crate) mod conv;
 pub(crate) mod conv_transpose;
 pub(crate) mod cumsum;
+mod determinant;
 mod einsum;
 pub(crate) mod expand;
+mod fold;
 mod fused;
 pub(crate) mod gather;
 pub(crate) mod gather_elements;
 mod grid_sample;
 pub(crate) mod group_norm;
+mod grouped_heads;
 mod heads;
 mod indices;
 pub(crate) mod integers;
@@ -28,6 +32,7 @@ mod known;
 pub(crate) mod layer_norm;
 pub(crate) mod local_response_norm;
 pub(crate) mod lookup;
+mod losses;
 pub(crate) mod map;
 pub(crate) mod matmul;
 mod non_max;
@@ -42,14 +47,19 @@ pub(crate) mod prelu;
 pub mod prelude;
 mod qlinear;
 pub(crate) mod quantise;
+mod random;
 mod recurrent;
 pub(crate) mod reduce;
+mod regions;
+mod resample;
 pub(crate) mod reshape;
 pub(crate) mod resize;
 mod rotary;
 pub(crate) mod scaled;
 pub(crate) mod scatter;
+mod score_mask;
 mod sequences;
+mod signal;
 pub(crate) mod slice;
 pub(crate) mod softmax;
 mod sub_nodes;
@@ -57,6 +67,7 @@ pub(crate) mod top_k;
 pub(crate) mod transpose;
 pub(crate) mod trigonometric;
 mod unique;
+mod unpool;
 pub(crate) mod window;
 
 pub use attention::Attention;
@@ -109,18 +120,22 @@ const OWN: &[&[OnnxOperator]] = &[
     conv::IMPORTS,
     conv_transpose::IMPORTS,
     cumsum::IMPORTS,
+    determinant::IMPORTS,
     einsum::IMPORTS,
     expand::IMPORTS,
+    fold::IMPORTS,
     fused::IMPORTS,
     gather::IMPORTS,
     gather_elements::IMPORTS,
     grid_sample::IMPORTS,
     group_norm::IMPORTS,
+    grouped_heads::IMPORTS,
     heads::IMPORTS,
     integers::IMPORTS,
     known::IMPORTS,
     layer_norm::IMPORTS,
     local_response_norm::IMPORTS,
+    losses::IMPORTS,
     map::IMPORTS,
     matmul::IMPORTS,
     non_max::IMPORTS,
@@ -133,19 +148,23 @@ const OWN: &[&[OnnxOperator]] = &[
     prelu::IMPORTS,
     qlinear::IMPORTS,
     quantise::IMPORTS,
+    random::IMPORTS,
     recurrent::IMPORTS,
     reduce::IMPORTS,
+    regions::IMPORTS,
     reshape::IMPORTS,
     resize::IMPORTS,
     rotary::IMPORTS,
     scatter::IMPORTS,
     sequences::IMPORTS,
+    signal::IMPORTS,
     slice::IMPORTS,
     softmax::IMPORTS,
     top_k::IMPORTS,
     transpose::IMPORTS,
     trigonometric::IMPORTS,
     unique::IMPORTS,
+    unpool::IMPORTS,
 ];
 
 /// Finds the import rule for an operator's domain and name; `others`, the caller's rules, take

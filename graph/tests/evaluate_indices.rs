@@ -1,7 +1,7 @@
 //! Selection and replacement of elements by index, compared with their definitions.
 
-use autotune_graph::operators::{Binary, GatherElements, GatherNd, Scatter, Selection};
-use autotune_graph::{Operator, Tensor};
+use autotune_graph::operators::{Binary, Bitwise, GatherElements, GatherNd, Scatter, Selection, TopK};
+use autotune_graph::{Graph, Op, Operator, Tensor, rewrite};
 
 use crate::common::{at, made, numbers, rng};
 
@@ -98,4 +98,31 @@ fn sums_of_many_updates_are_rounded_once() {
     let (x, indices) = (f32s(&[1], &[16_777_216.0]), i64s(&[4], &[0; 4]));
     let sum = scattered(Selection::Along(0), Some(Binary::Add), [&x, &indices, &f32s(&[4], &[1.0; 4])]);
     assert_eq!(sum, f32s(&[1], &[16_777_220.0]));
+}
+
+/// Ranks by comparison and bits by division equal the definitions, also for special values.
+#[test]
+fn definitions_by_other_operators() {
+    let same = |op: Op, tensors: &[Tensor]| {
+        let mut graph = Graph::new("graph");
+        // The first tensor is an input, since constants would be computed.
+        let mut operands = vec![graph.input("x", tensors[0].dtype(), tensors[0].shape()).unwrap()];
+        operands.extend(tensors[1..].iter().map(|tensor| graph.constant("c", tensor.clone())));
+        let node = graph.add("node", op, &operands).unwrap();
+        let name = graph.node(node).op.name();
+        graph.output("y", node);
+        let rewritten = rewrite(&graph).unwrap();
+        assert!(rewritten.nodes().all(|(_, node)| node.op.name() != name), "{name}");
+        let of = |graph: &Graph| graph.evaluate(&tensors[..1]).unwrap()[0].to_numbers().into_iter().map(f32::to_bits);
+        assert!(of(&graph).eq(of(&rewritten)), "{name}");
+    };
+
+    let special = [f32::NAN, 1.0, f32::INFINITY, 1.0, f32::NAN, f32::NEG_INFINITY, -1.0, f32::INFINITY];
+    for (is_largest, has_indices) in [(true, true), (true, false), (false, true), (false, false)] {
+        same(TopK { axis: 0, count: 8, is_largest, has_indices }.into(), &[f32s(&[8], &special)]);
+    }
+    let extremes = i64s(&[6], &[0, -1, 1, (1 << 24) - 1, -(1 << 40), 0x00AB_CDEF << 20]);
+    for op in [Bitwise::And, Bitwise::Or, Bitwise::Xor] {
+        same(op.into(), &[extremes.clone(), i64s(&[6, 1], &[0, -1, 0x00F0_F0F0, -2, 7, -(1 << 24)])]);
+    }
 }

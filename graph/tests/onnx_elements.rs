@@ -1,8 +1,8 @@
 //! Imported operators that choose elements by position or by order.
 
-use autotune_graph::Tensor;
+use autotune_graph::{DType, Tensor};
 
-use crate::build::{Model, f32s, i64s, int, ints, one};
+use crate::build::{Model, f32s, i64s, int, ints, one, word};
 
 /// A triangle leaves NaN and infinities outside of it behind.
 #[test]
@@ -114,4 +114,49 @@ fn norms_of_windows() {
     of(3).iter().zip([118f32.cbrt(), 155f32.cbrt(), 4.0]).for_each(|(a, b)| assert!((a - b).abs() < 1e-5));
     let whole = one(6, "GlobalLpPool", std::slice::from_ref(&x), &[], vec![]);
     assert_eq!(whole, f32s(&[1, 1, 1, 1], &[50f32.sqrt()]));
+}
+
+/// Neighbouring elements are replaced from a position on, which may be beyond the end of the axis.
+#[test]
+fn runs_of_elements() {
+    let (x, new) = (f32s(&[2, 3, 1], &[0.0; 6]), f32s(&[2, 2, 1], &[1.0, 2.0, 3.0, 4.0]));
+    let of = |starts: &[Tensor], mode| {
+        let attributes = vec![word("mode", mode), int("axis", 1)];
+        one(24, "TensorScatter", &[x.clone(), new.clone()], starts, attributes).to_numbers()
+    };
+    assert_eq!(of(&[], "linear"), [1.0, 2.0, 0.0, 3.0, 4.0, 0.0]);
+    assert_eq!(of(&[i64s(&[1, 0])], "linear"), [0.0, 1.0, 2.0, 3.0, 4.0, 0.0]);
+    assert_eq!(of(&[i64s(&[2, 4])], "circular"), [2.0, 0.0, 1.0, 0.0, 3.0, 4.0]);
+    let model = Model::new(24).input("x", &[2, 3]).input("u", &[2, 4]).node("TensorScatter", "x u", "y", vec![]);
+    let error = model.output("y").import().unwrap_err().to_string();
+    assert_eq!(error, "node 'tensorscatter' (TensorScatter): updates of shape [2, 4] along axis 0 of shape [2, 3]");
+}
+
+#[test]
+fn masks_of_dropout() {
+    let model = Model::new(13).input("x", &[2]).node("Dropout", "x", "y mask", vec![]).output("y").output("mask");
+    let x = f32s(&[2], &[1.0, -2.0]);
+    assert_eq!(model.run(std::slice::from_ref(&x)), [x, Tensor::of_numbers(&[2], DType::Bool, &[1.0; 2]).unwrap()]);
+}
+
+/// Reductions of no elements are their neutral elements.
+#[test]
+fn reductions_of_nothing() {
+    let of = |operator: &str| {
+        let model = Model::new(18).constant("x", &f32s(&[2, 0], &[])).constant("axes", &i64s(&[1]));
+        model.node(operator, "x axes", "y", vec![int("keepdims", 0)]).output("y").run(&[]).remove(0)
+    };
+    let both = |number| f32s(&[2], &[number; 2]);
+    assert_eq!([of("ReduceSum"), of("ReduceProd"), of("ReduceL2")], [both(0.0), both(1.0), both(0.0)]);
+    assert_eq!([of("ReduceMax"), of("ReduceMin")], [f32::NEG_INFINITY, f32::INFINITY].map(both));
+    assert_eq!(of("ReduceLogSum"), both(f32::NEG_INFINITY));
+    assert!(of("ReduceMean").to_numbers()[0].is_nan());
+
+    let truths = |numbers: &[f32]| Tensor::of_numbers(&[numbers.len()], DType::Bool, numbers).unwrap();
+    let of = |operator: &str, x: &Tensor| {
+        let model = Model::new(20).constant("x", x).node(operator, "x", "y", vec![int("keepdims", 0)]);
+        model.output("y").run(&[]).remove(0).to_numbers()
+    };
+    assert_eq!([of("ReduceMax", &truths(&[0.0, 1.0])), of("ReduceMin", &truths(&[0.0, 1.0]))], [[1.0], [0.0]]);
+    assert_eq!([of("ReduceMax", &truths(&[])), of("ReduceMin", &truths(&[]))], [[0.0], [1.0]]);
 }

@@ -8,18 +8,23 @@ use crate::build::{Model, f32s, float, floats, i64s, int, ints, word};
 use crate::common::graphs::ops;
 
 /// Returns numbers from -1.25 to 1.25 that differ by seed.
-fn ramp(shape: &[usize], seed: usize) -> Tensor {
+pub(crate) fn ramp(shape: &[usize], seed: usize) -> Tensor {
     let count: usize = shape.iter().product();
     f32s(shape, &(0..count).map(|i| ((i * 7 + seed * 3) % 11) as f32 / 4.0 - 1.25).collect::<Vec<_>>())
 }
 
-fn integers(shape: &[usize], numbers: &[i64]) -> Tensor {
+pub(crate) fn integers(shape: &[usize], numbers: &[i64]) -> Tensor {
     Tensor::i64(shape, numbers.to_vec()).unwrap()
 }
 
 /// Returns a model of one node. Inputs of f32 are those of the model, others are constants, and
 /// `None` is an absent input.
-fn model(operator: &str, inputs: &[Option<Tensor>], outputs: &str, attributes: Vec<AttributeProto>) -> Model {
+pub(crate) fn model(
+    operator: &str,
+    inputs: &[Option<Tensor>],
+    outputs: &str,
+    attributes: Vec<AttributeProto>,
+) -> Model {
     let mut model = Model::new(17);
     let mut names = Vec::new();
     for (index, input) in inputs.iter().enumerate() {
@@ -36,7 +41,7 @@ fn model(operator: &str, inputs: &[Option<Tensor>], outputs: &str, attributes: V
     outputs.split_whitespace().filter(|name| *name != "_").fold(model, Model::output)
 }
 
-fn of_runtime(model: &Model, inputs: &[Option<Tensor>]) -> Vec<Tensor> {
+pub(crate) fn of_runtime(model: &Model, inputs: &[Option<Tensor>]) -> Vec<Tensor> {
     let inputs: Vec<Tensor> = inputs.iter().flatten().filter(|x| x.as_f32().is_some()).cloned().collect();
     model.run(&inputs)
 }
@@ -366,6 +371,42 @@ fn weights_of_other_sizes() {
     );
 }
 
+/// A layer with integer weights computes what one with the dequantised weights does.
+#[test]
+fn recurrent_layers_of_bytes() {
+    let bytes = |shape: &[usize], seed: i64| {
+        let count: usize = shape.iter().product();
+        let numbers: Vec<f32> = (0..count as i64).map(|i| ((i * 7 + seed) % 23 - 11) as f32).collect();
+        Tensor::of_numbers(shape, DType::I8, &numbers).unwrap()
+    };
+    let (x, bias) = (ramp(&[2, 1, 3], 1), ramp(&[1, 16], 2));
+    let (w, r) = (bytes(&[1, 3, 8], 1), bytes(&[1, 2, 8], 2));
+    let (of_w, of_r) = (ramp(&[1, 8], 3), f32s(&[1], &[0.125]));
+    let zeros = [bytes(&[1, 8], 3), bytes(&[1], 4)];
+    let mut integers = Model::new(17).input("x", x.shape()).constant("w", &w).constant("r", &r).constant("b", &bias);
+    integers = integers.constant("ws", &of_w).constant("wz", &zeros[0]).constant("rs", &of_r).constant("rz", &zeros[1]);
+    let integers = integers.node("DynamicQuantizeLSTM", "x w r b _ _ _ _ ws wz rs rz", "y h c", vec![]);
+    let mut integers = integers.output("y").output("h").output("c");
+    integers.graph().node[0].domain = Some("com.microsoft".into());
+
+    let floats = |x: &Tensor, scales: &Tensor, zeros: &Tensor, inputs: usize| {
+        let (x, scales, zeros) = (x.to_numbers(), scales.to_numbers(), zeros.to_numbers());
+        let of = |at: usize| {
+            let (gate, input) = (at / inputs, at % inputs);
+            let own = |all: &[f32]| all[gate % all.len()];
+            (x[input * 8 + gate] - own(&zeros)) * own(&scales)
+        };
+        f32s(&[1, 8, inputs], &(0..8 * inputs).map(of).collect::<Vec<_>>())
+    };
+    let mut plain = Model::new(17).input("x", x.shape()).constant("w", &floats(&w, &of_w, &zeros[0], 3));
+    plain = plain.constant("r", &floats(&r, &of_r, &zeros[1], 2)).constant("b", &bias);
+    let plain = plain.node("LSTM", "x w r b", "y h c", vec![int("hidden_size", 2)]);
+    let plain = plain.output("y").output("h").output("c");
+    let wanted = plain.run(std::slice::from_ref(&x));
+    assert_eq!(integers.run(&[x]), wanted);
+    assert!(wanted[0].to_numbers().iter().any(|y| y.abs() > 0.1));
+}
+
 /// Rewriting finds attention, without repeated keys for groups of heads.
 #[test]
 fn attention_in_one_step() {
@@ -384,7 +425,7 @@ fn what_is_refused() {
         error.split_once("): ").map(|(_, reason)| reason.to_string()).unwrap()
     };
     let rotary = vec![int("num_heads", 2), int("do_rotary", 1)];
-    let reason = "keys and values of earlier steps and rotations are not supported";
+    let reason = "rotations and shared buffers are not supported";
     assert_eq!(message("Attention", &[x.clone(), w.clone()], rotary), reason);
     assert_eq!(message("Attention", &[x.clone(), w.clone()], vec![]), "attribute 'num_heads': is missing or negative");
     let three = vec![int("num_heads", 3)];

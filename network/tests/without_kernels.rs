@@ -3,8 +3,8 @@
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, StepWork};
 use autotune_network::operators::{
-    Binary, Cast, Concat, Conv, ConvTranspose, CumSum, Gather, GatherElements, GatherNd, GroupNorm, LocalResponseNorm,
-    MatMul, Pad, Pool, Reduce, Resize, Scatter, Selection, Sliding, Softmax, Transpose,
+    Binary, Bitwise, Cast, Concat, Conv, ConvTranspose, CumSum, Gather, GatherElements, GatherNd, GroupNorm,
+    LocalResponseNorm, MatMul, Pad, Pool, Reduce, Resize, Scatter, Selection, Sliding, Softmax, TopK, Transpose,
 };
 use autotune_network::{Compiled, DType, Graph, Library, NodeId, Op, Tensor, rewrite};
 use autotune_workloads::{Coordinates, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
@@ -274,9 +274,49 @@ fn small_indices(net: &mut Net, shape: &[usize], is_constant: bool) -> NodeId {
     net.add(Cast(DType::I64), &[clipped])
 }
 
+fn reduction(net: &mut Net) -> Option<Binary> {
+    let all = [Binary::Add, Binary::Mul, Binary::Max, Binary::Min].map(Some);
+    [&all[..], &[None; 4]].concat()[any(&mut net.rng, 0..=7)]
+}
+
+/// Adds an input, or integers from -9 to 9 that are computed from it.
+fn numbers_or_integers(net: &mut Net, shape: &[usize], has_integers: bool) -> NodeId {
+    let x = net.input(shape);
+    if !has_integers {
+        return x;
+    }
+    let clipped = net.act("clip", &[-0.9, 0.9], x);
+    let ten = net.graph.constant("ten", Tensor::scalar(10.0));
+    let scaled = net.add(Binary::Mul, &[clipped, ten]);
+    net.add(Cast(DType::I64), &[scaled])
+}
+
+#[test]
+fn largest_and_smallest_elements() {
+    of_seeds(60, |net| {
+        let shape: Vec<usize> = (0..any(&mut net.rng, 1..=3)).map(|_| any(&mut net.rng, 1..=6)).collect();
+        let axis = any(&mut net.rng, 0..=shape.len() - 1);
+        let has_integers = any(&mut net.rng, 0..=1) == 0;
+        let x = numbers_or_integers(net, &shape, has_integers);
+        let count = any(&mut net.rng, 1..=shape[axis]);
+        let [is_largest, has_indices] = [0; 2].map(|_| any(&mut net.rng, 0..=1) == 0);
+        single(net, TopK { axis, count, is_largest, has_indices }, &[x])
+    });
+}
+
+#[test]
+fn bits_of_integers() {
+    of_seeds(40, |net| {
+        let shape: Vec<usize> = (0..any(&mut net.rng, 1..=3)).map(|_| any(&mut net.rng, 1..=6)).collect();
+        let (a, b) = (numbers_or_integers(net, &shape, true), numbers_or_integers(net, &shape[1..], true));
+        let op = [Bitwise::And, Bitwise::Or, Bitwise::Xor][any(&mut net.rng, 0..=2)];
+        single(net, op, &[a, b])
+    });
+}
+
 #[test]
 fn elements_by_index() {
-    of_seeds(60, |net| {
+    of_seeds(100, |net| {
         let shape: Vec<usize> = (0..any(&mut net.rng, 1..=4)).map(|_| any(&mut net.rng, 2..=5)).collect();
         let (rank, x) = (shape.len(), net.input(&shape));
         let (axis, is_constant) = (any(&mut net.rng, 0..=rank - 1), any(&mut net.rng, 0..=1) == 0);
@@ -296,14 +336,14 @@ fn elements_by_index() {
                 single(net, GatherNd { batch_axes }, &[x, indices])
             }
             2 => {
-                let (indices, updates) = (small_indices(net, &inner, true), weights(net, &inner));
-                let op = Scatter { selection: Selection::Along(axis), reduction: None };
+                let (indices, updates) = (small_indices(net, &inner, is_constant), weights(net, &inner));
+                let op = Scatter { selection: Selection::Along(axis), reduction: reduction(net) };
                 single(net, op, &[x, indices, updates])
             }
             _ => {
-                let indices = small_indices(net, &tuples, true);
+                let indices = small_indices(net, &tuples, is_constant);
                 let updates = weights(net, &[&tuples[..1], &shape[count..]].concat());
-                let op = Scatter { selection: Selection::Tuples(0), reduction: None };
+                let op = Scatter { selection: Selection::Tuples(0), reduction: reduction(net) };
                 single(net, op, &[x, indices, updates])
             }
         }

@@ -162,7 +162,8 @@ impl GraphDraft {
         }
     }
 
-    fn spend(&mut self, steps: usize, shape: &[usize]) -> Result<(), OpError> {
+    /// Takes steps or elements from the budget; fails if they exceed it.
+    pub(crate) fn spend(&mut self, steps: usize, shape: &[usize]) -> Result<(), OpError> {
         let left = self.left.checked_sub(steps);
         self.left = left.ok_or_else(|| OpError::TooLarge { shape: shape.to_vec() })?;
         Ok(())

@@ -15,7 +15,7 @@ use super::draft::GraphDraft;
 use super::error::{ImportError, NodeError};
 use super::import::{Import, Model, inputs_of, is_default, outputs_of};
 use super::inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
-use super::layers::directions;
+use super::layers::{directions, is_layer};
 use super::operator::Int8Reading;
 use super::tensor;
 use crate::constant::Constant;
@@ -347,9 +347,8 @@ impl<'a> Import<'a> {
             let result = self.node(node);
             self.existing.clear();
             match result {
-                Err(error) if error.needs_phases() => {
-                    is_long = matches!(error, ImportError::Node { source: NodeError::TooLong { .. }, .. });
-                }
+                Err(ImportError::Node { source: NodeError::TooLong { .. }, .. }) if is_layer(node) => is_long = true,
+                Err(ImportError::Node { source: NodeError::Unknown { .. }, .. }) => {}
                 result => return result,
             }
         }

@@ -79,6 +79,14 @@ impl Call<'_> {
             false => self.add(Cast(dtype), &[x]),
         }
     }
+
+    /// Returns an attribute that is an element type of the file.
+    pub(super) fn element_type(&self, name: &'static str) -> call::Result<Option<DType>> {
+        let Some(number) = self.int(name)? else { return Ok(None) };
+        let number = i32::try_from(number).map_err(|_| attribute(name, "unknown element type"))?;
+        let dtype = tensor::dtype(Some(rten_onnx::onnx::DataType(number)));
+        dtype.map(Some).map_err(|reason| attribute(name, reason))
+    }
 }
 
 /// Imports a cast. Types that are one [`DType`] here are not told apart, so a cast to f16 does not
@@ -87,11 +95,8 @@ fn import(call: &mut Call) -> call::Result<ImportValue> {
     let x = call.only()?;
     // These apply to casts to 8-bit floating point only.
     call.ignore(&["saturate", "round_mode"]);
-    let to = call.int("to")?.ok_or_else(|| attribute("to", "is missing"))?;
-    let to = i32::try_from(to).map_err(|_| attribute("to", "unknown element type"))?;
-    let dtype = tensor::dtype(Some(rten_onnx::onnx::DataType(to)));
-    let dtype = dtype.map_err(|reason| attribute("to", reason))?;
-    call.cast(dtype, x)
+    let to = call.element_type("to")?.ok_or_else(|| attribute("to", "is missing"))?;
+    call.cast(to, x)
 }
 
 fn cast_like(call: &mut Call) -> call::Result<ImportValue> {

@@ -10,6 +10,7 @@ use super::map::Map;
 use super::matmul::MatMul;
 use super::prelude::*;
 use super::quantise::MICROSOFT;
+use super::score_mask::{Ahead, ScoreMask};
 use super::softmax::Softmax;
 use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
@@ -17,101 +18,29 @@ use crate::onnx::error::unfit;
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::many("Attention", attention),
     OnnxOperator::many("MultiHeadAttention", of_projections).in_domain(MICROSOFT),
-    OnnxOperator::one("Attention", with_projections).in_domain(MICROSOFT),
+    OnnxOperator::many("Attention", with_projections).in_domain(MICROSOFT),
 ];
 
 /// Queries `[b, heads, m, d]`, keys `[b, groups, n, d]` and values `[b, groups, n, e]`.
 /// Neighbouring heads of queries share a group of keys and values.
-struct Heads {
-    q: ImportValue,
-    k: ImportValue,
-    v: ImportValue,
-}
-
-/// Masks of scores `[b, heads, m, n]`, which broadcast to them.
-#[derive(Default)]
-struct ScoreMask {
-    /// Truth values: which scores count.
-    visible: Option<ImportValue>,
-    /// Numbers to add to the scores before the softmax.
-    added: Option<ImportValue>,
-}
-
-impl ScoreMask {
-    fn only(&mut self, call: &mut Call, visible: ImportValue) -> Result<()> {
-        let both = |earlier| call.binary(Binary::And, earlier, visible);
-        self.visible = Some(self.visible.map_or(Ok(visible), both)?);
-        Ok(())
-    }
-
-    fn add(&mut self, call: &mut Call, number: ImportValue) -> Result<()> {
-        let sum = |earlier| call.binary(Binary::Add, earlier, number);
-        self.added = Some(self.added.map_or(Ok(number), sum)?);
-        Ok(())
-    }
-
-    /// Adds the caller's mask of `n` or fewer keys; keys that it lacks are hidden.
-    fn given(&mut self, call: &mut Call, mask: ImportValue, n: usize) -> Result<()> {
-        let mut shape = call.shape(mask);
-        let Some(last) = shape.last_mut() else { return unfit("a mask without axes") };
-        let is_truth = call.dtype(mask) == DType::Bool;
-        let hidden =
-            if is_truth { Tensor::of_numbers(&[], DType::Bool, &[0.0])? } else { Tensor::scalar(f32::NEG_INFINITY) };
-        let mut mask = if is_truth { mask } else { call.cast(DType::F32, mask)? };
-        if *last < n {
-            *last = n - *last;
-            let rest = call.filled(&hidden.into(), &shape)?;
-            mask = call.add(Concat { axis: shape.len() - 1 }, &[mask, rest])?;
-        }
-        if is_truth { self.only(call, mask) } else { self.add(call, mask) }
-    }
-
-    /// Hides the keys behind each query, whose position among the keys is its number plus `ahead`.
-    fn causal(&mut self, call: &mut Call, [m, n]: [usize; 2], ahead: Ahead) -> Result<()> {
-        let keys = call.positions(0, n, [1, 2])?;
-        let ends = match ahead {
-            Ahead::Keys(count) => call.positions((count as i64).saturating_add(1), m, [0, 2])?,
-            Ahead::OfBatch(counts) => {
-                let ends = call.positions(1 - m as i64, m, [0, 2])?;
-                call.binary(Binary::Add, counts, ends)?
-            }
-        };
-        let visible = call.binary(Binary::Less, keys, ends)?;
-        self.only(call, visible)
-    }
-
-    /// Returns the mask of all, of truth values or numbers.
-    fn whole(&self, call: &mut Call) -> Result<Option<ImportValue>> {
-        match (self.visible, self.added) {
-            (Some(visible), Some(added)) => {
-                let hidden = call.number(f32::NEG_INFINITY, added)?;
-                call.add(Where, &[visible, added, hidden]).map(Some)
-            }
-            (visible, added) => Ok(visible.or(added)),
-        }
-    }
-}
-
-/// Number of keys before the first query.
-enum Ahead {
-    Keys(usize),
-    /// For each element of the batch, shaped `[b, 1, 1, 1]`: as many that the last query sees this
-    /// number of keys.
-    OfBatch(ImportValue),
+pub(super) struct Heads {
+    pub(super) q: ImportValue,
+    pub(super) k: ImportValue,
+    pub(super) v: ImportValue,
 }
 
 /// Results of the stages of attention, for all heads.
-struct Attended {
+pub(super) struct Attended {
     products: ImportValue,
     capped: ImportValue,
     masked: ImportValue,
     weights: ImportValue,
-    output: ImportValue,
+    pub(super) output: ImportValue,
 }
 
 impl Heads {
     /// Returns the extents `[b, heads, m, d]`, and `[groups, n, e]`; fails unless they match.
-    fn extents(&self, call: &Call) -> Result<([usize; 4], [usize; 3])> {
+    pub(super) fn extents(&self, call: &Call) -> Result<([usize; 4], [usize; 3])> {
         let shapes = [self.q, self.k, self.v].map(|x| call.shape(x));
         if let ([b, heads, m, d], [k_b, groups, n, k_d], [v_b, v_groups, v_n, e]) =
             (&shapes[0][..], &shapes[1][..], &shapes[2][..])
@@ -126,7 +55,7 @@ impl Heads {
     }
 
     /// Puts the keys and values of earlier steps before these.
-    fn behind(&mut self, call: &mut Call, past: [ImportValue; 2]) -> Result<()> {
+    pub(super) fn behind(&mut self, call: &mut Call, past: [ImportValue; 2]) -> Result<()> {
         self.k = call.add(Concat { axis: 2 }, &[past[0], self.k])?;
         self.v = call.add(Concat { axis: 2 }, &[past[1], self.v])?;
         Ok(())
@@ -134,7 +63,14 @@ impl Heads {
 
     /// Adds the attention. Rows of queries that share keys form one matrix, so that these need not
     /// be repeated. If `has_zeros`, the output is zero, not NaN, for queries that see no key.
-    fn attend(&self, call: &mut Call, scale: f32, cap: f32, mask: &ScoreMask, has_zeros: bool) -> Result<Attended> {
+    pub(super) fn attend(
+        &self,
+        call: &mut Call,
+        scale: f32,
+        cap: f32,
+        mask: &ScoreMask,
+        has_zeros: bool,
+    ) -> Result<Attended> {
         let ([b, heads, m, d], [groups, n, e]) = self.extents(call)?;
         let rows = (heads / groups).saturating_mul(m);
         let q = call.reshape(&[b, groups, rows, d], self.q)?;
@@ -143,12 +79,19 @@ impl Heads {
         let products = call.with(Binary::Mul, products, scale)?;
 
         let capped = if cap > 0.0 { call.capped(products, cap)? } else { products };
+        let sink = mask.sink;
         let mask = match mask.whole(call)? {
             Some(mask) => Some(shared(call, mask, [groups, heads / groups, m])?),
             None => None,
         };
         let masked = mask.map_or(Ok(capped), |mask| masked(call, capped, mask))?;
-        let mut weights = call.add(Softmax { axis: 3, log: false }, &[masked])?;
+        let mut weights = match sink {
+            Some(sink) => {
+                let sink = shared(call, sink, [groups, heads / groups, m])?;
+                with_sink(call, masked, sink)?
+            }
+            None => call.add(Softmax { axis: 3, log: false }, &[masked])?,
+        };
         let mut output = call.add(MatMul, &[weights, self.v])?;
         if let Some(mask) = mask.filter(|_| has_zeros) {
             [weights, output] = without_hidden(call, mask, [weights, output])?;
@@ -179,6 +122,16 @@ fn shared(call: &mut Call, mask: ImportValue, [groups, repeats, m]: [usize; 3]) 
     let split = call.reshape(&[b, outer, inner, rows, columns], mask)?;
     let repeated = call.expand(&[b, outer, repeats, m, columns], split)?;
     call.reshape(&[b, outer, repeats.saturating_mul(m), columns], repeated)
+}
+
+/// Adds the softmax of scores and one more in each row, without its share.
+fn with_sink(call: &mut Call, scores: ImportValue, sink: ImportValue) -> Result<ImportValue> {
+    let mut shape = call.shape(scores);
+    let n = std::mem::replace(&mut shape[3], 1);
+    let sink = call.expand(&shape, sink)?;
+    let all = call.add(Concat { axis: 3 }, &[scores, sink])?;
+    let weights = call.add(Softmax { axis: 3, log: false }, &[all])?;
+    call.part(weights, 3, [0, n])
 }
 
 fn masked(call: &mut Call, scores: ImportValue, mask: ImportValue) -> Result<ImportValue> {
@@ -218,7 +171,7 @@ impl Call<'_> {
     }
 
     /// Splits rows `[b, m, heads * d]` to `[b, heads, m, d]`.
-    fn split_heads(&mut self, x: ImportValue, heads: usize) -> Result<ImportValue> {
+    pub(super) fn split_heads(&mut self, x: ImportValue, heads: usize) -> Result<ImportValue> {
         match self.shape(x)[..] {
             [b, m, all] if heads > 0 && all.is_multiple_of(heads) => {
                 let split = self.reshape(&[b, m, heads, all / heads], x)?;
@@ -229,25 +182,25 @@ impl Call<'_> {
     }
 
     /// Joins `[b, heads, m, e]` to rows `[b, m, heads * e]`.
-    fn join_heads(&mut self, x: ImportValue) -> Result<ImportValue> {
+    pub(super) fn join_heads(&mut self, x: ImportValue) -> Result<ImportValue> {
         let [b, heads, m, e] = self.shape(x)[..] else { return Ok(x) };
         let rows = self.transpose(&[0, 2, 1, 3], x)?;
         self.reshape(&[b, m, heads.saturating_mul(e)], rows)
     }
 
-    fn head_count(&self, name: &'static str) -> Result<usize> {
+    pub(super) fn head_count(&self, name: &'static str) -> Result<usize> {
         let count = self.int(name)?.and_then(|count| usize::try_from(count).ok());
         count.ok_or_else(|| attribute(name, "is missing or negative"))
     }
 
     /// Returns the factor of the scores: by default that of ONNX, `1 / sqrt(d)`.
-    fn score_scale(&self, d: usize) -> Result<f32> {
+    pub(super) fn score_scale(&self, d: usize) -> Result<f32> {
         let given = self.float("scale")?.filter(|&scale| scale != 0.0);
         Ok(given.unwrap_or(1.0 / (d as f32).sqrt()))
     }
 
     /// Returns keys and values of earlier steps at inputs `first` and the next, if there are any.
-    fn past(&self, first: usize) -> Result<Option<[ImportValue; 2]>> {
+    pub(super) fn past(&self, first: usize) -> Result<Option<[ImportValue; 2]>> {
         match (self.optional(first), self.optional(first + 1)) {
             (Some(k), Some(v)) => Ok(Some([k, v])),
             (None, None) => Ok(None),
@@ -279,13 +232,11 @@ fn attention(call: &mut Call, outputs: usize) -> Result<Vec<ImportValue>> {
     let mut ahead = Ahead::Keys(before);
     if let Some(counts) = call.optional(6) {
         let counts = call.reshape(&[b, 1, 1, 1], counts)?;
-        let keys = call.positions(0, n, [3, 4])?;
-        let visible = call.binary(Binary::Less, keys, counts)?;
-        mask.only(call, visible)?;
+        mask.first(call, counts, n)?;
         ahead = Ahead::OfBatch(counts);
     }
     if call.flag("is_causal", false)? {
-        mask.causal(call, [m, n], ahead)?;
+        mask.causal(call, [m, n], &ahead)?;
     }
 
     let (scale, cap, stage) =
@@ -309,11 +260,21 @@ fn key_mask(call: &mut Call, mask: &mut ScoreMask, input: usize, [b, m, n]: [usi
     let Some(given) = call.optional(input) else { return Ok(()) };
     let given = call.cast(DType::I64, given)?;
     let zero = call.number(0.0, given)?;
+
     let visible = match call.shape(given)[..] {
         [count] if count == b => {
             let counts = call.reshape(&[b, 1, 1, 1], given)?;
             let keys = call.positions(0, n, [3, 4])?;
             call.binary(Binary::Less, keys, counts)?
+        }
+        [count] if count == b.saturating_mul(2) => {
+            // The ends of the sequences, then their starts.
+            let [ends, starts] = [0, b].map(|first| call.part(given, 0, [first, b]));
+            let [ends, starts] = [ends?, starts?].map(|bounds| call.reshape(&[b, 1, 1, 1], bounds));
+            let (keys, numbers) = (call.positions(0, n, [3, 4])?, call.positions(1, n, [3, 4])?);
+            let is_before = call.binary(Binary::Less, keys, ends?)?;
+            let is_behind = call.binary(Binary::Less, starts?, numbers)?;
+            call.binary(Binary::And, is_before, is_behind)?
         }
         [rows, keys] if [rows, keys] == [b, n] => {
             let truths = call.reshape(&[b, 1, 1, n], given)?;
@@ -330,14 +291,29 @@ fn key_mask(call: &mut Call, mask: &mut ScoreMask, input: usize, [b, m, n]: [usi
     mask.add(call, added)
 }
 
+/// Returns queries, keys and values of a node, which may be packed into one or two tensors.
+fn rows_of(call: &mut Call) -> Result<[ImportValue; 3]> {
+    let q = call.operand(0)?;
+    let unpacked = |call: &mut Call, x, count: usize, part: usize| match call.shape(x)[..] {
+        [b, m, heads, parts, d] if parts == count => {
+            let part = call.part(x, 3, [part, 1])?;
+            call.reshape(&[b, m, heads.saturating_mul(d)], part)
+        }
+        ref shape => unfit(format!("a tensor of shape {shape:?} does not have {count} packed parts")),
+    };
+    match (call.optional(1), call.optional(2)) {
+        (Some(k), Some(v)) => Ok([q, k, v]),
+        (Some(packed), None) => Ok([q, unpacked(call, packed, 2, 0)?, unpacked(call, packed, 2, 1)?]),
+        (None, None) => Ok([unpacked(call, q, 3, 0)?, unpacked(call, q, 3, 1)?, unpacked(call, q, 3, 2)?]),
+        (None, Some(_)) => unfit("values without keys"),
+    }
+}
+
 /// Imports attention of ONNX Runtime whose inputs are projected.
 fn of_projections(call: &mut Call, outputs: usize) -> Result<Vec<ImportValue>> {
     call.check_most(8)?;
     let count = call.head_count("num_heads")?;
-    let mut inputs = [call.operand(0)?, call.operand(1)?, call.operand(2)?];
-    if call.rank(inputs[0]) != 3 {
-        return unfit("packed queries, keys and values are not supported");
-    }
+    let mut inputs = rows_of(call)?;
     if let Some(bias) = call.optional(3) {
         let mut start = 0;
         for x in &mut inputs {
@@ -360,10 +336,10 @@ fn of_projections(call: &mut Call, outputs: usize) -> Result<Vec<ImportValue>> {
 }
 
 /// Imports attention of ONNX Runtime with the projections of its input.
-fn with_projections(call: &mut Call) -> Result<ImportValue> {
+fn with_projections(call: &mut Call, outputs: usize) -> Result<Vec<ImportValue>> {
     call.check_most(6)?;
-    if call.optional(4).is_some() || call.flag("do_rotary", false)? || call.flag("past_present_share_buffer", false)? {
-        return unfit("keys and values of earlier steps and rotations are not supported");
+    if call.flag("do_rotary", false)? || call.flag("past_present_share_buffer", false)? {
+        return unfit("rotations and shared buffers are not supported");
     }
     call.ignore(&["rotary_embedding_dim"]);
     let (count, x, weights) = (call.head_count("num_heads")?, call.operand(0)?, call.operand(1)?);
@@ -383,7 +359,32 @@ fn with_projections(call: &mut Call) -> Result<ImportValue> {
         let rows = call.part(rows, 2, part)?;
         call.split_heads(rows, count)
     });
-    attended(call, &Heads { q: q?, k: k?, v: v? }, [3, 5], 0)
+    let mut heads = Heads { q: q?, k: k?, v: v? };
+    let mut before = 0;
+    // Keys come before values along the first axis.
+    if let Some(past) = call.optional(4) {
+        let &[2, b, heads_of_past, count, d] = &call.shape(past)[..] else {
+            return unfit(format!("keys and values of earlier steps of shape {:?}", call.shape(past)));
+        };
+        let halves = [0, 1].map(|half| {
+            let half = call.part(past, 0, [half, 1])?;
+            call.reshape(&[b, heads_of_past, count, d], half)
+        });
+        let [k, v] = halves;
+        heads.behind(call, [k?, v?])?;
+        before = count;
+    }
+
+    let mut all = vec![attended(call, &heads, [3, 5], before)?];
+    if outputs > 1 {
+        let both = [heads.k, heads.v].map(|x| {
+            let shape = [&[1], &call.shape(x)[..]].concat();
+            call.reshape(&shape, x)
+        });
+        let [k, v] = both;
+        all.push(call.add(Concat { axis: 0 }, &[k?, v?])?);
+    }
+    Ok(all)
 }
 
 /// Adds attention of ONNX Runtime with the mask and the summand of scores at these inputs.
@@ -393,7 +394,7 @@ fn attended(call: &mut Call, heads: &Heads, [mask_at, added_at]: [usize; 2], bef
     key_mask(call, &mut mask, mask_at, [b, m, n])?;
     call.optional(added_at).map_or(Ok(()), |added| mask.add(call, added))?;
     if call.flag("unidirectional", false)? {
-        mask.causal(call, [m, n], Ahead::Keys(before))?;
+        mask.causal(call, [m, n], &Ahead::Keys(before))?;
     }
     let scale = call.score_scale(d)?;
     let output = heads.attend(call, scale, 0.0, &mask, false)?.output;

@@ -28,7 +28,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Gelu", gelu),
     OnnxOperator::one("Elu", elu),
     OnnxOperator::one("Identity", |call| call.only()).keeps_bytes(),
-    OnnxOperator::one("Dropout", dropout),
+    OnnxOperator::many("Dropout", dropout),
 ];
 
 /// A function applied to every element.
@@ -248,14 +248,19 @@ fn elu(call: &mut Call) -> call::Result<ImportValue> {
     call.with_parameters("elu", &[alpha], x)
 }
 
-/// Imports inference-time dropout, which is the identity.
-fn dropout(call: &mut Call) -> call::Result<ImportValue> {
+/// Imports inference-time dropout, which is the identity, and its mask, which is true for all.
+fn dropout(call: &mut Call, outputs: usize) -> call::Result<Vec<ImportValue>> {
     call.check_most(3)?;
     // These attributes matter in training only.
     call.ignore(&["ratio", "seed", "is_test"]);
     // Since opset 12, the training mode is an input.
     match call.known_number(2)? {
         Some(training) if training != 0.0 => error::unfit("training mode is not supported"),
-        _ => call.operand(0),
+        _ => {
+            let x = call.operand(0)?;
+            let mask = Tensor::of_numbers(&[], DType::Bool, &[1.0])?;
+            let mask = if outputs > 1 { Some(call.filled(&mask.into(), &call.shape(x))?) } else { None };
+            Ok([Some(x), mask].into_iter().flatten().collect())
+        }
     }
 }

@@ -7,7 +7,8 @@ use super::slice::Range;
 use crate::onnx::error::unfit;
 use crate::op;
 
-pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Pad", import)];
+pub(super) static IMPORTS: &[OnnxOperator] =
+    &[OnnxOperator::one("Pad", import), OnnxOperator::one("CenterCropPad", center)];
 
 /// Padding around a tensor.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,20 +137,60 @@ fn import(call: &mut Call) -> call::Result<ImportValue> {
         return unfit(format!("{} amounts of padding do not match {} axes", amounts.len(), axes.len()));
     }
 
-    let mut ranges = Range::all(&shape);
-    let mut pad = vec![[0, 0]; shape.len()];
+    let mut all = vec![[0, 0]; shape.len()];
     for (index, &axis) in axes.iter().enumerate() {
-        // Negative amounts crop: the slice applies them, the padding the positive ones.
-        let ends = [amounts[index], amounts[index + axes.len()]];
+        all[axis] = [amounts[index], amounts[index + axes.len()]];
+    }
+    padded_or_cropped(call, x, &all, mode, value)
+}
+
+/// Adds padding before and after each axis. Negative amounts crop: a slice applies them, the
+/// padding the positive ones.
+fn padded_or_cropped(
+    call: &mut Call,
+    x: ImportValue,
+    amounts: &[[i64; 2]],
+    mode: PadMode,
+    value: f32,
+) -> call::Result<ImportValue> {
+    let mut ranges = Range::all(&call.shape(x));
+    for (range, ends) in ranges.iter_mut().zip(amounts) {
         let cut = ends.map(|amount| amount.min(0).unsigned_abs() as usize);
-        let left = cut.iter().try_fold(ranges[axis].count, |left, &cut| left.checked_sub(cut));
+        let left = cut.iter().try_fold(range.count, |left, &cut| left.checked_sub(cut));
         let Some(count) = left else { return unfit("negative padding exceeds the tensor") };
-        ranges[axis] = Range { start: if count == 0 { 0 } else { cut[0] }, step: 1, count };
-        pad[axis] = ends.map(|amount| amount.max(0) as usize);
+        *range = Range { start: if count == 0 { 0 } else { cut[0] }, step: 1, count };
     }
     let x = call.slice(ranges, x)?;
+    let pad: Vec<[usize; 2]> = amounts.iter().map(|ends| ends.map(|amount| amount.max(0) as usize)).collect();
     match pad.iter().all(|pad| *pad == [0, 0]) {
         true => Ok(x),
         false => call.add(Pad { pad, mode, value }, &[x]),
     }
+}
+
+/// Imports the middle of a tensor, or zeros around it. An odd element is cut or added
+/// behind it.
+fn center(call: &mut Call) -> call::Result<ImportValue> {
+    call.check_most(2)?;
+    let x = call.operand(0)?;
+    let shape = call.shape(x);
+    let wanted = call.known_integers(1)?.ok_or(NodeError::Input { input: 1, reason: "is missing".into() })?;
+    let axes = match call.ints("axes")? {
+        Some(numbers) => {
+            numbers.iter().map(|&number| axis(number, shape.len())).collect::<call::Result<Vec<usize>>>()?
+        }
+        None => (0..shape.len()).collect(),
+    };
+    if wanted.len() != axes.len() || wanted.iter().any(|&extent| extent < 0) {
+        return unfit(format!("extents {:?} of {} axes", listed(&wanted), axes.len()));
+    }
+
+    let mut amounts = vec![[0, 0]; shape.len()];
+    for (&axis, &wanted) in axes.iter().zip(&wanted) {
+        let more = wanted - shape[axis] as i64;
+        // Division towards zero, of negative numbers too.
+        let before = more / 2;
+        amounts[axis] = [before, more - before];
+    }
+    padded_or_cropped(call, x, &amounts, PadMode::Constant, 0.0)
 }

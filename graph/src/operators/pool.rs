@@ -6,6 +6,7 @@ use autotune_workloads::{PadMode, Pool2d, PoolKind, ReduceOp, Workload};
 use super::binary::Binary;
 use super::pad::Pad;
 use super::prelude::*;
+use super::unpool::places_of_maxima;
 use super::window::{
     Sliding, check_spatial, exported, kernel_shape, padded as with_pads, reach, scaled, spatial, windows,
 };
@@ -13,7 +14,7 @@ use crate::memory::is_of_bytes;
 use crate::onnx::error;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
-    OnnxOperator::one("MaxPool", max_pool).keeps_bytes(),
+    OnnxOperator::many("MaxPool", max_pool).keeps_bytes(),
     OnnxOperator::one("AveragePool", average_pool),
     OnnxOperator::one("GlobalAveragePool", |call| global(call, ReduceOp::Mean)),
     OnnxOperator::one("GlobalMaxPool", |call| global(call, ReduceOp::Max)),
@@ -173,12 +174,23 @@ fn has_more(call: &Call, x: ImportValue, window: &[Sliding]) -> call::Result<boo
     Ok(call.flag("ceil_mode", false)? && more?.contains(&true))
 }
 
-fn max_pool(call: &mut Call) -> call::Result<ImportValue> {
-    // The order concerns indices, which are not an output here.
+/// Imports maxima and their positions. Integers that are no quantised tensor become floating-point
+/// numbers meanwhile.
+fn max_pool(call: &mut Call, outputs: usize) -> call::Result<Vec<ImportValue>> {
+    let (given, window) = pool_windows(call)?;
+    let ceil = has_more(call, given, &window)?;
+    let dtype = call.dtype(given);
+    let x = if dtype == DType::I64 { call.cast(DType::F32, given)? } else { given };
+    let found = call.add(Pool { window: window.clone(), ceil, kind: PoolKind::Max }, &[x])?;
+    let mut all = vec![call.cast(dtype, found)?];
+
+    if outputs > 1 {
+        let shape = call.shape(found);
+        all.push(places_of_maxima(call, x, &window, &shape)?);
+    }
+    // The order concerns positions.
     call.ignore(&["storage_order"]);
-    let (x, window) = pool_windows(call)?;
-    let ceil = has_more(call, x, &window)?;
-    call.add(Pool { window, ceil, kind: PoolKind::Max }, &[x])
+    Ok(all)
 }
 
 fn average_pool(call: &mut Call) -> call::Result<ImportValue> {

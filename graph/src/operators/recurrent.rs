@@ -6,6 +6,7 @@ use super::binary::Binary;
 use super::concat::Concat;
 use super::matmul::MatMul;
 use super::prelude::*;
+use super::quantise::MICROSOFT;
 use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
 
@@ -17,6 +18,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::many("LSTM", |call, _| lstm(call)),
     OnnxOperator::many("GRU", |call, _| gru(call)),
     OnnxOperator::many("RNN", |call, _| layer(call, CellKind::Plain)),
+    OnnxOperator::many("DynamicQuantizeLSTM", |call, _| of_bytes(call)).in_domain(MICROSOFT).of_bytes(),
 ];
 
 /// Maximum number of time steps that are unrolled: each becomes about twenty nodes.
@@ -32,6 +34,38 @@ fn lstm(call: &mut Call) -> Result<Vec<ImportValue>> {
 fn gru(call: &mut Call) -> Result<Vec<ImportValue>> {
     let resets_product = call.flag("linear_before_reset", false)?;
     layer(call, CellKind::Gated { resets_product })
+}
+
+/// Imports a layer of ONNX Runtime with weights of 8 bits. It computes with floating-point numbers,
+/// so that its inputs and states are not rounded.
+fn of_bytes(call: &mut Call) -> Result<Vec<ImportValue>> {
+    call.check_most(12)?;
+    let w = weights_of_bytes(call, [1, 8, 9])?;
+    let r = weights_of_bytes(call, [2, 10, 11])?;
+    let mut operands = vec![call.optional(0), Some(w), Some(r)];
+    operands.extend((3..8).map(|input| call.optional(input)));
+    let _ = call.given(operands);
+    lstm(call)
+}
+
+/// Adds weights `[directions, gates, inputs]` from integers `[directions, inputs, gates]` with
+/// scale and zero point of a direction, or of each gate.
+fn weights_of_bytes(call: &mut Call, [weights, scale, zero]: [usize; 3]) -> Result<ImportValue> {
+    let [weights, scale, zero] = [weights, scale, zero].map(|input| {
+        let number = call.operand(input)?;
+        call.cast(DType::F32, number)
+    });
+    let [scale, zero] = [scale?, zero?].map(|x| match call.shape(x)[..] {
+        [directions] => call.reshape(&[directions, 1, 1], x),
+        [directions, gates] => call.reshape(&[directions, 1, gates], x),
+        ref shape => unfit(format!("scales or zero points of shape {shape:?}; expected one or two axes")),
+    });
+    let steps = call.binary(Binary::Sub, weights?, zero?)?;
+    let numbers = call.binary(Binary::Mul, steps, scale?)?;
+    match call.rank(numbers) {
+        3 => call.transpose(&[0, 2, 1], numbers),
+        _ => unfit(format!("weights of shape {:?}; expected three axes", call.shape(numbers))),
+    }
 }
 
 /// Extents of a layer's states, `[images, hidden]`.

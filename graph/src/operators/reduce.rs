@@ -187,10 +187,43 @@ impl ReducedTensor {
     }
 
     fn reduced(&self, call: &mut Call, op: ReduceOp, x: ImportValue) -> call::Result<ImportValue> {
-        match self.axes.is_empty() {
-            true => Ok(x),
-            false => call.reduce(op, &self.axes, self.keep_axes, x),
+        let shape = call.shape(x);
+        let is_empty = self.axes.iter().any(|&axis| shape[axis] == 0);
+        // The least integer depends on a type that is not known here.
+        if is_empty && call.dtype(x) != DType::I64 {
+            return self.of_nothing(call, op, call.dtype(x), shape);
         }
+        match (self.axes.is_empty(), call.dtype(x)) {
+            (true, _) => Ok(x),
+            // The largest of truth values is true if any is.
+            (false, DType::Bool) if matches!(op, ReduceOp::Max | ReduceOp::Min) => {
+                let numbers = call.cast(DType::I64, x)?;
+                let found = call.reduce(op, &self.axes, self.keep_axes, numbers)?;
+                call.cast(DType::Bool, found)
+            }
+            (false, _) => call.reduce(op, &self.axes, self.keep_axes, x),
+        }
+    }
+
+    /// Adds reductions of no elements, which are known.
+    fn of_nothing(
+        &self,
+        call: &mut Call,
+        op: ReduceOp,
+        dtype: DType,
+        mut shape: Vec<usize>,
+    ) -> call::Result<ImportValue> {
+        let number = match (op, dtype) {
+            (ReduceOp::Max, DType::Bool) => 0.0,
+            (ReduceOp::Mean, _) => f32::NAN,
+            _ => first_number(op) as f32,
+        };
+        let number = Tensor::of_numbers(&[], dtype, &[number])?;
+        self.axes.iter().for_each(|&axis| shape[axis] = 1);
+        let whole = call.filled(&number.into(), &shape)?;
+        let kept = (0..shape.len()).filter(|axis| self.keep_axes || !self.axes.contains(axis));
+        let kept: Vec<usize> = kept.map(|axis| shape[axis]).collect();
+        call.reshape(&kept, whole)
     }
 }
 

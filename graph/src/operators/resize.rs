@@ -3,6 +3,7 @@
 use autotune_workloads::{self as workload, Coordinates, Resample, ResizeMode, Rounding, Sampling, Workload};
 
 use super::prelude::*;
+use super::resample::{AxisFilter, CoordinateMapping, ResampledAxis, Resampling};
 use crate::onnx::error::unfit;
 use crate::op;
 
@@ -117,155 +118,226 @@ fn upsample(call: &mut Call) -> call::Result<ImportValue> {
         false => call.known_floats(1)?,
     };
     let scales = scales.ok_or_else(|| attribute("scales", "is missing"))?;
-    let size = scaled(&call.shape(x), &scales)?;
-    let mode = call.word_or("mode", "nearest")?;
-    resized_before_11(call, x, &size, mode)
+    resized_before_11(call, x, &scales)
 }
 
 /// Resizes as before opset 11, which did not define rounding. ONNX Runtime and the standard's
 /// examples use asymmetric coordinates, rounding up along axes that shrink and down along axes that
 /// grow.
-fn resized_before_11(call: &mut Call, x: ImportValue, size: &[usize], mode: &str) -> call::Result<ImportValue> {
-    if mode != "nearest" {
-        return resized(call, x, size, mode, ["asymmetric", "floor"]);
+fn resized_before_11(call: &mut Call, x: ImportValue, scales: &[f32]) -> call::Result<ImportValue> {
+    let shape = call.shape(x);
+    let all: Vec<usize> = (0..shape.len()).collect();
+    let axes = by_scales(&shape, &all, scales, None)?;
+    let resampling = |filter| Resampling {
+        mapping: CoordinateMapping::Asymmetric,
+        filter,
+        is_antialiased: false,
+        excludes_outside: false,
+        outside: 0.0,
+    };
+    match call.word_or("mode", "nearest")? {
+        "nearest" => {
+            let (shorter, longer): (Vec<_>, Vec<_>) = axes.iter().partition(|axis| axis.to < axis.from);
+            let x = resized(call, x, &shorter, &resampling(AxisFilter::Nearest(Rounding::Ceil)))?;
+            resized(call, x, &longer, &resampling(AxisFilter::Nearest(Rounding::Floor)))
+        }
+        "linear" => resized(call, x, &axes, &resampling(AxisFilter::Linear)),
+        _ => Err(attribute("mode", "expected nearest or linear")),
     }
-    // Shrink with rounding up first, then grow with rounding down.
-    let shorter: Vec<usize> = call.shape(x).iter().zip(size).map(|(&from, &to)| from.min(to)).collect();
-    let x = resized(call, x, &shorter, mode, ["asymmetric", "ceil"])?;
-    resized(call, x, size, mode, ["asymmetric", "floor"])
 }
 
 fn import(call: &mut Call) -> call::Result<ImportValue> {
     let x = call.operand(0)?;
-    let mode = call.word_or("mode", "nearest")?;
     if call.version < 11 {
         call.check_most(2)?;
         let scales = call.known_floats(1)?.ok_or(NodeError::Input { input: 1, reason: "is missing".into() })?;
-        let size = scaled(&call.shape(x), &scales)?;
-        return resized_before_11(call, x, &size, mode);
+        return resized_before_11(call, x, &scales);
     }
 
     call.check_most(4)?;
-    // These attributes concern cubic interpolation and cropping, which are unsupported.
-    call.ignore(&["cubic_coeff_a", "extrapolation_value", "exclude_outside"]);
-    if call.flag("antialias", false)? {
-        return Err(attribute("antialias", "is not supported"));
-    }
-    if call.word_or("keep_aspect_ratio_policy", "stretch")? != "stretch" {
-        return Err(attribute("keep_aspect_ratio_policy", "only stretch is supported"));
-    }
-    let coordinates = call.word_or("coordinate_transformation_mode", "half_pixel")?;
-    let nearest = call.word_or("nearest_mode", "round_prefer_floor")?;
-    let size = output_shape(call, x)?;
-    resized(call, x, &size, mode, [coordinates, nearest])
+    let filter = match call.word_or("mode", "nearest")? {
+        "nearest" => AxisFilter::Nearest(rounding(call)?),
+        "linear" => AxisFilter::Linear,
+        "cubic" => AxisFilter::Cubic(call.float_or("cubic_coeff_a", -0.75)?.into()),
+        _ => return Err(attribute("mode", "expected nearest, linear or cubic")),
+    };
+    // These attributes concern some modes only.
+    call.ignore(&["cubic_coeff_a", "nearest_mode"]);
+    let resampling = Resampling {
+        mapping: CoordinateMapping::named(call.word_or("coordinate_transformation_mode", "half_pixel")?)?,
+        filter,
+        is_antialiased: call.flag("antialias", false)?,
+        excludes_outside: call.flag("exclude_outside", false)?,
+        outside: call.float_or("extrapolation_value", 0.0)?,
+    };
+    let axes = resampled_axes(call, x, resampling.mapping == CoordinateMapping::Crop)?;
+    resized(call, x, &axes, &resampling)
 }
 
-/// Returns the shape given by the sizes or scales of a node; an empty input counts as absent.
-fn output_shape(call: &Call, x: ImportValue) -> call::Result<Vec<usize>> {
+fn rounding(call: &Call) -> call::Result<Rounding> {
+    match call.word_or("nearest_mode", "round_prefer_floor")? {
+        "round_prefer_floor" => Ok(Rounding::PreferFloor),
+        "round_prefer_ceil" => Ok(Rounding::PreferCeil),
+        "floor" => Ok(Rounding::Floor),
+        "ceil" => Ok(Rounding::Ceil),
+        _ => Err(attribute("nearest_mode", "unknown rounding mode")),
+    }
+}
+
+/// Returns the axes that a node resizes by scales or sizes; an empty input counts as absent.
+fn resampled_axes(call: &Call, x: ImportValue, is_cropped: bool) -> call::Result<Vec<ResampledAxis>> {
     let shape = call.shape(x);
     let axes = match call.ints("axes")? {
         Some(numbers) => {
+            // Sizes belong to axes by their order.
             numbers.iter().map(|&number| axis(number, shape.len())).collect::<call::Result<Vec<usize>>>()?
         }
         None => (0..shape.len()).collect(),
     };
-    let own: Vec<usize> = axes.iter().map(|&axis| shape[axis]).collect();
+    let policy = call.word_or("keep_aspect_ratio_policy", "stretch")?;
+    let region = if is_cropped && !call.is_empty(1) { call.known_floats(1)? } else { None };
     let scales = if call.is_empty(2) { None } else { call.known_floats(2)? };
     let sizes = if call.is_empty(3) { None } else { call.known_integers(3)? };
-    let found = match (scales, sizes) {
-        (_, Some(sizes)) => {
-            let sizes: Option<Vec<usize>> = sizes.iter().map(|&size| usize::try_from(size).ok()).collect();
-            sizes.ok_or_else(|| NodeError::Unfit("a size is negative".into()))?
-        }
-        (Some(scales), None) => scaled(&own, &scales)?,
+
+    let mut found = match (scales, sizes) {
+        (_, Some(sizes)) => by_sizes(&shape, &axes, &sizes, policy)?,
+        (Some(scales), None) => by_scales(&shape, &axes, &scales, region.as_deref())?,
         (None, None) => return unfit("neither scales nor sizes are constants"),
     };
-
-    if found.len() != axes.len() {
-        return unfit(format!("{} scales or sizes do not match {} axes", found.len(), axes.len()));
+    if let Some(region) = region {
+        let parts = parts(&region, axes.len())?;
+        found.iter_mut().zip(parts).for_each(|(axis, part)| axis.part = part);
     }
-    let mut size = shape;
-    axes.iter().zip(found).for_each(|(&axis, extent)| size[axis] = extent);
-    Ok(size)
+    Ok(found)
 }
 
-/// Returns extents multiplied by their scales. ONNX maps positions by the scale and we by the ratio
-/// of extents, so a scale that does not give a whole extent is an error.
-fn scaled(shape: &[usize], scales: &[f32]) -> call::Result<Vec<usize>> {
-    const NEAR: f64 = 1e-4;
-    let whole = |(&extent, &scale): (&usize, &f32)| {
-        let exact = extent as f64 * f64::from(scale);
-        let in_range = (0.0..f64::from(u32::MAX)).contains(&exact.round());
-        let rounded_down = f64::from((extent as f32 * scale).floor());
-        let is_whole = (exact - exact.round()).abs() <= NEAR && rounded_down == exact.round();
-        (is_whole && in_range).then_some(exact.round() as usize)
+/// Returns the ends of the region along each axis; the node has all starts before all ends.
+fn parts(region: &[f32], axes: usize) -> call::Result<Vec<[f64; 2]>> {
+    if Some(region.len()) != axes.checked_mul(2) {
+        return unfit(format!("a region of {} numbers does not match {axes} axes", region.len()));
+    }
+    let (starts, ends) = region.split_at(axes);
+    Ok(starts.iter().zip(ends).map(|(&start, &end)| [start.into(), end.into()]).collect())
+}
+
+/// Returns axes with extents that are multiplied by scales and rounded down, in f32 as ONNX Runtime
+/// does it.
+fn by_scales(
+    shape: &[usize],
+    axes: &[usize],
+    scales: &[f32],
+    region: Option<&[f32]>,
+) -> call::Result<Vec<ResampledAxis>> {
+    check_length(scales.len(), axes)?;
+    let parts = match region {
+        Some(region) => parts(region, axes.len())?,
+        None => vec![[0.0, 1.0]; axes.len()],
     };
-    let extents: Option<Vec<usize>> = shape.iter().zip(scales).map(whole).collect();
-    match extents {
-        Some(extents) if scales.len() == shape.len() => Ok(extents),
-        _ => unfit(format!("scales {:?} of shape {shape:?} do not give whole extents", listed(scales))),
+    let of = |((&axis, &scale), part): ((&usize, &f32), [f64; 2])| {
+        let from = shape[axis];
+        let to = (from as f32 * (part[1] - part[0]) as f32 * scale).floor();
+        let is_valid = scale > 0.0 && scale.is_finite() && (0.0..u32::MAX as f32).contains(&to);
+        is_valid.then_some(ResampledAxis { axis, from, to: to as usize, scale: scale.into(), part })
+    };
+    let found: Option<Vec<ResampledAxis>> = axes.iter().zip(scales).zip(parts).map(of).collect();
+    found.ok_or_else(|| NodeError::Unfit(format!("scales {:?} of shape {shape:?} are not possible", listed(scales))))
+}
+
+/// Returns axes with the extents that a node states, or that keep their ratio and are as near.
+fn by_sizes(shape: &[usize], axes: &[usize], sizes: &[i64], policy: &str) -> call::Result<Vec<ResampledAxis>> {
+    check_length(sizes.len(), axes)?;
+    let sizes: Option<Vec<usize>> = sizes.iter().map(|&size| usize::try_from(size).ok()).collect();
+    let sizes = sizes.ok_or_else(|| NodeError::Unfit("a size is negative".into()))?;
+    let scale = |(&axis, &to): (&usize, &usize)| to as f64 / shape[axis] as f64;
+    let scales: Vec<f64> = axes.iter().zip(&sizes).map(scale).collect();
+    let common = match policy {
+        "stretch" => None,
+        "not_larger" => scales.iter().copied().reduce(f64::min),
+        "not_smaller" => scales.iter().copied().reduce(f64::max),
+        _ => return Err(attribute("keep_aspect_ratio_policy", "expected stretch, not_larger or not_smaller")),
+    };
+
+    let of = |(index, &axis): (usize, &usize)| {
+        let from = shape[axis];
+        let (to, scale) = match common {
+            None => (sizes[index], scales[index]),
+            Some(scale) => ((scale * from as f64 + 0.5).floor() as usize, scale),
+        };
+        ResampledAxis { axis, from, to, scale, part: [0.0, 1.0] }
+    };
+    Ok(axes.iter().enumerate().map(of).collect())
+}
+
+fn check_length(count: usize, axes: &[usize]) -> call::Result<()> {
+    match count == axes.len() {
+        true => Ok(()),
+        false => unfit(format!("{count} scales or sizes do not match {} axes", axes.len())),
     }
 }
 
-/// Resizes images along height and width, or along width alone.
+/// Resizes a tensor along axes, by the kernels of images if they can.
 fn resized(
     call: &mut Call,
     x: ImportValue,
-    size: &[usize],
-    mode: &str,
-    [coordinates, nearest]: [&str; 2],
+    axes: &[ResampledAxis],
+    resampling: &Resampling,
 ) -> call::Result<ImportValue> {
     let shape = call.shape(x);
-    if size == shape {
+    let mut size = shape.clone();
+    axes.iter().for_each(|axis| size[axis.axis] = axis.to);
+    let (Some([from, to]), Some((coordinates, sampling))) = (images(&shape, &size), of_images(axes, resampling)) else {
+        return resampling.along(call, x, axes);
+    };
+    if from == to {
         return Ok(x);
     }
+    // With one spatial axis, the image has a single row.
+    let images = call.reshape(&from, x)?;
+    let images = call.add(Resize { size: [to[2], to[3]], coordinates, sampling }, &[images])?;
+    call.reshape(&size, images)
+}
+
+/// Returns the shapes of images `[n, c, h, w]` before and after, if only height and width, or width
+/// alone, may change.
+fn images(shape: &[usize], size: &[usize]) -> Option<[[usize; 4]; 2]> {
     let image = |shape: &[usize]| match *shape {
         [n, c, h, w] => Some([n, c, h, w]),
         [n, c, w] => Some([n, c, 1, w]),
         _ => None,
     };
-    let (Some(from), Some(to)) = (image(&shape), image(size)) else {
-        return unfit(format!("tensor of shape {shape:?}; images of at most two spatial axes are supported"));
-    };
-    if from[..2] != to[..2] {
-        return unfit(format!("cannot resize {shape:?} to {size:?}: only height and width may change"));
-    }
-
-    // Only extents that change constrain the coordinates.
-    let lengths: Vec<usize> = (2..4).filter(|&axis| from[axis] != to[axis]).map(|axis| to[axis]).collect();
-    let (coordinates, rounding) = places(coordinates, nearest, &lengths)?;
-    let sampling = match mode {
-        "nearest" => Sampling::Nearest(rounding),
-        "linear" => Sampling::Linear,
-        _ => return Err(attribute("mode", "expected nearest or linear")),
-    };
-    // With one spatial axis, the image has a single row.
-    let images = call.reshape(&from, x)?;
-    let images = call.add(Resize { size: [to[2], to[3]], coordinates, sampling }, &[images])?;
-    call.reshape(size, images)
+    let (from, to) = (image(shape)?, image(size)?);
+    (from[..2] == to[..2]).then_some([from, to])
 }
 
-/// Returns the coordinate mapping and the rounding; `lengths` are the output extents that differ
-/// from the input's.
-fn places(coordinates: &str, nearest: &str, lengths: &[usize]) -> call::Result<(Coordinates, Rounding)> {
-    let rounding = match nearest {
-        "round_prefer_floor" => Rounding::PreferFloor,
-        "round_prefer_ceil" => Rounding::PreferCeil,
-        "floor" => Rounding::Floor,
-        "ceil" => Rounding::Ceil,
-        _ => return Err(attribute("nearest_mode", "unknown rounding mode")),
+/// Returns mapping and interpolation as kernels have them, if they have. They map positions by the
+/// ratio of extents, where ONNX maps them by the scale.
+fn of_images(axes: &[ResampledAxis], resampling: &Resampling) -> Option<(Coordinates, Sampling)> {
+    let changed: Vec<&ResampledAxis> = axes.iter().filter(|axis| axis.is_scaled()).collect();
+    let is_stretched = |axis: &&ResampledAxis| resampling.is_antialiased && axis.scale < 1.0;
+    if changed.iter().any(|axis| !axis.is_exact() || is_stretched(axis)) {
+        return None;
+    }
+
+    let sampling = match resampling.filter {
+        AxisFilter::Nearest(rounding) => Sampling::Nearest(rounding),
+        AxisFilter::Linear => Sampling::Linear,
+        AxisFilter::Cubic(_) => return None,
     };
-    Ok(match coordinates {
+    let coordinates = match (resampling.mapping, sampling) {
         // The symmetric variant differs only for scales without whole extents.
-        "half_pixel" | "half_pixel_symmetric" => (Coordinates::HalfPixel, rounding),
-        "align_corners" => (Coordinates::AlignCorners, rounding),
-        "asymmetric" => (Coordinates::Asymmetric, rounding),
-        // PyTorch maps an output extent of 1 to the first element, and uses half pixels otherwise.
-        "pytorch_half_pixel" if lengths.iter().all(|&length| length > 1) => (Coordinates::HalfPixel, rounding),
-        "pytorch_half_pixel" if lengths.iter().all(|&length| length == 1) => (Coordinates::Asymmetric, rounding),
+        (CoordinateMapping::HalfPixel | CoordinateMapping::HalfPixelSymmetric, _) => Coordinates::HalfPixel,
+        (CoordinateMapping::AlignCorners, _) => Coordinates::AlignCorners,
+        (CoordinateMapping::Asymmetric, _) => Coordinates::Asymmetric,
+        (CoordinateMapping::HalfPixelOfPytorch, _) if changed.iter().all(|axis| axis.to > 1) => Coordinates::HalfPixel,
+        (CoordinateMapping::HalfPixelOfPytorch, _) if changed.iter().all(|axis| axis.to == 1) => {
+            Coordinates::Asymmetric
+        }
         // Half-pixel coordinates without the subtracted half, rounded down, equal half-pixel
         // coordinates rounded.
-        "tf_half_pixel_for_nn" if rounding == Rounding::Floor => (Coordinates::HalfPixel, Rounding::PreferCeil),
-        _ => return Err(attribute("coordinate_transformation_mode", format!("{coordinates} is not supported here"))),
-    })
+        (CoordinateMapping::HalfPixelForNearest, Sampling::Nearest(Rounding::Floor)) => {
+            return Some((Coordinates::HalfPixel, Sampling::Nearest(Rounding::PreferCeil)));
+        }
+        _ => return None,
+    };
+    Some((coordinates, sampling))
 }

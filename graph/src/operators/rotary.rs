@@ -15,9 +15,9 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
 ];
 
 /// Cosines and sines of the angles, by position in the sequence or by element of the batch, too.
-struct Angles {
-    cosines: ImportValue,
-    sines: ImportValue,
+pub(super) struct Angles {
+    pub(super) cosines: ImportValue,
+    pub(super) sines: ImportValue,
 }
 
 /// Imports the operator of the domain `ai.onnx`.
@@ -52,9 +52,43 @@ fn of_runtime(call: &mut Call) -> Result<ImportValue> {
 
 impl Angles {
     /// Selects the angles of positions from those of all.
-    fn at(&self, call: &mut Call, positions: ImportValue) -> Result<Self> {
+    pub(super) fn at(&self, call: &mut Call, positions: ImportValue) -> Result<Self> {
         let cosines = call.add(Gather { axis: 0 }, &[self.cosines, positions])?;
         Ok(Self { cosines, sines: call.add(Gather { axis: 0 }, &[self.sines, positions])? })
+    }
+
+    /// Rotates pairs of the first elements of heads by angles `[b, m, half]`; the heads are along
+    /// an axis before or behind the sequence.
+    pub(super) fn rotated(
+        &self,
+        call: &mut Call,
+        x: ImportValue,
+        heads: usize,
+        is_interleaved: bool,
+    ) -> Result<ImportValue> {
+        let (d, half) = (call.shape(x)[3], call.shape(self.cosines)[2]);
+        let along = |call: &mut Call, x| {
+            let mut shape = call.shape(x);
+            shape.insert(heads, 1);
+            call.reshape(&shape, x)
+        };
+        let angles = [along(call, self.cosines)?, along(call, self.sines)?];
+
+        let rotary = half.saturating_mul(2);
+        let first = call.part(x, 3, [0, rotary])?;
+        let turned = match is_interleaved {
+            true => interleaved(call, first, angles)?,
+            false => {
+                let halves = [call.part(first, 3, [0, half])?, call.part(first, 3, [half, half])?];
+                let turned = turn(call, halves, angles)?;
+                call.add(Concat { axis: 3 }, &turned)?
+            }
+        };
+        if rotary == d {
+            return Ok(turned);
+        }
+        let rest = call.part(x, 3, [rotary, d - rotary])?;
+        call.add(Concat { axis: 3 }, &[turned, rest])
     }
 }
 
@@ -65,6 +99,9 @@ fn rotated(call: &mut Call, angles: &Angles) -> Result<ImportValue> {
     let &[_, _, half] = &call.shape(angles.cosines)[..] else {
         return unfit(format!("angles of shape {:?}; expected batch, sequence, angle", call.shape(angles.cosines)));
     };
+    if call.shape(angles.sines) != call.shape(angles.cosines) {
+        return unfit(format!("sines of shape {:?} do not match the cosines", call.shape(angles.sines)));
+    }
     // The extents of an empty tensor may be arbitrarily large.
     let pair = half.saturating_mul(2);
     let said = call.extent("rotary_embedding_dim")?;
@@ -78,30 +115,12 @@ fn rotated(call: &mut Call, angles: &Angles) -> Result<ImportValue> {
         _ => return unfit(format!("a tensor of shape {whole:?} with {heads} heads")),
     };
     let x = call.reshape(&split, x)?;
-    let (d, rotary) = (split[3], if said == 0 { split[3] } else { said });
-    if rotary != pair || rotary > d {
-        return unfit(format!("{half} angles for {rotary} of {d} elements"));
+    let rotary = if said == 0 { split[3] } else { said };
+    if rotary != pair || rotary > split[3] {
+        return unfit(format!("{half} angles for {rotary} of {} elements", split[3]));
     }
-
-    let along = |call: &mut Call, x| {
-        let mut shape = call.shape(x);
-        shape.insert(axis, 1);
-        call.reshape(&shape, x)
-    };
-    let (cosines, sines) = (along(call, angles.cosines)?, along(call, angles.sines)?);
-    let first = call.part(x, 3, [0, rotary])?;
-    let mut turned = match call.flag("interleaved", false)? {
-        true => interleaved(call, first, [cosines, sines])?,
-        false => {
-            let halves = [call.part(first, 3, [0, half])?, call.part(first, 3, [half, half])?];
-            let turned = turn(call, halves, [cosines, sines])?;
-            call.add(Concat { axis: 3 }, &turned)?
-        }
-    };
-    if rotary < d {
-        let rest = call.part(x, 3, [rotary, d - rotary])?;
-        turned = call.add(Concat { axis: 3 }, &[turned, rest])?;
-    }
+    let is_interleaved = call.flag("interleaved", false)?;
+    let turned = angles.rotated(call, x, axis, is_interleaved)?;
     call.reshape(&whole, turned)
 }
 

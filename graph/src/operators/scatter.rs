@@ -1,17 +1,25 @@
 //! Replacement of elements and slices by their coordinates.
 
+use autotune_workloads::ReduceOp;
+
 use super::binary::{Binary, of_integers};
+use super::choose::Where;
 use super::concat::Concat;
+use super::gather_elements::GatherElements;
 use super::indices::{MOST_ROWS, Selection, select};
 use super::prelude::*;
+use super::reduce::Reduce;
 use super::reshape::Reshape;
 use super::sub_nodes::SubNodes;
 use crate::constant::Constant;
+use crate::onnx::error::unfit;
+use crate::op;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Scatter", elementwise),
     OnnxOperator::one("ScatterElements", elementwise),
     OnnxOperator::one("ScatterND", of_tuples),
+    OnnxOperator::one("TensorScatter", of_runs),
 ];
 
 /// Copy of the first operand in which the third operand's elements replace those that the indices
@@ -37,7 +45,7 @@ impl Operator for Scatter {
         let selected = self.selection.selected(data, operands[1].0)?;
         match selected == operands[2].0 {
             true => Ok((data.to_vec(), dtype)),
-            false => unfit(format!("updates of shape {:?} do not match indices for {selected:?}", operands[2].0)),
+            false => op::unfit(format!("updates of shape {:?} do not match indices for {selected:?}", operands[2].0)),
         }
     }
 
@@ -60,26 +68,40 @@ impl Operator for Scatter {
         }
     }
 
-    /// Returns a `Gather` from the rows of both tensors, if the indices are constant and nothing is
-    /// combined.
+    /// Returns a `Gather` from the rows of both tensors, if nothing is combined, or else reductions
+    /// over the updates of each row.
     fn parts(&self, node: &NodeView) -> Option<Vec<SubNode>> {
         let (data, indices, updates) = (node.shape(0), node.shape(1), node.shape(2));
-        let constant = node.op(1).of::<Constant>().filter(|_| self.reduction.is_none())?;
         let (count, new) = (product(data)?, product(updates)?);
         let row = self.selection.row(data, indices);
         if count == 0 || new == 0 || count.checked_add(new)? / row > MOST_ROWS {
             return None;
         }
-        let mut rows: Vec<i64> = (0..(count / row) as i64).collect();
-        for (update, place) in self.places(data, constant.tensor().ok()?).ok()?.into_iter().enumerate() {
-            rows[place] = (count / row + update) as i64;
+        let mut parts = SubNodes::new(node);
+        let sizes = ScatteredRows { old: count / row, new: new / row, row };
+        if let Some(op) = self.reduction {
+            let places = self.selection.numbered(&mut parts, data, (1, indices))?;
+            let combined = sizes.combined(&mut parts, places, op, node.dtype(0))?;
+            parts.add(Reshape(data.to_vec()), &[combined]);
+            return Some(parts.finish());
         }
 
-        let mut parts = SubNodes::new(node);
+        let rows = match node.op(1).of::<Constant>() {
+            Some(constant) => {
+                let mut rows: Vec<i64> = (0..sizes.old as i64).collect();
+                for (update, place) in self.places(data, constant.tensor().ok()?).ok()?.into_iter().enumerate() {
+                    rows[place] = (sizes.old + update) as i64;
+                }
+                parts.constant(Tensor::i64(&[rows.len()], rows).ok()?)
+            }
+            None => {
+                let places = self.selection.numbered(&mut parts, data, (1, indices))?;
+                sizes.last(&mut parts, places)?
+            }
+        };
         let before = parts.add(Reshape(vec![count]), &[0]);
         let update = parts.add(Reshape(vec![new]), &[2]);
         let all = parts.add(Concat { axis: 0 }, &[before, update]);
-        let rows = parts.constant(Tensor::i64(&[rows.len()], rows).ok()?);
         select(&mut parts, all, [count + new, row], rows, data);
         Some(parts.finish())
     }
@@ -99,6 +121,57 @@ impl Operator for Scatter {
             Selection::Tuples(0) => to.operator("ScatterND", vec![reduction]),
             Selection::Tuples(_) => Err(to.wrong("ONNX shares no axes when it scatters")),
         }
+    }
+}
+
+/// Maximum number of elements of a comparison of all rows with all updates.
+const MOST_PAIRS: usize = 1 << 20;
+
+/// Numbers of rows of both tensors, and of the elements of each.
+#[derive(Clone, Copy)]
+struct ScatteredRows {
+    old: usize,
+    new: usize,
+    row: usize,
+}
+
+impl ScatteredRows {
+    /// Appends parts that compare the places of all updates with all rows, `[old, new]`.
+    fn hits(self, parts: &mut SubNodes, places: usize) -> Option<usize> {
+        let places = parts.add(Reshape(vec![1, self.new]), &[places]);
+        let rows = parts.constant(Tensor::i64(&[self.old, 1], (0..self.old as i64).collect()).ok()?);
+        Some(parts.add(Binary::Equal, &[places, rows]))
+    }
+
+    /// Appends parts that find the last update of each row among all rows, or else the row itself.
+    fn last(self, parts: &mut SubNodes, places: usize) -> Option<usize> {
+        self.old.checked_mul(self.new).filter(|&pairs| pairs <= MOST_PAIRS)?;
+        let hits = self.hits(parts, places)?;
+        let updates = (self.old..self.old + self.new).map(|update| update as i64);
+        let updates = parts.constant(Tensor::i64(&[1, self.new], updates.collect()).ok()?);
+        let own = parts.constant(Tensor::i64(&[self.old, 1], (0..self.old as i64).collect()).ok()?);
+        let found = parts.choose(hits, updates, own);
+        Some(parts.add(Reduce { op: ReduceOp::Max, axes: vec![1], keep_axes: false }, &[found]))
+    }
+
+    /// Appends parts that combine each row with its updates.
+    fn combined(self, parts: &mut SubNodes, places: usize, op: Binary, dtype: DType) -> Option<usize> {
+        product(&[self.old, self.new, self.row]).filter(|&all| all <= MOST_PAIRS)?;
+        let (reduction, neutral) = match (op, dtype) {
+            (Binary::Add, _) => (ReduceOp::Sum, 0.0),
+            (Binary::Mul, _) => (ReduceOp::Prod, 1.0),
+            (Binary::Max, DType::F32) => (ReduceOp::Max, f32::NEG_INFINITY),
+            (Binary::Min, DType::F32) => (ReduceOp::Min, f32::INFINITY),
+            _ => return None,
+        };
+        let hits = self.hits(parts, places)?;
+        let hits = parts.add(Reshape(vec![self.old, self.new, 1]), &[hits]);
+        let updates = parts.add(Reshape(vec![1, self.new, self.row]), &[2]);
+        let neutral = parts.constant(Tensor::of_numbers(&[], dtype, &[neutral]).ok()?);
+        let found = parts.choose(hits, updates, neutral);
+        let found = parts.add(Reduce { op: reduction, axes: vec![1], keep_axes: false }, &[found]);
+        let rows = parts.add(Reshape(vec![self.old, self.row]), &[0]);
+        Some(parts.add(op, &[rows, found]))
     }
 }
 
@@ -164,4 +237,64 @@ fn of_tuples(call: &mut Call) -> call::Result<ImportValue> {
     let operands = [call.operand(0)?, call.operand(1)?, call.operand(2)?];
     let reduction = reduction(call)?;
     call.add(Scatter { selection: Selection::Tuples(0), reduction }, &operands)
+}
+
+/// Imports the replacement of neighbouring elements along an axis from a position on, which each
+/// element of the batch has.
+fn of_runs(call: &mut Call) -> call::Result<ImportValue> {
+    call.check_most(3)?;
+    let (data, updates) = (call.operand(0)?, call.operand(1)?);
+    let (shape, of_updates) = (call.shape(data), call.shape(updates));
+    let axis = axis(call.int_or("axis", -2)?, shape.len())?;
+    let is_circular = match call.word_or("mode", "linear")? {
+        "linear" => false,
+        "circular" => true,
+        _ => return Err(attribute("mode", "expected linear or circular")),
+    };
+    let mut fit = shape.clone();
+    fit[axis] = of_updates.get(axis).copied().unwrap_or(0);
+    if axis == 0 || of_updates != fit || fit[axis] > shape[axis] {
+        return unfit(format!("updates of shape {of_updates:?} along axis {axis} of shape {shape:?}"));
+    }
+
+    // Distance of each position from the first that is replaced.
+    let mut distance = call.positions(0, shape[axis], [axis, shape.len()])?;
+    if let Some(starts) = call.optional(2) {
+        let mut columns = vec![1; shape.len()];
+        columns[0] = shape[0];
+        let starts = call.reshape(&columns, starts)?;
+        distance = call.binary(Binary::Sub, distance, starts)?;
+    }
+    if is_circular {
+        distance = remainder(call, distance, shape[axis])?;
+    }
+    let (none, count) = (call.number(-1.0, distance)?, call.number(fit[axis] as f32, distance)?);
+    let (is_behind, is_before) =
+        (call.binary(Binary::Less, none, distance)?, call.binary(Binary::Less, distance, count)?);
+    let is_new = call.binary(Binary::And, is_behind, is_before)?;
+
+    let new = match fit[axis] {
+        0 => return Ok(data),
+        1 => updates,
+        count => {
+            let place = call.with(Binary::Max, distance, 0.0)?;
+            let place = call.with(Binary::Min, place, count as f32 - 1.0)?;
+            let place = call.expand(&shape, place)?;
+            call.add(GatherElements { axis }, &[updates, place])?
+        }
+    };
+    call.add(Where, &[is_new, new, data])
+}
+
+/// Adds the remainder of integers by an extent, from 0 on.
+fn remainder(call: &mut Call, x: ImportValue, extent: usize) -> call::Result<ImportValue> {
+    let extent = call.number(extent as f32, x)?;
+    let turns = call.binary(Binary::Div, x, extent)?;
+    let turns = call.binary(Binary::Mul, turns, extent)?;
+    // Division is towards zero, so that a negative number has a negative remainder.
+    let rest = call.binary(Binary::Sub, x, turns)?;
+    let shifted = call.binary(Binary::Add, rest, extent)?;
+    let zero = call.number(0.0, x)?;
+    let is_negative = call.binary(Binary::Less, rest, zero)?;
+    call.add(Where, &[is_negative, shifted, rest])
 }

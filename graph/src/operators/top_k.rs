@@ -2,7 +2,18 @@
 
 use std::cmp::Ordering;
 
+use autotune_workloads::ReduceOp;
+
+use super::binary::Binary;
+use super::cast::Cast;
 use super::prelude::*;
+use super::reduce::Reduce;
+use super::reshape::Reshape;
+use super::sub_nodes::SubNodes;
+use super::transpose::Transpose;
+
+/// Maximum number of pairs of elements that kernels compare: sorting more of them is faster.
+const MOST_PAIRS: usize = 1 << 20;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::many("TopK", import)];
 
@@ -43,6 +54,34 @@ impl Operator for TopK {
         }
     }
 
+    /// Returns the selection of elements by their ranks, from comparisons of each two along the
+    /// axis.
+    fn parts(&self, node: &NodeView) -> Option<Vec<SubNode>> {
+        let (shape, dtype) = (node.shape(0), node.dtype(0));
+        let (extent, axes) = (shape[self.axis], shape.len() + 1);
+        let pairs = product(shape)?.checked_mul(extent)?;
+        if self.count == 0 || !(1..=MOST_PAIRS).contains(&pairs) {
+            return None;
+        }
+        let mut parts = SubNodes::new(node);
+        let pair = |pair: [usize; 2]| Reshape([&shape[..self.axis], &pair, &shape[self.axis + 1..]].concat());
+        let x = [[extent, 1], [1, extent]].map(|extents| parts.add(pair(extents), &[0]));
+        let ranks = self.ranks(&mut parts, x, dtype, [extent, axes])?;
+
+        // Each row of the output has one element of its rank.
+        let wanted = parts.constant(numbered(self.count, self.axis, axes)?);
+        let wanted = parts.add(Cast(DType::F32), &[wanted]);
+        let is_chosen = parts.add(Binary::Equal, &[ranks, wanted]);
+        let (all, dtype) = match self.has_indices {
+            true => (parts.constant(numbered(extent, self.axis + 1, axes)?), DType::I64),
+            false => (x[1], dtype),
+        };
+        let zero = parts.constant(Tensor::of_numbers(&[], dtype, &[0.0]).ok()?);
+        let chosen = parts.choose(is_chosen, all, zero);
+        parts.add(Reduce { op: ReduceOp::Sum, axes: vec![self.axis + 1], keep_axes: false }, &[chosen]);
+        Some(parts.finish())
+    }
+
     fn export(&self, to: &mut NodeWriter) -> Result<(), ExportError> {
         let count = to.integers([self.count as i64])?;
         let attributes = vec![int("axis", self.axis), int("largest", self.is_largest.into())];
@@ -65,7 +104,54 @@ fn ascending(a: &f32, b: &f32) -> Ordering {
     a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
+/// Returns the numbers from 0 on along one axis of a tensor of `axes` axes.
+fn numbered(count: usize, axis: usize, axes: usize) -> Option<Tensor> {
+    let mut shape = vec![1; axes];
+    shape[axis] = count;
+    Tensor::i64(&shape, (0..count as i64).collect()).ok()
+}
+
 impl TopK {
+    /// Appends parts that compute the rank of each element: the number of earlier elements that it
+    /// does not beat, and of later ones that beat it. The elements are given along the axis and
+    /// along the one behind it, and the ranks are along that, in f32.
+    fn ranks(
+        &self,
+        parts: &mut SubNodes,
+        [column, row]: [usize; 2],
+        dtype: DType,
+        [extent, axes]: [usize; 2],
+    ) -> Option<usize> {
+        let ordered = |pair: [usize; 2], is_ascending| if is_ascending { pair } else { [pair[1], pair[0]] };
+        let is_better = parts.add(Binary::Less, &ordered([column, row], self.is_largest));
+        let mut beats = parts.add(Cast(DType::F32), &[is_better]);
+        if dtype == DType::F32 {
+            // NaN is equal to nothing, and larger than all numbers.
+            let numbers = [column, row].map(|x| {
+                let is_number = parts.add(Binary::Equal, &[x, x]);
+                parts.add(Cast(DType::F32), &[is_number])
+            });
+            let is_better = parts.add(Binary::Less, &ordered(numbers, !self.is_largest));
+            let also = parts.add(Cast(DType::F32), &[is_better]);
+            beats = parts.add(Binary::Max, &[beats, also]);
+        }
+        let is_later = |at: usize| if at % extent > at / extent { 1.0 } else { 0.0 };
+        let mut shape = vec![1; axes - self.axis];
+        shape[..2].fill(extent);
+        let later = parts.constant(Tensor::f32(&shape, (0..extent * extent).map(is_later).collect()).ok()?);
+        let beats = parts.add(Binary::Mul, &[beats, later]);
+
+        let [lost, won] = [self.axis + 1, self.axis]
+            .map(|axis| parts.add(Reduce { op: ReduceOp::Sum, axes: vec![axis], keep_axes: true }, &[beats]));
+        let mut order: Vec<usize> = (0..axes).collect();
+        order.swap(self.axis, self.axis + 1);
+        let lost = parts.add(Transpose(order), &[lost]);
+        let before = parts.constant(numbered(extent, self.axis + 1, axes)?);
+        let before = parts.add(Cast(DType::F32), &[before]);
+        let kept = parts.add(Binary::Sub, &[before, won]);
+        Some(parts.add(Binary::Add, &[kept, lost]))
+    }
+
     fn found<T: Typed>(
         &self,
         operands: &[&Tensor],

@@ -190,3 +190,12 @@ pub fn difference(found: &Tensor, expected: &Tensor, relative: f32, absolute: f3
     let wrong = found_floats.iter().zip(expected_floats).find(|&(&a, &b)| !is_near(a, b));
     wrong.map(|(a, b)| format!("{a}, where {b} is expected"))
 }
+
+/// Fails unless the elements of a tensor are these numbers, up to rounding.
+pub fn assert_near(found: &Tensor, wanted: &[f32]) {
+    let found = found.to_numbers();
+    assert_eq!(found.len(), wanted.len());
+    for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        assert!((found - wanted).abs() <= 4e-6 * wanted.abs().max(1.0), "at {at}: {found}, not {wanted}");
+    }
+}

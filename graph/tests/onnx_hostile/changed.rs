@@ -67,7 +67,7 @@ fn models() -> Vec<Vec<u8>> {
         .constant("zero", &Tensor::i64(&[], vec![0]).unwrap())
         .output("y");
 
-    let elements = Model::new(20)
+    let elements = Model::new(24)
         .input("x", &[2, 3, 4])
         .constant("places", &Tensor::i64(&[2, 3, 2], vec![0; 12]).unwrap())
         .constant("rows", &Tensor::i64(&[2, 1], vec![0, -1]).unwrap())
@@ -76,7 +76,8 @@ fn models() -> Vec<Vec<u8>> {
         .node("GatherElements", "x places", "a", vec![int("axis", 2)])
         .node("GatherND", "x rows", "b", vec![int("batch_dims", 1)])
         .node("ScatterND", "x rows x", "c", vec![word("reduction", "add")])
-        .node("ScatterElements", "c places a", "d", vec![int("axis", 2)])
+        .node("ScatterElements", "c places a", "s", vec![int("axis", 2)])
+        .node("TensorScatter", "s a lengths", "d", vec![word("mode", "circular"), int("axis", 2)])
         .node("TopK", "d two", "e f", vec![int("largest", 0)])
         .node("OneHot", "f two values", "g", vec![int("axis", 1)])
         .constant("values", &f32s(&[2], &[0.0, 1.0]))
@@ -101,7 +102,97 @@ fn models() -> Vec<Vec<u8>> {
         .node("LpPool", "b", "y", vec![ints("kernel_shape", &[1, 2]), int("p", 3)])
         .output("y")
         .output("mean");
-    [image, shapes, old, elements, heads, of_runtime()].iter().map(Model::bytes).collect()
+    let all = [image, shapes, old, elements, heads, of_runtime(), of_groups(), signals(), regions()];
+    all.iter().map(Model::bytes).collect()
+}
+
+/// Returns a model with attention to earlier keys and a layer with integer weights.
+fn of_groups() -> Model {
+    let integers = |shape: &[usize]| {
+        let count = shape.iter().product();
+        Cast(DType::I8).evaluate(&[&Tensor::i64(shape, vec![3; count]).unwrap()]).unwrap()
+    };
+    let mut model = Model::new(17)
+        .input("x", &[2, 1, 16])
+        .input("past", &[2, 1, 5, 4])
+        .constant("last", &i64s(&[3, 2]))
+        .constant("total", &i64s(&[4]))
+        .constant("angles", &counted(&[8, 2]))
+        .constant("w", &integers(&[1, 8, 16]))
+        .constant("r", &integers(&[1, 4, 16]))
+        .constant("scale", &f32s(&[1], &[0.25]))
+        .constant("zero", &integers(&[1]));
+    model = model
+        .node(
+            "GroupQueryAttention",
+            "x _ _ past past last total angles angles",
+            "a k v",
+            vec![int("num_heads", 2), int("kv_num_heads", 1), int("do_rotary", 1), int("local_window_size", 2)],
+        )
+        .node("DynamicQuantizeLSTM", "a w r _ _ _ _ _ scale zero scale zero", "_ y", vec![int("hidden_size", 4)])
+        .output("y")
+        .output("k");
+
+    for node in &mut model.graph().node {
+        node.domain = Some("com.microsoft".into());
+    }
+    model
+}
+
+/// Returns a model with transforms and their windows.
+fn signals() -> Model {
+    let number = |number| Tensor::i64(&[], vec![number]).unwrap();
+    Model::new(20)
+        .input("x", &[1, 12, 1])
+        .constant("four", &number(4))
+        .constant("two", &number(2))
+        .constant("one", &number(1))
+        .constant("low", &Tensor::scalar(20.0))
+        .constant("high", &Tensor::scalar(900.0))
+        .constant("rate", &number(2000))
+        .node("HannWindow", "four", "window", vec![int("periodic", 0)])
+        .node("STFT", "x two window four", "a", vec![int("onesided", 0)])
+        .node("DFT", "a four one", "b", vec![int("inverse", 1)])
+        .node("MelWeightMatrix", "two four rate low high", "bands", vec![int("output_datatype", 1)])
+        .node("DFT", "x _ one", "c", vec![int("onesided", 1)])
+        .node("Resize", "b _ scales", "y", vec![word("mode", "cubic"), int("antialias", 1), int("exclude_outside", 1)])
+        .constant("scales", &f32s(&[4], &[1.0, 1.3, 0.6, 1.0]))
+        .output("bands")
+        .output("c")
+        .output("y")
+}
+
+/// Returns a model with parts of images and a loss.
+fn regions() -> Model {
+    let model = Model::new(20)
+        .input("x", &[1, 2, 6, 6])
+        .constant("places", &f32s(&[2, 4], &[0.0, 1.0, 4.0, 5.0, -2.0, 0.0, 9.0, 3.0]))
+        .constant("numbers", &i64s(&[0, 0]))
+        .constant("image", &i64s(&[3, 4]))
+        .constant("block", &i64s(&[2, 2]))
+        .constant("size", &i64s(&[1, 2, 3, 3]))
+        .constant("rows", &i64s(&[1, 12, 6]))
+        .constant("maps", &counted(&[1, 2, 3]))
+        .constant("classes", &Tensor::i64(&[2, 3, 1], vec![1, 0, -1, 0, 1, 1]).unwrap())
+        .constant("region", &f32s(&[8], &[0.0, 0.0, 0.1, -0.2, 1.0, 1.0, 0.9, 1.4]));
+
+    model
+        .node("RoiAlign", "x places numbers", "a", vec![int("sampling_ratio", 2), int("output_height", 3)])
+        .node("MaxPool", "x", "b i", vec![ints("kernel_shape", &[2, 2]), ints("strides", &[2, 2])])
+        .node("MaxUnpool", "b i", "c", vec![ints("kernel_shape", &[2, 2]), ints("strides", &[2, 2])])
+        .node("CenterCropPad", "c size", "d", vec![])
+        .node("Reshape", "x rows", "e", vec![])
+        .node("Col2Im", "e image block", "f", vec![])
+        .node("AffineGrid", "maps size", "g", vec![int("align_corners", 1)])
+        .node("SoftmaxCrossEntropyLoss", "a classes", "h logs", vec![int("ignore_index", -1)])
+        .node("Resize", "d region _ size", "y", vec![word("coordinate_transformation_mode", "tf_crop_and_resize")])
+        .node("Det", "x", "j", vec![])
+        .node("RandomNormalLike", "j", "k", vec![float("seed", 1.0)])
+        .output("f")
+        .output("g")
+        .output("h")
+        .output("k")
+        .output("y")
 }
 
 /// Returns a model with operators of ONNX Runtime.
@@ -175,16 +266,23 @@ fn change(bytes: &mut Vec<u8>, models: &[Vec<u8>], rng: &mut impl Rng) {
 /// Operators and numbers that replace others.
 const OPERATORS: &[&str] = &[
     "Add",
+    "AffineGrid",
     "Attention",
     "AveragePool",
     "BatchNormalization",
+    "Bernoulli",
     "Cast",
+    "CenterCropPad",
     "Clip",
+    "Col2Im",
     "Concat",
     "ConstantOfShape",
     "Conv",
     "ConvTranspose",
+    "DFT",
     "DepthToSpace",
+    "Det",
+    "DynamicQuantizeLSTM",
     "Einsum",
     "Expand",
     "EyeLike",
@@ -197,6 +295,8 @@ const OPERATORS: &[&str] = &[
     "GlobalMaxPool",
     "GridSample",
     "GroupNormalization",
+    "GroupQueryAttention",
+    "HannWindow",
     "HardSigmoid",
     "Hardmax",
     "IsInf",
@@ -207,30 +307,39 @@ const OPERATORS: &[&str] = &[
     "MatMul",
     "MatMulNBits",
     "MaxPool",
+    "MaxUnpool",
     "MeanVarianceNormalization",
+    "MelWeightMatrix",
     "Mod",
     "MultiHeadAttention",
+    "NegativeLogLikelihoodLoss",
     "OneHot",
     "PRelu",
     "Pad",
     "Pow",
+    "RandomNormal",
+    "RandomUniformLike",
     "Range",
     "ReduceLogSumExp",
     "ReduceMean",
     "Reshape",
     "Resize",
     "ReverseSequence",
+    "RoiAlign",
     "RotaryEmbedding",
+    "STFT",
     "ScatterElements",
     "ScatterND",
     "Shape",
     "SkipLayerNormalization",
     "Slice",
     "Softmax",
+    "SoftmaxCrossEntropyLoss",
     "SpaceToDepth",
     "Split",
     "Squeeze",
     "Sum",
+    "TensorScatter",
     "Tile",
     "TopK",
     "Transpose",

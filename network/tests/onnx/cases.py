@@ -18,7 +18,10 @@ from onnx.backend.test.case.node import collect_testcases
 LATEST = 24
 
 # Operators all inputs of which but the first have to be known.
-FIXED = {"ConstantOfShape", "CumSum", "Dropout", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Shape", "Slice", "Split", "Squeeze", "Tile", "TopK", "Trilu", "Unsqueeze", "Upsample"}
+FIXED = {"AffineGrid", "BlackmanWindow", "CenterCropPad", "Col2Im", "ConstantOfShape", "CumSum", "DFT", "Dropout", "Expand", "HammingWindow", "HannWindow", "MaxUnpool", "MelWeightMatrix", "OneHot", "Pad", "Range", "Reshape", "Resize", "STFT", "Shape", "Slice", "Split", "Squeeze", "Tile", "TopK", "Trilu", "Unsqueeze", "Upsample"}
+
+# Operators all inputs of which have to be known.
+KNOWN = {"BlackmanWindow", "ConstantOfShape", "HammingWindow", "HannWindow", "MelWeightMatrix", "Range"}
 
 
 def lower(model):
@@ -44,7 +47,7 @@ def fix(model, inputs):
         return inputs
     left = []
     for index, (tensor, info) in enumerate(zip(inputs, list(model.graph.input))):
-        is_first = index == 0 and not operators & {"ConstantOfShape", "Range"}
+        is_first = index == 0 and not operators & KNOWN
         if is_first or not isinstance(tensor, (numpy.ndarray, numpy.generic)):
             left.append(tensor)
             continue

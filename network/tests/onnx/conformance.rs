@@ -62,6 +62,9 @@ pub(crate) fn numbered(folder: &Path, stem: &str) -> Vec<Stored> {
     paths.map(|path| stored(&path)).collect()
 }
 
+/// Beginning of the names of models with random outputs, of which only the shapes are defined.
+const RANDOM: &str = "test_bernoulli";
+
 /// Asserts that a graph computes the expected outputs.
 fn check(name: &str, graph: &Graph, inputs: &[Tensor], expected: &[Stored]) {
     let found = graph.evaluate(inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -90,7 +93,15 @@ fn refusal(model: &Path) -> Option<ImportError> {
         Ok(graph) => {
             let data = model.join("test_data_set_0");
             let inputs: Vec<Tensor> = numbered(&data, "input").into_iter().map(|input| input.tensor).collect();
-            check(&model.to_string_lossy(), &graph, &inputs, &numbered(&data, "output"));
+            let mut expected = numbered(&data, "output");
+            if model.file_name().is_some_and(|name| name.to_string_lossy().starts_with(RANDOM)) {
+                let found = graph.evaluate(&inputs).unwrap();
+                expected.iter_mut().zip(found).for_each(|(expected, found)| {
+                    assert_eq!(expected.tensor.shape(), found.shape());
+                    expected.tensor = found;
+                });
+            }
+            check(&model.to_string_lossy(), &graph, &inputs, &expected);
             None
         }
         Err(e) => Some(e),

@@ -9,8 +9,21 @@ use std::collections::HashSet;
 use ort_sys::ONNXTensorElementDataType;
 use ort_sys::ONNXTensorElementDataType::*;
 
+/// Operators that are always left to ONNX Runtime: random numbers, which are the same in every run
+/// here, a layer that rounds its inputs there, and what ONNX Runtime computes without comparing all
+/// pairs of elements.
+const LEFT: [&str; 7] = [
+    "Bernoulli",
+    "DynamicQuantizeLSTM",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "TopK",
+];
+
 /// Operators with results that are positions or numbers of elements.
-const INDEX_RESULTS: [&str; 4] = ["ArgMax", "ArgMin", "NonZero", "TopK"];
+const INDEX_RESULTS: [&str; 3] = ["ArgMax", "ArgMin", "NonZero"];
 
 /// Operators that compute 8-bit integers as ONNX Runtime does: quantisation, and moves of elements.
 /// Others wrap around at the ends of the range there.
@@ -68,6 +81,10 @@ pub(crate) fn keeps_values(nodes: &[NodeFacts]) -> Vec<bool> {
     let mut fixed: HashSet<&str> = HashSet::new();
     let mut keeps = Vec::new();
     for node in nodes {
+        if LEFT.contains(&node.operator) {
+            keeps.push(false);
+            continue;
+        }
         let is_fixed = |value: &ValueFacts| value.is_constant || fixed.contains(value.name);
         let depends_on_shapes = matches!(node.operator, "Shape" | "Size");
         if depends_on_shapes || node.inputs.iter().flatten().all(is_fixed) {
@@ -167,6 +184,8 @@ mod tests {
             (node("Transpose", vec![u8("q")], u8("t")), true),
             (node("Add", vec![u8("q"), u8("t")], u8("sum")), false),
             (node("Cast", vec![f32("a")], u8("c")), false),
+            (node("RandomNormal", vec![], f32("noise")), false),
+            (node("Add", vec![f32("noise"), f32("a")], f32("noisy")), true),
         ];
 
         let (nodes, wanted): (Vec<_>, Vec<bool>) = nodes.into_iter().unzip();

@@ -1,0 +1,142 @@
+//! Imports of the positions of maxima in windows, and of their inverse.
+
+use autotune_workloads::{PadMode, ReduceOp};
+
+use super::binary::Binary;
+use super::concat::Concat;
+use super::gather::Gather;
+use super::indices::Selection;
+use super::pad::Pad;
+use super::prelude::*;
+use super::scatter::Scatter;
+use super::slice::Range;
+use super::window::{Sliding, kernel_shape, pads, reach, spatial, windows};
+use crate::onnx::call::Result;
+use crate::onnx::error::unfit;
+use crate::onnx::tensor::extents;
+
+pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("MaxUnpool", unpool)];
+
+/// Maximum number of elements of a window of whose maximum the position is an output: each becomes
+/// a node.
+const MOST_TAPS: usize = 256;
+
+/// Adds the position of the maximum in each window among all elements of the images; `shape` is
+/// that of the maxima.
+pub(super) fn places_of_maxima(
+    call: &mut Call,
+    x: ImportValue,
+    window: &[Sliding],
+    shape: &[usize],
+) -> Result<ImportValue> {
+    let images = call.shape(x);
+    let taps = product(&window.iter().map(|window| window.kernel).collect::<Vec<_>>());
+    // Positions must be exact in f32.
+    let is_small = product(&images).is_some_and(|count| count <= 1 << 24);
+    let Some(taps) = taps.filter(|&taps| is_small && taps <= MOST_TAPS) else {
+        return unfit(format!("positions in windows {window:?} of images of shape {images:?} are not supported"));
+    };
+
+    // Images are padded until all windows are inside.
+    let mut pad = vec![[0, 0]; 2];
+    for ((window, &extent), &outputs) in window.iter().zip(&images[2..]).zip(&shape[2..]) {
+        let end = outputs.saturating_sub(1).saturating_mul(window.stride).saturating_add(reach(window)?);
+        pad.push([window.pad[0], end.saturating_sub(extent.saturating_add(window.pad[0]))]);
+    }
+    let padded = call.add(Pad { pad, mode: PadMode::Constant, value: f32::NEG_INFINITY }, &[x])?;
+    let kernel: Vec<usize> = window.iter().map(|window| window.kernel).collect();
+    let mut parts = Vec::new();
+    for tap in offsets_of(&kernel) {
+        let mut ranges = Range::all(&call.shape(padded));
+        for ((range, window), (tap, &count)) in ranges[2..].iter_mut().zip(window).zip(tap.iter().zip(&shape[2..])) {
+            let step = isize::try_from(window.stride).map_err(|_| attribute("strides", "is too large"))?;
+            *range = Range { start: tap * window.dilation, step, count };
+        }
+        let part = call.slice(ranges, padded)?;
+        parts.push(call.reshape(&[&[1], shape].concat(), part)?);
+    }
+    let all = call.add(Concat { axis: 0 }, &parts)?;
+    let best = call.place_along(ReduceOp::Max, all, 0, [false, false])?;
+
+    let steps = steps(call, &images)?;
+    let numbers: Vec<i64> =
+        offsets_of(&kernel).iter().map(|tap| position(tap, window, &steps, |w| w.dilation)).collect();
+    let offsets = call.constant(Tensor::i64(&[taps], numbers)?);
+    let mut place = call.add(Gather { axis: 0 }, &[offsets, best])?;
+    let planes = call.constant(origins(&images, shape.len())?);
+    let first = offsets_of(&shape[2..]);
+    let before: i64 = window.iter().zip(&steps).map(|(window, &step)| window.pad[0] as i64 * step).sum();
+    let first: Vec<i64> = first.iter().map(|output| position(output, window, &steps, |w| w.stride) - before).collect();
+    let first = call.constant(Tensor::i64(&shape[2..], first)?);
+    place = call.binary(Binary::Add, place, first)?;
+    call.binary(Binary::Add, place, planes)
+}
+
+/// Returns the distance of neighbours along each spatial axis, which a node may count column by
+/// column.
+fn steps(call: &Call, images: &[usize]) -> Result<Vec<i64>> {
+    let mut spatial = images[2..].to_vec();
+    let by_columns = call.flag("storage_order", false)?;
+    if by_columns {
+        spatial.reverse();
+    }
+    let mut steps: Vec<i64> = strides(&spatial).into_iter().map(|step| step as i64).collect();
+    if by_columns {
+        steps.reverse();
+    }
+    Ok(steps)
+}
+
+/// Returns all tuples of numbers below extents, in order.
+fn offsets_of(extents: &[usize]) -> Vec<Vec<usize>> {
+    extents.iter().fold(vec![Vec::new()], |all, &extent| {
+        let with = |tuple: &Vec<usize>| (0..extent).map(|number| [&tuple[..], &[number]].concat()).collect::<Vec<_>>();
+        all.iter().flat_map(with).collect()
+    })
+}
+
+/// Returns the position of a tuple of numbers of windows or of their elements.
+fn position(tuple: &[usize], window: &[Sliding], steps: &[i64], by: fn(&Sliding) -> usize) -> i64 {
+    tuple.iter().zip(window).zip(steps).map(|((&number, window), step)| (number * by(window)) as i64 * step).sum()
+}
+
+/// Returns the position of the first element of each channel of each image.
+fn origins(images: &[usize], rank: usize) -> Result<Tensor> {
+    let plane: usize = images[2..].iter().product();
+    let mut shape = vec![1; rank];
+    shape[..2].copy_from_slice(&images[..2]);
+    Ok(Tensor::i64(&shape, (0..elements(&shape)?).map(|number| (number * plane) as i64).collect())?)
+}
+
+/// Imports images that are zero but for the first input's elements at the positions in the second.
+/// Those are positions in the smallest image that has such maxima; a larger output ends in zeros.
+fn unpool(call: &mut Call) -> Result<ImportValue> {
+    call.check_most(3)?;
+    let (x, places) = (call.operand(0)?, call.operand(1)?);
+    let (shape, maxima) = (call.shape(x), spatial(call, x)?);
+    let kernel = kernel_shape(call, maxima.len())?.ok_or_else(|| attribute("kernel_shape", "is missing"))?;
+    let (windows, pads) = (windows(call, &kernel)?, pads(call, kernel.len())?);
+    let extent = |((window, pad), &count): ((&Sliding, [usize; 2]), &usize)| {
+        let end = count.checked_sub(1)?.checked_mul(window.stride)?.checked_add(window.kernel)?;
+        end.checked_sub(pad[0])?.checked_sub(pad[1])
+    };
+    let spatial: Option<Vec<usize>> = windows.iter().zip(pads).zip(&maxima).map(extent).collect();
+    let Some(spatial) = spatial else { return unfit(format!("maxima of shape {shape:?} fit no image")) };
+
+    let images = [&shape[..2], &spatial].concat();
+    let (count, all) = (elements(&shape)?, elements(&images)?);
+    let zeros = call.filled(&Tensor::scalar(0.0).into(), &[all])?;
+    let (places, x) = (call.reshape(&[count], places)?, call.reshape(&[count], x)?);
+    let scattered = call.add(Scatter { selection: Selection::Along(0), reduction: None }, &[zeros, places, x])?;
+    let scattered = call.reshape(&images, scattered)?;
+    let Some(wanted) = call.known_integers(2)? else { return Ok(scattered) };
+
+    let wanted = extents(&wanted).map_err(NodeError::Unfit)?;
+    let behind = images.iter().zip(&wanted).map(|(extent, wanted)| wanted.checked_sub(*extent).map(|rest| [0, rest]));
+    match behind.collect::<Option<Vec<_>>>() {
+        Some(pad) if wanted.len() == images.len() => {
+            call.add(Pad { pad, mode: PadMode::Constant, value: 0.0 }, &[scattered])
+        }
+        _ => unfit(format!("an output of shape {wanted:?} does not contain images of shape {images:?}")),
+    }
+}
