@@ -65,7 +65,7 @@ struct KeptPlan {
 /// Function that changes an imported graph, such as its precision.
 pub(crate) type Prepare = Box<dyn FnMut(Graph) -> Result<Graph, GraphError> + Send>;
 
-/// What the graphs of a model have in common.
+/// Model, schedules and store that the graphs of a model share.
 struct PhasedOrigin {
     model: Arc<Mutex<Model<'static>>>,
     import: ImportOptions,

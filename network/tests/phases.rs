@@ -6,7 +6,7 @@ use std::thread;
 
 use autotune_db::EmptySource;
 use autotune_ir::Target;
-use autotune_network::{Session, SessionError, SessionOptions, Tensor, onnx};
+use autotune_network::{DType, Session, SessionError, SessionOptions, Tensor, onnx};
 use rten_onnx::onnx::{AttributeProto, DataType, Dimension, GraphProto, ValueInfoProto};
 
 use crate::build::{Model, difference, f32s, i64s, info, int, node, subgraph, word};
@@ -137,6 +137,24 @@ fn branches_are_chosen_by_data_and_may_have_other_shapes() {
     assert_eq!(run(f32s(&[2, 2], &[4.0, -1.0, 0.0, 2.0])), f32s(&[2, 2], &[-4.0, -0.0, -0.0, -2.0]));
     assert_eq!(run(f32s(&[2, 2], &[-4.0, 0.0, 0.0, 2.0])), f32s(&[2, 2], &[-0.0, -1.0, -0.0, -1.0]));
     assert_eq!(run(f32s(&[1, 2], &[0.0, 0.0])).shape(), [2, 0]);
+}
+
+/// A branch that is known is imported as a part of the outer graph, unless it repeats something.
+#[test]
+fn known_branches_may_repeat() {
+    let inner = body(vec![node("Add", "v v", "w", vec![]), node("Identity", "c", "d", vec![])], "i c v", "d w");
+    let branch = |nodes| GraphProto { node: nodes, output: vec![value("z")], ..Default::default() };
+    let branches = vec![
+        subgraph("then_branch", branch(vec![node("Loop", "three _ x", "z", vec![inner])])),
+        subgraph("else_branch", branch(vec![node("Neg", "x", "z", vec![])])),
+    ];
+    for (wanted, condition) in [([8.0, -4.0], true), ([-1.0, 0.5], false)] {
+        let condition = Tensor::of_numbers(&[], DType::Bool, &[f32::from(condition)]).unwrap();
+        let model = Model::new(17).input("x", &[2]).constant("three", &Tensor::i64(&[], vec![3]).unwrap());
+        let model = model.constant("condition", &condition).node("If", "condition", "y", branches.clone()).output("y");
+        let found = session(&model).unwrap().run(&[f32s(&[2], &[1.0, -0.5])]).unwrap();
+        assert_eq!(found, [f32s(&[2], &wanted)]);
+    }
 }
 
 /// The states of parts are those of the whole sequence, in all directions.

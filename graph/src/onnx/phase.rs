@@ -8,20 +8,22 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use autotune_ir::DType;
-use rten_onnx::onnx::{AttributeProto, GraphProto, NodeProto, ValueInfoProto};
+use rten_onnx::onnx::{GraphProto, NodeProto};
 
-use super::call::attribute;
-use super::draft::GraphDraft;
 use super::error::{ImportError, NodeError};
 use super::import::{Import, Model, inputs_of, is_default, outputs_of};
-use super::inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
-use super::layers::{directions, is_layer};
+use super::inputs::{DeclaredInput, ImportOptions};
+use super::layers::is_layer;
 use super::operator::Int8Reading;
-use super::tensor;
 use crate::constant::Constant;
 use crate::graph::Graph;
 use crate::tensor::{DeclaredType, Tensor};
 use crate::text::printable;
+
+mod work;
+
+pub use work::{NestedGraph, PhaseWork};
+use work::{layer, work};
 
 /// Position of a graph in a model; by default the model's own graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -65,7 +67,7 @@ pub struct RunTensor {
     pub byte_type: Option<DType>,
 }
 
-/// What is known when a phase begins, by the names in the file.
+/// Tensors that are known when a phase begins, by the names in the file.
 #[derive(Clone, Debug, Default)]
 pub struct PhaseStart {
     /// Tensors that were computed or passed so far, also those that are no longer in memory.
@@ -105,65 +107,6 @@ pub struct PhaseNode {
     pub constants: BTreeMap<String, Constant>,
     /// Computation of the results.
     pub work: PhaseWork,
-}
-
-/// Computation of a node that runs alone.
-#[derive(Clone, Debug)]
-pub enum PhaseWork {
-    /// The node of a graph, by the [interpreter](Model::run_node).
-    Node {
-        /// Graph with the node.
-        graph: GraphPath,
-        /// Number of the node.
-        node: usize,
-    },
-    /// One of two graphs, by the first operand.
-    If {
-        /// Graph for a condition that is true.
-        then: NestedGraph,
-        /// Graph for a condition that is false.
-        otherwise: NestedGraph,
-    },
-    /// A graph that is repeated. Operands are the most rounds, the first condition, and the state.
-    Loop(NestedGraph),
-    /// A graph that is applied to each slice of some tensors. Operands are the state, then these
-    /// tensors.
-    Scan {
-        /// Graph for each slice.
-        body: NestedGraph,
-        /// Axis of each sliced operand, negative from the end, and whether the last slice is first.
-        inputs: Vec<(i64, bool)>,
-        /// Axis of each stacked result, negative from the end, and whether the last one is first.
-        outputs: Vec<(i64, bool)>,
-    },
-    /// A recurrent layer of many time steps, in parts of [`PART_STEPS`](super::PART_STEPS) steps.
-    /// Operands are those of the node.
-    Layer {
-        /// Layer of one direction for a part; inputs are its sequence and the states.
-        directions: Vec<NestedGraph>,
-        /// For each direction, whether the last part is first.
-        are_reversed: Vec<bool>,
-        /// True if the batch is the first axis of all tensors.
-        images_first: bool,
-        /// Extent of the states.
-        hidden: usize,
-    },
-}
-
-/// A graph inside a node.
-#[derive(Clone, Debug)]
-pub struct NestedGraph {
-    /// Position in the model.
-    pub path: GraphPath,
-    /// Names of the inputs.
-    pub inputs: Vec<String>,
-    /// Names of the outputs.
-    pub outputs: Vec<String>,
-    /// Names of the outer tensors that it reads.
-    pub captured: Vec<String>,
-    /// For each output, type and shape of a stack of no results: 0 rows of the declared extents, 0
-    /// where the file leaves one open.
-    pub empty_stacks: Vec<(DType, Vec<usize>)>,
 }
 
 /// State of an import in phases.
@@ -244,8 +187,12 @@ impl Model<'_> {
             }
         }
         import.node(node)?;
-        let results = names.into_iter().map(|name| Ok((name.to_string(), import.result(name)?)));
-        results.collect()
+        import.results(&names)
+    }
+
+    /// Returns the description of a graph.
+    pub fn nested(&self, path: &GraphPath) -> Result<NestedGraph, ImportError> {
+        Ok(NestedGraph::of(self.graph_at(path)?, path.clone()))
     }
 
     /// Returns a graph of the model.
@@ -257,13 +204,6 @@ impl Model<'_> {
             let attribute = graph.node.get(node).and_then(|node| node.attribute.get(attribute));
             attribute.and_then(|attribute| attribute.g.as_ref()).ok_or_else(malformed)
         })
-    }
-}
-
-impl Model<'_> {
-    /// Returns the description of a graph.
-    pub fn nested(&self, path: &GraphPath) -> Result<NestedGraph, ImportError> {
-        Ok(described(self.graph_at(path)?, path.clone()))
     }
 }
 
@@ -285,31 +225,6 @@ fn needed<'a>(graph: &'a GraphProto, start: &PhaseStart) -> (Vec<(usize, &'a Nod
     }
     needed.reverse();
     (needed, wanted)
-}
-
-fn described(graph: &GraphProto, path: GraphPath) -> NestedGraph {
-    let names = |infos: &[ValueInfoProto]| -> Vec<String> {
-        infos.iter().map(|info| info.name.clone().unwrap_or_default()).collect()
-    };
-    let (inputs, outputs) = (names(&graph.input), names(&graph.output));
-    let mut own: HashSet<&str> = inputs.iter().map(String::as_str).collect();
-    own.extend(graph.initializer.iter().filter_map(|tensor| tensor.name.as_deref()));
-    own.extend(graph.node.iter().flat_map(|node| node.output.iter().map(String::as_str)));
-    let reads = graph.node.iter().flat_map(inputs_of).chain(outputs_of(graph));
-    let captured: HashSet<&str> = reads.filter(|name| !own.contains(name)).collect();
-    let mut captured: Vec<String> = captured.into_iter().map(String::from).collect();
-    captured.sort_unstable();
-    let empty_stacks = graph.output.iter().map(empty_stack).collect();
-    NestedGraph { path, inputs, outputs, captured, empty_stacks }
-}
-
-/// Returns type and shape of a stack of no results for an output.
-fn empty_stack(info: &ValueInfoProto) -> (DType, Vec<usize>) {
-    let tensor = info.r#type.as_ref().and_then(|r#type| r#type.tensor_type.as_ref());
-    let dtype = tensor.and_then(|tensor| tensor::dtype(tensor.elem_type).ok()).unwrap_or(DType::F32);
-    let declared = DeclaredOutput::of_file(info).extents.unwrap_or_default();
-    let extents = declared.into_iter().map(|extent| extent.unwrap_or(0));
-    (dtype, std::iter::once(0).chain(extents).collect())
 }
 
 impl<'a> Import<'a> {
@@ -347,8 +262,14 @@ impl<'a> Import<'a> {
             let result = self.node(node);
             self.existing.clear();
             match result {
-                Err(ImportError::Node { source: NodeError::TooLong { .. }, .. }) if is_layer(node) => is_long = true,
-                Err(ImportError::Node { source: NodeError::Unknown { .. }, .. }) => {}
+                Err(error) if error.needs_phases() => {
+                    let is_too_long = matches!(error, ImportError::Node { source: NodeError::TooLong { .. }, .. });
+                    is_long = is_too_long && is_layer(node);
+                    // A node in a branch of an `If` may be the reason, too.
+                    if is_too_long && !is_long && node.op_type.as_deref() != Some("If") {
+                        return Err(error);
+                    }
+                }
                 result => return result,
             }
         }
@@ -363,7 +284,8 @@ impl<'a> Import<'a> {
         reads: Vec<&'a str>,
         is_long: bool,
     ) -> Result<(), ImportError> {
-        let name = node.name.clone().unwrap_or_default();
+        let first = || node.output.iter().find(|name| !name.is_empty()).cloned();
+        let name = node.name.clone().filter(|name| !name.is_empty()).or_else(first).unwrap_or_default();
         let operator = node.op_type.clone().unwrap_or_default();
         let constant = |name: &&str| {
             let value = *self.values.get(*name)?;
@@ -427,24 +349,27 @@ impl<'a> Import<'a> {
         Ok(ModelPhase { graph: self.draft.finish().pruned(), byte_types, nodes, reads, is_last })
     }
 
-    /// Returns the tensor of a value, if nothing but constants was needed to compute it.
-    fn result(&mut self, name: &str) -> Result<RunTensor, ImportError> {
-        let wrong = |reason: String| ImportError::Output { output: printable(name), reason };
-        let Some(&value) = self.values.get(name) else { return Err(wrong("no node computes it".into())) };
-        let byte_type = byte_dtype(self.draft.dtype(value));
-        let value = self.draft.read_as(name, value, None, Int8Reading::Widened).map_err(|e| wrong(e.to_string()))?;
-        if let Some(constant) = self.draft.constant_of(value) {
-            let tensor = Arc::clone(constant.tensor().map_err(|e| wrong(e.to_string()))?);
-            return Ok(RunTensor { tensor, byte_type });
+    /// Returns the tensors of values that were imported from constants alone.
+    fn results(mut self, names: &[&str]) -> Result<Vec<(String, RunTensor)>, ImportError> {
+        let wrong = |name: &str, reason: String| ImportError::Output { output: printable(name), reason };
+        let mut results = Vec::new();
+        for &name in names {
+            let value = self.values.get(name).copied().ok_or_else(|| wrong(name, "no node computes it".into()))?;
+            let byte_type = byte_dtype(self.draft.dtype(value));
+            let value = self.draft.read_as(name, value, None, Int8Reading::Widened);
+            let value = value.map_err(|e| wrong(name, e.to_string()))?;
+            // Mostly folded; but the budget may not suffice, or an operator waits for rewriting.
+            self.draft.output(name, value, None);
+            results.push((name, byte_type));
         }
 
-        // The budget for folding did not suffice, or the operator waits for rewriting.
-        let mut graph = std::mem::replace(&mut self.draft, GraphDraft::new(name, 0));
-        graph.output(name, value, None);
-        let graph = graph.finish().pruned();
-        let tensor = graph.evaluate(&[]).map_err(|e| wrong(e.to_string()))?.pop();
-        let tensor = tensor.ok_or_else(|| wrong("no node computes it".into()))?;
-        Ok(RunTensor { tensor: tensor.into(), byte_type })
+        let graph = self.draft.finish().pruned();
+        let tensors =
+            graph.evaluate(&[]).map_err(|e| wrong(names.first().copied().unwrap_or_default(), e.to_string()))?;
+        let named = results.into_iter().zip(tensors);
+        Ok(named
+            .map(|((name, byte_type), tensor)| (name.into(), RunTensor { tensor: tensor.into(), byte_type }))
+            .collect())
     }
 }
 
@@ -458,84 +383,4 @@ impl<'a> PhaseImport<'a> {
 
 fn byte_dtype(dtype: DType) -> Option<DType> {
     matches!(dtype, DType::I8 | DType::U8).then_some(dtype)
-}
-
-/// Returns the computation of a node that runs alone.
-fn work(node: &NodeProto, number: usize, path: &GraphPath, version: i64) -> Result<PhaseWork, NodeError> {
-    let nested = |name: &str| {
-        let found = node.attribute.iter().position(|attribute| attribute.name.as_deref() == Some(name));
-        let graph = found.and_then(|found| Some((found, node.attribute[found].g.as_ref()?)));
-        let (found, graph) = graph.ok_or_else(|| attribute(name, "is missing"))?;
-        Ok::<_, NodeError>(described(graph, path.inner(number, found)))
-    };
-    match node.op_type.as_deref() {
-        Some("If") if is_default(node) => {
-            Ok(PhaseWork::If { then: nested("then_branch")?, otherwise: nested("else_branch")? })
-        }
-        Some("Loop") if is_default(node) => {
-            let body = nested("body")?;
-            let state = node.input.len().saturating_sub(2);
-            match body.inputs.len() == state + 2 && body.outputs.len() > state {
-                true => Ok(PhaseWork::Loop(body)),
-                false => Err(attribute("body", "has other inputs or outputs than the state of the loop")),
-            }
-        }
-        Some("Scan") if is_default(node) && version < 9 => {
-            Err(NodeError::Unfit("only Scan of version 9 and newer is supported".into()))
-        }
-        Some("Scan") if is_default(node) => scan(node, nested("body")?),
-        _ => Ok(PhaseWork::Node { graph: path.clone(), node: number }),
-    }
-}
-
-fn find<'a>(node: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
-    node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name))
-}
-
-/// Returns the computation of a recurrent layer in parts.
-fn layer(
-    node: &NodeProto,
-    number: usize,
-    hidden: usize,
-    path: &GraphPath,
-    layers: &HashMap<GraphPath, GraphProto>,
-) -> PhaseWork {
-    let directions = directions(node);
-    let of = |at: usize| {
-        let path = path.layer(number, at);
-        layers.get(&path).map(|graph| described(graph, path.clone()))
-    };
-    PhaseWork::Layer {
-        directions: (0..directions.len()).filter_map(of).collect(),
-        are_reversed: directions.iter().map(|direction| *direction == "reverse").collect(),
-        images_first: find(node, "layout").and_then(|layout| layout.i).is_some_and(|layout| layout != 0),
-        hidden,
-    }
-}
-
-/// Returns the computation of a `Scan` of version 9 or newer.
-fn scan(node: &NodeProto, body: NestedGraph) -> Result<PhaseWork, NodeError> {
-    let count = find(node, "num_scan_inputs").and_then(|found| found.i).and_then(|count| usize::try_from(count).ok());
-    let sliced = count.filter(|&count| (1..=node.input.len()).contains(&count));
-    let sliced =
-        sliced.ok_or_else(|| attribute("num_scan_inputs", "is missing or larger than the number of inputs"))?;
-    let state = node.input.len() - sliced;
-    if body.inputs.len() != node.input.len() || body.outputs.len() < state {
-        return Err(attribute("body", "has other inputs or outputs than the node"));
-    }
-
-    let ints = |name: &str, count: usize| {
-        let given: &[i64] = find(node, name).map_or(&[], |found| &found.ints);
-        match given.len() == count || given.is_empty() {
-            true => Ok((0..count).map(|at| given.get(at).copied().unwrap_or(0)).collect::<Vec<i64>>()),
-            false => Err(attribute(name, format!("has {} numbers, expected {count}", given.len()))),
-        }
-    };
-    let directed = |axes: &str, directions: &str, count: usize| {
-        let directions = ints(directions, count)?.into_iter().map(|direction| direction != 0);
-        Ok::<_, NodeError>(ints(axes, count)?.into_iter().zip(directions).collect())
-    };
-    let inputs = directed("scan_input_axes", "scan_input_directions", sliced)?;
-    let outputs = directed("scan_output_axes", "scan_output_directions", body.outputs.len() - state)?;
-    Ok(PhaseWork::Scan { body, inputs, outputs })
 }
