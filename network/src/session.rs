@@ -82,7 +82,7 @@ pub struct Session {
     inputs: Vec<DeclaredInput>,
     outputs: Vec<DeclaredOutput>,
     family: Arc<Family>,
-    /// The same model in phases; `None` if its shapes are known.
+    /// Model for runs in phases; `None` if its graph is fixed.
     phased: Option<PhasedRuns>,
     waiting: Waiting,
     idle: IdleWorkspaces<FamilyWorkspace>,

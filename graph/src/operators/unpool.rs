@@ -109,7 +109,7 @@ fn origins(images: &[usize], rank: usize) -> Result<Tensor> {
 }
 
 /// Imports images that are zero but for the first input's elements at the positions in the second.
-/// Those are positions in the smallest image that has such maxima; a larger output ends in zeros.
+/// Positions count in the smallest image that has such maxima; a larger output ends in zeros.
 fn unpool(call: &mut Call) -> Result<ImportValue> {
     call.check_most(3)?;
     let (x, places) = (call.operand(0)?, call.operand(1)?);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use autotune_graph::onnx::{PART_STEPS, PhaseWork, RunTensor};
-use autotune_graph::operators::{Concat, Range, Slice, Transpose};
-use autotune_graph::{DType, Op, Tensor};
+use autotune_graph::operators::{Concat, Expand, Range, Slice, Transpose};
+use autotune_graph::{Op, Tensor};
 
 use super::plan::PlannedNode;
-use super::{PhasedWorkspace, RunTensors, run_tensor, wrong};
+use super::{PhasedNetwork, PhasedWorkspace, RunTensors, run_tensor, wrong};
 use crate::family::FamilyError;
 
 /// Inputs of a layer: lengths of the sequences, and initial states.
@@ -27,15 +27,16 @@ pub(super) fn run(
     let PhaseWork::Layer { are_reversed, images_first, hidden, .. } = &planned.node.work else {
         return Err(wrong(&planned.node, "no recurrent layer"));
     };
+    let of = |op: Op, operands: &[&Tensor]| planned.computed(op, operands);
+    // With `layout` = 1 the batch is the first axis.
+    let in_order = |tensor: &Tensor| match images_first {
+        true => of(Transpose(vec![1, 0, 2]).into(), &[tensor]),
+        false => Ok(tensor.clone()),
+    };
     let operand = |number: usize| operands.get(number).and_then(Option::as_ref).map(|operand| &*operand.tensor);
-    let missing = || wrong(&planned.node, "the sequence is missing");
-    let of = |op: Op, operands: &[&Tensor]| op.evaluate(operands).map_err(|e| wrong(&planned.node, e.to_string()));
-    let swapped = |tensor: &Tensor| of(Transpose(vec![1, 0, 2]).into(), &[tensor]);
 
-    let mut x = operand(0).ok_or_else(missing)?.clone();
-    if *images_first {
-        x = swapped(&x)?;
-    }
+    let missing = || wrong(&planned.node, "the sequence is missing");
+    let x = in_order(operand(0).ok_or_else(missing)?)?;
     let &[steps, images, _] = x.shape() else { return Err(missing()) };
     let lengths = operand(LENGTHS).and_then(Tensor::as_i64);
     if lengths.is_some_and(|lengths| lengths.iter().any(|&length| length != steps as i64)) {
@@ -46,52 +47,79 @@ pub(super) fn run(
     for (direction, (network, &is_reversed)) in planned.graphs.iter().zip(are_reversed).enumerate() {
         let initial = STATES.into_iter().take(network.graph.inputs.len() - 1).map(|number| match operand(number) {
             Some(given) => {
-                let given = if *images_first { swapped(given)? } else { given.clone() };
+                let given = in_order(given)?;
                 of(range(&given, [direction, 1]), &[&given])
             }
-            None => zeros(planned, [images, *hidden]),
+            None => of(Expand(vec![1, images, *hidden]).into(), &[&Tensor::scalar(0.0)]),
         });
-        let mut state = initial.collect::<Result<Vec<Tensor>, FamilyError>>()?;
+        let sequence = Sequence { planned, network, x: &x, is_reversed };
+        let (outputs, states) = sequence.run(initial.collect::<Result<_, FamilyError>>()?, workspace, tensors)?;
+        all.push(outputs);
+        last.push(states);
+    }
+
+    let mut results = vec![of(Concat { axis: 1 }.into(), &all.iter().collect::<Vec<_>>())?];
+    for number in 0..last.first().map_or(0, Vec::len) {
+        let states: Vec<&Tensor> = last.iter().map(|states| &states[number]).collect();
+        results.push(in_order(&of(Concat { axis: 0 }.into(), &states)?)?);
+    }
+    if *images_first {
+        results[0] = of(Transpose(vec![2, 0, 1, 3]).into(), &[&results[0]])?;
+    }
+    Ok(results.into_iter().map(run_tensor).collect())
+}
+
+/// A sequence for one direction of a layer.
+struct Sequence<'a> {
+    planned: &'a PlannedNode,
+    /// Layer for a part.
+    network: &'a PhasedNetwork,
+    /// Inputs of all steps, `[steps, images, inputs]`.
+    x: &'a Tensor,
+    is_reversed: bool,
+}
+
+impl Sequence<'_> {
+    /// Runs the layer on all parts, from initial states. Returns the outputs of all steps and the
+    /// last states.
+    fn run(
+        &self,
+        mut states: Vec<Tensor>,
+        workspace: &mut PhasedWorkspace,
+        tensors: &RunTensors,
+    ) -> Result<(Tensor, Vec<Tensor>), FamilyError> {
+        let steps = self.x.shape()[0];
         let mut firsts: Vec<usize> = (0..steps).step_by(PART_STEPS).collect();
-        if is_reversed {
+        if self.is_reversed {
             firsts.reverse();
         }
 
         let mut parts = Vec::new();
         for first in firsts {
-            let part = of(range(&x, [first, PART_STEPS.min(steps - first)]), &[&x])?;
-            let mut passed = network.captured(tensors);
-            let given = std::iter::once(part).chain(state).map(run_tensor);
-            passed.extend(network.graph.inputs.iter().cloned().zip(given));
-            let mut results = network.run(workspace, passed)?.into_iter().map(|r| Arc::unwrap_or_clone(r.tensor));
+            let part = range(self.x, [first, PART_STEPS.min(steps - first)]);
+            let part = self.planned.computed(part, &[self.x])?;
+            let mut passed = self.network.captured(tensors);
+            let given = std::iter::once(part).chain(states).map(run_tensor);
+            passed.extend(self.network.graph.inputs.iter().cloned().zip(given));
+
+            let results = self.network.run(workspace, passed)?.into_iter();
+            let mut results = results.map(|result| Arc::unwrap_or_clone(result.tensor));
             parts.extend(results.next());
-            state = results.collect();
+            states = results.collect();
         }
-        if is_reversed {
+        if self.is_reversed {
             parts.reverse();
         }
-        all.push(of(Concat { axis: 0 }.into(), &parts.iter().collect::<Vec<_>>())?);
-        last.push(state);
+        let outputs = self.planned.computed(Concat { axis: 0 }.into(), &parts.iter().collect::<Vec<_>>())?;
+        Ok((outputs, states))
     }
-
-    let mut results = vec![of(Concat { axis: 1 }.into(), &all.iter().collect::<Vec<_>>())?];
-    for number in 0..last[0].len() {
-        let states: Vec<&Tensor> = last.iter().map(|state| &state[number]).collect();
-        results.push(of(Concat { axis: 0 }.into(), &states)?);
-    }
-    if *images_first {
-        results[0] = of(Transpose(vec![2, 0, 1, 3]).into(), &[&results[0]])?;
-        for state in &mut results[1..] {
-            *state = swapped(state)?;
-        }
-    }
-    Ok(results.into_iter().map(run_tensor).collect())
 }
 
-/// Returns an initial state of zeros, `[1, images, hidden]`.
-fn zeros(planned: &PlannedNode, [images, hidden]: [usize; 2]) -> Result<Tensor, FamilyError> {
-    let tensor = Tensor::of_numbers(&[1, images, hidden], DType::F32, &vec![0.0; images * hidden]);
-    tensor.map_err(|error| wrong(&planned.node, error.to_string()))
+impl PlannedNode {
+    /// Computes an operation on tensors of the node.
+    fn computed(&self, op: Op, operands: &[&Tensor]) -> Result<Tensor, FamilyError> {
+        op.evaluate(operands).map_err(|error| wrong(&self.node, error.to_string()))
+    }
 }
 
 /// Returns the operator for a range of the outermost axis, by its first index and its length.
