@@ -15,6 +15,10 @@ pub(super) const MOST_ROWS: usize = 1 << 24;
 
 /// Returns the position of an index along an axis; a negative index counts from the end.
 pub(super) fn place(index: i64, extent: usize, axis: usize) -> Result<usize, OpError> {
+    // The usual case, in few instructions.
+    if let Some(place) = usize::try_from(index).ok().filter(|&place| place < extent) {
+        return Ok(place);
+    }
     // `i128` cannot overflow for any index.
     let counted = if index < 0 { i128::from(index) + extent as i128 } else { index.into() };
     let inside = usize::try_from(counted).ok().filter(|&place| place < extent);
@@ -96,15 +100,15 @@ impl Selection {
     /// range.
     pub(super) fn places(self, data: &[usize], indices: &[usize], numbers: &[i64]) -> Result<Vec<usize>, OpError> {
         let (axes, row) = self.axes(data, indices);
-        let steps = strides(data);
-        let count = axes.len();
-        let moved = |(number, origin): (usize, usize)| {
+        let (steps, count) = (strides(data), axes.len());
+        let mut places = self.origins(data, indices);
+        for (number, at) in places.iter_mut().enumerate() {
             let own = &numbers[number * count..(number + 1) * count];
-            own.iter().zip(axes.clone()).try_fold(origin, |at, (&index, axis)| {
-                Ok(at + place(index, data[axis], axis)? * (steps[axis] / row.max(1)))
-            })
-        };
-        self.origins(data, indices).into_iter().enumerate().map(moved).collect()
+            for (&index, axis) in own.iter().zip(axes.clone()) {
+                *at += place(index, data[axis], axis)? * (steps[axis] / row.max(1));
+            }
+        }
+        Ok(places)
     }
 
     /// Appends parts that compute the numbers of the selected slices from the indices, operand

@@ -276,6 +276,8 @@ impl Call<'_> {
         };
 
         if let Some(zero) = zero {
+            // Rows of an 8-bit table have 64 bits here, but their zero point has 8.
+            let zero = self.cast(DType::I64, zero)?;
             let zero = along(self, zero)?;
             x = self.binary(Binary::Sub, x, zero)?;
         }

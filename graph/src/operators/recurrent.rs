@@ -3,6 +3,7 @@
 use autotune_workloads::Activation;
 
 use super::binary::Binary;
+use super::choose::Where;
 use super::concat::Concat;
 use super::matmul::MatMul;
 use super::prelude::*;
@@ -23,6 +24,9 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
 
 /// Maximum number of time steps that are unrolled: each becomes about twenty nodes.
 const MOST_STEPS: usize = 256;
+
+/// Position of the lengths of the sequences among the inputs.
+const LENGTHS: usize = 4;
 
 fn lstm(call: &mut Call) -> Result<Vec<ImportValue>> {
     if call.flag("input_forget", false)? {
@@ -97,12 +101,30 @@ impl Sizes {
         if call.int("hidden_size")?.is_some_and(|size| size != hidden as i64) {
             return Err(attribute("hidden_size", format!("the weights have {hidden}")));
         }
-        if call.known_integers(4)?.is_some_and(|lengths| lengths.iter().any(|&length| length != steps as i64)) {
-            let reason = "sequences of different lengths are not supported".into();
-            return Err(NodeError::Input { input: 4, reason });
-        }
         Ok(Self { images, hidden })
     }
+}
+
+/// Returns whether a sequence has a time step, `[steps, images, 1]`, unless all have all.
+fn within(call: &mut Call, steps: usize, images: usize) -> Result<Option<ImportValue>> {
+    let Some(lengths) = call.optional(LENGTHS) else { return Ok(None) };
+    let wrong = |reason: String| Err(NodeError::Input { input: LENGTHS, reason });
+    let shape = call.shape(lengths);
+    if shape[..] != [images] {
+        return wrong(format!("unexpected shape {shape:?}"));
+    }
+    if call.constant_of(lengths).is_some() {
+        let known = call.known_integers(LENGTHS)?.unwrap_or_default();
+        if known.iter().all(|&length| length == steps as i64) {
+            return Ok(None);
+        }
+        if let Some(length) = known.iter().find(|length| !(0..=steps as i64).contains(length)) {
+            return wrong(format!("a length of {length}, expected 0 to {steps}"));
+        }
+    }
+    let places = call.positions(0, steps, [0, 3])?;
+    let lengths = call.reshape(&[images, 1], lengths)?;
+    call.binary(Binary::Less, places, lengths).map(Some)
 }
 
 /// Returns for each direction whether it runs from the last time step to the first.
@@ -146,6 +168,8 @@ fn layer(call: &mut Call, kind: CellKind) -> Result<Vec<ImportValue>> {
     let (weights, directions) = ([call.operand(1)?, call.operand(2)?], directions(call)?);
     let sizes = Sizes::of(call, kind, x, weights, directions.len())?;
     let Sizes { images, hidden } = sizes;
+    let steps = call.shape(x)[0];
+    let within = within(call, steps, images)?;
     let activations = activations(call, kind, directions.len())?;
     let of_direction = activations.chunks_exact(kind.activations().len());
 
@@ -155,11 +179,18 @@ fn layer(call: &mut Call, kind: CellKind) -> Result<Vec<ImportValue>> {
         let cell = Cell::of(call, kind, hidden, direction, activations)?;
         let starts = kind.states().iter().map(|&input| start(call, input, sizes, direction, images_first));
         let mut states = starts.collect::<Result<Vec<ImportValue>>>()?;
-        let outputs = run(call, &cell, x, &mut states, is_backwards)?;
+        let outputs = run(call, &cell, x, &mut states, is_backwards, within)?;
         // Outputs in ONNX are `[steps, directions, images, hidden]`.
         let rows = outputs.into_iter().map(|output| call.reshape(&[1, 1, images, hidden], output));
         let rows = rows.collect::<Result<Vec<ImportValue>>>()?;
-        all.push(joined(call, 0, &rows)?);
+        let mut rows = joined(call, 0, &rows)?;
+        // Beyond the end of a sequence, outputs are zeros.
+        if let Some(within) = within {
+            let within = call.reshape(&[steps, 1, images, 1], within)?;
+            let zero = call.number(0.0, rows)?;
+            rows = call.add(Where, &[within, rows, zero])?;
+        }
+        all.push(rows);
         for (last, state) in last.iter_mut().zip(states) {
             last.push(call.reshape(&[1, images, hidden], state)?);
         }
@@ -187,12 +218,14 @@ fn joined(call: &mut Call, axis: usize, parts: &[ImportValue]) -> Result<ImportV
 }
 
 /// Returns the outputs of all time steps in sequence order; `states` is updated to the last ones.
+/// States stay the same in time steps that a sequence does not have.
 fn run(
     call: &mut Call,
     cell: &Cell,
     x: ImportValue,
     states: &mut [ImportValue],
     backwards: bool,
+    within: Option<ImportValue>,
 ) -> Result<Vec<ImportValue>> {
     let (steps, images) = (call.shape(x)[0], call.shape(x)[1]);
     // The gates' products with all inputs are independent of the state: one product for all time
@@ -207,7 +240,14 @@ fn run(
     for step in 0..steps {
         let place = if backwards { steps - 1 - step } else { step };
         let of_input = call.part(gates, 0, [place * images, images])?;
+        let before = states.to_vec();
         cell.step(call, of_input, states)?;
+        if let Some(within) = within {
+            let within = cell::one(call, within, place)?;
+            for (state, before) in states.iter_mut().zip(before) {
+                *state = call.add(Where, &[within, *state, before])?;
+            }
+        }
         outputs[place] = states[0];
     }
     Ok(outputs)

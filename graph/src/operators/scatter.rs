@@ -54,7 +54,7 @@ impl Operator for Scatter {
             combined::<T, T>(places, operands, |x| x, |_, update| update).and_then(|all| tensor(shape, all))
         }
         let places = self.places(shape, operands[1])?;
-        let places = self.elements(&places, shape, operands[1].shape());
+        let places = self.elements(places, shape, operands[1].shape());
         match (self.reduction, operands[0].dtype()) {
             (None, dtype) => by_type!(dtype, replaced(&places, operands, shape)),
             (Some(op), DType::I64) => {
@@ -182,9 +182,11 @@ impl Scatter {
     }
 
     /// Returns the position of the element that each element of the updates replaces.
-    fn elements(&self, slices: &[usize], data: &[usize], indices: &[usize]) -> Vec<usize> {
-        let row = self.selection.row(data, indices);
-        slices.iter().flat_map(|slice| slice * row..(slice + 1) * row).collect()
+    fn elements(&self, slices: Vec<usize>, data: &[usize], indices: &[usize]) -> Vec<usize> {
+        match self.selection.row(data, indices) {
+            1 => slices,
+            row => slices.into_iter().flat_map(|slice| slice * row..(slice + 1) * row).collect(),
+        }
     }
 }
 

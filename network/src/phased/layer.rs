@@ -40,7 +40,7 @@ pub(super) fn run(
     let &[steps, images, _] = x.shape() else { return Err(missing()) };
     let lengths = operand(LENGTHS).and_then(Tensor::as_i64);
     if lengths.is_some_and(|lengths| lengths.iter().any(|&length| length != steps as i64)) {
-        return Err(wrong(&planned.node, "sequences of different lengths are not supported"));
+        return Err(wrong(&planned.node, "sequences of different lengths have at most 256 steps"));
     }
 
     let (mut all, mut last) = (Vec::new(), Vec::new());

@@ -6,10 +6,10 @@ use autotune_ir::Target;
 use autotune_network::cut::{Cut, StepWork};
 use autotune_network::onnx::{self, ImportOptions};
 use autotune_network::{Compiled, DType, Graph, Tensor, dequantised, rewrite};
-use rten_onnx::onnx::{DataType, TensorProto};
+use rten_onnx::onnx::{DataType, Dimension, TensorProto};
 
 use super::conformance::{entries, folder, numbered};
-use crate::build::{Model, f32s, i64s, int, node, raw};
+use crate::build::{Model, f32s, i64s, info, int, node, raw};
 
 /// Largest difference of whole networks from ONNX Runtime, relative to the largest output. Values
 /// halfway between two steps may round either way, and later layers amplify that.
@@ -148,4 +148,16 @@ fn weights_that_are_cast_and_scaled_are_constants() {
         .node("Mul", "numbers scale", "weights", vec![])
         .node("MatMul", "x weights", "y", vec![]);
     assert_eq!(model.run(&[f32s(&[1, 2], &[4.0, 1.0])]), [f32s(&[1, 1], &[5.0])]);
+}
+
+/// Embeddings of 8 bits: rows are looked up before they are dequantised.
+#[test]
+fn rows_of_a_quantised_table_are_dequantised() {
+    let mut model = Model::new(21).output("y");
+    let dims = vec![Dimension { dim_value: Some(2), dim_param: None }];
+    model.graph().input.push(info("ids", DataType::INT64, dims));
+    let table = bytes("table", DataType::INT8, &[3, 2], &[1, 2, 3, 4, 0xfb, 0x80]);
+    model.graph().initializer.extend([table, scale(&[0.5]), bytes("zero", DataType::INT8, &[], &[0xff])]);
+    let model = model.node("Gather", "table ids", "rows", vec![]).node("DequantizeLinear", "rows scale zero", "y", vec![]);
+    assert_eq!(model.run(&[i64s(&[2, 0])]), [f32s(&[2, 2], &[-2.0, -63.5, 1.0, 1.5])]);
 }

@@ -3,9 +3,9 @@
 use autotune_network::Tensor;
 use autotune_network::cut::{Cut, StepWork};
 use autotune_network::rewrite;
-use rten_onnx::onnx::{AttributeProto, AttributeType};
+use rten_onnx::onnx::{AttributeProto, AttributeType, DataType, Dimension};
 
-use crate::build::{Model, int, word};
+use crate::build::{Model, i64s, info, int, word};
 
 const HIDDEN: usize = 4;
 const INPUTS: usize = 3;
@@ -145,6 +145,41 @@ fn layers_compute_what_their_formulas_say() {
     check("GRU that resets products", 3, vec![int("linear_before_reset", 1)], false);
     check("LSTM", 4, vec![], false);
     check("LSTM with peepholes", 4, vec![], true);
+}
+
+/// Each sequence of a batch is computed as if it was alone; lengths are constants or data.
+#[test]
+fn sequences_have_their_own_lengths() {
+    const LENGTHS: [usize; IMAGES] = [2, STEPS];
+    for (operator, gates, outputs) in [("RNN", 1, "y h"), ("GRU", 3, "y h"), ("LSTM", 4, "y h c")] {
+        let (w, r) = (tensor(&[2, gates * HIDDEN, INPUTS], 1), tensor(&[2, gates * HIDDEN, HIDDEN], 2));
+        let model = |shape: &[usize], inputs: &str| {
+            let model = Model::new(17).input("x", shape).constant("w", &w).constant("r", &r);
+            let model = model.node(operator, inputs, outputs, vec![word("direction", "bidirectional")]);
+            outputs.split(' ').fold(model, Model::output)
+        };
+        let numbers = |tensors: Vec<Tensor>| tensors.iter().map(Tensor::to_numbers).collect::<Vec<_>>();
+        let (x, lengths) = (tensor(&[STEPS, IMAGES, INPUTS], 3), i64s(&LENGTHS.map(|length| length as i64)));
+        let known = model(x.shape(), "x w r _ lengths").constant("lengths", &lengths);
+        let mut given = model(x.shape(), "x w r _ lengths");
+        let dims = vec![Dimension { dim_value: Some(IMAGES as i64), dim_param: None }];
+        given.graph().input.push(info("lengths", DataType::INT32, dims));
+        let found = numbers(known.run(std::slice::from_ref(&x)));
+        assert_eq!(found, numbers(given.run(&[x.clone(), lengths])), "{operator}");
+
+        for (image, length) in LENGTHS.into_iter().enumerate() {
+            let all = x.to_numbers();
+            let steps = all.chunks_exact(INPUTS).skip(image).step_by(IMAGES).take(length);
+            let own = Tensor::f32(&[length, 1, INPUTS], steps.flatten().copied().collect()).unwrap();
+            let mut alone = numbers(model(own.shape(), "x w r").run(&[own]));
+            alone[0].resize(STEPS * 2 * HIDDEN, 0.0);
+            for (found, alone) in found.iter().zip(&alone) {
+                let found: Vec<&[f32]> = found.chunks_exact(HIDDEN).skip(image).step_by(IMAGES).collect();
+                let alone: Vec<&[f32]> = alone.chunks_exact(HIDDEN).collect();
+                assert_eq!(found, alone, "{operator}, sequence {image}");
+            }
+        }
+    }
 }
 
 #[test]
