@@ -158,6 +158,7 @@ fn rows_of_a_quantised_table_are_dequantised() {
     model.graph().input.push(info("ids", DataType::INT64, dims));
     let table = bytes("table", DataType::INT8, &[3, 2], &[1, 2, 3, 4, 0xfb, 0x80]);
     model.graph().initializer.extend([table, scale(&[0.5]), bytes("zero", DataType::INT8, &[], &[0xff])]);
-    let model = model.node("Gather", "table ids", "rows", vec![]).node("DequantizeLinear", "rows scale zero", "y", vec![]);
+    let model =
+        model.node("Gather", "table ids", "rows", vec![]).node("DequantizeLinear", "rows scale zero", "y", vec![]);
     assert_eq!(model.run(&[i64s(&[2, 0])]), [f32s(&[2, 2], &[-2.0, -63.5, 1.0, 1.5])]);
 }
