@@ -4,6 +4,9 @@ import autotune
 import numpy as np
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper
+
+from onnx_models import save
 
 
 def test_sessions_of_onnx_runtime_run_on_the_provider(layer):
@@ -35,3 +38,24 @@ def test_the_provider_takes_a_snapshot_and_a_bound_of_the_error(layer, tmp_path)
         session(snapshot=missing)
     with pytest.raises(Exception, match="option max_error=-1: expected a relative error"):
         session(precision="auto", max_error=-1)
+
+
+def test_long_recurrent_layers_run_on_the_provider(tmp_path):
+    random = np.random.default_rng(7)
+    weights = {"w": (1, 32, 4), "r": (1, 32, 8), "b": (1, 64)}
+    constants = {name: random.uniform(-0.3, 0.3, shape).astype(np.float32) for name, shape in weights.items()}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["positive"]),
+        helper.make_node("LSTM", ["positive", "w", "r", "b"], ["y", "state"], hidden_size=8),
+    ]
+    outputs = [("y", TensorProto.FLOAT, ["steps", 1, 2, 8]), ("state", TensorProto.FLOAT, [1, 2, 8])]
+    path = save(tmp_path, "lstm", nodes, [("x", TensorProto.FLOAT, ["steps", 2, 4])], outputs, constants)
+    options = onnxruntime.SessionOptions()
+    autotune.add_provider(options, threads=1)
+    session = onnxruntime.InferenceSession(str(path), options, enable_fallback=0)
+    plain = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    # The first is short enough to be unrolled.
+    for steps in (20, 300):
+        x = random.uniform(-1, 1, (steps, 2, 4)).astype(np.float32)
+        for found, wanted in zip(session.run(None, {"x": x}), plain.run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(found, wanted, atol=1e-5)

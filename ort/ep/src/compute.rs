@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::c_void;
 use std::ptr;
 
-use autotune_network::{Session, SessionOutput};
+use autotune_network::{Session, SessionError, SessionOutput, Tensor};
 use ort_autotune::element;
 use ort_sys::{OrtKernelContext, OrtStatusPtr, OrtValue};
 
@@ -74,17 +74,44 @@ impl CompiledPart {
         let inputs: Vec<&[f32]> = numbers.iter().map(|numbers| &**numbers).collect();
         let shapes: Vec<Vec<usize>> = views.iter().map(TensorView::extents).collect();
 
-        let mut run = self.session.prepare(&shapes).map_err(|error| error.to_string())?;
+        let mut run = match self.session.prepare(&shapes) {
+            // Long recurrent layers run in phases.
+            Err(SessionError::InPhases) => {
+                let inputs = shapes.iter().zip(&inputs).map(|(shape, numbers)| Tensor::f32(shape, numbers.to_vec()));
+                let inputs = inputs.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+                let results = self.session.run(&inputs).map_err(|error| error.to_string())?;
+                // SAFETY: as for this function.
+                let mut targets = unsafe { self.targets(context, &self.session.described(&results)) }?;
+                let outputs = targets.iter_mut().map(OutputMemory::numbers);
+                outputs.zip(&results).for_each(|(output, result)| output.copy_from_slice(&result.numbers()));
+                return targets.iter().try_for_each(OutputMemory::finish);
+            }
+            run => run.map_err(|error| error.to_string())?,
+        };
         let infos = run.outputs().map_err(|error| error.to_string())?;
-        let mut targets: Vec<OutputMemory> = Vec::new();
-        for info in &infos {
-            let wanted = self.outputs.iter().position(|name| *name == info.name);
-            // SAFETY: as for this function.
-            targets.push(unsafe { OutputMemory::of(host, context, wanted, info) }?);
-        }
+        // SAFETY: as for this function.
+        let mut targets = unsafe { self.targets(context, &infos) }?;
         let mut outputs: Vec<&mut [f32]> = targets.iter_mut().map(OutputMemory::numbers).collect();
         run.run(&inputs, &mut outputs).map_err(|error| error.to_string())?;
         targets.iter().try_for_each(OutputMemory::finish)
+    }
+
+    /// Returns memory for the outputs.
+    ///
+    /// # Safety
+    ///
+    /// The context is that of a run of this part, whose outputs were not asked for.
+    unsafe fn targets<'a>(
+        &self,
+        context: *mut OrtKernelContext,
+        infos: &[SessionOutput],
+    ) -> Result<Vec<OutputMemory<'a>>, String> {
+        let target = |info: &SessionOutput| {
+            let wanted = self.outputs.iter().position(|name| *name == info.name);
+            // SAFETY: as for this function.
+            unsafe { OutputMemory::of(self.host, context, wanted, info) }
+        };
+        infos.iter().map(target).collect()
     }
 }
 
