@@ -218,13 +218,13 @@ fn open_model(operator: &str) -> Vec<u8> {
 fn open_shapes_are_given_by_the_user() {
     let sandbox = Sandbox::new();
     fs::write(sandbox.path("open.onnx"), open_model("Relu")).unwrap();
-    fs::write(sandbox.path("unknown.onnx"), open_model("NonMaxSuppression")).unwrap();
+    fs::write(sandbox.path("unknown.onnx"), open_model("Frobnicate")).unwrap();
     let run = sandbox.run("run open.onnx --shape x=2x3x4 --output out --repeat 1 --check").expect(0);
     assert!(run.stderr.contains("1 steps and 0 conversions compared"), "{}", run.stderr);
     assert!(fs::read(sandbox.path("out/y.npy")).unwrap().windows(9).any(|text| text == b"(2, 3, 4)"));
 
     let not_fixed = "autotune: --shape: open.onnx: input 'x': shape ?x3x? is not fixed: specify one, such as x=?x3x?";
-    let refused = "autotune: unknown.onnx: node 'only' (NonMaxSuppression): the operator is not supported";
+    let refused = "autotune: unknown.onnx: node 'only' (Frobnicate): the operator is not supported";
 
     for (line, code, expected) in [
         ("run open.onnx", 2, not_fixed),
