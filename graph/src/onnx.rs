@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::graph::Graph;
 
+mod alone;
 pub(crate) mod attribute;
 mod bias;
 pub(crate) mod call;
@@ -21,6 +22,7 @@ pub(crate) mod tensor;
 mod wire;
 pub(crate) mod writer;
 
+pub use alone::{NestedGraph, PhaseWork};
 pub use attribute::{Attribute, float, int, ints, word};
 pub use call::{Call, ImportValue, Result as CallResult, attribute, axes, axis};
 pub use error::{ExportError, ImportError, NodeError};
@@ -29,7 +31,7 @@ pub use inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
 pub use layers::PART_STEPS;
 pub use limits::VERSIONS;
 pub use operator::OnnxOperator;
-pub use phase::{GraphPath, ModelPhase, NestedGraph, PhaseNode, PhaseStart, PhaseWork, RunTensor, TensorFacts};
+pub use phase::{GraphPath, ModelPhase, PhaseNode, PhaseStart, RunTensor, TensorFacts};
 pub use writer::NodeWriter;
 
 /// Reads a graph from a file ([`Model::open`]).

@@ -77,8 +77,8 @@ impl Tensor {
         }
     }
 
-    /// Returns the elements as f32 numbers, row-major, without a copy where possible; booleans are 0
-    /// and 1.
+    /// Returns the elements as f32 numbers, row-major, without a copy where possible; booleans are
+    /// 0 and 1.
     pub fn numbers(&self) -> Cow<'_, [f32]> {
         match self.as_f32().and_then(|array| array.as_slice()) {
             Some(numbers) => Cow::Borrowed(numbers),

@@ -209,6 +209,7 @@ impl PhasedNetwork {
             true => Ok(None),
             false => self.tensor(name, tensors, &node.constants).map(Some),
         };
+
         let operands = || node.inputs.iter().map(operand).collect::<Result<Vec<_>, FamilyError>>();
         let results = match &node.work {
             PhaseWork::Node { graph, node: number } => {

@@ -10,8 +10,8 @@ use crate::compiled::{BoundNetwork, Compiled, Workspace};
 use crate::device::NetworkOps;
 use crate::error::CompileError;
 
-/// Maximum number of other networks that stay bound to a workspace's memory. Binding one again takes
-/// microseconds.
+/// Maximum number of other networks that stay bound to a workspace's memory. Binding one again
+/// takes microseconds.
 const MOST_BOUND: usize = 128;
 
 /// A workspace for one run at a time of several networks, which keys distinguish.

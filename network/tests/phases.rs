@@ -40,7 +40,7 @@ fn body(nodes: Vec<rten_onnx::onnx::NodeProto>, inputs: &str, outputs: &str) -> 
 /// Sum that ends the loop of [`powers`].
 const LIMIT: f32 = 1.0;
 
-/// A loop with products by an outer weight that ends when a sum is large enough, and all its states.
+/// A loop with products by an outer weight that ends when a sum is large enough; and all states.
 fn powers() -> Model {
     let nodes = vec![
         node("MatMul", "x w", "next", vec![]),
@@ -219,7 +219,9 @@ fn wrong_models_and_inputs_are_refused_in_one_line() {
         session(&model).and_then(|session| session.run(inputs).map(drop)).unwrap_err().to_string()
     };
     let rounds = |most: i64| Tensor::i64(&[], vec![most]).unwrap();
+
     assert_eq!(refused(powers(), &[random(&[6, 47], 2), rounds(1)]), "input 'x0': extent 47 of axis 1 is not 48");
+
     let with = |nodes, inputs: &str, outputs: &str| {
         let mut model = Model::new(17);
         model.graph().input.push(open("x0", DataType::FLOAT, &[0, 48]));

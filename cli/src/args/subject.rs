@@ -141,7 +141,8 @@ pub(crate) struct InputFile {
 const MOST_EXACT: i64 = 1 << 24;
 
 impl InputFile {
-    /// Fails for integers of a file that are not exact as f32, and warns of those that may be rounded.
+    /// Fails for integers of a file that are not exact as f32, and warns of those that may be
+    /// rounded.
     pub(crate) fn check_exact(&self, option: &str) -> Result<(), Failure> {
         let path = self.path.display();
         let integers = self.tensor.as_i64().into_iter().flatten();
@@ -166,8 +167,8 @@ impl InputArgs {
         Ok(Some(LoadedNetwork { graph, ..loaded }))
     }
 
-    /// Loads a network for each shape that stands for the shapes of its inputs, or for each phase if
-    /// shapes depend on the data; none for a workload.
+    /// Loads a network for each shape that stands for the shapes of its inputs, or for each phase
+    /// if shapes depend on the data; none for a workload.
     pub(crate) fn load_all(&self, subject: &Subject) -> Result<Vec<LoadedNetwork>> {
         match self.of_shapes(subject)? {
             Some(model) => model.representative(),

@@ -73,8 +73,8 @@ pub enum ImportError {
 }
 
 impl ImportError {
-    /// True if the model can run in [phases](super::Model::phase): a node needs the data of a run to
-    /// know a shape, or to repeat or choose a graph, or it has too many time steps.
+    /// True if the model can run in [phases](super::Model::phase): a node needs the data of a run
+    /// to know a shape, or to repeat or choose a graph, or it has too many time steps.
     pub fn needs_phases(&self) -> bool {
         match self {
             Self::Node { source: NodeError::Unknown { .. } | NodeError::TooLong { .. }, .. } => true,

@@ -1,7 +1,7 @@
 //! Recurrent layers of many time steps, as repetitions of a short layer.
 //!
 //! A layer of one direction is the same for every part of the sequence but for its initial state,
-//! so that one graph, of [`PART_STEPS`] time steps or fewer, serves all parts. Products of the gates
+//! so that one graph, of [`PART_STEPS`] time steps or fewer, serves all parts. Products of gates
 //! with the inputs are still computed for all steps of a part at once.
 
 use std::collections::HashMap;
@@ -128,6 +128,7 @@ fn part(graph: &mut GraphProto, name: &str, at: usize, version: i64) -> String {
         ..Default::default()
     };
     let ranges = [("starts", at), ("ends", at + 1), ("axes", 0)].map(|(range, number)| (range, number as i64));
+
     for (range, number) in ranges {
         // The range is an attribute before version 10, and inputs from then on.
         if version < 10 {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use autotune_ir::DType;
 use rten_onnx::onnx::{GraphProto, NodeProto};
 
+use super::alone::{NestedGraph, PhaseWork, layer, work};
 use super::error::{ImportError, NodeError};
 use super::import::{Import, Model, inputs_of, is_default, outputs_of};
 use super::inputs::{DeclaredInput, ImportOptions};
@@ -19,11 +20,6 @@ use crate::constant::Constant;
 use crate::graph::Graph;
 use crate::tensor::{DeclaredType, Tensor};
 use crate::text::printable;
-
-mod work;
-
-pub use work::{NestedGraph, PhaseWork};
-use work::{layer, work};
 
 /// Position of a graph in a model; by default the model's own graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -250,10 +246,12 @@ impl<'a> Import<'a> {
     fn node_in_phase(&mut self, number: usize, node: &'a NodeProto, start: &PhaseStart) -> Result<(), ImportError> {
         let reads = inputs_of(node);
         let Some(phase) = &mut self.phase else { return self.node(node) };
+
         if reads.iter().any(|name| phase.later.contains(name)) {
             phase.postpone(node, reads);
             return Ok(());
         }
+
         let repeats = is_default(node) && matches!(node.op_type.as_deref(), Some("Loop" | "Scan"));
         let mut is_long = false;
         if !repeats {

@@ -22,7 +22,7 @@ fn unique(call: &mut Call, outputs: usize) -> Result<Vec<ImportValue>> {
     let is_sorted = call.flag("sorted", true)?;
     let Some(constant) = call.constant_of(x) else { return Err(NodeError::Unknown { input: 0, advice: "" }) };
     let tensor = constant.tensor()?.clone();
-    let found = Distinct::of(&tensor, axis, is_sorted)?;
+    let found = DistinctSlices::of(&tensor, axis, is_sorted)?;
 
     let integers = |call: &mut Call, numbers: &[usize]| -> Result<ImportValue> {
         let numbers: Vec<i64> = numbers.iter().map(|&number| number as i64).collect();
@@ -34,8 +34,8 @@ fn unique(call: &mut Call, outputs: usize) -> Result<Vec<ImportValue>> {
     Ok([slices, first, places, counts].into_iter().take(outputs).collect())
 }
 
-/// Distinct slices of a tensor along an axis.
-struct Distinct {
+/// DistinctSlices slices of a tensor along an axis.
+struct DistinctSlices {
     /// Index of the first occurrence of each distinct slice.
     first: Vec<usize>,
     /// Number of the distinct slice that equals each slice.
@@ -44,7 +44,7 @@ struct Distinct {
     counts: Vec<usize>,
 }
 
-impl Distinct {
+impl DistinctSlices {
     fn of(x: &Tensor, axis: usize, is_sorted: bool) -> Result<Self> {
         let keys = keys(x)?;
         let (extent, inner) = (x.shape()[axis], elements(&x.shape()[axis + 1..])?);

@@ -39,7 +39,7 @@ pub(super) fn repeat(
     let not_integer = || wrong(node, "the number of rounds is not one integer");
     let most = most.map(|most| integer(&most).ok_or_else(not_integer)).transpose()?;
 
-    let mut rounds = Rounds::new(planned, state, 1, tensors)?;
+    let mut rounds = BodyRounds::new(planned, state, 1, tensors)?;
     let mut round = 0;
     while goes_on && most.is_none_or(|most| round < most) {
         let number = rounds.tensor(Tensor::i64(&[], vec![round]))?;
@@ -61,7 +61,7 @@ pub(super) fn scan(
     tensors: &RunTensors,
 ) -> Result<Vec<RunTensor>, FamilyError> {
     let sliced = operands.split_off(operands.len() - inputs.len());
-    let mut rounds = Rounds::new(planned, operands, 0, tensors)?;
+    let mut rounds = BodyRounds::new(planned, operands, 0, tensors)?;
     let sliced = all_given(planned, sliced)?;
     let axis = |(tensor, &(axis, _)): (&RunTensor, &(i64, bool))| {
         resolved(axis, tensor.tensor.shape().len())
@@ -85,8 +85,8 @@ pub(super) fn scan(
     rounds.finish(outputs)
 }
 
-/// Rounds of a graph that has a state.
-struct Rounds<'p> {
+/// BodyRounds of a graph that has a state.
+struct BodyRounds<'p> {
     planned: &'p PlannedNode,
     /// Outer tensors that the graph reads.
     captured: RunTensors,
@@ -97,7 +97,7 @@ struct Rounds<'p> {
     stacks: Vec<Vec<RunTensor>>,
 }
 
-impl<'p> Rounds<'p> {
+impl<'p> BodyRounds<'p> {
     fn new(
         planned: &'p PlannedNode,
         state: Vec<Option<RunTensor>>,

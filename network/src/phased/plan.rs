@@ -36,8 +36,8 @@ pub(super) struct PhasePlan {
     pub(super) is_last: bool,
 }
 
-/// A node that runs alone, with the networks of its graphs: one for a loop, two for an `If`, one for
-/// each direction of a recurrent layer.
+/// A node that runs alone, with the networks of its graphs: one for a loop, two for an `If`, one
+/// for each direction of a recurrent layer.
 pub(super) struct PlannedNode {
     pub(super) node: PhaseNode,
     pub(super) graphs: Vec<PhasedNetwork>,

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use autotune_ir::DType;
 use rten_onnx::onnx::{AttributeProto, GraphProto, NodeProto, ValueInfoProto};
 
-use super::GraphPath;
+use super::phase::GraphPath;
 use crate::onnx::call::attribute;
 use crate::onnx::error::NodeError;
 use crate::onnx::import::{inputs_of, is_default, outputs_of};
@@ -42,8 +42,8 @@ pub enum PhaseWork {
         /// Axis of each stacked result, negative from the end, and whether the last one is first.
         outputs: Vec<(i64, bool)>,
     },
-    /// A recurrent layer of many time steps, in parts of [`PART_STEPS`](crate::onnx::PART_STEPS) steps.
-    /// Operands are those of the node.
+    /// A recurrent layer of many time steps, in parts of
+    /// [`PART_STEPS`](crate::onnx::PART_STEPS) steps. Operands are those of the node.
     Layer {
         /// Layer of one direction for a part; inputs are its sequence and the states.
         directions: Vec<NestedGraph>,
