@@ -21,13 +21,14 @@
 //! | `family`, `family/` | networks whose input shapes change: [`Family`] |
 //! | `library`, `library/` | networks as shared libraries: [`Library`] |
 //! | `interleaved`, `quantile` | interleaved timing of networks |
-//! | `phased`, `phased/` | networks whose shapes depend on data |
+//! | `phased`, `phase_plan` | networks whose shapes depend on data |
+//! | `phase_control`, `phase_layer` | loops, branches, and long recurrent layers |
 //! | `planned` | planned kernels for a target that need not be present |
 //! | `decide` | choice of the precision by measurement |
 //! | `quantise`, `quantise/` | quantisation of a float network by measurement: [`quantise()`] |
 //! | `race`, `race/` | choice of schedules by timing them within the network |
 //! | `testing` | random networks and databases for tests |
-//! | `session`, `session/` | a model that runs on tensors of any shape: [`Session`] |
+//! | `session`, `session/`, `session_phases` | a model that runs on tensors of any shape: [`Session`] |
 //! | `subject` | names that users give, and their tasks: [`Subject`] |
 //! | `switched` | a workspace that changes between networks |
 
@@ -49,6 +50,9 @@ mod layouts;
 mod library;
 mod minimise;
 mod options;
+mod phase_control;
+mod phase_layer;
+mod phase_plan;
 mod phased;
 mod places;
 mod plan;
@@ -57,6 +61,7 @@ mod quantile;
 mod quantise;
 mod race;
 mod session;
+mod session_phases;
 mod strided;
 mod subject;
 mod switched;

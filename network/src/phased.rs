@@ -22,27 +22,23 @@ use crate::compiled::{Compiled, NetworkStore};
 use crate::device::NetworkOps;
 use crate::error::CompileError;
 use crate::family::FamilyError;
+use crate::phase_plan::{PhasePlan, PlannedNode};
 use crate::switched::SwitchedWorkspace;
-
-mod control;
-mod layer;
-mod plan;
-
-use plan::{PhasePlan, PlannedNode};
+use crate::{phase_control as control, phase_layer as layer};
 
 /// Maximum number of plans that are kept for one graph, each for some shapes.
 const MOST_PLANS: usize = 64;
 
 /// Tensors of a run by their names in the file.
-type RunTensors = HashMap<String, RunTensor>;
+pub(crate) type RunTensors = HashMap<String, RunTensor>;
 
 /// A network that runs in phases: a model's graph, or one inside a node. Any number of threads may
 /// use it, each with its own [`PhasedWorkspace`].
 pub(crate) struct PhasedNetwork {
-    origin: Arc<PhasedOrigin>,
-    graph: NestedGraph,
+    pub(crate) origin: Arc<PhasedOrigin>,
+    pub(crate) graph: NestedGraph,
     /// Tensors with the same value in all runs.
-    constants: BTreeMap<String, Constant>,
+    pub(crate) constants: BTreeMap<String, Constant>,
     plans: Mutex<Plans>,
 }
 
@@ -66,23 +62,23 @@ struct KeptPlan {
 pub(crate) type Prepare = Box<dyn FnMut(Graph) -> Result<Graph, GraphError> + Send>;
 
 /// Model, schedules and store that the graphs of a model share.
-struct PhasedOrigin {
+pub(crate) struct PhasedOrigin {
     model: Arc<Mutex<Model<'static>>>,
     import: ImportOptions,
-    source: Arc<dyn Source>,
-    target: Target,
-    store: Arc<NetworkStore>,
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) target: Target,
+    pub(crate) store: Arc<NetworkStore>,
     /// True if the interpreter computes everything.
-    is_reference: bool,
+    pub(crate) is_reference: bool,
     maker: Mutex<PlanMaker>,
 }
 
 /// State for making plans, one at a time: others can then share what it packs.
-struct PlanMaker {
-    prepare: Prepare,
-    rewriter: Rewriter,
+pub(crate) struct PlanMaker {
+    pub(crate) prepare: Prepare,
+    pub(crate) rewriter: Rewriter,
     /// Number of plans made so far.
-    made: u64,
+    pub(crate) made: u64,
 }
 
 /// State of one run at a time: threads and memory.
@@ -125,7 +121,7 @@ impl PhasedNetwork {
     }
 
     /// Creates the network of a graph inside a node.
-    fn nested(&self, graph: &NestedGraph, constants: &BTreeMap<String, Constant>) -> Self {
+    pub(crate) fn nested(&self, graph: &NestedGraph, constants: &BTreeMap<String, Constant>) -> Self {
         let captured = graph.captured.iter().filter_map(|name| Some((name.clone(), constants.get(name)?.clone())));
         let origin = Arc::clone(&self.origin);
         Self { origin, graph: graph.clone(), constants: captured.collect(), plans: Mutex::default() }
@@ -270,12 +266,12 @@ fn locked<'m>(model: &'m Mutex<Model<'static>>) -> MutexGuard<'m, Model<'static>
 }
 
 /// Returns an error about a node that runs alone.
-fn wrong(node: &PhaseNode, reason: impl Into<String>) -> FamilyError {
+pub(crate) fn wrong(node: &PhaseNode, reason: impl Into<String>) -> FamilyError {
     let source = NodeError::Unfit(reason.into());
     ImportError::Node { node: printable(&node.name), operator: printable(&node.operator), source }.into()
 }
 
 /// Returns a tensor of a run.
-fn run_tensor(tensor: Tensor) -> RunTensor {
+pub(crate) fn run_tensor(tensor: Tensor) -> RunTensor {
     RunTensor { tensor: Arc::new(tensor), byte_type: None }
 }

@@ -18,21 +18,20 @@ use crate::decide::decide;
 use crate::example::random_input;
 use crate::family::{Family, FamilyError, FamilyWorkspace, InputShapes, ShapeRange};
 use crate::phased::PhasedNetwork;
+use crate::session_phases::PhasedRuns;
 use crate::subject::{Subject, SubjectLoadError};
 
 mod error;
 mod idle;
 mod options;
-mod phases;
 mod process;
 #[cfg(test)]
 mod tests;
 
 pub use error::SessionError;
-use idle::IdleWorkspaces;
+pub(crate) use idle::IdleWorkspaces;
 pub use options::{SessionOptions, SessionPrecision};
-use phases::PhasedRuns;
-use process::with_threads;
+pub(crate) use process::with_threads;
 
 /// An output of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,12 +78,12 @@ impl SessionOutput {
 /// thread of the parent may be making a network at the time of the fork.
 pub struct Session {
     name: String,
-    inputs: Vec<DeclaredInput>,
+    pub(crate) inputs: Vec<DeclaredInput>,
     outputs: Vec<DeclaredOutput>,
-    family: Arc<Family>,
+    pub(crate) family: Arc<Family>,
     /// Model for runs in phases; `None` if its graph is fixed.
-    phased: Option<PhasedRuns>,
-    waiting: Waiting,
+    pub(crate) phased: Option<PhasedRuns>,
+    pub(crate) waiting: Waiting,
     idle: IdleWorkspaces<FamilyWorkspace>,
 }
 

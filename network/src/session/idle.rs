@@ -5,7 +5,7 @@ use std::process::id as process_id;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Workspaces between runs. A workspace has threads, which exist in one process only.
-pub(super) struct IdleWorkspaces<W>(Mutex<IdleIn<W>>);
+pub(crate) struct IdleWorkspaces<W>(Mutex<IdleIn<W>>);
 
 struct IdleIn<W> {
     process: u32,
@@ -13,17 +13,17 @@ struct IdleIn<W> {
 }
 
 impl<W> IdleWorkspaces<W> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Mutex::new(IdleIn { process: process_id(), workspaces: Vec::new() }))
     }
 
     /// Returns a workspace of this process, if one is idle.
-    pub(super) fn take(&self) -> Option<W> {
+    pub(crate) fn take(&self) -> Option<W> {
         self.here().workspaces.pop()
     }
 
     /// Adds a workspace of this process.
-    pub(super) fn put(&self, workspace: W) {
+    pub(crate) fn put(&self, workspace: W) {
         self.here().workspaces.push(workspace);
     }
 

@@ -16,7 +16,7 @@ static FIRST: OnceLock<u32> = OnceLock::new();
 static CHILD: Mutex<Option<(u32, Arc<ThreadPool>)>> = Mutex::new(None);
 
 /// Does some work with threads that exist in this process.
-pub(super) fn with_threads<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R, ThreadPoolBuildError> {
+pub(crate) fn with_threads<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R, ThreadPoolBuildError> {
     let process = process::id();
     if *FIRST.get_or_init(|| process) == process {
         return Ok(work());

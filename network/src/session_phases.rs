@@ -9,15 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use autotune_graph::onnx::{DeclaredInput, RunTensor};
 use autotune_graph::{OpError, Tensor};
 
-use super::idle::IdleWorkspaces;
-use super::process::with_threads;
-use super::{Session, SessionError};
 use crate::compiled::Compiled;
 use crate::family::{FamilyError, InputShapes};
 use crate::phased::{PhasedNetwork, PhasedWorkspace};
+use crate::session::{IdleWorkspaces, Session, SessionError, with_threads};
 
 /// A model in phases, with workspaces for its runs.
-pub(super) struct PhasedRuns {
+pub(crate) struct PhasedRuns {
     network: PhasedNetwork,
     /// True once an import has shown that shapes depend on data.
     are_needed: AtomicBool,
@@ -25,26 +23,26 @@ pub(super) struct PhasedRuns {
 }
 
 impl PhasedRuns {
-    pub(super) fn of(network: PhasedNetwork) -> Self {
+    pub(crate) fn of(network: PhasedNetwork) -> Self {
         Self { network, are_needed: AtomicBool::new(false), idle: IdleWorkspaces::new() }
     }
 
     /// True if the model runs in phases only.
-    pub(super) fn are_needed(&self) -> bool {
+    pub(crate) fn are_needed(&self) -> bool {
         self.are_needed.load(Ordering::Relaxed)
     }
 }
 
 impl Session {
     /// True if an error means that the model runs in phases, from now on.
-    pub(super) fn is_phased_after(&self, error: &FamilyError) -> bool {
+    pub(crate) fn is_phased_after(&self, error: &FamilyError) -> bool {
         let Some(phased) = self.phased.as_ref().filter(|_| error.needs_phases()) else { return false };
         phased.are_needed.store(true, Ordering::Relaxed);
         true
     }
 
     /// Runs the model in phases.
-    pub(super) fn run_in_phases(&self, shapes: &[Vec<usize>], inputs: &[Tensor]) -> Result<Vec<Tensor>, SessionError> {
+    pub(crate) fn run_in_phases(&self, shapes: &[Vec<usize>], inputs: &[Tensor]) -> Result<Vec<Tensor>, SessionError> {
         let Some(phased) = &self.phased else { return Err(SessionError::InPhases) };
         let named = self.named(shapes, inputs)?;
         let process = process_id();

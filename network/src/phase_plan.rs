@@ -7,10 +7,10 @@ use autotune_graph::onnx::{ModelPhase, NestedGraph, PhaseNode, PhaseWork, RunTen
 use autotune_graph::{DType, Graph, GraphNode, NodeId, Tensor};
 use autotune_runtime::Cpu;
 
-use super::{PhasedNetwork, PlanMaker, RunTensors};
 use crate::compiled::Compiled;
 use crate::error::RunError;
 use crate::family::{FamilyError, compiled_in};
+use crate::phased::{PhasedNetwork, PlanMaker, RunTensors};
 use crate::switched::SwitchedWorkspace;
 
 /// Largest number of steps of an evaluation that the interpreter takes sooner than a compilation
@@ -18,29 +18,29 @@ use crate::switched::SwitchedWorkspace;
 const MOST_INTERPRETED: usize = 1 << 13;
 
 /// Work of a phase, for tensors of some shapes.
-pub(super) struct PhasePlan {
+pub(crate) struct PhasePlan {
     /// Number of the plan, unique among those of a model.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// Tensors that exist when the phase begins.
-    pub(super) start: BTreeMap<String, TensorFacts>,
+    pub(crate) start: BTreeMap<String, TensorFacts>,
     work: PlannedWork,
     /// Names of the inputs.
     inputs: Vec<String>,
     /// Names of the outputs, and their types in the file if these have 8 bits.
     outputs: Vec<(String, Option<DType>)>,
     /// Nodes that run after it.
-    pub(super) nodes: Vec<PlannedNode>,
+    pub(crate) nodes: Vec<PlannedNode>,
     /// Names of tensors that nodes and later phases read.
-    pub(super) reads: HashSet<String>,
+    pub(crate) reads: HashSet<String>,
     /// True if all outputs of the network exist afterwards.
-    pub(super) is_last: bool,
+    pub(crate) is_last: bool,
 }
 
 /// A node that runs alone, with the networks of its graphs: one for a loop, two for an `If`, one
 /// for each direction of a recurrent layer.
-pub(super) struct PlannedNode {
-    pub(super) node: PhaseNode,
-    pub(super) graphs: Vec<PhasedNetwork>,
+pub(crate) struct PlannedNode {
+    pub(crate) node: PhaseNode,
+    pub(crate) graphs: Vec<PhasedNetwork>,
 }
 
 /// Computation of a phase's graph.
@@ -52,7 +52,7 @@ enum PlannedWork {
 
 impl PhasePlan {
     /// Plans a phase of a network.
-    pub(super) fn of(
+    pub(crate) fn of(
         phase: ModelPhase,
         start: BTreeMap<String, TensorFacts>,
         network: &PhasedNetwork,
@@ -91,14 +91,14 @@ impl PhasePlan {
     }
 
     /// True if a run begins with this phase.
-    pub(super) fn begins_with(&self, tensors: &RunTensors) -> bool {
+    pub(crate) fn begins_with(&self, tensors: &RunTensors) -> bool {
         let is_alike =
             |(name, facts): (&String, &TensorFacts)| tensors.get(name).is_some_and(|tensor| facts.are_of(tensor));
         tensors.len() == self.start.len() && self.start.iter().all(is_alike)
     }
 
     /// Returns the compiled network, and those of the graphs inside nodes.
-    pub(super) fn compiled(&self) -> Vec<Arc<Compiled>> {
+    pub(crate) fn compiled(&self) -> Vec<Arc<Compiled>> {
         let own = match &self.work {
             PlannedWork::Compiled(network) => Some(Arc::clone(network)),
             PlannedWork::Interpreted(_) => None,
@@ -108,7 +108,7 @@ impl PhasePlan {
     }
 
     /// Computes the outputs from the tensors of a run.
-    pub(super) fn compute(
+    pub(crate) fn compute(
         &self,
         workspace: &mut SwitchedWorkspace<u64, Cpu>,
         tensors: &RunTensors,

@@ -6,19 +6,19 @@ use autotune_graph::onnx::{PART_STEPS, PhaseWork, RunTensor};
 use autotune_graph::operators::{Concat, Expand, Range, Slice, Transpose};
 use autotune_graph::{Op, Tensor};
 
-use super::plan::PlannedNode;
-use super::{PhasedNetwork, PhasedWorkspace, RunTensors, run_tensor, wrong};
 use crate::family::FamilyError;
+use crate::phase_plan::PlannedNode;
+use crate::phased::{PhasedNetwork, PhasedWorkspace, RunTensors, run_tensor, wrong};
 
 /// Inputs of a layer: lengths of the sequences, and initial states.
 const LENGTHS: usize = 4;
 const STATES: [usize; 2] = [5, 6];
 
 /// Numbers of the operands that are read here; others are captured by the graphs.
-pub(super) const READ: [usize; 4] = [0, LENGTHS, STATES[0], STATES[1]];
+pub(crate) const READ: [usize; 4] = [0, LENGTHS, STATES[0], STATES[1]];
 
 /// Runs a layer. Returns the outputs of all steps, then the last states.
-pub(super) fn run(
+pub(crate) fn run(
     planned: &PlannedNode,
     operands: Vec<Option<RunTensor>>,
     workspace: &mut PhasedWorkspace,

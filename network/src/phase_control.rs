@@ -3,15 +3,15 @@
 use autotune_graph::onnx::RunTensor;
 use autotune_graph::{DType, OpError, Tensor};
 
-use super::plan::PlannedNode;
-use super::{PhasedNetwork, PhasedWorkspace, RunTensors, run_tensor, wrong};
 use crate::family::FamilyError;
+use crate::phase_plan::PlannedNode;
+use crate::phased::{PhasedNetwork, PhasedWorkspace, RunTensors, run_tensor, wrong};
 
 /// Axes of slices, negative from the end, and whether the last slice is first.
 type Directed<'a> = &'a [(i64, bool)];
 
 /// Runs the graph for the value of a condition.
-pub(super) fn choose(
+pub(crate) fn choose(
     planned: &PlannedNode,
     operands: Vec<Option<RunTensor>>,
     workspace: &mut PhasedWorkspace,
@@ -25,7 +25,7 @@ pub(super) fn choose(
 
 /// Runs a graph until its condition is false, or as often as the first operand says. Returns the
 /// final state, then the results of all rounds, stacked.
-pub(super) fn repeat(
+pub(crate) fn repeat(
     planned: &PlannedNode,
     mut operands: Vec<Option<RunTensor>>,
     workspace: &mut PhasedWorkspace,
@@ -53,7 +53,7 @@ pub(super) fn repeat(
 
 /// Runs a graph on each slice of some operands. Returns the final state, then the results for all
 /// slices, stacked.
-pub(super) fn scan(
+pub(crate) fn scan(
     planned: &PlannedNode,
     (inputs, outputs): (Directed, Directed),
     mut operands: Vec<Option<RunTensor>>,
@@ -160,7 +160,7 @@ impl<'p> BodyRounds<'p> {
 
 impl PhasedNetwork {
     /// Returns the outer tensors that the graph reads.
-    pub(super) fn captured(&self, tensors: &RunTensors) -> RunTensors {
+    pub(crate) fn captured(&self, tensors: &RunTensors) -> RunTensors {
         let captured = self.graph.captured.iter().filter(|name| !self.constants.contains_key(*name));
         captured.filter_map(|name| Some((name.clone(), tensors.get(name)?.clone()))).collect()
     }
