@@ -233,7 +233,7 @@ def serve(kind, path):
         run = RUNTIMES[kind](path)
         say(secs=time.process_time() - start)
     except Exception as error:
-        return say(error=f"{type(error).__name__}: {error}")
+        return say(error=f"{type(error).__name__}: {error}".replace(f"{path}: ", ""))
     for line in sys.stdin:
         asked = json.loads(line)
         inputs = sets[asked["set"]]
@@ -326,7 +326,7 @@ def by_command(command, path, inputs, folder):
     except subprocess.TimeoutExpired:
         return f"no end in {SECS_TO_ANSWER} s", ""
     if ended.returncode:
-        return f"exit code {ended.returncode}: {ended.stderr.strip().splitlines()[-1:]}", ended.stdout
+        return f"exit code {ended.returncode}: {ended.stderr.strip()}".replace(f"{path}: ", "").splitlines()[-1], ended.stdout
     return {file.name: numpy.load(file) for file in (folder / "outputs").glob("*.npy")}, ended.stdout
 
 
@@ -418,7 +418,7 @@ def line(row):
     start = f"| {row['model']} | {row['package']} | {noted} |"
     if own["failure"] or peer["failure"]:
         why = f"refused: {own['failure']}" if own["failure"] else f"ONNX Runtime: {peer['failure']}"
-        return f"{start} {why[:300].replace('|', '/')} | | | | | | | | |"
+        return f"{start} {why[:300].replace('|', '/')} | | | | | | | | | |"
 
     def ms(secs):
         return f"{secs * 1e3:.3g}"
