@@ -15,6 +15,7 @@ use autotune_runtime::Waiting;
 
 use crate::compiled::Compiled;
 use crate::decide::decide;
+use crate::error::RunError;
 use crate::example::random_input;
 use crate::family::{Family, FamilyError, FamilyWorkspace, InputShapes, ShapeRange};
 use crate::phased::PhasedNetwork;
@@ -212,6 +213,28 @@ impl Session {
         }
     }
 
+    /// Runs the network on row-major numbers of tensors of some shapes, and allocates and describes
+    /// the outputs. Integers and booleans are passed as f32 numbers.
+    pub fn run_numbers(
+        &self,
+        shapes: &[Vec<usize>],
+        numbers: &[&[f32]],
+    ) -> Result<Vec<(SessionOutput, Tensor)>, SessionError> {
+        self.family.check(shapes)?;
+        let (found, wanted) = (numbers.len(), shapes.len());
+        if found != wanted {
+            return Err(FamilyError::from(RunError::Count { what: "inputs", found, wanted }).into());
+        }
+
+        let tensor = |((input, shape), numbers): ((&DeclaredInput, &Vec<usize>), &&[f32])| {
+            let wrong = |source| SessionError::Input { name: input.name.clone(), source };
+            Tensor::f32(shape, numbers.to_vec()).map_err(wrong)
+        };
+        let inputs = self.inputs.iter().zip(shapes).zip(numbers).map(tensor).collect::<Result<Vec<_>, _>>()?;
+        let results = self.run(&inputs)?;
+        Ok(self.described(&results).into_iter().zip(results).collect())
+    }
+
     /// Describes the results of [`run`](Self::run).
     pub fn described(&self, results: &[Tensor]) -> Vec<SessionOutput> {
         self.outputs.iter().zip(results).map(|(declared, result)| SessionOutput::of(declared, result)).collect()
@@ -219,7 +242,8 @@ impl Session {
 
     /// Prepares a run on inputs of some shapes: makes their network if it is new, and takes a
     /// workspace. Fails with [`SessionError::InPhases`] if the shapes of the outputs are known
-    /// only after a run: such models have [`run`](Self::run) alone.
+    /// only after a run: such models have [`run`](Self::run) and
+    /// [`run_numbers`](Self::run_numbers) alone.
     pub fn prepare(&self, shapes: &[Vec<usize>]) -> Result<SessionRun<'_>, SessionError> {
         if self.phased.as_ref().is_some_and(PhasedRuns::are_needed) {
             return Err(SessionError::InPhases);

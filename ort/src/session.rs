@@ -175,9 +175,10 @@ unsafe fn on_kernels(
     numbers: &[Cow<[f32]>],
     wanted: &[(&str, Option<TensorValue>)],
 ) -> Result<Vec<TensorValue>, ApiError> {
+    let inputs: Vec<&[f32]> = numbers.iter().map(|numbers| &**numbers).collect();
     let mut run = match session.prepare(shapes) {
         // SAFETY: as for this function.
-        Err(SessionError::InPhases) => return unsafe { in_phases(session, shapes, numbers, wanted) },
+        Err(SessionError::InPhases) => return unsafe { in_phases(session, shapes, &inputs, wanted) },
         run => run?,
     };
     let infos = run.outputs()?;
@@ -196,7 +197,6 @@ unsafe fn on_kernels(
         own.push(if place.is_some() { Vec::new() } else { vec![0.0; info.shape.iter().product()] });
         in_place.push(place);
     }
-    let inputs: Vec<&[f32]> = numbers.iter().map(|numbers| &**numbers).collect();
     let mut outputs: Vec<&mut [f32]> =
         in_place.into_iter().zip(&mut own).map(|(place, own)| place.unwrap_or(own)).collect();
     run.run(&inputs, &mut outputs)?;
@@ -216,13 +216,10 @@ unsafe fn on_kernels(
 unsafe fn in_phases(
     session: &Session,
     shapes: &[Vec<usize>],
-    numbers: &[Cow<[f32]>],
+    numbers: &[&[f32]],
     wanted: &[(&str, Option<TensorValue>)],
 ) -> Result<Vec<TensorValue>, ApiError> {
-    let tensor = |(shape, numbers): (&Vec<usize>, &Cow<[f32]>)| Tensor::f32(shape, numbers.to_vec());
-    let inputs = shapes.iter().zip(numbers).map(tensor).collect::<Result<Vec<_>, _>>();
-    let results = session.run(&inputs.map_err(|error| ApiError::argument(error.to_string()))?)?;
-    let infos = session.described(&results);
+    let (infos, results): (Vec<_>, Vec<_>) = session.run_numbers(shapes, numbers)?.into_iter().unzip();
     let positions = positions(&infos, wanted)?;
     let values = values(&infos, &positions, wanted)?;
     for (value, &position) in values.iter().zip(&positions) {

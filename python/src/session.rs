@@ -112,7 +112,9 @@ impl PySession {
             Ok((run, outputs))
         });
         if let Err(SessionError::InPhases) = &prepared {
-            return self.run_tensors(py, &shapes, &slices);
+            let results = py.detach(|| self.0.run_numbers(&shapes, &slices));
+            let results = results.map_err(|error| exception(py, error))?;
+            return results.into_iter().map(|(output, result)| output_array(py, &output, result)).collect();
         }
         let (mut run, outputs) = prepared.map_err(|error| exception(py, error))?;
 
@@ -130,26 +132,11 @@ impl PySession {
     }
 }
 
-impl PySession {
-    /// Runs a network whose outputs have shapes that depend on the data.
-    fn run_tensors<'py>(
-        &self,
-        py: Python<'py>,
-        shapes: &[Vec<usize>],
-        inputs: &[&[f32]],
-    ) -> PyResult<Vec<OutputArray<'py>>> {
-        let inputs = shapes.iter().zip(inputs).map(|(shape, numbers)| Tensor::f32(shape, numbers.to_vec()));
-        let inputs = inputs.collect::<Result<Vec<_>, _>>();
-        let inputs = inputs.map_err(|error| raised(py, "ShapeError", error.to_string()))?;
-        let results = py.detach(|| self.0.run(&inputs)).map_err(|error| exception(py, error))?;
-        let described = self.0.described(&results);
-        let array = |(output, result): (SessionOutput, Tensor)| {
-            let array = ArrayD::from_shape_vec(IxDyn(&output.shape), result.into_numbers());
-            let array = array.map_err(|error| raised(py, "Error", error.to_string()))?;
-            Ok((output.name.clone(), stored(&output), PyArrayDyn::from_owned_array(py, array)))
-        };
-        described.into_iter().zip(results).map(array).collect()
-    }
+/// Returns an output whose shape depends on the data.
+fn output_array<'py>(py: Python<'py>, output: &SessionOutput, result: Tensor) -> PyResult<OutputArray<'py>> {
+    let array = ArrayD::from_shape_vec(IxDyn(&output.shape), result.into_numbers());
+    let array = array.map_err(|error| raised(py, "Error", error.to_string()))?;
+    Ok((output.name.clone(), stored(output), PyArrayDyn::from_owned_array(py, array)))
 }
 
 fn slice<'a>(numbers: &'a Numbers<'_>) -> PyResult<&'a [f32]> {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::c_void;
 use std::ptr;
 
-use autotune_network::{Session, SessionError, SessionOutput, Tensor};
+use autotune_network::{Session, SessionError, SessionOutput};
 use ort_autotune::element;
 use ort_sys::{OrtKernelContext, OrtStatusPtr, OrtValue};
 
@@ -77,11 +77,10 @@ impl CompiledPart {
         let mut run = match self.session.prepare(&shapes) {
             // Long recurrent layers run in phases.
             Err(SessionError::InPhases) => {
-                let inputs = shapes.iter().zip(&inputs).map(|(shape, numbers)| Tensor::f32(shape, numbers.to_vec()));
-                let inputs = inputs.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
-                let results = self.session.run(&inputs).map_err(|error| error.to_string())?;
+                let results = self.session.run_numbers(&shapes, &inputs).map_err(|error| error.to_string())?;
+                let (infos, results): (Vec<_>, Vec<_>) = results.into_iter().unzip();
                 // SAFETY: as for this function.
-                let mut targets = unsafe { self.targets(context, &self.session.described(&results)) }?;
+                let mut targets = unsafe { self.targets(context, &infos) }?;
                 let outputs = targets.iter_mut().map(OutputMemory::numbers);
                 outputs.zip(&results).for_each(|(output, result)| output.copy_from_slice(&result.numbers()));
                 return targets.iter().try_for_each(OutputMemory::finish);
