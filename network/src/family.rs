@@ -13,7 +13,7 @@ use autotune_graph::onnx::{DeclaredInput, ImportError, ImportOptions, Model};
 use autotune_graph::rewrite::Rewriter;
 use autotune_graph::{EvaluateError, Graph, GraphError, Tensor, printable};
 use autotune_ir::Target;
-use autotune_runtime::{Cpu, DeviceError, Waiting};
+use autotune_runtime::{Cpu, Waiting};
 use thiserror::Error;
 
 use crate::choose::Schedules;
@@ -337,14 +337,13 @@ impl<D: NetworkOps> FamilyWorkspace<D> {
 
     /// Returns the workspace with the network for shapes of the inputs.
     pub fn of(&mut self, shapes: &[Vec<usize>]) -> Result<&mut Workspace<D>, FamilyError> {
-        if self.switched.current(shapes).is_none() {
-            let network = self.family.network(shapes)?;
-            // Networks that the family has dropped are not kept here either.
-            let kept = &self.family.networks().kept;
-            self.switched.of(&shapes.to_vec(), &network, |shapes| kept.contains_key(shapes))?;
-        }
-        let current = self.switched.current(shapes);
-        current.ok_or_else(|| CompileError::from(DeviceError::fault("the workspace has no network")).into())
+        let (family, mut networks) = (&self.family, None);
+        // Networks that the family has dropped are not kept here either.
+        let is_kept = |shapes: &InputShapes| {
+            let networks = networks.get_or_insert_with(|| family.networks());
+            networks.kept.contains_key(shapes)
+        };
+        self.switched.of(shapes, || family.network(shapes), is_kept)
     }
 
     /// Runs the network for the shapes of the tensors, and allocates the outputs.

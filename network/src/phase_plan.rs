@@ -120,7 +120,10 @@ impl PhasePlan {
         }
         let results = match &self.work {
             PlannedWork::Interpreted(graph) => graph.evaluate_each(&found, |_, _| ())?,
-            PlannedWork::Compiled(network) => workspace.of(&self.number, network, |_| true)?.run_tensors(&found)?,
+            PlannedWork::Compiled(network) => {
+                let find = || Ok::<_, FamilyError>(Arc::clone(network));
+                workspace.of(&self.number, find, |_| true)?.run_tensors(&found)?
+            }
         };
         let named = self.outputs.iter().zip(results);
         Ok(named

@@ -1,5 +1,6 @@
 //! Workspaces that change between networks, with the same threads and memory.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(crate) struct SwitchedWorkspace<K, D: NetworkOps = Cpu> {
     others: HashMap<K, BoundNetwork<D>>,
 }
 
-impl<K: Clone + Eq + Hash, D: NetworkOps> SwitchedWorkspace<K, D> {
+impl<K: Eq + Hash, D: NetworkOps> SwitchedWorkspace<K, D> {
     /// Creates a workspace, whose memory is allocated when a network runs.
     pub(crate) fn new(waiting: Waiting) -> Self {
         Self { waiting, current: None, others: HashMap::new() }
@@ -37,39 +38,43 @@ impl<K: Clone + Eq + Hash, D: NetworkOps> SwitchedWorkspace<K, D> {
         }
     }
 
-    /// Returns the workspace if it has the network of a key.
-    pub(crate) fn current<Q: PartialEq + ?Sized>(&mut self, key: &Q) -> Option<&mut Workspace<D>>
-    where
-        K: std::borrow::Borrow<Q>,
-    {
-        self.current.as_mut().filter(|(current, _)| current.borrow() == key).map(|(_, workspace)| workspace)
-    }
-
-    /// Returns the workspace with a network. Other networks stay bound while `is_kept` is true for
-    /// their keys.
-    pub(crate) fn of(
+    /// Returns the workspace with the network of a key. `find` returns the network if another ran
+    /// last. Other networks stay bound while `is_kept` is true for their keys.
+    pub(crate) fn of<Q, E>(
         &mut self,
-        key: &K,
-        network: &Arc<Compiled<D>>,
-        is_kept: impl Fn(&K) -> bool,
-    ) -> Result<&mut Workspace<D>, CompileError> {
+        key: &Q,
+        find: impl FnOnce() -> Result<Arc<Compiled<D>>, E>,
+        is_kept: impl FnMut(&K) -> bool,
+    ) -> Result<&mut Workspace<D>, E>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
+        E: From<CompileError>,
+    {
         let current = match self.current.take() {
-            Some((current, workspace)) if current == *key && Arc::ptr_eq(workspace.network(), network) => {
-                (current, workspace)
-            }
-            previous => (key.clone(), self.changed(previous, key, network, is_kept)?),
+            Some((current, workspace)) if current.borrow() == key => (current, workspace),
+            previous => match find() {
+                Ok(network) => (key.to_owned(), self.changed(previous, key, &network, is_kept)?),
+                Err(error) => {
+                    self.current = previous;
+                    return Err(error);
+                }
+            },
         };
         Ok(&mut self.current.insert(current).1)
     }
 
     /// Changes the network of a workspace; the new one has more memory if that is necessary.
-    fn changed(
+    fn changed<Q: Eq + Hash + ?Sized>(
         &mut self,
         previous: Option<(K, Workspace<D>)>,
-        key: &K,
+        key: &Q,
         network: &Arc<Compiled<D>>,
-        is_kept: impl Fn(&K) -> bool,
-    ) -> Result<Workspace<D>, CompileError> {
+        mut is_kept: impl FnMut(&K) -> bool,
+    ) -> Result<Workspace<D>, CompileError>
+    where
+        K: Borrow<Q>,
+    {
         // Bound networks refer to the memory of this workspace, so they go where it does not stay.
         let mut others = std::mem::take(&mut self.others);
         let previous = previous.filter(|(_, workspace)| workspace.bytes() >= network.workspace_bytes());
