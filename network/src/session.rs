@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::{forget, replace};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::id as process_id;
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ use crate::example::random_input;
 use crate::family::{Family, FamilyError, FamilyWorkspace, InputShapes, ShapeRange};
 use crate::phased::PhasedNetwork;
 use crate::session_phases::PhasedRuns;
-use crate::subject::{Subject, SubjectLoadError};
+use crate::subject::Subject;
 
 mod error;
 mod idle;
@@ -104,11 +104,8 @@ impl Session {
 
     /// Opens an ONNX file.
     pub fn of_file(path: &Path, options: SessionOptions) -> Result<Self, SessionError> {
-        let located = |source| SubjectLoadError::Import { path: PathBuf::from(path), source };
-        Self::of_model(Model::open(path).map_err(located)?, options).map_err(|error| match error {
-            SessionError::Family(FamilyError::Import(source)) => located(source).into(),
-            error => error,
-        })
+        let opened = || Self::of_model(Model::open(path).map_err(FamilyError::from)?, options);
+        opened().map_err(|error| error.located(path))
     }
 
     /// Opens a parsed model.

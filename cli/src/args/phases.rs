@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use autotune_db::{EmptySource, Source};
 use autotune_ir::Target;
-use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
+use autotune_network::onnx::{DeclaredInput, ImportError, Model};
 use autotune_network::{
     Graph, Session, SessionOptions, SessionPrecision, ShapeRange, Subject, SubjectLoadError, Tensor, Waiting,
     random_input,
@@ -46,14 +46,9 @@ impl InputArgs {
             return Err(Failure::Usage(format!("--precision auto: {why}")).into());
         };
         let wrong = |source| SubjectLoadError::Import { path: path.into(), source };
-        let declared = onnx::inputs(path).map_err(wrong)?;
-        let (values, files) = (self.given.numbers(&declared)?, self.given.files(&declared)?);
-        let mut shapes = self.given.shapes()?;
-        for (name, file) in &files {
-            shapes.entry(name.clone()).or_insert_with(|| file.tensor.shape().to_vec());
-        }
-        let import = ImportOptions { shapes, values, ..ImportOptions::default() };
-        let shapes = onnx::Model::open(path).and_then(|model| model.shapes(&import)).map_err(refusal)?;
+        let model = Model::open(path).map_err(wrong)?;
+        let (import, files) = self.given.import_options(|| Ok(model.inputs().map_err(wrong)?))?;
+        let shapes = model.shapes(&import).map_err(refusal)?;
 
         let fixed = shapes.iter().map(|(name, shape)| (name.clone(), ShapeRange::of_shape(shape)));
         let options = SessionOptions {
@@ -66,7 +61,7 @@ impl InputArgs {
             waiting,
             most_networks: None,
         };
-        let session = Session::of_file(path, options)?;
+        let session = Session::of_model(model, options).map_err(|error| error.located(path))?;
         let shapes: BTreeMap<String, Vec<usize>> = shapes.into_iter().collect();
         let input = |(number, input): (usize, &DeclaredInput)| tensor(input, number, &shapes, &files);
         let inputs = session.inputs().iter().enumerate().map(input).collect::<Result<_>>()?;

@@ -236,8 +236,8 @@ impl GivenArgs {
         subject: &Subject,
         shapes: &BTreeMap<String, Vec<usize>>,
     ) -> Result<Option<LoadedNetwork>> {
-        let mut options = ImportOptions { shapes: self.shapes()?, ..ImportOptions::default() };
         let Subject::Model(path) = subject else {
+            let options = ImportOptions { shapes: self.shapes()?, ..ImportOptions::default() };
             let Some(graph) = subject.imported(&options).map_err(|error| refusal(error, &BTreeMap::new()))? else {
                 return self.check_none().map(|()| None);
             };
@@ -245,16 +245,8 @@ impl GivenArgs {
             return Ok(Some(LoadedNetwork { graph, given, max_error: None }));
         };
 
-        let mut given = BTreeMap::new();
-        if !self.input.is_empty() {
-            let wrong = |source| SubjectLoadError::Import { path: path.clone(), source };
-            let declared = onnx::inputs(path).map_err(wrong)?;
-            options.values = self.numbers(&declared)?;
-            given = self.files(&declared)?;
-        }
-        for (name, file) in &given {
-            options.shapes.entry(name.clone()).or_insert_with(|| file.tensor.shape().to_vec());
-        }
+        let wrong = |source| SubjectLoadError::Import { path: path.clone(), source };
+        let (mut options, given) = self.import_options(|| Ok(onnx::inputs(path).map_err(wrong)?))?;
         for (name, shape) in shapes {
             options.shapes.entry(name.clone()).or_insert_with(|| shape.clone());
         }
@@ -262,7 +254,26 @@ impl GivenArgs {
         Ok(graph.map(|graph| LoadedNetwork { graph, given, max_error: None }))
     }
 
-    pub(super) fn shapes(&self) -> Result<BTreeMap<String, Vec<usize>>, Failure> {
+    /// Returns the options for the import of an ONNX file, and the files for its inputs. Files also
+    /// determine shapes. `declared` returns the inputs of the model; it is called if one is given.
+    pub(super) fn import_options(
+        &self,
+        declared: impl FnOnce() -> Result<Vec<DeclaredInput>>,
+    ) -> Result<(ImportOptions, BTreeMap<String, InputFile>)> {
+        let mut options = ImportOptions { shapes: self.shapes()?, ..ImportOptions::default() };
+        let mut given = BTreeMap::new();
+        if !self.input.is_empty() {
+            let declared = declared()?;
+            options.values = self.numbers(&declared)?;
+            given = self.files(&declared)?;
+        }
+        for (name, file) in &given {
+            options.shapes.entry(name.clone()).or_insert_with(|| file.tensor.shape().to_vec());
+        }
+        Ok((options, given))
+    }
+
+    fn shapes(&self) -> Result<BTreeMap<String, Vec<usize>>, Failure> {
         let several = |name: &str, range: &ShapeRange| {
             let why = "several shapes are supported by tuning, tasks, bench, run and compile only, for an ONNX \
                        file without --profile, --check, --output FOLDER and --precision auto";
@@ -309,14 +320,14 @@ impl GivenArgs {
     }
 
     /// Returns the inputs that are given as numbers, by name.
-    pub(super) fn numbers(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, Tensor>, Failure> {
+    fn numbers(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, Tensor>, Failure> {
         let all = self.words(declared)?.into_iter();
         let numbers = all.filter_map(|(input, text)| Some((input.name.clone(), number(input, text)?)));
         numbers.map(|(name, number)| Ok((name, number?))).collect()
     }
 
     /// Reads the inputs that are given as files, by name.
-    pub(super) fn files(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, InputFile>, Failure> {
+    fn files(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, InputFile>, Failure> {
         let all = self.words(declared)?.into_iter().filter(|(_, text)| !is_number(text));
         let file = |(input, text): (&DeclaredInput, &str)| {
             let path = PathBuf::from(text);

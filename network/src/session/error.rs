@@ -1,5 +1,7 @@
 //! Errors of sessions.
 
+use std::path::Path;
+
 use autotune_db::DbError;
 use autotune_graph::{OpError, printable};
 use autotune_ir::TargetError;
@@ -70,6 +72,16 @@ pub enum SessionError {
     /// No threads can be started.
     #[error("cannot start threads: {0}")]
     Threads(#[from] ThreadPoolBuildError),
+}
+
+impl SessionError {
+    /// Adds the path of the model's file to an error of the import.
+    pub fn located(self, path: &Path) -> Self {
+        match self {
+            Self::Family(FamilyError::Import(source)) => SubjectLoadError::Import { path: path.into(), source }.into(),
+            error => error,
+        }
+    }
 }
 
 impl From<RaceError> for SessionError {
