@@ -241,19 +241,25 @@ impl Graph {
         uses
     }
 
-    /// Returns the graph without the nodes and inputs that no output needs.
-    pub(crate) fn pruned(&self) -> Self {
-        let mut is_needed = vec![false; self.nodes.len()];
-        self.outputs.iter().for_each(|output| is_needed[output.node.0 as usize] = true);
+    /// Returns for each node the number of live nodes and outputs that read it. Nodes without a use
+    /// are not live.
+    pub(crate) fn live_uses(&self) -> Vec<usize> {
+        let mut uses = vec![0; self.nodes.len()];
+        self.outputs.iter().for_each(|output| uses[output.node.0 as usize] += 1);
         for (id, node) in self.nodes().rev() {
-            if is_needed[id.0 as usize] {
-                node.operands.iter().for_each(|operand| is_needed[operand.0 as usize] = true);
+            if uses[id.0 as usize] > 0 {
+                node.operands.iter().for_each(|operand| uses[operand.0 as usize] += 1);
             }
         }
+        uses
+    }
 
+    /// Returns the graph without the nodes and inputs that no output needs.
+    pub(crate) fn pruned(&self) -> Self {
+        let uses = self.live_uses();
         let mut pruned = Self { precision: self.precision, ..Self::new(&*self.name) };
         let mut places = vec![NodeId(0); self.nodes.len()];
-        for (id, node) in self.nodes().filter(|(id, _)| is_needed[id.0 as usize]) {
+        for (id, node) in self.nodes().filter(|(id, _)| uses[id.0 as usize] > 0) {
             let operands = node.operands.iter().map(|operand| places[operand.0 as usize]).collect();
             let place = pruned.push(GraphNode { operands, ..node.clone() });
             places[id.0 as usize] = place;

@@ -167,7 +167,7 @@ fn pass(
     constants: &mut ConstantPool,
     trace: &mut Trace,
 ) -> Result<(Graph, usize), GraphError> {
-    let uses = uses(from);
+    let uses = from.live_uses();
     let mut new = NewGraph::new(from, constants);
     let mut made: Vec<NewNode> = Vec::with_capacity(uses.len());
     let mut applied = 0;
@@ -216,17 +216,4 @@ fn by_rules(site: &mut RewriteSite, rules: &[&Rule]) -> Rewritten {
         }
     }
     Ok(None)
-}
-
-/// Returns for each node the number of live nodes and outputs that read it.
-fn uses(graph: &Graph) -> Vec<usize> {
-    let mut uses = vec![0; graph.nodes().len()];
-    let mut count = |id: NodeId| uses[id.0 as usize] += 1;
-    graph.outputs().iter().for_each(|output| count(output.node));
-    for (id, node) in graph.nodes().rev() {
-        if uses[id.0 as usize] > 0 {
-            node.operands.iter().for_each(|operand| uses[operand.0 as usize] += 1);
-        }
-    }
-    uses
 }
