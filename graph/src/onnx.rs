@@ -29,7 +29,7 @@ pub use error::{ExportError, ImportError, NodeError};
 pub use import::{Model, ModelMetadata};
 pub use inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
 pub use layers::PART_STEPS;
-pub use limits::VERSIONS;
+pub use limits::{LAYER_LENGTHS, LAYER_STATES, VERSIONS};
 pub use operator::OnnxOperator;
 pub use phase::{GraphPath, ModelPhase, PhaseNode, PhaseStart, RunTensor, TensorFacts};
 pub use writer::NodeWriter;

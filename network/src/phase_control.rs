@@ -1,6 +1,6 @@
 //! Control flow: choices, loops, and scans over slices.
 
-use autotune_graph::onnx::RunTensor;
+use autotune_graph::onnx::{self, RunTensor};
 use autotune_graph::{DType, OpError, Tensor};
 
 use crate::family::FamilyError;
@@ -64,8 +64,8 @@ pub(crate) fn scan(
     let mut rounds = BodyRounds::new(planned, operands, 0, tensors)?;
     let sliced = all_given(planned, sliced)?;
     let axis = |(tensor, &(axis, _)): (&RunTensor, &(i64, bool))| {
-        resolved(axis, tensor.tensor.shape().len())
-            .ok_or_else(|| wrong(&planned.node, format!("there is no axis {axis} to slice")))
+        onnx::axis(axis, tensor.tensor.shape().len())
+            .map_err(|_| wrong(&planned.node, format!("there is no axis {axis} to slice")))
     };
     let axes = sliced.iter().zip(inputs).map(axis).collect::<Result<Vec<usize>, FamilyError>>()?;
     let extents: Vec<usize> = sliced.iter().zip(&axes).map(|(tensor, &axis)| tensor.tensor.shape()[axis]).collect();
@@ -145,8 +145,8 @@ impl<'p> BodyRounds<'p> {
                 results.push(self.tensor(Tensor::of_numbers(shape, *dtype, &[]))?);
                 continue;
             };
-            let no_axis = || wrong(&self.planned.node, format!("there is no axis {axis} to stack along"));
-            let axis = resolved(axis, part.shape().len() + 1).ok_or_else(no_axis)?;
+            let no_axis = |_| wrong(&self.planned.node, format!("there is no axis {axis} to stack along"));
+            let axis = onnx::axis(axis, part.shape().len() + 1).map_err(no_axis)?;
             let byte_type = stack[0].byte_type;
             results.push(RunTensor { byte_type, ..self.tensor(Tensor::stacked(axis, &parts))? });
         }
@@ -169,12 +169,6 @@ impl PhasedNetwork {
 fn all_given(planned: &PlannedNode, operands: Vec<Option<RunTensor>>) -> Result<Vec<RunTensor>, FamilyError> {
     let all = operands.into_iter().collect::<Option<Vec<RunTensor>>>();
     all.ok_or_else(|| wrong(&planned.node, "an input is missing"))
-}
-
-/// Returns the position of an axis; a negative number counts from the end.
-fn resolved(axis: i64, rank: usize) -> Option<usize> {
-    let counted = if axis < 0 { axis.checked_add_unsigned(rank as u64)? } else { axis };
-    usize::try_from(counted).ok().filter(|&axis| axis < rank)
 }
 
 fn is_true(tensor: &RunTensor) -> Option<bool> {

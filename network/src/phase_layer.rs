@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use autotune_graph::onnx::{PART_STEPS, PhaseWork, RunTensor};
+use autotune_graph::onnx::{LAYER_LENGTHS, LAYER_STATES, PART_STEPS, PhaseWork, RunTensor};
 use autotune_graph::operators::{Concat, Expand, Range, Slice, Transpose};
 use autotune_graph::{Op, Tensor};
 
@@ -10,12 +10,8 @@ use crate::family::FamilyError;
 use crate::phase_plan::PlannedNode;
 use crate::phased::{PhasedNetwork, PhasedWorkspace, RunTensors, run_tensor, wrong};
 
-/// Inputs of a layer: lengths of the sequences, and initial states.
-const LENGTHS: usize = 4;
-const STATES: [usize; 2] = [5, 6];
-
 /// Numbers of the operands that are read here; others are captured by the graphs.
-pub(crate) const READ: [usize; 4] = [0, LENGTHS, STATES[0], STATES[1]];
+pub(crate) const READ: [usize; 4] = [0, LAYER_LENGTHS, LAYER_STATES[0], LAYER_STATES[1]];
 
 /// Runs a layer. Returns the outputs of all steps, then the last states.
 pub(crate) fn run(
@@ -38,14 +34,15 @@ pub(crate) fn run(
     let missing = || wrong(&planned.node, "the sequence is missing");
     let x = in_order(operand(0).ok_or_else(missing)?)?;
     let &[steps, images, _] = x.shape() else { return Err(missing()) };
-    let lengths = operand(LENGTHS).and_then(Tensor::as_i64);
+    let lengths = operand(LAYER_LENGTHS).and_then(Tensor::as_i64);
     if lengths.is_some_and(|lengths| lengths.iter().any(|&length| length != steps as i64)) {
         return Err(wrong(&planned.node, "sequences of different lengths have at most 256 steps"));
     }
 
     let (mut all, mut last) = (Vec::new(), Vec::new());
     for (direction, (network, &is_reversed)) in planned.graphs.iter().zip(are_reversed).enumerate() {
-        let initial = STATES.into_iter().take(network.graph.inputs.len() - 1).map(|number| match operand(number) {
+        let states = LAYER_STATES.into_iter().take(network.graph.inputs.len() - 1);
+        let initial = states.map(|number| match operand(number) {
             Some(given) => {
                 let given = in_order(given)?;
                 of(range(&given, [direction, 1]), &[&given])

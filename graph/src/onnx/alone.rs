@@ -128,7 +128,8 @@ pub(super) fn work(node: &NodeProto, number: usize, path: &GraphPath, version: i
     }
 }
 
-fn find<'a>(node: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
+/// Returns an attribute of a node by its name.
+pub(super) fn find<'a>(node: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
     node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name))
 }
 

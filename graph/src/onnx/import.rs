@@ -6,6 +6,7 @@ use std::path::Path;
 use autotune_ir::DType;
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
+use super::alone::find;
 use super::call::{Call, Result as NodeResult, attribute};
 use super::draft::{GraphDraft, ImportValue};
 use super::error::{ImportError, NodeError};
@@ -296,8 +297,8 @@ impl<'a> Import<'a> {
         let is_true = condition.ok_or_else(unknown)? != 0.0;
 
         let name = if is_true { "then_branch" } else { "else_branch" };
-        let found = node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name));
-        let branch = found.and_then(|attribute| attribute.g.as_ref()).ok_or_else(|| attribute(name, "is missing"))?;
+        let branch = find(node, name).and_then(|attribute| attribute.g.as_ref());
+        let branch = branch.ok_or_else(|| attribute(name, "is missing"))?;
         match branch.input.is_empty() {
             true => Ok(branch),
             false => Err(attribute(name, "a branch must not have inputs")),

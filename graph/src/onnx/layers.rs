@@ -8,7 +8,9 @@ use std::collections::HashMap;
 
 use rten_onnx::onnx::{AttributeProto, AttributeType, DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 
+use super::alone::find;
 use super::import::is_default;
+use super::limits::{LAYER_LENGTHS, LAYER_STATES};
 use super::phase::GraphPath;
 
 /// Number of time steps of a part.
@@ -16,9 +18,6 @@ pub const PART_STEPS: usize = 32;
 
 /// Inputs with weights, biases and peepholes, which directions have a part of.
 const OF_DIRECTION: [usize; 4] = [1, 2, 3, 7];
-
-/// Inputs with the initial states.
-pub(super) const STATES: [usize; 2] = [5, 6];
 
 /// Names inside of the graphs. They contain a space, which no name of an outer tensor should.
 const SEQUENCE: &str = "the sequence";
@@ -52,8 +51,7 @@ pub(super) fn is_layer(node: &NodeProto) -> bool {
 
 /// Returns the directions of a layer, in the order of its weights.
 pub(super) fn directions(node: &NodeProto) -> &'static [&'static str] {
-    let direction = node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some("direction"));
-    match direction.and_then(|attribute| attribute.s.as_deref()) {
+    match find(node, "direction").and_then(|attribute| attribute.s.as_deref()) {
         Some("bidirectional") => &["forward", "reverse"],
         Some("reverse") => &["reverse"],
         _ => &["forward"],
@@ -70,24 +68,26 @@ fn short(node: &NodeProto, at: usize, count: usize, direction: &str, version: i6
         inputs.push(match number {
             0 => SEQUENCE.into(),
             // All sequences have the length of the part.
-            4 => String::new(),
+            LAYER_LENGTHS => String::new(),
             number if OF_DIRECTION.contains(&number) && count > 1 && !name.is_empty() => {
                 part(&mut graph, name, at, version)
             }
-            number if STATES.contains(&number) => state(number),
+            number if LAYER_STATES.contains(&number) => state(number),
             _ => name.clone(),
         });
     }
     let states = if node.op_type.as_deref() == Some("LSTM") { 2 } else { 1 };
-    for number in STATES.into_iter().take(states).filter(|number| *number >= inputs.len()).collect::<Vec<_>>() {
+    for number in LAYER_STATES.into_iter().take(states).filter(|number| *number >= inputs.len()).collect::<Vec<_>>() {
         inputs.resize(number, String::new());
         inputs.push(state(number));
     }
 
     let output: Vec<String> = (0..=states).map(|number| format!("the output {number}")).collect();
     let value = |name: String| ValueInfoProto { name: Some(name), r#type: None };
-    graph.input =
-        std::iter::once(SEQUENCE.to_string()).chain(STATES.into_iter().take(states).map(state)).map(value).collect();
+    graph.input = std::iter::once(SEQUENCE.to_string())
+        .chain(LAYER_STATES.into_iter().take(states).map(state))
+        .map(value)
+        .collect();
     graph.output = output.iter().cloned().map(value).collect();
     let attribute = node.attribute.iter().filter_map(|attribute| of_direction(attribute, at, count, direction));
     graph.node.push(NodeProto {

@@ -8,6 +8,7 @@ use super::concat::Concat;
 use super::matmul::MatMul;
 use super::prelude::*;
 use super::quantise::MICROSOFT;
+use crate::onnx::LAYER_LENGTHS;
 use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
 
@@ -24,9 +25,6 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
 
 /// Maximum number of time steps that are unrolled: each becomes about twenty nodes.
 const MOST_STEPS: usize = 256;
-
-/// Position of the lengths of the sequences among the inputs.
-const LENGTHS: usize = 4;
 
 fn lstm(call: &mut Call) -> Result<Vec<ImportValue>> {
     if call.flag("input_forget", false)? {
@@ -107,14 +105,14 @@ impl Sizes {
 
 /// Returns whether a sequence has a time step, `[steps, images, 1]`, unless all have all.
 fn within(call: &mut Call, steps: usize, images: usize) -> Result<Option<ImportValue>> {
-    let Some(lengths) = call.optional(LENGTHS) else { return Ok(None) };
-    let wrong = |reason: String| Err(NodeError::Input { input: LENGTHS, reason });
+    let Some(lengths) = call.optional(LAYER_LENGTHS) else { return Ok(None) };
+    let wrong = |reason: String| Err(NodeError::Input { input: LAYER_LENGTHS, reason });
     let shape = call.shape(lengths);
     if shape[..] != [images] {
         return wrong(format!("unexpected shape {shape:?}"));
     }
     if call.constant_of(lengths).is_some() {
-        let known = call.known_integers(LENGTHS)?.unwrap_or_default();
+        let known = call.known_integers(LAYER_LENGTHS)?.unwrap_or_default();
         if known.iter().all(|&length| length == steps as i64) {
             return Ok(None);
         }
