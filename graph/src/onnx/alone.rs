@@ -65,7 +65,7 @@ pub struct NestedGraph {
     pub inputs: Vec<String>,
     /// Names of the outputs.
     pub outputs: Vec<String>,
-    /// Names of the outer tensors that it reads.
+    /// Names of the outer tensors that it reads; none for the graph of the file.
     pub captured: Vec<String>,
     /// For each output, type and shape of a stack of no results: 0 rows of the declared extents, 0
     /// where the file leaves one open.
@@ -79,16 +79,24 @@ impl NestedGraph {
             infos.iter().map(|info| info.name.clone().unwrap_or_default()).collect()
         };
         let (inputs, outputs) = (names(&graph.input), names(&graph.output));
-        let mut own: HashSet<&str> = inputs.iter().map(String::as_str).collect();
-        own.extend(graph.initializer.iter().filter_map(|tensor| tensor.name.as_deref()));
-        own.extend(graph.node.iter().flat_map(|node| node.output.iter().map(String::as_str)));
-        let reads = graph.node.iter().flat_map(inputs_of).chain(outputs_of(graph));
-        let captured: HashSet<&str> = reads.filter(|name| !own.contains(name)).collect();
-        let mut captured: Vec<String> = captured.into_iter().map(String::from).collect();
-        captured.sort_unstable();
+        // The graph of the file is inside no other.
+        let captured = if path == GraphPath::default() { Vec::new() } else { captured(graph, &inputs) };
         let empty_stacks = graph.output.iter().map(empty_stack).collect();
         Self { path, inputs, outputs, captured, empty_stacks }
     }
+}
+
+/// Returns the names of the outer tensors that a graph with these inputs reads, sorted.
+fn captured(graph: &GraphProto, inputs: &[String]) -> Vec<String> {
+    let mut own: HashSet<&str> = inputs.iter().map(String::as_str).collect();
+    own.extend(graph.initializer.iter().filter_map(|tensor| tensor.name.as_deref()));
+    own.extend(graph.node.iter().flat_map(|node| node.output.iter().map(String::as_str)));
+
+    let reads = graph.node.iter().flat_map(inputs_of).chain(outputs_of(graph));
+    let captured: HashSet<&str> = reads.filter(|name| !own.contains(name)).collect();
+    let mut captured: Vec<String> = captured.into_iter().map(String::from).collect();
+    captured.sort_unstable();
+    captured
 }
 
 /// Returns type and shape of a stack of no results for an output.
