@@ -343,9 +343,10 @@ impl<'a> Import<'a> {
 
     /// Records the names of a node's outputs that are read.
     fn outputs_are(&mut self, node: &NodeProto, computed: &[ImportValue]) -> NodeResult<()> {
-        let is_new = |name: &String| self.wanted.contains(&**name) && !self.existing.contains(name);
-        let new: Vec<(usize, &String)> = node.output.iter().enumerate().filter(|(_, name)| is_new(name)).collect();
-        for (output, name) in new {
+        for (output, name) in node.output.iter().enumerate() {
+            if !self.wanted.contains(&**name) || self.existing.contains(name) {
+                continue;
+            }
             let &value = computed.get(output).ok_or(NodeError::Output { output })?;
             if self.values.insert(name.clone(), value).is_some() {
                 return Err(NodeError::Unfit(format!("tensor name '{}' is already in use", printable(name))));
