@@ -21,7 +21,7 @@ pub(crate) fn broadcast_strides(shape: &[usize], to: &[usize]) -> Vec<usize> {
     std::iter::repeat_n(0, to.len() - shape.len()).chain(own).collect()
 }
 
-/// Returns the offsets of all elements in order; no extent may be 0.
+/// Returns the offsets of all elements in order; none if an extent is 0.
 pub(crate) fn offsets(extents: &[usize], strides: &[usize]) -> Vec<usize> {
     let mut offsets = vec![0];
     for (&extent, &stride) in extents.iter().zip(strides) {

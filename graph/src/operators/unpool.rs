@@ -45,12 +45,14 @@ pub(super) fn places_of_maxima(
     }
     let padded = call.add(Pad { pad, mode: PadMode::Constant, value: f32::NEG_INFINITY }, &[x])?;
     let kernel: Vec<usize> = window.iter().map(|window| window.kernel).collect();
+    let of_taps = strides(&kernel);
     let mut parts = Vec::new();
-    for tap in offsets_of(&kernel) {
+    for tap in 0..taps {
         let mut ranges = Range::all(&call.shape(padded));
-        for ((range, window), (tap, &count)) in ranges[2..].iter_mut().zip(window).zip(tap.iter().zip(&shape[2..])) {
+        for (axis, ((range, window), &count)) in ranges[2..].iter_mut().zip(window).zip(&shape[2..]).enumerate() {
             let step = isize::try_from(window.stride).map_err(|_| attribute("strides", "is too large"))?;
-            *range = Range { start: tap * window.dilation, step, count };
+            let element = tap / of_taps[axis] % window.kernel;
+            *range = Range { start: element * window.dilation, step, count };
         }
         let part = call.slice(ranges, padded)?;
         parts.push(call.reshape(&[&[1], shape].concat(), part)?);
@@ -59,45 +61,39 @@ pub(super) fn places_of_maxima(
     let best = call.place_along(ReduceOp::Max, all, 0, [false, false])?;
 
     let steps = steps(call, &images)?;
-    let numbers: Vec<i64> =
-        offsets_of(&kernel).iter().map(|tap| position(tap, window, &steps, |w| w.dilation)).collect();
+    let numbers = places(&kernel, window, &steps, |window| window.dilation);
     let offsets = call.constant(Tensor::i64(&[taps], numbers)?);
     let mut place = call.add(Gather { axis: 0 }, &[offsets, best])?;
     let planes = call.constant(origins(&images, shape.len())?);
-    let first = offsets_of(&shape[2..]);
-    let before: i64 = window.iter().zip(&steps).map(|(window, &step)| window.pad[0] as i64 * step).sum();
-    let first: Vec<i64> = first.iter().map(|output| position(output, window, &steps, |w| w.stride) - before).collect();
-    let first = call.constant(Tensor::i64(&shape[2..], first)?);
+    let before: i64 = window.iter().zip(&steps).map(|(window, &step)| (window.pad[0] * step) as i64).sum();
+    let first = places(&shape[2..], window, &steps, |window| window.stride).into_iter().map(|place| place - before);
+    let first = call.constant(Tensor::i64(&shape[2..], first.collect())?);
     place = call.binary(Binary::Add, place, first)?;
     call.binary(Binary::Add, place, planes)
 }
 
 /// Returns the distance of neighbours along each spatial axis, which a node may count column by
 /// column.
-fn steps(call: &Call, images: &[usize]) -> Result<Vec<i64>> {
+fn steps(call: &Call, images: &[usize]) -> Result<Vec<usize>> {
     let mut spatial = images[2..].to_vec();
     let by_columns = call.flag("storage_order", false)?;
     if by_columns {
         spatial.reverse();
     }
-    let mut steps: Vec<i64> = strides(&spatial).into_iter().map(|step| step as i64).collect();
+    let mut steps = strides(&spatial);
     if by_columns {
         steps.reverse();
     }
     Ok(steps)
 }
 
-/// Returns all tuples of numbers below extents, in order.
-fn offsets_of(extents: &[usize]) -> Vec<Vec<usize>> {
-    extents.iter().fold(vec![Vec::new()], |all, &extent| {
-        let with = |tuple: &Vec<usize>| (0..extent).map(|number| [&tuple[..], &[number]].concat()).collect::<Vec<_>>();
-        all.iter().flat_map(with).collect()
-    })
-}
-
-/// Returns the position of a tuple of numbers of windows or of their elements.
-fn position(tuple: &[usize], window: &[Sliding], steps: &[i64], by: fn(&Sliding) -> usize) -> i64 {
-    tuple.iter().zip(window).zip(steps).map(|((&number, window), step)| (number * by(window)) as i64 * step).sum()
+/// Returns the positions of windows, or of the elements of one, in order. `by` returns the distance
+/// of neighbours along an axis.
+fn places(extents: &[usize], window: &[Sliding], steps: &[usize], by: fn(&Sliding) -> usize) -> Vec<i64> {
+    // A distance may be arbitrarily large along an axis of one element.
+    let distances = window.iter().zip(steps).map(|(window, step)| by(window).saturating_mul(*step));
+    let places = offsets(extents, &distances.collect::<Vec<_>>());
+    places.into_iter().map(|place| place as i64).collect()
 }
 
 /// Returns the position of the first element of each channel of each image.
