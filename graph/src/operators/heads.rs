@@ -10,7 +10,7 @@ use super::map::Map;
 use super::matmul::MatMul;
 use super::prelude::*;
 use super::quantise::MICROSOFT;
-use super::score_mask::{Ahead, ScoreMask};
+use super::score_mask::{Ahead, ScoreMask, are_first};
 use super::softmax::Softmax;
 use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
@@ -264,15 +264,14 @@ fn key_mask(call: &mut Call, mask: &mut ScoreMask, input: usize, [b, m, n]: [usi
     let visible = match call.shape(given)[..] {
         [count] if count == b => {
             let counts = call.reshape(&[b, 1, 1, 1], given)?;
-            let keys = call.positions(0, n, [3, 4])?;
-            call.binary(Binary::Less, keys, counts)?
+            are_first(call, counts, n)?
         }
         [count] if count == b.saturating_mul(2) => {
             // The ends of the sequences, then their starts.
             let [ends, starts] = [0, b].map(|first| call.part(given, 0, [first, b]));
             let [ends, starts] = [ends?, starts?].map(|bounds| call.reshape(&[b, 1, 1, 1], bounds));
-            let (keys, numbers) = (call.positions(0, n, [3, 4])?, call.positions(1, n, [3, 4])?);
-            let is_before = call.binary(Binary::Less, keys, ends?)?;
+            let is_before = are_first(call, ends?, n)?;
+            let numbers = call.positions(1, n, [3, 4])?;
             let is_behind = call.binary(Binary::Less, starts?, numbers)?;
             call.binary(Binary::And, is_before, is_behind)?
         }

@@ -65,8 +65,7 @@ impl ScoreMask {
 
     /// Hides keys from a number on, which each element of the batch has, `[b, 1, 1, 1]`.
     pub(super) fn first(&mut self, call: &mut Call, counts: ImportValue, n: usize) -> Result<()> {
-        let keys = call.positions(0, n, [3, 4])?;
-        let visible = call.binary(Binary::Less, keys, counts)?;
+        let visible = are_first(call, counts, n)?;
         self.only(call, visible)
     }
 
@@ -80,6 +79,12 @@ impl ScoreMask {
             (visible, added) => Ok(visible.or(added)),
         }
     }
+}
+
+/// Adds truth values of `n` keys: true before a number, `[b, 1, 1, 1]`.
+pub(super) fn are_first(call: &mut Call, counts: ImportValue, n: usize) -> Result<ImportValue> {
+    let keys = call.positions(0, n, [3, 4])?;
+    call.binary(Binary::Less, keys, counts)
 }
 
 /// Number of keys before the first query.
