@@ -46,9 +46,9 @@ impl GraphPath {
 /// Shape and element type of a tensor that exists when a phase begins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorFacts {
-    /// Element type in memory.
+    /// Element type of the tensor in memory.
     pub dtype: DType,
-    /// Extents, outermost first.
+    /// Extents of the tensor, outermost first.
     pub shape: Vec<usize>,
     /// Type in the file, if it has 8 bits; the tensor is then i64.
     pub byte_type: Option<DType>,
@@ -91,9 +91,9 @@ pub struct ModelPhase {
 /// A node that runs alone.
 #[derive(Clone, Debug)]
 pub struct PhaseNode {
-    /// Name for messages.
+    /// Name of the node, or of its first output, for messages.
     pub name: String,
-    /// Operator in the file.
+    /// Operator of the node in the file.
     pub operator: String,
     /// Names of the operands; empty for absent ones.
     pub inputs: Vec<String>,

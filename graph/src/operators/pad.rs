@@ -168,8 +168,8 @@ fn padded_or_cropped(
     }
 }
 
-/// Imports the middle of a tensor, or zeros around it. An odd element is cut or added
-/// behind it.
+/// Imports the middle of a tensor, or a tensor with zeros around it. An odd element is cut or added
+/// at the end.
 fn center(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(2)?;
     let x = call.operand(0)?;

@@ -18,7 +18,7 @@ pub(super) enum AxisFilter {
     Cubic(f64),
 }
 
-/// CoordinateMapping of output positions to input positions, as ONNX names them.
+/// Mapping of output positions to input positions, as ONNX names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CoordinateMapping {
     HalfPixel,

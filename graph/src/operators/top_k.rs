@@ -114,7 +114,7 @@ fn numbered(count: usize, axis: usize, axes: usize) -> Option<Tensor> {
 impl TopK {
     /// Appends parts that compute the rank of each element: the number of earlier elements that it
     /// does not beat, and of later ones that beat it. The elements are given along the axis and
-    /// along the one behind it, and the ranks are along that, in f32.
+    /// along the next axis; the ranks are along the next axis, in f32.
     fn ranks(
         &self,
         parts: &mut SubNodes,
