@@ -89,8 +89,8 @@ impl RegionSampling {
     ) -> Result<ImportValue> {
         let mut found: Option<ImportValue> = None;
         for (row, column) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            let [index_y, weight_y] = [y.index[row], y.weight[row]].map(|y| call.on_axis(y, 2));
-            let [index_x, weight_x] = [x.index[column], x.weight[column]].map(|x| call.on_axis(x, 1));
+            let [index_y, weight_y] = [y.index[row], y.weight[row]].map(|y| call.insert_axes(y, &[2]));
+            let [index_x, weight_x] = [x.index[column], x.weight[column]].map(|x| call.insert_axes(x, &[1]));
             let above = call.with(Binary::Mul, index_y?, width as f32)?;
             let above = call.binary(Binary::Add, above, starts)?;
             let index = call.binary(Binary::Add, above, index_x?)?;
@@ -98,7 +98,7 @@ impl RegionSampling {
             let elements = call.add(Gather { axis: 0 }, &[rows, index])?;
 
             let weight = call.binary(Binary::Mul, weight_y?, weight_x?)?;
-            let weight = call.on_axis(weight, 3)?;
+            let weight = call.insert_axes(weight, &[3])?;
             let product = call.binary(Binary::Mul, elements, weight)?;
             found = Some(found.map_or(Ok(product), |others| self.joined(call, others, product))?);
         }
@@ -216,13 +216,4 @@ fn affine_grid(call: &mut Call) -> Result<ImportValue> {
     let columns = call.transpose(&[0, 2, 1], maps)?;
     let mapped = call.add(MatMul, &[grid, columns])?;
     call.reshape(&[&[n], spatial, &[axes]].concat(), mapped)
-}
-
-impl Call<'_> {
-    /// Inserts an axis of one element.
-    fn on_axis(&mut self, x: ImportValue, axis: usize) -> Result<ImportValue> {
-        let mut shape = self.shape(x);
-        shape.insert(axis, 1);
-        self.reshape(&shape, x)
-    }
 }

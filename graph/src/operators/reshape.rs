@@ -55,6 +55,14 @@ impl Call<'_> {
             false => self.add(Reshape(shape.to_vec()), &[x]),
         }
     }
+
+    /// Inserts axes of one element. Their positions in the result ascend.
+    pub(super) fn insert_axes(&mut self, x: ImportValue, axes: &[usize]) -> call::Result<ImportValue> {
+        let mut shape = self.shape(x);
+        // Each insertion leaves those before it in place.
+        axes.iter().for_each(|&axis| shape.insert(axis, 1));
+        self.reshape(&shape, x)
+    }
 }
 
 /// Imports a reshape. An extent of 0 copies the input's, unless `allowzero` is set; -1 is inferred.
@@ -122,12 +130,8 @@ fn squeeze(call: &mut Call) -> call::Result<ImportValue> {
 /// Imports new axes of extent 1, counted in the output.
 fn unsqueeze(call: &mut Call) -> call::Result<ImportValue> {
     let x = call.operand(0)?;
-    let mut shape = call.shape(x);
-    let missing = || NodeError::Unfit("the axes are missing".into());
-    let numbers = call.integers("axes", 1, 13)?.ok_or_else(missing)?;
-    // Axes ascend, so each insertion leaves those before it in place.
-    for axis in axes(&numbers, shape.len() + numbers.len())? {
-        shape.insert(axis, 1);
-    }
-    call.reshape(&shape, x)
+    let none = || NodeError::Unfit("the axes are missing".into());
+    let numbers = call.integers("axes", 1, 13)?.ok_or_else(none)?;
+    let axes = axes(&numbers, call.rank(x) + numbers.len())?;
+    call.insert_axes(x, &axes)
 }

@@ -67,12 +67,7 @@ impl Angles {
         is_interleaved: bool,
     ) -> Result<ImportValue> {
         let (d, half) = (call.shape(x)[3], call.shape(self.cosines)[2]);
-        let along = |call: &mut Call, x| {
-            let mut shape = call.shape(x);
-            shape.insert(heads, 1);
-            call.reshape(&shape, x)
-        };
-        let angles = [along(call, self.cosines)?, along(call, self.sines)?];
+        let angles = [call.insert_axes(self.cosines, &[heads])?, call.insert_axes(self.sines, &[heads])?];
 
         let rotary = half.saturating_mul(2);
         let first = call.part(x, 3, [0, rotary])?;
