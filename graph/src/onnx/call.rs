@@ -131,6 +131,21 @@ impl<'a> Call<'a> {
         Ok(Some(tensor.as_i64().ok_or_else(wrong)?.iter().copied().collect()))
     }
 
+    /// Returns the single integer of an input; fails if it is not known at import.
+    pub(crate) fn single_integer(&self, input: usize) -> Result<Option<i64>> {
+        match self.known_integers(input)?.as_deref() {
+            None => Ok(None),
+            Some(&[number]) => Ok(Some(number)),
+            Some(_) => Err(NodeError::Input { input, reason: "does not have exactly one element".into() }),
+        }
+    }
+
+    /// Returns the single nonnegative integer of an input; fails if it is not known at import.
+    pub(crate) fn length(&self, input: usize) -> Result<Option<usize>> {
+        let wrong = || NodeError::Input { input, reason: "is negative".into() };
+        self.single_integer(input)?.map(|number| usize::try_from(number).map_err(|_| wrong())).transpose()
+    }
+
     /// Returns the floating-point numbers of an input; fails if it is not known at import.
     pub fn known_floats(&self, input: usize) -> Result<Option<Vec<f32>>> {
         let Some(tensor) = self.known(input)? else { return Ok(None) };

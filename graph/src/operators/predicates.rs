@@ -80,14 +80,7 @@ fn triangle(call: &mut Call) -> Result<ImportValue> {
 /// Imports a matrix with ones along a diagonal, of the attribute's type or of the input's.
 fn eye(call: &mut Call) -> Result<ImportValue> {
     let x = call.only()?;
-    let to = match call.int("dtype")? {
-        Some(to) => {
-            let to = i32::try_from(to).map_err(|_| attribute("dtype", "unknown element type"))?;
-            let dtype = tensor::dtype(Some(rten_onnx::onnx::DataType(to)));
-            dtype.map_err(|reason| attribute("dtype", reason))?
-        }
-        None => call.dtype(x),
-    };
+    let to = call.element_type("dtype")?.unwrap_or(call.dtype(x));
     let k = call.int_or("k", 0)?;
     let [row, column] = call.diagonal(&call.shape(x), k)?;
     let is_one = call.binary(Binary::Equal, row, column)?;

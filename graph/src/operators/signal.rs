@@ -222,20 +222,3 @@ fn triangle(x: usize, ends: &[usize]) -> f32 {
     };
     height as f32
 }
-
-impl Call<'_> {
-    /// Returns the single integer of an input; fails if it is not known at import.
-    pub(super) fn single_integer(&self, input: usize) -> Result<Option<i64>> {
-        match self.known_integers(input)?.as_deref() {
-            None => Ok(None),
-            Some(&[number]) => Ok(Some(number)),
-            Some(_) => Err(NodeError::Input { input, reason: "does not have exactly one element".into() }),
-        }
-    }
-
-    /// Returns the single nonnegative integer of an input; fails if it is not known at import.
-    fn length(&self, input: usize) -> Result<Option<usize>> {
-        let wrong = || NodeError::Input { input, reason: "is negative".into() };
-        self.single_integer(input)?.map(|number| usize::try_from(number).map_err(|_| wrong())).transpose()
-    }
-}
