@@ -89,7 +89,7 @@ impl<'a> Call<'a> {
 
     /// Returns an input; fails if it is absent.
     pub fn operand(&self, input: usize) -> Result<ImportValue> {
-        self.optional(input).ok_or_else(|| NodeError::Input { input, reason: "is missing".into() })
+        self.optional(input).ok_or_else(|| missing(input))
     }
 
     /// Returns all inputs; fails if any is absent.
@@ -300,6 +300,11 @@ impl Call<'_> {
 /// Returns an error about an attribute.
 pub fn attribute(name: &str, reason: impl Into<String>) -> NodeError {
     NodeError::Attribute { attribute: printable(name), reason: reason.into() }
+}
+
+/// Returns the error about an input that is absent.
+pub(crate) fn missing(input: usize) -> NodeError {
+    NodeError::Input { input, reason: "is missing".into() }
 }
 
 /// Returns an axis of a tensor; a negative number counts from the end.

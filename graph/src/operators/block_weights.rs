@@ -88,8 +88,8 @@ fn import(call: &mut Call) -> Result<ImportValue> {
         return unfit("weights in another order are not supported");
     }
     let layout = BlockWeights::of(call)?;
-    let missing = |input| move || NodeError::Input { input, reason: "is missing".into() };
-    let (packed, scales) = (call.known(1)?.ok_or_else(missing(1))?, call.known_floats(2)?.ok_or_else(missing(2))?);
+    let (packed, scales) =
+        (call.known(1)?.ok_or_else(|| missing(1))?, call.known_floats(2)?.ok_or_else(|| missing(2))?);
     let zeros = call.known(3)?;
     let blocks = layout.n.checked_mul(layout.blocks());
     let count = blocks.and_then(|blocks| blocks.checked_mul(layout.block * layout.bits / 8));

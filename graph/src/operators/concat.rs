@@ -64,7 +64,7 @@ fn output(axis: usize, shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
 
 fn import(call: &mut Call) -> call::Result<ImportValue> {
     let operands = call.operands()?;
-    let &first = operands.first().ok_or(NodeError::Input { input: 0, reason: "is missing".into() })?;
+    let &first = operands.first().ok_or_else(|| missing(0))?;
     let number = call.int("axis")?.ok_or_else(|| attribute("axis", "is missing"))?;
     let axis = axis(number, call.rank(first))?;
     match &operands[..] {

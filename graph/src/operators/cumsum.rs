@@ -124,7 +124,7 @@ fn zero(shape: &[usize], dtype: DType) -> Result<Tensor, OpError> {
 fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(2)?;
     let (x, number) = (call.operand(0)?, call.known_number(1)?);
-    let number = number.ok_or_else(|| NodeError::Input { input: 1, reason: "is missing".into() })?;
+    let number = number.ok_or_else(|| missing(1))?;
     let axis = axis(number as i64, call.rank(x))?;
     let (exclusive, reverse) = (call.flag("exclusive", false)?, call.flag("reverse", false)?);
     call.add(CumSum { axis, exclusive, reverse }, &[x])

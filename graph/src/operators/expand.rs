@@ -51,7 +51,7 @@ impl Call<'_> {
 fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(2)?;
     let x = call.operand(0)?;
-    let shape = call.known_integers(1)?.ok_or(NodeError::Input { input: 1, reason: "is missing".into() })?;
+    let shape = call.known_integers(1)?.ok_or_else(|| missing(1))?;
     let shape = extents(&shape).map_err(NodeError::Unfit)?;
     let shape = broadcast(&call.shape(x), &shape)?;
     call.expand(&shape, x)
@@ -63,7 +63,7 @@ fn tile(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(2)?;
     let x = call.operand(0)?;
     let shape = call.shape(x);
-    let repeats = call.known_integers(1)?.ok_or(NodeError::Input { input: 1, reason: "is missing".into() })?;
+    let repeats = call.known_integers(1)?.ok_or_else(|| missing(1))?;
     let repeats: Option<Vec<usize>> = repeats.iter().map(|&times| usize::try_from(times).ok()).collect();
     let Some(repeats) = repeats.filter(|repeats| repeats.len() == shape.len()) else {
         return unfit(format!("the repeats do not match a tensor of shape {shape:?}"));

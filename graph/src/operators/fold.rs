@@ -15,7 +15,7 @@ fn import(call: &mut Call) -> Result<ImportValue> {
     let x = call.operand(0)?;
     let [image, block] = [1, 2].map(|input| {
         let numbers = call.known_integers(input)?;
-        let numbers = numbers.ok_or_else(|| NodeError::Input { input, reason: "is missing".into() })?;
+        let numbers = numbers.ok_or_else(|| missing(input))?;
         extents(&numbers).map_err(NodeError::Unfit)
     });
     let (image, block) = (image?, block?);

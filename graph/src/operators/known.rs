@@ -32,7 +32,7 @@ fn constant(call: &mut Call) -> Result<ImportValue> {
 }
 
 fn constant_of_shape(call: &mut Call) -> Result<ImportValue> {
-    let shape = call.known_integers(0)?.ok_or(NodeError::Input { input: 0, reason: "is missing".into() })?;
+    let shape = call.known_integers(0)?.ok_or_else(|| missing(0))?;
     let shape = tensor::extents(&shape).map_err(NodeError::Unfit)?;
     let value = call.tensor("value")?.unwrap_or_else(|| Tensor::scalar(0.0).into());
     if elements(value.shape())? != 1 {
@@ -65,7 +65,7 @@ fn size(call: &mut Call) -> Result<ImportValue> {
 
 /// Imports the numbers from a start towards a limit, which is excluded, by a step.
 fn range(call: &mut Call) -> Result<ImportValue> {
-    let part = |input: usize| call.known(input)?.ok_or(NodeError::Input { input, reason: "is missing".into() });
+    let part = |input: usize| call.known(input)?.ok_or_else(|| missing(input));
     let parts = [part(0)?, part(1)?, part(2)?];
     let integers: Option<Vec<i64>> = parts
         .iter()

@@ -124,7 +124,7 @@ fn import(call: &mut Call) -> call::Result<ImportValue> {
         "edge" => PadMode::Edge,
         _ => return Err(attribute("mode", "expected constant, reflect or edge")),
     };
-    let amounts = call.integers("pads", 1, 11)?.ok_or(NodeError::Input { input: 1, reason: "is missing".into() })?;
+    let amounts = call.integers("pads", 1, 11)?.ok_or_else(|| missing(1))?;
     let value = if call.version < 11 { call.float("value")? } else { call.known_number(2)? }.unwrap_or(0.0);
     // Since opset 18 the amounts may be for some axes only.
     let axes = match call.known_integers(3)? {
@@ -174,7 +174,7 @@ fn center(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(2)?;
     let x = call.operand(0)?;
     let shape = call.shape(x);
-    let wanted = call.known_integers(1)?.ok_or(NodeError::Input { input: 1, reason: "is missing".into() })?;
+    let wanted = call.known_integers(1)?.ok_or_else(|| missing(1))?;
     let axes = match call.ints("axes")? {
         Some(numbers) => {
             numbers.iter().map(|&number| axis(number, shape.len())).collect::<call::Result<Vec<usize>>>()?

@@ -92,7 +92,7 @@ fn eye(call: &mut Call) -> Result<ImportValue> {
 fn one_hot(call: &mut Call) -> Result<ImportValue> {
     call.check_most(3)?;
     let (x, values) = (call.operand(0)?, call.operand(2)?);
-    let depth = call.known_number(1)?.ok_or(NodeError::Input { input: 1, reason: "is missing".into() })?;
+    let depth = call.known_number(1)?.ok_or_else(|| missing(1))?;
     let depth = tensor::extents(&[depth as i64]).map_err(NodeError::Unfit)?[0];
     if call.shape(values) != [2] {
         return unfit(format!("expected two values, found shape {:?}", call.shape(values)));

@@ -14,7 +14,7 @@ pub use crate::op::{
 };
 pub use crate::tensor::Tensor;
 
-pub(crate) use crate::onnx::call;
+pub(crate) use crate::onnx::call::{self, missing};
 pub(crate) use crate::op::{broadcast, fixed, product};
 pub(crate) use crate::tensor::elements;
 pub(crate) use crate::text::listed;

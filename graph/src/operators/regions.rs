@@ -187,7 +187,7 @@ fn align(call: &mut Call) -> Result<ImportValue> {
 fn affine_grid(call: &mut Call) -> Result<ImportValue> {
     call.check_most(2)?;
     let maps = call.operand(0)?;
-    let size = call.known_integers(1)?.ok_or(NodeError::Input { input: 1, reason: "is missing".into() })?;
+    let size = call.known_integers(1)?.ok_or_else(|| missing(1))?;
     let size = extents(&size).map_err(NodeError::Unfit)?;
     let (&[n, _, ref spatial @ ..], of_maps) = (&size[..], call.shape(maps)) else {
         return unfit(format!("images of shape {size:?}; expected batch, channels and axes"));

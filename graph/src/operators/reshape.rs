@@ -71,7 +71,7 @@ fn import(call: &mut Call) -> call::Result<ImportValue> {
     let x = call.operand(0)?;
     let means_zero = call.flag("allowzero", false)?;
     let from = call.shape(x);
-    let wanted = call.known_integers(1)?.ok_or(NodeError::Input { input: 1, reason: "is missing".into() })?;
+    let wanted = call.known_integers(1)?.ok_or_else(|| missing(1))?;
 
     let same = |axis: usize| from.get(axis).map(|&extent| extent as i64);
     let filled = wanted.iter().enumerate().map(|(axis, &extent)| match extent {

@@ -150,7 +150,7 @@ fn import(call: &mut Call) -> call::Result<ImportValue> {
     let x = call.operand(0)?;
     if call.version < 11 {
         call.check_most(2)?;
-        let scales = call.known_floats(1)?.ok_or(NodeError::Input { input: 1, reason: "is missing".into() })?;
+        let scales = call.known_floats(1)?.ok_or_else(|| missing(1))?;
         return resized_before_11(call, x, &scales);
     }
 

@@ -165,7 +165,7 @@ fn transform_of_frames(call: &mut Call) -> Result<ImportValue> {
 /// window does not reach.
 fn cosine_window(call: &mut Call, [a, b, c]: [f64; 3]) -> Result<ImportValue> {
     call.check_most(1)?;
-    let size = call.length(0)?.ok_or_else(|| NodeError::Input { input: 0, reason: "is missing".into() })?;
+    let size = call.length(0)?.ok_or_else(|| missing(0))?;
     let dtype = call.element_type("output_datatype")?.unwrap_or(DType::F32);
     let steps = if call.flag("periodic", true)? { size } else { size.saturating_sub(1) };
     let element = |at: usize| {
@@ -184,7 +184,6 @@ fn cosine_window(call: &mut Call, [a, b, c]: [f64; 3]) -> Result<ImportValue> {
 /// triangles that rise from the middle of the band before and fall to that of the next one.
 fn mel_weights(call: &mut Call) -> Result<ImportValue> {
     call.check_most(5)?;
-    let missing = |input| NodeError::Input { input, reason: "is missing".into() };
     let [bands, length, rate] = [0, 1, 2].map(|input| call.length(input)?.ok_or_else(|| missing(input)));
     let (bands, length, rate) = (bands?, length?, rate?);
     let [low, high] = [3, 4].map(|input| call.known_number(input)?.ok_or_else(|| missing(input)));

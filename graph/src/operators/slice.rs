@@ -119,9 +119,8 @@ fn import(call: &mut Call) -> call::Result<ImportValue> {
     call.check_most(if call.version < 10 { 1 } else { 5 })?;
     let x = call.operand(0)?;
     let shape = call.shape(x);
-    let missing = |input| move || NodeError::Input { input, reason: "is missing".into() };
-    let starts = call.integers("starts", 1, 10)?.ok_or_else(missing(1))?;
-    let ends = call.integers("ends", 2, 10)?.ok_or_else(missing(2))?;
+    let starts = call.integers("starts", 1, 10)?.ok_or_else(|| missing(1))?;
+    let ends = call.integers("ends", 2, 10)?.ok_or_else(|| missing(2))?;
     let axes = call.integers("axes", 3, 10)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = if call.version < 10 { None } else { call.known_integers(4)? };
     let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
