@@ -1,24 +1,17 @@
 //! Models that run in phases: loops, branches, and shapes that depend on data.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use autotune_db::EmptySource;
-use autotune_ir::Target;
-use autotune_network::{DType, Session, SessionError, SessionOptions, Tensor, onnx};
+use autotune_network::{DType, Session, SessionError, Tensor, onnx};
 use rten_onnx::onnx::{AttributeProto, DataType, Dimension, GraphProto, ValueInfoProto};
 
 use crate::build::{Model, difference, f32s, i64s, info, int, node, subgraph, word};
 use crate::family::random;
+use crate::session::options;
 
 fn session(model: &Model) -> Result<Session, SessionError> {
-    let options = SessionOptions {
-        target: Some(Target::detect("cpu", Some(1)).unwrap()),
-        source: Some(Arc::new(EmptySource)),
-        ..SessionOptions::default()
-    };
-    Session::of_model(onnx::Model::of_vec(model.bytes()).unwrap(), options)
+    Session::of_model(onnx::Model::of_vec(model.bytes()).unwrap(), options())
 }
 
 /// Returns an input whose extents are open where they are 0.

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::family::{WIDTH, assert_right, model, random};
 
 /// Returns options without the user's database.
-fn options() -> SessionOptions {
+pub(crate) fn options() -> SessionOptions {
     SessionOptions {
         target: Some(Target::detect("cpu", Some(1)).unwrap()),
         source: Some(Arc::new(EmptySource)),

@@ -2,27 +2,16 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
-use autotune_db::EmptySource;
-use autotune_ir::Target;
 use autotune_network::onnx::Model;
-use autotune_network::{Session, SessionOptions, Tensor};
+use autotune_network::{Session, Tensor};
 use rten_onnx::onnx::{Dimension, ModelProto};
 use rten_onnx::protobuf::{DecodeMessage, ValueReader};
 
 use super::conformance::{Stored, data, entries, numbered};
 use crate::build::{Model as BuiltModel, difference, info, tensor_of};
 use crate::golden::assert_golden;
-
-/// Returns options without the user's database.
-fn options() -> SessionOptions {
-    SessionOptions {
-        target: Some(Target::detect("cpu", Some(1)).unwrap()),
-        source: Some(Arc::new(EmptySource)),
-        ..SessionOptions::default()
-    }
-}
+use crate::session::options;
 
 /// Turns the constants of a model into inputs, in any shape, and returns their tensors.
 fn opened(model: &mut ModelProto) -> Vec<Tensor> {
