@@ -86,7 +86,7 @@ const STAGES: [&[&[Rule]]; 6] = [
     &[arithmetic::RULES, movement::RULES],
     &[activation::RULES, rows::RULES, attention::RULES],
     &[affine::RULES, padding::RULES, rows::POOLINGS, arithmetic::POWERS, kernels::RULES],
-    &[blocks::RULES, quantised::OPENED, rescaled::RULES, without_kernels::RULES, epilogue::RULES],
+    &[blocks::RULES, quantised::OPENED, rescaled::RULES, without_kernels::RULES, affine::PADDED, epilogue::RULES],
 ];
 
 /// Rewrites a graph to an equivalent one in the form that kernels are selected for.

@@ -105,6 +105,30 @@ fn a_shift_after_an_activation_stays_before_padding() {
     assert!(steps[1].ends_with("k=3,s=1,p=1"), "{steps:?}");
 }
 
+/// The same if the constants before the activation are still to be folded, and without an activation.
+#[test]
+fn a_shift_after_what_becomes_a_convolution_stays_before_padding() {
+    for act in [None, Some("hard_swish")] {
+        let mut net = Net::new(5);
+        let x = net.input(&[1, 3, 7, 7]);
+        let mut x = conv(&mut net, x, [3, 6, 1]);
+        let bias = net.random(&[1, 6, 1, 1]);
+        x = net.binary(Binary::Add, x, bias);
+        x = net.with(Binary::Mul, x, 0.8);
+        x = net.with(Binary::Add, x, 0.2);
+        if let Some(act) = act {
+            x = net.act(act, &[], x);
+            x = net.with(Binary::Mul, x, 0.5);
+            x = net.with(Binary::Add, x, 1e-4);
+        }
+        let sums = conv(&mut net, x, [6, 4, 3]);
+        net.output(sums);
+        let steps = steps(&rewritten(&net, 5));
+        assert_eq!(steps.len(), 2, "{steps:?}");
+        assert!(steps[1].ends_with("k=3,s=1,p=1"), "{steps:?}");
+    }
+}
+
 #[test]
 fn activations_go_before_what_only_moves() {
     let mut net = Net::new(4);

@@ -51,12 +51,6 @@ pub(super) const RULES: &[Rule] = &[
         apply: shift_before_conv,
     },
     Rule {
-        name: "shift_before_padded_conv",
-        before: "Conv(x + c, w, b) of one image, with padding, not larger than x, where x is not an activation of a Conv",
-        after: "Conv(x, w, b) + Conv(c, w), where Conv(c, w) is a constant",
-        apply: shift_before_padded_conv,
-    },
-    Rule {
         name: "scale_behind_matmul",
         before: "MatMul(x, w) * c",
         after: "MatMul(x, w * c)",
@@ -87,6 +81,15 @@ pub(super) const RULES: &[Rule] = &[
         apply: shift_behind_norm,
     },
 ];
+
+/// Applied when the rules above have no more matches: only then it is known whether an epilogue does
+/// the addition.
+pub(super) const PADDED: &[Rule] = &[Rule {
+    name: "shift_before_padded_conv",
+    before: "Conv(x + c, w, b) of one image, with padding, not larger than x, where x + c costs a pass: x is neither a Conv nor an activation of one",
+    after: "Conv(x, w, b) + Conv(c, w), where Conv(c, w) is a constant",
+    apply: shift_before_padded_conv,
+}];
 
 fn sum_of_sum(site: &mut RewriteSite) -> Rewritten {
     let Some((x, [a, b])) = in_a_row(site, Binary::Add) else { return Ok(None) };
@@ -320,7 +323,7 @@ fn conv_of_shift(
 
 /// Moves an addition from before a padded convolution to after it. The summand then differs where a
 /// window overlaps the padding, so it is a whole tensor; reading it costs less than a pass over the
-/// image. After an activation the addition is fused and costs no pass.
+/// image. The epilogue of a convolution does the addition without a pass, also after an activation.
 fn shift_before_padded_conv(site: &mut RewriteSite) -> Rewritten {
     let Some(Conv { window, .. }) = site.node().op.of() else { return Ok(None) };
     let Some((shifted, _)) = before_conv(site, Binary::Add) else { return Ok(None) };
@@ -328,9 +331,9 @@ fn shift_before_padded_conv(site: &mut RewriteSite) -> Rewritten {
     let (from, to) = (&site.of(x).shape, &site.node().shape);
     let count = |shape: &[usize]| shape.iter().product::<usize>();
     let is_padded = window.iter().any(|window| window.pad != [0, 0]);
-    let is_pass = axis_after_activation(site, x).is_none();
+    let is_fused = axis_after_activation(site, x).is_some() || (is_linear(site, x) && site.is_single(x));
     // Beneficial only for a single image, and if the summand is no larger than the image.
-    if !is_padded || !is_pass || from[0] != 1 || count(to) > count(from) {
+    if !is_padded || is_fused || from[0] != 1 || count(to) > count(from) {
         return Ok(None);
     }
     let mut operands = site.operands_of(site.id);
