@@ -273,7 +273,8 @@ impl Graph {
         pruned
     }
 
-    fn push(&mut self, node: GraphNode) -> NodeId {
+    /// Adds a node whose shape and type are known to be right.
+    pub(crate) fn push(&mut self, node: GraphNode) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
         self.nodes.push(node);
         id

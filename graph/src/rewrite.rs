@@ -18,6 +18,7 @@
 
 use crate::error::GraphError;
 use crate::graph::{Graph, Input, NodeId};
+use changes::Examined;
 use new_graph::{ConstantPool, NewGraph, NewNode};
 use site::{RewriteSite, Rewritten};
 
@@ -30,6 +31,7 @@ mod arithmetic;
 mod attention;
 mod blocks;
 mod bounds;
+mod changes;
 mod epilogue;
 mod integers;
 mod kernels;
@@ -144,32 +146,47 @@ pub fn rules_of_quantised() -> impl Iterator<Item = &'static Rule> {
 fn by_stages(graph: &Graph, stages: &[Vec<&Rule>], constants: &mut ConstantPool) -> Result<(Graph, Trace), GraphError> {
     let mut trace = Trace::of_itself(graph);
     // A pass without rules folds constants and merges equal nodes, which the rules rely on.
-    let (mut graph, _) = pass(graph, &[], constants, &mut trace)?;
+    let mut graph = pass(Examined::nothing(graph.clone()), Rules::default(), constants, &mut trace)?.0;
+    let mut tried = 0;
     for rules in stages {
+        // The rules of earlier stages come last. They need not be tried again far from changes.
+        let mut untried = rules.len() - tried;
         for _ in 0..MOST_PASSES {
-            let (next, applied) = pass(&graph, rules, constants, &mut trace)?;
-            graph = next;
+            let (next, applied) = pass(graph, Rules { all: rules, untried }, constants, &mut trace)?;
+            (graph, untried) = (next, 0);
             if applied == 0 {
                 break;
             }
         }
+        tried = rules.len();
     }
     // Merging and folding may have left unused nodes.
-    let (graph, _) = pass(&graph, &[], constants, &mut trace)?;
-    Ok((graph, trace))
+    let (graph, _) = pass(graph, Rules::default(), constants, &mut trace)?;
+    Ok((graph.graph, trace))
+}
+
+/// Rules of a pass, in the order in which they are tried.
+#[derive(Clone, Copy, Default)]
+struct Rules<'a> {
+    all: &'a [&'a Rule],
+    /// Number of rules, from the first, that have not been tried on the graph.
+    untried: usize,
 }
 
 /// Runs one pass. Returns the new graph and the number of rule applications, and extends the trace
 /// to the new graph.
 fn pass(
-    from: &Graph,
-    rules: &[&Rule],
+    from: Examined,
+    rules: Rules,
     constants: &mut ConstantPool,
     trace: &mut Trace,
-) -> Result<(Graph, usize), GraphError> {
-    let uses = from.live_uses();
+) -> Result<(Examined, usize), GraphError> {
+    let uses = from.graph.live_uses();
+    let changes = from.changes(&uses);
+    let from = &from.graph;
     let mut new = NewGraph::new(from, constants);
     let mut made: Vec<NewNode> = Vec::with_capacity(uses.len());
+    let mut is_replaced = vec![false; uses.len()];
     let mut applied = 0;
 
     for (id, node) in from.nodes() {
@@ -179,9 +196,11 @@ fn pass(
             _ if uses[id.0 as usize] == 0 => NewNode::NOTHING,
             Some(constant) => new.constant(&node.name, constant),
             None => {
+                let tried = if changes.are_near(id) { rules.all } else { &rules.all[..rules.untried] };
                 let mut site = RewriteSite { from, id, uses: &uses, made: &made, new: &mut new };
-                let (made, by_rule) = replaced(&mut site, rules)?;
+                let (made, by_rule) = replaced(&mut site, tried)?;
                 applied += usize::from(by_rule);
+                is_replaced[id.0 as usize] = by_rule;
                 made
             }
         };
@@ -192,7 +211,7 @@ fn pass(
         new.graph.output_as(&output.name, made[output.node.0 as usize].0, output.stored);
     }
     trace.follow(&made);
-    Ok((new.graph, applied))
+    Ok((Examined::after(from, new.graph, &made, &is_replaced, &uses), applied))
 }
 
 /// Returns the replacement of a node, and true if a rule or an empty tensor made it.
@@ -205,7 +224,7 @@ fn replaced(site: &mut RewriteSite, rules: &[&Rule]) -> Result<(NewNode, bool), 
         return Ok((found, true));
     }
     let operands = site.operands_of(site.id);
-    Ok((site.add(node.op.clone(), &operands)?, false))
+    Ok((site.new.copy(node, &operands)?, false))
 }
 
 fn by_rules(site: &mut RewriteSite, rules: &[&Rule]) -> Rewritten {

@@ -4,11 +4,13 @@
 //! 128 ([`Unsigned`]), and constant weights are shifted while rewriting. The data's zero point adds
 //! no work to the sums: it contributes to the bias, through the sum of each channel's weights.
 
+use std::sync::Arc;
+
 use autotune_ir::DType;
 use autotune_workloads::{Activation, Function};
 use ndarray::ArrayD;
 
-use super::new_graph::NewNode;
+use super::new_graph::{Centred, NewNode};
 use super::padding::surrounded;
 use super::quantised::{
     dequantised, is_by_channel, is_of_one, moves, number, of_each, product_of_integers as integers_as_numbers,
@@ -16,6 +18,7 @@ use super::quantised::{
 };
 use super::rule::Rule;
 use super::site::{RewriteSite, Rewritten};
+use crate::constant::Constant;
 use crate::error::GraphError;
 use crate::graph::NodeId;
 use crate::operators::{
@@ -98,9 +101,9 @@ pub(super) const RULES: &[Rule] = &[
 /// Integer weights with a zero point of 0, the scale of each channel, and the sum of each channel's
 /// weights.
 struct IntegerWeights {
-    tensor: Tensor,
+    weights: Constant,
     scales: Vec<f32>,
-    sums: Vec<f64>,
+    sums: Arc<[f64]>,
 }
 
 /// Quantised tensor that a kernel reads directly, in place of the dequantised one.
@@ -114,34 +117,48 @@ fn failed<T>(site: &RewriteSite, tensor: Result<T, crate::error::OpError>) -> Re
     tensor.map_err(|source| site.wrong(source))
 }
 
+/// Subtracts zero points from weights along an axis. Returns the differences, if they fit i8, and
+/// the sum of each channel.
+fn centred(weights: &Constant, zeros: &Constant, axis: usize) -> Option<Centred> {
+    let (integers, zeros) = (weights.tensor().ok()?, zeros.tensor().ok()?.to_numbers());
+    let shape = integers.shape();
+    let (channels, inner) = (*shape.get(axis)?, shape[axis + 1..].iter().product::<usize>());
+    let numbers: Vec<i16> = match &**integers {
+        Tensor::I8(all) => all.iter().map(|&number| number.into()).collect(),
+        Tensor::U8(all) => all.iter().map(|&number| number.into()).collect(),
+        _ => return None,
+    };
+    if ![1, channels].contains(&zeros.len()) {
+        return None;
+    }
+
+    let (mut centred, mut sums) = (Vec::with_capacity(numbers.len()), vec![0i64; channels]);
+    for (row, numbers) in numbers.chunks(inner.max(1)).enumerate() {
+        let channel = row % channels;
+        // Zero points have the type of the weights.
+        let zero = zeros[if zeros.len() == 1 { 0 } else { channel }] as i16;
+        for &number in numbers {
+            let number = i8::try_from(number - zero).ok()?;
+            sums[channel] += i64::from(number);
+            centred.push(number);
+        }
+    }
+    let is_same = integers.dtype() == DType::I8 && zeros.iter().all(|&zero| zero == 0.0);
+    let centred = match is_same {
+        true => weights.clone(),
+        false => Tensor::I8(ArrayD::from_shape_vec(shape, centred).ok()?).into(),
+    };
+    Some((centred, sums.into_iter().map(|sum| sum as f64).collect()))
+}
+
 impl IntegerWeights {
     /// Reads constant weights and their zero points along an axis, if the differences fit i8.
     fn of(site: &RewriteSite, weights: NodeId, zero: NodeId, axis: usize) -> Option<Self> {
-        let (integers, zeros) = (site.tensor(weights)?, site.tensor(zero)?.to_numbers());
-        let shape = integers.shape();
-        let (channels, inner) = (*shape.get(axis)?, shape[axis + 1..].iter().product::<usize>());
-        let numbers: Vec<i16> = match integers {
-            Tensor::I8(all) => all.iter().map(|&number| number.into()).collect(),
-            Tensor::U8(all) => all.iter().map(|&number| number.into()).collect(),
-            _ => return None,
-        };
-        if ![1, channels].contains(&zeros.len()) {
-            return None;
-        }
-
-        let (mut centred, mut sums) = (Vec::with_capacity(numbers.len()), vec![0; channels]);
-        for (row, numbers) in numbers.chunks(inner.max(1)).enumerate() {
-            let channel = row % channels;
-            // Zero points have the type of the weights.
-            let zero = zeros[if zeros.len() == 1 { 0 } else { channel }] as i16;
-            for &number in numbers {
-                let number = i8::try_from(number - zero).ok()?;
-                sums[channel] += i64::from(number);
-                centred.push(number);
-            }
-        }
-        let tensor = Tensor::I8(ArrayD::from_shape_vec(shape, centred).ok()?);
-        Some(Self { tensor, scales: vec![1.0; channels], sums: sums.into_iter().map(|sum| sum as f64).collect() })
+        let [integers, zeros] = [weights, zero].map(|id| site.from.constant_of(id));
+        let (integers, zeros) = (integers?, zeros?);
+        let channels = *integers.shape().get(axis)?;
+        let (weights, sums) = site.new.centred(integers, zeros, axis, centred)?;
+        Some(Self { weights, scales: vec![1.0; channels], sums })
     }
 
     /// Reads the weights of a [`Dequantize`] node, with one scale or one for each element along an
@@ -162,7 +179,7 @@ impl IntegerWeights {
     /// contributes.
     fn scale_and_bias(&self, data: &IntegerData) -> [Vec<f32>; 2] {
         let scale: Vec<f64> = self.scales.iter().map(|&own| f64::from(data.scale) * f64::from(own)).collect();
-        let bias = scale.iter().zip(&self.sums).map(|(scale, sum)| (-f64::from(data.zero) * sum * scale) as f32);
+        let bias = scale.iter().zip(&*self.sums).map(|(scale, sum)| (-f64::from(data.zero) * sum * scale) as f32);
         let bias = bias.collect();
         [scale.into_iter().map(|scale| scale as f32).collect(), bias]
     }
@@ -292,7 +309,7 @@ fn conv_of_integers(site: &mut RewriteSite) -> Rewritten {
         let pad: Vec<_> = [[0, 0]; 2].into_iter().chain(pads).collect();
         x = surrounded(site, x, &pad, data.zero)?;
     }
-    let weights = site.constant(weights.tensor);
+    let weights = site.shared_constant(&weights.weights);
     let operands = [x, weights, vector(site, scale)?, vector(site, bias)?];
     let made = site.add(ScaledConv { window, groups }, &operands)?;
     Ok(with_kernel(site, made))
@@ -312,13 +329,13 @@ fn product_of_integers(site: &mut RewriteSite) -> Rewritten {
     }
     let [scale, bias] = weights.scale_and_bias(&data);
     let (scale, bias) = (vector(site, scale)?, vector(site, bias)?);
-    scaled_product(site, data.x, weights.tensor, [scale, bias])
+    scaled_product(site, data.x, &weights.weights, [scale, bias])
 }
 
 /// Adds a product with weights of zero point 0 and a scale and bias for each column, if there is a
 /// kernel for it.
-fn scaled_product(site: &mut RewriteSite, x: NodeId, weights: Tensor, [scale, bias]: [NewNode; 2]) -> Rewritten {
-    let (x, weights) = (site.made(x), site.constant(weights));
+fn scaled_product(site: &mut RewriteSite, x: NodeId, weights: &Constant, [scale, bias]: [NewNode; 2]) -> Rewritten {
+    let (x, weights) = (site.made(x), site.shared_constant(weights));
     let made = site.add(ScaledMatMul, &[x, weights, scale, bias])?;
     Ok(with_kernel(site, made))
 }
@@ -346,7 +363,7 @@ fn product_by_zero_point(site: &mut RewriteSite) -> Rewritten {
     let zero = site.add(Reshape(vec![1]), &[zero])?;
     let bias = site.add(Binary::Mul, &[below, zero])?;
     let scale = vector(site, weights.scales)?;
-    scaled_product(site, x, weights.tensor, [scale, bias])
+    scaled_product(site, x, &weights.weights, [scale, bias])
 }
 
 /// Returns the operands of integer sums with one reader, and their number of channels.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::take;
+use std::sync::Arc;
 
 use ndarray::ArrayD;
 
@@ -58,9 +59,14 @@ pub(super) struct ConstantPool {
     terms: HashMap<Vec<Identity>, Vec<(Op, f32)>>,
     /// Results of [`NewGraph::largest_product`], by the constant and the bits of the factors.
     products: RefCell<LargestProducts>,
+    /// Results of [`NewGraph::centred`], by weights, zero points and axis.
+    centred: RefCell<HashMap<(Identity, Identity, usize), Option<Centred<Identity>>>>,
     /// Number of elements that may still be folded.
     left: usize,
 }
+
+/// Weights less their zero points, and the sum of each channel.
+pub(super) type Centred<C = Constant> = (C, Arc<[f64]>);
 
 /// Largest products of constants and factors, by constant and by the factors' shape and bits.
 type LargestProducts = HashMap<(Identity, Vec<u32>), Option<f64>>;
@@ -86,6 +92,7 @@ impl Default for ConstantPool {
             may_remember: ALL_REMEMBERED,
             terms: HashMap::new(),
             products: RefCell::default(),
+            centred: RefCell::default(),
             left: MOST_FOLDED,
         }
     }
@@ -101,6 +108,8 @@ impl ConstantPool {
         self.canonical.retain(|_, (constant, one)| constant.exists() && one.exists());
         self.terms.retain(|operands, _| operands.iter().all(Identity::exists));
         self.products.get_mut().retain(|(constant, _), _| constant.exists());
+        let is_known = |(made, _): &Centred<Identity>| made.exists();
+        self.centred.get_mut().retain(|(weights, ..), made| weights.exists() && made.as_ref().is_none_or(is_known));
         // The rest is about one graph.
         self.before = take(&mut self.recent);
         self.may_remember = ALL_REMEMBERED;
@@ -169,6 +178,25 @@ impl<'a> NewGraph<'a> {
 
     /// Adds an operation: returns an equal existing node, a folded constant, or a new node.
     pub(super) fn add(&mut self, name: &str, op: Op, made_of: &[NewNode]) -> Result<NewNode, GraphError> {
+        self.add_once(op, made_of, |graph, op, operands| graph.add(name, op, &operands), name)
+    }
+
+    /// Adds a node of the source graph on rewritten operands, whose shapes and types are the same.
+    pub(super) fn copy(&mut self, node: &GraphNode, made_of: &[NewNode]) -> Result<NewNode, GraphError> {
+        let copied = |graph: &mut Graph, op: Op, operands: Vec<NodeId>| {
+            let (name, shape, dtype) = (node.name.clone(), node.shape.clone(), node.dtype);
+            Ok(graph.push(GraphNode { name, op, operands, shape, dtype }))
+        };
+        self.add_once(node.op.clone(), made_of, copied, &node.name)
+    }
+
+    fn add_once(
+        &mut self,
+        op: Op,
+        made_of: &[NewNode],
+        add: impl FnOnce(&mut Graph, Op, Vec<NodeId>) -> Result<NodeId, GraphError>,
+        name: &str,
+    ) -> Result<NewNode, GraphError> {
         let operands: Vec<NodeId> = made_of.iter().map(|made| made.0).collect();
         let hash = node_hash(&op, &operands);
         let mut known = self.nodes.get(&hash).into_iter().flatten();
@@ -184,7 +212,7 @@ impl<'a> NewGraph<'a> {
                 most.into_iter().for_each(|most| self.record_partial_sum(made, most));
                 made.0
             }
-            None => self.graph.add(name, op.clone(), &operands)?,
+            None => add(&mut self.graph, op.clone(), operands.clone())?,
         };
         self.nodes.entry(hash).or_default().push((op, operands, made));
         Ok(NewNode(made))
@@ -256,6 +284,31 @@ impl<'a> NewGraph<'a> {
         let extents = factors.shape().iter().map(|&extent| extent as u32);
         let of = (constant.identity(), extents.chain(factors.iter().map(|factor| factor.to_bits())).collect());
         *self.constants.products.borrow_mut().entry(of).or_insert_with(|| compute(constant, factors))
+    }
+
+    /// Returns weights less their zero points along an axis, if they have a type of 8 bits, and the
+    /// sum of each channel; `compute` is called the first time.
+    pub(super) fn centred(
+        &self,
+        weights: &Constant,
+        zeros: &Constant,
+        axis: usize,
+        compute: fn(&Constant, &Constant, usize) -> Option<Centred>,
+    ) -> Option<Centred> {
+        let of = (weights.identity(), zeros.identity(), axis);
+        match self.constants.centred.borrow().get(&of) {
+            Some(None) => return None,
+            Some(Some((made, sums))) => {
+                if let Some(made) = made.constant() {
+                    return Some((made, Arc::clone(sums)));
+                }
+            }
+            None => {}
+        }
+        let made = compute(weights, zeros, axis);
+        let known = made.as_ref().map(|(made, sums)| (made.identity(), Arc::clone(sums)));
+        self.constants.centred.borrow_mut().insert(of, known);
+        made
     }
 
     /// Returns the largest element of a linear operation on the magnitudes of constants. It bounds

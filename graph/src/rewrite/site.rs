@@ -5,6 +5,7 @@ use autotune_ir::program::UnaryOp;
 use autotune_workloads::{Activation, Function};
 
 use super::new_graph::{NewGraph, NewNode};
+use crate::constant::Constant;
 use crate::error::{GraphError, OpError};
 use crate::graph::{Graph, GraphNode, NodeId};
 use crate::op::Op;
@@ -92,6 +93,11 @@ impl<'a> RewriteSite<'a, '_> {
 
     pub(super) fn constant(&mut self, tensor: Tensor) -> NewNode {
         self.new.constant(&self.from.node(self.id).name, &tensor.into())
+    }
+
+    /// Adds a constant that other graphs may have, too.
+    pub(super) fn shared_constant(&mut self, constant: &Constant) -> NewNode {
+        self.new.constant(&self.from.node(self.id).name, constant)
     }
 
     /// Adds an empty constant as the replacement of the node, which must have no elements.
@@ -190,6 +196,11 @@ impl<'a> RewriteSite<'a, '_> {
     /// Matches a product of two factors and a number near `scale`; returns both orders of the
     /// factors.
     pub(super) fn product_of_two(&self, id: NodeId, scale: f64) -> Vec<[NodeId; 2]> {
+        // Most nodes are no product, which costs little to see.
+        let op = &self.of(id).op;
+        if *op != Binary::Mul && *op != Binary::Pow {
+            return Vec::new();
+        }
         match self.factors(id) {
             (found, factors) if near(found, scale) && factors.len() == 2 => {
                 vec![[factors[0], factors[1]], [factors[1], factors[0]]]
