@@ -24,6 +24,10 @@ const COPIED_BYTES: usize = 4 << 20;
 /// in the number of nodes.
 const MOST_DERIVED: usize = 64;
 
+/// Maximum number of operations in a row that are applied whenever a constant is read, such as Cast,
+/// Sub and Mul of weights in 8 bits. Longer chains would take unbounded time.
+const MOST_STEPS: usize = 4;
+
 /// Shared handle to a tensor that is the same in all runs.
 ///
 /// Large weights remain in their files, and constants folded from them are not computed before a
@@ -51,6 +55,8 @@ struct ConstantInner {
     tensor: OnceLock<Arc<Tensor>>,
     /// Existing results of operations with this constant as the first operand.
     derived: Mutex<Vec<Derived>>,
+    /// Constant that this one is a part of: while it exists, the part is recognised again.
+    _whole: Option<Constant>,
 }
 
 /// Source of a tensor.
@@ -58,7 +64,7 @@ enum ConstantOrigin {
     Memory,
     /// Little-endian f32 numbers in a range of the file, at any alignment.
     File(Arc<Mapped>, Range<usize>),
-    /// Result of an operation on other constants, none of which is computed itself.
+    /// Result of an operation on other constants, after at most [`MOST_STEPS`] operations in a row.
     Computed(Op, Vec<Constant>),
 }
 
@@ -68,7 +74,7 @@ impl Constant {
     }
 
     fn with_tensor(shape: Vec<usize>, dtype: DType, origin: ConstantOrigin, tensor: OnceLock<Arc<Tensor>>) -> Self {
-        Self(Arc::new(ConstantInner { shape, dtype, origin, tensor, derived: Mutex::default() }))
+        Self(Arc::new(ConstantInner { shape, dtype, origin, tensor, derived: Mutex::default(), _whole: None }))
     }
 
     /// Creates a constant of f32 numbers in a range of a file.
@@ -111,12 +117,9 @@ impl Constant {
             return Ok(part);
         }
         let bytes = shape.iter().product::<usize>().saturating_mul(dtype.bytes());
-        // Nothing is computed from a constant that is itself computed on every read: chains would
-        // take unbounded time.
-        let is_simple =
-            |operand: &&&Constant| operand.is_of_numbers() && !matches!(operand.0.origin, ConstantOrigin::Computed(..));
+        let is_simple = |operand: &&Constant| operand.is_of_numbers() && operand.steps() < MOST_STEPS;
         let is_f32 = dtype == DType::F32;
-        if op.is_cheap() && is_f32 && bytes >= LARGE_BYTES && operands.iter().all(|operand| is_simple(&operand)) {
+        if op.is_cheap() && is_f32 && bytes >= LARGE_BYTES && operands.iter().all(is_simple) {
             let operands = operands.iter().map(|&operand| operand.clone()).collect();
             return Ok(Self::new(shape, dtype, ConstantOrigin::Computed(op.clone(), operands)));
         }
@@ -151,7 +154,17 @@ impl Constant {
         let (shape, size) = (output.0, self.dtype().bytes());
         let first = bytes.start + first * size;
         let part = first..first + shape.iter().product::<usize>() * size;
-        Some(Self::in_file(shape.to_vec(), Arc::clone(file), part))
+        let origin = ConstantOrigin::File(Arc::clone(file), part);
+        let (tensor, derived) = Default::default();
+        let shape = shape.to_vec();
+        Some(Self(Arc::new(ConstantInner {
+            shape,
+            dtype: DType::F32,
+            origin,
+            tensor,
+            derived,
+            _whole: Some(self.clone()),
+        })))
     }
 
     /// Returns the extents, outermost first.
@@ -162,6 +175,16 @@ impl Constant {
     /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.0.dtype
+    }
+
+    /// Returns the number of operations in a row that compute the tensor when it is read.
+    fn steps(&self) -> usize {
+        match &self.0.origin {
+            ConstantOrigin::Computed(_, operands) if self.in_memory().is_none() => {
+                1 + operands.iter().map(Self::steps).max().unwrap_or_default()
+            }
+            _ => 0,
+        }
     }
 
     /// True for f32 and the 8-bit types of quantised tensors.
@@ -337,8 +360,10 @@ impl fmt::Debug for Constant {
 mod tests {
     use std::io::Write;
 
+    use ndarray::ArrayD;
+
     use super::*;
-    use crate::operators::{MatMul, Range, Reshape, Slice, Transpose};
+    use crate::operators::{Binary, Cast, MatMul, Range, Reshape, Slice, Transpose};
 
     /// Numbers in a file at an unaligned offset.
     fn in_file(shape: &[usize]) -> Constant {
@@ -380,5 +405,40 @@ mod tests {
 
         let wanted = Transpose(vec![1, 0]).evaluate(&[&matrix.read().unwrap()]).unwrap();
         assert_eq!(*transposed.read().unwrap(), wanted);
+    }
+
+    #[test]
+    fn parts_of_parts_are_recognised_again() {
+        let whole = in_file(&[2, 256, 128]);
+        let made = || {
+            let [rows, columns] = [256, 128].map(|count| Range { start: 0, step: 1, count });
+            let half = Slice(vec![Range { start: 1, step: 1, count: 1 }, rows, columns]);
+            let half = Constant::computed(&half.into(), &[&whole]).unwrap();
+            let matrix = Constant::computed(&Reshape(vec![256, 128]).into(), &[&half]).unwrap();
+            Constant::computed(&Transpose(vec![1, 0]).into(), &[&matrix]).unwrap()
+        };
+        let first = made();
+        assert_eq!(first.identity(), made().identity());
+    }
+
+    /// Weights in 8 bits that a file converts need no other memory, and are recognised again.
+    #[test]
+    fn steps_from_integers_to_numbers_are_computed_on_demand() {
+        let integers = Constant::from(Tensor::I8(ArrayD::from_elem(vec![256, 128], -3)));
+        let [zero, scale] = [1.0, 0.5].map(|number| Constant::from(Tensor::f32(&[128], vec![number; 128]).unwrap()));
+        let made = || {
+            let cast = Constant::computed(&Cast(DType::F32).into(), &[&integers]).unwrap();
+            let centred = Constant::computed(&Binary::Sub.into(), &[&cast, &zero]).unwrap();
+            Constant::computed(&Binary::Mul.into(), &[&centred, &scale]).unwrap()
+        };
+        let weights = made();
+        assert!(weights.in_memory().is_none());
+        assert_eq!((weights.steps(), weights.identity()), (3, made().identity()));
+        assert!(weights.read().unwrap().as_f32().unwrap().iter().all(|&weight| weight == -2.0));
+
+        // Longer chains are computed once.
+        let again = |constant: &Constant| Constant::computed(&Binary::Mul.into(), &[constant, &scale]).unwrap();
+        let longest = again(&weights);
+        assert_eq!((longest.steps(), again(&longest).steps()), (MOST_STEPS, 0));
     }
 }

@@ -9,7 +9,7 @@ use crate::onnx::attribute::{data_type, typed};
 use crate::onnx::tensor;
 
 pub(super) static IMPORTS: &[OnnxOperator] =
-    &[OnnxOperator::one("Cast", import), OnnxOperator::one("CastLike", cast_like)];
+    &[OnnxOperator::one("Cast", import).keeps_bytes(), OnnxOperator::one("CastLike", cast_like).keeps_bytes()];
 
 /// Conversion to another element type. Fractions are truncated; a nonzero number is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,10 @@ impl Operator for Cast {
             (Tensor::U8(x), DType::F32) => Tensor::F32(x.mapv(f32::from)),
             (_, to) => return Err(no_tensor(to)),
         })
+    }
+
+    fn is_cheap(&self) -> bool {
+        true
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
@@ -96,6 +100,14 @@ fn import(call: &mut Call) -> call::Result<ImportValue> {
     // These apply to casts to 8-bit floating point only.
     call.ignore(&["saturate", "round_mode"]);
     let to = call.element_type("to")?.ok_or_else(|| attribute("to", "is missing"))?;
+    converted(call, to, x)
+}
+
+/// Adds a conversion of a node. An operand of 8 bits is widened first unless it becomes a number of
+/// 32 or 64 bits.
+fn converted(call: &mut Call, to: DType, x: ImportValue) -> call::Result<ImportValue> {
+    let is_direct = !is_of_bytes(call.dtype(x)) || matches!(to, DType::F32 | DType::I64);
+    let x = if is_direct { x } else { call.cast(DType::I64, x)? };
     call.cast(to, x)
 }
 
@@ -104,5 +116,7 @@ fn cast_like(call: &mut Call) -> call::Result<ImportValue> {
     // These apply to casts to 8-bit floating point only.
     call.ignore(&["saturate", "round_mode"]);
     let (x, like) = (call.operand(0)?, call.operand(1)?);
-    call.cast(call.dtype(like), x)
+    // Integers of 8 bits are one type with others in a graph, except where they stay 8-bit.
+    let to = call.dtype(like);
+    converted(call, if is_of_bytes(to) { DType::I64 } else { to }, x)
 }
