@@ -217,10 +217,6 @@ pub(crate) fn pick(space: &ScheduleSpace, known: &[PortfolioEntry]) -> Pick {
     best.unwrap_or_else(|| Pick { candidate: space.default_candidate().clone(), expected_loss: None })
 }
 
-/// Maximum ratio of a workload's estimated time with another workload's packing to its time with
-/// its own packing. Sharing one packed copy of a constant is worth this loss.
-const MOST_PACKING_LOSS: f32 = 1.1;
-
 /// Transfers another workload's schedule to the workload of `own`; `None` if the result is not
 /// promising.
 pub(crate) fn transferred(own: &Candidate, other: &Candidate) -> Option<Candidate> {
@@ -229,12 +225,12 @@ pub(crate) fn transferred(own: &Candidate, other: &Candidate) -> Option<Candidat
     found.filter(is_promising)
 }
 
-/// Returns true if by the analytic model `program` takes hardly longer than `own`, which computes
+/// Returns the time of `program` by the analytic model, relative to that of `own`, which computes
 /// the same.
-pub(crate) fn is_about_as_fast(program: &Program, own: &Program, target: &Target) -> bool {
+pub(crate) fn estimated_loss(program: &Program, own: &Program, target: &Target) -> f32 {
     // The estimate is the logarithm of cycles per operation of the workload.
     let estimate = |program| features::extract(program, target)[features::estimate_column(target)];
-    (estimate(program) - estimate(own)).exp() <= MOST_PACKING_LOSS
+    (estimate(program) - estimate(own)).exp()
 }
 
 /// Shipped models and portfolio for a workload's operator on a target. They are not used where a

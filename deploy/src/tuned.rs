@@ -125,11 +125,11 @@ impl Tuned {
     /// Returns a schedule, transferred from another workload's, that packs constants in the same
     /// way, so that both can share one packing of a constant. `packing` is the text of the other's
     /// [packing stages](Program::packing). `None` if this schedule is from a record, already packs
-    /// constants in that way, or is estimated to be more than a tenth faster.
+    /// constants in that way, or the other is estimated to take more than `most_loss` times as long.
     ///
     /// # Errors
     /// Fails if this schedule cannot be lowered.
-    pub fn packed_like(&self, other: &Candidate, packing: &str) -> Result<Option<Self>, LookupError> {
+    pub fn packed_like(&self, other: &Candidate, packing: &str, most_loss: f32) -> Result<Option<Self>, LookupError> {
         if self.is_tuned() {
             return Ok(None);
         }
@@ -144,7 +144,7 @@ impl Tuned {
         let alike = candidate.map(|candidate| Self { candidate, program, plan, origin });
         Ok(alike.filter(|alike| {
             let program = alike.program().ok().filter(|program| program.packing().0 == packing);
-            program.is_some_and(|program| predict::is_about_as_fast(program, own, self.target()))
+            program.is_some_and(|program| predict::estimated_loss(program, own, self.target()) <= most_loss)
         }))
     }
 

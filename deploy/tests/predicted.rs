@@ -87,7 +87,7 @@ fn schedules_follow_the_packing_of_another_workload_unless_that_takes_longer() {
     };
     let packing = |tuned: &Tuned| tuned.program().unwrap().packing().0;
     let other = tuned("matmul:m=512,n=768,k=3072");
-    let follow = |own: &Tuned| own.packed_like(other.candidate(), &packing(&other)).unwrap();
+    let follow = |own: &Tuned| own.packed_like(other.candidate(), &packing(&other), 1.1).unwrap();
     let mut followers = 0;
     for rows in [16, 32, 64, 100, 128, 197, 256] {
         let own = tuned(&format!("matmul:m={rows},n=768,k=3072"));

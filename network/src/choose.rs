@@ -70,7 +70,12 @@ pub(crate) struct Schedules<'a> {
     known: HashMap<Workload, Arc<[Tuned]>>,
     /// Stages of other networks that packed constants.
     packed: HashMap<Identity, Arc<PackingStages>>,
+    packing_loss: f32,
 }
+
+/// Ratio of a workload's estimated time with another workload's packing to its time with its own
+/// packing that one packed copy of a constant is worth.
+pub(crate) const PACKING_LOSS: f32 = 1.1;
 
 enum ScheduleChoice<'a> {
     /// The best schedule of each kind ([`Query::kinds`]).
@@ -84,7 +89,8 @@ enum ScheduleChoice<'a> {
 impl<'a> Schedules<'a> {
     /// Uses the best schedules of each kind from a source; predicted ones without a source.
     pub(crate) fn kinds(source: Option<&'a dyn Source>, target: &'a Target) -> Self {
-        Self { source, target, among: ScheduleChoice::Kinds, known: HashMap::new(), packed: HashMap::new() }
+        let (known, packed) = (HashMap::new(), HashMap::new());
+        Self { source, target, among: ScheduleChoice::Kinds, known, packed, packing_loss: PACKING_LOSS }
     }
 
     /// Uses the schedules that a source has for a network as a whole, identified by its number.
@@ -97,9 +103,10 @@ impl<'a> Schedules<'a> {
         Self { among: ScheduleChoice::Chosen(choice), ..Self::kinds(Some(source), target) }
     }
 
-    /// Prefers schedules that pack constants as the given stages do.
-    pub(crate) fn packing_as(self, packed: HashMap<Identity, Arc<PackingStages>>) -> Self {
-        Self { packed, ..self }
+    /// Prefers schedules that pack constants as the given stages do, unless they take more than
+    /// `packing_loss` times as long by estimate.
+    pub(crate) fn packing_as(self, packed: HashMap<Identity, Arc<PackingStages>>, packing_loss: f32) -> Self {
+        Self { packed, packing_loss, ..self }
     }
 
     /// Returns the schedules of a workload, independent of its place in the network.
@@ -173,8 +180,9 @@ impl Choose for Schedules<'_> {
                     (own[0].candidate(), own[0].program()?.packing().0.into())
                 }
             };
+            let loss = self.packing_loss;
             let open = known.par_iter().filter(|(workload, _)| !agreed.contains(workload));
-            let alike = open.map(|(workload, own)| Ok((*workload, own[0].packed_like(leader, &packing)?)));
+            let alike = open.map(|(workload, own)| Ok((*workload, own[0].packed_like(leader, &packing, loss)?)));
             let alike: Vec<(&Workload, Option<Tuned>)> = alike.collect::<Result<_, CompileError>>()?;
             for (workload, alike) in alike {
                 self.known.extend(alike.map(|alike| (workload.clone(), Arc::from([alike]))));

@@ -4,7 +4,7 @@
 //! rewritten and planned like any other. Kernels and packed weights that networks have in common
 //! are in memory once. The networks used least recently are dropped.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use autotune::Tuned;
@@ -16,7 +16,7 @@ use autotune_ir::Target;
 use autotune_runtime::{Cpu, Waiting};
 use thiserror::Error;
 
-use crate::choose::Schedules;
+use crate::choose::{PACKING_LOSS, Schedules};
 use crate::compiled::{Compiled, NetworkStore, Workspace};
 use crate::cut::Cut;
 use crate::device::NetworkOps;
@@ -30,6 +30,10 @@ pub use shape::{Extents, OutsideError, ShapeRange, ShapeRangeError};
 /// Number of networks in a row that are not kept because they share few constants.
 const MOST_REFUSED: usize = 2;
 
+/// Ratio of a workload's estimated time with another workload's packing to its time with its own
+/// packing that one packed copy is worth once all copies need much memory.
+const SCARCE_PACKING_LOSS: f32 = 1.5;
+
 /// Shapes of all inputs of a network, in the order of the inputs.
 pub type InputShapes = Vec<Vec<usize>>;
 
@@ -42,13 +46,23 @@ pub struct FamilyOptions {
     pub most_networks: usize,
     /// Maximum memory of all constants, relative to those of the network that has most.
     pub most_constants: f64,
+    /// Memory of constants in addition to those of the network that has most, in bytes, that is
+    /// always permitted. Small networks may so be kept although they share few constants.
+    pub spare_constant_bytes: usize,
 }
 
 impl FamilyOptions {
-    /// Creates options with the default limits: 32 networks, and an eighth more memory than the
-    /// largest of them.
+    /// Creates options with the default limits: 32 networks, and an eighth or 24 MiB more memory
+    /// than the largest of them.
     pub fn of_inputs(inputs: Vec<(String, ShapeRange)>) -> Self {
-        Self { inputs, most_networks: 32, most_constants: 1.125 }
+        Self { inputs, most_networks: 32, most_constants: 1.125, spare_constant_bytes: 24 << 20 }
+    }
+
+    /// Returns the maximum memory of all constants in addition to those of the network that has
+    /// most, in bytes.
+    fn additional_bytes(&self, largest: usize) -> usize {
+        let share = (self.most_constants - 1.0) * largest as f64;
+        (share as usize).max(self.spare_constant_bytes)
     }
 }
 
@@ -114,6 +128,8 @@ struct Networks<D: NetworkOps> {
     lookups: u64,
     /// Number of networks in a row that were made and not kept.
     refused: usize,
+    /// Loss of time by estimate that sharing packed constants is worth.
+    packing_loss: f32,
 }
 
 struct KeptNetwork<D: NetworkOps> {
@@ -134,23 +150,26 @@ impl<D: NetworkOps> Family<D> {
         source: Arc<dyn Source>,
         target: &Target,
     ) -> Result<Arc<Self>, FamilyError> {
-        Self::of_shared(Arc::new(Mutex::new(model)), import, prepare, options, source, target)
+        Self::of_shared(Arc::new(Mutex::new(model)), move |_| import.clone(), prepare, options, source, target)
     }
 
-    /// Creates the family of a model that others use, too.
+    /// Creates the family of a model that others use, too. `import` returns the options for the
+    /// network with a number, from 0.
     pub(crate) fn of_shared(
         model: Arc<Mutex<Model<'static>>>,
-        import: ImportOptions,
+        import: impl Fn(usize) -> ImportOptions + Send + 'static,
         mut prepare: impl FnMut(Graph) -> Result<Graph, GraphError> + Send + 'static,
         options: FamilyOptions,
         source: Arc<dyn Source>,
         target: &Target,
     ) -> Result<Arc<Self>, FamilyError> {
         let names: Vec<String> = options.inputs.iter().map(|(name, _)| name.clone()).collect();
+        let mut numbers = 0..;
         let make = move |shapes: &[Vec<usize>]| {
             let shapes = names.iter().cloned().zip(shapes.iter().cloned()).collect();
+            let import = import(numbers.next().unwrap_or_default());
             let model = model.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(prepare(model.graph(&ImportOptions { shapes, ..import.clone() })?)?)
+            Ok(prepare(model.graph(&ImportOptions { shapes, ..import })?)?)
         };
         Self::new(options, Box::new(make), source, target)
     }
@@ -181,7 +200,7 @@ impl<D: NetworkOps> Family<D> {
     ) -> Result<Arc<Self>, FamilyError> {
         let origin = D::origin(target).map_err(CompileError::from)?;
         let maker = Mutex::new(GraphMaker { make, rewriter: Rewriter::default() });
-        let networks = Mutex::new(Networks { kept: HashMap::new(), lookups: 0, refused: 0 });
+        let networks = Mutex::new(Networks::default());
         let (store, target) = (Arc::new(NetworkStore::new(origin)), target.clone());
         Ok(Arc::new(Self { options, target, source, store, maker, networks }))
     }
@@ -226,9 +245,19 @@ impl<D: NetworkOps> Family<D> {
 
         let GraphMaker { make, rewriter } = &mut *maker;
         let (graph, _) = rewriter.rewrite(&make(shapes)?)?;
-        let network = compiled_in(&self.store, &graph, &*self.source, &self.target)?;
+        let mut network = self.compiled(&graph)?;
+        if !self.networks().may_keep(&network, &self.options) {
+            // From now on, sharing packed constants is worth more time.
+            self.networks().packing_loss = SCARCE_PACKING_LOSS;
+            network = self.compiled(&graph)?;
+        }
         self.networks().keep(shapes, &network, &self.options);
         Ok(network)
+    }
+
+    fn compiled(&self, graph: &Graph) -> Result<Arc<Compiled<D>>, CompileError> {
+        let packing_loss = self.networks().packing_loss;
+        compiled_in(&self.store, graph, &*self.source, &self.target, packing_loss)
     }
 
     fn networks(&self) -> MutexGuard<'_, Networks<D>> {
@@ -270,10 +299,11 @@ pub(crate) fn compiled_in<D: NetworkOps>(
     graph: &Graph,
     source: &dyn Source,
     target: &Target,
+    packing_loss: f32,
 ) -> Result<Arc<Compiled<D>>, CompileError> {
     let cut = Cut::for_target(graph, target);
     let schedules = Schedules::of_network(source, target, cut.fingerprint(graph));
-    let mut choose = schedules.packing_as(store.packing_stages());
+    let mut choose = schedules.packing_as(store.packing_stages(), packing_loss);
     let mut network = Compiled::with(graph, cut, &mut choose, Arc::clone(store))?;
     // Loop nests of many networks would need much memory.
     if let Some(network) = Arc::get_mut(&mut network) {
@@ -282,24 +312,44 @@ pub(crate) fn compiled_in<D: NetworkOps>(
     Ok(network)
 }
 
+impl<D: NetworkOps> Default for Networks<D> {
+    fn default() -> Self {
+        Self { kept: HashMap::new(), lookups: 0, refused: 0, packing_loss: PACKING_LOSS }
+    }
+}
+
 impl<D: NetworkOps> Networks<D> {
+    /// True if all constants are within the limit also with a network's own, or sharing them is
+    /// already worth more time.
+    fn may_keep(&self, network: &Compiled<D>, options: &FamilyOptions) -> bool {
+        let known: HashSet<usize> =
+            self.kept.values().flat_map(|kept| kept.network.constants.parts.keys().copied()).collect();
+        let parts = network.constants.parts.iter().filter(|(address, _)| !known.contains(address));
+        let own: usize = parts.map(|(_, bytes)| bytes).sum();
+        let largest = self.largest().max(network.constant_bytes());
+        let additional = (self.constant_bytes() + own).saturating_sub(largest);
+        known.is_empty() || self.packing_loss > PACKING_LOSS || additional <= options.additional_bytes(largest)
+    }
+
+    /// Returns the size of the constants of the network that has most, in bytes.
+    fn largest(&self) -> usize {
+        self.kept.values().map(|kept| kept.network.constant_bytes()).max().unwrap_or_default()
+    }
+
     /// Keeps a network, and drops others, least recently used first, that exceed the limits.
     ///
     /// A network whose own constants alone exceed the limit is not kept, since all others would
     /// have to be dropped. If such networks follow each other, they replace the others.
     fn keep(&mut self, shapes: &[Vec<usize>], network: &Arc<Compiled<D>>, options: &FamilyOptions) {
-        let largest = |networks: &Self| {
-            let sizes = networks.kept.values().map(|kept| kept.network.constant_bytes());
-            sizes.max().unwrap_or_default() as f64
-        };
         let is_within = |networks: &Self| {
-            let most = largest(networks) * options.most_constants;
-            networks.kept.len() <= options.most_networks && networks.constant_bytes() as f64 <= most
+            let largest = networks.largest();
+            let additional = networks.constant_bytes().saturating_sub(largest);
+            networks.kept.len() <= options.most_networks && additional <= options.additional_bytes(largest)
         };
         let before = self.constant_bytes();
         self.kept.insert(shapes.to_vec(), KeptNetwork { network: Arc::clone(network), last: self.lookups });
-        let own = (self.constant_bytes() - before) as f64;
-        let exceeds = before > 0 && own > largest(self) * (options.most_constants - 1.0);
+        let own = self.constant_bytes() - before;
+        let exceeds = before > 0 && own > options.additional_bytes(self.largest());
         if exceeds && self.refused < MOST_REFUSED {
             self.kept.remove(shapes);
             self.refused += 1;

@@ -7,6 +7,7 @@ use autotune_graph::onnx::{ModelPhase, NestedGraph, PhaseNode, PhaseWork, RunTen
 use autotune_graph::{DType, Graph, GraphNode, NodeId, Tensor};
 use autotune_runtime::Cpu;
 
+use crate::choose::PACKING_LOSS;
 use crate::compiled::Compiled;
 use crate::error::RunError;
 use crate::family::{FamilyError, compiled_in};
@@ -40,7 +41,7 @@ pub(crate) struct PhasePlan {
 /// for each direction of a recurrent layer.
 pub(crate) struct PlannedNode {
     pub(crate) node: PhaseNode,
-    pub(crate) graphs: Vec<PhasedNetwork>,
+    pub(crate) graphs: Vec<Arc<PhasedNetwork>>,
 }
 
 /// Computation of a phase's graph.
@@ -72,7 +73,13 @@ impl PhasePlan {
                 let origin = &network.origin;
                 let graph = (maker.prepare)(graph)?;
                 let (graph, _) = maker.rewriter.rewrite(&graph)?;
-                PlannedWork::Compiled(compiled_in(&origin.store, &graph, &*origin.source, &origin.target)?)
+                PlannedWork::Compiled(compiled_in(
+                    &origin.store,
+                    &graph,
+                    &*origin.source,
+                    &origin.target,
+                    PACKING_LOSS,
+                )?)
             }
         };
         maker.made += 1;
@@ -103,7 +110,7 @@ impl PhasePlan {
             PlannedWork::Compiled(network) => Some(Arc::clone(network)),
             PlannedWork::Interpreted(_) => None,
         };
-        let inner = self.nodes.iter().flat_map(|node| &node.graphs).flat_map(PhasedNetwork::compiled);
+        let inner = self.nodes.iter().flat_map(|node| &node.graphs).flat_map(|graph| graph.compiled());
         own.into_iter().chain(inner).collect()
     }
 

@@ -52,15 +52,16 @@ pub(crate) fn model() -> Model {
 
 /// Returns the family of a model in a file; it keeps at most `most` networks.
 fn family(most: usize, shapes: &str) -> Arc<Family> {
-    family_on(&Target::detect("cpu", Some(1)).unwrap(), most, shapes)
+    family_on(&Target::detect("cpu", Some(1)).unwrap(), [most, 0], shapes)
 }
 
-fn family_on(target: &Target, most: usize, shapes: &str) -> Arc<Family> {
+fn family_on(target: &Target, [most, spare]: [usize; 2], shapes: &str) -> Arc<Family> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     fs::write(&path, model().bytes()).unwrap();
     let inputs = vec![("x".to_string(), shapes.parse().unwrap())];
-    let options = FamilyOptions { most_networks: most, ..FamilyOptions::of_inputs(inputs) };
+    let limits = FamilyOptions::of_inputs(inputs);
+    let options = FamilyOptions { most_networks: most, spare_constant_bytes: spare, ..limits };
     let (model, import) = (OnnxModel::open(&path).unwrap(), ImportOptions::default());
     Family::of_model(model, import, Ok, options, Arc::new(EmptySource), target).unwrap()
 }
@@ -103,7 +104,7 @@ fn same_everywhere() -> Target {
 /// Shapes read the same packed weights, if their schedules can share them.
 #[test]
 fn weights_are_packed_once_for_all_shapes() {
-    let family = family_on(&same_everywhere(), 16, "1x?x64");
+    let family = family_on(&same_everywhere(), [16, 0], "1x?x64");
     let one = family.network(&[vec![1, 24, WIDTH]]).unwrap().constant_bytes();
     let weights = size_of::<f32>() * 2 * WIDTH * INNER;
     assert!((weights..2 * weights).contains(&one), "{one}");
@@ -117,7 +118,7 @@ fn weights_are_packed_once_for_all_shapes() {
 /// Constants that no network uses any more are freed, however many shapes there were.
 #[test]
 fn memory_does_not_grow() {
-    let family = family_on(&same_everywhere(), 4, "1x?x64");
+    let family = family_on(&same_everywhere(), [4, 0], "1x?x64");
     let mut workspace = family.workspace();
     let mut sizes = HashSet::new();
     for length in 1..80 {
@@ -127,6 +128,20 @@ fn memory_does_not_grow() {
     }
     let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
     assert!(*most < least + least / 4, "{least} to {most} bytes");
+}
+
+/// Networks that pack weights in other ways are kept if all constants need little memory.
+#[test]
+fn small_networks_are_kept() {
+    let most = [0, 1 << 20].map(|spare| {
+        let family = family_on(&same_everywhere(), [80, spare], "1x?x64");
+        for length in 1..80 {
+            family.network(&[vec![1, length, WIDTH]]).unwrap();
+        }
+        (family.len(), family.constant_bytes())
+    });
+    assert!(most[0].0 < most[1].0 && most[1].0 == 79, "{most:?}");
+    assert!(most[1].1 < most[0].1 + (1 << 20), "{most:?}");
 }
 
 #[test]
