@@ -29,6 +29,7 @@ pub use error::{ExportError, ImportError, NodeError};
 pub use import::{Model, ModelMetadata};
 pub use inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
 pub use layers::PART_STEPS;
+pub(crate) use limits::MICROSOFT;
 pub use limits::{LAYER_LENGTHS, LAYER_STATES, VERSIONS};
 pub use operator::OnnxOperator;
 pub use phase::{GraphPath, ModelPhase, PhaseNode, PhaseStart, RunTensor, TensorFacts};

@@ -34,31 +34,25 @@ pub(crate) fn run(
     let missing = || wrong(&planned.node, "the sequence is missing");
     let x = in_order(operand(0).ok_or_else(missing)?)?;
     let &[steps, images, _] = x.shape() else { return Err(missing()) };
-    let lengths = operand(LAYER_LENGTHS).and_then(Tensor::as_i64);
-    if lengths.is_some_and(|lengths| lengths.iter().any(|&length| length != steps as i64)) {
-        return Err(wrong(&planned.node, "sequences of different lengths have at most 256 steps"));
-    }
+    let batches = planned.batches(operand(LAYER_LENGTHS), steps, images)?;
 
     let (mut all, mut last) = (Vec::new(), Vec::new());
     for (direction, (network, &is_reversed)) in planned.graphs.iter().zip(are_reversed).enumerate() {
-        let states = LAYER_STATES.into_iter().take(network.graph.inputs.len() - 1);
-        let initial = states.map(|number| match operand(number) {
-            Some(given) => {
-                let given = in_order(given)?;
-                of(range(&given, [direction, 1]), &[&given])
-            }
-            None => of(Expand(vec![1, images, *hidden]).into(), &[&Tensor::scalar(0.0)]),
-        });
-        let sequence = Sequence { planned, network, x: &x, is_reversed };
-        let (outputs, states) = sequence.run(initial.collect::<Result<_, FamilyError>>()?, workspace, tensors)?;
+        let initial =
+            LAYER_STATES.into_iter().take(network.graph.inputs.len() - 1).map(|number| match operand(number) {
+                Some(given) => planned.part(&in_order(given)?, 0, [direction, 1]),
+                None => of(Expand(vec![1, images, *hidden]).into(), &[&Tensor::scalar(0.0)]),
+            });
+        let layer = Layer { planned, network, is_reversed };
+        let (outputs, states) = layer.run(&x, initial.collect::<Result<_, _>>()?, &batches, workspace, tensors)?;
         all.push(outputs);
         last.push(states);
     }
 
-    let mut results = vec![of(Concat { axis: 1 }.into(), &all.iter().collect::<Vec<_>>())?];
+    let mut results = vec![planned.joined(1, &all)?];
     for number in 0..last.first().map_or(0, Vec::len) {
-        let states: Vec<&Tensor> = last.iter().map(|states| &states[number]).collect();
-        results.push(in_order(&of(Concat { axis: 0 }.into(), &states)?)?);
+        let states: Vec<Tensor> = last.iter().map(|states| states[number].clone()).collect();
+        results.push(in_order(&planned.joined(0, &states)?)?);
     }
     if *images_first {
         results[0] = of(Transpose(vec![2, 0, 1, 3]).into(), &[&results[0]])?;
@@ -66,65 +60,165 @@ pub(crate) fn run(
     Ok(results.into_iter().map(run_tensor).collect())
 }
 
-/// A sequence for one direction of a layer.
-struct Sequence<'a> {
+/// Images in a row whose sequences have equal lengths.
+struct Batch {
+    /// First image, and number of images.
+    images: [usize; 2],
+    /// Length of the sequences.
+    steps: usize,
+}
+
+/// A layer in one direction.
+struct Layer<'a> {
     planned: &'a PlannedNode,
     /// Layer for a part.
     network: &'a PhasedNetwork,
-    /// Inputs of all steps, `[steps, images, inputs]`.
-    x: &'a Tensor,
     is_reversed: bool,
 }
 
-impl Sequence<'_> {
-    /// Runs the layer on all parts, from initial states. Returns the outputs of all steps and the
-    /// last states.
+impl Layer<'_> {
+    /// Runs the layer on inputs `[steps, images, inputs]` from initial states `[1, images, hidden]`.
+    /// Returns the outputs of all steps, `[steps, 1, images, hidden]`, and the last states.
     fn run(
         &self,
+        x: &Tensor,
+        initial: Vec<Tensor>,
+        batches: &[Batch],
+        workspace: &mut PhasedWorkspace,
+        tensors: &RunTensors,
+    ) -> Result<(Tensor, Vec<Tensor>), FamilyError> {
+        let planned = self.planned;
+        let (mut outputs, mut states) = (Vec::new(), vec![Vec::new(); initial.len()]);
+        for Batch { images, steps } in batches {
+            let initial = initial.iter().map(|state| planned.part(state, 1, *images));
+            let x = planned.part(x, 1, *images)?;
+            let (own, last) = self.run_batch(&x, *steps, initial.collect::<Result<_, _>>()?, workspace, tensors)?;
+            outputs.push(own);
+            states.iter_mut().zip(last).for_each(|(states, last)| states.push(last));
+        }
+        let states = states.iter().map(|states| planned.joined(1, states)).collect::<Result<_, _>>()?;
+        Ok((planned.joined(2, &outputs)?, states))
+    }
+
+    /// Runs the layer on the first steps of sequences. Outputs of the other steps are zeros.
+    fn run_batch(
+        &self,
+        x: &Tensor,
+        steps: usize,
         mut states: Vec<Tensor>,
         workspace: &mut PhasedWorkspace,
         tensors: &RunTensors,
     ) -> Result<(Tensor, Vec<Tensor>), FamilyError> {
-        let steps = self.x.shape()[0];
-        let mut firsts: Vec<usize> = (0..steps).step_by(PART_STEPS).collect();
+        let mut of_parts = parts(steps);
         if self.is_reversed {
-            firsts.reverse();
+            of_parts.reverse();
         }
 
-        let mut parts = Vec::new();
-        for first in firsts {
-            let part = range(self.x, [first, PART_STEPS.min(steps - first)]);
-            let part = self.planned.computed(part, &[self.x])?;
+        let mut outputs = Vec::new();
+        for part in of_parts {
             let mut passed = self.network.captured(tensors);
-            let given = std::iter::once(part).chain(states).map(run_tensor);
+            let given = std::iter::once(self.planned.part(x, 0, part)?).chain(states).map(run_tensor);
             passed.extend(self.network.graph.inputs.iter().cloned().zip(given));
 
             let results = self.network.run(workspace, passed)?.into_iter();
             let mut results = results.map(|result| Arc::unwrap_or_clone(result.tensor));
-            parts.extend(results.next());
+            outputs.extend(results.next());
             states = results.collect();
         }
         if self.is_reversed {
-            parts.reverse();
+            outputs.reverse();
         }
-        let outputs = self.planned.computed(Concat { axis: 0 }.into(), &parts.iter().collect::<Vec<_>>())?;
-        Ok((outputs, states))
+
+        let &[all, images, _] = x.shape() else { return Err(wrong(&self.planned.node, "three axes expected")) };
+        if steps < all {
+            let hidden = states.first().and_then(|state| state.shape().last()).copied().unwrap_or(0);
+            let zeros = Expand(vec![all - steps, 1, images, hidden]);
+            outputs.push(self.planned.computed(zeros.into(), &[&Tensor::scalar(0.0)])?);
+        }
+        Ok((self.planned.joined(0, &outputs)?, states))
     }
 }
 
+/// Returns first step and number of steps of the parts of a sequence. Parts that are not full have
+/// powers of two, so that sequences of all lengths need few networks.
+fn parts(steps: usize) -> Vec<[usize; 2]> {
+    let (mut parts, mut first) = (Vec::new(), 0);
+    let mut most = PART_STEPS;
+    while first < steps {
+        match first + most <= steps {
+            true => {
+                parts.push([first, most]);
+                first += most;
+            }
+            false => most /= 2,
+        }
+    }
+    parts
+}
+
 impl PlannedNode {
+    /// Returns the batches of images by the lengths of their sequences, if these are given.
+    fn batches(&self, lengths: Option<&Tensor>, steps: usize, images: usize) -> Result<Vec<Batch>, FamilyError> {
+        let Some(lengths) = lengths else { return Ok(vec![Batch { images: [0, images], steps }]) };
+        let given = lengths.as_i64().into_iter().flatten();
+        let lengths: Vec<usize> = given.filter_map(|&length| usize::try_from(length).ok()).collect();
+        if lengths.len() != images || lengths.iter().any(|&length| length > steps) {
+            let reason = format!("expected lengths of {images} sequences, each from 0 to {steps}");
+            return Err(wrong(&self.node, reason));
+        }
+
+        let mut batches: Vec<Batch> = Vec::new();
+        for (image, &steps) in lengths.iter().enumerate() {
+            match batches.last_mut() {
+                Some(batch) if batch.steps == steps => batch.images[1] += 1,
+                _ => batches.push(Batch { images: [image, 1], steps }),
+            }
+        }
+        Ok(batches)
+    }
+
     /// Computes an operation on tensors of the node.
     fn computed(&self, op: Op, operands: &[&Tensor]) -> Result<Tensor, FamilyError> {
         op.evaluate(operands).map_err(|error| wrong(&self.node, error.to_string()))
     }
+
+    /// Returns a range of one axis, by its first index and its length.
+    fn part(&self, tensor: &Tensor, axis: usize, [start, count]: [usize; 2]) -> Result<Tensor, FamilyError> {
+        if tensor.shape().get(axis) == Some(&count) {
+            return Ok(tensor.clone());
+        }
+        let whole = |&count: &usize| Range { start: 0, step: 1, count };
+        let mut ranges: Vec<Range> = tensor.shape().iter().map(whole).collect();
+        if let Some(range) = ranges.get_mut(axis) {
+            *range = Range { start, step: 1, count };
+        }
+        self.computed(Slice(ranges).into(), &[tensor])
+    }
+
+    /// Joins tensors along an axis.
+    fn joined(&self, axis: usize, parts: &[Tensor]) -> Result<Tensor, FamilyError> {
+        match parts {
+            [only] => Ok(only.clone()),
+            _ => self.computed(Concat { axis }.into(), &parts.iter().collect::<Vec<_>>()),
+        }
+    }
 }
 
-/// Returns the operator for a range of the outermost axis, by its first index and its length.
-fn range(tensor: &Tensor, [start, count]: [usize; 2]) -> Op {
-    let whole = |&count: &usize| Range { start: 0, step: 1, count };
-    let mut ranges: Vec<Range> = tensor.shape().iter().map(whole).collect();
-    if let Some(outermost) = ranges.first_mut() {
-        *outermost = Range { start, step: 1, count };
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_all_steps_in_order() {
+        for steps in 0..200 {
+            let parts = parts(steps);
+            let mut next = 0;
+            for &[first, count] in &parts {
+                assert!(first == next && count.is_power_of_two(), "{parts:?}");
+                next += count;
+            }
+            assert_eq!(next, steps);
+        }
+        assert_eq!(parts(75), [[0, 32], [32, 32], [64, 8], [72, 2], [74, 1]]);
     }
-    Slice(ranges).into()
 }

@@ -5,8 +5,8 @@
 //! after it run alone: the interpreter computes shapes and selections from data; bodies of loops
 //! and branches are networks of this kind.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use autotune_db::Source;
 use autotune_graph::onnx::{
@@ -26,8 +26,11 @@ use crate::phase_plan::{PhasePlan, PlannedNode};
 use crate::switched::SwitchedWorkspace;
 use crate::{phase_control as control, phase_layer as layer};
 
-/// Maximum number of plans that are kept for one graph, each for some shapes.
-const MOST_PLANS: usize = 64;
+/// Maximum number of runs whose plans are kept for one graph, each for some shapes.
+const MOST_RUNS: usize = 64;
+
+/// Maximum number of elements of a constant that is compared with another.
+const MOST_COMPARED: usize = 64;
 
 /// Tensors of a run by their names in the file.
 pub(crate) type RunTensors = HashMap<String, RunTensor>;
@@ -50,6 +53,8 @@ struct Plans {
     recent: Option<Arc<PhasePlan>>,
     /// Number of look-ups so far.
     lookups: u64,
+    /// Largest number of plans of a run.
+    longest: usize,
 }
 
 struct KeptPlan {
@@ -71,6 +76,8 @@ pub(crate) struct PhasedOrigin {
     /// True if the interpreter computes everything.
     pub(crate) is_reference: bool,
     maker: Mutex<PlanMaker>,
+    /// Networks of the graphs inside nodes, which plans for several shapes share.
+    inner: Mutex<HashMap<GraphPath, Vec<Weak<PhasedNetwork>>>>,
 }
 
 /// State for making plans, one at a time: others can then share what it packs.
@@ -98,7 +105,8 @@ impl PhasedNetwork {
         let constants = import.values.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
         let store = Arc::new(NetworkStore::new(Cpu::origin(target).map_err(CompileError::from)?));
         let maker = Mutex::new(PlanMaker { prepare, rewriter: Rewriter::default(), made: 0 });
-        let origin = PhasedOrigin { model, import, source, target: target.clone(), store, is_reference: false, maker };
+        let (target, inner) = (target.clone(), Mutex::default());
+        let origin = PhasedOrigin { model, import, source, target, store, is_reference: false, maker, inner };
         Ok(Self { origin: Arc::new(origin), graph, constants, plans: Mutex::default() })
     }
 
@@ -117,14 +125,29 @@ impl PhasedNetwork {
     pub(crate) fn compiled(&self) -> Vec<Arc<Compiled>> {
         let mut plans: Vec<Arc<PhasePlan>> = self.plans().kept.values().map(|kept| Arc::clone(&kept.plan)).collect();
         plans.sort_by_key(|plan| plan.number);
-        plans.iter().flat_map(|plan| plan.compiled()).collect()
+        let mut known = HashSet::new();
+        let compiled = plans.iter().flat_map(|plan| plan.compiled());
+        compiled.filter(|network| known.insert(Arc::as_ptr(network))).collect()
     }
 
-    /// Creates the network of a graph inside a node.
-    pub(crate) fn nested(&self, graph: &NestedGraph, constants: &BTreeMap<String, Constant>) -> Self {
+    /// Returns the network of a graph inside a node. Plans whose constants for it are the same share
+    /// it.
+    pub(crate) fn nested(&self, graph: &NestedGraph, constants: &BTreeMap<String, Constant>) -> Arc<Self> {
         let captured = graph.captured.iter().filter_map(|name| Some((name.clone(), constants.get(name)?.clone())));
+        let constants: BTreeMap<String, Constant> = captured.collect();
+        let mut inner = self.origin.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let networks = inner.entry(graph.path.clone()).or_default();
+        networks.retain(|network| network.strong_count() > 0);
+        if let Some(known) =
+            networks.iter().filter_map(Weak::upgrade).find(|known| are_same(&known.constants, &constants))
+        {
+            return known;
+        }
+
         let origin = Arc::clone(&self.origin);
-        Self { origin, graph: graph.clone(), constants: captured.collect(), plans: Mutex::default() }
+        let network = Arc::new(Self { origin, graph: graph.clone(), constants, plans: Mutex::default() });
+        networks.push(Arc::downgrade(&network));
+        network
     }
 
     /// Creates a workspace for one run at a time, also of the graphs inside.
@@ -139,7 +162,7 @@ impl PhasedNetwork {
         mut tensors: RunTensors,
     ) -> Result<Vec<RunTensor>, FamilyError> {
         let mut plan = self.first_plan(&tensors)?;
-        loop {
+        for count in 1.. {
             let mut results = plan.compute(&mut workspace.0, &tensors)?;
             tensors.extend(results.iter().cloned());
             for node in &plan.nodes {
@@ -148,6 +171,8 @@ impl PhasedNetwork {
                 results.extend(computed);
             }
             if plan.is_last {
+                let longest = &mut self.plans().longest;
+                *longest = count.max(*longest);
                 break;
             }
 
@@ -253,12 +278,19 @@ impl Plans {
 
     /// Keeps a plan; drops the one that was used least recently if there are too many.
     fn keep(&mut self, plan: &Arc<PhasePlan>) {
-        if self.kept.len() >= MOST_PLANS {
+        if self.kept.len() >= MOST_RUNS.saturating_mul(self.longest.max(1)) {
             let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.last).map(|(known, _)| known.clone());
             oldest.and_then(|oldest| self.kept.remove(&oldest));
         }
         self.kept.insert(plan.start.clone(), KeptPlan { plan: Arc::clone(plan), last: self.lookups });
     }
+}
+
+/// True if constants are the same, or equal if they are small.
+fn are_same(a: &BTreeMap<String, Constant>, b: &BTreeMap<String, Constant>) -> bool {
+    let is_small = |constant: &Constant| constant.shape().iter().product::<usize>() <= MOST_COMPARED;
+    let is_same = |a: &Constant, b: &Constant| a.identity() == b.identity() || is_small(a) && is_small(b) && a == b;
+    a.len() == b.len() && a.iter().zip(b).all(|((name, a), (other, b))| name == other && is_same(a, b))
 }
 
 fn locked<'m>(model: &'m Mutex<Model<'static>>) -> MutexGuard<'m, Model<'static>> {

@@ -61,6 +61,13 @@ impl SessionOutput {
     }
 }
 
+/// Number of shapes for which recurrent layers of many steps become nodes. For others they run in
+/// parts, which takes longer, and needs few new kernels.
+const UNROLLED_SHAPES: usize = 2;
+
+/// Number of steps of a layer that become nodes in any case.
+const FEW_STEPS: usize = 8;
+
 /// A network that runs on tensors of any shape that its inputs may have. The network for a shape is
 /// made when the shape is first seen, within milliseconds ([`Family`]). Any number of threads may
 /// run a session at a time.
@@ -132,10 +139,14 @@ impl Session {
                     Ok(graph.with_precision(precision))
                 };
                 let model = Arc::new(Mutex::new(model));
-                let (shared, in_phases) = (Arc::clone(&model), import.clone());
+                // Layers become nodes only for a few shapes, as this takes long.
+                let in_parts = ImportOptions { max_unrolled: FEW_STEPS, ..import.clone() };
+                let is_open = fixed(&ranges).is_err();
+                let (shared, in_phases) = (Arc::clone(&model), if is_open { &in_parts } else { &import }.clone());
                 let network =
                     PhasedNetwork::of_model(shared, in_phases, Box::new(prepare), Arc::clone(&source), &target)?;
                 phased = Some(PhasedRuns::of(network));
+                let import = move |number| if number < UNROLLED_SHAPES { &import } else { &in_parts }.clone();
                 Family::of_shared(model, import, prepare, options.family(ranges), source, &target)?
             }
             SessionPrecision::Fastest { .. } => {

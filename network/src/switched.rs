@@ -13,7 +13,7 @@ use crate::error::CompileError;
 
 /// Maximum number of other networks that stay bound to a workspace's memory. Binding one again
 /// takes microseconds.
-const MOST_BOUND: usize = 128;
+const MOST_BOUND: usize = 1024;
 
 /// A workspace for one run at a time of several networks, which keys distinguish.
 pub(crate) struct SwitchedWorkspace<K, D: NetworkOps = Cpu> {

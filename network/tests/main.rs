@@ -17,6 +17,7 @@ mod long;
 mod on_devices;
 mod onnx;
 mod own_operator;
+mod phase_layers;
 mod phases;
 mod precision;
 mod quantise;

@@ -6,16 +6,16 @@ use std::thread;
 use autotune_network::{DType, Session, SessionError, Tensor, onnx};
 use rten_onnx::onnx::{AttributeProto, DataType, Dimension, GraphProto, ValueInfoProto};
 
-use crate::build::{Model, difference, f32s, i64s, info, int, node, subgraph, word};
+use crate::build::{Model, difference, f32s, i64s, info, int, node, subgraph};
 use crate::family::random;
 use crate::session::options;
 
-fn session(model: &Model) -> Result<Session, SessionError> {
+pub(crate) fn session(model: &Model) -> Result<Session, SessionError> {
     Session::of_model(onnx::Model::of_vec(model.bytes()).unwrap(), options())
 }
 
 /// Returns an input whose extents are open where they are 0.
-fn open(name: &str, data_type: DataType, extents: &[i64]) -> ValueInfoProto {
+pub(crate) fn open(name: &str, data_type: DataType, extents: &[i64]) -> ValueInfoProto {
     let dim = |&extent: &i64| Dimension { dim_value: (extent > 0).then_some(extent), dim_param: None };
     info(name, data_type, extents.iter().map(dim).collect())
 }
@@ -147,42 +147,6 @@ fn known_branches_may_repeat() {
         let model = model.constant("condition", &condition).node("If", "condition", "y", branches.clone()).output("y");
         let found = session(&model).unwrap().run(&[f32s(&[2], &[1.0, -0.5])]).unwrap();
         assert_eq!(found, [f32s(&[2], &wanted)]);
-    }
-}
-
-/// The states of parts are those of the whole sequence, in all directions.
-#[test]
-fn long_recurrent_layers_run_in_parts() {
-    for (direction, count) in [("forward", 1), ("reverse", 1), ("bidirectional", 2)] {
-        let (steps, hidden) = (300, 5);
-        let mut model = Model::new(14).constant("w", &random(&[count, 4 * hidden, 3], 1));
-        model = model
-            .constant("r", &random(&[count, 4 * hidden, hidden], 2))
-            .constant("b", &random(&[count, 8 * hidden], 3));
-        model.graph().input.extend(["x", "h", "c"].map(|name| open(name, DataType::FLOAT, &[0, 0, 0])));
-        let model = model.node("LSTM", "x w r b _ h c", "y h2 c2", vec![word("direction", direction)]);
-        let model = model.output("y").output("h2").output("c2");
-        let session = session(&model).unwrap();
-        let run = |inputs: &[Tensor]| session.run(inputs).unwrap();
-
-        let x = random(&[steps, 2, 3], 4);
-        let states = [random(&[count, 2, hidden], 5), random(&[count, 2, hidden], 6)];
-        let whole = run(&[x.clone(), states[0].clone(), states[1].clone()]);
-        assert_eq!(whole[0].shape(), [steps, count, 2, hidden]);
-        if count == 2 {
-            continue;
-        }
-        // Halves are short enough to be unrolled: the other way of computing the same.
-        let half = |at: usize| Tensor::f32(&[150, 2, 3], x.to_numbers()[at * 900..][..900].to_vec()).unwrap();
-        let order = if direction == "forward" { [0, 1] } else { [1, 0] };
-        let first = run(&[half(order[0]), states[0].clone(), states[1].clone()]);
-        let second = run(&[half(order[1]), first[1].clone(), first[2].clone()]);
-        for (found, wanted) in whole[1..].iter().zip(&second[1..]) {
-            assert_eq!(difference(found, wanted, 1e-5, 1e-5), None, "{direction}");
-        }
-        let parts = if direction == "forward" { [&first[0], &second[0]] } else { [&second[0], &first[0]] };
-        let joined = Tensor::f32(whole[0].shape(), [parts[0].to_numbers(), parts[1].to_numbers()].concat()).unwrap();
-        assert_eq!(difference(&whole[0], &joined, 1e-5, 1e-5), None, "{direction}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use autotune_ir::DType;
 
+use super::inputs::ImportOptions;
 use super::limits::MOST_AXES;
 use super::operator::Int8Reading;
 use super::tensor::number;
@@ -31,11 +32,19 @@ pub(crate) struct GraphDraft {
     values: Vec<Known>,
     /// Remaining budget of evaluation steps and constant elements.
     left: usize,
+    /// Maximum number of time steps of a layer that become nodes.
+    max_unrolled: usize,
 }
 
 impl GraphDraft {
-    pub(crate) fn new(name: &str, max_folded: usize) -> Self {
-        Self { graph: Graph::new(name), values: Vec::new(), left: max_folded }
+    pub(crate) fn new(name: &str, options: &ImportOptions) -> Self {
+        let (left, max_unrolled) = (options.max_folded, options.max_unrolled);
+        Self { graph: Graph::new(name), values: Vec::new(), left, max_unrolled }
+    }
+
+    /// Returns the maximum number of time steps of a layer that become nodes.
+    pub(crate) fn max_unrolled(&self) -> usize {
+        self.max_unrolled
     }
 
     pub(crate) fn finish(self) -> Graph {

@@ -138,7 +138,7 @@ impl<'a> Model<'a> {
     pub(super) fn import<'i>(&'i self, options: &'i ImportOptions, wanted: HashSet<&'i str>) -> Import<'i> {
         let name = options.name.as_ref().unwrap_or(&self.name);
         Import {
-            draft: GraphDraft::new(name, options.max_folded),
+            draft: GraphDraft::new(name, options),
             values: HashMap::new(),
             byte_types: HashMap::new(),
             wanted,

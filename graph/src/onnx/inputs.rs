@@ -26,6 +26,9 @@ pub struct ImportOptions {
     /// Maximum number of constant elements and evaluation steps during import; further operations
     /// stay in the graph. It bounds the memory and time that a small file can cause.
     pub max_folded: usize,
+    /// Maximum number of time steps of a recurrent layer that become nodes, about twenty each.
+    /// Longer layers need [phases](super::Model::phase).
+    pub max_unrolled: usize,
     /// Import rules of other crates. They take precedence over this crate's rules for the same
     /// domain and name.
     pub operators: Vec<&'static OnnxOperator>,
@@ -38,6 +41,7 @@ impl Default for ImportOptions {
             shapes: BTreeMap::new(),
             values: BTreeMap::new(),
             max_folded: 1 << 29,
+            max_unrolled: 256,
             operators: Vec::new(),
         }
     }

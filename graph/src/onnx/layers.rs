@@ -10,14 +10,15 @@ use rten_onnx::onnx::{AttributeProto, AttributeType, DataType, GraphProto, NodeP
 
 use super::alone::find;
 use super::import::is_default;
-use super::limits::{LAYER_LENGTHS, LAYER_STATES};
+use super::limits::{LAYER_LENGTHS, LAYER_STATES, MICROSOFT};
 use super::phase::GraphPath;
 
 /// Number of time steps of a part.
 pub const PART_STEPS: usize = 32;
 
-/// Inputs with weights, biases and peepholes, which directions have a part of.
-const OF_DIRECTION: [usize; 4] = [1, 2, 3, 7];
+/// Inputs which directions have a part of: weights, biases and peepholes, then scales and zero points
+/// of integer weights.
+const OF_DIRECTION: [usize; 8] = [1, 2, 3, 7, 8, 9, 10, 11];
 
 /// Names inside of the graphs. They contain a space, which no name of an outer tensor should.
 const SEQUENCE: &str = "the sequence";
@@ -46,7 +47,11 @@ fn add(graph: &GraphProto, path: &GraphPath, version: i64, layers: &mut HashMap<
 
 /// True for a recurrent layer.
 pub(super) fn is_layer(node: &NodeProto) -> bool {
-    is_default(node) && matches!(node.op_type.as_deref(), Some("LSTM" | "GRU" | "RNN"))
+    match node.op_type.as_deref() {
+        Some("LSTM" | "GRU" | "RNN") => is_default(node),
+        Some("DynamicQuantizeLSTM") => node.domain.as_deref() == Some(MICROSOFT),
+        _ => false,
+    }
 }
 
 /// Returns the directions of a layer, in the order of its weights.
@@ -70,13 +75,14 @@ fn short(node: &NodeProto, at: usize, count: usize, direction: &str, version: i6
             // All sequences have the length of the part.
             LAYER_LENGTHS => String::new(),
             number if OF_DIRECTION.contains(&number) && count > 1 && !name.is_empty() => {
-                part(&mut graph, name, at, version)
+                part(&mut graph, (number, name), at, version)
             }
             number if LAYER_STATES.contains(&number) => state(number),
             _ => name.clone(),
         });
     }
-    let states = if node.op_type.as_deref() == Some("LSTM") { 2 } else { 1 };
+    let has_cells = node.op_type.as_deref().is_some_and(|operator| operator.ends_with("LSTM"));
+    let states = if has_cells { 2 } else { 1 };
     for number in LAYER_STATES.into_iter().take(states).filter(|number| *number >= inputs.len()).collect::<Vec<_>>() {
         inputs.resize(number, String::new());
         inputs.push(state(number));
@@ -93,6 +99,7 @@ fn short(node: &NodeProto, at: usize, count: usize, direction: &str, version: i6
     graph.node.push(NodeProto {
         name: node.name.clone(),
         op_type: node.op_type.clone(),
+        domain: node.domain.clone(),
         input: inputs,
         output,
         attribute: attribute.collect(),
@@ -117,9 +124,10 @@ fn of_direction(attribute: &AttributeProto, at: usize, count: usize, direction: 
     Some(changed)
 }
 
-/// Adds the part of a tensor for one direction, and returns its name.
-fn part(graph: &mut GraphProto, name: &str, at: usize, version: i64) -> String {
-    let output = format!("{name} of direction {at}");
+/// Adds the part of an input for one direction, and returns its name.
+fn part(graph: &mut GraphProto, (number, name): (usize, &str), at: usize, version: i64) -> String {
+    // Several inputs may be one tensor.
+    let output = format!("input {number} of direction {at}");
     let mut slice = NodeProto {
         name: Some(output.clone()),
         op_type: Some("Slice".into()),

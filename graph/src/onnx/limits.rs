@@ -1,9 +1,12 @@
-//! Limits of the import, and positions of inputs.
+//! Limits of the import, domains, and positions of inputs.
 
 use std::ops::RangeInclusive;
 
 /// Supported opset versions of models.
 pub const VERSIONS: RangeInclusive<i64> = 6..=24;
+
+/// Domain of ONNX Runtime's own operators.
+pub(crate) const MICROSOFT: &str = "com.microsoft";
 
 /// Position of the lengths of the sequences among the inputs of a recurrent layer.
 pub const LAYER_LENGTHS: usize = 4;

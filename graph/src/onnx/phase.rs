@@ -14,7 +14,7 @@ use super::alone::{NestedGraph, PhaseWork, layer, work};
 use super::error::{ImportError, NodeError};
 use super::import::{Import, Model, inputs_of, is_default, outputs_of};
 use super::inputs::{DeclaredInput, ImportOptions};
-use super::layers::is_layer;
+use super::layers::{PART_STEPS, is_layer};
 use super::operator::Int8Reading;
 use crate::constant::Constant;
 use crate::graph::Graph;
@@ -151,7 +151,10 @@ impl Model<'_> {
         let graph = self.graph_at(path)?;
         let (nodes, wanted) = needed(graph, start);
         let phase = PhaseImport { path: path.clone(), ..PhaseImport::default() };
-        let mut import = self.import(options, wanted);
+        // Parts of layers become nodes, whatever the options for whole layers are.
+        let max_unrolled = if path.layer.is_some() { PART_STEPS } else { options.max_unrolled };
+        let options = ImportOptions { max_unrolled, ..options.clone() };
+        let mut import = self.import(&options, wanted);
         import.phase = Some(phase);
 
         import.initializers(graph)?;
@@ -297,7 +300,9 @@ impl<'a> Import<'a> {
         let work = match is_long {
             true => {
                 let weights = node.input.get(2).and_then(|name| self.values.get(name));
-                let hidden = weights.and_then(|&value| self.draft.shape(value).last()).copied().unwrap_or(0);
+                // The other of the last two axes is several times as long.
+                let extents = weights.and_then(|&value| self.draft.shape(value).last_chunk::<2>().copied());
+                let hidden = extents.map_or(0, |[a, b]| a.min(b));
                 Ok(layer(node, number, hidden, &phase.path, self.layers))
             }
             false => work(node, number, &phase.path, self.version),

@@ -3,7 +3,7 @@
 use super::binary::Binary;
 use super::matmul::MatMul;
 use super::prelude::*;
-use super::quantise::MICROSOFT;
+use crate::onnx::MICROSOFT;
 use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
 

@@ -8,7 +8,7 @@ use super::conv::convolution;
 use super::layer_norm::EPS;
 use super::matmul::MatMul;
 use super::prelude::*;
-use super::quantise::MICROSOFT;
+use crate::onnx::MICROSOFT;
 use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
 

@@ -6,9 +6,9 @@ use super::concat::Concat;
 use super::gather_elements::GatherNd;
 use super::heads::Heads;
 use super::prelude::*;
-use super::quantise::MICROSOFT;
 use super::rotary::Angles;
 use super::score_mask::{Ahead, ScoreMask};
+use crate::onnx::MICROSOFT;
 use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
 

@@ -9,9 +9,9 @@ use super::concat::Concat;
 use super::map::Map;
 use super::matmul::MatMul;
 use super::prelude::*;
-use super::quantise::MICROSOFT;
 use super::score_mask::{Ahead, ScoreMask, are_first};
 use super::softmax::Softmax;
+use crate::onnx::MICROSOFT;
 use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
 

@@ -3,8 +3,8 @@
 
 use super::binary::Binary;
 use super::prelude::*;
-use super::quantise::MICROSOFT;
 use super::{binary, concat, conv, map, matmul, pool, softmax};
+use crate::onnx::MICROSOFT;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("QLinearConv", convolution).of_bytes(),

@@ -4,6 +4,7 @@ use super::binary::Binary;
 use super::choose::Where;
 use super::prelude::*;
 use crate::memory::is_of_bytes;
+use crate::onnx::MICROSOFT;
 use crate::onnx::error;
 use autotune_ir::program::UnaryOp;
 use autotune_workloads::ReduceOp;
@@ -15,9 +16,6 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("DequantizeLinear", dequantize_linear).of_bytes().in_domain(MICROSOFT),
     OnnxOperator::many("DynamicQuantizeLinear", dynamic),
 ];
-
-/// Domain of ONNX Runtime's own operators.
-pub(super) const MICROSOFT: &str = "com.microsoft";
 
 /// `saturate(round(x / scale) + zero)` as [`DType::U8`] or [`DType::I8`]; halfway cases round to
 /// even and NaN becomes 0. The operands are `x`, a scale and a zero point of the output's type;

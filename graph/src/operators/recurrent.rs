@@ -7,8 +7,8 @@ use super::choose::Where;
 use super::concat::Concat;
 use super::matmul::MatMul;
 use super::prelude::*;
-use super::quantise::MICROSOFT;
 use crate::onnx::LAYER_LENGTHS;
+use crate::onnx::MICROSOFT;
 use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
 
@@ -22,9 +22,6 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::many("RNN", |call, _| layer(call, CellKind::Plain)),
     OnnxOperator::many("DynamicQuantizeLSTM", |call, _| of_bytes(call)).in_domain(MICROSOFT).of_bytes(),
 ];
-
-/// Maximum number of time steps that are unrolled: each becomes about twenty nodes.
-const MOST_STEPS: usize = 256;
 
 fn lstm(call: &mut Call) -> Result<Vec<ImportValue>> {
     if call.flag("input_forget", false)? {
@@ -93,8 +90,9 @@ impl Sizes {
         if x.contains(&0) || hidden == 0 {
             return unfit(format!("inputs of shape {x:?} and {hidden} hidden units; empty tensors are not supported"));
         }
-        if steps > MOST_STEPS {
-            return Err(NodeError::TooLong { steps, most: MOST_STEPS });
+        let most = call.draft.max_unrolled();
+        if steps > most {
+            return Err(NodeError::TooLong { steps, most });
         }
         if call.int("hidden_size")?.is_some_and(|size| size != hidden as i64) {
             return Err(attribute("hidden_size", format!("the weights have {hidden}")));

@@ -4,8 +4,8 @@ use super::binary::Binary;
 use super::concat::Concat;
 use super::gather::Gather;
 use super::prelude::*;
-use super::quantise::MICROSOFT;
 use super::slice::Range;
+use crate::onnx::MICROSOFT;
 use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
 

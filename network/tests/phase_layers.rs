@@ -1,0 +1,163 @@
+//! Recurrent layers in parts, compared with the same layers as one graph.
+
+use autotune_network::{DType, Session, SessionOptions, Tensor, onnx};
+use rten_onnx::onnx::DataType;
+
+use crate::build::{Model, difference, i64s, word};
+use crate::family::random;
+use crate::phases::{open, session};
+use crate::session::options;
+
+const HIDDEN: usize = 5;
+
+/// A recurrent layer, with the number of its gates and states.
+#[derive(Clone, Copy, Debug)]
+struct Layer {
+    operator: &'static str,
+    direction: &'static str,
+    gates: usize,
+    states: usize,
+    /// True if the sequences have lengths of their own.
+    is_ragged: bool,
+}
+
+impl Layer {
+    fn directions(self) -> usize {
+        if self.direction == "bidirectional" { 2 } else { 1 }
+    }
+
+    /// Returns the model of the layer. Its inputs are the sequences, their lengths and the states.
+    fn model(self) -> Model {
+        let Self { operator, direction, gates, states, is_ragged } = self;
+        let (count, rows) = (self.directions(), gates * HIDDEN);
+        let mut model = Model::new(14).constant("b", &random(&[count, 2 * rows], 3));
+        model.graph().input.push(open("x", DataType::FLOAT, &[0, 0, 3]));
+        if is_ragged {
+            model.graph().input.push(open("lengths", DataType::INT64, &[0]));
+        }
+        let names = &["h", "c"][..states];
+        model.graph().input.extend(names.iter().map(|name| open(name, DataType::FLOAT, &[0, 0, 0])));
+
+        let mut model = match operator == "DynamicQuantizeLSTM" {
+            true => {
+                let weights = |shape: &[usize], seed: u64| {
+                    let numbers: Vec<f32> =
+                        random(shape, seed).to_numbers().iter().map(|x| (x * 99.0).trunc()).collect();
+                    Tensor::of_numbers(shape, DType::I8, &numbers).unwrap()
+                };
+                let model = model.constant("w", &weights(&[count, 3, rows], 1));
+                let model = model.constant("r", &weights(&[count, HIDDEN, rows], 2));
+                let model = model.constant("scale", &Tensor::f32(&[count], vec![0.01; count]).unwrap());
+                model.constant("zero", &Tensor::of_numbers(&[count], DType::I8, &vec![2.0; count]).unwrap())
+            }
+            false => {
+                let model = model.constant("w", &random(&[count, rows, 3], 1));
+                model.constant("r", &random(&[count, rows, HIDDEN], 2))
+            }
+        };
+        let lengths = if is_ragged { "lengths" } else { "_" };
+        let scales = if operator == "DynamicQuantizeLSTM" { "_ scale zero scale zero" } else { "" };
+        let inputs = format!("x w r b {lengths} {} {scales}", names.join(" "));
+        let outputs = &["y", "h2", "c2"][..=states];
+        model = model.node(operator, &inputs, &outputs.join(" "), vec![word("direction", direction)]);
+        if !scales.is_empty() {
+            model.graph().node[0].domain = Some("com.microsoft".into());
+        }
+        outputs.iter().fold(model, |model, output| model.output(output))
+    }
+
+    /// Returns the inputs for sequences of some lengths, the longest of which is `steps`.
+    fn inputs(self, steps: usize, lengths: &[i64]) -> Vec<Tensor> {
+        let images = lengths.len();
+        let mut inputs = vec![random(&[steps, images, 3], 4)];
+        inputs.extend(self.is_ragged.then(|| i64s(lengths)));
+        inputs.extend((0..self.states).map(|state| random(&[self.directions(), images, HIDDEN], 5 + state as u64)));
+        inputs
+    }
+}
+
+const LAYERS: [Layer; 4] = {
+    let forward = Layer { operator: "GRU", direction: "forward", gates: 3, states: 1, is_ragged: true };
+    [
+        forward,
+        Layer { operator: "LSTM", direction: "bidirectional", gates: 4, states: 2, ..forward },
+        Layer { operator: "RNN", direction: "reverse", gates: 1, ..forward },
+        Layer { operator: "DynamicQuantizeLSTM", direction: "bidirectional", gates: 4, states: 2, is_ragged: false },
+    ]
+};
+
+/// Opens a model for the shapes of some inputs only, so that layers become nodes.
+fn fixed(model: &Model, inputs: &[Tensor]) -> Session {
+    let model = onnx::Model::of_vec(model.bytes()).unwrap();
+    let shape = |tensor: &Tensor| {
+        let extents: Vec<String> = tensor.shape().iter().map(ToString::to_string).collect();
+        extents.join("x").parse().unwrap()
+    };
+    let names: Vec<String> = model.inputs().unwrap().into_iter().map(|input| input.name).collect();
+    let shapes = names.into_iter().zip(inputs.iter().map(shape)).collect();
+    Session::of_model(model, SessionOptions { shapes, ..options() }).unwrap()
+}
+
+/// The third shape of a session, and others after it, run in parts.
+#[test]
+fn layers_in_parts_compute_the_same_as_nodes() {
+    for layer in LAYERS {
+        let model = layer.model();
+        let session = session(&model).unwrap();
+        for steps in [9, 10, 75, 32, 64, 11] {
+            let (all, half) = (steps as i64, steps as i64 / 2);
+            for lengths in [&[all][..], &[half], &[all, half, 0, all], &[half, half]] {
+                if !layer.is_ragged && lengths.iter().any(|&length| length != all) {
+                    continue;
+                }
+                let inputs = layer.inputs(steps, lengths);
+                let wanted = fixed(&model, &inputs).run(&inputs).unwrap();
+                let found = session.run(&inputs).unwrap();
+                for (found, wanted) in found.iter().zip(&wanted) {
+                    assert_eq!(difference(found, wanted, 1e-5, 1e-5), None, "{layer:?}: {steps}, {lengths:?}");
+                }
+            }
+        }
+        assert!(!session.phases().is_empty(), "{layer:?} did not run in parts");
+    }
+}
+
+/// Parts of sequences have few lengths, so that most shapes need no new network.
+#[test]
+fn shapes_share_the_networks_of_parts() {
+    let layer = Layer { is_ragged: false, ..LAYERS[0] };
+    let session = session(&layer.model()).unwrap();
+    for steps in 1..=200 {
+        session.run(&layer.inputs(steps, &[steps as i64])).unwrap();
+    }
+    let of_parts = session.phases().len();
+    // The interpreter computes the shortest.
+    assert!((1..=6).contains(&of_parts), "{of_parts} networks");
+}
+
+/// Layers of more steps than become nodes in any case.
+#[test]
+fn long_layers_run_in_parts() {
+    for layer in LAYERS {
+        let model = layer.model();
+        let session = session(&model).unwrap();
+        let steps = 300;
+        let inputs = layer.inputs(steps, &[steps as i64, 290]);
+        let found = session.run(&inputs).unwrap();
+        // The last states of the first 150 steps are the first of the others.
+        let wanted = session.run_reference(&inputs).unwrap();
+        for (found, wanted) in found.iter().zip(&wanted) {
+            assert_eq!(difference(found, wanted, 1e-4, 1e-5), None, "{layer:?}");
+        }
+    }
+}
+
+#[test]
+fn lengths_outside_of_the_sequence_are_refused() {
+    let layer = LAYERS[0];
+    let session = session(&layer.model()).unwrap();
+    for lengths in [[301, 1], [-1, 1]] {
+        let reason = session.run(&layer.inputs(300, &lengths)).unwrap_err().to_string();
+        assert!(reason.ends_with("expected lengths of 2 sequences, each from 0 to 300"), "{reason}");
+    }
+}
