@@ -93,6 +93,8 @@ impl Hash for LeafNest {
         [self.nodes.len(), self.values.len(), self.elements.len()].hash(state);
         self.terms.hash(state);
         self.steps.hash(state);
+        // Rows of an image that are copied one by one differ in these only.
+        self.elements.iter().for_each(|element| (element.place, element.constant).hash(state));
     }
 }
 
@@ -168,7 +170,7 @@ pub(super) struct NestElement {
     pub(super) terms: (u32, u32),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ElementBase {
     /// A constant with the bits of an f32, in no memory.
     Constant(u32),

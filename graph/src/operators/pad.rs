@@ -96,11 +96,14 @@ fn output(pad: &[[usize; 2]], mode: PadMode, shape: &[usize]) -> Result<Vec<usiz
 fn workload_of(pad: &[[usize; 2]], mode: PadMode, value: f32, shape: &[usize]) -> Option<Workload> {
     let padded: Vec<usize> = (0..pad.len()).filter(|&axis| pad[axis] != [0, 0]).collect();
     let (image, [rows, columns]) = match (shape, pad, &padded[..]) {
-        (&[n, c, h, w], &[[0, 0], [0, 0], rows, columns], _) => ([n, c, h, w], [rows, columns]),
+        (&[n, c, h, w], &[[0, 0], [0, 0], rows, columns], _) if c > 1 || w > 1 => ([n, c, h, w], [rows, columns]),
         // Along a single axis, the axes before it merge, and so do those after it.
         (_, _, &[axis]) => {
-            let [before, behind] = [&shape[..axis], &shape[axis + 1..]].map(|part| part.iter().product());
-            ([1, before, shape[axis], behind], [pad[axis], [0, 0]])
+            match [&shape[..axis], &shape[axis + 1..]].map(|part| part.iter().product()) {
+                // Elements in a row are copied together.
+                [before, 1] => ([1, before, 1, shape[axis]], [[0, 0], pad[axis]]),
+                [before, behind] => ([1, before, shape[axis], behind], [pad[axis], [0, 0]]),
+            }
         }
         // Along the last two axes, all axes before them merge.
         (_, _, &[row, column]) if column + 1 == shape.len() && row + 1 == column => {
