@@ -16,6 +16,7 @@ mod import;
 mod inputs;
 mod layers;
 mod limits;
+mod nodes;
 pub(crate) mod operator;
 mod phase;
 pub(crate) mod tensor;

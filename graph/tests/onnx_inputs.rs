@@ -161,3 +161,44 @@ fn graphs_of_a_model_share_constants() {
     assert_eq!(constants(&second), constants(&graph(1)));
     assert_eq!(second.node(second.outputs()[0].node).shape, [7, 200]);
 }
+
+/// Some programs write nodes in any order. A branch reads outer tensors, too.
+#[test]
+fn nodes_in_any_order() {
+    let branch = |nodes: [&str; 2]| {
+        let output = vec![ValueInfoProto { name: Some("inner".into()), r#type: None }];
+        let nodes = nodes.map(|text| {
+            let (operator, names) = text.split_once(' ').unwrap();
+            let (inputs, output) = names.split_once(" -> ").unwrap();
+            node(operator, inputs, output, vec![])
+        });
+        subgraph("then_branch", GraphProto { node: nodes.into(), output, ..Default::default() })
+    };
+    let otherwise = {
+        let output = vec![ValueInfoProto { name: Some("other".into()), r#type: None }];
+        subgraph(
+            "else_branch",
+            GraphProto { node: vec![node("Neg", "x", "other", vec![])], output, ..Default::default() },
+        )
+    };
+    let condition = Tensor::of_numbers(&[], DType::Bool, &[1.0]).unwrap();
+    let x = Tensor::f32(&[2], vec![1.0, -2.0]).unwrap();
+    for inner in [["Add x a -> b", "Mul b b -> inner"], ["Mul b b -> inner", "Add x a -> b"]] {
+        let mut model = Model::new(17).input("x", &[2]).constant("condition", &condition);
+        model =
+            model.node("Abs", "x", "a", vec![]).node("If", "condition", "c", vec![branch(inner), otherwise.clone()]);
+        model = model.node("Add", "c a", "d", vec![]).node("Mul", "d a", "y", vec![]).output("y");
+        let nodes = model.graph().node.clone();
+        // All orders of four nodes.
+        for order in 0..24 {
+            let (mut rest, mut order) = (nodes.clone(), order);
+            let take = |left: usize| {
+                let next = rest.remove(order % left);
+                order /= left;
+                next
+            };
+            model.graph().node = (1..=4).rev().map(take).collect();
+            assert_eq!(model.run(std::slice::from_ref(&x))[0].to_numbers(), [5.0, 4.0]);
+        }
+    }
+}

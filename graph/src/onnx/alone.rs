@@ -8,9 +8,9 @@ use rten_onnx::onnx::{AttributeProto, GraphProto, NodeProto, ValueInfoProto};
 use super::phase::GraphPath;
 use crate::onnx::call::attribute;
 use crate::onnx::error::NodeError;
-use crate::onnx::import::{inputs_of, is_default, outputs_of};
 use crate::onnx::inputs::DeclaredOutput;
 use crate::onnx::layers::directions;
+use crate::onnx::nodes::{inputs_of, is_default, outputs_of};
 use crate::onnx::tensor;
 
 /// Computation of a node that runs alone.

@@ -14,6 +14,7 @@ use super::file::ModelFile;
 use super::inputs::{DeclaredInput, DeclaredOutput, ImportOptions};
 use super::layers::short_layers;
 use super::limits::VERSIONS;
+use super::nodes::{inputs_of, is_default, outputs_of, sort_nodes};
 use super::operator::{Int8Reading, OnnxOperator};
 use super::phase::{GraphPath, PhaseImport};
 use super::tensor;
@@ -73,7 +74,8 @@ impl<'a> Model<'a> {
     fn of_file(file: ModelFile<'a>, name: Option<String>) -> Result<Self, ImportError> {
         let model = file.parse()?;
         let version = version(&model)?;
-        let proto = model.graph.ok_or_else(|| ImportError::Malformed("the graph is missing".into()))?;
+        let mut proto = model.graph.ok_or_else(|| ImportError::Malformed("the graph is missing".into()))?;
+        sort_nodes(&mut proto);
         let properties = model.metadata_props.into_iter();
         let metadata = ModelMetadata {
             producer: model.producer_name.unwrap_or_default(),
@@ -179,18 +181,6 @@ fn version(model: &ModelProto) -> Result<i64, ImportError> {
     }
 }
 
-/// Returns the nonempty names that a node reads, including those read by its nested graphs.
-pub(super) fn inputs_of(node: &NodeProto) -> Vec<&str> {
-    let own = node.input.iter().map(String::as_str).filter(|name| !name.is_empty());
-    let graphs = node.attribute.iter().filter_map(|attribute| attribute.g.as_ref());
-    let inner = graphs.flat_map(|graph| outputs_of(graph).chain(graph.node.iter().flat_map(inputs_of)));
-    own.chain(inner).collect()
-}
-
-pub(super) fn outputs_of(proto: &GraphProto) -> impl Iterator<Item = &str> {
-    proto.output.iter().map(|output| output.name.as_deref().unwrap_or_default())
-}
-
 /// Returns the nodes that outputs depend on, in order, and all names that they or outputs read.
 /// Other nodes, such as parts for training, may be unsupported and are ignored.
 fn needed(proto: &GraphProto) -> (Vec<&NodeProto>, HashSet<&str>) {
@@ -205,10 +195,6 @@ fn needed(proto: &GraphProto) -> (Vec<&NodeProto>, HashSet<&str>) {
     }
     needed.reverse();
     (needed, wanted)
-}
-
-pub(super) fn is_default(node: &NodeProto) -> bool {
-    matches!(node.domain.as_deref(), None | Some("" | "ai.onnx"))
 }
 
 /// A graph under construction, with the names of its values.

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use rten_onnx::onnx::{AttributeProto, AttributeType, DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 
 use super::alone::find;
-use super::import::is_default;
 use super::limits::{LAYER_LENGTHS, LAYER_STATES, MICROSOFT};
+use super::nodes::is_default;
 use super::phase::GraphPath;
 
 /// Number of time steps of a part.

@@ -12,9 +12,10 @@ use rten_onnx::onnx::{GraphProto, NodeProto};
 
 use super::alone::{NestedGraph, PhaseWork, layer, work};
 use super::error::{ImportError, NodeError};
-use super::import::{Import, Model, inputs_of, is_default, outputs_of};
+use super::import::{Import, Model};
 use super::inputs::{DeclaredInput, ImportOptions};
 use super::layers::{PART_STEPS, is_layer};
+use super::nodes::{inputs_of, is_default, outputs_of};
 use super::operator::Int8Reading;
 use crate::constant::Constant;
 use crate::graph::Graph;
