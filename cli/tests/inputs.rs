@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use crate::build::{Model, i64s, info, int, node, subgraph};
+use crate::build::{Model, counted, i64s, info, int, node, subgraph};
 use rten_onnx::onnx::{DataType, Dimension, GraphProto, ValueInfoProto};
 
 use crate::sandbox::Sandbox;
@@ -240,6 +240,29 @@ fn a_number_that_is_the_same_in_all_runs() {
     sandbox.run("run detector.onnx --input x=1").expect_line(2, "--input x=1: the input has more than one element");
     sandbox.run("run dqn --input 5").expect_line(2, "more than one element");
     sandbox.run("matmul:m=4,n=4,k=4 --input x=5").expect_line(2, "a workload has no inputs");
+}
+
+/// Phases are parts of one run, so their times are added.
+#[test]
+fn tuning_adds_the_times_of_phases() {
+    let sandbox = Sandbox::new();
+    let branch = |weights: &str| {
+        let output = vec![ValueInfoProto { name: Some("inner".into()), r#type: None }];
+        GraphProto {
+            node: vec![node("MatMul", &format!("a {weights}"), "inner", vec![])],
+            output,
+            ..Default::default()
+        }
+    };
+    let branches = vec![subgraph("then_branch", branch("w")), subgraph("else_branch", branch("v"))];
+    let mut model = Model::new(17).input("x", &[48, 48]).constant("wide", &i64s(&[16000]));
+    model = model.constant("w", &counted(&[48, 48])).constant("v", &counted(&[48, 48]));
+    model.graph().input.push(info("sr", DataType::INT64, vec![]));
+    let model = model.node("Equal", "sr wide", "is_wide", vec![]).node("MatMul", "x w", "a", vec![]);
+    write(&sandbox, "phased.onnx", &model.node("If", "is_wide", "y", branches).output("y"));
+
+    let tuned = sandbox.run("phased.onnx --trials 0 --threads 1").expect(0).stdout;
+    assert!(tuned.contains("sum of 2 phases, each run once: "), "{tuned}");
 }
 
 /// Returns a model of a product of `a[n, 4]` and `b[4, n]`, where `n` is open.

@@ -74,7 +74,12 @@ impl InputArgs {
         let target = Target::detect("cpu", None)?;
         let PhasedModel { session, inputs } = self.phased(path, &target, Arc::new(EmptySource), Waiting::Sleep)?;
         session.run(&inputs)?;
-        let loaded = |graph: &Graph| LoadedNetwork { graph: graph.clone(), given: BTreeMap::new(), max_error: None };
+        let loaded = |graph: &Graph| LoadedNetwork {
+            graph: graph.clone(),
+            given: BTreeMap::new(),
+            max_error: None,
+            is_phase: true,
+        };
         Ok(session.phases().iter().map(|network| loaded(network.graph())).collect())
     }
 }

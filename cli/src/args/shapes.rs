@@ -78,7 +78,7 @@ impl ModelOfShapes {
         let load = |shapes: NamedShapes| {
             let graph = self.model.graph(&self.of(shapes)).map_err(refusal)?;
             let (graph, _) = rewriter.rewrite(&self.types.of(graph)?)?;
-            Ok(LoadedNetwork { graph, given: BTreeMap::new(), max_error: None })
+            Ok(LoadedNetwork { graph, given: BTreeMap::new(), max_error: None, is_phase: false })
         };
         shapes.into_iter().map(load).collect()
     }

@@ -117,6 +117,8 @@ pub(crate) struct LoadedNetwork {
     pub(crate) given: BTreeMap<String, InputFile>,
     /// Largest relative error of outputs if the precision is to be decided by running; else `None`.
     pub(crate) max_error: Option<f64>,
+    /// True for a phase of a network, or for a graph inside.
+    pub(crate) is_phase: bool,
 }
 
 impl LoadedNetwork {
@@ -242,7 +244,7 @@ impl GivenArgs {
                 return self.check_none().map(|()| None);
             };
             let given = self.of_own_inputs(&DeclaredInput::of_graph(&graph))?;
-            return Ok(Some(LoadedNetwork { graph, given, max_error: None }));
+            return Ok(Some(LoadedNetwork { graph, given, max_error: None, is_phase: false }));
         };
 
         let wrong = |source| SubjectLoadError::Import { path: path.clone(), source };
@@ -251,7 +253,7 @@ impl GivenArgs {
             options.shapes.entry(name.clone()).or_insert_with(|| shape.clone());
         }
         let graph = subject.imported(&options).map_err(|error| refusal(error, &given))?;
-        Ok(graph.map(|graph| LoadedNetwork { graph, given, max_error: None }))
+        Ok(graph.map(|graph| LoadedNetwork { graph, given, max_error: None, is_phase: false }))
     }
 
     /// Returns the options for the import of an ONNX file, and the files for its inputs. Files also

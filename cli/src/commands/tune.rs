@@ -113,14 +113,20 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
             latencies.extend(raced(loaded, db, target, (limit, left()), &cancel, report.disturbance.load)?);
         }
     }
-    let shapes = latencies.len();
-    let latency = NetworkLatency::mean(latencies).filter(|_| !cancel.is_cancelled());
+    let runs = latencies.len();
+    let in_phases = timed.iter().any(|loaded| loaded.is_phase);
+    let latency = if in_phases { NetworkLatency::sum(latencies) } else { NetworkLatency::mean(latencies) };
+    let latency = latency.filter(|_| !cancel.is_cancelled());
     json.write(&TuneOutput { report: &report, network: latency.as_ref() })?;
     json.say(&table(&report.tasks))?;
     json.say_all(summary(&report))?;
     if let Some(NetworkLatency { default_secs, best_secs, f32_secs, rounding, timing, load }) = latency {
-        let of_shapes = if shapes > 1 { format!(", mean of {shapes} shapes") } else { String::new() };
-        json.say(&format!("whole network, run{of_shapes}: {}", compared(default_secs, best_secs, timing)))?;
+        let what = match runs {
+            _ if in_phases => format!("sum of {runs} phases, each run once"),
+            1 => "whole network, run".into(),
+            _ => format!("whole network, run, mean of {runs} shapes"),
+        };
+        json.say(&format!("{what}: {}", compared(default_secs, best_secs, timing)))?;
         json.say_all(f32_secs.map(|secs| compared_with_f32(secs, best_secs, timing)))?;
         json.say_all(rounding.map(|rounding| rounding.summary()))?;
         if !report.disturbance.is_notable() {
@@ -166,6 +172,13 @@ impl NetworkLatency {
     /// none.
     fn mean(all: Vec<Self>) -> Option<Self> {
         let count = all.len() as f64;
+        let Self { default_secs, best_secs, f32_secs, rounding, timing, load } = Self::sum(all)?;
+        let [default_secs, best_secs] = [default_secs, best_secs].map(|secs| secs / count);
+        Some(Self { default_secs, best_secs, f32_secs: f32_secs.map(|secs| secs / count), rounding, timing, load })
+    }
+
+    /// Returns the sum of parts of a network, with the worst rounding; `None` if there is none.
+    fn sum(all: Vec<Self>) -> Option<Self> {
         let sum = |a: Self, b: Self| Self {
             default_secs: a.default_secs + b.default_secs,
             best_secs: a.best_secs + b.best_secs,
@@ -174,9 +187,7 @@ impl NetworkLatency {
             timing: if a.timing.is_reliable() { b.timing } else { a.timing },
             load: a.load.or(b.load),
         };
-        let Self { default_secs, best_secs, f32_secs, rounding, timing, load } = all.into_iter().reduce(sum)?;
-        let [default_secs, best_secs] = [default_secs, best_secs].map(|secs| secs / count);
-        Some(Self { default_secs, best_secs, f32_secs: f32_secs.map(|secs| secs / count), rounding, timing, load })
+        all.into_iter().reduce(sum)
     }
 }
 
