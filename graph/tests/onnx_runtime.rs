@@ -4,7 +4,7 @@ use autotune_graph::operators::Cast;
 use autotune_graph::{DType, Operator, Tensor, rewrite};
 use rten_onnx::onnx::AttributeProto;
 
-use crate::build::{Model, f32s, float, floats, i64s, int, ints, word};
+use crate::build::{Model, difference, f32s, float, floats, i64s, int, ints, word};
 use crate::common::graphs::ops;
 
 /// Returns numbers from -1.25 to 1.25 that differ by seed.
@@ -389,22 +389,48 @@ fn recurrent_layers_of_bytes() {
     let mut integers = integers.output("y").output("h").output("c");
     integers.graph().node[0].domain = Some("com.microsoft".into());
 
-    let floats = |x: &Tensor, scales: &Tensor, zeros: &Tensor, inputs: usize| {
-        let (x, scales, zeros) = (x.to_numbers(), scales.to_numbers(), zeros.to_numbers());
-        let of = |at: usize| {
-            let (gate, input) = (at / inputs, at % inputs);
-            let own = |all: &[f32]| all[gate % all.len()];
-            (x[input * 8 + gate] - own(&zeros)) * own(&scales)
+    let [input_weights, state_weights] =
+        [(&w, &of_w, &zeros[0]), (&r, &of_r, &zeros[1])].map(|(weights, scales, zeros)| {
+            let (weights, scales, zeros) = (weights.to_numbers(), scales.to_numbers(), zeros.to_numbers());
+            move |input: usize, gate: usize| {
+                let own = |all: &[f32]| all[gate % all.len()];
+                ((weights[input * 8 + gate] - own(&zeros)) * own(&scales)) as f64
+            }
+        });
+    let data: Vec<f64> = rounded_in_its_range(&x.to_numbers().into_iter().map(f64::from).collect::<Vec<_>>());
+    let bias = bias.to_numbers();
+    let (mut state, mut cells, mut all) = ([0f64; 2], [0f64; 2], Vec::new());
+    for step in 0..2 {
+        let rounded = rounded_in_its_range(&state);
+        let gate = |gate: usize| {
+            let of_input: f64 = (0..3).map(|k| data[step * 3 + k] * input_weights(k, gate)).sum();
+            let of_state: f64 = (0..2).map(|k| rounded[k] * state_weights(k, gate)).sum();
+            of_input + of_state + f64::from(bias[gate]) + f64::from(bias[8 + gate])
         };
-        f32s(&[1, 8, inputs], &(0..8 * inputs).map(of).collect::<Vec<_>>())
-    };
-    let mut plain = Model::new(17).input("x", x.shape()).constant("w", &floats(&w, &of_w, &zeros[0], 3));
-    plain = plain.constant("r", &floats(&r, &of_r, &zeros[1], 2)).constant("b", &bias);
-    let plain = plain.node("LSTM", "x w r b", "y h c", vec![int("hidden_size", 2)]);
-    let plain = plain.output("y").output("h").output("c");
-    let wanted = plain.run(std::slice::from_ref(&x));
-    assert_eq!(integers.run(&[x]), wanted);
-    assert!(wanted[0].to_numbers().iter().any(|y| y.abs() > 0.1));
+        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        for unit in 0..2 {
+            let [input, output, forget] = [0, 2, 4].map(|first| sigmoid(gate(first + unit)));
+            cells[unit] = forget * cells[unit] + input * gate(6 + unit).tanh();
+            state[unit] = output * cells[unit].tanh();
+        }
+        all.extend(state.map(|x| x as f32));
+    }
+    let found = integers.run(&[x]);
+    let last = [state, cells].map(|numbers| f32s(&[1, 1, 2], &numbers.map(|x| x as f32)));
+    for (found, wanted) in found.iter().zip([&f32s(&[2, 1, 1, 2], &all), &last[0], &last[1]]) {
+        assert_eq!(difference(found, wanted, 1e-5, 1e-6), None);
+    }
+    assert!(all.iter().any(|y| y.abs() > 0.1));
+}
+
+/// Returns numbers rounded to 256 levels in the range of these numbers and 0, in single precision
+/// as ONNX defines it.
+fn rounded_in_its_range(numbers: &[f64]) -> Vec<f64> {
+    let [least, most] = [f64::min, f64::max].map(|of| numbers.iter().copied().fold(0.0, of) as f32);
+    let scale = if most > least { (most - least) / 255.0 } else { 1.0 };
+    let zero = (-least / scale).round_ties_even();
+    let integer = |x: f64| ((x as f32 / scale).round_ties_even() + zero).clamp(0.0, 255.0) - zero;
+    numbers.iter().map(|&x| f64::from(integer(x) * scale)).collect()
 }
 
 /// Rewriting finds attention, without repeated keys for groups of heads.

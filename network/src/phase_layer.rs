@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use autotune_graph::onnx::{LAYER_LENGTHS, LAYER_STATES, PART_STEPS, PhaseWork, RunTensor};
 use autotune_graph::operators::{Concat, Expand, Range, Slice, Transpose};
-use autotune_graph::{Op, Tensor};
+use autotune_graph::{Op, OpError, Tensor};
 
 use crate::family::FamilyError;
 use crate::phase_plan::PlannedNode;
@@ -20,7 +20,7 @@ pub(crate) fn run(
     workspace: &mut PhasedWorkspace,
     tensors: &RunTensors,
 ) -> Result<Vec<RunTensor>, FamilyError> {
-    let PhaseWork::Layer { are_reversed, images_first, hidden, .. } = &planned.node.work else {
+    let PhaseWork::Layer { are_reversed, images_first, hidden, rounds_inputs, .. } = &planned.node.work else {
         return Err(wrong(&planned.node, "no recurrent layer"));
     };
     let of = |op: Op, operands: &[&Tensor]| planned.computed(op, operands);
@@ -32,7 +32,10 @@ pub(crate) fn run(
     let operand = |number: usize| operands.get(number).and_then(Option::as_ref).map(|operand| &*operand.tensor);
 
     let missing = || wrong(&planned.node, "the sequence is missing");
-    let x = in_order(operand(0).ok_or_else(missing)?)?;
+    let mut x = in_order(operand(0).ok_or_else(missing)?)?;
+    if *rounds_inputs {
+        x = rounded_in_its_range(&x).map_err(|error| wrong(&planned.node, error.to_string()))?;
+    }
     let &[steps, images, _] = x.shape() else { return Err(missing()) };
     let batches = planned.batches(operand(LAYER_LENGTHS), steps, images)?;
 
@@ -154,6 +157,20 @@ fn parts(steps: usize) -> Vec<[usize; 2]> {
         }
     }
     parts
+}
+
+/// Quantises numbers to 8 bits, in their range and 0, and back, as `DynamicQuantizeLinear` and
+/// `DequantizeLinear` do.
+fn rounded_in_its_range(x: &Tensor) -> Result<Tensor, OpError> {
+    let numbers = x.to_numbers();
+    let widened = |[least, most]: [f32; 2], &number: &f32| [least.min(number), most.max(number)];
+    let [least, most] = numbers.iter().fold([0.0; 2], widened);
+    let scale = if most > least { (most - least) / 255.0 } else { 1.0 };
+    let zero = (-least / scale).round_ties_even();
+    let integer = |number: f32| ((number / scale).round_ties_even() + zero).clamp(0.0, 255.0);
+    // A NaN becomes 0.
+    let rounded = |&number: &f32| (if number.is_nan() { 0.0 } else { integer(number) } - zero) * scale;
+    Tensor::f32(x.shape(), numbers.iter().map(rounded).collect())
 }
 
 impl PlannedNode {

@@ -113,8 +113,10 @@ fn layers_in_parts_compute_the_same_as_nodes() {
                 let inputs = layer.inputs(steps, lengths);
                 let wanted = fixed(&model, &inputs).run(&inputs).unwrap();
                 let found = session.run(&inputs).unwrap();
+                // Numbers halfway between two integers may be rounded to either.
+                let most = if layer.operator == "DynamicQuantizeLSTM" { 3e-3 } else { 1e-5 };
                 for (found, wanted) in found.iter().zip(&wanted) {
-                    assert_eq!(difference(found, wanted, 1e-5, 1e-5), None, "{layer:?}: {steps}, {lengths:?}");
+                    assert_eq!(difference(found, wanted, most, most), None, "{layer:?}: {steps}, {lengths:?}");
                 }
             }
         }
@@ -146,8 +148,9 @@ fn long_layers_run_in_parts() {
         let found = session.run(&inputs).unwrap();
         // The last states of the first 150 steps are the first of the others.
         let wanted = session.run_reference(&inputs).unwrap();
+        let most = if layer.operator == "DynamicQuantizeLSTM" { 3e-3 } else { 1e-5 };
         for (found, wanted) in found.iter().zip(&wanted) {
-            assert_eq!(difference(found, wanted, 1e-4, 1e-5), None, "{layer:?}");
+            assert_eq!(difference(found, wanted, 10.0 * most, most), None, "{layer:?}");
         }
     }
 }

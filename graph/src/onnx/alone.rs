@@ -9,7 +9,7 @@ use super::phase::GraphPath;
 use crate::onnx::call::attribute;
 use crate::onnx::error::NodeError;
 use crate::onnx::inputs::DeclaredOutput;
-use crate::onnx::layers::directions;
+use crate::onnx::layers::{directions, rounds_inputs};
 use crate::onnx::nodes::{inputs_of, is_default, outputs_of};
 use crate::onnx::tensor;
 
@@ -53,6 +53,8 @@ pub enum PhaseWork {
         images_first: bool,
         /// Extent of the states.
         hidden: usize,
+        /// True if the inputs of all time steps are quantised to 8 bits, in their range.
+        rounds_inputs: bool,
     },
 }
 
@@ -159,6 +161,7 @@ pub(super) fn layer(
         are_reversed: directions.iter().map(|direction| *direction == "reverse").collect(),
         images_first: find(node, "layout").and_then(|layout| layout.i).is_some_and(|layout| layout != 0),
         hidden,
+        rounds_inputs: rounds_inputs(node),
     }
 }
 

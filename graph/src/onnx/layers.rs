@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use rten_onnx::onnx::{AttributeProto, AttributeType, DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 
 use super::alone::find;
-use super::limits::{LAYER_LENGTHS, LAYER_STATES, MICROSOFT};
+use super::limits::{LAYER_LENGTHS, LAYER_STATES, MICROSOFT, ROUNDED_INPUTS};
 use super::nodes::is_default;
 use super::phase::GraphPath;
 
@@ -54,6 +54,11 @@ pub(super) fn is_layer(node: &NodeProto) -> bool {
     }
 }
 
+/// True if a layer quantises its inputs.
+pub(super) fn rounds_inputs(node: &NodeProto) -> bool {
+    node.op_type.as_deref() == Some("DynamicQuantizeLSTM")
+}
+
 /// Returns the directions of a layer, in the order of its weights.
 pub(super) fn directions(node: &NodeProto) -> &'static [&'static str] {
     match find(node, "direction").and_then(|attribute| attribute.s.as_deref()) {
@@ -95,7 +100,14 @@ fn short(node: &NodeProto, at: usize, count: usize, direction: &str, version: i6
         .map(value)
         .collect();
     graph.output = output.iter().cloned().map(value).collect();
-    let attribute = node.attribute.iter().filter_map(|attribute| of_direction(attribute, at, count, direction));
+    let own = node.attribute.iter().filter_map(|attribute| of_direction(attribute, at, count, direction));
+    let rounded = AttributeProto {
+        name: Some(ROUNDED_INPUTS.into()),
+        r#type: Some(AttributeType::INT),
+        i: Some(1),
+        ..Default::default()
+    };
+    let attribute = own.chain(rounds_inputs(node).then_some(rounded));
     graph.node.push(NodeProto {
         name: node.name.clone(),
         op_type: node.op_type.clone(),

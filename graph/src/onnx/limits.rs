@@ -1,4 +1,4 @@
-//! Limits of the import, domains, and positions of inputs.
+//! Limits of the import, and names and positions in files.
 
 use std::ops::RangeInclusive;
 
@@ -7,6 +7,9 @@ pub const VERSIONS: RangeInclusive<i64> = 6..=24;
 
 /// Domain of ONNX Runtime's own operators.
 pub(crate) const MICROSOFT: &str = "com.microsoft";
+
+/// Attribute of the parts of a layer with weights of 8 bits: true if the inputs were quantised.
+pub(crate) const ROUNDED_INPUTS: &str = "rounded inputs";
 
 /// Position of the lengths of the sequences among the inputs of a recurrent layer.
 pub const LAYER_LENGTHS: usize = 4;

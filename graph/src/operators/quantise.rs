@@ -326,8 +326,14 @@ fn dequantize_linear(call: &mut Call) -> call::Result<ImportValue> {
 /// Imports quantisation to u8 by a range that is computed from the input and includes 0. The
 /// outputs are the integers, scale and zero point. A tensor of zeros has scale 1.
 fn dynamic(call: &mut Call, _: usize) -> call::Result<Vec<ImportValue>> {
-    const STEPS: f32 = 255.0;
     let x = call.only()?;
+    quantised_in_its_range(call, x).map(Vec::from)
+}
+
+/// Quantises a tensor to [`DType::U8`] in the range of its numbers and 0. Returns the integers,
+/// their scale and their zero point.
+pub(super) fn quantised_in_its_range(call: &mut Call, x: ImportValue) -> call::Result<[ImportValue; 3]> {
+    const STEPS: f32 = 255.0;
     let row = call.reshape(&[elements(&call.shape(x))?], x)?;
     let [least, most] = [ReduceOp::Min, ReduceOp::Max].map(|op| call.reduce(op, &[0], false, row));
     // The range includes 0, so that 0 is represented exactly.
@@ -345,5 +351,5 @@ fn dynamic(call: &mut Call, _: usize) -> call::Result<Vec<ImportValue>> {
     let zero_of_zero = call.constant(Tensor::of_numbers(&[], DType::U8, &[0.0])?);
     let to_bytes = Quantize { dtype: DType::U8, axis: 0 };
     let zero = call.add(to_bytes, &[below, scale, zero_of_zero])?;
-    Ok(vec![call.add(to_bytes, &[x, scale, zero])?, scale, zero])
+    Ok([call.add(to_bytes, &[x, scale, zero])?, scale, zero])
 }

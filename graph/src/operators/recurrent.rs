@@ -7,10 +7,11 @@ use super::choose::Where;
 use super::concat::Concat;
 use super::matmul::MatMul;
 use super::prelude::*;
+use super::quantise::{Dequantize, quantised_in_its_range};
 use crate::onnx::LAYER_LENGTHS;
-use crate::onnx::MICROSOFT;
 use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
+use crate::onnx::{MICROSOFT, ROUNDED_INPUTS};
 
 mod cell;
 
@@ -19,7 +20,7 @@ use cell::{Cell, CellKind};
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::many("LSTM", |call, _| lstm(call)),
     OnnxOperator::many("GRU", |call, _| gru(call)),
-    OnnxOperator::many("RNN", |call, _| layer(call, CellKind::Plain)),
+    OnnxOperator::many("RNN", |call, _| layer(call, CellKind::Plain, None)),
     OnnxOperator::many("DynamicQuantizeLSTM", |call, _| of_bytes(call)).in_domain(MICROSOFT).of_bytes(),
 ];
 
@@ -27,24 +28,33 @@ fn lstm(call: &mut Call) -> Result<Vec<ImportValue>> {
     if call.flag("input_forget", false)? {
         return Err(attribute("input_forget", "is not supported"));
     }
-    layer(call, CellKind::LongShort)
+    layer(call, CellKind::LongShort, None)
 }
 
 fn gru(call: &mut Call) -> Result<Vec<ImportValue>> {
     let resets_product = call.flag("linear_before_reset", false)?;
-    layer(call, CellKind::Gated { resets_product })
+    layer(call, CellKind::Gated { resets_product }, None)
 }
 
-/// Imports a layer of ONNX Runtime with weights of 8 bits. It computes with floating-point numbers,
-/// so that its inputs and states are not rounded.
+/// Imports a layer of ONNX Runtime with weights of 8 bits. Inputs and states are quantised, as there:
+/// the inputs of all time steps at once, and so before a layer in parts, and the state in each.
 fn of_bytes(call: &mut Call) -> Result<Vec<ImportValue>> {
     call.check_most(12)?;
+    if call.flag("input_forget", false)? {
+        return Err(attribute("input_forget", "is not supported"));
+    }
+    let integers = [call.operand(2)?, call.operand(10)?, call.operand(11)?];
     let w = weights_of_bytes(call, [1, 8, 9])?;
     let r = weights_of_bytes(call, [2, 10, 11])?;
-    let mut operands = vec![call.optional(0), Some(w), Some(r)];
+    let mut x = call.operand(0)?;
+    if !call.flag(ROUNDED_INPUTS, false)? {
+        let quantised = quantised_in_its_range(call, x)?;
+        x = call.add(Dequantize { axis: 0 }, &quantised)?;
+    }
+    let mut operands = vec![Some(x), Some(w), Some(r)];
     operands.extend((3..8).map(|input| call.optional(input)));
     let _ = call.given(operands);
-    lstm(call)
+    layer(call, CellKind::LongShort, Some(integers))
 }
 
 /// Adds weights `[directions, gates, inputs]` from integers `[directions, inputs, gates]` with
@@ -153,8 +163,9 @@ fn activations(call: &Call, kind: CellKind, directions: usize) -> Result<Vec<Act
 }
 
 /// Imports a layer. Its outputs are the outputs of all time steps, the last state, and for LSTM the
-/// last cell state.
-fn layer(call: &mut Call, kind: CellKind) -> Result<Vec<ImportValue>> {
+/// last cell state. `integers` are weights of the states, `[directions, hidden, gates * hidden]`,
+/// with their scales and zero points for each direction, in place of the second operand.
+fn layer(call: &mut Call, kind: CellKind, integers: Option<[ImportValue; 3]>) -> Result<Vec<ImportValue>> {
     call.check_most(kind.inputs())?;
     let (mut x, images_first) = (call.operand(0)?, call.flag("layout", false)?);
     // With `layout` = 1 the batch is the first axis.
@@ -172,7 +183,7 @@ fn layer(call: &mut Call, kind: CellKind) -> Result<Vec<ImportValue>> {
     // The last states of each direction follow the outputs of all time steps.
     let (mut all, mut last) = (Vec::new(), vec![Vec::new(); kind.states().len()]);
     for (direction, (&is_backwards, activations)) in directions.iter().zip(of_direction).enumerate() {
-        let cell = Cell::of(call, kind, hidden, direction, activations)?;
+        let cell = Cell::of(call, kind, hidden, direction, activations, integers)?;
         let starts = kind.states().iter().map(|&input| start(call, input, sizes, direction, images_first));
         let mut states = starts.collect::<Result<Vec<ImportValue>>>()?;
         let outputs = run(call, &cell, x, &mut states, is_backwards, within)?;

@@ -1,12 +1,15 @@
 //! One time step of a recurrent layer.
 
+use autotune_ir::DType;
 use autotune_workloads::Activation;
 
 use crate::onnx::call::{Call, ImportValue, Result};
 use crate::onnx::error::NodeError;
 use crate::operators::binary::Binary;
 use crate::operators::concat::Concat;
+use crate::operators::integers::MatMulInteger;
 use crate::operators::matmul::MatMul;
+use crate::operators::quantise::quantised_in_its_range;
 use crate::tensor::Tensor;
 
 /// Positions of the bias input, common to all kinds, and of the LSTM's peepholes.
@@ -64,13 +67,42 @@ pub(super) struct Cell {
     hidden: usize,
     activations: Vec<Activation>,
     pub(super) of_input: ImportValue,
-    of_state: ImportValue,
+    of_state: StateWeights,
     /// Bias of the products with the inputs, `[gates * hidden]`.
     pub(super) bias: Option<ImportValue>,
     /// Bias of the candidate's product with the state, added before the reset, `[hidden]`.
     reset_bias: Option<ImportValue>,
     /// Weights of the cell state in the input, output and forget gates, `[3 * hidden]`.
     peepholes: Option<ImportValue>,
+}
+
+/// Weights of the state, `[hidden, gates * hidden]`.
+#[derive(Clone, Copy)]
+enum StateWeights {
+    Numbers(ImportValue),
+    /// Integers, their scale and their zero point. The state is quantised in each time step.
+    Integers([ImportValue; 3]),
+}
+
+impl StateWeights {
+    /// Returns the product of a state, `[images, hidden]`, with the weights of `count` columns from
+    /// `first` on.
+    fn product(self, call: &mut Call, state: ImportValue, [first, count]: [usize; 2]) -> Result<ImportValue> {
+        match self {
+            Self::Numbers(weights) => {
+                let weights = call.part(weights, 1, [first, count])?;
+                call.add(MatMul, &[state, weights])
+            }
+            Self::Integers([weights, scale, zero]) => {
+                let weights = call.part(weights, 1, [first, count])?;
+                let [state, own_scale, own_zero] = quantised_in_its_range(call, state)?;
+                let sums = call.add(MatMulInteger, &[state, weights, own_zero, zero])?;
+                let sums = call.cast(DType::F32, sums)?;
+                let scale = call.binary(Binary::Mul, own_scale, scale)?;
+                call.binary(Binary::Mul, sums, scale)
+            }
+        }
+    }
 }
 
 /// Returns one slice along the first axis, without that axis.
@@ -96,6 +128,7 @@ impl Cell {
         hidden: usize,
         direction: usize,
         activations: &[Activation],
+        integers: Option<[ImportValue; 3]>,
     ) -> Result<Self> {
         // ONNX stores the weights as `[gates * hidden, inputs]`.
         let mut turned = [call.operand(1)?, call.operand(2)?];
@@ -103,6 +136,13 @@ impl Cell {
             let own = one(call, *weights, direction)?;
             *weights = call.transpose(&[1, 0], own)?;
         }
+        let of_state = match integers {
+            Some(integers) => {
+                let [weights, scale, zero] = integers.map(|of_all| one(call, of_all, direction));
+                StateWeights::Integers([weights?, scale?, zero?])
+            }
+            None => StateWeights::Numbers(turned[1]),
+        };
 
         let rows = kind.gates() * hidden;
         let (mut bias, mut reset_bias) = (None, None);
@@ -122,7 +162,7 @@ impl Cell {
             CellKind::LongShort => row(call, PEEPHOLES, 3 * hidden, direction)?,
             _ => None,
         };
-        let ([of_input, of_state], activations) = (turned, activations.to_vec());
+        let (of_input, activations) = (turned[0], activations.to_vec());
         Ok(Self { kind, hidden, activations, of_input, of_state, bias, reset_bias, peepholes })
     }
 
@@ -147,7 +187,7 @@ impl Cell {
 
     /// Returns the sums of all gates from inputs and state.
     fn sums(&self, call: &mut Call, of_input: ImportValue, state: ImportValue) -> Result<ImportValue> {
-        let of_state = call.add(MatMul, &[state, self.of_state])?;
+        let of_state = self.of_state.product(call, state, [0, self.kind.gates() * self.hidden])?;
         call.binary(Binary::Add, of_state, of_input)
     }
 
@@ -166,8 +206,7 @@ impl Cell {
     ) -> Result<ImportValue> {
         // If the reset scales the state, the candidate cannot share the gates' matrix product.
         let count = if resets_product { 3 } else { 2 };
-        let weights = self.gates(call, self.of_state, 0, count)?;
-        let of_state = call.add(MatMul, &[state, weights])?;
+        let of_state = self.of_state.product(call, state, [0, count * self.hidden])?;
         let (of_gates, of_candidate) = (self.gates(call, of_input, 0, 2)?, self.gates(call, of_input, 2, 1)?);
         let own = self.gates(call, of_state, 0, 2)?;
         let gates = call.binary(Binary::Add, own, of_gates)?;
@@ -183,8 +222,8 @@ impl Cell {
                 call.binary(Binary::Mul, product, reset)?
             }
             false => {
-                let (left, weights) = (call.binary(Binary::Mul, state, reset)?, self.gates(call, self.of_state, 2, 1)?);
-                call.add(MatMul, &[left, weights])?
+                let left = call.binary(Binary::Mul, state, reset)?;
+                self.of_state.product(call, left, [2 * self.hidden, self.hidden])?
             }
         };
         let candidate = call.binary(Binary::Add, product, of_candidate)?;
