@@ -115,7 +115,6 @@ fn short(node: &NodeProto, at: usize, count: usize, direction: &str, version: i6
         input: inputs,
         output,
         attribute: attribute.collect(),
-        ..Default::default()
     });
     graph
 }

@@ -60,13 +60,16 @@ pub(super) struct ConstantPool {
     /// Results of [`NewGraph::largest_product`], by the constant and the bits of the factors.
     products: RefCell<LargestProducts>,
     /// Results of [`NewGraph::centred`], by weights, zero points and axis.
-    centred: RefCell<HashMap<(Identity, Identity, usize), Option<Centred<Identity>>>>,
+    centred: RefCell<CentredWeights>,
     /// Number of elements that may still be folded.
     left: usize,
 }
 
 /// Weights less their zero points, and the sum of each channel.
 pub(super) type Centred<C = Constant> = (C, Arc<[f64]>);
+
+/// Results of [`NewGraph::centred`]; `None` where a difference does not fit 8 bits.
+type CentredWeights = HashMap<(Identity, Identity, usize), Option<Centred<Identity>>>;
 
 /// Largest products of constants and factors, by constant and by the factors' shape and bits.
 type LargestProducts = HashMap<(Identity, Vec<u32>), Option<f64>>;
