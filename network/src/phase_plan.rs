@@ -1,7 +1,8 @@
 //! Plan of a phase: kernels or the interpreter, and the nodes after it.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Weak};
 
 use autotune_graph::onnx::{ModelPhase, NestedGraph, PhaseNode, PhaseWork, RunTensor, TensorFacts};
 use autotune_graph::{DType, Graph, GraphNode, NodeId, Tensor};
@@ -18,10 +19,18 @@ use crate::switched::SwitchedWorkspace;
 /// would. The choice depends on shapes only, so that equal runs have equal results.
 const MOST_INTERPRETED: usize = 1 << 13;
 
+/// Identity of a plan among those of a model.
+#[derive(Clone)]
+pub(crate) struct PlanKey {
+    number: u64,
+    exists: Weak<()>,
+}
+
 /// Work of a phase, for tensors of some shapes.
 pub(crate) struct PhasePlan {
-    /// Number of the plan, unique among those of a model.
-    pub(crate) number: u64,
+    pub(crate) key: PlanKey,
+    /// Handle that exists as long as the plan.
+    _existence: Arc<()>,
     /// Tensors that exist when the phase begins.
     pub(crate) start: BTreeMap<String, TensorFacts>,
     work: PlannedWork,
@@ -49,6 +58,32 @@ enum PlannedWork {
     /// Evaluation by the interpreter, of few steps.
     Interpreted(Graph),
     Compiled(Arc<Compiled>),
+}
+
+impl PlanKey {
+    /// Returns a number that increases from plan to plan.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// True if the plan is in memory.
+    fn exists(&self) -> bool {
+        self.exists.strong_count() > 0
+    }
+}
+
+impl PartialEq for PlanKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for PlanKey {}
+
+impl Hash for PlanKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
 }
 
 impl PhasePlan {
@@ -94,7 +129,9 @@ impl PhasePlan {
             PlannedNode { node, graphs }
         };
         let nodes = nodes.into_iter().map(planned).collect();
-        Ok(Self { number: maker.made, start, work, inputs, outputs, nodes, reads, is_last })
+        let existence = Arc::new(());
+        let key = PlanKey { number: maker.made, exists: Arc::downgrade(&existence) };
+        Ok(Self { key, _existence: existence, start, work, inputs, outputs, nodes, reads, is_last })
     }
 
     /// True if a run begins with this phase.
@@ -117,7 +154,7 @@ impl PhasePlan {
     /// Computes the outputs from the tensors of a run.
     pub(crate) fn compute(
         &self,
-        workspace: &mut SwitchedWorkspace<u64, Cpu>,
+        workspace: &mut SwitchedWorkspace<PlanKey, Cpu>,
         tensors: &RunTensors,
     ) -> Result<Vec<(String, RunTensor)>, FamilyError> {
         let found: Vec<&Tensor> = self.inputs.iter().filter_map(|name| Some(&*tensors.get(name)?.tensor)).collect();
@@ -129,7 +166,7 @@ impl PhasePlan {
             PlannedWork::Interpreted(graph) => graph.evaluate_each(&found, |_, _| ())?,
             PlannedWork::Compiled(network) => {
                 let find = || Ok::<_, FamilyError>(Arc::clone(network));
-                workspace.of(&self.number, find, |_| true)?.run_tensors(&found)?
+                workspace.of(&self.key, find, PlanKey::exists)?.run_tensors(&found)?
             }
         };
         let named = self.outputs.iter().zip(results);

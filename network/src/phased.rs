@@ -22,7 +22,7 @@ use crate::compiled::{Compiled, NetworkStore};
 use crate::device::NetworkOps;
 use crate::error::CompileError;
 use crate::family::FamilyError;
-use crate::phase_plan::{PhasePlan, PlannedNode};
+use crate::phase_plan::{PhasePlan, PlanKey, PlannedNode};
 use crate::switched::SwitchedWorkspace;
 use crate::{phase_control as control, phase_layer as layer};
 
@@ -89,7 +89,7 @@ pub(crate) struct PlanMaker {
 }
 
 /// State of one run at a time: threads and memory.
-pub(crate) struct PhasedWorkspace(SwitchedWorkspace<u64, Cpu>);
+pub(crate) struct PhasedWorkspace(SwitchedWorkspace<PlanKey, Cpu>);
 
 impl PhasedNetwork {
     /// Creates the network of a model. `prepare` changes imported graphs, such as their precision.
@@ -124,7 +124,7 @@ impl PhasedNetwork {
     /// Returns the compiled networks of all plans in memory, in the order in which they were made.
     pub(crate) fn compiled(&self) -> Vec<Arc<Compiled>> {
         let mut plans: Vec<Arc<PhasePlan>> = self.plans().kept.values().map(|kept| Arc::clone(&kept.plan)).collect();
-        plans.sort_by_key(|plan| plan.number);
+        plans.sort_by_key(|plan| plan.key.number());
         let mut known = HashSet::new();
         let compiled = plans.iter().flat_map(|plan| plan.compiled());
         compiled.filter(|network| known.insert(Arc::as_ptr(network))).collect()
