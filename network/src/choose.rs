@@ -77,6 +77,9 @@ pub(crate) struct Schedules<'a> {
 /// packing that one packed copy of a constant is worth.
 pub(crate) const PACKING_LOSS: f32 = 1.1;
 
+/// The same ratio where all copies may need much memory.
+pub(crate) const SCARCE_PACKING_LOSS: f32 = 1.5;
+
 enum ScheduleChoice<'a> {
     /// The best schedule of each kind ([`Query::kinds`]).
     Kinds,

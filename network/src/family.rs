@@ -16,7 +16,7 @@ use autotune_ir::Target;
 use autotune_runtime::{Cpu, Waiting};
 use thiserror::Error;
 
-use crate::choose::{PACKING_LOSS, Schedules};
+use crate::choose::{PACKING_LOSS, SCARCE_PACKING_LOSS, Schedules};
 use crate::compiled::{Compiled, NetworkStore, Workspace};
 use crate::cut::Cut;
 use crate::device::NetworkOps;
@@ -29,10 +29,6 @@ pub use shape::{Extents, OutsideError, ShapeRange, ShapeRangeError};
 
 /// Number of networks in a row that are not kept because they share few constants.
 const MOST_REFUSED: usize = 2;
-
-/// Ratio of a workload's estimated time with another workload's packing to its time with its own
-/// packing that one packed copy is worth once all copies need much memory.
-const SCARCE_PACKING_LOSS: f32 = 1.5;
 
 /// Shapes of all inputs of a network, in the order of the inputs.
 pub type InputShapes = Vec<Vec<usize>>;

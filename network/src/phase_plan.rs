@@ -8,7 +8,7 @@ use autotune_graph::onnx::{ModelPhase, NestedGraph, PhaseNode, PhaseWork, RunTen
 use autotune_graph::{DType, Graph, GraphNode, NodeId, Tensor};
 use autotune_runtime::Cpu;
 
-use crate::choose::PACKING_LOSS;
+use crate::choose::SCARCE_PACKING_LOSS;
 use crate::compiled::Compiled;
 use crate::error::RunError;
 use crate::family::{FamilyError, compiled_in};
@@ -113,7 +113,7 @@ impl PhasePlan {
                     &graph,
                     &*origin.source,
                     &origin.target,
-                    PACKING_LOSS,
+                    SCARCE_PACKING_LOSS,
                 )?)
             }
         };
