@@ -28,6 +28,10 @@ const MOST_DERIVED: usize = 64;
 /// Sub and Mul of weights in 8 bits. Longer chains would take unbounded time.
 const MOST_STEPS: usize = 8;
 
+/// Maximum number of operations in a row whose sources are kept. Longer chains would be dropped with
+/// a deep stack.
+const MOST_KEPT: usize = 32;
+
 /// Shared handle to a tensor that is the same in all runs.
 ///
 /// Large weights remain in their files, and constants folded from them are not computed before a
@@ -55,8 +59,11 @@ struct ConstantInner {
     tensor: OnceLock<Arc<Tensor>>,
     /// Existing results of operations with this constant as the first operand.
     derived: Mutex<Vec<Derived>>,
-    /// Constant that this one is a part of: while it exists, the part is recognised again.
-    _whole: Option<Constant>,
+    /// Constants that this one was made of, if they need little memory: while they exist, the
+    /// operation is recognised again.
+    _sources: Vec<Constant>,
+    /// Number of operations in a row whose sources are kept.
+    kept: usize,
 }
 
 /// Source of a tensor.
@@ -69,17 +76,40 @@ enum ConstantOrigin {
 }
 
 impl Constant {
-    fn new(shape: Vec<usize>, dtype: DType, origin: ConstantOrigin) -> Self {
-        Self::with_tensor(shape, dtype, origin, OnceLock::new())
+    fn new(shape: Vec<usize>, dtype: DType, origin: ConstantOrigin, sources: Vec<Self>) -> Self {
+        Self::with_tensor((shape, dtype), origin, OnceLock::new(), sources)
     }
 
-    fn with_tensor(shape: Vec<usize>, dtype: DType, origin: ConstantOrigin, tensor: OnceLock<Arc<Tensor>>) -> Self {
-        Self(Arc::new(ConstantInner { shape, dtype, origin, tensor, derived: Mutex::default(), _whole: None }))
+    fn of_tensor(tensor: Arc<Tensor>, sources: Vec<Self>) -> Self {
+        let facts = (tensor.shape().to_vec(), tensor.dtype());
+        Self::with_tensor(facts, ConstantOrigin::Memory, tensor.into(), sources)
+    }
+
+    fn with_tensor(
+        (shape, dtype): (Vec<usize>, DType),
+        origin: ConstantOrigin,
+        tensor: OnceLock<Arc<Tensor>>,
+        mut sources: Vec<Self>,
+    ) -> Self {
+        let kept = sources.iter().map(|source| 1 + source.0.kept).max().unwrap_or_default();
+        if kept > MOST_KEPT {
+            sources.clear();
+        }
+        let kept = if sources.is_empty() { 0 } else { kept };
+        Self(Arc::new(ConstantInner {
+            shape,
+            dtype,
+            origin,
+            tensor,
+            derived: Mutex::default(),
+            _sources: sources,
+            kept,
+        }))
     }
 
     /// Creates a constant of f32 numbers in a range of a file.
     pub(crate) fn in_file(shape: Vec<usize>, file: Arc<Mapped>, bytes: Range<usize>) -> Self {
-        Self::new(shape, DType::F32, ConstantOrigin::File(file, bytes))
+        Self::new(shape, DType::F32, ConstantOrigin::File(file, bytes), Vec::new())
     }
 
     /// Returns the result of an operation on constants: the existing one, if the operation was
@@ -121,7 +151,7 @@ impl Constant {
         let is_f32 = dtype == DType::F32;
         if op.is_cheap() && is_f32 && bytes >= LARGE_BYTES && operands.iter().all(is_simple) {
             let operands = operands.iter().map(|&operand| operand.clone()).collect();
-            return Ok(Self::new(shape, dtype, ConstantOrigin::Computed(op.clone(), operands)));
+            return Ok(Self::new(shape, dtype, ConstantOrigin::Computed(op.clone(), operands), Vec::new()));
         }
 
         // An operation that takes longer than reading its operands need not keep them in memory.
@@ -135,7 +165,14 @@ impl Constant {
                 false => operand.tensor().map(|tensor| Cow::Borrowed(&**tensor)),
             })
             .collect::<Result<_, OpError>>()?;
-        Ok(op.evaluate(&tensors.iter().map(|tensor| &**tensor).collect::<Vec<_>>())?.into())
+        let tensor = Arc::new(op.evaluate(&tensors.iter().map(|tensor| &**tensor).collect::<Vec<_>>())?);
+        let is_small =
+            |operand: &&Constant| operand.shape().iter().product::<usize>() * operand.dtype().bytes() < LARGE_BYTES;
+        let sources = match operands.iter().all(is_small) {
+            true => operands.iter().map(|&operand| operand.clone()).collect(),
+            false => Vec::new(),
+        };
+        Ok(Self::of_tensor(tensor, sources))
     }
 
     /// Returns the movement of an operation on this constant alone.
@@ -155,16 +192,7 @@ impl Constant {
         let first = bytes.start + first * size;
         let part = first..first + shape.iter().product::<usize>() * size;
         let origin = ConstantOrigin::File(Arc::clone(file), part);
-        let (tensor, derived) = Default::default();
-        let shape = shape.to_vec();
-        Some(Self(Arc::new(ConstantInner {
-            shape,
-            dtype: DType::F32,
-            origin,
-            tensor,
-            derived,
-            _whole: Some(self.clone()),
-        })))
+        Some(Self::new(shape.to_vec(), DType::F32, origin, vec![self.clone()]))
     }
 
     /// Returns the extents, outermost first.
@@ -313,8 +341,7 @@ impl Hash for Identity {
 
 impl From<Arc<Tensor>> for Constant {
     fn from(tensor: Arc<Tensor>) -> Self {
-        let (shape, dtype) = (tensor.shape().to_vec(), tensor.dtype());
-        Self::with_tensor(shape, dtype, ConstantOrigin::Memory, tensor.into())
+        Self::of_tensor(tensor, Vec::new())
     }
 }
 
@@ -405,6 +432,24 @@ mod tests {
 
         let wanted = Transpose(vec![1, 0]).evaluate(&[&matrix.read().unwrap()]).unwrap();
         assert_eq!(*transposed.read().unwrap(), wanted);
+    }
+
+    #[test]
+    fn small_results_of_small_results_are_recognised_again() {
+        let zero = Constant::from(Tensor::of_numbers(&[2], DType::I8, &[3.0, -1.0]).unwrap());
+        let made = || {
+            let cast = Constant::computed(&Cast(DType::F32).into(), &[&zero]).unwrap();
+            Constant::computed(&Reshape(vec![2, 1]).into(), &[&cast]).unwrap()
+        };
+        let first = made();
+        assert_eq!(first.identity(), made().identity());
+
+        // Long chains are dropped without much stack.
+        let mut last = first;
+        for _ in 0..200_000 {
+            last = Constant::computed(&Binary::Add.into(), &[&last, &last]).unwrap();
+        }
+        drop(last);
     }
 
     #[test]
