@@ -46,7 +46,7 @@ pub(crate) fn run(
                 Some(given) => planned.part(&in_order(given)?, 0, [direction, 1]),
                 None => of(Expand(vec![1, images, *hidden]).into(), &[&Tensor::scalar(0.0)]),
             });
-        let layer = Layer { planned, network, is_reversed };
+        let layer = LayerDirection { planned, network, is_reversed };
         let (outputs, states) = layer.run(&x, initial.collect::<Result<_, _>>()?, &batches, workspace, tensors)?;
         all.push(outputs);
         last.push(states);
@@ -64,7 +64,7 @@ pub(crate) fn run(
 }
 
 /// Images in a row whose sequences have equal lengths.
-struct Batch {
+struct EqualSequences {
     /// First image, and number of images.
     images: [usize; 2],
     /// Length of the sequences.
@@ -72,27 +72,27 @@ struct Batch {
 }
 
 /// A layer in one direction.
-struct Layer<'a> {
+struct LayerDirection<'a> {
     planned: &'a PlannedNode,
     /// Layer for a part.
     network: &'a PhasedNetwork,
     is_reversed: bool,
 }
 
-impl Layer<'_> {
+impl LayerDirection<'_> {
     /// Runs the layer on inputs `[steps, images, inputs]` from initial states `[1, images, hidden]`.
     /// Returns the outputs of all steps, `[steps, 1, images, hidden]`, and the last states.
     fn run(
         &self,
         x: &Tensor,
         initial: Vec<Tensor>,
-        batches: &[Batch],
+        batches: &[EqualSequences],
         workspace: &mut PhasedWorkspace,
         tensors: &RunTensors,
     ) -> Result<(Tensor, Vec<Tensor>), FamilyError> {
         let planned = self.planned;
         let (mut outputs, mut states) = (Vec::new(), vec![Vec::new(); initial.len()]);
-        for Batch { images, steps } in batches {
+        for EqualSequences { images, steps } in batches {
             let initial = initial.iter().map(|state| planned.part(state, 1, *images));
             let x = planned.part(x, 1, *images)?;
             let (own, last) = self.run_batch(&x, *steps, initial.collect::<Result<_, _>>()?, workspace, tensors)?;
@@ -174,9 +174,14 @@ fn rounded_in_its_range(x: &Tensor) -> Result<Tensor, OpError> {
 }
 
 impl PlannedNode {
-    /// Returns the batches of images by the lengths of their sequences, if these are given.
-    fn batches(&self, lengths: Option<&Tensor>, steps: usize, images: usize) -> Result<Vec<Batch>, FamilyError> {
-        let Some(lengths) = lengths else { return Ok(vec![Batch { images: [0, images], steps }]) };
+    /// Returns the images in batches of sequences of one length.
+    fn batches(
+        &self,
+        lengths: Option<&Tensor>,
+        steps: usize,
+        images: usize,
+    ) -> Result<Vec<EqualSequences>, FamilyError> {
+        let Some(lengths) = lengths else { return Ok(vec![EqualSequences { images: [0, images], steps }]) };
         let given = lengths.as_i64().into_iter().flatten();
         let lengths: Vec<usize> = given.filter_map(|&length| usize::try_from(length).ok()).collect();
         if lengths.len() != images || lengths.iter().any(|&length| length > steps) {
@@ -184,11 +189,11 @@ impl PlannedNode {
             return Err(wrong(&self.node, reason));
         }
 
-        let mut batches: Vec<Batch> = Vec::new();
+        let mut batches: Vec<EqualSequences> = Vec::new();
         for (image, &steps) in lengths.iter().enumerate() {
             match batches.last_mut() {
                 Some(batch) if batch.steps == steps => batch.images[1] += 1,
-                _ => batches.push(Batch { images: [image, 1], steps }),
+                _ => batches.push(EqualSequences { images: [image, 1], steps }),
             }
         }
         Ok(batches)

@@ -12,7 +12,7 @@ const HIDDEN: usize = 5;
 
 /// A recurrent layer, with the number of its gates and states.
 #[derive(Clone, Copy, Debug)]
-struct Layer {
+struct RecurrentLayer {
     operator: &'static str,
     direction: &'static str,
     gates: usize,
@@ -21,7 +21,7 @@ struct Layer {
     is_ragged: bool,
 }
 
-impl Layer {
+impl RecurrentLayer {
     fn directions(self) -> usize {
         if self.direction == "bidirectional" { 2 } else { 1 }
     }
@@ -76,13 +76,19 @@ impl Layer {
     }
 }
 
-const LAYERS: [Layer; 4] = {
-    let forward = Layer { operator: "GRU", direction: "forward", gates: 3, states: 1, is_ragged: true };
+const LAYERS: [RecurrentLayer; 4] = {
+    let forward = RecurrentLayer { operator: "GRU", direction: "forward", gates: 3, states: 1, is_ragged: true };
     [
         forward,
-        Layer { operator: "LSTM", direction: "bidirectional", gates: 4, states: 2, ..forward },
-        Layer { operator: "RNN", direction: "reverse", gates: 1, ..forward },
-        Layer { operator: "DynamicQuantizeLSTM", direction: "bidirectional", gates: 4, states: 2, is_ragged: false },
+        RecurrentLayer { operator: "LSTM", direction: "bidirectional", gates: 4, states: 2, ..forward },
+        RecurrentLayer { operator: "RNN", direction: "reverse", gates: 1, ..forward },
+        RecurrentLayer {
+            operator: "DynamicQuantizeLSTM",
+            direction: "bidirectional",
+            gates: 4,
+            states: 2,
+            is_ragged: false,
+        },
     ]
 };
 
@@ -127,7 +133,7 @@ fn layers_in_parts_compute_the_same_as_nodes() {
 /// Parts of sequences have few lengths, so that most shapes need no new network.
 #[test]
 fn shapes_share_the_networks_of_parts() {
-    let layer = Layer { is_ragged: false, ..LAYERS[0] };
+    let layer = RecurrentLayer { is_ragged: false, ..LAYERS[0] };
     let session = session(&layer.model()).unwrap();
     for steps in 1..=200 {
         session.run(&layer.inputs(steps, &[steps as i64])).unwrap();
