@@ -125,7 +125,8 @@ impl Tuned {
     /// Returns a schedule, transferred from another workload's, that packs constants in the same
     /// way, so that both can share one packing of a constant. `packing` is the text of the other's
     /// [packing stages](Program::packing). `None` if this schedule is from a record, already packs
-    /// constants in that way, or the other is estimated to take more than `most_loss` times as long.
+    /// constants in that way, or the other is estimated to take more than `most_loss` times as
+    /// long.
     ///
     /// # Errors
     /// Fails if this schedule cannot be lowered.

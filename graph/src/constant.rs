@@ -24,12 +24,12 @@ const COPIED_BYTES: usize = 4 << 20;
 /// in the number of nodes.
 const MOST_DERIVED: usize = 64;
 
-/// Maximum number of operations in a row that are applied whenever a constant is read, such as Cast,
-/// Sub and Mul of weights in 8 bits. Longer chains would take unbounded time.
+/// Maximum number of operations in a row that are applied whenever a constant is read, such as
+/// Cast, Sub and Mul of weights in 8 bits. Longer chains would take unbounded time.
 const MOST_STEPS: usize = 8;
 
-/// Maximum number of operations in a row whose sources are kept. Longer chains would be dropped with
-/// a deep stack.
+/// Maximum number of operations in a row whose sources are kept. Longer chains would be dropped
+/// with a deep stack.
 const MOST_KEPT: usize = 32;
 
 /// Shared handle to a tensor that is the same in all runs.

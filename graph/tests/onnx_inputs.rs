@@ -174,6 +174,7 @@ fn nodes_in_any_order() {
         });
         subgraph("then_branch", GraphProto { node: nodes.into(), output, ..Default::default() })
     };
+
     let otherwise = {
         let output = vec![ValueInfoProto { name: Some("other".into()), r#type: None }];
         subgraph(
@@ -183,6 +184,7 @@ fn nodes_in_any_order() {
     };
     let condition = Tensor::of_numbers(&[], DType::Bool, &[1.0]).unwrap();
     let x = Tensor::f32(&[2], vec![1.0, -2.0]).unwrap();
+
     for inner in [["Add x a -> b", "Mul b b -> inner"], ["Mul b b -> inner", "Add x a -> b"]] {
         let mut model = Model::new(17).input("x", &[2]).constant("condition", &condition);
         model =

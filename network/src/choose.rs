@@ -77,7 +77,7 @@ pub(crate) struct Schedules<'a> {
 /// packing that one packed copy of a constant is worth.
 pub(crate) const PACKING_LOSS: f32 = 1.1;
 
-/// The same ratio where all copies may need much memory.
+/// Ratio like [`PACKING_LOSS`] where all copies may need much memory.
 pub(crate) const SCARCE_PACKING_LOSS: f32 = 1.5;
 
 enum ScheduleChoice<'a> {

@@ -80,8 +80,9 @@ struct LayerDirection<'a> {
 }
 
 impl LayerDirection<'_> {
-    /// Runs the layer on inputs `[steps, images, inputs]` from initial states `[1, images, hidden]`.
-    /// Returns the outputs of all steps, `[steps, 1, images, hidden]`, and the last states.
+    /// Runs the layer on inputs `[steps, images, inputs]` from initial states `[1, images,
+    /// hidden]`. Returns the outputs of all steps, `[steps, 1, images, hidden]`, and the last
+    /// states.
     fn run(
         &self,
         x: &Tensor,

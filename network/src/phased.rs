@@ -130,8 +130,8 @@ impl PhasedNetwork {
         compiled.filter(|network| known.insert(Arc::as_ptr(network))).collect()
     }
 
-    /// Returns the network of a graph inside a node. Plans whose constants for it are the same share
-    /// it.
+    /// Returns the network of a graph inside a node. Plans whose constants for it are the same
+    /// share it.
     pub(crate) fn nested(&self, graph: &NestedGraph, constants: &BTreeMap<String, Constant>) -> Arc<Self> {
         let captured = graph.captured.iter().filter_map(|name| Some((name.clone(), constants.get(name)?.clone())));
         let constants: BTreeMap<String, Constant> = captured.collect();

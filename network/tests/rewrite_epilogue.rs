@@ -105,7 +105,7 @@ fn a_shift_after_an_activation_stays_before_padding() {
     assert!(steps[1].ends_with("k=3,s=1,p=1"), "{steps:?}");
 }
 
-/// The same if the constants before the activation are still to be folded, and without an activation.
+/// Constants before the activation, still to be folded, change nothing.
 #[test]
 fn a_shift_after_what_becomes_a_convolution_stays_before_padding() {
     for act in [None, Some("hard_swish")] {

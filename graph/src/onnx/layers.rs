@@ -16,8 +16,8 @@ use super::phase::GraphPath;
 /// Number of time steps of a part.
 pub const PART_STEPS: usize = 32;
 
-/// Inputs which directions have a part of: weights, biases and peepholes, then scales and zero points
-/// of integer weights.
+/// Inputs which directions have a part of: weights, biases and peepholes, then scales and zero
+/// points of integer weights.
 const OF_DIRECTION: [usize; 8] = [1, 2, 3, 7, 8, 9, 10, 11];
 
 /// Names inside of the graphs. They contain a space, which no name of an outer tensor should.

@@ -23,8 +23,9 @@ pub(super) fn outputs_of(proto: &GraphProto) -> impl Iterator<Item = &str> {
     proto.output.iter().map(|output| output.name.as_deref().unwrap_or_default())
 }
 
-/// Puts the nodes of a graph, and of the graphs inside, after those that they read, as ONNX requires
-/// and not all programs write them. Nodes that read each other in a circle keep their order.
+/// Puts the nodes of a graph, and of the graphs inside, after those that they read, as ONNX
+/// requires and not all programs write them. Nodes that read each other in a circle keep their
+/// order.
 pub(super) fn sort_nodes(graph: &mut GraphProto) {
     let graphs =
         graph.node.iter_mut().flat_map(|node| &mut node.attribute).filter_map(|attribute| attribute.g.as_mut());

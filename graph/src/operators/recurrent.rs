@@ -36,8 +36,9 @@ fn gru(call: &mut Call) -> Result<Vec<ImportValue>> {
     layer(call, CellKind::Gated { resets_product }, None)
 }
 
-/// Imports a layer of ONNX Runtime with weights of 8 bits. Inputs and states are quantised, as there:
-/// the inputs of all time steps at once, and so before a layer in parts, and the state in each.
+/// Imports a layer of ONNX Runtime with weights of 8 bits. Inputs and states are quantised, as
+/// there: the inputs of all time steps at once, and so before a layer in parts, and the state in
+/// each.
 fn of_bytes(call: &mut Call) -> Result<Vec<ImportValue>> {
     call.check_most(12)?;
     if call.flag("input_forget", false)? {

@@ -82,8 +82,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Applied when the rules above have no more matches: only then it is known whether an epilogue does
-/// the addition.
+/// Rules for when those above have no more matches: only then it is known whether an epilogue does
+/// an addition.
 pub(super) const PADDED: &[Rule] = &[Rule {
     name: "shift_before_padded_conv",
     before: "Conv(x + c, w, b) of one image, with padding, not larger than x, where x + c costs a pass: x is neither a Conv nor an activation of one",

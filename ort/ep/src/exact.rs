@@ -10,8 +10,8 @@ use ort_sys::ONNXTensorElementDataType;
 use ort_sys::ONNXTensorElementDataType::*;
 
 /// Operators that are always left to ONNX Runtime: random numbers, which are the same in every run
-/// here, a layer that ONNX Runtime computes faster, and what it computes without comparing all pairs
-/// of elements.
+/// here, a layer that ONNX Runtime computes faster, and what it computes without comparing all
+/// pairs of elements.
 const LEFT: [&str; 7] = [
     "Bernoulli",
     "DynamicQuantizeLSTM",
