@@ -146,7 +146,7 @@ pub fn rules_of_quantised() -> impl Iterator<Item = &'static Rule> {
 fn by_stages(graph: &Graph, stages: &[Vec<&Rule>], constants: &mut ConstantPool) -> Result<(Graph, Trace), GraphError> {
     let mut trace = Trace::of_itself(graph);
     // A pass without rules folds constants and merges equal nodes, which the rules rely on.
-    let mut graph = pass(Examined::nothing(graph.clone()), Rules::default(), constants, &mut trace)?.0;
+    let mut graph = pass(Examined::nothing(graph), Rules::default(), constants, &mut trace)?.0;
     let mut tried = 0;
     for rules in stages {
         // The rules of earlier stages come last. They need not be tried again far from changes.
@@ -162,7 +162,7 @@ fn by_stages(graph: &Graph, stages: &[Vec<&Rule>], constants: &mut ConstantPool)
     }
     // Merging and folding may have left unused nodes.
     let (graph, _) = pass(graph, Rules::default(), constants, &mut trace)?;
-    Ok((graph.graph, trace))
+    Ok((graph.graph.into_owned(), trace))
 }
 
 /// Rules of a pass, in the order in which they are tried.
@@ -180,7 +180,7 @@ fn pass(
     rules: Rules,
     constants: &mut ConstantPool,
     trace: &mut Trace,
-) -> Result<(Examined, usize), GraphError> {
+) -> Result<(Examined<'static>, usize), GraphError> {
     let uses = from.graph.live_uses();
     let changes = from.changes(&uses);
     let from = &from.graph;

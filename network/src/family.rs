@@ -4,7 +4,7 @@
 //! rewritten and planned like any other. Kernels and packed weights that networks have in common
 //! are in memory once. The networks used least recently are dropped.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use autotune::Tuned;
@@ -124,8 +124,8 @@ struct Networks<D: NetworkOps> {
     lookups: u64,
     /// Number of networks in a row that were made and not kept.
     refused: usize,
-    /// Loss of time by estimate that sharing packed constants is worth.
-    packing_loss: f32,
+    /// True once constants have exceeded the limit: sharing packed ones is then worth more time.
+    are_scarce: bool,
 }
 
 struct KeptNetwork<D: NetworkOps> {
@@ -146,24 +146,23 @@ impl<D: NetworkOps> Family<D> {
         source: Arc<dyn Source>,
         target: &Target,
     ) -> Result<Arc<Self>, FamilyError> {
-        Self::of_shared(Arc::new(Mutex::new(model)), move |_| import.clone(), prepare, options, source, target)
+        Self::of_shared(Arc::new(Mutex::new(model)), move || import.clone(), prepare, options, source, target)
     }
 
     /// Creates the family of a model that others use, too. `import` returns the options for the
-    /// network with a number, from 0.
+    /// next network.
     pub(crate) fn of_shared(
         model: Arc<Mutex<Model<'static>>>,
-        import: impl Fn(usize) -> ImportOptions + Send + 'static,
+        mut import: impl FnMut() -> ImportOptions + Send + 'static,
         mut prepare: impl FnMut(Graph) -> Result<Graph, GraphError> + Send + 'static,
         options: FamilyOptions,
         source: Arc<dyn Source>,
         target: &Target,
     ) -> Result<Arc<Self>, FamilyError> {
         let names: Vec<String> = options.inputs.iter().map(|(name, _)| name.clone()).collect();
-        let mut numbers = 0..;
         let make = move |shapes: &[Vec<usize>]| {
             let shapes = names.iter().cloned().zip(shapes.iter().cloned()).collect();
-            let import = import(numbers.next().unwrap_or_default());
+            let import = import();
             let model = model.lock().unwrap_or_else(PoisonError::into_inner);
             Ok(prepare(model.graph(&ImportOptions { shapes, ..import })?)?)
         };
@@ -196,7 +195,7 @@ impl<D: NetworkOps> Family<D> {
     ) -> Result<Arc<Self>, FamilyError> {
         let origin = D::origin(target).map_err(CompileError::from)?;
         let maker = Mutex::new(GraphMaker { make, rewriter: Rewriter::default() });
-        let networks = Mutex::new(Networks::default());
+        let networks = Mutex::new(Networks { kept: HashMap::new(), lookups: 0, refused: 0, are_scarce: false });
         let (store, target) = (Arc::new(NetworkStore::new(origin)), target.clone());
         Ok(Arc::new(Self { options, target, source, store, maker, networks }))
     }
@@ -242,9 +241,7 @@ impl<D: NetworkOps> Family<D> {
         let GraphMaker { make, rewriter } = &mut *maker;
         let (graph, _) = rewriter.rewrite(&make(shapes)?)?;
         let mut network = self.compiled(&graph)?;
-        if !self.networks().may_keep(&network, &self.options) {
-            // From now on, sharing packed constants is worth more time.
-            self.networks().packing_loss = SCARCE_PACKING_LOSS;
+        if self.networks().become_scarce_with(&network, &self.options) {
             network = self.compiled(&graph)?;
         }
         self.networks().keep(shapes, &network, &self.options);
@@ -252,7 +249,7 @@ impl<D: NetworkOps> Family<D> {
     }
 
     fn compiled(&self, graph: &Graph) -> Result<Arc<Compiled<D>>, CompileError> {
-        let packing_loss = self.networks().packing_loss;
+        let packing_loss = if self.networks().are_scarce { SCARCE_PACKING_LOSS } else { PACKING_LOSS };
         compiled_in(&self.store, graph, &*self.source, &self.target, packing_loss)
     }
 
@@ -308,23 +305,20 @@ pub(crate) fn compiled_in<D: NetworkOps>(
     Ok(network)
 }
 
-impl<D: NetworkOps> Default for Networks<D> {
-    fn default() -> Self {
-        Self { kept: HashMap::new(), lookups: 0, refused: 0, packing_loss: PACKING_LOSS }
-    }
-}
-
 impl<D: NetworkOps> Networks<D> {
-    /// True if all constants are within the limit also with a network's own, or sharing them is
-    /// already worth more time.
-    fn may_keep(&self, network: &Compiled<D>, options: &FamilyOptions) -> bool {
-        let known: HashSet<usize> =
-            self.kept.values().flat_map(|kept| kept.network.constants.parts.keys().copied()).collect();
-        let parts = network.constants.parts.iter().filter(|(address, _)| !known.contains(address));
-        let own: usize = parts.map(|(_, bytes)| bytes).sum();
-        let largest = self.largest().max(network.constant_bytes());
-        let additional = (self.constant_bytes() + own).saturating_sub(largest);
-        known.is_empty() || self.packing_loss > PACKING_LOSS || additional <= options.additional_bytes(largest)
+    /// Returns true if constants become scarce: they were not so far, and exceed the limit with
+    /// those of a new network.
+    fn become_scarce_with(&mut self, network: &Compiled<D>, options: &FamilyOptions) -> bool {
+        let become_scarce = !self.are_scarce && !self.fit_with(Some(network), options);
+        self.are_scarce |= become_scarce;
+        become_scarce
+    }
+
+    /// True if all constants, also those of one more network, are within the limit.
+    fn fit_with(&self, more: Option<&Compiled<D>>, options: &FamilyOptions) -> bool {
+        let networks = || self.kept.values().map(|kept| &*kept.network).chain(more);
+        let largest = networks().map(Compiled::constant_bytes).max().unwrap_or_default();
+        constant_bytes(networks()).saturating_sub(largest) <= options.additional_bytes(largest)
     }
 
     /// Returns the size of the constants of the network that has most, in bytes.
@@ -337,11 +331,8 @@ impl<D: NetworkOps> Networks<D> {
     /// A network whose own constants alone exceed the limit is not kept, since all others would
     /// have to be dropped. If such networks follow each other, they replace the others.
     fn keep(&mut self, shapes: &[Vec<usize>], network: &Arc<Compiled<D>>, options: &FamilyOptions) {
-        let is_within = |networks: &Self| {
-            let largest = networks.largest();
-            let additional = networks.constant_bytes().saturating_sub(largest);
-            networks.kept.len() <= options.most_networks && additional <= options.additional_bytes(largest)
-        };
+        let is_within =
+            |networks: &Self| networks.kept.len() <= options.most_networks && networks.fit_with(None, options);
         let before = self.constant_bytes();
         self.kept.insert(shapes.to_vec(), KeptNetwork { network: Arc::clone(network), last: self.lookups });
         let own = self.constant_bytes() - before;
@@ -364,9 +355,14 @@ impl<D: NetworkOps> Networks<D> {
 
     /// Returns the size of all constants in bytes; shared ones count once.
     fn constant_bytes(&self) -> usize {
-        let parts = self.kept.values().flat_map(|kept| &kept.network.constants.parts);
-        parts.collect::<HashMap<&usize, &usize>>().into_values().sum()
+        constant_bytes(self.kept.values().map(|kept| &*kept.network))
     }
+}
+
+/// Returns the size of all constants of networks in bytes; shared ones count once.
+fn constant_bytes<'a, D: NetworkOps + 'a>(networks: impl Iterator<Item = &'a Compiled<D>>) -> usize {
+    let parts = networks.flat_map(|network| &network.constants.parts);
+    parts.collect::<HashMap<&usize, &usize>>().into_values().sum()
 }
 
 /// State of one run at a time, for any network of a family.

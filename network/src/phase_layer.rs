@@ -210,8 +210,7 @@ impl PlannedNode {
         if tensor.shape().get(axis) == Some(&count) {
             return Ok(tensor.clone());
         }
-        let whole = |&count: &usize| Range { start: 0, step: 1, count };
-        let mut ranges: Vec<Range> = tensor.shape().iter().map(whole).collect();
+        let mut ranges = Range::all(tensor.shape());
         if let Some(range) = ranges.get_mut(axis) {
             *range = Range { start, step: 1, count };
         }

@@ -146,7 +146,12 @@ impl Session {
                 let network =
                     PhasedNetwork::of_model(shared, in_phases, Box::new(prepare), Arc::clone(&source), &target)?;
                 phased = Some(PhasedRuns::of(network));
-                let import = move |number| if number < UNROLLED_SHAPES { &import } else { &in_parts }.clone();
+                let mut left = UNROLLED_SHAPES;
+                let import = move || {
+                    let options = if left > 0 { &import } else { &in_parts };
+                    left = left.saturating_sub(1);
+                    options.clone()
+                };
                 Family::of_shared(model, import, prepare, options.family(ranges), source, &target)?
             }
             SessionPrecision::Fastest { .. } => {

@@ -8,27 +8,26 @@ use super::concat::Concat;
 use super::matmul::MatMul;
 use super::prelude::*;
 use super::quantise::{Dequantize, quantised_in_its_range};
-use crate::onnx::LAYER_LENGTHS;
 use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
-use crate::onnx::{MICROSOFT, ROUNDED_INPUTS};
+use crate::onnx::{LAYER_LENGTHS, MICROSOFT, ROUNDED_INPUTS};
 
 mod cell;
 
 use cell::{Cell, CellKind};
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
-    OnnxOperator::many("LSTM", |call, _| lstm(call)),
+    OnnxOperator::many("LSTM", |call, _| lstm(call, None)),
     OnnxOperator::many("GRU", |call, _| gru(call)),
     OnnxOperator::many("RNN", |call, _| layer(call, CellKind::Plain, None)),
     OnnxOperator::many("DynamicQuantizeLSTM", |call, _| of_bytes(call)).in_domain(MICROSOFT).of_bytes(),
 ];
 
-fn lstm(call: &mut Call) -> Result<Vec<ImportValue>> {
+fn lstm(call: &mut Call, integers: Option<[ImportValue; 3]>) -> Result<Vec<ImportValue>> {
     if call.flag("input_forget", false)? {
         return Err(attribute("input_forget", "is not supported"));
     }
-    layer(call, CellKind::LongShort, None)
+    layer(call, CellKind::LongShort, integers)
 }
 
 fn gru(call: &mut Call) -> Result<Vec<ImportValue>> {
@@ -41,9 +40,6 @@ fn gru(call: &mut Call) -> Result<Vec<ImportValue>> {
 /// each.
 fn of_bytes(call: &mut Call) -> Result<Vec<ImportValue>> {
     call.check_most(12)?;
-    if call.flag("input_forget", false)? {
-        return Err(attribute("input_forget", "is not supported"));
-    }
     let integers = [call.operand(2)?, call.operand(10)?, call.operand(11)?];
     let w = weights_of_bytes(call, [1, 8, 9])?;
     let r = weights_of_bytes(call, [2, 10, 11])?;
@@ -55,7 +51,7 @@ fn of_bytes(call: &mut Call) -> Result<Vec<ImportValue>> {
     let mut operands = vec![Some(x), Some(w), Some(r)];
     operands.extend((3..8).map(|input| call.optional(input)));
     let _ = call.given(operands);
-    layer(call, CellKind::LongShort, Some(integers))
+    lstm(call, Some(integers))
 }
 
 /// Adds weights `[directions, gates, inputs]` from integers `[directions, inputs, gates]` with

@@ -24,7 +24,7 @@ pub struct Range {
 
 impl Range {
     /// Returns the ranges of all elements of a shape.
-    pub(crate) fn all(shape: &[usize]) -> Vec<Self> {
+    pub fn all(shape: &[usize]) -> Vec<Self> {
         shape.iter().map(|&count| Self { start: 0, step: 1, count }).collect()
     }
 }

@@ -3,6 +3,8 @@
 //! A rule examines a node, nodes that it depends on, and their numbers of readers. Where none of
 //! these has changed since the rule was tried, it does not match now either.
 
+use std::borrow::Cow;
+
 use super::new_graph::NewNode;
 use crate::graph::{Graph, NodeId};
 
@@ -11,8 +13,8 @@ use crate::graph::{Graph, NodeId};
 const REACH: u32 = 24;
 
 /// A graph, and the nodes in it that the last pass has only copied.
-pub(super) struct Examined {
-    pub(super) graph: Graph,
+pub(super) struct Examined<'a> {
+    pub(super) graph: Cow<'a, Graph>,
     /// For copies of nodes with the same operands: number of readers before.
     copies: Vec<Option<usize>>,
 }
@@ -20,11 +22,11 @@ pub(super) struct Examined {
 /// Number of steps from each node to the nearest change among the nodes that it depends on.
 pub(super) struct Changes(Vec<u32>);
 
-impl Examined {
+impl<'a> Examined<'a> {
     /// Creates the state in which no rule has been tried.
-    pub(super) fn nothing(graph: Graph) -> Self {
+    pub(super) fn nothing(graph: &'a Graph) -> Self {
         let copies = vec![None; graph.nodes().len()];
-        Self { graph, copies }
+        Self { graph: Cow::Borrowed(graph), copies }
     }
 
     /// Creates the state after a pass over the graph `from`, whose nodes became the nodes `made`.
@@ -36,7 +38,7 @@ impl Examined {
             let is_copy = !is_replaced[at(id)] && !node.operands.iter().any(|&operand| is_replaced[at(operand)]);
             copies[at(made[at(id)].0)] = is_copy.then_some(readers[at(id)]);
         }
-        Self { graph, copies }
+        Self { graph: Cow::Owned(graph), copies }
     }
 
     /// Returns the changes, from the present numbers of readers.
