@@ -1,6 +1,7 @@
 //! Networks as graphs of nodes.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 use autotune_ir::DType;
 
@@ -69,7 +70,8 @@ pub struct Output {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     name: String,
-    nodes: Vec<GraphNode>,
+    /// Nodes in topological order. Graphs that are made of each other share them.
+    nodes: Vec<Arc<GraphNode>>,
     inputs: Vec<NodeId>,
     input_names: HashSet<String>,
     outputs: Vec<Output>,
@@ -218,7 +220,7 @@ impl Graph {
 
     /// Returns all nodes in topological order.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &GraphNode)> + ExactSizeIterator {
-        self.nodes.iter().enumerate().map(|(id, node)| (NodeId(id as u32), node))
+        self.nodes.iter().enumerate().map(|(id, node)| (NodeId(id as u32), &**node))
     }
 
     /// Returns the inputs in the order of their declaration.
@@ -274,9 +276,14 @@ impl Graph {
     }
 
     /// Adds a node whose shape and type are known to be right.
-    pub(crate) fn push(&mut self, node: GraphNode) -> NodeId {
+    pub(crate) fn push(&mut self, node: impl Into<Arc<GraphNode>>) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
-        self.nodes.push(node);
+        self.nodes.push(node.into());
         id
+    }
+
+    /// Returns a shared handle to a node.
+    pub(crate) fn shared(&self, id: NodeId) -> &Arc<GraphNode> {
+        &self.nodes[id.0 as usize]
     }
 }

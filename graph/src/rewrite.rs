@@ -91,6 +91,9 @@ const STAGES: [&[&[Rule]]; 6] = [
     &[blocks::RULES, quantised::OPENED, rescaled::RULES, without_kernels::RULES, affine::PADDED, epilogue::RULES],
 ];
 
+/// Number of stages, from the first, whose rules are about 8-bit integers.
+const STAGES_OF_INTEGERS: usize = 2;
+
 /// Rewrites a graph to an equivalent one in the form that kernels are selected for.
 pub fn rewrite(graph: &Graph) -> Result<Graph, GraphError> {
     rewrite_traced(graph).map(|(rewritten, _)| rewritten)
@@ -114,7 +117,8 @@ impl Rewriter {
         let stage =
             |last: usize| STAGES[..=last].iter().rev().flat_map(|stage| stage.iter().copied().flatten()).collect();
         self.constants.for_next_graph();
-        by_stages(graph, &(0..STAGES.len()).map(stage).collect::<Vec<_>>(), &mut self.constants)
+        let first = if graph.is_quantised() { 0 } else { STAGES_OF_INTEGERS };
+        by_stages(graph, &(first..STAGES.len()).map(stage).collect::<Vec<_>>(), &mut self.constants)
     }
 }
 
@@ -161,7 +165,9 @@ fn by_stages(graph: &Graph, stages: &[Vec<&Rule>], constants: &mut ConstantPool)
         tried = rules.len();
     }
     // Merging and folding may have left unused nodes.
-    let (graph, _) = pass(graph, Rules::default(), constants, &mut trace)?;
+    if graph.has_unused() {
+        graph = pass(graph, Rules::default(), constants, &mut trace)?.0;
+    }
     Ok((graph.graph.into_owned(), trace))
 }
 
@@ -194,7 +200,7 @@ fn pass(
             // Unread inputs stay, so that the network's interface does not change.
             _ if node.op.is::<Input>() => new.input(node)?,
             _ if uses[id.0 as usize] == 0 => NewNode::NOTHING,
-            Some(constant) => new.constant(&node.name, constant),
+            Some(constant) => new.copy_constant(from.shared(id), constant),
             None => {
                 let tried = if changes.are_near(id) { rules.all } else { &rules.all[..rules.untried] };
                 let mut site = RewriteSite { from, id, uses: &uses, made: &made, new: &mut new };
@@ -224,7 +230,7 @@ fn replaced(site: &mut RewriteSite, rules: &[&Rule]) -> Result<(NewNode, bool), 
         return Ok((found, true));
     }
     let operands = site.operands_of(site.id);
-    Ok((site.new.copy(node, &operands)?, false))
+    Ok((site.new.copy(site.from.shared(site.id), &operands)?, false))
 }
 
 fn by_rules(site: &mut RewriteSite, rules: &[&Rule]) -> Rewritten {

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::new_graph::NewNode;
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, Input, NodeId};
 
 /// Maximum number of steps from a node to its operands that a pattern has. The longest patterns,
 /// those of attention, have about twenty.
@@ -39,6 +39,12 @@ impl<'a> Examined<'a> {
             copies[at(made[at(id)].0)] = is_copy.then_some(readers[at(id)]);
         }
         Self { graph: Cow::Owned(graph), copies }
+    }
+
+    /// True if no output needs a node other than an input.
+    pub(super) fn has_unused(&self) -> bool {
+        let uses = self.graph.live_uses();
+        self.graph.nodes().any(|(id, node)| uses[id.0 as usize] == 0 && !node.op.is::<Input>())
     }
 
     /// Returns the changes, from the present numbers of readers.

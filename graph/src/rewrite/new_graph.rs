@@ -2,13 +2,13 @@
 //! constant folding.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::mem::take;
 use std::sync::Arc;
 
 use ndarray::ArrayD;
+use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::constant::{Constant, Identity};
 use crate::error::{GraphError, OpError};
@@ -42,21 +42,21 @@ impl NewNode {
 /// State of constants, shared by all passes of a rewriting.
 pub(super) struct ConstantPool {
     /// Distinct constants in memory, by a hash of their elements.
-    known: HashMap<u64, Vec<Identity>>,
+    known: FxHashMap<u64, Vec<Identity>>,
     /// Canonical constant (second) for a constant's address. The constant's own identity (first) is
     /// stored so that its address is not reused for another.
-    canonical: HashMap<usize, (Identity, Identity)>,
+    canonical: FxHashMap<usize, (Identity, Identity)>,
     /// For constants that are sums of others, by address: the largest magnitude of a partial sum,
     /// if it exceeds the constant's elements ([`bounds`](super::bounds)).
-    partial_sums: HashMap<usize, (Identity, f32)>,
+    partial_sums: FxHashMap<usize, (Identity, f32)>,
     /// Small constants of this rewriting and of the one before, by address. Intermediate ones exist
     /// only here; while they do, what is computed of them is known.
-    recent: HashMap<usize, Constant>,
-    before: HashMap<usize, Constant>,
+    recent: FxHashMap<usize, Constant>,
+    before: FxHashMap<usize, Constant>,
     /// Number of elements that may still be added to `recent`.
     may_remember: usize,
     /// Results of [`NewGraph::largest_terms`], by operands.
-    terms: HashMap<Vec<Identity>, Vec<(Op, f32)>>,
+    terms: FxHashMap<Vec<Identity>, Vec<(Op, f32)>>,
     /// Results of [`NewGraph::largest_product`], by the constant and the bits of the factors.
     products: RefCell<LargestProducts>,
     /// Results of [`NewGraph::centred`], by weights, zero points and axis.
@@ -69,31 +69,31 @@ pub(super) struct ConstantPool {
 pub(super) type Centred<C = Constant> = (C, Arc<[f64]>);
 
 /// Results of [`NewGraph::centred`]; `None` where a difference does not fit 8 bits.
-type CentredWeights = HashMap<(Identity, Identity, usize), Option<Centred<Identity>>>;
+type CentredWeights = FxHashMap<(Identity, Identity, usize), Option<Centred<Identity>>>;
 
 /// Largest products of constants and factors, by constant and by the factors' shape and bits.
-type LargestProducts = HashMap<(Identity, Vec<u32>), Option<f64>>;
+type LargestProducts = FxHashMap<(Identity, Vec<u32>), Option<f64>>;
 
 /// A graph under construction, with an index of its operations.
 pub(super) struct NewGraph<'a> {
     pub(super) graph: Graph,
     constants: &'a mut ConstantPool,
     /// Operations with their operands and results, by hash.
-    nodes: HashMap<u64, Vec<(Op, Vec<NodeId>, NodeId)>>,
+    nodes: FxHashMap<u64, Vec<(Op, Vec<NodeId>, NodeId)>>,
     /// Nodes of constants, by the constant's address.
-    of_constants: HashMap<usize, NodeId>,
+    of_constants: FxHashMap<usize, NodeId>,
 }
 
 impl Default for ConstantPool {
     fn default() -> Self {
         Self {
-            known: HashMap::new(),
-            canonical: HashMap::new(),
-            partial_sums: HashMap::new(),
-            recent: HashMap::new(),
-            before: HashMap::new(),
+            known: FxHashMap::default(),
+            canonical: FxHashMap::default(),
+            partial_sums: FxHashMap::default(),
+            recent: FxHashMap::default(),
+            before: FxHashMap::default(),
             may_remember: ALL_REMEMBERED,
-            terms: HashMap::new(),
+            terms: FxHashMap::default(),
             products: RefCell::default(),
             centred: RefCell::default(),
             left: MOST_FOLDED,
@@ -158,7 +158,7 @@ impl<'a> NewGraph<'a> {
     /// Creates an empty graph with the name and the precision of another.
     pub(super) fn new(like: &Graph, constants: &'a mut ConstantPool) -> Self {
         let graph = Graph::new(like.name()).with_precision(like.precision());
-        Self { graph, constants, nodes: HashMap::new(), of_constants: HashMap::new() }
+        Self { graph, constants, nodes: FxHashMap::default(), of_constants: FxHashMap::default() }
     }
 
     /// Copies a graph input.
@@ -173,6 +173,17 @@ impl<'a> NewGraph<'a> {
         NewNode(*self.of_constants.entry(constant.address()).or_insert_with(|| graph.constant(name, constant)))
     }
 
+    /// Copies a constant of the source graph.
+    pub(super) fn copy_constant(&mut self, node: &Arc<GraphNode>, constant: &Constant) -> NewNode {
+        let one = self.constants.one_of(constant);
+        if one.address() != constant.address() {
+            return self.constant(&node.name, &one);
+        }
+        self.constants.remember(&one);
+        let graph = &mut self.graph;
+        NewNode(*self.of_constants.entry(one.address()).or_insert_with(|| graph.push(Arc::clone(node))))
+    }
+
     /// Adds the constant for a node without elements.
     pub(super) fn nothing(&mut self, node: &GraphNode) -> Option<NewNode> {
         let empty = Tensor::of_numbers(&node.shape, node.dtype, &[]);
@@ -181,14 +192,17 @@ impl<'a> NewGraph<'a> {
 
     /// Adds an operation: returns an equal existing node, a folded constant, or a new node.
     pub(super) fn add(&mut self, name: &str, op: Op, made_of: &[NewNode]) -> Result<NewNode, GraphError> {
-        self.add_once(op, made_of, |graph, op, operands| graph.add(name, op, &operands), name)
+        let added_op = op.clone();
+        self.add_once(op, made_of, |graph, operands| graph.add(name, added_op, operands), name)
     }
 
     /// Adds a node of the source graph on rewritten operands, whose shapes and types are the same.
-    pub(super) fn copy(&mut self, node: &GraphNode, made_of: &[NewNode]) -> Result<NewNode, GraphError> {
-        let copied = |graph: &mut Graph, op: Op, operands: Vec<NodeId>| {
-            let (name, shape, dtype) = (node.name.clone(), node.shape.clone(), node.dtype);
-            Ok(graph.push(GraphNode { name, op, operands, shape, dtype }))
+    pub(super) fn copy(&mut self, node: &Arc<GraphNode>, made_of: &[NewNode]) -> Result<NewNode, GraphError> {
+        let copied = |graph: &mut Graph, operands: &[NodeId]| {
+            Ok(match operands == node.operands {
+                true => graph.push(Arc::clone(node)),
+                false => graph.push(GraphNode { operands: operands.to_vec(), ..GraphNode::clone(node) }),
+            })
         };
         self.add_once(node.op.clone(), made_of, copied, &node.name)
     }
@@ -197,7 +211,7 @@ impl<'a> NewGraph<'a> {
         &mut self,
         op: Op,
         made_of: &[NewNode],
-        add: impl FnOnce(&mut Graph, Op, Vec<NodeId>) -> Result<NodeId, GraphError>,
+        add: impl FnOnce(&mut Graph, &[NodeId]) -> Result<NodeId, GraphError>,
         name: &str,
     ) -> Result<NewNode, GraphError> {
         let operands: Vec<NodeId> = made_of.iter().map(|made| made.0).collect();
@@ -215,7 +229,7 @@ impl<'a> NewGraph<'a> {
                 most.into_iter().for_each(|most| self.record_partial_sum(made, most));
                 made.0
             }
-            None => add(&mut self.graph, op.clone(), operands.clone())?,
+            None => add(&mut self.graph, &operands)?,
         };
         self.nodes.entry(hash).or_default().push((op, operands, made));
         Ok(NewNode(made))
@@ -336,7 +350,7 @@ impl<'a> NewGraph<'a> {
 
 /// Hashes the shape and a sample of evenly spaced elements.
 fn hash_of(tensor: &Tensor) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = FxHasher::default();
     tensor.shape().hash(&mut hasher);
     // A sample keeps hashing cheap; equality is checked bit by bit.
     let every = tensor.shape().iter().product::<usize>().div_ceil(HASHED).max(1);
@@ -362,7 +376,7 @@ fn have_same_bits(a: &Tensor, b: &Tensor) -> bool {
 
 /// Hashes an operation and its operands.
 fn node_hash(op: &Op, operands: &[NodeId]) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = FxHasher::default();
     (op.text_hash(), operands).hash(&mut hasher);
     hasher.finish()
 }
