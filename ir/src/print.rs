@@ -13,6 +13,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
+use std::sync::Arc;
 
 use crate::affine::Affine;
 use crate::program::{
@@ -49,7 +50,7 @@ impl Program {
     /// with the same text produce the same results from the same constants. Variables are printed
     /// by number, since two may have the same name.
     pub fn packing(&self) -> (String, Vec<BufferId>) {
-        let ahead: Vec<Stage> = self.stages.iter().filter(|stage| stage.when == When::AheadOfTime).cloned().collect();
+        let ahead: Vec<&Stage> = self.stages.iter().filter(|stage| stage.when == When::AheadOfTime).collect();
         if ahead.is_empty() {
             return (String::new(), Vec::new());
         }
@@ -71,8 +72,10 @@ impl Program {
             text += &format!("{name}: {dtype:?} {shape:?} {layout:?}\n");
         }
         let vars = (0..self.vars.len()).map(|var| format!("v{var}").into()).collect();
-        let numbered = Self { vars, stages: ahead, ..self.clone() };
-        for stage in &numbered.stages {
+        let (axes, buffers, stages) = (self.axes.clone(), self.buffers.clone(), Vec::new());
+        let (spec, algorithm) = (Arc::clone(&self.spec), Arc::clone(&self.algorithm));
+        let numbered = Self { spec, algorithm, axes, vars, buffers, stages, cold: self.cold };
+        for stage in ahead {
             text += "stage\n";
             // Writing to a string does not fail.
             let _ = numbered.write_nodes(&mut text, &stage.body, 0);

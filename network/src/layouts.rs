@@ -9,9 +9,9 @@
 //! step writes, and those that it was converted to. Each conversion runs once, for all readers.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
 use autotune_ir::program::Layout;
+use rustc_hash::FxHashMap;
 
 use crate::conversion::estimated_secs;
 use crate::cut::{Cut, MemoryValue, ValueId};
@@ -46,7 +46,7 @@ pub(crate) enum LayoutConstraints {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Layouts {
     /// Layout of every root value, which is a value with its own memory.
-    pub(crate) roots: HashMap<ValueId, Layout>,
+    pub(crate) roots: FxHashMap<ValueId, Layout>,
     /// Position of each step's schedule among the step's constraints.
     pub(crate) picks: Vec<usize>,
     /// Seconds of all steps and conversions.
@@ -54,7 +54,7 @@ pub(crate) struct Layouts {
 }
 
 /// Known seconds of conversions of values between layouts.
-pub(crate) type Conversions = HashMap<(ValueId, Layout, Layout), f64>;
+pub(crate) type Conversions = FxHashMap<(ValueId, Layout, Layout), f64>;
 
 /// The network's time as a sum of factors that depend on few variables each.
 pub(crate) struct Sum<'a> {
@@ -67,9 +67,9 @@ pub(crate) struct Sum<'a> {
     /// for additionally available layouts.
     layouts: Vec<Vec<Vec<Layout>>>,
     /// Variable of each root's own layout.
-    primary: HashMap<ValueId, usize>,
+    primary: FxHashMap<ValueId, usize>,
     /// Variable of the set of additional layouts, for values that have one.
-    additional: HashMap<ValueId, usize>,
+    additional: FxHashMap<ValueId, usize>,
     /// Variable of each step's schedule.
     steps: Vec<usize>,
     factors: Vec<Factor>,
@@ -90,7 +90,7 @@ impl<'a> Sum<'a> {
         conversions: &'a Conversions,
         can_have_layout: &dyn Fn(ValueId, Layout) -> bool,
     ) -> Self {
-        let (primary, additional) = (HashMap::new(), HashMap::new());
+        let (primary, additional) = (FxHashMap::default(), FxHashMap::default());
         let (domains, layouts, steps, factors) = (vec![], vec![], vec![], vec![]);
         let mut sum = Self { cut, constraints, conversions, domains, layouts, primary, additional, steps, factors };
 
@@ -176,7 +176,7 @@ impl<'a> Sum<'a> {
     /// Adds variables for the additional layouts of values: the subsets of layouts that at least
     /// two steps use.
     fn add_additional(&mut self) {
-        let mut wanted: HashMap<ValueId, Vec<Vec<Layout>>> = HashMap::new();
+        let mut wanted: FxHashMap<ValueId, Vec<Vec<Layout>>> = FxHashMap::default();
         for (step, wishes) in self.cut.steps.iter().zip(self.constraints) {
             for (place, &value) in step.operands.iter().chain([&step.output]).enumerate() {
                 let of =
@@ -378,7 +378,7 @@ mod tests {
         constraints: &[LayoutConstraints],
         can_have_layout: &dyn Fn(ValueId, Layout) -> bool,
     ) -> Layouts {
-        Sum::of(cut, constraints, &Conversions::new(), can_have_layout).least()
+        Sum::of(cut, constraints, &Conversions::default(), can_have_layout).least()
     }
 
     fn constraint(input: Layout, output: Layout, run_secs: f64) -> LayoutConstraint {
@@ -412,7 +412,7 @@ mod tests {
                 LayoutConstraints::Of(both.iter().map(|&layout| constraint(layout, both[step % 2], 1.0)).collect())
             })
             .collect();
-        let conversions = Conversions::new();
+        let conversions = Conversions::default();
         let sum = Sum::of(&cut, &wishes, &conversions, &|_, _| true);
         let least = sum.least();
         let count = sum.alternatives(&least).count();

@@ -8,7 +8,6 @@ use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::{Layout, Role};
 use autotune_ir::{DType, KernelPlan};
 use autotune_runtime::DeviceError;
-use autotune_schedules::Config;
 use autotune_workloads::Workload;
 
 use crate::choose::{Choice, Choose};
@@ -95,8 +94,8 @@ struct NetworkPlanner<'a, 'c> {
     layouts: &'a Layouts,
     choose: &'c mut dyn Choose,
     plan: NetworkPlan,
-    /// Numbers of kernels in [`NetworkPlan::kernels`], by workload and config.
-    numbers: HashMap<(Workload, Config), usize>,
+    /// Numbers of kernels in [`NetworkPlan::kernels`], by workload and hash of the config.
+    numbers: HashMap<(Workload, u64), usize>,
     /// Slot and form of each root value, a value that is in no other value's memory.
     roots: HashMap<ValueId, (usize, Form)>,
     /// Converted copies of values, by form.
@@ -271,7 +270,7 @@ impl NetworkPlanner<'_, '_> {
     fn kernel_of(&mut self, tuned: &Tuned) -> usize {
         // Steps with the same workload and config share one loaded kernel.
         let next = self.plan.kernels.len();
-        let number = *self.numbers.entry((tuned.workload().clone(), tuned.config().clone())).or_insert(next);
+        let number = *self.numbers.entry((tuned.workload().clone(), tuned.candidate().stable_hash())).or_insert(next);
         if number == next {
             self.plan.kernels.push(tuned.clone());
         }

@@ -98,6 +98,7 @@ pub struct Workload(Arc<Inner>);
 struct Inner {
     op: Arc<dyn WorkloadOperator>,
     terms: Terms,
+    has_weights: bool,
     text: String,
     spec: Arc<Spec>,
     shape_vector: Vec<f32>,
@@ -157,11 +158,14 @@ impl Workload {
         let text = text::of(&*op, &terms, has_weights);
         let spec = Arc::new(spec::of(&*op, &text, &terms, formula));
         let shape_vector = shape::vector(&spec, &terms.epilogue);
-        Self(Arc::new(Inner { op, terms, text, spec, shape_vector, once: Once::default() }))
+        Self(Arc::new(Inner { op, terms, has_weights, text, spec, shape_vector, once: Once::default() }))
     }
 
     /// Returns the workload with other terms, but the same prologue.
     fn with(&self, terms: Terms) -> Self {
+        if terms == self.0.terms {
+            return self.clone();
+        }
         let op = Arc::clone(&self.0.op);
         // Cannot fail: the operator accepted its prologue when the workload was made.
         let formula = terms.prologue.apply_to(op.formula()).unwrap_or_else(|_| op.formula());
@@ -195,6 +199,7 @@ impl Workload {
     /// Fails if sums of integers may overflow, or if the operator itself sets the type of its
     /// result.
     pub fn with_types(&self, types: Types) -> Result<Self, WorkloadError> {
+        let types = types.canonical(self.0.has_weights, &self.0.terms.epilogue);
         if types == self.types() {
             return Ok(self.clone());
         }

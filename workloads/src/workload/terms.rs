@@ -3,7 +3,7 @@
 use super::{Epilogue, Prologue, Types};
 
 /// Parts of a workload besides its operator.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq)]
 pub(super) struct Terms {
     /// True if weights are constant, if that differs from the operator's default.
     pub(super) weights: Option<bool>,
