@@ -58,7 +58,7 @@ fn main() -> anyhow::Result<()> {
     let origin = match tuned.origin() {
         Origin::Tuned(found) => format!("tuned, {:?}, found under the key of the {}", found.best.standing, found.reach),
         Origin::Predicted { expected_loss } => format!("predicted, expected to take {expected_loss:.2} times the best"),
-        Origin::Default => "the untuned schedule".into(),
+        Origin::Default | Origin::Transferred => "the untuned schedule".into(),
     };
     println!("{origin}: {}", tuned.config());
 

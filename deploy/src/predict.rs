@@ -221,8 +221,12 @@ pub(crate) fn pick(space: &ScheduleSpace, known: &[PortfolioEntry]) -> Pick {
 /// promising.
 pub(crate) fn transferred(own: &Candidate, other: &Candidate) -> Option<Candidate> {
     let space = ScheduleSpace::new(own.workload(), own.target());
-    let found = space.adapt_within(other.config(), other.workload(), PredictParams::QUICK.tries);
-    found.filter(is_promising)
+    transferred_to(&space, other.config(), other.workload())
+}
+
+/// Transfers the config of another workload to a space; `None` if the result is not promising.
+pub(crate) fn transferred_to(space: &ScheduleSpace, config: &Config, workload: &Workload) -> Option<Candidate> {
+    space.adapt_within(config, workload, PredictParams::QUICK.tries).filter(is_promising)
 }
 
 /// Returns the time of `program` by the analytic model, relative to that of `own`, which computes

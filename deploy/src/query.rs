@@ -39,13 +39,14 @@ pub struct Query<'a> {
     target: &'a Target,
     source: Option<&'a dyn Source>,
     network: Option<u64>,
+    like: Option<&'a Candidate>,
     fits: Option<&'a dyn Fn(&Config) -> bool>,
 }
 
 impl<'a> Query<'a> {
     /// Returns a query for schedules chosen without measuring and without a source.
     pub fn new(workload: &'a Workload, target: &'a Target) -> Self {
-        Self { workload, target, source: None, network: None, fits: None }
+        Self { workload, target, source: None, network: None, like: None, fits: None }
     }
 
     /// Sets the database or snapshot to look up first.
@@ -57,6 +58,13 @@ impl<'a> Query<'a> {
     /// the network's number ([`Workload::network`]).
     pub fn within(self, network: u64) -> Self {
         Self { network: Some(network), ..self }
+    }
+
+    /// Sets a schedule of a similar workload, such as the one for an image of another size. On a
+    /// miss it is transferred, unless the source has a schedule of a workload that is more similar.
+    /// That takes a fraction of the time of predicting one.
+    pub fn like(self, other: &'a Candidate) -> Self {
+        Self { like: Some(other), ..self }
     }
 
     /// Restricts records to schedules that satisfy `fits`. A schedule predicted on a miss need not
@@ -130,7 +138,7 @@ impl<'a> Query<'a> {
         let space = self.space()?;
         match space.find_equivalent(source, self.workload, &|config| self.fits(config))? {
             Some(found) => Ok(found),
-            None => space.missed(source),
+            None => space.missed(source, self.like),
         }
     }
 
@@ -141,7 +149,7 @@ impl<'a> Query<'a> {
             let known: Vec<Kind> = found.iter().map(|tuned| kind(tuned.config())).collect();
             let others = |config: &Config| self.fits(config) && !known.contains(&kind(config));
             match space.find_equivalent(source, self.workload, &others)? {
-                None if found.is_empty() => return space.missed_kinds(source),
+                None if found.is_empty() => return space.missed_kinds(source, self.like),
                 Some(other) if found.first().is_none_or(|best| other.key_scope() == best.key_scope()) => {
                     found.push(other)
                 }
@@ -228,30 +236,55 @@ impl LookupSpace {
     }
 
     /// Returns the schedule for a miss in a source: that of the same workload with cached instead
-    /// of uncached constants, or the reverse, else a predicted one.
-    fn missed(&self, source: &dyn Source) -> Result<Tuned, LookupError> {
+    /// of uncached constants, or the reverse, else one transferred from a schedule that the caller
+    /// has for a similar workload, else a predicted one.
+    fn missed(&self, source: &dyn Source, like: Option<&Candidate>) -> Result<Tuned, LookupError> {
         let workload = self.space.workload();
-        let other = Self::new(&workload.with_cold(!workload.is_cold()), self.space.target())?;
-        match other.found(source)? {
+        let other = workload.with_cold(!workload.is_cold());
+        // Most workloads have none, and making a space takes longer than asking.
+        let found = match source.find(&other, self.space.target(), &|_| true)? {
+            Some(_) => Self::new(&other, self.space.target())?.found(source)?,
+            None => None,
+        };
+        match found {
             Some(found) => Ok(found),
-            None => self.predicted(&[source]),
+            None => match self.transferred(source, like)? {
+                Some(candidate) => Ok(Tuned::transferred(candidate)),
+                None => self.predicted(&[source]),
+            },
         }
+    }
+
+    /// Transfers a schedule of a similar workload, or the source's schedule of one that is more
+    /// similar. `None` if the result is not promising.
+    fn transferred(&self, source: &dyn Source, like: Option<&Candidate>) -> Result<Option<Candidate>, LookupError> {
+        let Some(like) = like else { return Ok(None) };
+        let own = self.space.workload();
+        let nearest = source.nearest(&self.space, 1)?.into_iter().next();
+        let nearest = nearest.filter(|entry| own.distance(&entry.workload) < own.distance(like.workload()));
+        let (config, workload) =
+            nearest.as_ref().map_or((like.config(), like.workload()), |entry| (&entry.config, &entry.workload));
+        Ok(predict::transferred_to(&self.space, config, workload))
     }
 
     /// Returns the schedules of each kind for a miss in a source: [`LookupSpace::missed`], and for
     /// an elementwise workload those of the fixed rule with data and result in another layout.
-    fn missed_kinds(&self, source: &dyn Source) -> Result<Vec<Tuned>, LookupError> {
-        let mut found = vec![self.missed(source)?];
+    fn missed_kinds(&self, source: &dyn Source, like: Option<&Candidate>) -> Result<Vec<Tuned>, LookupError> {
+        let mut found = vec![self.missed(source, like)?];
         if self.space.workload().sizes::<Pointwise>().is_none() {
             return Ok(found);
         }
 
         let default = self.space.default_candidate();
-        let others = self.space.in_other_layouts(default.config());
+        let has_one_layout = |config: &Config| {
+            let (_, [data, output, _]) = kind(config);
+            data.is_some() && data == output
+        };
+        let others = self.space.other_layouts(default.config()).into_iter().filter(has_one_layout);
+        let others = others.filter_map(|wanted| self.space.in_layouts_of(&wanted));
         for candidate in [default.clone()].into_iter().chain(others) {
-            let (_, [data, output, _]) = kind(candidate.config());
             let is_new = || found.iter().all(|known| kind(known.config()) != kind(candidate.config()));
-            if data.is_some() && data == output && is_new() {
+            if has_one_layout(candidate.config()) && is_new() {
                 found.push(Tuned::unmeasured(candidate, None));
             }
         }

@@ -1,6 +1,6 @@
 //! Schedule to deploy, and its kernel.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use autotune_codegen::{CompilerNeeded, artifact};
 use autotune_db::{Best, DbError, Found};
@@ -14,14 +14,18 @@ use crate::predict;
 
 /// Schedule to deploy for a workload on a target. It is the best in a database or snapshot that is
 /// in the present schedule space and whose loop nests are proven correct. Otherwise it is a default
-/// schedule, whose loop nests are made and proven when first needed.
+/// schedule, whose loop nests are made and proven when first needed. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Tuned {
     candidate: Candidate,
-    program: OnceLock<Program>,
-    plan: OnceLock<KernelPlan>,
+    program: OnceLock<Arc<Program>>,
+    plan: OnceLock<Arc<KernelPlan>>,
+    packing: OnceLock<Arc<PackingText>>,
     origin: Origin,
 }
+
+/// Stages that pack constants as text, and the names of the buffers that they use.
+type PackingText = (Arc<str>, Vec<String>);
 
 /// Origin of a schedule.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +43,8 @@ pub enum Origin {
     /// Default schedule whose loss is unknown: chosen by a fixed rule, or by a model that was
     /// fitted for another element type.
     Default,
+    /// Schedule of a similar workload that the caller named ([`Query::like`](crate::Query::like)).
+    Transferred,
 }
 
 /// Reason that there is no schedule.
@@ -111,15 +117,24 @@ const COMPILE_SECS: f64 = 60.0;
 impl Tuned {
     /// Returns a schedule from a record, with its proven loop nests.
     pub(crate) fn of_record(candidate: Candidate, program: Program, found: Found) -> Self {
-        let program = OnceLock::from(program);
-        Self { candidate, program, plan: OnceLock::new(), origin: Origin::Tuned(Box::new(found)) }
+        let origin = Origin::Tuned(Box::new(found));
+        Self { program: OnceLock::from(Arc::new(program)), ..Self::of(candidate, origin) }
     }
 
     /// Returns a schedule that was not measured, with its expected loss if that is known.
     pub(crate) fn unmeasured(candidate: Candidate, expected_loss: Option<f32>) -> Self {
         let predicted = |expected_loss| Origin::Predicted { expected_loss };
-        let origin = expected_loss.map_or(Origin::Default, predicted);
-        Self { candidate, program: OnceLock::new(), plan: OnceLock::new(), origin }
+        Self::of(candidate, expected_loss.map_or(Origin::Default, predicted))
+    }
+
+    /// Returns a schedule that was transferred from a similar workload.
+    pub(crate) fn transferred(candidate: Candidate) -> Self {
+        Self::of(candidate, Origin::Transferred)
+    }
+
+    fn of(candidate: Candidate, origin: Origin) -> Self {
+        let (program, plan, packing) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { candidate, program, plan, packing, origin }
     }
 
     /// Returns a schedule, transferred from another workload's, that packs constants in the same
@@ -134,25 +149,24 @@ impl Tuned {
         if self.is_tuned() {
             return Ok(None);
         }
-        let own = self.program()?;
-        if own.packing().0 == packing {
+        if **self.packing()?.0 == *packing {
             return Ok(None);
         }
 
-        let candidate = predict::transferred(&self.candidate, other);
-        let origin = self.origin.clone();
-        let (program, plan) = (OnceLock::new(), OnceLock::new());
-        let alike = candidate.map(|candidate| Self { candidate, program, plan, origin });
+        let (own, candidate) = (self.program()?, predict::transferred(&self.candidate, other));
+        let alike = candidate.map(|candidate| Self::of(candidate, self.origin.clone()));
         Ok(alike.filter(|alike| {
-            let program = alike.program().ok().filter(|program| program.packing().0 == packing);
+            let packs_alike = alike.packing().is_ok_and(|(text, _)| **text == *packing);
+            let program = alike.program().ok().filter(|_| packs_alike);
             program.is_some_and(|program| predict::estimated_loss(program, own, self.target()) <= most_loss)
         }))
     }
 
-    /// Frees the loop nests and the plan, which are made again if they are needed.
+    /// Frees the loop nests, the plan and the packing, which are made again if they are needed.
     pub fn release(&mut self) {
         self.program.take();
         self.plan.take();
+        self.packing.take();
     }
 
     /// Returns the origin of the schedule.
@@ -170,7 +184,7 @@ impl Tuned {
     pub fn best(&self) -> Option<&Best> {
         match &self.origin {
             Origin::Tuned(found) => Some(&found.best),
-            Origin::Predicted { .. } | Origin::Default => None,
+            Origin::Predicted { .. } | Origin::Default | Origin::Transferred => None,
         }
     }
 
@@ -190,7 +204,7 @@ impl Tuned {
     pub(crate) fn key_scope(&self) -> Option<KeyScope> {
         match &self.origin {
             Origin::Tuned(found) => Some(found.reach),
-            Origin::Predicted { .. } | Origin::Default => None,
+            Origin::Predicted { .. } | Origin::Default | Origin::Transferred => None,
         }
     }
 
@@ -285,13 +299,25 @@ impl Tuned {
             return Ok(program);
         }
         let program = self.candidate.proven().map_err(|why| unfit(self.workload(), why))?;
-        Ok(self.program.get_or_init(|| program))
+        Ok(self.program.get_or_init(|| Arc::new(program)))
+    }
+
+    /// Returns the stages that pack constants as text, and the names of the buffers that they use
+    /// ([`Program::packing`]). The text is empty if the kernel packs none.
+    pub fn packing(&self) -> Result<(&Arc<str>, &[String]), LookupError> {
+        let program = self.program()?;
+        let packing = || {
+            let (text, buffers) = program.packing();
+            Arc::new((text.into(), buffers.into_iter().map(|id| program.buffer(id).name.clone()).collect()))
+        };
+        let (text, buffers) = &**self.packing.get_or_init(packing);
+        Ok((text, buffers))
     }
 
     /// Returns the kernel's interface: its buffers, and the stages of a run.
     pub fn plan(&self) -> Result<&KernelPlan, LookupError> {
         let program = self.program()?;
-        Ok(self.plan.get_or_init(|| KernelPlan::of(program)))
+        Ok(self.plan.get_or_init(|| Arc::new(KernelPlan::of(program))))
     }
 }
 

@@ -1,11 +1,11 @@
 //! Schedules chosen without measuring.
 
 use autotune_cost_model::RankingModel;
-use autotune_db::TuningDb;
+use autotune_db::{TuningDb, TuningRecord};
 use autotune_deploy::{Origin, PredictParams, Query, Tuned, predicted};
 use autotune_ir::{CpuTarget, Isa, Target};
-use autotune_schedules::ScheduleSpace;
 use autotune_schedules::portfolio::ShippedSet;
+use autotune_schedules::{Candidate, KnobValue, ScheduleSpace};
 
 fn space(text: &str, isa: Isa) -> ScheduleSpace {
     let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) });
@@ -75,6 +75,36 @@ fn a_miss_is_answered_by_a_schedule_that_the_draft_puts_before_the_default() {
         let scores = RankingModel::shipped(ShippedSet::Avx512).unwrap().scores(&ranked);
         assert!(scores[0] >= scores[1], "{text}: {scores:?}");
     }
+}
+
+#[test]
+fn a_miss_is_answered_by_the_schedule_of_the_most_similar_workload() {
+    let conv = |size: usize| space(&format!("conv2d:c=32,h={size},w={size},o=48,k=1,bias"), Isa::Avx512);
+    let (own, other, near) = (conv(40), conv(56), conv(44));
+    let narrow = |space: &ScheduleSpace| {
+        let mut config = space.default_config();
+        config.knobs.insert("unroll".into(), KnobValue::Choice("1".into()));
+        space.admitted(&config).unwrap()
+    };
+    let (db, like) = (TuningDb::temporary().unwrap(), other.default_candidate());
+    let look_up = || Query::new(own.workload(), own.target()).source(&db).like(like).best().unwrap();
+
+    let transferred = look_up();
+    assert_eq!(transferred.origin(), &Origin::Transferred);
+    assert_eq!(Some(transferred.candidate()), own.adapt(like.config(), other.workload()).as_ref());
+    assert!(own.checked(transferred.config()).is_ok());
+
+    let record = |space: &ScheduleSpace, candidate: &Candidate| {
+        let record = TuningRecord::synthetic(space.workload(), space.target(), candidate.config().clone(), 1e-6);
+        db.append(&record).unwrap();
+    };
+    let nearer = narrow(&near);
+    record(&near, &nearer);
+    assert_eq!(Some(look_up().candidate()), own.adapt(nearer.config(), near.workload()).as_ref());
+    assert_ne!(look_up().config(), transferred.config());
+
+    record(&own, own.default_candidate());
+    assert!(look_up().is_tuned());
 }
 
 /// A product with a single row must not follow: with a matrix packed for many rows it would take

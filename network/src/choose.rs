@@ -13,20 +13,16 @@ use rayon::prelude::*;
 
 use crate::cut::step_number;
 use crate::error::CompileError;
+use crate::similar::SimilarSchedules;
 
 /// Source of schedules for a network's plan.
 pub(crate) trait Choose {
     /// Looks up the schedules of many steps in parallel; the numbers are those of the steps.
-    fn prepare(&mut self, steps: &[(usize, &Workload)]) -> Result<(), CompileError> {
-        let _ = steps;
-        Ok(())
-    }
-
-    /// Makes predicted schedules of workloads that share a constant pack it alike, where that costs
-    /// little. They follow the schedule of another network that packed the constant; else the
+    /// Predicted schedules of workloads that share a constant are made to pack it alike, where that
+    /// costs little. They follow the schedule of another network that packed the constant; else the
     /// others follow the tuned one, else the one with the most operations.
-    fn agree(&mut self, sharing: &[Sharing]) -> Result<(), CompileError> {
-        let _ = sharing;
+    fn prepare(&mut self, steps: &[(usize, &Workload)], sharing: &[Sharing]) -> Result<(), CompileError> {
+        let _ = (steps, sharing);
         Ok(())
     }
 
@@ -57,6 +53,8 @@ pub(crate) struct PackingStages {
     pub(crate) text: Arc<str>,
     /// Names of the buffers that they use.
     pub(crate) buffers: Vec<String>,
+    /// True if the schedule was transferred from a similar workload's.
+    pub(crate) is_transferred: bool,
 }
 
 /// Schedule of each step of a network; `None` for steps without a kernel.
@@ -68,8 +66,8 @@ pub(crate) struct Schedules<'a> {
     target: &'a Target,
     among: ScheduleChoice<'a>,
     known: HashMap<Workload, Arc<[Tuned]>>,
-    /// Stages of other networks that packed constants.
-    packed: HashMap<Identity, Arc<PackingStages>>,
+    /// Schedules of other networks.
+    similar: SimilarSchedules,
     packing_loss: f32,
 }
 
@@ -92,8 +90,8 @@ enum ScheduleChoice<'a> {
 impl<'a> Schedules<'a> {
     /// Uses the best schedules of each kind from a source; predicted ones without a source.
     pub(crate) fn kinds(source: Option<&'a dyn Source>, target: &'a Target) -> Self {
-        let (known, packed) = (HashMap::new(), HashMap::new());
-        Self { source, target, among: ScheduleChoice::Kinds, known, packed, packing_loss: PACKING_LOSS }
+        let (known, similar) = (HashMap::new(), SimilarSchedules::default());
+        Self { source, target, among: ScheduleChoice::Kinds, known, similar, packing_loss: PACKING_LOSS }
     }
 
     /// Uses the schedules that a source has for a network as a whole, identified by its number.
@@ -106,10 +104,11 @@ impl<'a> Schedules<'a> {
         Self { among: ScheduleChoice::Chosen(choice), ..Self::kinds(Some(source), target) }
     }
 
-    /// Prefers schedules that pack constants as the given stages do, unless they take more than
-    /// `packing_loss` times as long by estimate.
-    pub(crate) fn packing_as(self, packed: HashMap<Identity, Arc<PackingStages>>, packing_loss: f32) -> Self {
-        Self { packed, packing_loss, ..self }
+    /// Transfers schedules of similar workloads where the source has none, and prefers schedules
+    /// that pack constants alike unless they take more than `packing_loss` times as long by
+    /// estimate.
+    pub(crate) fn similar_to(self, similar: SimilarSchedules, packing_loss: f32) -> Self {
+        Self { similar, packing_loss, ..self }
     }
 
     /// Returns the schedules of a workload, independent of its place in the network.
@@ -117,13 +116,15 @@ impl<'a> Schedules<'a> {
         if let Some(known) = self.known.get(workload) {
             return Ok(Arc::clone(known));
         }
-        let found = self.found(workload)?;
+        let found = self.found(workload, None)?;
         self.known.insert(workload.clone(), Arc::clone(&found));
         Ok(found)
     }
 
-    fn found(&self, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError> {
+    /// Looks up the schedules of a workload. On a miss, `like` is transferred.
+    fn found(&self, workload: &Workload, like: Option<&Candidate>) -> Result<Arc<[Tuned]>, CompileError> {
         let query = self.query(workload);
+        let query = like.map_or(query, |like| query.like(like));
         let found = match self.among {
             ScheduleChoice::Network(network) => query.within(network).kinds()?,
             ScheduleChoice::Kinds | ScheduleChoice::Chosen(_) => query.kinds()?,
@@ -147,19 +148,8 @@ impl<'a> Schedules<'a> {
             _ => None,
         }
     }
-}
 
-impl Choose for Schedules<'_> {
-    fn prepare(&mut self, steps: &[(usize, &Workload)]) -> Result<(), CompileError> {
-        // Equal workloads are looked up once, and different ones in parallel.
-        let open = steps.iter().filter(|(step, _)| self.chosen_for(*step).is_none()).map(|(_, workload)| *workload);
-        let open: HashSet<&Workload> = open.filter(|workload| !self.known.contains_key(*workload)).collect();
-        let found = open.into_par_iter().map(|workload| Ok((workload.clone(), self.found(workload)?)));
-        let found: Vec<_> = found.collect::<Result<_, CompileError>>()?;
-        self.known.extend(found);
-        Ok(())
-    }
-
+    /// Makes predicted schedules of workloads that share a constant pack it alike.
     fn agree(&mut self, sharing: &[Sharing]) -> Result<(), CompileError> {
         let mut agreed: HashSet<&Workload> = HashSet::new();
         for Sharing { constant, workloads } in sharing {
@@ -175,12 +165,12 @@ impl Choose for Schedules<'_> {
             };
 
             let Some((heaviest, own)) = known.iter().max_by(|a, b| heavier(a, b)) else { continue };
-            let (leader, packing) = match self.packed.get(constant) {
+            let (leader, packing) = match self.similar.first_packing(constant) {
                 Some(stages) => (&stages.schedule, Arc::clone(&stages.text)),
                 None if known.len() == 1 => continue,
                 None => {
                     agreed.insert(*heaviest);
-                    (own[0].candidate(), own[0].program()?.packing().0.into())
+                    (own[0].candidate(), Arc::clone(own[0].packing()?.0))
                 }
             };
             let loss = self.packing_loss;
@@ -193,6 +183,26 @@ impl Choose for Schedules<'_> {
             agreed.extend(known.iter().map(|(workload, _)| *workload));
         }
         Ok(())
+    }
+}
+
+impl Choose for Schedules<'_> {
+    fn prepare(&mut self, steps: &[(usize, &Workload)], sharing: &[Sharing]) -> Result<(), CompileError> {
+        let constants = sharing
+            .iter()
+            .flat_map(|Sharing { constant, workloads }| workloads.iter().map(move |&workload| (workload, constant)));
+        let constants: HashMap<&Workload, &Identity> = constants.collect();
+
+        // Equal workloads are looked up once, and different ones in parallel.
+        let open = steps.iter().filter(|(step, _)| self.chosen_for(*step).is_none()).map(|(_, workload)| *workload);
+        let open: HashSet<&Workload> = open.filter(|workload| !self.known.contains_key(*workload)).collect();
+        let found = open.into_par_iter().map(|workload| {
+            let similar = self.similar.of_similar(constants.get(workload).copied(), workload);
+            Ok((workload.clone(), self.found(workload, similar)?))
+        });
+        let found: Vec<_> = found.collect::<Result<_, CompileError>>()?;
+        self.known.extend(found);
+        self.agree(sharing)
     }
 
     fn of_step(&mut self, step: usize, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError> {
@@ -217,7 +227,9 @@ impl Choose for Schedules<'_> {
     }
 
     fn of_conversion(&mut self, workload: &Workload) -> Result<Tuned, CompileError> {
-        Ok(self.query(workload).best()?)
+        let query = self.query(workload);
+        let similar = self.similar.of_similar(None, workload);
+        Ok(similar.map_or(query, |similar| query.like(similar)).best()?)
     }
 
     fn conversion_secs(&mut self, workload: &Workload) -> Result<Option<f64>, CompileError> {

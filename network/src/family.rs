@@ -296,7 +296,7 @@ pub(crate) fn compiled_in<D: NetworkOps>(
 ) -> Result<Arc<Compiled<D>>, CompileError> {
     let cut = Cut::for_target(graph, target);
     let schedules = Schedules::of_network(source, target, cut.fingerprint(graph));
-    let mut choose = schedules.packing_as(store.packing_stages(), packing_loss);
+    let mut choose = schedules.similar_to(store.similar_schedules(), packing_loss);
     let mut network = Compiled::with(graph, cut, &mut choose, Arc::clone(store))?;
     // Loop nests of many networks would need much memory.
     if let Some(network) = Arc::get_mut(&mut network) {

@@ -62,6 +62,7 @@ mod quantise;
 mod race;
 mod session;
 mod session_phases;
+mod similar;
 mod strided;
 mod subject;
 mod switched;

@@ -1,12 +1,13 @@
 //! Options for a network's plan: schedules of steps, layouts of tensors, and the times of both.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use autotune::Tuned;
 use autotune_ir::plan::Binding;
 use autotune_ir::program::{Layout, Role};
 use autotune_workloads::{Broadcast, Pointwise, Workload};
+use rustc_hash::FxHashMap;
 
 use crate::choose::{Choice, Choose, Sharing};
 use crate::conversion::{self, Form};
@@ -58,15 +59,15 @@ fn sharing<'a>(graph: &Graph, cut: &'a Cut) -> Vec<Sharing<'a>> {
 
 impl<'a> Options<'a> {
     pub(crate) fn of(graph: &'a Graph, cut: &'a Cut, choose: &mut dyn Choose) -> Result<Self, CompileError> {
-        let (schedules, layout_constraints, conversions) = (Vec::new(), Vec::new(), Conversions::new());
+        let (schedules, layout_constraints, conversions) = (Vec::new(), Vec::new(), Conversions::default());
         let mut options = Self { graph, cut, schedules, layout_constraints, conversions, parts: parts(cut) };
         let kernel = |(number, step): (usize, &'a Step)| match &step.work {
             StepWork::Kernel(workload) => Some((number, workload)),
             StepWork::Copy(_) | StepWork::Interpret(_) => None,
         };
-        choose.prepare(&cut.steps.iter().enumerate().filter_map(kernel).collect::<Vec<_>>())?;
+        let kernels: Vec<_> = cut.steps.iter().enumerate().filter_map(kernel).collect();
         // A constant that is packed alike for several workloads occupies memory once.
-        choose.agree(&sharing(graph, cut))?;
+        choose.prepare(&kernels, &sharing(graph, cut))?;
 
         for (number, step) in cut.steps.iter().enumerate() {
             let schedules = match &step.work {
@@ -160,10 +161,10 @@ impl<'a> Options<'a> {
 
     /// Returns the times of conversions to layouts that steps may require.
     fn conversions(&self, choose: &mut dyn Choose) -> Result<Conversions, CompileError> {
-        let mut conversions = Conversions::new();
+        let mut conversions = Conversions::default();
 
-        // Values often share shapes, so each workload is looked up once.
-        let mut known: HashMap<Workload, f64> = HashMap::new();
+        // Values often share shapes, so each conversion is looked up once.
+        let mut known: FxHashMap<(&[usize], Form, Form), f64> = FxHashMap::default();
         for layout in blocked(&self.layout_constraints) {
             for (number, value) in self.cut.values.iter().enumerate().filter(|(_, value)| fits(value, layout)) {
                 let id = ValueId(number as u32);
@@ -171,15 +172,15 @@ impl<'a> Options<'a> {
                 let is_free = value.within.is_none() && self.graph.constant_of(value.node).is_some();
                 for (from, to) in [(Layout::Plain, layout), (layout, Layout::Plain)] {
                     let [is, wanted] = [from, to].map(|layout| Form { layout, dtype: value.dtype });
-                    let workload = conversion::workload(&value.shape, is, wanted)?;
-                    let secs = match known.get(&workload) {
+                    let same = (&value.shape[..], is, wanted);
+                    let secs = match known.get(&same) {
                         _ if is_free => 0.0,
                         Some(&secs) => secs,
                         None => {
-                            let measured = choose.conversion_secs(&workload)?;
+                            let measured = choose.conversion_secs(&conversion::workload(&value.shape, is, wanted)?)?;
                             let secs =
                                 measured.unwrap_or_else(|| conversion::estimated_secs(&value.shape, value.dtype));
-                            *known.entry(workload).or_insert(secs)
+                            *known.entry(same).or_insert(secs)
                         }
                     };
                     conversions.insert((id, from, to), secs);

@@ -63,7 +63,7 @@ pub(super) fn origin_word(tuned: &Tuned) -> &'static str {
     match tuned.origin() {
         Origin::Tuned(_) => "tuned",
         Origin::Predicted { .. } => "predicted",
-        Origin::Default => "default",
+        Origin::Default | Origin::Transferred => "default",
     }
 }
 

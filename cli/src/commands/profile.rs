@@ -156,6 +156,7 @@ fn chosen(tuned: &Tuned) -> String {
         },
         Origin::Predicted { expected_loss } => format!("predicted, {expected_loss:.2} times the best"),
         Origin::Default => "fixed rule".into(),
+        Origin::Transferred => "like a similar workload".into(),
     }
 }
 

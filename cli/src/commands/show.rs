@@ -87,7 +87,7 @@ fn origin(tuned: &Tuned) -> String {
         Origin::Predicted { expected_loss } => {
             return format!("predicted, not measured: expected to take {expected_loss:.2} times the best");
         }
-        Origin::Default => return "the default".into(),
+        Origin::Default | Origin::Transferred => return "the default".into(),
     };
     let (record, target) = (&found.best.record, tuned.target());
     let ms = record.measurement.run_secs().unwrap_or(f64::NAN) * 1e3;

@@ -117,11 +117,13 @@ impl<D: NetworkOps> ConstantsBuilder<'_, D> {
             None => {
                 let memory = self.take(kernel.packed_bytes(self.device)?)?;
                 let packed = self.device.pack(kernel, &constants(self.graph, kernel, operands)?, memory)?;
-                self.store.keep_packed(packing, &packed, &self.kernels[of.0].packing);
+                self.store.keep_packed(packing, &packed);
                 self.packed.insert(packing.clone(), Arc::clone(&packed));
                 (Arc::clone(&packed), packed)
             }
         };
+
+        self.store.keep_stages(packing, &self.kernels[of.0].packing);
 
         // Constants that are packed already are not read again.
         let kept = |(buffer, id): (&PlanBuffer, &Option<NodeId>)| match *id {

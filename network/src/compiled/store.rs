@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use autotune::Tuned;
+use autotune::{Origin, Tuned};
 use autotune_graph::Identity;
 use autotune_ir::program::Layout;
 use autotune_ir::{DType, Target};
@@ -14,6 +14,7 @@ use autotune_workloads::Workload;
 use crate::choose::PackingStages;
 use crate::device::NetworkOps;
 use crate::error::CompileError;
+use crate::similar::SimilarSchedules;
 
 /// Kernels and constants of networks on one device. Only weak handles are kept, so that everything
 /// is freed once no network uses it.
@@ -30,8 +31,7 @@ struct Entries<D: NetworkOps> {
     kernels: HashMap<KernelKey, (Weak<Kernel<D>>, Arc<PackingStages>)>,
     packed: HashMap<Packing, Weak<Packed<D>>>,
     copies: HashMap<Copied, Weak<D::Memory>>,
-    /// Stages that first packed a constant.
-    stages: HashMap<Identity, Arc<PackingStages>>,
+    similar: SimilarSchedules,
 }
 
 /// Kernel and its packing stages.
@@ -50,7 +50,8 @@ impl<D: NetworkOps> NetworkStore<D> {
     /// Creates an empty store for networks on devices of one origin.
     pub(crate) fn new(origin: D::Origin) -> Self {
         let (kernels, packed) = (HashMap::new(), HashMap::new());
-        let entries = Entries { kernels, packed, copies: HashMap::new(), stages: HashMap::new() };
+        let (copies, similar) = (HashMap::new(), SimilarSchedules::default());
+        let entries = Entries { kernels, packed, copies, similar };
         Self { origin, entries: Mutex::new(entries) }
     }
 
@@ -70,11 +71,16 @@ impl<D: NetworkOps> NetworkStore<D> {
 
         // Loaded without the lock, so that several threads load kernels.
         let kernel = Arc::new(tuned.kernel(&D::to_load(&self.origin)?)?);
-        let program = tuned.program()?;
-        let (text, buffers) = program.packing();
-        let buffers = buffers.into_iter().map(|id| program.buffer(id).name.clone()).collect();
-        let packing = Arc::new(PackingStages { schedule: tuned.candidate().clone(), text: text.into(), buffers });
-        self.entries(|entries| entries.kernels.insert(key, (Arc::downgrade(&kernel), Arc::clone(&packing))));
+        let (text, buffers) = tuned.packing()?;
+        let is_transferred = *tuned.origin() == Origin::Transferred;
+        let (schedule, buffers) = (tuned.candidate().clone(), buffers.to_vec());
+        let packing = Arc::new(PackingStages { schedule, text: Arc::clone(text), buffers, is_transferred });
+        self.entries(|entries| {
+            if text.is_empty() && !is_transferred {
+                entries.similar.keep_plain(tuned.candidate());
+            }
+            entries.kernels.insert(key, (Arc::downgrade(&kernel), Arc::clone(&packing)))
+        });
         Ok(StoredKernel { kernel, packing })
     }
 
@@ -83,14 +89,17 @@ impl<D: NetworkOps> NetworkStore<D> {
         self.entries(|entries| entries.packed.get(packing)?.upgrade())
     }
 
-    /// Keeps a handle to packed constants, and the stages that packed them.
-    pub(super) fn keep_packed(&self, packing: &Packing, packed: &Arc<Packed<D>>, stages: &Arc<PackingStages>) {
-        self.entries(|entries| {
-            entries.packed.insert(packing.clone(), Arc::downgrade(packed));
-            for constant in packing.1.iter().flatten() {
-                entries.stages.entry(constant.clone()).or_insert_with(|| Arc::clone(stages));
-            }
-        });
+    /// Keeps a handle to packed constants.
+    pub(super) fn keep_packed(&self, packing: &Packing, packed: &Arc<Packed<D>>) {
+        self.entries(|entries| entries.packed.insert(packing.clone(), Arc::downgrade(packed)));
+    }
+
+    /// Keeps stages that pack constants.
+    pub(super) fn keep_stages(&self, packing: &Packing, stages: &Arc<PackingStages>) {
+        if stages.is_transferred {
+            return;
+        }
+        self.entries(|entries| entries.similar.keep_packing(packing.1.iter().flatten(), stages));
     }
 
     /// Returns an unpacked constant, if a network uses it.
@@ -104,9 +113,9 @@ impl<D: NetworkOps> NetworkStore<D> {
         copy
     }
 
-    /// Returns the stages that first packed each constant.
-    pub(crate) fn packing_stages(&self) -> HashMap<Identity, Arc<PackingStages>> {
-        self.entries(|entries| entries.stages.clone())
+    /// Returns schedules of the networks.
+    pub(crate) fn similar_schedules(&self) -> SimilarSchedules {
+        self.entries(|entries| entries.similar.clone())
     }
 
     /// Forgets what no network uses any more.
@@ -115,7 +124,7 @@ impl<D: NetworkOps> NetworkStore<D> {
             entries.kernels.retain(|_, (kernel, _)| kernel.strong_count() > 0);
             entries.packed.retain(|_, packed| packed.strong_count() > 0);
             entries.copies.retain(|_, copy| copy.strong_count() > 0);
-            entries.stages.retain(|constant, _| constant.exists());
+            entries.similar.forget_unused();
         });
     }
 }

@@ -14,6 +14,11 @@ impl ScheduleSpace {
     ///
     /// `direct; layout.in=plain layout.out=plain` → blocked output, blocked data, and both blocked.
     pub fn in_other_layouts(&self, config: &Config) -> Vec<Candidate> {
+        self.other_layouts(config).iter().filter_map(|wanted| self.in_layouts_of(wanted)).collect()
+    }
+
+    /// Returns a config with every other combination of layouts, valid or not.
+    pub fn other_layouts(&self, config: &Config) -> Vec<Config> {
         let Some(sketch) = self.sketches.iter().find(|sketch| sketch.name() == config.sketch) else {
             return Vec::new();
         };
@@ -27,14 +32,19 @@ impl ScheduleSpace {
             };
             wanted = wanted.iter().flat_map(|config| values.iter().map(move |value| with(config, value))).collect();
         }
-
-        // Only candidates with exactly the wanted layouts are returned: `adapt` may change them.
-        let has_layouts_of =
-            |a: &Config, b: &Config| LAYOUT_KNOBS.iter().all(|name| a.knobs.get(*name) == b.knobs.get(*name));
-        wanted.retain(|other| !has_layouts_of(other, config));
-        let adapted = wanted.iter().filter_map(|wanted| Some((wanted, self.adapt(wanted, self.workload())?)));
-        adapted.filter(|(wanted, found)| has_layouts_of(wanted, found.config())).map(|(_, found)| found).collect()
+        wanted.retain(|other| !have_same_layouts(other, config));
+        wanted
     }
+
+    /// Returns the valid candidate with the layouts of a config that is nearest to it.
+    pub fn in_layouts_of(&self, wanted: &Config) -> Option<Candidate> {
+        // The nearest candidate may have other layouts.
+        self.adapt(wanted, self.workload()).filter(|found| have_same_layouts(wanted, found.config()))
+    }
+}
+
+fn have_same_layouts(a: &Config, b: &Config) -> bool {
+    LAYOUT_KNOBS.iter().all(|name| a.knobs.get(*name) == b.knobs.get(*name))
 }
 
 #[cfg(test)]
