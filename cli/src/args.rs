@@ -14,6 +14,7 @@ use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
 use crate::search_kind::SearchKind;
 
+mod calls;
 mod compile;
 mod db;
 mod failure;
@@ -34,7 +35,7 @@ pub(crate) use phases::{PhasedModel, needs_phases};
 pub(crate) use quantize::QuantizeArgs;
 pub(crate) use report::ReportArgs;
 pub(crate) use run::RunArgs;
-pub(crate) use shapes::{ModelOfShapes, drawn, refusal};
+pub(crate) use shapes::{ModelOfShapes, refusal};
 pub(crate) use subject::{GivenArgs, InputArgs, InputFile, LoadedNetwork, SubjectArgs};
 pub(crate) use target::TargetArgs;
 pub(crate) use variant::VariantArgs;

@@ -311,6 +311,44 @@ fn several_shapes_run_one_after_the_other() {
     }
 }
 
+/// Calls in a file are tuned by the number of those that a shape stands for.
+#[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn calls_of_a_file_are_tuned_and_run() {
+    let sandbox = Sandbox::new();
+    write(&sandbox, "open.onnx", &open_product());
+    let lengths = [8, 8, 8, 9, 3, 3, 40];
+    let text: String = lengths.iter().map(|n| format!("a={n}x4\n")).collect();
+    fs::write(sandbox.path("calls.txt"), format!("# lengths\n{text}")).unwrap();
+
+    let count = |tasks: &str, n: usize| {
+        let line = tasks.lines().find(|line| line.contains(&format!("matmul:m={n},n={n},k=4")))?;
+        line.split('|').find_map(|cell| cell.trim().parse::<usize>().ok())
+    };
+    let tasks = sandbox.run("tasks open.onnx --shapes calls.txt").expect(0).stdout;
+    assert_eq!([8, 9, 3, 40].map(|n| count(&tasks, n)), [Some(3), Some(1), Some(2), Some(1)], "{tasks}");
+
+    let tuned = sandbox.run("open.onnx --shapes calls.txt --trials 8 --threads 1 --db log").expect(0).stdout;
+    assert!(tuned.contains("whole network, run, mean of 7 calls, for which 4 shapes stand: "), "{tuned}");
+    let run = sandbox.run("run open.onnx --shapes calls.txt --repeat 40 --threads 1 --json out.json").expect(0);
+    assert!(run.stdout.contains("of 40 runs with 4 different shapes"), "{}", run.stdout);
+    let compiled = sandbox.run("compile open.onnx --shapes calls.txt --threads 1 -o open.so").expect(0);
+    assert!(compiled.stdout.contains("4 variants by the shapes"), "{}", compiled.stdout);
+
+    fs::write(sandbox.path("wrong.txt"), "a=8x4\nc=8x4\n").unwrap();
+    fs::write(sandbox.path("unknown.txt"), "c=8x4\n").unwrap();
+    for (arguments, words) in [
+        ("tasks open.onnx --shapes wrong.txt", "--shapes wrong.txt: line 2: other inputs or numbers of axes"),
+        ("tasks open.onnx --shapes unknown.txt", "--shapes unknown.txt: 'c': the inputs are a, b"),
+        ("tasks open.onnx --shapes none.txt", "--shapes none.txt: No such file"),
+        ("run open.onnx --shapes calls.txt --check", "--shapes calls.txt: several shapes are supported by tuning"),
+        ("tasks resnet18 --shapes calls.txt", "--shapes calls.txt: several shapes are supported by tuning"),
+        ("tasks open.onnx --shape a=8x4 --shapes calls.txt", "cannot be used with '--shapes <FILE>'"),
+    ] {
+        sandbox.run(arguments).expect_line(2, words);
+    }
+}
+
 /// Several shapes of an input are tuned together, and a library has a variant for each.
 #[test]
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]

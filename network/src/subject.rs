@@ -118,14 +118,20 @@ impl Subject {
     /// Returns the tasks to tune for a target, given the subject's [graph](Subject::graph), or its
     /// graphs for several shapes of the inputs.
     pub fn tasks<'a>(&self, graphs: impl IntoIterator<Item = &'a Graph>, target: &Target) -> Network {
+        self.tasks_of_calls(graphs.into_iter().map(|graph| (graph, 1)), target)
+    }
+
+    /// Returns the tasks to tune for a target, given the subject's graphs for several shapes of the
+    /// inputs and the number of calls with each.
+    pub fn tasks_of_calls<'a>(&self, graphs: impl IntoIterator<Item = (&'a Graph, usize)>, target: &Target) -> Network {
         match self {
             Self::Workload(workload) => {
                 Network { name: workload.to_string(), tasks: vec![Task::single(workload.clone())] }
             }
             Self::Network(_) | Self::Model(_) => {
                 let mut graphs = graphs.into_iter().peekable();
-                let name = graphs.peek().map(|graph| graph.name().to_string()).unwrap_or_default();
-                Network { name, tasks: tasks(graphs, target) }
+                let name = graphs.peek().map(|(graph, _)| graph.name().to_string()).unwrap_or_default();
+                Network { name, tasks: tasks_of_calls(graphs, target) }
             }
         }
     }
@@ -134,16 +140,23 @@ impl Subject {
 /// Returns the distinct workloads of graphs on a target in the order of their first run, each
 /// named after the first node that it computes.
 pub fn tasks<'a>(graphs: impl IntoIterator<Item = &'a Graph>, target: &Target) -> Vec<Task> {
+    tasks_of_calls(graphs.into_iter().map(|graph| (graph, 1)), target)
+}
+
+/// Returns the tasks of graphs, from the number of calls of each.
+fn tasks_of_calls<'a>(graphs: impl IntoIterator<Item = (&'a Graph, usize)>, target: &Target) -> Vec<Task> {
     let mut tasks: Vec<Task> = Vec::new();
     let mut known: HashMap<Workload, usize> = HashMap::new();
     let mut names = TaskNames::default();
-    for step in graphs.into_iter().flat_map(|graph| Cut::for_target(graph, target).steps) {
-        let StepWork::Kernel(workload) = step.work else { continue };
-        match known.get(&workload) {
-            Some(&task) => tasks[task].count += 1,
-            None => {
-                known.insert(workload.clone(), tasks.len());
-                tasks.push(Task { name: names.of(&step.name), workload, count: 1 });
+    for (graph, calls) in graphs {
+        for step in Cut::for_target(graph, target).steps {
+            let StepWork::Kernel(workload) = step.work else { continue };
+            match known.get(&workload) {
+                Some(&task) => tasks[task].count = tasks[task].count.saturating_add(calls),
+                None => {
+                    known.insert(workload.clone(), tasks.len());
+                    tasks.push(Task { name: names.of(&step.name), workload, count: calls });
+                }
             }
         }
     }

@@ -12,6 +12,7 @@ Examples:
   autotune resnet18 --target cuda                    for this machine's GPU; or opencl
   autotune resnet18 --target cuda --dtype f16        half precision, on tensor cores
   autotune model.onnx --shape image=1x3x480x640      a network in an ONNX file
+  autotune bert.onnx --shapes calls.txt              for the shapes of calls: ids=1x12 in each line
   autotune resnet18 --precision bf16                 tensors of half the size: faster, less exact
   autotune model.int8.onnx --quantised float         a quantised file, computed in floating point
   autotune run resnet18 --input x.npy --output out   run it in this process

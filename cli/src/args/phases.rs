@@ -79,6 +79,7 @@ impl InputArgs {
             given: BTreeMap::new(),
             max_error: None,
             is_phase: true,
+            calls: 1,
         };
         Ok(session.phases().iter().map(|network| loaded(network.graph())).collect())
     }

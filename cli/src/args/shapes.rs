@@ -7,6 +7,7 @@ use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
 use autotune_network::rewrite::Rewriter;
 use autotune_network::{Extents, Graph, GraphError, InputShapes, Precision, ShapeRange, dequantised, listed};
 
+use super::calls::{Calls, NamedShapes};
 use super::{Failure, LoadedNetwork};
 
 /// Maximum number of shapes that a library is compiled for.
@@ -14,9 +15,6 @@ const MOST_VARIANTS: usize = 64;
 
 /// Number of shapes that are tuned if there are more.
 const TUNED_SHAPES: usize = 6;
-
-/// Shapes by the names of inputs.
-type NamedShapes = BTreeMap<String, Vec<usize>>;
 
 /// Element types of a network on the command line.
 #[derive(Clone, Copy)]
@@ -42,6 +40,8 @@ pub(crate) struct ModelOfShapes {
     pub(crate) import: ImportOptions,
     /// Shapes of inputs on the command line.
     pub(crate) ranges: BTreeMap<String, ShapeRange>,
+    /// Calls whose shapes are in a file.
+    pub(crate) calls: Option<Calls>,
     pub(crate) types: NetworkTypes,
 }
 
@@ -53,32 +53,47 @@ impl ModelOfShapes {
         Ok(declared)
     }
 
-    /// Returns all shapes of the ranges, in the order of the model's inputs.
+    /// Returns all shapes of the calls or ranges, in the order of the model's inputs.
     pub(crate) fn every(&self) -> Result<Vec<InputShapes>> {
-        every(&self.declared()?, &self.ranges)?.into_iter().map(|shapes| self.of_inputs(shapes)).collect()
+        let every = match &self.calls {
+            Some(calls) => calls.every(MOST_VARIANTS)?,
+            None => every(&self.declared()?, &self.ranges)?,
+        };
+        every.into_iter().map(|shapes| self.of_inputs(shapes)).collect()
+    }
+
+    /// Draws the shapes of a call, or shapes in the ranges, at fractions of them.
+    pub(crate) fn drawn(&self, fraction: &mut dyn FnMut() -> f64) -> Result<InputShapes> {
+        self.of_inputs(match &self.calls {
+            Some(calls) => calls.at(fraction()),
+            None => drawn(&self.declared()?, &self.ranges, fraction)?,
+        })
     }
 
     /// Returns the shapes of all inputs, in their order, from those on the command line.
-    pub(crate) fn of_inputs(&self, shapes: NamedShapes) -> Result<InputShapes> {
+    fn of_inputs(&self, shapes: NamedShapes) -> Result<InputShapes> {
         let inputs = self.model.shapes(&self.of(shapes)).map_err(refusal)?;
         Ok(inputs.into_iter().map(|(_, shape)| shape).collect())
     }
 
-    /// Loads the network for shapes that stand for all: each of a few, or else shapes at equal
-    /// distances in the ranges.
+    /// Loads the network for shapes that stand for all: each of a few, or else those nearest to
+    /// most calls, or shapes at equal distances in the ranges.
     pub(crate) fn representative(&self) -> Result<Vec<LoadedNetwork>> {
-        let declared = self.declared()?;
-        let few = every(&declared, &self.ranges).ok().filter(|shapes| shapes.len() <= TUNED_SHAPES);
-        let shapes = match few {
-            Some(few) => few,
-            None => spread(&declared, &self.ranges)?,
+        let shapes: Vec<(NamedShapes, usize)> = match &self.calls {
+            Some(calls) => calls.representative(TUNED_SHAPES),
+            None => {
+                let declared = self.declared()?;
+                let few = every(&declared, &self.ranges).ok().filter(|shapes| shapes.len() <= TUNED_SHAPES);
+                let shapes = few.map_or_else(|| spread(&declared, &self.ranges), Ok)?;
+                shapes.into_iter().map(|shapes| (shapes, 1)).collect()
+            }
         };
         // Constants that the graphs have in common are in memory once.
         let mut rewriter = Rewriter::default();
-        let load = |shapes: NamedShapes| {
+        let load = |(shapes, calls): (NamedShapes, usize)| {
             let graph = self.model.graph(&self.of(shapes)).map_err(refusal)?;
             let (graph, _) = rewriter.rewrite(&self.types.of(graph)?)?;
-            Ok(LoadedNetwork { graph, given: BTreeMap::new(), max_error: None, is_phase: false })
+            Ok(LoadedNetwork { graph, given: BTreeMap::new(), max_error: None, is_phase: false, calls })
         };
         shapes.into_iter().map(load).collect()
     }
@@ -144,7 +159,7 @@ fn spread(declared: &[DeclaredInput], ranges: &BTreeMap<String, ShapeRange>) -> 
 }
 
 /// Draws shapes in the ranges at fractions of them. Axes of one name have equal extents.
-pub(crate) fn drawn(
+fn drawn(
     declared: &[DeclaredInput],
     ranges: &BTreeMap<String, ShapeRange>,
     fraction: &mut dyn FnMut() -> f64,

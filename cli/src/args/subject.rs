@@ -10,6 +10,7 @@ use autotune_network::{DType, Graph, Precision, ShapeRange, Subject, SubjectLoad
 use clap::{Args, ValueEnum};
 use ndarray::{ArrayD, IxDyn};
 
+use super::calls::Calls;
 use super::phases::needs_phases;
 use super::shapes::{ModelOfShapes, NetworkTypes};
 use super::{Failure, TargetArgs};
@@ -30,7 +31,7 @@ impl SubjectArgs {
     pub(crate) fn tasks(&self, target: &TargetArgs) -> Result<Network> {
         let loaded = self.inputs.load_all(&self.subject)?;
         loaded.iter().try_for_each(LoadedNetwork::check_precision)?;
-        Ok(target.tasks(&self.subject, loaded.iter().map(|loaded| &loaded.graph))?)
+        Ok(target.tasks(&self.subject, &loaded)?)
     }
 
     /// Loads and rewrites a network; returns `None` for a workload.
@@ -51,6 +52,11 @@ pub(crate) struct GivenArgs {
     /// also several shapes: NAME=1x8..512, NAME=1x{16,32,64}
     #[arg(long, value_name = "NAME=1x3x224x224", value_parser = parse_shape)]
     shape: Vec<(String, ShapeRange)>,
+    /// File with the shapes of the calls that a model gets, one call per line, such as `ids=1x12
+    /// mask=1x12`: instead of --shape, to tune for these calls, run some of them, or compile for
+    /// their shapes
+    #[arg(long, value_name = "FILE", conflicts_with = "shape")]
+    shapes: Option<PathBuf>,
     /// An input: a NumPy file, which also determines extents that are open in an ONNX file, or a
     /// constant number, so that an If that depends on it can be decided. The name of a single input
     /// may be omitted; inputs that are not specified are random when networks run
@@ -119,6 +125,8 @@ pub(crate) struct LoadedNetwork {
     pub(crate) max_error: Option<f64>,
     /// True for a phase of a network, or for a graph inside.
     pub(crate) is_phase: bool,
+    /// Number of calls that the network stands for, among several of one model.
+    pub(crate) calls: usize,
 }
 
 impl LoadedNetwork {
@@ -211,7 +219,8 @@ impl InputArgs {
     pub(crate) fn of_shapes(&self, subject: &Subject) -> Result<Option<ModelOfShapes>> {
         let is_range = |(_, range): &(String, ShapeRange)| range.fixed().is_none();
         let (Subject::Model(path), Precise::In(precision)) = (subject, self.precision) else { return Ok(None) };
-        if !self.given.shape.iter().any(is_range) {
+        let calls = self.given.shapes.as_deref().map(Calls::read).transpose()?;
+        if calls.is_none() && !self.given.shape.iter().any(is_range) {
             return Ok(None);
         }
         let wrong = |source| refusal(SubjectLoadError::Import { path: path.clone(), source }, &BTreeMap::new());
@@ -222,11 +231,12 @@ impl InputArgs {
             return Err(Failure::Usage(format!("--input {}={file}: {why}", input.name)).into());
         }
 
-        let ranges = self.given.ranges()?;
+        calls.as_ref().map_or(Ok(()), |calls| calls.check(&declared))?;
+        let ranges = calls.as_ref().map_or_else(|| self.given.ranges(), |calls| Ok(calls.ranges()))?;
         let import = ImportOptions { values: self.given.numbers(&declared)?, ..ImportOptions::default() };
         let types = NetworkTypes { precision, is_dequantised: self.quantised == Quantised::Float };
         let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-        Ok(Some(ModelOfShapes { name, model, import, ranges, types }))
+        Ok(Some(ModelOfShapes { name, model, import, ranges, calls, types }))
     }
 }
 
@@ -244,7 +254,7 @@ impl GivenArgs {
                 return self.check_none().map(|()| None);
             };
             let given = self.of_own_inputs(&DeclaredInput::of_graph(&graph))?;
-            return Ok(Some(LoadedNetwork { graph, given, max_error: None, is_phase: false }));
+            return Ok(Some(LoadedNetwork { graph, given, max_error: None, is_phase: false, calls: 1 }));
         };
 
         let wrong = |source| SubjectLoadError::Import { path: path.clone(), source };
@@ -253,7 +263,7 @@ impl GivenArgs {
             options.shapes.entry(name.clone()).or_insert_with(|| shape.clone());
         }
         let graph = subject.imported(&options).map_err(|error| refusal(error, &given))?;
-        Ok(graph.map(|graph| LoadedNetwork { graph, given, max_error: None, is_phase: false }))
+        Ok(graph.map(|graph| LoadedNetwork { graph, given, max_error: None, is_phase: false, calls: 1 }))
     }
 
     /// Returns the options for the import of an ONNX file, and the files for its inputs. Files also
@@ -276,14 +286,17 @@ impl GivenArgs {
     }
 
     fn shapes(&self) -> Result<BTreeMap<String, Vec<usize>>, Failure> {
-        let several = |name: &str, range: &ShapeRange| {
+        let several = |option: String| {
             let why = "several shapes are supported by tuning, tasks, bench, run and compile only, for an ONNX \
                        file without --profile, --check, --output FOLDER and --precision auto";
-            Failure::Usage(format!("--shape {name}={range}: {why}"))
+            Failure::Usage(format!("{option}: {why}"))
         };
+        if let Some(file) = &self.shapes {
+            return Err(several(format!("--shapes {}", file.display())));
+        }
         let fixed = |(name, range): (String, ShapeRange)| match range.fixed() {
             Some(shape) => Ok((name, shape)),
-            None => Err(several(&name, &range)),
+            None => Err(several(format!("--shape {name}={range}"))),
         };
         self.ranges()?.into_iter().map(fixed).collect()
     }

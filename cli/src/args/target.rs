@@ -8,7 +8,7 @@ use autotune_network::{Graph, Precision, Subject, Waiting};
 use autotune_workloads::Workload;
 use clap::Args;
 
-use super::Failure;
+use super::{Failure, LoadedNetwork};
 
 /// CUDA target for which kernels are planned on machines without a CUDA device.
 const ABSENT_CUDA: &str = "cuda:sm_90";
@@ -28,15 +28,11 @@ impl TargetArgs {
     /// Returns the tasks of a subject. On GPUs they are timed warm, with the weights of networks in
     /// the caches after the previous run. Fails if the network uses element types that only CPUs
     /// support.
-    pub(crate) fn tasks<'a>(
-        &self,
-        subject: &Subject,
-        graphs: impl IntoIterator<Item = &'a Graph>,
-    ) -> Result<Network, Failure> {
-        let graphs: Vec<&Graph> = graphs.into_iter().collect();
-        graphs.iter().try_for_each(|graph| self.check_types(graph))?;
-        let tasks = subject.tasks(graphs.iter().copied(), &self.assumed(&[])?);
-        Ok(if self.is_cpu() || graphs.is_empty() { tasks } else { tasks.warm() })
+    pub(crate) fn tasks(&self, subject: &Subject, loaded: &[LoadedNetwork]) -> Result<Network, Failure> {
+        loaded.iter().try_for_each(|loaded| self.check_types(&loaded.graph))?;
+        let graphs = loaded.iter().map(|loaded| (&loaded.graph, loaded.calls));
+        let tasks = subject.tasks_of_calls(graphs, &self.assumed(&[])?);
+        Ok(if self.is_cpu() || loaded.is_empty() { tasks } else { tasks.warm() })
     }
 
     /// Fails if the network uses element types that only CPUs support and the target is another

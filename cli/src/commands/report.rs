@@ -23,7 +23,7 @@ pub(super) fn run(args: ReportArgs) -> Result<()> {
     let mut networks = Vec::new();
     for subject in &args.subjects {
         let loaded = args.inputs.load_all(subject)?;
-        let tasks = args.target.tasks(subject, loaded.iter().map(|loaded| &loaded.graph))?;
+        let tasks = args.target.tasks(subject, &loaded)?;
         networks.push(args.variant.of(tasks)?);
     }
     let subject = networks.iter().map(|network| network.name.as_str()).collect::<Vec<_>>().join(" ");

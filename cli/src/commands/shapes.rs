@@ -17,7 +17,7 @@ use super::lookup::network_source;
 use super::run::{Latency, peak_bytes};
 use super::shared::{JsonSink, on_device, warn};
 use super::variants::{family, usage};
-use crate::args::{ModelOfShapes, RunArgs, drawn};
+use crate::args::{ModelOfShapes, RunArgs};
 use crate::report::{caveat, marked};
 
 /// Figures of runs with several shapes in the output of `--json`.
@@ -50,7 +50,7 @@ struct ShapeRun {
     new_secs: f64,
 }
 
-/// Runs a model with shapes drawn from the ranges.
+/// Runs a model with shapes drawn from the ranges or calls.
 pub(super) fn run(args: &RunArgs, waiting: Waiting, json: &JsonSink, model: ModelOfShapes) -> Result<()> {
     let target = args.target.device(&[])?;
     on_device!(target, run_on(args, waiting, json, model, &target))
@@ -64,12 +64,10 @@ fn run_on<D: NetworkDevice>(
     target: &Target,
 ) -> Result<()> {
     let name = model.name.clone();
-    let declared = model.declared()?;
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let mut all = Vec::new();
     for _ in 0..args.repeat {
-        let shapes = drawn(&declared, &model.ranges, &mut || rng.random_range(0.0..1.0))?;
-        all.push(model.of_inputs(shapes)?);
+        all.push(model.drawn(&mut || rng.random_range(0.0..1.0))?);
     }
 
     let source = Arc::from(network_source(args.db.place()?)?);

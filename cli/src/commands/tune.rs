@@ -48,7 +48,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let loaded = args.inputs.load_all(subject)?;
     loaded.iter().try_for_each(LoadedNetwork::check_precision)?;
     let graphs = || loaded.iter().map(|loaded| &loaded.graph);
-    let network = &args.variant.of(args.target.tasks(subject, graphs())?)?;
+    let network = &args.variant.of(args.target.tasks(subject, &loaded)?)?;
     if !loaded.is_empty()
         && let Some((target, absent)) = args.target.absent(&network.workloads())?
     {
@@ -97,7 +97,8 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
             break;
         }
         if target.gpu().is_some() {
-            latencies.extend(on_device!(target, timed_on(loaded, &db, &target, &cancel))?);
+            let latency = on_device!(target, timed_on(loaded, &db, &target, &cancel))?;
+            latencies.extend(latency.map(|latency| (latency, loaded.calls)));
             continue;
         }
         // Each shape of a network has an equal part of the time that is left.
@@ -110,11 +111,13 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         if !cancel.is_cancelled() {
             let unlimited = Duration::from_secs_f64(RACE_SECS) / timed.len() as u32;
             let limit = left().map_or(unlimited, |left| left.mul_f64(RACE_SHARE));
-            latencies.extend(raced(loaded, db, target, (limit, left()), &cancel, report.disturbance.load)?);
+            let latency = raced(loaded, db, target, (limit, left()), &cancel, report.disturbance.load)?;
+            latencies.extend(latency.map(|latency| (latency, loaded.calls)));
         }
     }
     let runs = latencies.len();
     let in_phases = timed.iter().any(|loaded| loaded.is_phase);
+    let calls: usize = latencies.iter().map(|(_, calls)| calls).sum();
     let latency = if in_phases { NetworkLatency::sum(latencies) } else { NetworkLatency::mean(latencies) };
     let latency = latency.filter(|_| !cancel.is_cancelled());
     json.write(&TuneOutput { report: &report, network: latency.as_ref() })?;
@@ -124,6 +127,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         let what = match runs {
             _ if in_phases => format!("sum of {runs} phases, each run once"),
             1 => "whole network, run".into(),
+            _ if calls > runs => format!("whole network, run, mean of {calls} calls, for which {runs} shapes stand"),
             _ => format!("whole network, run, mean of {runs} shapes"),
         };
         json.say(&format!("{what}: {}", compared(default_secs, best_secs, timing)))?;
@@ -168,17 +172,22 @@ struct NetworkLatency {
 }
 
 impl NetworkLatency {
-    /// Returns the mean of several shapes of a network, with the worst rounding; `None` if there is
-    /// none.
-    fn mean(all: Vec<Self>) -> Option<Self> {
-        let count = all.len() as f64;
-        let Self { default_secs, best_secs, f32_secs, rounding, timing, load } = Self::sum(all)?;
-        let [default_secs, best_secs] = [default_secs, best_secs].map(|secs| secs / count);
-        Some(Self { default_secs, best_secs, f32_secs: f32_secs.map(|secs| secs / count), rounding, timing, load })
+    /// Returns the mean of calls of a network, with the worst rounding, from the latency of each
+    /// shape and the number of its calls; `None` if there is none.
+    fn mean(all: Vec<(Self, usize)>) -> Option<Self> {
+        let count = all.iter().map(|(_, calls)| calls).sum::<usize>() as f64;
+        Some(Self::sum(all)?.times(1.0 / count))
     }
 
-    /// Returns the sum of parts of a network, with the worst rounding; `None` if there is none.
-    fn sum(all: Vec<Self>) -> Option<Self> {
+    /// Multiplies the times by a factor.
+    fn times(self, factor: f64) -> Self {
+        let [default_secs, best_secs] = [self.default_secs, self.best_secs].map(|secs| secs * factor);
+        Self { default_secs, best_secs, f32_secs: self.f32_secs.map(|secs| secs * factor), ..self }
+    }
+
+    /// Returns the sum of calls of a network or its parts, with the worst rounding, from the
+    /// latency of each and the number of its calls; `None` if there is none.
+    fn sum(all: Vec<(Self, usize)>) -> Option<Self> {
         let sum = |a: Self, b: Self| Self {
             default_secs: a.default_secs + b.default_secs,
             best_secs: a.best_secs + b.best_secs,
@@ -187,7 +196,7 @@ impl NetworkLatency {
             timing: if a.timing.is_reliable() { b.timing } else { a.timing },
             load: a.load.or(b.load),
         };
-        all.into_iter().reduce(sum)
+        all.into_iter().map(|(latency, calls)| latency.times(calls as f64)).reduce(sum)
     }
 }
 
