@@ -9,7 +9,8 @@
 //! process, and one that accesses memory outside its buffers may make the CUDA device unusable for
 //! it. [`crate::WorkerMeasurer`] confines such faults to a worker process.
 
-use autotune_ir::{GpuApi, GpuTarget};
+use autotune_ir::{Artifact, Code, GpuApi, GpuTarget, KernelPlan, Target};
+use autotune_measurement::CandidateError;
 use autotune_runtime::{DeviceError, GpuInfo, cuda, opencl};
 
 use crate::error::MeasureError;
@@ -42,6 +43,16 @@ pub fn find(word: &str) -> Result<GpuInfo, MeasureError> {
         nvrtc::compiler_for(sm).map_err(absent)?;
     }
     Ok(found.clone())
+}
+
+/// Returns kernels of the source's own for a device; machine code of CUDA is kept in the [cache
+/// folder](crate::cache_folder), since many processes load the same few kernels.
+pub fn artifact_of_source(source: String, plan: KernelPlan, target: &GpuTarget) -> Result<Artifact, CandidateError> {
+    let code = match target.api {
+        GpuApi::Cuda { sm } => Code::Cubin(nvrtc::cubin_of(&source, sm)?),
+        GpuApi::OpenCl => Code::OpenCl(source),
+    };
+    Ok(Artifact { target: Target::Gpu(target.clone()), plan, code })
 }
 
 /// Reports that a test is skipped because a tool is missing; panics if `AUTOTUNE_REQUIRE` lists the

@@ -9,9 +9,7 @@ use autotune::Tuned;
 use autotune_db::Source;
 use autotune_ir::Target;
 use autotune_ir::plan::Binding;
-use autotune_runtime::{
-    Cpu, DeviceError, Kernel, KernelError, View, ViewMismatch, ViewMut, Waiting, bytes_of, bytes_of_mut,
-};
+use autotune_runtime::{Cpu, DeviceError, Kernel, View, ViewMut, Waiting, bytes_of, bytes_of_mut};
 
 use crate::choose::{Choose, Schedules};
 use crate::cut::Cut;
@@ -19,6 +17,7 @@ use crate::device::NetworkOps;
 use crate::error::{CompileError, RunError};
 use crate::places::places;
 use crate::plan::{ActionKind, ActionOperand, NetworkPlan, SlotSpan, given};
+use crate::strided::CopyEnd;
 use autotune_graph::GraphError;
 use autotune_graph::Tensor;
 use autotune_graph::{Graph, GraphNode, NodeId};
@@ -200,25 +199,27 @@ impl<D: NetworkOps> Compiled<D> {
         let part = |span: SlotSpan| self.part(device, memory, span);
         let spans = || action.operands.iter().filter_map(ActionOperand::span);
 
-        let call = match &action.work {
-            ActionKind::Kernel(kernel) => match self.kernel(device, memory, number, *kernel) {
-                // A part of a tensor may start at an offset where the device cannot have a buffer.
-                Err(CompileError::Kernel(KernelError::Operand { misfit: ViewMismatch::Alignment { .. }, .. })) => None,
-                call => Some(call?),
-            },
+        match &action.work {
+            ActionKind::Kernel(kernel) => self.kernel(device, memory, number, *kernel),
             ActionKind::Copy(strided) => {
                 let from = spans().next().ok_or_else(|| DeviceError::fault("a copy has no source"))?;
                 let bytes = self.plan.dtype(from).bytes();
+                let end = |span: SlotSpan| {
+                    let memory = part(SlotSpan { first: 0, ..span })?;
+                    Ok::<_, CompileError>(CopyEnd { memory, first: span.first })
+                };
+                let (from, to) = (end(from)?, end(action.output)?);
                 // SAFETY: as for kernels, see `kernel`.
-                unsafe { device.copying(strided, bytes, part(from)?, part(action.output)?) }?
+                unsafe { device.copying(&self.store.origin, strided, bytes, from, to) }
             }
             ActionKind::Interpret(node) => {
                 let piece = |span| Ok(TypedMemory { memory: part(span)?, dtype: self.plan.dtype(span) });
                 let operands = spans().map(piece).collect::<Result<Vec<_>, CompileError>>()?;
-                device.interpreter_call(self, *node, operands, piece(action.output)?, failure)
+                let call = device.interpreter_call(self, *node, operands, piece(action.output)?, failure);
+                let (step, operator) = (action.name.clone(), self.graph.node(*node).op.name().into());
+                call.ok_or_else(|| CompileError::NoKernel { step, operator, device: device.name() })
             }
-        };
-        call.ok_or_else(|| CompileError::NoKernel { step: action.name.clone(), device: device.name() })
+        }
     }
 
     /// Binds a kernel to memory.

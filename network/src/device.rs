@@ -5,16 +5,19 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use autotune_ir::{GpuTarget, Target};
+use autotune_ir::{GpuApi, GpuTarget, Target};
 use autotune_runtime::{
     Cpu, CpuCall, CudaDevice, Device, DeviceError, HostMemory, Kernel, OpenClDevice, Packed, View, Waiting,
 };
+use copies::CopyKernels;
 
 use crate::compiled::{BoundCalls, Compiled, Failure, InputReads, TypedMemory, interpreter};
 use crate::constants::{BoundConstant, ConstantElements};
 use crate::error::CompileError;
-use crate::strided::{Copying, Strided};
+use crate::strided::{CopyEnd, Copying, Strided};
 use autotune_graph::NodeId;
+
+mod copies;
 
 /// A device that networks run on: a team of CPU threads, a CUDA stream or an OpenCL queue.
 pub trait NetworkDevice: NetworkOps {}
@@ -78,22 +81,20 @@ pub trait NetworkOps: Device {
         Ok(kernel.pack_in(self, &views.collect::<Vec<_>>(), memory)?)
     }
 
-    /// Creates a call that copies elements of `bytes` bytes; `None` if the device does not support
-    /// it.
+    /// Creates a call that copies elements of `bytes` bytes.
     ///
     /// # Safety
     ///
-    /// Whenever the call is started, no other call uses the destination or writes the source.
+    /// Whenever the call is started, the origin exists, and no other call uses the destination or
+    /// writes the source.
     unsafe fn copying(
         &self,
+        origin: &Self::Origin,
         copy: &Strided,
         bytes: usize,
-        from: Self::Memory,
-        to: Self::Memory,
-    ) -> Result<Option<Self::Call>, CompileError> {
-        let _ = (copy, bytes, from, to);
-        Ok(None)
-    }
+        from: CopyEnd<Self>,
+        to: CopyEnd<Self>,
+    ) -> Result<Self::Call, CompileError>;
 
     /// Creates a call that computes a node by the interpreter; `None` if the device does not
     /// support it.
@@ -186,15 +187,20 @@ impl NetworkOps for Cpu {
 
     unsafe fn copying(
         &self,
+        _: &usize,
         copy: &Strided,
         bytes: usize,
-        from: HostMemory,
-        to: HostMemory,
-    ) -> Result<Option<CpuCall>, CompileError> {
+        from: CopyEnd,
+        to: CopyEnd,
+    ) -> Result<CpuCall, CompileError> {
         // SAFETY: guaranteed by the caller.
-        let copying = unsafe { Copying::new(copy, bytes, from, to) };
-        let copying = copying.ok_or_else(|| DeviceError::fault("a copy exceeds its tensors"))?;
-        Ok(Some(CpuCall::of_work(self, copying.tasks(), move |tasks: Range<usize>| copying.run(tasks))))
+        let whole = |end: CopyEnd| unsafe {
+            self.part(&end.memory, end.first.saturating_mul(bytes)..self.extent(&end.memory).bytes)
+        };
+        // SAFETY: as above.
+        let copying = unsafe { Copying::new(copy, bytes, whole(from)?, whole(to)?) };
+        let copying = copying.ok_or_else(beyond)?;
+        Ok(CpuCall::of_work(self, copying.tasks(), move |tasks: Range<usize>| copying.run(tasks)))
     }
 
     fn interpreter_call(
@@ -226,35 +232,126 @@ impl NetworkOps for Cpu {
     }
 }
 
+/// GPU that networks share, with kernels that are not of a workload.
+pub struct GpuOrigin<D: Device> {
+    target: GpuTarget,
+    device: Mutex<D>,
+    /// Kernels that copy elements, once a network needs them.
+    copies: Mutex<Option<Arc<CopyKernels<D>>>>,
+}
+
+impl<D: Device> GpuOrigin<D> {
+    /// Opens the device of a target.
+    fn open(
+        target: &Target,
+        open: impl FnOnce(&GpuTarget) -> Result<D, DeviceError>,
+    ) -> Result<Arc<Self>, DeviceError> {
+        let absent = || DeviceError::Absent(format!("{target} is not a GPU"));
+        let target = target.gpu().ok_or_else(absent)?.clone();
+        let device = Mutex::new(open(&target)?);
+        Ok(Arc::new(Self { target, device, copies: Mutex::new(None) }))
+    }
+
+    /// Creates another queue of the device.
+    fn queue(&self, of: impl FnOnce(&D) -> Result<D, DeviceError>) -> Result<D, DeviceError> {
+        of(&self.device.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Creates a call that copies elements.
+    ///
+    /// # Safety
+    ///
+    /// See [`NetworkOps::copying`].
+    unsafe fn copying(
+        &self,
+        device: &D,
+        copy: &Strided,
+        bytes: usize,
+        from: CopyEnd<D>,
+        to: CopyEnd<D>,
+    ) -> Result<D::Call, CompileError> {
+        let loops = copy.loops_within(from.elements(device, bytes), to.elements(device, bytes)).ok_or_else(beyond)?;
+        let from = CopyEnd { first: from.first + copy.from, ..from };
+        let kernels = {
+            let mut known = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*known {
+                Some(known) => Arc::clone(known),
+                None => Arc::clone(known.insert(Arc::new(CopyKernels::new(device, &self.target)?))),
+            }
+        };
+        // SAFETY: guaranteed by the caller, and the loops were checked.
+        unsafe { kernels.bind(device, &loops, bytes, from, to) }
+    }
+}
+
+/// Returns the error of a copy that exceeds its tensors.
+fn beyond() -> DeviceError {
+    DeviceError::fault("a copy exceeds its tensors")
+}
+
 impl NetworkOps for CudaDevice {
-    type Origin = Arc<Mutex<Self>>;
+    type Origin = Arc<GpuOrigin<Self>>;
 
     const READS_CALLERS_MEMORY: bool = false;
 
     fn origin(target: &Target) -> Result<Self::Origin, DeviceError> {
-        Ok(Arc::new(Mutex::new(Self::open(gpu(target)?)?)))
+        GpuOrigin::open(target, Self::open)
     }
 
     fn of(origin: &Self::Origin) -> Result<Self, DeviceError> {
-        origin.lock().unwrap_or_else(PoisonError::into_inner).new_stream()
+        origin.queue(Self::new_stream)
+    }
+
+    unsafe fn copying(
+        &self,
+        origin: &Self::Origin,
+        copy: &Strided,
+        bytes: usize,
+        from: CopyEnd<Self>,
+        to: CopyEnd<Self>,
+    ) -> Result<Self::Call, CompileError> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { origin.copying(self, copy, bytes, from, to) }
     }
 }
 
 impl NetworkOps for OpenClDevice {
-    type Origin = Arc<Mutex<Self>>;
+    type Origin = Arc<GpuOrigin<Self>>;
 
     const READS_CALLERS_MEMORY: bool = false;
 
     fn origin(target: &Target) -> Result<Self::Origin, DeviceError> {
-        Ok(Arc::new(Mutex::new(Self::open(gpu(target)?)?)))
+        GpuOrigin::open(target, Self::open)
     }
 
     fn of(origin: &Self::Origin) -> Result<Self, DeviceError> {
-        origin.lock().unwrap_or_else(PoisonError::into_inner).new_queue()
+        origin.queue(Self::new_queue)
+    }
+
+    unsafe fn copying(
+        &self,
+        origin: &Self::Origin,
+        copy: &Strided,
+        bytes: usize,
+        from: CopyEnd<Self>,
+        to: CopyEnd<Self>,
+    ) -> Result<Self::Call, CompileError> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { origin.copying(self, copy, bytes, from, to) }
     }
 }
 
-/// Returns a target's GPU.
-fn gpu(target: &Target) -> Result<&GpuTarget, DeviceError> {
-    target.gpu().ok_or_else(|| DeviceError::Absent(format!("{target} is not a GPU")))
+/// Returns the alignment in bytes that operands of kernels need on a target.
+pub(crate) fn operand_alignment(target: &Target) -> usize {
+    match target.gpu().map(|gpu| gpu.api) {
+        None => 1,
+        Some(GpuApi::Cuda { .. }) => CUDA_ALIGNMENT,
+        Some(GpuApi::OpenCl) => OPENCL_ALIGNMENT,
+    }
 }
+
+/// Bytes that kernels for CUDA access at once.
+const CUDA_ALIGNMENT: usize = 16;
+/// Alignment that suffices for buffers within a buffer on common OpenCL devices, which ask for 128
+/// to 512 bytes.
+const OPENCL_ALIGNMENT: usize = 512;

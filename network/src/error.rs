@@ -62,11 +62,13 @@ pub enum CompileError {
         /// Element type that the step reads or writes.
         wanted: DType,
     },
-    /// A device has no kernel for a step, which on a CPU the interpreter or a copy performs.
-    #[error("{step}: {device} has no kernel for this step; use --target cpu")]
+    /// A device has no kernel for a node, which on a CPU the interpreter computes.
+    #[error("{}: {device} has no kernel for {operator}; use --target cpu", printable(step))]
     NoKernel {
-        /// Name of the step.
+        /// Name of the node.
         step: String,
+        /// Name of its operator.
+        operator: String,
         /// Name of the device.
         device: String,
     },

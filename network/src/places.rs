@@ -10,7 +10,7 @@ use crate::arena::{self, Need};
 use crate::error::CompileError;
 use crate::plan::{ActionKind, ActionOperand, NetworkPlan, Slot, SlotContent, SlotSpan, given};
 
-/// Alignment of tensors in bytes.
+/// Alignment of tensors in bytes; more if the device needs it.
 const ALIGNMENT: usize = 256;
 
 /// First and last step of a lifetime.
@@ -44,7 +44,8 @@ pub(crate) fn places<D: Device>(
         needs.push(Need { bytes, steps: number..=number });
     }
 
-    let (mut places, bytes) = arena::offsets(&needs, ALIGNMENT).ok_or(CompileError::TooLarge)?;
+    let (mut places, bytes) =
+        arena::offsets(&needs, ALIGNMENT.max(device.alignment())).ok_or(CompileError::TooLarge)?;
     let scratch = places.split_off(plan.slots.len());
     let places = holders.iter().map(|&holder| places[holder]).collect();
     Ok((places, scratch, bytes))

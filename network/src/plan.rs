@@ -167,6 +167,11 @@ impl NetworkPlan {
         span.first * self.dtype(span).bytes()
     }
 
+    /// True if a span begins at a multiple of `alignment` bytes in its slot.
+    fn is_aligned(&self, span: SlotSpan, alignment: usize) -> bool {
+        self.offset(span).is_multiple_of(alignment)
+    }
+
     /// Returns the schedule of each step.
     pub(crate) fn choice(&self) -> Choice {
         let steps = self.actions.iter().filter(|action| !action.is_conversion);
@@ -208,21 +213,10 @@ impl NetworkPlanner<'_, '_> {
             ActionKind::Copy(_) => planner.in_form(operand, written),
             _ => planner.in_form(operand, planner.plain(operand)),
         };
-        let operands = step.operands.iter().map(|&operand| read(self, operand));
-        let mut spans = operands.collect::<Result<Vec<SlotSpan>, CompileError>>()?;
-
-        let work = match work {
-            ActionKind::Copy(strided) if self.choose.copies_by_kernels() && strided.is_contiguous() => {
-                spans.iter_mut().for_each(|span| span.first += strided.from);
-                let copy = conversion::workload(&strided.extents, written, written)?;
-                let tuned = self.choose.of_conversion(&copy)?;
-                ActionKind::Kernel(self.kernel_of(&tuned))
-            }
-            work => work,
-        };
-
-        let operands = spans.into_iter().map(ActionOperand::Span).collect();
-        let (output, convert) = self.written(step.output, written);
+        let operands = step.operands.iter().map(|&operand| Ok(ActionOperand::Span(read(self, operand)?)));
+        let operands = operands.collect::<Result<Vec<_>, CompileError>>()?;
+        // Copies write to any address, and so does the interpreter.
+        let (output, convert) = self.written(step.output, written, 1);
         let value = (step.output, Layout::Plain);
         let name = step.name.clone();
         self.plan.actions.push(Action { name, work, operands, output, value, is_conversion: false });
@@ -253,14 +247,14 @@ impl NetworkPlanner<'_, '_> {
                     // was built for.
                     let is_whole = self.cut.value(value).shape == self.cut.value(step.output).shape;
                     let layout = follows.filter(|_| is_whole).unwrap_or(buffer.layout);
-                    ActionOperand::Span(self.in_form(value, Form { layout, dtype: buffer.dtype })?)
+                    ActionOperand::Span(self.aligned(value, Form { layout, dtype: buffer.dtype })?)
                 }
             });
         }
         let written = plan.buffers.iter().find(|buffer| buffer.binding == Binding::Output);
         let layout = follows.or(written.map(|buffer| buffer.layout)).unwrap_or(Layout::Plain);
         let dtype = written.map_or(self.cut.value(step.output).dtype, |buffer| buffer.dtype);
-        let (output, convert) = self.written(step.output, Form { layout, dtype });
+        let (output, convert) = self.written(step.output, Form { layout, dtype }, self.choose.alignment());
         let (name, work, value) = (step.name.clone(), ActionKind::Kernel(number), (step.output, layout));
         self.plan.actions.push(Action { name, work, operands, output, value, is_conversion: false });
         self.after(step.output, output, convert)
@@ -334,8 +328,22 @@ impl NetworkPlanner<'_, '_> {
         Ok(span)
     }
 
-    /// Returns the span that a step writes in a form, and that form if a conversion must follow.
-    fn written(&mut self, value: ValueId, form: Form) -> (SlotSpan, Option<Form>) {
+    /// Returns a value's span in a form at an address that kernels can read.
+    fn aligned(&mut self, value: ValueId, form: Form) -> Result<SlotSpan, CompileError> {
+        let own = self.in_form(value, form)?;
+        if self.plan.is_aligned(own, self.choose.alignment()) {
+            return Ok(own);
+        }
+        let form = self.own_type(value, form);
+        let span = SlotSpan { slot: self.slot(value, form.dtype, SlotContent::Run), first: 0 };
+        self.convert(value, (own, form), (span, form))?;
+        self.converted.insert((value, form), span);
+        Ok(span)
+    }
+
+    /// Returns the span that a step writes in a form, at an aligned address, and that form if a
+    /// conversion must follow.
+    fn written(&mut self, value: ValueId, form: Form, alignment: usize) -> (SlotSpan, Option<Form>) {
         let form = self.own_type(value, form);
         let root = self.cut.root(value).0;
         // The first writer creates the root's memory; other parts of the root are written to it
@@ -346,8 +354,9 @@ impl NetworkPlanner<'_, '_> {
             let slot = self.slot(root, own.dtype, SlotContent::Run);
             self.roots.insert(root, (slot, own));
         }
-        if self.roots[&root].1 == form {
-            return (self.own_span(value), None);
+        let own = self.own_span(value);
+        if self.roots[&root].1 == form && self.plan.is_aligned(own, alignment) {
+            return (own, None);
         }
         // The step writes its own form to separate memory, from which [`Self::after`] converts it.
         let slot = self.slot(value, form.dtype, SlotContent::Run);
@@ -371,7 +380,7 @@ impl NetworkPlanner<'_, '_> {
         Ok(())
     }
 
-    /// Adds a conversion of a value from one form to another.
+    /// Adds a conversion of a value from one form to another, or to another address.
     fn convert(
         &mut self,
         value: ValueId,
@@ -383,13 +392,33 @@ impl NetworkPlanner<'_, '_> {
         if !conversion::is_between(is.dtype, wanted.dtype) {
             return Err(CompileError::Types { step: name.clone(), found: is.dtype, wanted: wanted.dtype });
         }
+        // Kernels convert between aligned addresses only.
+        let needs_copy =
+            |planner: &Self, span| is != wanted && !planner.plan.is_aligned(span, planner.choose.alignment());
+        if needs_copy(self, from) {
+            let copy = SlotSpan { slot: self.slot(value, is.dtype, SlotContent::Run), first: 0 };
+            self.convert(value, (from, is), (copy, is))?;
+            return self.convert(value, (copy, is), (to, wanted));
+        }
+        if needs_copy(self, to) {
+            let converted = SlotSpan { slot: self.slot(value, wanted.dtype, SlotContent::Run), first: 0 };
+            self.convert(value, (from, is), (converted, wanted))?;
+            return self.convert(value, (converted, wanted), (to, wanted));
+        }
+
         let name = match is.dtype == wanted.dtype {
+            true if is == wanted => format!("{name} at another address"),
             true => format!("{name} in another layout"),
             false => format!("{name} as {}", wanted.dtype),
         };
 
-        let tuned = self.choose.of_conversion(&conversion::workload(shape, is, wanted)?)?;
-        let work = ActionKind::Kernel(self.kernel_of(&tuned));
+        let work = match is == wanted {
+            true => ActionKind::Copy(Strided::contiguous(shape.iter().product())),
+            false => {
+                let tuned = self.choose.of_conversion(&conversion::workload(shape, is, wanted)?)?;
+                ActionKind::Kernel(self.kernel_of(&tuned))
+            }
+        };
         let (operands, value) = (vec![ActionOperand::Span(from)], (value, wanted.layout));
         self.plan.actions.push(Action { name, work, operands, output: to, value, is_conversion: true });
         Ok(())

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::ptr;
 
-use autotune_runtime::HostMemory;
+use autotune_runtime::{Cpu, Device, HostMemory};
 
 /// A strided copy: element `i, j, ..` within `extents` is read at `from + i * read[0] + j * read[1]
 /// ..` and written at the same position with the strides `write`, from the output's first element
@@ -55,9 +55,37 @@ impl Strided {
         Some(loops)
     }
 
-    /// True if the copy is contiguous and forwards.
-    pub(crate) fn is_contiguous(&self) -> bool {
-        matches!(self.loops().as_deref(), Some([StridedLoop { read: 1, write: 1, .. }]))
+    /// Returns the loops if all elements are within memories of `readable` and `writable` elements;
+    /// `None` if one is not, or nothing is copied.
+    pub(crate) fn loops_within(&self, readable: usize, writable: usize) -> Option<Vec<StridedLoop>> {
+        let loops = self.loops()?;
+        // In 128 bits, so that no offset overflows.
+        let (mut least, mut most, mut last) = (self.from as i128, self.from as i128, 0u128);
+        for &StridedLoop { count, read, write } in &loops {
+            let reach = read as i128 * (count as i128 - 1);
+            least += reach.min(0);
+            most += reach.max(0);
+            last += write as u128 * (count as u128 - 1);
+        }
+        (least >= 0 && most < readable as i128 && last < writable as u128).then_some(loops)
+    }
+
+    /// Returns the copy of the first `count` elements.
+    pub(crate) fn contiguous(count: usize) -> Self {
+        Self { extents: vec![count], from: 0, read: vec![1], write: vec![1] }
+    }
+}
+
+/// Memory at one end of a copy, and the element in it that positions are counted from.
+pub(crate) struct CopyEnd<D: Device = Cpu> {
+    pub(crate) memory: D::Memory,
+    pub(crate) first: usize,
+}
+
+impl<D: Device> CopyEnd<D> {
+    /// Returns the number of elements of `bytes` bytes from the first one on.
+    pub(crate) fn elements(&self, device: &D, bytes: usize) -> usize {
+        (device.extent(&self.memory).bytes / bytes).saturating_sub(self.first)
     }
 }
 
@@ -90,20 +118,12 @@ impl Copying {
             8 => Self::run_as::<u64>,
             _ => return None,
         };
-        let loops = strided.loops()?;
-        // In 128 bits, so that no offset overflows.
-        let (mut least, mut most, mut last) = (strided.from as i128, strided.from as i128, 0u128);
-        for &StridedLoop { count, read, write } in &loops {
-            let reach = read as i128 * (count as i128 - 1);
-            least += reach.min(0);
-            most += reach.max(0);
-            last += write as u128 * (count as u128 - 1);
-        }
-        let has = |memory: &HostMemory, element: u128| element < (memory.elements::<u8>().len() / bytes) as u128;
         let is_aligned = |memory: &HostMemory| memory.start().addr().is_multiple_of(bytes);
-        if least < 0 || !has(&from, most as u128) || !has(&to, last) || ![&from, &to].into_iter().all(is_aligned) {
+        if ![&from, &to].into_iter().all(is_aligned) {
             return None;
         }
+        let elements = |memory: &HostMemory| memory.elements::<u8>().len() / bytes;
+        let loops = strided.loops_within(elements(&from), elements(&to))?;
 
         let (&first, rest) = loops.split_first()?;
         let elements = loops.iter().map(|each| each.count).product();
@@ -163,7 +183,6 @@ unsafe fn copy<T: Copy>(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use autotune_runtime::{Cpu, Device};
     use rand::RngExt;
 
     use super::*;

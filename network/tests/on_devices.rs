@@ -3,16 +3,19 @@
 //! failure.
 
 use autotune_ir::Target;
-use autotune_network::operators::Sliding;
+use autotune_network::operators::{CumSum, Expand, Range, Slice, Sliding};
 use autotune_network::rewrite::rewrite_traced;
-use autotune_network::{Builder, CompileError, Compiled, ConvLayer, Fill, Graph, Seeded, Tensor, zoo};
+use autotune_network::{Builder, CompileError, Compiled, ConvLayer, DType, Fill, Graph, Seeded, StepError, Tensor, zoo};
 use autotune_runtime::{OpenClDevice, opencl};
 use autotune_workloads::PoolKind;
 
+use crate::common::graphs::brought;
+use crate::common::random_graphs::random_graph;
 use crate::common::{numbers, rng};
+use crate::long::or_long;
 
 /// Returns this machine's OpenCL device.
-fn target() -> Option<Target> {
+pub(crate) fn target() -> Option<Target> {
     match opencl::devices() {
         Ok(devices) => Some(Target::Gpu(devices[0].target.clone())),
         Err(reason) => {
@@ -79,6 +82,22 @@ fn networks_compute_what_the_reference_does() {
     }
 }
 
+/// Random graphs of every kind of operator.
+#[test]
+fn random_networks_are_right() {
+    let Some(target) = target() else { return };
+    for seed in 0..or_long([3, 60]) {
+        let graph = random_graph(seed, 6 + seed as usize % 12, &mut rng(seed));
+        let (rewritten, trace) = rewrite_traced(&graph).unwrap();
+        let mut workspace =
+            Compiled::<OpenClDevice>::on_device(&rewritten, None, &target).unwrap().workspace().unwrap();
+        let checked = workspace.check(&brought(&graph, &mut rng(seed)), &graph, &trace).unwrap();
+        let all = checked.steps.iter().chain(&checked.imported);
+        let wrong: Vec<&StepError> = all.filter(|step| !step.is_within_tolerance()).collect();
+        assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
+    }
+}
+
 /// Two workspaces of a network, and of one compiled from it, have separate memory.
 #[test]
 fn workspaces_share_a_network() {
@@ -98,23 +117,59 @@ fn workspaces_share_a_network() {
     }
 }
 
-/// A strided copy, and a part of a tensor at an offset of 12 bytes.
+/// Slices, flips, transpositions, repetitions and concatenations, with extents that share no factor
+/// with a thread block, some of them larger than a grid.
+#[test]
+fn elements_are_copied_between_any_positions() {
+    let Some(target) = target() else { return };
+    for (seed, shape) in [[3, 5, 7, 1], [2, 1, 9, 33], [30, 11, 70, 3]].into_iter().enumerate() {
+        let net = Builder::new("moves", Seeded { seed: seed as u64 });
+        let (x, fixed) = (net.input("x", &shape), net.weight("fixed", &shape, Fill::deviation(1.0)));
+        let back = |axis: usize| Range { start: shape[axis] - 1, step: -1, count: shape[axis] };
+        let whole = |axis: usize| Range { start: 0, step: 1, count: shape[axis] };
+        let flip = [back(0), whole(1), back(2), whole(3)];
+        net.output("columns", x.slice(2, 1..shape[2] - 1));
+        net.output("flipped", x.op(Slice(flip.to_vec()), &[]));
+        net.output("odd", x.slice(1, 0..1).transpose(&[2, 0, 3, 1]));
+        net.output("turned", x.transpose(&[3, 1, 0, 2]).relu());
+        net.output("often", x.op(Expand([&[2][..], &shape].concat()), &[]));
+        for axis in 0..4 {
+            net.output(&format!("joined{axis}"), x.concat(&[fixed, x.relu()], axis));
+        }
+        check(&net.finish().unwrap(), &target);
+    }
+}
+
+/// Kernels that read and write parts of tensors at offsets of 12 bytes and others.
+#[test]
+fn parts_may_begin_anywhere() {
+    let Some(target) = target() else { return };
+    let net = Builder::new("parts", Seeded { seed: 1 });
+    let (x, y, z) = (net.input("x", &[1, 3]), net.input("y", &[1, 5]), net.input("z", &[9, 7]));
+    net.output("both", x.relu().concat(&[y.relu()], 1).linear("fc", 8));
+    net.output("rows", z.slice(0, 1..8).linear("rows", 3).softmax());
+    net.output("sum", (z.slice(0, 3..5) + z.slice(0, 5..7)).concat(&[z.slice(0, 7..9).relu()], 0));
+    let graph = net.finish().unwrap();
+    let (rewritten, _) = rewrite_traced(&graph).unwrap();
+    check(&graph, &target);
+
+    // The copies are conversions of the plan, not steps.
+    let network = Compiled::<OpenClDevice>::on_device(&rewritten, None, &target).unwrap();
+    let times = network.workspace().unwrap().profile(1).unwrap();
+    assert!(times.iter().any(|step| step.is_conversion && step.kernel.is_none()), "{times:?}");
+}
+
 #[test]
 fn a_step_without_a_kernel_is_named() {
     let Some(target) = target() else { return };
-    let net = Builder::new("apart", Seeded { seed: 1 });
-    let x = net.input("x", &[4, 6]);
-    net.output("columns", x.slice(1, 1..3));
-    let columns = net.finish().unwrap();
-    let net = Builder::new("unaligned", Seeded { seed: 1 });
-    let (x, y) = (net.input("x", &[1, 3]), net.input("y", &[1, 5]));
-    net.output("parts", x.relu().concat(&[y.relu()], 1).linear("fc", 8));
-    for (graph, step) in [(columns, "Slice_1"), (net.finish().unwrap(), "Map_3")] {
-        let network = Compiled::<OpenClDevice>::on_device(&graph, None, &target).unwrap();
-        let error = network.workspace().map(drop).unwrap_err();
-        assert!(matches!(error, CompileError::NoKernel { .. }), "{error}");
-        assert_eq!(error.to_string(), format!("{step}: OpenCL has no kernel for this step; use --target cpu"));
-    }
+    let mut graph = Graph::new("sums");
+    let x = graph.input("x", DType::F32, &[3, 5]).unwrap();
+    let sums = graph.add("sums", CumSum { axis: 1, exclusive: false, reverse: false }, &[x]).unwrap();
+    graph.output("sums", sums);
+    let network = Compiled::<OpenClDevice>::on_device(&graph, None, &target).unwrap();
+    let error = network.workspace().map(drop).unwrap_err();
+    assert!(matches!(error, CompileError::NoKernel { .. }), "{error}");
+    assert_eq!(error.to_string(), "sums: OpenCL has no kernel for CumSum; use --target cpu");
 }
 
 #[test]

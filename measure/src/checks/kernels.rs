@@ -4,12 +4,12 @@ use std::cell::RefCell;
 
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
-use autotune_ir::{Artifact, Code, DType, GpuApi, GpuTarget, KernelPlan, Launch, Target};
+use autotune_ir::{DType, GpuApi, GpuTarget, KernelPlan, Launch};
 use autotune_measurement::CandidateError;
 use autotune_runtime::{Bound, Device, bytes_of, bytes_of_mut};
 
 use super::{Checks, HostChecks};
-use crate::nvrtc;
+use crate::gpu;
 
 const THREADS: usize = 256;
 const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
@@ -105,11 +105,7 @@ pub(crate) struct KernelChecks<D: Device> {
 impl<D: Device> KernelChecks<D> {
     /// Builds and loads the kernels.
     pub(crate) fn new(device: &D, target: &GpuTarget) -> Result<Self, CandidateError> {
-        let code = match target.api {
-            GpuApi::Cuda { sm } => Code::Cubin(nvrtc::cubin_of(&source(target.api), sm)?),
-            GpuApi::OpenCl => Code::OpenCl(source(target.api)),
-        };
-        let artifact = Artifact { target: Target::Gpu(target.clone()), plan: plan(target), code };
+        let artifact = gpu::artifact_of_source(source(target.api), plan(target), target)?;
         // SAFETY: the kernels access only the memory that `run` binds, within the count that it
         // passes.
         let module = unsafe { device.load(&artifact) }?;
@@ -227,6 +223,7 @@ mod tests {
 
     use super::*;
     use crate::gpu::missing;
+    use crate::nvrtc;
     use autotune_runtime::{OpenClDevice, opencl};
 
     type Memory = <OpenClDevice as Device>::Memory;

@@ -117,12 +117,12 @@ impl<D: NetworkOps> Workspace<D> {
         let node = network.graph.node(*node);
         let first = within.filter(|_| *shape != node.shape).map_or(0, |(_, first)| first);
         let (found, wanted) = match &action.work {
-            ActionKind::Copy(strided) => {
+            ActionKind::Copy(strided) if !action.is_conversion => {
                 let places = written(strided);
                 let found = self.result(action.output, places.iter().max().map_or(0, |last| last + 1))?;
                 (at(&found, 0, &places), at(&wanted, first, &places))
             }
-            ActionKind::Kernel(_) | ActionKind::Interpret(_) => {
+            ActionKind::Kernel(_) | ActionKind::Copy(_) | ActionKind::Interpret(_) => {
                 let found = from_layout(&self.result(action.output, shape.iter().product())?, shape, layout)
                     .map_err(|source| CompileError::Constant { name: action.name.clone(), source })?;
                 let found: Vec<f32> = found.into_iter().collect();

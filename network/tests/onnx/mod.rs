@@ -8,6 +8,7 @@
 #![allow(unreachable_pub, clippy::unwrap_used)]
 
 mod conformance;
+mod devices;
 mod files;
 mod large;
 mod phases;
