@@ -37,7 +37,7 @@ pub(crate) use report::ReportArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use shapes::{ModelOfShapes, refusal};
 pub(crate) use subject::{GivenArgs, InputArgs, InputFile, LoadedNetwork, SubjectArgs};
-pub(crate) use target::TargetArgs;
+pub(crate) use target::{TargetArgs, check_precision};
 pub(crate) use variant::VariantArgs;
 
 /// Finds fast schedules for tensor operators by measuring a few hundred and learning from them.

@@ -10,6 +10,8 @@ mod stub;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use autotune_graph::operators::Sliding;
+use autotune_graph::{Builder, ConvLayer, Seeded, onnx};
 use serde_json::Value;
 
 use stub::Stub;
@@ -60,6 +62,50 @@ fn a_network_runs() {
     let ran = run(stub, &sandbox, "run dqn --target cuda --check --repeat 1 --json run.json", &[]).expect(0);
     assert!(ran.stderr.contains("5 steps and 0 conversions compared"), "{}", ran.stderr);
     assert!(sandbox.json("run.json")["device_secs"]["median"].as_f64().unwrap() > 0.0);
+
+    // Parts of its tensors are copied.
+    let ran = run(stub, &sandbox, "run lstm --target cuda --check --repeat 1", &[]).expect(0);
+    assert!(ran.stderr.contains("24 steps"), "{}", ran.stderr);
+}
+
+/// Returns a small network on images, with a concatenation whose parts are copied.
+fn small() -> Vec<u8> {
+    let net = Builder::new("small", Seeded { seed: 1 });
+    let window = |k: usize| Sliding::new(k).pad(k / 2);
+    let x = net.input("x", &[2, 16, 6, 6]).conv("first", ConvLayer::new(16, window(3)).bias()).relu();
+    let both = x.conv("narrow", ConvLayer::new(8, window(1))).concat(&[x], 1);
+    net.output("y", both.conv("both", ConvLayer::new(16, window(3))).global_average_pool().linear("fc", 10));
+    onnx::write(&net.finish().unwrap()).unwrap()
+}
+
+/// Tensors and constants are stored in the type that kernels use, with casts of inputs and outputs.
+#[test]
+fn a_network_runs_in_reduced_precision() {
+    let Some(stub) = stub() else { return };
+    for (precision, least, most) in [("f16", 1e-6, 5e-3), ("tf32", 1e-6, 5e-3), ("bf16", 1e-4, 5e-2)] {
+        let sandbox = Sandbox::new();
+        fs::write(sandbox.path("small.onnx"), small()).unwrap();
+        let line = format!("run small.onnx --target cuda --check --repeat 1 --precision {precision} --json run.json");
+        let ran = run(stub, &sandbox, &line, &[]).expect(0);
+        assert!(ran.stderr.contains("7 steps and "), "{}", ran.stderr);
+        let rounding = &sandbox.json("run.json")["rounding"];
+        assert_eq!(rounding["precision"], precision);
+        let error = rounding["max_rel_error"].as_f64().unwrap();
+        assert!((least..most).contains(&error), "{precision}: {error}");
+    }
+}
+
+/// Every precision of the device is timed.
+#[test]
+fn precision_is_decided_on_the_device() {
+    let Some(stub) = stub() else { return };
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("small.onnx"), small()).unwrap();
+    let line = "run small.onnx --target cuda --repeat 1 --precision auto --max-error 0";
+    let ran = run(stub, &sandbox, line, &[]).expect(0);
+    for word in ["within an error of 0: timed interleaved, f32 ", ", tf32 ", ", f16 ", ", bf16 "] {
+        assert!(ran.stderr.contains(word), "{}", ran.stderr);
+    }
 }
 
 #[test]

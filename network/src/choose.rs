@@ -12,7 +12,6 @@ use autotune_workloads::Workload;
 use rayon::prelude::*;
 
 use crate::cut::step_number;
-use crate::device::operand_alignment;
 use crate::error::CompileError;
 use crate::similar::SimilarSchedules;
 
@@ -30,8 +29,8 @@ pub(crate) trait Choose {
     /// Returns the candidate schedules of a step, the best first; at least one.
     fn of_step(&mut self, step: usize, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError>;
 
-    /// Returns the alignment in bytes that operands of kernels need.
-    fn alignment(&self) -> usize;
+    /// Returns the target of the schedules.
+    fn target(&self) -> &Target;
 
     /// Returns the schedule of a layout conversion.
     fn of_conversion(&mut self, workload: &Workload) -> Result<Tuned, CompileError>;
@@ -223,8 +222,8 @@ impl Choose for Schedules<'_> {
         Ok(own.filter(|own| own.is_at_least_as_specific_as(&found[0])).map_or(found, |own| Arc::new([own])))
     }
 
-    fn alignment(&self) -> usize {
-        operand_alignment(self.target)
+    fn target(&self) -> &Target {
+        self.target
     }
 
     fn of_conversion(&mut self, workload: &Workload) -> Result<Tuned, CompileError> {

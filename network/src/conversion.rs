@@ -1,7 +1,7 @@
 //! Conversions of a tensor between layouts or element types.
 
-use autotune_ir::DType;
 use autotune_ir::program::Layout;
+use autotune_ir::{DType, Target};
 use autotune_workloads::{Pointwise, TransposeWorkload, Types, Workload};
 
 use crate::error::CompileError;
@@ -21,17 +21,26 @@ pub(crate) struct Form {
     pub(crate) dtype: DType,
 }
 
-/// True if one element type can be converted to the other.
-pub(crate) fn is_between(from: DType, to: DType) -> bool {
-    const ROUNDED: [DType; 2] = [DType::F32, DType::Bf16];
-    from == to || ROUNDED.contains(&from) && ROUNDED.contains(&to)
+/// True if a target converts one element type to the other.
+pub(crate) fn is_between(from: DType, to: DType, target: &Target) -> bool {
+    let rounded: &[DType] = match target.cpu() {
+        Some(_) => &[DType::F32, DType::Bf16],
+        None => &[DType::F32, DType::F16, DType::Bf16],
+    };
+    from == to || rounded.contains(&from) && rounded.contains(&to)
 }
 
-/// Returns the workload of a conversion: a transpose of blocks between layouts, else a copy.
+/// Returns the workload of a conversion: a transpose of blocks between layouts, else a copy, which
+/// on GPUs is a cast.
 ///
 /// `[n, c, ..pixels]` → `[n, c/block, ..pixels, block]` transposes `n*c/block` matrices of `block`
 /// rows and `pixels` columns; the inverse transposes them back.
-pub(crate) fn workload(shape: &[usize], from: Form, to: Form) -> Result<Workload, CompileError> {
+pub(crate) fn workload(shape: &[usize], from: Form, to: Form, target: &Target) -> Result<Workload, CompileError> {
+    if target.gpu().is_some() && from.layout == to.layout && from.dtype != to.dtype {
+        let cast = Pointwise { to: Some(to.dtype), ..Pointwise::copy(rows_and_columns(shape)) };
+        let cast = Workload::new(cast).and_then(|cast| cast.with_dtype(from.dtype));
+        return cast.map_err(CompileError::Workload);
+    }
     let workload = if from.layout == to.layout {
         // Two axes suffice for an elementwise copy, and tensors of equal products share a kernel.
         Workload::new(Pointwise::copy(rows_and_columns(shape)))

@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use autotune_ir::{CpuTarget, DType, Target};
+use autotune_ir::{DType, Target};
 use autotune_workloads::Workload;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -22,6 +22,7 @@ use group::FusionGroups;
 
 mod group;
 mod rounded;
+mod uniform;
 
 pub use crate::strided::Strided;
 
@@ -87,16 +88,16 @@ pub struct Cut {
 impl Cut {
     /// Partitions a graph into steps, for a target without tile instructions.
     pub fn of(graph: &Graph) -> Self {
-        Self::for_cpu(graph, None)
+        Self::of_groups(graph, None)
     }
 
     /// Partitions a graph into steps. In reduced precision, the target decides which products are
     /// rounded.
     pub fn for_target(graph: &Graph, target: &Target) -> Self {
-        Self::for_cpu(graph, target.cpu())
+        Self::of_groups(graph, Some(target))
     }
 
-    fn for_cpu(graph: &Graph, cpu: Option<&CpuTarget>) -> Self {
+    fn of_groups(graph: &Graph, target: Option<&Target>) -> Self {
         let groups = FusionGroups::of(graph);
         let given_to_caller = graph.outputs().iter().map(|output| output.node).collect();
         let mut cutter = Cutter { graph, cut: Self::default(), of_nodes: HashMap::new(), given_to_caller };
@@ -114,7 +115,11 @@ impl Cut {
         cutter.cut.inputs = graph.inputs().iter().map(|&id| cutter.value(id)).collect();
         cutter.cut.outputs = graph.outputs().iter().map(|output| cutter.value(output.node)).collect();
         if graph.precision() != Precision::F32 {
-            cutter.cut.round_to(graph, graph.precision().dtype(), cpu);
+            let dtype = graph.precision().dtype();
+            match target.filter(|target| target.gpu().is_some()) {
+                Some(gpu) => cutter.cut.round_uniformly(graph, dtype, gpu),
+                None => cutter.cut.round_to(graph, dtype, target.and_then(Target::cpu)),
+            }
         }
         cutter.cut.mark_cold(graph);
         cutter.cut

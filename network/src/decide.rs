@@ -1,16 +1,19 @@
 //! Choice of a network's precision by measurement.
 //!
-//! A network in f32, in bf16, and in bf16 except for the steps that are slower in it are timed
-//! interleaved, on the same inputs. The fastest network with a permitted output error wins.
+//! A network in f32, in each other precision of the target, and in that except for the steps that
+//! are slower in it are timed interleaved, on the same inputs. The fastest network with a permitted
+//! output error wins.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use autotune_db::Source;
 use autotune_ir::Target;
+use autotune_runtime::Cpu;
 
 use crate::compiled::{Compiled, Workspace, output_error};
 use crate::conversion::estimated_secs;
+use crate::device::NetworkDevice;
 use crate::error::RunError;
 use crate::interleaved::time_interleaved;
 use crate::quantile::{QUIET, quantile};
@@ -27,9 +30,9 @@ const RUNS: usize = 15;
 const LEAST_GAIN: f64 = 0.01;
 
 /// A network in its fastest permitted precision.
-pub struct Decided {
+pub struct Decided<D: NetworkDevice = Cpu> {
     /// Network in the chosen precision, ready to run.
-    pub network: Arc<Compiled>,
+    pub network: Arc<Compiled<D>>,
     /// Measured networks; the first is f32.
     pub contenders: Vec<Contender>,
     /// Position of the chosen network among the contenders.
@@ -51,32 +54,33 @@ pub struct Contender {
 }
 
 /// A contender during the measurement.
-struct TimedContender {
-    workspace: Workspace,
+struct TimedContender<D: NetworkDevice> {
+    workspace: Workspace<D>,
     outputs: Vec<Tensor>,
 }
 
-impl TimedContender {
+impl<D: NetworkDevice> TimedContender<D> {
     fn of(graph: &Graph, source: Option<&dyn Source>, target: &Target, inputs: &[Tensor]) -> Result<Self, RaceError> {
-        let mut workspace = Compiled::new(graph, source, target)?.workspace()?;
+        let mut workspace = Compiled::on_device(graph, source, target)?.workspace()?;
         let outputs = workspace.run_tensors(inputs)?;
         Ok(Self { workspace, outputs })
     }
 }
 
-/// Chooses the precision of a network on a CPU: the fastest on these inputs among those whose
-/// outputs differ from f32 by at most `max_error` of their largest element. Schedules come from
-/// `source`.
-pub fn decide(
+/// Chooses the precision of a network: the fastest on these inputs among those that the target
+/// supports and whose outputs differ from f32 by at most `max_error` of their largest element.
+/// Schedules come from `source`.
+pub fn decide<D: NetworkDevice>(
     graph: &Graph,
     source: Option<&dyn Source>,
     target: &Target,
     inputs: &[Tensor],
     max_error: f64,
-) -> Result<Decided, RaceError> {
+) -> Result<Decided<D>, RaceError> {
     let in_precision = |precision| graph.clone().with_precision(precision);
     let mut entrants = vec![TimedContender::of(&in_precision(Precision::F32), source, target, inputs)?];
-    for precision in Precision::ALL.into_iter().filter(|&precision| precision != Precision::F32) {
+    let others = Precision::ALL.into_iter().filter(|&precision| precision != Precision::F32);
+    for precision in others.filter(|precision| target.supports(precision.dtype())) {
         let mut entrant = TimedContender::of(&in_precision(precision), source, target, inputs)?;
         // Steps that rounding slows down stay in f32 in a further network.
         let slower = slower_steps(&mut entrants[0].workspace, &mut entrant.workspace)?;
@@ -87,9 +91,9 @@ pub fn decide(
         }
     }
 
-    let error = |entrant: &TimedContender| output_error(&entrant.outputs, &entrants[0].outputs);
+    let error = |entrant: &TimedContender<D>| output_error(&entrant.outputs, &entrants[0].outputs);
     let errors: Vec<f64> = entrants.iter().map(error).collect();
-    let mut workspaces: Vec<&mut Workspace> = entrants.iter_mut().map(|entrant| &mut entrant.workspace).collect();
+    let mut workspaces: Vec<&mut Workspace<D>> = entrants.iter_mut().map(|entrant| &mut entrant.workspace).collect();
     // Interleaved runs let disturbances hit all contenders alike.
     let secs = time_interleaved(&mut workspaces, inputs, RUNS, &|| false)?;
     let contenders: Vec<Contender> = (entrants.iter().zip(errors).zip(secs))
@@ -122,8 +126,11 @@ fn fastest(contenders: &[Contender], max_error: f64) -> usize {
 
 /// Returns the last nodes of steps that take longer rounded than in f32, even with the conversions
 /// of operands and result that f32 would then need.
-fn slower_steps(exact: &mut Workspace, rounded: &mut Workspace) -> Result<BTreeSet<NodeId>, RunError> {
-    let steps = |workspace: &mut Workspace| -> Result<Vec<f64>, RunError> {
+fn slower_steps<D: NetworkDevice>(
+    exact: &mut Workspace<D>,
+    rounded: &mut Workspace<D>,
+) -> Result<BTreeSet<NodeId>, RunError> {
+    let steps = |workspace: &mut Workspace<D>| -> Result<Vec<f64>, RunError> {
         let times = workspace.profile(STEP_RUNS)?;
         Ok(times.iter().filter(|step| !step.is_conversion).map(|step| step.run_secs).collect())
     };

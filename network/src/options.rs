@@ -177,7 +177,8 @@ impl<'a> Options<'a> {
                         _ if is_free => 0.0,
                         Some(&secs) => secs,
                         None => {
-                            let measured = choose.conversion_secs(&conversion::workload(&value.shape, is, wanted)?)?;
+                            let workload = conversion::workload(&value.shape, is, wanted, choose.target())?;
+                            let measured = choose.conversion_secs(&workload)?;
                             let secs =
                                 measured.unwrap_or_else(|| conversion::estimated_secs(&value.shape, value.dtype));
                             *known.entry(same).or_insert(secs)

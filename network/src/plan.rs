@@ -13,6 +13,7 @@ use autotune_workloads::Workload;
 use crate::choose::{Choice, Choose};
 use crate::conversion::{self, Form};
 use crate::cut::{Cut, MemoryValue, Step, StepWork, Strided, ValueId};
+use crate::device::operand_alignment;
 use crate::error::CompileError;
 use crate::layouts::Layouts;
 use crate::options::Options;
@@ -254,7 +255,7 @@ impl NetworkPlanner<'_, '_> {
         let written = plan.buffers.iter().find(|buffer| buffer.binding == Binding::Output);
         let layout = follows.or(written.map(|buffer| buffer.layout)).unwrap_or(Layout::Plain);
         let dtype = written.map_or(self.cut.value(step.output).dtype, |buffer| buffer.dtype);
-        let (output, convert) = self.written(step.output, Form { layout, dtype }, self.choose.alignment());
+        let (output, convert) = self.written(step.output, Form { layout, dtype }, self.alignment());
         let (name, work, value) = (step.name.clone(), ActionKind::Kernel(number), (step.output, layout));
         self.plan.actions.push(Action { name, work, operands, output, value, is_conversion: false });
         self.after(step.output, output, convert)
@@ -328,10 +329,15 @@ impl NetworkPlanner<'_, '_> {
         Ok(span)
     }
 
+    /// Returns the alignment in bytes that operands of kernels need.
+    fn alignment(&self) -> usize {
+        operand_alignment(self.choose.target())
+    }
+
     /// Returns a value's span in a form at an address that kernels can read.
     fn aligned(&mut self, value: ValueId, form: Form) -> Result<SlotSpan, CompileError> {
         let own = self.in_form(value, form)?;
-        if self.plan.is_aligned(own, self.choose.alignment()) {
+        if self.plan.is_aligned(own, self.alignment()) {
             return Ok(own);
         }
         let form = self.own_type(value, form);
@@ -380,6 +386,24 @@ impl NetworkPlanner<'_, '_> {
         Ok(())
     }
 
+    /// Returns the form in between if one kernel cannot convert a tensor.
+    fn form_between(&self, (from, is): (SlotSpan, Form), (to, wanted): (SlotSpan, Form)) -> Option<Form> {
+        let is_aligned = |span| self.plan.is_aligned(span, self.alignment());
+        let is_gpu = self.choose.target().gpu().is_some();
+        match (is.layout != wanted.layout, is.dtype != wanted.dtype) {
+            // A copy, between any addresses.
+            (false, false) => None,
+            // Kernels of GPUs either cast or move; they move elements of the smaller type.
+            (true, true) if is_gpu && wanted.dtype.bytes() < is.dtype.bytes() => {
+                Some(Form { dtype: wanted.dtype, ..is })
+            }
+            (true, true) if is_gpu => Some(Form { dtype: is.dtype, ..wanted }),
+            _ if !is_aligned(from) => Some(is),
+            _ if !is_aligned(to) => Some(wanted),
+            _ => None,
+        }
+    }
+
     /// Adds a conversion of a value from one form to another, or to another address.
     fn convert(
         &mut self,
@@ -389,21 +413,13 @@ impl NetworkPlanner<'_, '_> {
     ) -> Result<(), CompileError> {
         let MemoryValue { node, shape, .. } = self.cut.value(value);
         let name = &self.graph.node(*node).name;
-        if !conversion::is_between(is.dtype, wanted.dtype) {
+        if !conversion::is_between(is.dtype, wanted.dtype, self.choose.target()) {
             return Err(CompileError::Types { step: name.clone(), found: is.dtype, wanted: wanted.dtype });
         }
-        // Kernels convert between aligned addresses only.
-        let needs_copy =
-            |planner: &Self, span| is != wanted && !planner.plan.is_aligned(span, planner.choose.alignment());
-        if needs_copy(self, from) {
-            let copy = SlotSpan { slot: self.slot(value, is.dtype, SlotContent::Run), first: 0 };
-            self.convert(value, (from, is), (copy, is))?;
-            return self.convert(value, (copy, is), (to, wanted));
-        }
-        if needs_copy(self, to) {
-            let converted = SlotSpan { slot: self.slot(value, wanted.dtype, SlotContent::Run), first: 0 };
-            self.convert(value, (from, is), (converted, wanted))?;
-            return self.convert(value, (converted, wanted), (to, wanted));
+        if let Some(form) = self.form_between((from, is), (to, wanted)) {
+            let between = SlotSpan { slot: self.slot(value, form.dtype, SlotContent::Run), first: 0 };
+            self.convert(value, (from, is), (between, form))?;
+            return self.convert(value, (between, form), (to, wanted));
         }
 
         let name = match is.dtype == wanted.dtype {
@@ -415,7 +431,8 @@ impl NetworkPlanner<'_, '_> {
         let work = match is == wanted {
             true => ActionKind::Copy(Strided::contiguous(shape.iter().product())),
             false => {
-                let tuned = self.choose.of_conversion(&conversion::workload(shape, is, wanted)?)?;
+                let tuned =
+                    self.choose.of_conversion(&conversion::workload(shape, is, wanted, self.choose.target())?)?;
                 ActionKind::Kernel(self.kernel_of(&tuned))
             }
         };

@@ -5,7 +5,9 @@
 use autotune_ir::Target;
 use autotune_network::operators::{CumSum, Expand, Range, Slice, Sliding};
 use autotune_network::rewrite::rewrite_traced;
-use autotune_network::{Builder, CompileError, Compiled, ConvLayer, DType, Fill, Graph, Seeded, StepError, Tensor, zoo};
+use autotune_network::{
+    Builder, CompileError, Compiled, ConvLayer, DType, Fill, Graph, Seeded, StepError, Tensor, zoo,
+};
 use autotune_runtime::{OpenClDevice, opencl};
 use autotune_workloads::PoolKind;
 

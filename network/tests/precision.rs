@@ -9,6 +9,7 @@ use autotune_network::cut::{Cut, MemoryValue, StepWork};
 use autotune_network::operators::{Conv, Sliding};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{Compiled, DType, Decided, Graph, NodeId, Precision, StepError, decide, rewrite, tasks, zoo};
+use autotune_runtime::Cpu;
 use autotune_workloads::{Types, Workload};
 
 use crate::common::cases::for_cases;
@@ -21,6 +22,42 @@ fn workloads(graph: &Graph, target: &Target) -> Vec<Workload> {
     let steps = Cut::for_target(graph, target).steps.into_iter();
     let workload = |work| if let StepWork::Kernel(workload) = work { Some(workload) } else { None };
     steps.filter_map(|step| workload(step.work)).collect()
+}
+
+/// On GPUs each kernel has tensors of one type, in memory as the kernels read and write them.
+#[test]
+fn kernels_of_gpus_have_one_type() {
+    for (word, precision) in
+        [("cuda:sm_70", Precision::F16), ("cuda:sm_90", Precision::Bf16), ("cuda:sm_90", Precision::Tf32)]
+    {
+        let (target, dtype) = (Target::detect(word, None).unwrap(), precision.dtype());
+        for name in ["resnet18", "mobilenet_v2", "bert_base", "lstm", "dcgan"] {
+            let graph = rewrite(&zoo::graph(name).unwrap()).unwrap().with_precision(precision);
+            let cut = Cut::for_target(&graph, &target);
+            let known: Vec<Workload> = tasks([&graph], &target).iter().map(|task| task.workload.clone()).collect();
+            let is_memory_rounded = cut.values.iter().any(|value| value.dtype == dtype);
+            assert_eq!(is_memory_rounded, precision != Precision::Tf32, "{name}");
+            let (mut rounded, mut all) = (0, 0);
+            for step in &cut.steps {
+                let StepWork::Kernel(workload) = &step.work else { continue };
+                assert!(workload.types().is_uniform() && workload.unsupported_dtype(&target).is_none(), "{workload}");
+                assert!(known.iter().any(|known| known == workload), "{name}: {workload}");
+                // All products are rounded, and constants are stored as they are read.
+                let is_rounded = workload.dtype() == dtype;
+                assert!(is_rounded || !workload.spec().is_contraction(), "{name}: {workload}");
+                for (&operand, tensor) in step.operands.iter().zip(workload.spec().operands()) {
+                    let value = cut.value(operand);
+                    let is_constant = graph.constant_of(value.node).is_some() && value.within.is_none();
+                    assert!(!is_constant || value.dtype.has_same_bits_as(tensor.dtype), "{name}: {workload}");
+                }
+                (rounded, all) = (rounded + usize::from(is_rounded), all + 1);
+            }
+            assert!(
+                (if precision == Precision::Tf32 { 3 } else { 2 }) * rounded >= all,
+                "{name}: {rounded} of {all} in {precision}"
+            );
+        }
+    }
 }
 
 fn is_rounded(workload: &Workload) -> bool {
@@ -66,14 +103,14 @@ fn exact_steps_and_errors_are_kept_to() {
     assert!(!workloads(&graph.clone().with_exact(all), &target).iter().any(is_rounded));
 
     let inputs = brought(&graph, &mut rng(1));
-    let Decided { network, contenders, chosen } = decide(&graph, None, &target, &inputs, 0.0).unwrap();
+    let Decided { network, contenders, chosen } = decide::<Cpu>(&graph, None, &target, &inputs, 0.0).unwrap();
     // Measurement decides which steps are slower in bf16; it may be all that round.
     assert_eq!(contenders[chosen].max_rel_error, 0.0, "{contenders:?}");
     assert_eq!(network.graph().precision(), contenders[chosen].precision);
     assert!(contenders.len() >= 2 && chosen != 1 && contenders[1].max_rel_error > 1e-4, "{contenders:?}");
     assert!(contenders.iter().all(|contender| contender.run_secs > 0.0), "{contenders:?}");
 
-    let Decided { network, contenders, chosen } = decide(&graph, None, &target, &inputs, 1.0).unwrap();
+    let Decided { network, contenders, chosen } = decide::<Cpu>(&graph, None, &target, &inputs, 1.0).unwrap();
     let fastest = contenders.iter().map(|contender| contender.run_secs).fold(f64::INFINITY, f64::min);
     assert!(contenders[chosen].run_secs <= fastest * 1.011, "{contenders:?}");
     assert_eq!(network.graph().exact().len(), contenders[chosen].f32_steps);
@@ -145,7 +182,7 @@ fn factors_are_rounded_where_that_saves_time() {
     assert_eq!(factors(&plain, 1, 56, 32), rounded);
     assert_eq!(factors(&tiled, 3, 56, 32), rounded);
     assert_eq!(factors(&tiled, 3, 56, 33), rounded, "rows of tiles are filled");
-    assert_eq!(factors(&Target::detect("cuda:sm_90", None).unwrap(), 3, 56, 32), exact);
+    assert_eq!(factors(&Target::detect("cuda:sm_90", None).unwrap(), 3, 56, 32), rounded, "one type");
 }
 
 /// Tuned tasks are the workloads that run, on processors with and without tile instructions.

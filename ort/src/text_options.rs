@@ -134,7 +134,7 @@ impl GivenTexts<'_> {
             return Ok(SessionPrecision::Fastest { max_error, examples: BTreeMap::new() });
         }
 
-        let precision = word.parse().map_err(|_| self.wrong("precision", word, "f32, bf16 or auto"))?;
+        let precision = Precision::of_cpus(word).map_err(|_| self.wrong("precision", word, "f32, bf16 or auto"))?;
         match max_error {
             None => Ok(SessionPrecision::In(precision)),
             Some(_) => {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use autotune_db::open_source;
 use autotune_ir::Target;
 use autotune_network::{
-    DType, DeclaredType, Session, SessionError, SessionOptions, SessionOutput, SessionPrecision, Tensor, Waiting,
+    DType, DeclaredType, Precision, Session, SessionError, SessionOptions, SessionOutput, SessionPrecision, Tensor,
+    Waiting,
 };
 use numpy::ndarray::{ArrayD, IxDyn};
 use numpy::{PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyReadwriteArrayDyn, PyUntypedArrayMethods};
@@ -56,7 +57,9 @@ impl PySession {
         });
         let precision = match precision {
             "auto" => SessionPrecision::Fastest { max_error, examples: tensors(py, examples)? },
-            word => SessionPrecision::In(word.parse().map_err(|error| option(format!("{error}, or auto")))?),
+            word => {
+                SessionPrecision::In(Precision::of_cpus(word).map_err(|error| option(format!("{error}, or auto")))?)
+            }
         };
 
         let target = Target::detect("cpu", threads).map_err(|error| option(error.to_string()))?;

@@ -10,7 +10,7 @@ Examples:
   autotune resnet18 --trials 512                     continue after the last run
   autotune resnet18 --trials 0                       only time the predicted schedules
   autotune resnet18 --target cuda                    for this machine's GPU; or opencl
-  autotune resnet18 --target cuda --dtype f16        half precision, on tensor cores
+  autotune resnet18 --target cuda --precision f16    half precision, on tensor cores
   autotune model.onnx --shape image=1x3x480x640      a network in an ONNX file
   autotune bert.onnx --shapes calls.txt              for the shapes of calls: ids=1x12 in each line
   autotune resnet18 --precision bf16                 tensors of half the size: faster, less exact

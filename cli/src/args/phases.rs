@@ -16,6 +16,7 @@ use autotune_network::{
 use super::Failure;
 use super::shapes::refusal;
 use super::subject::{InputArgs, InputFile, LoadedNetwork, Precise, Quantised};
+use super::target::check_precision;
 
 /// A model that runs in phases, with a tensor for each input.
 pub(crate) struct PhasedModel {
@@ -45,6 +46,7 @@ impl InputArgs {
             let why = "not supported for a model whose shapes depend on data: choose f32 or bf16";
             return Err(Failure::Usage(format!("--precision auto: {why}")).into());
         };
+        check_precision(Some(precision), target)?;
         let wrong = |source| SubjectLoadError::Import { path: path.into(), source };
         let model = Model::open(path).map_err(wrong)?;
         let (import, files) = self.given.import_options(|| Ok(model.inputs().map_err(wrong)?))?;

@@ -38,18 +38,11 @@ impl TargetArgs {
     /// Fails if the network uses element types that only CPUs support and the target is another
     /// device.
     pub(crate) fn check_types(&self, graph: &Graph) -> Result<(), Failure> {
-        let precision = graph.precision();
         if !self.is_cpu() && graph.is_quantised() {
             let why = "quantised tensors are supported as integers on CPUs only; use --quantised float";
             return Err(Failure::Usage(format!("--target {}: {why}", self.target)));
         }
-        if self.is_cpu() || precision == Precision::F32 {
-            return Ok(());
-        }
-        let why = format!(
-            "networks in {precision} are supported on CPUs only; --dtype {precision} is for tasks of other targets"
-        );
-        Err(Failure::Usage(format!("--precision {precision}: {why}")))
+        check_precision(Some(graph.precision()), &self.assumed(&[])?)
     }
 
     /// Returns the target to generate or look up code for, and checks that it supports the
@@ -120,6 +113,19 @@ impl TargetArgs {
         check(workloads, &stated)?;
         Ok(Some(stated))
     }
+}
+
+/// Fails if networks do not run in a precision on a target, or without one, for `--precision auto`,
+/// if there is no choice.
+pub(crate) fn check_precision(precision: Option<Precision>, target: &Target) -> Result<(), Failure> {
+    let supported = Precision::ALL.into_iter().filter(|other| target.supports(other.dtype()));
+    let supported: Vec<&str> = supported.map(Precision::word).collect();
+    let word = precision.map_or("auto", Precision::word);
+    if supported.contains(&word) || precision.is_none() && supported.len() > 1 {
+        return Ok(());
+    }
+    let (supported, key) = (supported.join(", "), target.key());
+    Err(Failure::Usage(format!("--precision {word}: networks on {key} run in {supported}")))
 }
 
 /// Reads the value of `--spin`.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use autotune_ir::Target;
 use autotune_network::{Compiled, Library, LibraryFormat, identifier};
+use autotune_runtime::Cpu;
 
 use super::file::{NewFile, check_ours, check_output};
 use super::lookup::network_source;
@@ -15,7 +16,7 @@ use super::rounded::decided;
 use super::run::{inputs, network, say_untuned};
 use super::shared::warn;
 use super::variants::compiled;
-use crate::args::{CompileArgs, Failure};
+use crate::args::{CompileArgs, Failure, check_precision};
 use crate::output::print;
 
 pub(super) fn run(args: CompileArgs) -> Result<()> {
@@ -49,6 +50,7 @@ pub(super) fn run(args: CompileArgs) -> Result<()> {
 fn networks(args: &CompileArgs) -> Result<(Vec<Arc<Compiled>>, Target)> {
     if let Some(model) = args.subject.inputs.of_shapes(&args.subject.subject)? {
         let target = args.target.device(&[])?;
+        check_precision(Some(model.types.precision), &target)?;
         let source = Arc::from(network_source(args.db.place()?)?);
         let networks = compiled(model, &source, &target)?;
         warn(&*source);
@@ -58,7 +60,7 @@ fn networks(args: &CompileArgs) -> Result<(Vec<Arc<Compiled>>, Target)> {
     let (loaded, target) = network(&args.subject, &args.target)?;
     let source = network_source(args.db.place()?)?;
     let graph = match loaded.max_error {
-        Some(_) => decided(loaded.graph.clone(), loaded.max_error, &*source, &target, &inputs(&loaded)?)?,
+        Some(_) => decided::<Cpu>(loaded.graph.clone(), loaded.max_error, &*source, &target, &inputs(&loaded)?)?,
         None => loaded.graph,
     };
     let network = Compiled::new(&graph, Some(&*source), &target)?;

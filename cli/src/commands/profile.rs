@@ -91,7 +91,7 @@ fn profile<D: NetworkDevice>(
     let source = network_source(db.place()?)?;
     let ceilings = or_warn(WorkerMeasurer::new(MeasureOptions::default())?.ceilings(target));
     let inputs = inputs(loaded)?;
-    let graph = decided(loaded.graph.clone(), loaded.max_error, &*source, target, &inputs)?;
+    let graph = decided::<D>(loaded.graph.clone(), loaded.max_error, &*source, target, &inputs)?;
     let network = Compiled::<D>::on_device(&graph, Some(&*source), target)?;
     warn(&*source);
     let mut workspaces = [network.workspace()?];

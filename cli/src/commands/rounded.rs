@@ -26,7 +26,7 @@ pub(super) fn in_f32<D: NetworkDevice>(
 
 /// Returns the network in the fastest precision whose error on some inputs is at most `max_error`,
 /// and prints the comparison. Without `max_error` the network keeps its precision.
-pub(super) fn decided(
+pub(super) fn decided<D: NetworkDevice>(
     graph: Graph,
     max_error: Option<f64>,
     source: &dyn Source,
@@ -34,7 +34,7 @@ pub(super) fn decided(
     inputs: &[Tensor],
 ) -> Result<Graph> {
     let Some(max_error) = max_error else { return Ok(graph) };
-    let Decided { network, contenders, chosen } = decide(&graph, Some(source), target, inputs, max_error)?;
+    let Decided { network, contenders, chosen } = decide::<D>(&graph, Some(source), target, inputs, max_error)?;
     let told = |contender: &Contender| {
         let Contender { precision, f32_steps, run_secs, max_rel_error } = contender;
         let but = if *f32_steps > 0 { format!(" except {f32_steps} steps") } else { String::new() };

@@ -21,7 +21,7 @@ use super::file::{NewFile, check_folder};
 use super::lookup::network_source;
 use super::rounded::{RoundingEffect, decided, in_f32, warn_if_slow};
 use super::shared::{JsonSink, on_device, warn};
-use crate::args::{Failure, InputFile, LoadedNetwork, RunArgs, SubjectArgs, TargetArgs, needs_phases};
+use crate::args::{Failure, InputFile, LoadedNetwork, RunArgs, SubjectArgs, TargetArgs, check_precision, needs_phases};
 use crate::npy;
 use crate::output::say;
 use crate::report::{caveat, marked};
@@ -108,7 +108,7 @@ fn run_on<D: NetworkDevice>(
     let files = output_files(graph.outputs().iter().map(|output| &*output.name))?;
 
     let source = network_source(args.db.place()?)?;
-    let graph = decided(graph, loaded.max_error, &*source, target, &inputs)?;
+    let graph = decided::<D>(graph, loaded.max_error, &*source, target, &inputs)?;
     let network = Compiled::<D>::on_device(&graph, Some(&*source), target)?;
     warn(&*source);
     let mut workspace = network.workspace()?;
@@ -187,10 +187,9 @@ fn on_target(loaded: Option<LoadedNetwork>, target: &TargetArgs) -> Result<(Load
         return Err(Failure::Usage("a workload cannot be run: use autotune bench to time it".into()).into());
     };
     target.check_types(&loaded.graph)?;
-    if loaded.max_error.is_some() {
-        target.check_cpu("--precision auto: networks on GPUs support f32 only")?;
-    }
     let target = target.device(&[])?;
+    let is_given = loaded.max_error.is_none();
+    check_precision(is_given.then(|| loaded.graph.precision()), &target)?;
     warn_if_slow(&loaded.graph, &target);
     Ok((loaded, target))
 }

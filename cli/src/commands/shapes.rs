@@ -17,7 +17,7 @@ use super::lookup::network_source;
 use super::run::{Latency, peak_bytes};
 use super::shared::{JsonSink, on_device, warn};
 use super::variants::{family, usage};
-use crate::args::{ModelOfShapes, RunArgs};
+use crate::args::{ModelOfShapes, RunArgs, check_precision};
 use crate::report::{caveat, marked};
 
 /// Figures of runs with several shapes in the output of `--json`.
@@ -53,6 +53,7 @@ struct ShapeRun {
 /// Runs a model with shapes drawn from the ranges or calls.
 pub(super) fn run(args: &RunArgs, waiting: Waiting, json: &JsonSink, model: ModelOfShapes) -> Result<()> {
     let target = args.target.device(&[])?;
+    check_precision(Some(model.types.precision), &target)?;
     on_device!(target, run_on(args, waiting, json, model, &target))
 }
 

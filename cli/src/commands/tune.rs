@@ -251,10 +251,11 @@ fn timed_on<D: NetworkDevice>(
     cancel: &Cancel,
 ) -> Result<Option<NetworkLatency>> {
     let watch = LoadWatch::start(target.threads());
-    let network = Compiled::<D>::on_device(&loaded.graph, Some(db), target)?;
-    let networks = [network.untuned_sharing(target)?, network];
+    let (graph, inputs) = (&loaded.graph, inputs(loaded)?);
+    let network = Compiled::<D>::on_device(graph, Some(db), target)?;
+    let exact = in_f32::<D>(graph, db, target)?;
     let mut workspaces = Vec::new();
-    for network in &networks {
+    for network in [network.untuned_sharing(target)?, network].into_iter().chain(exact) {
         match network.workspace() {
             Err(error @ CompileError::NoKernel { .. }) => {
                 say(format_args!("cannot run the whole network: {error}"));
@@ -263,13 +264,11 @@ fn timed_on<D: NetworkDevice>(
             workspace => workspaces.push(workspace?),
         }
     }
-    let inputs = inputs(loaded)?;
-    for workspace in &mut workspaces {
-        // This run uploads the inputs, and keeps one-time setup out of the timing.
-        workspace.run_tensors(&inputs)?;
-    }
+    // These runs upload the inputs, and keep one-time setup out of the timing.
+    let outputs = workspaces.iter_mut().map(|workspace| workspace.run_tensors(&inputs));
+    let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
 
-    let mut secs = [Vec::new(), Vec::new()];
+    let mut secs = vec![Vec::new(); workspaces.len()];
     for _ in 0..NETWORK_ROUNDS[1] {
         if cancel.is_cancelled() {
             return Ok(None);
@@ -278,10 +277,12 @@ fn timed_on<D: NetworkDevice>(
             secs.push(workspace.run_secs(RUNS_IN_A_ROW)?);
         }
     }
-    let [default_secs, best_secs] = secs.map(|secs| quantile(secs, LOW));
+    let secs: Vec<f64> = secs.into_iter().map(|secs| quantile(secs, LOW)).collect();
     let load = watch.load();
+    let (default_secs, best_secs, f32_secs) = (secs[0], secs[1], secs.get(2).copied());
+    let rounding = outputs.get(2).map(|exact| RoundingEffect::of(graph, &outputs[1], exact));
     let timing = Timing::under_load(load);
-    Ok(Some(NetworkLatency { default_secs, best_secs, f32_secs: None, rounding: None, timing, load }))
+    Ok(Some(NetworkLatency { default_secs, best_secs, f32_secs, rounding, timing, load }))
 }
 
 /// Returns the number of rounds that fit into `most_secs` if one takes `run_secs`, within the

@@ -175,7 +175,7 @@ fn allowed(tuned: &Tuned, precision: Precision) -> Allowed {
     let terms = workload.spec().reduction_len();
     let rounded = match precision {
         Precision::F32 => 0.0,
-        other => 2.0 * other.dtype().unit_roundoff(),
+        other => 2.0 * other.unit_roundoff(),
     };
     Allowed {
         tolerance: tolerance(workload, tuned.config()) + rounded + terms as f64 * DType::F32.unit_roundoff(),

@@ -37,7 +37,7 @@ const MOST_SHARE_OF_ROUNDED: f64 = 0.475;
 const FLOPS_OF_CONVERSION: f64 = 256.0;
 
 /// True if a tensor of a workload holds integers.
-fn has_integers(workload: &Workload) -> bool {
+pub(super) fn has_integers(workload: &Workload) -> bool {
     workload.spec().tensors.iter().any(|tensor| tensor.dtype.is_integer())
 }
 
@@ -108,7 +108,7 @@ impl Cut {
     }
 
     /// Stores a step's constants in the types that its workload reads.
-    fn set_constant_types(&mut self, graph: &Graph, step: usize, workload: &Workload) {
+    pub(super) fn set_constant_types(&mut self, graph: &Graph, step: usize, workload: &Workload) {
         let dtypes: Vec<DType> = workload.spec().operands().map(|tensor| tensor.dtype).collect();
         for (&operand, dtype) in self.steps[step].operands.iter().zip(dtypes) {
             let value = &mut self.values[operand.0 as usize];

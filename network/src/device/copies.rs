@@ -24,7 +24,6 @@ const HEAD_WORDS: usize = 4;
 
 const CUDA: &str = r#"
 #define GLOBAL
-#define KERNEL extern "C" __global__ void
 #define FIRST (blockIdx.x * blockDim.x + threadIdx.x)
 #define STEP (gridDim.x * blockDim.x)
 typedef unsigned char element1;
@@ -34,7 +33,6 @@ typedef unsigned long long element8;
 "#;
 const OPENCL: &str = r#"
 #define GLOBAL __global
-#define KERNEL __kernel void
 #define FIRST ((unsigned int)get_global_id(0))
 #define STEP ((unsigned int)get_global_size(0))
 typedef uchar element1;
@@ -118,11 +116,11 @@ fn words(loops: &[StridedLoop], read: usize, written: usize) -> Option<Vec<i32>>
 }
 
 fn source(api: GpuApi) -> String {
-    let head = match api {
-        GpuApi::Cuda { .. } => CUDA,
-        GpuApi::OpenCl => OPENCL,
+    let (head, kernel) = match api {
+        GpuApi::Cuda { .. } => (CUDA, "extern \"C\" __global__ void"),
+        GpuApi::OpenCl => (OPENCL, "__kernel void"),
     };
-    let source = SOURCE.replace("HEAD", &HEAD_WORDS.to_string());
+    let source = SOURCE.replace("HEAD", &HEAD_WORDS.to_string()).replace("KERNEL", kernel);
     let kernels = SIZES.map(|size| source.replace("SIZE", &size.to_string()));
     format!("{head}{}", kernels.concat())
 }

@@ -136,7 +136,7 @@ impl<'a> ImportedWalk<'a> {
         let mut open: Vec<NodeId> = self.trace.of(id).into_iter().collect();
         let mut seen: BTreeSet<NodeId> = open.iter().copied().collect();
         // The network may round tensors in another place than the original graph would.
-        let unit_roundoff = rewritten.precision().dtype().unit_roundoff();
+        let unit_roundoff = rewritten.precision().unit_roundoff();
         let mut all = Allowed { tolerance: ROUNDINGS * unit_roundoff, terms: 1 };
         while let Some(next) = open.pop() {
             let Allowed { tolerance, terms } = self.computed.allowed[next.0 as usize];
