@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod device_limit;
 mod interrupt;
 mod npy;
 mod output;

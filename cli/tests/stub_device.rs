@@ -296,3 +296,60 @@ fn a_device_that_never_works_is_an_error() {
         assert!(last.is_some_and(|line| line.starts_with("autotune: ")), "{fault}: {}", ended.stderr);
     }
 }
+
+/// Too little memory is refused before anything is loaded.
+#[test]
+fn a_network_that_cannot_run_is_one_line() {
+    let Some(stub) = stub() else { return };
+    let sandbox = Sandbox::new();
+    let trace = sandbox.path("trace");
+    let variables = [("STUB_CUDA_FREE", PathBuf::from("1000000")), ("STUB_CUDA_TRACE", trace.clone())];
+    let ended = run(stub, &sandbox, "run dqn --target cuda --repeat 1", &variables);
+    ended.expect_line(
+        1,
+        "a run needs at least 7.1 MB of device memory, 6.9 MB of them for constants, but CUDA has 1.0 MB free",
+    );
+    let calls = fs::read_to_string(trace).unwrap();
+    assert!(calls.contains("cuMemGetInfo_v2") && !calls.contains("cuModuleLoadData"), "{calls}");
+
+    let hang = [("STUB_CUDA_FAULT", "cuGraphLaunch:1:-1".into()), ("AUTOTUNE_DEVICE_LIMIT", "2".into())];
+    let ended = run(stub, &sandbox, "run dqn --target cuda --repeat 1", &hang);
+    ended.expect_line(1, "autotune: dqn: cuda:sm_90:Stub_of_an_H100 did not end a run within 2 s: a kernel hangs");
+
+    for (fault, words) in [
+        ("cuDevicePrimaryCtxRetain:1:2", "CUDA device 0: out of memory"),
+        ("cuMemGetInfo_v2:1:700:sticky", "an illegal memory access"),
+        ("cuMemAllocAsync:1:2", "out of memory (CUDA_ERROR_OUT_OF_MEMORY): "),
+        ("cuMemAllocAsync:9:2", "bytes were asked for"),
+        ("cuModuleLoadData:2:209", "no kernel image is available"),
+        ("cuLaunchKernel:3:700:sticky", "an illegal memory access"),
+        ("cuLaunchKernel:9:719:sticky", "unspecified launch failure"),
+        ("cuGraphLaunch:2:702:sticky", "the launch timed out and was terminated (CUDA_ERROR_LAUNCH_TIMEOUT)"),
+        ("cuStreamSynchronize:4:700:sticky", "an illegal memory access"),
+        ("cuMemcpyDtoHAsync_v2:1:700:sticky", "an illegal memory access"),
+    ] {
+        let ended = run(stub, &sandbox, "run dqn --target cuda --repeat 1", &[("STUB_CUDA_FAULT", fault.into())]);
+        let lines: Vec<&str> = ended.stderr.lines().filter(|line| !line.contains("are not tuned")).collect();
+        assert!(
+            lines.len() == 1 && lines[0].starts_with("autotune: ") && lines[0].contains(words),
+            "{fault}: {lines:?}"
+        );
+        assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{fault}");
+    }
+}
+
+/// Records and the report on the tasks are kept if the network as a whole fails.
+#[test]
+fn a_context_that_is_lost_in_the_whole_network_keeps_records() {
+    let Some(stub) = stub() else { return };
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("small.onnx"), small()).unwrap();
+    // Workers replay graphs, too, so the fault is one of a call that only the command makes.
+    let fault = [("STUB_CUDA_FAULT", "cuMemGetInfo_v2:1:700:sticky".into())];
+    let line = "small.onnx --target cuda --trials 5 --tuner random --json out.json";
+    let ended = run(stub, &sandbox, line, &fault).expect(1);
+    assert!(ended.stderr.contains("autotune: small as a whole: an illegal memory access"), "{}", ended.stderr);
+    assert!(ended.stdout.contains("| task "), "{}", ended.stdout);
+    assert_eq!(sandbox.searched(), 5);
+    assert_eq!(sandbox.json("out.json")["network"], Value::Null);
+}

@@ -15,6 +15,7 @@ use crate::choose::{Choose, Schedules};
 use crate::cut::Cut;
 use crate::device::NetworkOps;
 use crate::error::{CompileError, RunError};
+use crate::memory_need::check_memory;
 use crate::places::places;
 use crate::plan::{ActionKind, ActionOperand, NetworkPlan, SlotSpan, given};
 use crate::strided::CopyEnd;
@@ -138,6 +139,10 @@ impl<D: NetworkOps> Compiled<D> {
     ) -> Result<Arc<Self>, CompileError> {
         let plan = NetworkPlan::of(graph, &cut, choose)?;
         let device = D::of(&store.origin)?;
+        // A later network of a store may share all that is in memory.
+        if store.is_empty() {
+            check_memory(&plan, &device)?;
+        }
         let kernels: Vec<_> = plan.kernels.par_iter().map(|tuned| store.kernel(tuned)).collect::<Result<_, _>>()?;
         let constants = Constants::of(graph, &plan, &kernels, &device, &store)?;
         store.forget_unused();

@@ -72,9 +72,29 @@ pub enum CompileError {
         /// Name of the device.
         device: String,
     },
+    /// A device has too little free memory for a network.
+    #[error(
+        "a run needs at least {:.1} MB of device memory, {:.1} MB of them for constants, but {device} has {:.1} MB \
+         free: free memory of the device, or use --target cpu",
+        megabytes(*needed), megabytes(*constants), megabytes(*free)
+    )]
+    Memory {
+        /// Least bytes of constants and tensors.
+        needed: usize,
+        /// Bytes of constants among them.
+        constants: usize,
+        /// Bytes that the device has free.
+        free: usize,
+        /// Name of the device.
+        device: String,
+    },
     /// The memory of a run exceeds the address range.
     #[error("the tensors of a run are too large for this machine")]
     TooLarge,
+}
+
+fn megabytes(bytes: usize) -> f64 {
+    bytes as f64 / 1e6
 }
 
 /// Reason that a network cannot run.

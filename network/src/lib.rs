@@ -12,7 +12,7 @@
 //! | `choose`, `options` | candidate schedules of steps, layout constraints, conversion times |
 //! | `layouts`, `minimise` | choice of every tensor's layout and every step's schedule |
 //! | `plan`, `conversion`, `conversions` | actions on memory, layout conversions |
-//! | `arena`, `places`, `strided` | placement of tensors in memory, strided copies |
+//! | `arena`, `places`, `strided`, `memory_need` | placement and size of tensors in memory, strided copies |
 //! | `compiled`, `constants` | compiled networks and their constants: [`Compiled`], [`Workspace`] |
 //! | `device` | devices that networks run on: [`NetworkDevice`] |
 //! | `compiled/check` | comparison of results with the reference |
@@ -48,6 +48,7 @@ mod family;
 mod interleaved;
 mod layouts;
 mod library;
+mod memory_need;
 mod minimise;
 mod options;
 mod phase_control;

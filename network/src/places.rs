@@ -52,7 +52,7 @@ pub(crate) fn places<D: Device>(
 }
 
 /// Returns the lifetime of each slot.
-fn lifetimes(plan: &NetworkPlan) -> Vec<Option<Life>> {
+pub(crate) fn lifetimes(plan: &NetworkPlan) -> Vec<Option<Life>> {
     let mut lives: Vec<Option<Life>> = vec![None; plan.slots.len()];
     let mut live = |span: SlotSpan, step: usize| {
         let life = lives[span.slot].get_or_insert((step, step));

@@ -239,6 +239,10 @@ impl Device for CudaDevice {
         ALIGNMENT
     }
 
+    fn free_bytes(&self) -> Result<Option<usize>, DeviceError> {
+        Ok(Some(self.call(result::mem_get_info)?.0))
+    }
+
     unsafe fn load(&self, artifact: &Artifact) -> Result<CudaModule, DeviceError> {
         let Code::Cubin(cubin) = &artifact.code else {
             return Err(LoadError::Kind { device: self.name() }.into());
@@ -267,7 +271,7 @@ impl Device for CudaDevice {
         // SAFETY: the content is uninitialised, which any device memory may be until it is written.
         let slice = guarded(|| unsafe { self.stream.alloc(bytes.max(1)) }).map_err(|e| match e {
             DriverFault::Call(DriverError(code)) if code == out_of => {
-                DeviceError::OutOfMemory { message: e.to_string() }
+                DeviceError::OutOfMemory { message: format!("{e}: {bytes} bytes were asked for") }
             }
             _ => fault(e),
         })?;

@@ -39,6 +39,11 @@ pub trait Device: Sized {
     /// Returns the alignment in bytes that every buffer's address must have, for any element type.
     fn alignment(&self) -> usize;
 
+    /// Returns the bytes of memory that are free; `None` if the device does not report it.
+    fn free_bytes(&self) -> Result<Option<usize>, DeviceError> {
+        Ok(None)
+    }
+
     /// Loads the code of a kernel.
     ///
     /// # Safety

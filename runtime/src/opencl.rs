@@ -198,6 +198,12 @@ impl Device for OpenClDevice {
         self.device.mem_base_addr_align().map_or(ALIGNMENT, |bits| (bits as usize / 8).max(ALIGNMENT))
     }
 
+    /// Returns the size of the device's memory: OpenCL does not report what is used.
+    fn free_bytes(&self) -> Result<Option<usize>, DeviceError> {
+        let bytes = self.device.global_mem_size().map_err(fault)?;
+        Ok(Some(usize::try_from(bytes).unwrap_or(usize::MAX)))
+    }
+
     unsafe fn load(&self, artifact: &Artifact) -> Result<OpenClModule, DeviceError> {
         let Code::OpenCl(source) = &artifact.code else {
             return Err(LoadError::Kind { device: self.name() }.into());
@@ -217,7 +223,8 @@ impl Device for OpenClDevice {
         let bytes = bytes.max(1);
         // SAFETY: without a host pointer, the device allocates the buffer itself.
         let buffer = unsafe { Buffer::create(&self.context, CL_MEM_READ_WRITE, bytes, ptr::null_mut()) };
-        let buffer = buffer.map_err(|e| DeviceError::OutOfMemory { message: e.to_string() })?;
+        let buffer =
+            buffer.map_err(|e| DeviceError::OutOfMemory { message: format!("{e}: {bytes} bytes were asked for") })?;
         Ok(OpenClMemory { buffer: Arc::new(buffer), first_byte: 0, bytes, context: Arc::clone(&self.context) })
     }
 

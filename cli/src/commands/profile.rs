@@ -18,6 +18,7 @@ use super::rounded::decided;
 use super::run::{RUNS_IN_A_ROW, inputs, network};
 use super::shared::{JsonSink, on_device, or_warn, warn};
 use crate::args::{DbArgs, LoadedNetwork, SubjectArgs, TargetArgs};
+use crate::device_limit::DeviceLimit;
 use crate::report::{caveat, marked};
 
 /// Number of timed runs of the network, and of each step.
@@ -94,8 +95,11 @@ fn profile<D: NetworkDevice>(
     let graph = decided::<D>(loaded.graph.clone(), loaded.max_error, &*source, target, &inputs)?;
     let network = Compiled::<D>::on_device(&graph, Some(&*source), target)?;
     warn(&*source);
+    let limit = DeviceLimit::start(graph.name(), target);
     let mut workspaces = [network.workspace()?];
     workspaces[0].set_waiting(waiting);
+    workspaces[0].run_tensors(&inputs)?;
+    drop(limit);
     let watch = LoadWatch::start(target.threads());
     let mut run_secs = time_interleaved(&mut workspaces, &inputs, RUNS, &|| false)?.swap_remove(0);
     if target.gpu().is_some() {

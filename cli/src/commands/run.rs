@@ -22,6 +22,7 @@ use super::lookup::network_source;
 use super::rounded::{RoundingEffect, decided, in_f32, warn_if_slow};
 use super::shared::{JsonSink, on_device, warn};
 use crate::args::{Failure, InputFile, LoadedNetwork, RunArgs, SubjectArgs, TargetArgs, check_precision, needs_phases};
+use crate::device_limit::DeviceLimit;
 use crate::npy;
 use crate::output::say;
 use crate::report::{caveat, marked};
@@ -111,6 +112,7 @@ fn run_on<D: NetworkDevice>(
     let graph = decided::<D>(graph, loaded.max_error, &*source, target, &inputs)?;
     let network = Compiled::<D>::on_device(&graph, Some(&*source), target)?;
     warn(&*source);
+    let limit = DeviceLimit::start(graph.name(), target);
     let mut workspace = network.workspace()?;
     workspace.set_waiting(waiting);
     let load_secs = start.elapsed().as_secs_f64();
@@ -119,6 +121,7 @@ fn run_on<D: NetworkDevice>(
 
     // The first, untimed run warms up caches and yields the outputs.
     let outputs = workspace.run_tensors(&inputs)?;
+    drop(limit);
     if let Some(folder) = &args.output {
         let stored = graph.outputs().iter().map(|output| output.stored);
         write(folder, &files, stored, &outputs).with_context(|| format!("--output {}", folder.display()))?;

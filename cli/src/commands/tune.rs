@@ -20,6 +20,7 @@ use super::rounded::{RoundingEffect, in_f32, warn_if_slow};
 use super::run::{RUNS_IN_A_ROW, inputs, latencies};
 use super::shared::{JsonSink, on_device, open_db, open_device};
 use crate::args::{Failure, LoadedNetwork, TuneArgs};
+use crate::device_limit::DeviceLimit;
 use crate::output::say;
 use crate::report::{caveat, compared, compared_with_f32, summary, table};
 use crate::{interrupt, progress};
@@ -91,14 +92,17 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let report = tuner.searcher(|_| kind.searcher()).observer(&mut *observer).tune(&network.tasks)?;
     drop(observer);
 
-    let mut latencies = Vec::new();
+    let (mut latencies, mut failed) = (Vec::new(), None);
     for (number, loaded) in timed.iter().enumerate() {
         if report.stop == Stop::Cancelled || cancel.is_cancelled() {
             break;
         }
         if target.gpu().is_some() {
-            let latency = on_device!(target, timed_on(loaded, &db, &target, &cancel))?;
-            latencies.extend(latency.map(|latency| (latency, loaded.calls)));
+            match on_device!(target, timed_on(loaded, &db, &target, &cancel)) {
+                Ok(latency) => latencies.extend(latency.map(|latency| (latency, loaded.calls))),
+                // The report on the tasks is printed first.
+                Err(error) => failed = failed.or(Some(error.context(format!("{} as a whole", loaded.graph.name())))),
+            }
             continue;
         }
         // Each shape of a network has an equal part of the time that is left.
@@ -137,7 +141,8 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
             json.say_all(caveat(load))?;
         }
     }
-    verdict(&report, &cancel, &db)
+    verdict(&report, &cancel, &db)?;
+    failed.map_or(Ok(()), Err)
 }
 
 /// Returns the time left for the tasks, including their own races, from a budget of which `spent`
@@ -254,6 +259,7 @@ fn timed_on<D: NetworkDevice>(
     let (graph, inputs) = (&loaded.graph, inputs(loaded)?);
     let network = Compiled::<D>::on_device(graph, Some(db), target)?;
     let exact = in_f32::<D>(graph, db, target)?;
+    let limit = DeviceLimit::start(graph.name(), target);
     let mut workspaces = Vec::new();
     for network in [network.untuned_sharing(target)?, network].into_iter().chain(exact) {
         match network.workspace() {
@@ -267,6 +273,7 @@ fn timed_on<D: NetworkDevice>(
     // These runs upload the inputs, and keep one-time setup out of the timing.
     let outputs = workspaces.iter_mut().map(|workspace| workspace.run_tensors(&inputs));
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
+    drop(limit);
 
     let mut secs = vec![Vec::new(); workspaces.len()];
     for _ in 0..NETWORK_ROUNDS[1] {

@@ -6,6 +6,7 @@
 // of 3+ means the third and every later call. Two options may follow:
 // - ":sticky": all later calls fail, too, as after an illegal access;
 // - ":once=FILE": the fault occurs only in the process that creates the file.
+// STUB_CUDA_FREE is the number of free bytes of device memory.
 // STUB_CUDA_TRACE names a file to which every call appends a line.
 #include <algorithm>
 #include <csetjmp>
@@ -36,6 +37,7 @@ static int enter(const char *function) {
   static const std::string trace = variable("STUB_CUDA_TRACE", "");
   if (!trace.empty()) std::ofstream(trace, std::ios::app) << getpid() << " " << function << "\n";
   if (fault.strikes(function)) {
+    while (fault.code < 0) pause();
     if (fault.sticky) broken = fault.code;
     return fault.code;
   }
@@ -351,6 +353,12 @@ int cuMemAllocAsync(uintptr_t *at, size_t bytes, Stream *stream) {
   IN_CONTEXT
   if (const int failed = unsafe_while_capturing(stream_of(stream))) return failed;
   return allocate(at, bytes);
+}
+int cuMemGetInfo_v2(size_t *free, size_t *all) {
+  IN_CONTEXT
+  *all = (size_t)80 << 30;
+  *free = std::stoull(variable("STUB_CUDA_FREE", "80000000000"));
+  return SUCCESS;
 }
 int cuMemFree_v2(uintptr_t at) {
   IN_CONTEXT

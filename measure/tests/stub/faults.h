@@ -14,7 +14,7 @@ static int number(const char *name, int otherwise) {
   return value ? atoi(value) : otherwise;
 }
 
-// Fault to inject, from STUB_CUDA_FAULT.
+// Fault to inject, from STUB_CUDA_FAULT. With the code -1, the call never returns.
 struct Fault {
   std::string function, once;
   int nth = 0, code = 0, calls = 0;

@@ -17,6 +17,7 @@ static const struct { int code; const char *name, *words; } RESULTS[] = {
   {400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
   {500, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
   {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+  {702, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
   {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
   {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
   {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},

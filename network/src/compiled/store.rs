@@ -59,6 +59,11 @@ impl<D: NetworkOps> NetworkStore<D> {
         of(&mut self.entries.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// True if no network uses the store.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries(|entries| entries.kernels.values().all(|(kernel, _)| kernel.strong_count() == 0))
+    }
+
     /// Returns the kernel of a schedule; loads it if no network uses it.
     pub(super) fn kernel(&self, tuned: &Tuned) -> Result<StoredKernel<D>, CompileError> {
         let key = (tuned.workload().clone(), tuned.config().clone(), tuned.target().clone());

@@ -36,7 +36,7 @@ const INSTALL: &str = "install NVIDIA driver 525 or newer";
 
 /// Every driver function that is called here, directly or by the binding layer, with the CUDA
 /// version that introduced it.
-pub const FUNCTIONS: [(&str, Version); 41] = [
+pub const FUNCTIONS: [(&str, Version); 42] = [
     ("cuCtxGetCurrent", since(4, 0)),
     ("cuCtxSetCurrent", since(4, 0)),
     ("cuCtxSynchronize", since(2, 0)),
@@ -66,6 +66,7 @@ pub const FUNCTIONS: [(&str, Version); 41] = [
     ("cuMemAlloc_v2", since(3, 2)),
     ("cuMemFreeAsync", since(11, 2)),
     ("cuMemFree_v2", since(3, 2)),
+    ("cuMemGetInfo_v2", since(3, 2)),
     ("cuMemcpyDtoDAsync_v2", since(3, 2)),
     ("cuMemcpyDtoHAsync_v2", since(3, 2)),
     ("cuMemcpyHtoDAsync_v2", since(3, 2)),
