@@ -29,7 +29,7 @@ const LEAVING: &str = "-leaving";
 const MARK: &str = "autotune scratch folder, removed once nobody locks this file; inode ";
 
 /// Scratch folder that is removed when the value is dropped.
-pub(crate) struct ScratchDir {
+pub struct ScratchDir {
     dir: TempDir,
     /// Locked file. Fields drop in order, so the lock is released after the folder is removed.
     _owner: File,
@@ -37,7 +37,7 @@ pub(crate) struct ScratchDir {
 
 impl ScratchDir {
     /// Makes a scratch folder, after removing those that dead processes left behind.
-    pub(crate) fn new() -> Result<Self, MeasureError> {
+    pub fn new() -> Result<Self, MeasureError> {
         remove_stale();
         let io = |source| MeasureError::Io { what: "cannot create a temporary folder".into(), source };
         Self::new_in(&std::env::temp_dir()).map_err(io)
@@ -56,7 +56,7 @@ impl ScratchDir {
     }
 
     /// Returns the folder's path.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.dir.path()
     }
 }

@@ -28,6 +28,7 @@ pub(crate) mod border;
 mod check;
 mod in_place;
 mod kernel_constants;
+mod launches;
 mod profile;
 mod store;
 
@@ -410,8 +411,7 @@ impl<D: NetworkOps> Workspace<D> {
 
     /// Writes a tensor before a run.
     fn write(&mut self, span: SlotSpan, numbers: &[f32]) -> Result<(), DeviceError> {
-        let Compiled { plan, places, .. } = &*self.bound.network;
-        let (dtype, first) = (plan.dtype(span), places[span.slot] + plan.offset(span));
+        let (dtype, first) = (self.bound.network.plan.dtype(span), self.place(span).1);
         if has_caller_representation(dtype) {
             return self.device.write(&mut self.memory, first, bytes_of(numbers));
         }
@@ -422,12 +422,7 @@ impl<D: NetworkOps> Workspace<D> {
 
     /// Reads the first `numbers.len()` elements of a tensor after a run.
     fn read(&self, span: SlotSpan, numbers: &mut [f32]) -> Result<(), DeviceError> {
-        let Compiled { plan, places, constants, .. } = &*self.bound.network;
-        let (memory, place) = match constants.slots[span.slot].as_deref() {
-            Some(constant) => (constant, 0),
-            None => (&self.memory, places[span.slot]),
-        };
-        let (dtype, first) = (plan.dtype(span), place + plan.offset(span));
+        let (dtype, (memory, first)) = (self.bound.network.plan.dtype(span), self.place(span));
         if has_caller_representation(dtype) {
             return self.device.read(memory, first, bytes_of_mut(numbers));
         }

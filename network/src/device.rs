@@ -242,7 +242,7 @@ pub struct GpuOrigin<D: Device> {
 
 impl<D: Device> GpuOrigin<D> {
     /// Opens the device of a target.
-    fn open(
+    pub(crate) fn open(
         target: &Target,
         open: impl FnOnce(&GpuTarget) -> Result<D, DeviceError>,
     ) -> Result<Arc<Self>, DeviceError> {
@@ -253,7 +253,7 @@ impl<D: Device> GpuOrigin<D> {
     }
 
     /// Creates another queue of the device.
-    fn queue(&self, of: impl FnOnce(&D) -> Result<D, DeviceError>) -> Result<D, DeviceError> {
+    pub(crate) fn queue(&self, of: impl FnOnce(&D) -> Result<D, DeviceError>) -> Result<D, DeviceError> {
         of(&self.device.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -262,7 +262,7 @@ impl<D: Device> GpuOrigin<D> {
     /// # Safety
     ///
     /// See [`NetworkOps::copying`].
-    unsafe fn copying(
+    pub(crate) unsafe fn copying(
         &self,
         device: &D,
         copy: &Strided,

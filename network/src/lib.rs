@@ -87,6 +87,7 @@ pub use family::{
     ShapeRangeError,
 };
 pub use interleaved::time_interleaved;
+pub use library::cuda::{CudaLibrary, CudaLibraryError};
 pub use library::error::LibraryError;
 pub use library::{Library, LibraryFormat, identifier};
 pub use planned::{PlannedKernel, PlannedStep, planned};

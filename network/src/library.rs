@@ -10,14 +10,13 @@
 //! | `format`, `elf` | interface of a file format; ELF |
 //! | `relocatable` | object files and static libraries |
 //! | `header`, `name` | C header and identifiers |
+//! | `cuda` | libraries for CUDA devices |
 
 use std::collections::HashSet;
 use std::io::{self, Write};
 
 use crate::compiled::Compiled;
-use crate::plan::SlotSpan;
-use autotune_graph::{GraphNode, NodeId, Output};
-use description::{Data, Described};
+use description::{Data, Described, described};
 use driver::{Distances, DriverCode, DriverJob, HEADER_BYTES, LibraryVariant};
 use elf::Elf;
 use error::LibraryError;
@@ -28,6 +27,7 @@ use steps::{LibraryKernels, LibrarySteps};
 use weights::LibraryWeights;
 
 mod copy;
+pub(crate) mod cuda;
 mod description;
 mod driver;
 mod elf;
@@ -204,21 +204,6 @@ impl<'a> Library<'a> {
     fn contents<'n>(&'n self, functions: &'n [String]) -> LibraryContents<'n> {
         LibraryContents { soname: &self.soname, functions, rodata: self.rodata.len(), weights: self.weights.bytes() }
     }
-}
-
-/// Returns the inputs and outputs of a network.
-fn described(network: &Compiled) -> [Vec<Described>; 2] {
-    let (graph, plan) = (network.graph(), &network.plan);
-    let described = |name: &str, id: NodeId, &span: &SlotSpan| {
-        let GraphNode { dtype, shape, .. } = graph.node(id);
-        Described { name: name.into(), dtype: *dtype, memory: plan.dtype(span), shape: shape.clone() }
-    };
-    let input = |(&id, span): (&NodeId, _)| described(&graph.node(id).name, id, span);
-    let output = |(output, span): (&Output, _)| described(&output.name, output.node, span);
-    [
-        graph.inputs().iter().zip(&plan.inputs).map(input).collect(),
-        graph.outputs().iter().zip(&plan.outputs).map(output).collect(),
-    ]
 }
 
 /// Checks that variants have the same inputs and outputs, and different shapes of the inputs.

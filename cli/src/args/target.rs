@@ -83,7 +83,7 @@ impl TargetArgs {
     }
 
     /// True for this machine's CPU, with any instruction set.
-    fn is_cpu(&self) -> bool {
+    pub(crate) fn is_cpu(&self) -> bool {
         self.target == "cpu" || self.target.starts_with("cpu:")
     }
 

@@ -1,7 +1,7 @@
 //! The command `autotune compile NETWORK -o FILE.so`: writes a network as a shared library with its
 //! C header.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,16 +19,21 @@ use super::variants::compiled;
 use crate::args::{CompileArgs, Failure, check_precision};
 use crate::output::print;
 
+mod cuda;
+
 pub(super) fn run(args: CompileArgs) -> Result<()> {
-    args.target.check_cpu("libraries are supported on CPUs only")?;
     let LibraryName { soname, name, header } = LibraryName::of(&args.output)?;
     let format = args.format.map_or_else(|| format_of(&args.output), LibraryFormat::from);
     check_output("-o", &args.output, "library", |start| format.is_start(start))?;
     check_ours("-o: the header", &header, "header of a network", Library::is_header)?;
+    if !args.target.is_cpu() {
+        return cuda::run(&args, format, &LibraryName { soname, name, header });
+    }
     let (networks, target) = networks(&args)?;
     let networks: Vec<&Compiled> = networks.iter().map(|network| &**network).collect();
     let library = Library::of_variants(&networks, &name, &soname)?;
-    write(&library, format, &args.output, &header).with_context(|| format!("-o {}", args.output.display()))?;
+    let to = |file: &mut NewFile| Ok(library.write(format, file)?);
+    write(&args.output, &header, &library.header(), to).with_context(|| format!("-o {}", args.output.display()))?;
 
     say_untuned(networks.iter().flat_map(|network| network.schedules()), &target);
     let [code, weights, workspace] =
@@ -69,11 +74,11 @@ fn networks(args: &CompileArgs) -> Result<(Vec<Arc<Compiled>>, Target)> {
 }
 
 /// Writes a library and its header; neither gets its final name before both are complete.
-fn write(library: &Library, format: LibraryFormat, file: &Path, header: &Path) -> io::Result<()> {
+fn write(file: &Path, header: &Path, text: &str, library: impl FnOnce(&mut NewFile) -> Result<()>) -> Result<()> {
     let mut files = [NewFile::create(file)?, NewFile::create(header)?];
-    library.write(format, &mut files[0])?;
-    files[1].write_all(library.header().as_bytes())?;
-    NewFile::keep_all(files)
+    library(&mut files[0])?;
+    files[1].write_all(text.as_bytes())?;
+    Ok(NewFile::keep_all(files)?)
 }
 
 /// Returns the format of a file by its name; other names than `.o` and `.a` are of shared

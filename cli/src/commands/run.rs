@@ -184,11 +184,15 @@ pub(super) fn network(subject: &SubjectArgs, target: &TargetArgs) -> Result<(Loa
     on_target(subject.load()?, target)
 }
 
-/// Returns a network with this machine's device for it. A workload is a usage error.
+/// Returns a network; a workload is a usage error.
+pub(super) fn a_network(loaded: Option<LoadedNetwork>) -> Result<LoadedNetwork> {
+    let error = || Failure::Usage("a workload cannot be run: use autotune bench to time it".into());
+    Ok(loaded.ok_or_else(error)?)
+}
+
+/// Returns a network with this machine's device for it.
 fn on_target(loaded: Option<LoadedNetwork>, target: &TargetArgs) -> Result<(LoadedNetwork, Target)> {
-    let Some(loaded) = loaded else {
-        return Err(Failure::Usage("a workload cannot be run: use autotune bench to time it".into()).into());
-    };
+    let loaded = a_network(loaded)?;
     target.check_types(&loaded.graph)?;
     let target = target.device(&[])?;
     let is_given = loaded.max_error.is_none();

@@ -5,7 +5,12 @@
 
 use autotune_codegen::asm::x86::Integer::{Rax, Rdi, Rsi};
 use autotune_codegen::asm::x86::{Condition, Routine};
+use autotune_graph::{GraphNode, NodeId, Output};
 use autotune_ir::DType;
+
+use crate::compiled::Compiled;
+use crate::device::NetworkOps;
+use crate::plan::SlotSpan;
 
 /// Description of an input or output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +31,21 @@ impl Described {
     pub(super) fn bytes(&self) -> usize {
         self.elements() * self.memory.bytes()
     }
+}
+
+/// Returns the inputs and outputs of a network.
+pub(super) fn described<D: NetworkOps>(network: &Compiled<D>) -> [Vec<Described>; 2] {
+    let (graph, plan) = (network.graph(), &network.plan);
+    let described = |name: &str, id: NodeId, &span: &SlotSpan| {
+        let GraphNode { dtype, shape, .. } = graph.node(id);
+        Described { name: name.into(), dtype: *dtype, memory: plan.dtype(span), shape: shape.clone() }
+    };
+    let input = |(&id, span): (&NodeId, _)| described(&graph.node(id).name, id, span);
+    let output = |(output, span): (&Output, _)| described(&output.name, output.node, span);
+    [
+        graph.inputs().iter().zip(&plan.inputs).map(input).collect(),
+        graph.outputs().iter().zip(&plan.outputs).map(output).collect(),
+    ]
 }
 
 /// Property of a tensor, in the order of a record's fields.

@@ -157,7 +157,7 @@ fn faults() -> String {
     Fault::ALL.map(line).concat()
 }
 
-fn description(has_variants: bool) -> String {
+pub(super) fn description(has_variants: bool) -> String {
     let mut text = String::new();
     let variant = if has_variants { "size_t variant, " } else { "" };
     for side in Side::ALL.map(Side::word) {
@@ -181,7 +181,7 @@ fn tensors(library: &Library) -> String {
     text
 }
 
-fn tensors_of(variant: &[Vec<Described>; 2]) -> String {
+pub(super) fn tensors_of(variant: &[Vec<Described>; 2]) -> String {
     let mut text = String::new();
     for side in Side::ALL {
         for (number, tensor) in variant[side as usize].iter().enumerate() {
