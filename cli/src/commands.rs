@@ -3,6 +3,7 @@
 mod bench;
 mod best;
 mod compile;
+mod compile_cuda;
 mod conversions;
 mod file;
 mod log;
@@ -60,6 +61,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
             show::run(&workload, config, &target.detect(std::slice::from_ref(&workload))?, &db, backend)?;
         }
         Some(Command::Run(args)) => run::run(args)?,
+        Some(Command::Compile(args)) if !args.target.is_cpu() => compile_cuda::run(&args)?,
         Some(Command::Compile(args)) => compile::run(args)?,
         Some(Command::Quantize(args)) => quantize::run(args)?,
         Some(Command::Report(args)) => report::run(args)?,

@@ -5,6 +5,7 @@
 mod build;
 mod command;
 mod contract;
+mod cuda_library;
 mod database;
 mod exit_codes;
 mod inputs;

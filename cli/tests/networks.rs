@@ -314,8 +314,8 @@ fn errors_are_one_line() {
         (format!("compile {NETWORK} -o -"), 2, "cannot be written to standard output"),
         (
             format!("compile {NETWORK} -o x.so --target cuda"),
-            2,
-            "--target cuda: libraries are supported on CPUs only; use --target cpu",
+            1,
+            "without a device, state its compute capability, such as --target cuda:sm_90",
         ),
         (format!("compile {NETWORK} -o x.so --threads 100000"), 2, "--threads 100000"),
         ("compile broken.onnx -o x.so".into(), 1, "not an ONNX model"),

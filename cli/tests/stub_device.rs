@@ -5,7 +5,7 @@
 //! that a failure.
 
 #[path = "../../measure/tests/stub/mod.rs"]
-mod stub;
+pub(crate) mod stub;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use stub::Stub;
 use crate::sandbox::{Ended, Sandbox, TINY, finish};
 
 /// Returns the stub; `None` without a compiler for it.
-fn stub() -> Option<&'static Stub> {
+pub(crate) fn stub() -> Option<&'static Stub> {
     let missing = |reason: String| {
         let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
         assert!(required.split(',').all(|name| name != "g++"), "g++ is required: {reason}");
@@ -29,7 +29,7 @@ fn stub() -> Option<&'static Stub> {
 }
 
 /// Runs a command on the stub, with environment variables for it.
-fn run(stub: &Stub, sandbox: &Sandbox, line: &str, variables: &[(&str, PathBuf)]) -> Ended {
+pub(crate) fn run(stub: &Stub, sandbox: &Sandbox, line: &str, variables: &[(&str, PathBuf)]) -> Ended {
     let mut command = sandbox.command(line);
     stub.set(&mut command).envs(variables.iter().map(|(name, value)| (name, value)));
     finish(command)

@@ -15,10 +15,11 @@ pub enum Precision {
     /// Nothing is rounded below f32.
     #[default]
     F32,
-    /// Factors are rounded to tf32, which has 11 significant bits, on CUDA devices; tensors are f32.
+    /// Factors are rounded to tf32, which has 11 significant bits, on CUDA devices; tensors are
+    /// f32.
     Tf32,
-    /// Tensors and factors are rounded to f16, which has 11 significant bits and is less than 65520,
-    /// on CUDA devices.
+    /// Tensors and factors are rounded to f16, which has 11 significant bits and is less than
+    /// 65520, on CUDA devices.
     F16,
     /// Tensors and factors are rounded to bf16, which has 8 significant bits.
     Bf16,

@@ -99,8 +99,8 @@ impl Compiled {
 }
 
 impl<D: NetworkOps> Compiled<D> {
-    /// Compiles a network as [`Compiled::new`] does, for another kind of device, where all steps must
-    /// have kernels.
+    /// Compiles a network as [`Compiled::new`] does, for another kind of device, where all steps
+    /// must have kernels.
     pub fn on_device(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
         Self::of_cut(graph, Cut::for_target(graph, target), source, target)
     }

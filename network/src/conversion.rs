@@ -1,7 +1,7 @@
-//! Conversions of a tensor between layouts or element types.
+//! Conversions of a tensor between layouts, element types or addresses.
 
 use autotune_ir::program::Layout;
-use autotune_ir::{DType, Target};
+use autotune_ir::{DType, GpuApi, Target};
 use autotune_workloads::{Pointwise, TransposeWorkload, Types, Workload};
 
 use crate::error::CompileError;
@@ -13,6 +13,21 @@ use autotune_graph::operators::rows_and_columns;
 /// a good part, and at 7 GB/s or more otherwise.
 const SECS: f64 = 3e-6;
 const BYTES_PER_SEC: f64 = 20e9;
+
+/// Bytes that kernels for CUDA access at once.
+const CUDA_ALIGNMENT: usize = 16;
+/// Alignment that suffices for buffers within a buffer on common OpenCL devices, which ask for 128
+/// to 512 bytes.
+const OPENCL_ALIGNMENT: usize = 512;
+
+/// Returns the alignment in bytes that operands of kernels need on a target.
+pub(crate) fn operand_alignment(target: &Target) -> usize {
+    match target.gpu().map(|gpu| gpu.api) {
+        None => 1,
+        Some(GpuApi::Cuda { .. }) => CUDA_ALIGNMENT,
+        Some(GpuApi::OpenCl) => OPENCL_ALIGNMENT,
+    }
+}
 
 /// Layout and element type of a tensor in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -112,6 +112,7 @@ impl Cut {
                 None => cutter.place(id),
             }
         }
+
         cutter.cut.inputs = graph.inputs().iter().map(|&id| cutter.value(id)).collect();
         cutter.cut.outputs = graph.outputs().iter().map(|output| cutter.value(output.node)).collect();
         if graph.precision() != Precision::F32 {

@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use autotune_ir::{GpuApi, GpuTarget, Target};
+use autotune_ir::{GpuTarget, Target};
 use autotune_runtime::{
     Cpu, CpuCall, CudaDevice, Device, DeviceError, HostMemory, Kernel, OpenClDevice, Packed, View, Waiting,
 };
@@ -340,18 +340,3 @@ impl NetworkOps for OpenClDevice {
         unsafe { origin.copying(self, copy, bytes, from, to) }
     }
 }
-
-/// Returns the alignment in bytes that operands of kernels need on a target.
-pub(crate) fn operand_alignment(target: &Target) -> usize {
-    match target.gpu().map(|gpu| gpu.api) {
-        None => 1,
-        Some(GpuApi::Cuda { .. }) => CUDA_ALIGNMENT,
-        Some(GpuApi::OpenCl) => OPENCL_ALIGNMENT,
-    }
-}
-
-/// Bytes that kernels for CUDA access at once.
-const CUDA_ALIGNMENT: usize = 16;
-/// Alignment that suffices for buffers within a buffer on common OpenCL devices, which ask for 128
-/// to 512 bytes.
-const OPENCL_ALIGNMENT: usize = 512;

@@ -13,7 +13,6 @@ use autotune_workloads::Workload;
 use crate::choose::{Choice, Choose};
 use crate::conversion::{self, Form};
 use crate::cut::{Cut, MemoryValue, Step, StepWork, Strided, ValueId};
-use crate::device::operand_alignment;
 use crate::error::CompileError;
 use crate::layouts::Layouts;
 use crate::options::Options;
@@ -331,7 +330,7 @@ impl NetworkPlanner<'_, '_> {
 
     /// Returns the alignment in bytes that operands of kernels need.
     fn alignment(&self) -> usize {
-        operand_alignment(self.choose.target())
+        conversion::operand_alignment(self.choose.target())
     }
 
     /// Returns a value's span in a form at an address that kernels can read.

@@ -37,6 +37,7 @@ fn kernels_of_gpus_have_one_type() {
             let known: Vec<Workload> = tasks([&graph], &target).iter().map(|task| task.workload.clone()).collect();
             let is_memory_rounded = cut.values.iter().any(|value| value.dtype == dtype);
             assert_eq!(is_memory_rounded, precision != Precision::Tf32, "{name}");
+
             let (mut rounded, mut all) = (0, 0);
             for step in &cut.steps {
                 let StepWork::Kernel(workload) = &step.work else { continue };
@@ -52,10 +53,9 @@ fn kernels_of_gpus_have_one_type() {
                 }
                 (rounded, all) = (rounded + usize::from(is_rounded), all + 1);
             }
-            assert!(
-                (if precision == Precision::Tf32 { 3 } else { 2 }) * rounded >= all,
-                "{name}: {rounded} of {all} in {precision}"
-            );
+            // In tf32 only products are.
+            let share = if precision == Precision::Tf32 { 5 } else { 2 };
+            assert!(share * rounded >= all, "{name}: {rounded} of {all} in {precision}");
         }
     }
 }

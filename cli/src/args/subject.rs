@@ -68,9 +68,9 @@ pub(crate) struct GivenArgs {
 pub(crate) struct InputArgs {
     #[command(flatten)]
     pub(super) given: GivenArgs,
-    /// Element type of a network's intermediate tensors and of the factors of products: f32; bf16 on
-    /// CPUs and CUDA devices; f16 and tf32 (factors only) on CUDA devices; or auto for the fastest
-    /// with outputs within --max-error, measured on these inputs
+    /// Element type of a network's intermediate tensors and of the factors of products: f32; bf16
+    /// on CPUs and CUDA devices; f16 and tf32 (factors only) on CUDA devices; or auto for the
+    /// fastest with outputs within --max-error, measured on these inputs
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = Precise::of)]
     pub(super) precision: Precise,
     /// Largest error of outputs for --precision auto, relative to the largest element of each

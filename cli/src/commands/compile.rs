@@ -19,16 +19,8 @@ use super::variants::compiled;
 use crate::args::{CompileArgs, Failure, check_precision};
 use crate::output::print;
 
-mod cuda;
-
 pub(super) fn run(args: CompileArgs) -> Result<()> {
-    let LibraryName { soname, name, header } = LibraryName::of(&args.output)?;
-    let format = args.format.map_or_else(|| format_of(&args.output), LibraryFormat::from);
-    check_output("-o", &args.output, "library", |start| format.is_start(start))?;
-    check_ours("-o: the header", &header, "header of a network", Library::is_header)?;
-    if !args.target.is_cpu() {
-        return cuda::run(&args, format, &LibraryName { soname, name, header });
-    }
+    let (LibraryName { soname, name, header }, format) = checked(&args)?;
     let (networks, target) = networks(&args)?;
     let networks: Vec<&Compiled> = networks.iter().map(|network| &**network).collect();
     let library = Library::of_variants(&networks, &name, &soname)?;
@@ -49,6 +41,15 @@ pub(super) fn run(args: CompileArgs) -> Result<()> {
         library.instruction_set(),
         target.threads(),
     ))
+}
+
+/// Returns the names and the format of a library, after a check that its files may be written.
+pub(super) fn checked(args: &CompileArgs) -> Result<(LibraryName, LibraryFormat)> {
+    let names = LibraryName::of(&args.output)?;
+    let format = args.format.map_or_else(|| format_of(&args.output), LibraryFormat::from);
+    check_output("-o", &args.output, "library", |start| format.is_start(start))?;
+    check_ours("-o: the header", &names.header, "header of a network", Library::is_header)?;
+    Ok((names, format))
 }
 
 /// Compiles the network, once for every shape of its inputs.
@@ -74,7 +75,12 @@ fn networks(args: &CompileArgs) -> Result<(Vec<Arc<Compiled>>, Target)> {
 }
 
 /// Writes a library and its header; neither gets its final name before both are complete.
-fn write(file: &Path, header: &Path, text: &str, library: impl FnOnce(&mut NewFile) -> Result<()>) -> Result<()> {
+pub(super) fn write(
+    file: &Path,
+    header: &Path,
+    text: &str,
+    library: impl FnOnce(&mut NewFile) -> Result<()>,
+) -> Result<()> {
     let mut files = [NewFile::create(file)?, NewFile::create(header)?];
     library(&mut files[0])?;
     files[1].write_all(text.as_bytes())?;
@@ -90,12 +96,12 @@ fn format_of(file: &Path) -> LibraryFormat {
 }
 
 /// Names derived from the path of a library.
-struct LibraryName {
+pub(super) struct LibraryName {
     /// Name by which the dynamic linker finds the library (`DT_SONAME`).
-    soname: String,
+    pub(super) soname: String,
     /// Prefix of the exported functions, a C identifier.
-    name: String,
-    header: PathBuf,
+    pub(super) name: String,
+    pub(super) header: PathBuf,
 }
 
 impl LibraryName {
@@ -126,7 +132,7 @@ impl LibraryName {
 }
 
 /// Formats a number of bytes in a unit that leaves at most four digits before the point.
-fn bytes(count: usize) -> String {
+pub(super) fn bytes(count: usize) -> String {
     match count {
         0..10_000 => format!("{count} B"),
         10_000..10_000_000 => format!("{} kB", count.div_ceil(1000)),

@@ -38,8 +38,8 @@ impl Cut {
         }
     }
 
-    /// Returns for each value whether its memory stays as it is: that of inputs, outputs, constants,
-    /// integers, and results of steps that do not compute in the type.
+    /// Returns for each value whether its memory stays as it is: that of inputs, outputs,
+    /// constants, integers, and results of steps that do not compute in the type.
     fn kept_by_writers(&self, graph: &Graph, rounded: &[Option<Workload>], dtype: DType) -> Vec<bool> {
         let mut is_kept = vec![false; self.values.len()];
         let mut keep = |value: ValueId| is_kept[self.root(value).0.0 as usize] = true;

@@ -28,7 +28,7 @@ fn time_some(db: &TuningDb, cut: &Cut, rng: &mut ChaCha8Rng) {
     for value in cut.values.iter().filter(|value| fits(value, Layout::ChannelBlocked(8))) {
         for (from, to) in [(Layout::Plain, Layout::ChannelBlocked(8)), (Layout::ChannelBlocked(8), Layout::Plain)] {
             let form = |layout| Form { layout, dtype: value.dtype };
-            let workload = conversion::workload(&value.shape, form(from), form(to)).unwrap();
+            let workload = conversion::workload(&value.shape, form(from), form(to), &target()).unwrap();
             if rng.random_bool(0.5) {
                 let config = Query::new(&workload, &target()).best().unwrap().config().clone();
                 db.append(&TuningRecord::synthetic(&workload, &target(), config, any_secs(rng))).unwrap();

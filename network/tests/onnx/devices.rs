@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::env;
 use std::path::{Path, PathBuf};
 
+use autotune::LookupError;
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, StepWork};
-use autotune_network::{Compiled, Graph, Tensor, dequantised, onnx, rewrite};
+use autotune_network::{CompileError, Compiled, Graph, Tensor, dequantised, onnx, rewrite};
 use autotune_runtime::OpenClDevice;
 
 use super::conformance::{data, entries, numbered, options};
@@ -34,7 +35,8 @@ fn refusal(model: &Path, graph: &Graph, inputs: &[Tensor], target: &Target) -> O
     let compiled = Compiled::<OpenClDevice>::on_device(graph, None, target);
     let mut workspace = match compiled.and_then(|network| network.workspace()) {
         Ok(workspace) => workspace,
-        Err(reason) => return Some(reason.to_string().replace(&target.key(), "DEVICE")),
+        Err(CompileError::Lookup(LookupError::Unfit { .. })) => return Some("types without kernels".into()),
+        Err(reason) => return Some(reason.to_string()),
     };
 
     let (found, wanted) = (workspace.run_tensors(inputs).unwrap(), graph.evaluate(inputs).unwrap());

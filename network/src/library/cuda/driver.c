@@ -46,6 +46,22 @@ FUNCTIONS(DECLARE)
 static int (*cuTensorMapEncodeTiled)(Map *, int, unsigned, void *, const uint64_t *, const uint64_t *, const unsigned *,
                                      const unsigned *, int, int, int, int);
 
+/* Returns the result for a code of the driver. */
+static int result(int code) {
+  switch (code) {
+    case 0: return OK;
+    case 2: return NO_MEMORY;
+    /* No device; an invalid image, no code for the device, an invalid or too new version. */
+    case 100: case 200: case 209: case 218: case 222: return NO_DEVICE;
+    default: return DRIVER_FAILED;
+  }
+}
+#define TRY(call)                           \
+  do {                                      \
+    const int failed_ = result(call);       \
+    if (failed_) return failed_;            \
+  } while (0)
+
 /* State that all workspaces share while there is one: code and constants on the device. */
 static struct {
   pthread_mutex_t lock;
@@ -69,7 +85,7 @@ static int load_driver(void) {
   if (!(*(void **)&name = dlsym(library, #name))) return NO_DRIVER;
   FUNCTIONS(FIND)
   *(void **)&cuTensorMapEncodeTiled = dlsym(library, "cuTensorMapEncodeTiled");
-  if (cuInit(0)) return NO_DRIVER;
+  TRY(cuInit(0));
   loaded = 1;
   return OK;
 }
@@ -78,17 +94,17 @@ static int load_driver(void) {
 static int open_device(void) {
   if (!cuCtxGetCurrent(&shared.context) && shared.context) return OK;
   int count = 0;
-  if (cuDeviceGetCount(&count)) return NO_DEVICE;
+  TRY(cuDeviceGetCount(&count));
   for (int number = 0; number < count; ++number) {
     int device, major, minor;
-    if (cuDeviceGet(&device, number) || cuDeviceGetAttribute(&major, 75, device) ||
-        cuDeviceGetAttribute(&minor, 76, device))
-      continue;
+    TRY(cuDeviceGet(&device, number));
+    TRY(cuDeviceGetAttribute(&major, 75, device));
+    TRY(cuDeviceGetAttribute(&minor, 76, device));
     if ((uint64_t)major != data[MAJOR] || (uint64_t)minor < data[MINOR]) continue;
-    if (cuDevicePrimaryCtxRetain(&shared.context, device)) return NO_DEVICE;
+    TRY(cuDevicePrimaryCtxRetain(&shared.context, device));
     shared.device = device;
     shared.retained = 1;
-    return cuCtxSetCurrent(shared.context) ? NO_DEVICE : OK;
+    return result(cuCtxSetCurrent(shared.context));
   }
   return NO_DEVICE;
 }
@@ -115,17 +131,15 @@ static int launch(const Workspace *workspace, const uint64_t *words) {
       const uint64_t extents[] = {words[2], words[3]};
       if (!cuTensorMapEncodeTiled) return NO_DRIVER;
       /* No interleaving, 128-byte swizzle, L2 promotion of 256 bytes, zeros beyond the edges. */
-      if (cuTensorMapEncodeTiled(&encoded[i], words[1], 2, (void *)pointers[words[0]], extents, &words[4], box, steps, 0,
-                                 3, 3, 0))
-        return DRIVER_FAILED;
+      TRY(cuTensorMapEncodeTiled(&encoded[i], words[1], 2, (void *)pointers[words[0]], extents, &words[4], box, steps, 0,
+                                 3, 3, 0));
       arguments[buffers + i] = &encoded[i];
     }
-    if (cuModuleGetFunction(&function, shared.modules[own[0]], BYTES(own[1]))) return DRIVER_FAILED;
+    TRY(cuModuleGetFunction(&function, shared.modules[own[0]], BYTES(own[1])));
     /* Dynamic shared memory beyond 48 KB, and the preferred share of it. */
-    if (own[4] && (cuFuncSetAttribute(function, 8, own[4]) || cuFuncSetAttribute(function, 9, 100)))
-      return DRIVER_FAILED;
-    if (cuLaunchKernel(function, own[2], 1, 1, own[3], 1, 1, own[4], workspace->stream, arguments, NULL))
-      return DRIVER_FAILED;
+    if (own[4]) TRY(cuFuncSetAttribute(function, 8, own[4]));
+    if (own[4]) TRY(cuFuncSetAttribute(function, 9, 100));
+    TRY(cuLaunchKernel(function, own[2], 1, 1, own[3], 1, 1, own[4], workspace->stream, arguments, NULL));
   }
   return OK;
 }
@@ -151,17 +165,17 @@ static int make_shared(const Workspace *workspace) {
   shared.buffers = calloc(data[BUFFERS] + 1, sizeof *shared.buffers);
   if (!shared.modules || !shared.buffers) return NO_MEMORY;
   for (uint64_t i = 0; i < data[MODULES]; ++i)
-    if (cuModuleLoadData(&shared.modules[i], BYTES(modules[PIECE_WORDS * i]))) return NO_DEVICE;
+    TRY(cuModuleLoadData(&shared.modules[i], BYTES(modules[PIECE_WORDS * i])));
   for (uint64_t i = 0; i < data[BUFFERS]; ++i) {
     const uint64_t *own = buffers + BUFFER_WORDS * i;
     if (i == data[ARENA] || own[0] == 0) continue;
-    if (cuMemAlloc_v2(&shared.buffers[i], own[0])) return NO_MEMORY;
-    if (own[2] && cuMemcpyHtoDAsync_v2(shared.buffers[i], BYTES(own[1]), own[2], workspace->stream)) return DRIVER_FAILED;
+    TRY(cuMemAlloc_v2(&shared.buffers[i], own[0]));
+    if (own[2]) TRY(cuMemcpyHtoDAsync_v2(shared.buffers[i], BYTES(own[1]), own[2], workspace->stream));
   }
 
   const int failed = launch(workspace, (const uint64_t *)BYTES(data[PACKING]));
   if (failed) return failed;
-  if (cuStreamSynchronize(workspace->stream)) return DRIVER_FAILED;
+  TRY(cuStreamSynchronize(workspace->stream));
   /* What only packing reads is freed. */
   for (uint64_t i = 0; i < data[BUFFERS]; ++i)
     if (!buffers[BUFFER_WORDS * i + 3] && shared.buffers[i]) {
@@ -175,11 +189,11 @@ static int make_shared(const Workspace *workspace) {
 static int make_own(Workspace *workspace) {
   const uint64_t bytes = (data[HEAD + PIECE_WORDS * data[MODULES] + BUFFER_WORDS * data[ARENA]] + 3) / 4 * 4;
   const uint64_t *launches = (const uint64_t *)BYTES(data[LAUNCHES]);
-  if (cuMemAlloc_v2(&workspace->arena, bytes)) return NO_MEMORY;
-  if (cuMemsetD32Async(workspace->arena, 0, bytes / 4, workspace->stream)) return DRIVER_FAILED;
+  TRY(cuMemAlloc_v2(&workspace->arena, bytes));
+  TRY(cuMemsetD32Async(workspace->arena, 0, bytes / 4, workspace->stream));
   const int failed = launch(workspace, launches);
   if (failed) return failed;
-  if (cuStreamSynchronize(workspace->stream)) return DRIVER_FAILED;
+  TRY(cuStreamSynchronize(workspace->stream));
 
   /* Without a recording, every run launches the kernels one by one. */
   void *graph = NULL;
@@ -206,8 +220,8 @@ VISIBLE int @NAME@_init(void *memory) {
   memset(workspace, 0, sizeof *workspace);
   pthread_mutex_lock(&shared.lock);
   int failed = load_driver();
-  if (!failed) failed = shared.users ? (cuCtxSetCurrent(shared.context) ? DRIVER_FAILED : OK) : open_device();
-  if (!failed && cuStreamCreate(&workspace->stream, 1)) failed = DRIVER_FAILED;
+  if (!failed) failed = shared.users ? result(cuCtxSetCurrent(shared.context)) : open_device();
+  if (!failed) failed = result(cuStreamCreate(&workspace->stream, 1));
   if (!failed && !shared.users) failed = make_shared(workspace);
   if (!failed) failed = make_own(workspace);
   if (failed) {
@@ -246,21 +260,21 @@ VISIBLE int @NAME@_run(void *memory, const float *const *inputs, float *const *o
   for (size_t i = 0; i < data[OUTPUTS]; ++i)
     if (!outputs || !outputs[i]) return NO_TENSOR;
 
-  if (cuCtxSetCurrent(shared.context)) return DRIVER_FAILED;
+  TRY(cuCtxSetCurrent(shared.context));
   for (size_t i = 0; i < data[INPUTS]; ++i) {
     const uint64_t *own = tensor(INPUTS, i);
-    if (own[2] && cuMemcpyHtoDAsync_v2(address(workspace, own[0], own[1]), inputs[i], 4 * own[2], workspace->stream))
-      return DRIVER_FAILED;
+    if (own[2])
+      TRY(cuMemcpyHtoDAsync_v2(address(workspace, own[0], own[1]), inputs[i], 4 * own[2], workspace->stream));
   }
-  const int failed = workspace->graph ? (cuGraphLaunch(workspace->graph, workspace->stream) ? DRIVER_FAILED : OK)
+  const int failed = workspace->graph ? result(cuGraphLaunch(workspace->graph, workspace->stream))
                                       : launch(workspace, (const uint64_t *)BYTES(data[LAUNCHES]));
   if (failed) return failed;
   for (size_t i = 0; i < data[OUTPUTS]; ++i) {
     const uint64_t *own = tensor(OUTPUTS, i);
-    if (own[2] && cuMemcpyDtoHAsync_v2(outputs[i], address(workspace, own[0], own[1]), 4 * own[2], workspace->stream))
-      return DRIVER_FAILED;
+    if (own[2])
+      TRY(cuMemcpyDtoHAsync_v2(outputs[i], address(workspace, own[0], own[1]), 4 * own[2], workspace->stream));
   }
-  return cuStreamSynchronize(workspace->stream) ? DRIVER_FAILED : OK;
+  return result(cuStreamSynchronize(workspace->stream));
 }
 
 VISIBLE const char *@NAME@_error(int error) { return error >= 0 && error < FAULTS ? messages[error] : NULL; }
