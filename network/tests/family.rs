@@ -8,12 +8,14 @@ use std::thread;
 use autotune_db::EmptySource;
 use autotune_ir::{CpuTarget, Target};
 use autotune_network::onnx::{ImportOptions, Model as OnnxModel};
-use autotune_network::{Family, FamilyError, FamilyOptions, Graph, Tensor};
+use autotune_network::{Family, FamilyError, FamilyOptions, Graph, NetworkDevice, Tensor};
+use autotune_runtime::{Cpu, OpenClDevice};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rten_onnx::onnx::{DataType, Dimension};
 
 use crate::build::{Model, difference, i64s, info, int};
+use crate::on_devices;
 
 pub(crate) const WIDTH: usize = 64;
 const INNER: usize = 512;
@@ -55,7 +57,7 @@ fn family(most: usize, shapes: &str) -> Arc<Family> {
     family_on(&Target::detect("cpu", Some(1)).unwrap(), [most, 0], shapes)
 }
 
-fn family_on(target: &Target, [most, spare]: [usize; 2], shapes: &str) -> Arc<Family> {
+fn family_on<D: NetworkDevice>(target: &Target, [most, spare]: [usize; 2], shapes: &str) -> Arc<Family<D>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     fs::write(&path, model().bytes()).unwrap();
@@ -64,6 +66,21 @@ fn family_on(target: &Target, [most, spare]: [usize; 2], shapes: &str) -> Arc<Fa
     let options = FamilyOptions { most_networks: most, spare_constant_bytes: spare, ..limits };
     let (model, import) = (OnnxModel::open(&path).unwrap(), ImportOptions::default());
     Family::of_model(model, import, Ok, options, Arc::new(EmptySource), target).unwrap()
+}
+
+/// Networks of several shapes share constants on an OpenCL device, too.
+#[test]
+fn shapes_change_on_a_device() {
+    let Some(target) = on_devices::target() else { return };
+    let family = family_on::<OpenClDevice>(&target, [8, usize::MAX], "1..2x1..9x64");
+    let mut workspace = family.workspace();
+    for shape in [[1, 5, WIDTH], [2, 3, WIDTH], [1, 5, WIDTH], [1, 1, WIDTH]] {
+        let x = random(&shape, shape[1] as u64);
+        assert_right(&workspace.run_tensors(std::slice::from_ref(&x)).unwrap(), &x);
+    }
+    let networks = [[1, 5, WIDTH], [2, 3, WIDTH]].map(|shape| family.network(&[shape.to_vec()]).unwrap());
+    let both = family.constant_bytes();
+    assert!(both < networks.iter().map(|network| network.constant_bytes()).sum(), "{both}");
 }
 
 /// Returns the reference for one shape.
@@ -104,7 +121,7 @@ fn same_everywhere() -> Target {
 /// Shapes read the same packed weights, if their schedules can share them.
 #[test]
 fn weights_are_packed_once_for_all_shapes() {
-    let family = family_on(&same_everywhere(), [16, 0], "1x?x64");
+    let family = family_on::<Cpu>(&same_everywhere(), [16, 0], "1x?x64");
     let one = family.network(&[vec![1, 24, WIDTH]]).unwrap().constant_bytes();
     let weights = size_of::<f32>() * 2 * WIDTH * INNER;
     assert!((weights..2 * weights).contains(&one), "{one}");
@@ -118,7 +135,7 @@ fn weights_are_packed_once_for_all_shapes() {
 /// Constants that no network uses any more are freed, however many shapes there were.
 #[test]
 fn memory_does_not_grow() {
-    let family = family_on(&same_everywhere(), [4, 0], "1x?x64");
+    let family = family_on::<Cpu>(&same_everywhere(), [4, 0], "1x?x64");
     let mut workspace = family.workspace();
     let mut sizes = HashSet::new();
     for length in 1..80 {
@@ -134,7 +151,7 @@ fn memory_does_not_grow() {
 #[test]
 fn small_networks_are_kept() {
     let most = [0, 1 << 20].map(|spare| {
-        let family = family_on(&same_everywhere(), [80, spare], "1x?x64");
+        let family = family_on::<Cpu>(&same_everywhere(), [80, spare], "1x?x64");
         for length in 1..80 {
             family.network(&[vec![1, length, WIDTH]]).unwrap();
         }

@@ -2,6 +2,7 @@
 //! kernels that a network would run.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 
 use anyhow::Result;
 use autotune_db::Source;
@@ -37,8 +38,16 @@ pub(super) fn run(graph: &Graph, target: &Target, variant: &VariantArgs, db: &Db
     for step in &steps {
         table.add_row(row(step)?);
     }
-    let kernels = steps.iter().filter(|step| matches!(step.kernel, PlannedKernel::Of(_))).count();
-    print(&format!("{table}\n{}: {} steps, {kernels} of them kernels on {target}", graph.name(), steps.len()))
+    let mut types: BTreeMap<&str, usize> = BTreeMap::new();
+    for step in &steps {
+        if let PlannedKernel::Of(tuned) = &step.kernel {
+            *types.entry(tuned.workload().dtype().word()).or_default() += 1;
+        }
+    }
+    let kernels: usize = types.values().sum();
+    let types: Vec<String> = types.iter().map(|(word, count)| format!("{count} in {word}")).collect();
+    let (name, steps, types) = (graph.name(), steps.len(), types.join(", "));
+    print(&format!("{table}\n{name}: {steps} steps, {kernels} of them kernels on {target}: {types}"))
 }
 
 fn row(step: &PlannedStep) -> Result<[String; 5]> {
