@@ -64,4 +64,10 @@ pub trait Measurer {
     /// most `budget_secs` together, but each candidate gets one, or three if they are short.
     /// Building, loading and checking are not included.
     fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<RaceResult, MeasureError>;
+
+    /// Returns true if measurements of races state the share of the threads' time that others took
+    /// ([`Measurement::taken`]), because the device is not one of this machine. By default it is.
+    fn reports_load(&self) -> bool {
+        false
+    }
 }

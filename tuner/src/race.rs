@@ -37,7 +37,9 @@ pub(crate) fn race(
         let id = since_1970().as_nanos() as u64;
         let (raced, taken) = recorder.watched(|| measurer.race(&candidates, budget_secs));
         let RaceResult { mut measurements, failure } = raced?;
-        measurements.iter_mut().for_each(|measurement| measurement.taken = taken);
+        if !recorder.settings.reports_load {
+            measurements.iter_mut().for_each(|measurement| measurement.taken = taken);
+        }
         let phase = if failure.is_some() { Phase::Search } else { Phase::Race { id } };
         for (candidate, measurement) in candidates.iter().zip(&measurements) {
             recorder.append(candidate, measurement, phase)?;

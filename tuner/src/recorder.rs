@@ -34,7 +34,7 @@ pub(crate) struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     pub(crate) fn new(db: &'a TuningDb, target: &'a Target, settings: &'a Settings) -> Self {
         let (flushed, bests, ran) = (Cell::new(None), RefCell::default(), RefCell::default());
-        Self { db, target, settings, flushed, bests, watch: watch(target), ran }
+        Self { db, target, settings, flushed, bests, watch: watch(target, settings), ran }
     }
 
     /// Returns the load of other programs since the run began.
@@ -46,7 +46,7 @@ impl<'a> Recorder<'a> {
     /// meanwhile. If it took too little time to tell, that is the share since the run began. 0 if
     /// unknown.
     pub(crate) fn watched<T>(&self, action: impl FnOnce() -> T) -> (T, f64) {
-        let watch = watch(self.target);
+        let watch = watch(self.target, self.settings);
         let done = action();
         let load = watch.and_then(|watch| watch.load()).or_else(|| self.load());
         (done, load.map_or(0.0, |load| load.taken))
@@ -127,9 +127,9 @@ impl<'a> Recorder<'a> {
 }
 
 /// Starts measuring the load of other programs on a target's CPU. GPUs are assumed to have no other
-/// users.
-fn watch(target: &Target) -> Option<LoadWatch> {
-    target.cpu().map(|_| LoadWatch::start(target.threads()))
+/// users, and the load of other machines comes with their measurements.
+fn watch(target: &Target, settings: &Settings) -> Option<LoadWatch> {
+    target.cpu().filter(|_| !settings.reports_load).map(|_| LoadWatch::start(target.threads()))
 }
 
 /// Returns the time since 1970 (UTC).

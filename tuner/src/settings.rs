@@ -20,6 +20,9 @@ pub(crate) struct Settings {
     pub(crate) params: TuneParams,
     /// Number of tasks in the run.
     pub(crate) tasks: usize,
+    /// True if measurements state the load themselves, see
+    /// [`autotune_measure::Measurer::reports_load`].
+    pub(crate) reports_load: bool,
 }
 
 impl Settings {

@@ -217,6 +217,7 @@ impl RunContext<'_> {
         let observer = self.observer.unwrap_or(&mut silent);
 
         settings.tasks = tasks.len();
+        settings.reports_load = measurer.reports_load();
         settings.time_budget = settings.time_budget.map(|budget| budget.saturating_sub(start.elapsed()));
         let rated = settings.ceilings.map(|ceilings| ceilings.rated(target));
         action(rated.as_ref().unwrap_or(target), &settings, measurer, db, observer)
