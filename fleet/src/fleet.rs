@@ -1,0 +1,301 @@
+//! Workers of one target key, as a tuner sees them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use autotune::Setup;
+use autotune_ir::Target;
+use autotune_measure::{Ceilings, MeasureError};
+use autotune_workloads::Workload;
+
+use crate::crew::{Crew, CrewEvent, Outbound};
+use crate::error::FleetError;
+use crate::health::{FleetHealth, HealthChange};
+use crate::message::{DeviceWish, FleetBuild, OpenedDevice, TunerMessage, WorkerMessage};
+use crate::params::FleetParams;
+use crate::transport::Dial;
+
+/// Interval at which the caller is asked whether to stop.
+pub(crate) const POLL: Duration = Duration::from_millis(20);
+
+/// Settings of a tuner's connections.
+pub struct FleetOptions {
+    /// Times and limits.
+    pub params: FleetParams,
+    /// Version that the tuner reports.
+    pub build: FleetBuild,
+    /// Callback that is asked several times a second whether to stop.
+    pub is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Receiver of lines for people: workers that join, leave, are quarantined.
+    pub notice: Box<dyn Fn(String) + Send>,
+}
+
+impl Default for FleetOptions {
+    fn default() -> Self {
+        Self {
+            params: FleetParams::default(),
+            build: FleetBuild::own(),
+            is_interrupted: Arc::new(|| false),
+            notice: Box::new(drop),
+        }
+    }
+}
+
+/// Workers of one target key. It measures candidates on all of them, and races on one.
+pub struct Fleet {
+    pub(crate) crew: Crew,
+    pub(crate) members: Vec<FleetMember>,
+    pub(crate) options: FleetOptions,
+    pub(crate) health: FleetHealth,
+    /// Seconds of a wish of each workload, build included.
+    pub(crate) wish_secs: HashMap<Workload, f64>,
+    /// Fastest seconds per run of each workload.
+    pub(crate) best_secs: HashMap<Workload, f64>,
+    /// Worker of the last race.
+    pub(crate) racer: Option<usize>,
+    opened: OpenedDevice,
+    /// Time since which no worker is connected.
+    alone_since: Option<Instant>,
+}
+
+/// Worker as the tuner knows it.
+pub(crate) struct FleetMember {
+    address: String,
+    /// Name of the worker; its address until it is known.
+    pub(crate) name: String,
+    pub(crate) outbound: Option<Outbound>,
+    /// True after a lease expired, until the next message.
+    pub(crate) is_silent: bool,
+    /// True if it will not be tried again.
+    is_refused: bool,
+    /// Number of wishes that it answered.
+    trials: usize,
+}
+
+/// Event of interest to a run of batches or a race.
+pub(crate) enum Heard {
+    Message(usize, WorkerMessage),
+    /// The worker left, for a reason.
+    Left(usize, String),
+    Proposed(u64, Vec<autotune_schedules::Candidate>),
+    Nothing,
+}
+
+impl Fleet {
+    /// Connects to workers, and opens the device of a wish on each. Workers that cannot be reached
+    /// are reported and tried again as long as there are others.
+    ///
+    /// # Errors
+    /// If no worker can be used: the reason of the first. If the workers' target keys differ.
+    pub fn connect(dials: Vec<Arc<dyn Dial>>, wish: &DeviceWish, options: FleetOptions) -> Result<Self, FleetError> {
+        let member = |dial: &Arc<dyn Dial>| FleetMember {
+            address: dial.address(),
+            name: dial.address(),
+            outbound: None,
+            is_silent: false,
+            is_refused: false,
+            trials: 0,
+        };
+        let mut members: Vec<FleetMember> = dials.iter().map(member).collect();
+        let crew = Crew::start(dials, wish, &options.build, &options.params);
+        let mut health = FleetHealth::new(options.params.drift);
+        let (mut outcomes, mut opened, mut failures) = (0, Vec::new(), Vec::new());
+
+        while outcomes < members.len() {
+            if (options.is_interrupted)() {
+                return Err(FleetError::Interrupted);
+            }
+            match crew.next(POLL) {
+                Some(CrewEvent::Joined { worker, name, opened: device, outbound }) => {
+                    outcomes += 1;
+                    if let Some(change) = health.join(worker, device.reference_secs) {
+                        (options.notice)(described(&name, change));
+                    }
+                    let member = &mut members[worker];
+                    (member.name, member.outbound) = (name, Some(outbound));
+                    opened.push(*device);
+                }
+                Some(CrewEvent::Failed { worker, error }) if members[worker].outbound.is_none() => {
+                    // A quick retry may fail again before the others have answered.
+                    if !failures.iter().any(|(of, _)| *of == worker) {
+                        outcomes += 1;
+                        members[worker].is_refused = !error.is_temporary();
+                        failures.push((worker, error));
+                    }
+                }
+                Some(CrewEvent::Left { worker, .. }) => {
+                    members[worker].outbound = None;
+                    health.leave(worker);
+                }
+                _ => {}
+            }
+        }
+
+        failures.sort_by_key(|(worker, _)| *worker);
+        let mut keys: Vec<String> = opened.iter().map(|device| device.target.key()).collect();
+        keys.sort();
+        keys.dedup();
+        if keys.len() > 1 {
+            return Err(FleetError::Kinds { keys });
+        }
+        let Some(opened) = opened.into_iter().next() else {
+            let none = FleetError::Address(String::new());
+            return Err(failures.into_iter().next().map_or(none, |(_, error)| error));
+        };
+        failures.iter().for_each(|(_, error)| (options.notice)(error.to_string()));
+        Ok(Self {
+            crew,
+            members,
+            health,
+            options,
+            wish_secs: HashMap::new(),
+            best_secs: HashMap::new(),
+            racer: None,
+            opened,
+            alone_since: None,
+        })
+    }
+
+    /// Returns the target of the workers, with nominal rates.
+    pub fn target(&self) -> &Target {
+        &self.opened.target
+    }
+
+    /// Returns the peak rates that a worker measured.
+    pub fn ceilings(&self) -> Option<Ceilings> {
+        self.opened.ceilings
+    }
+
+    /// Returns the name of the device and the timing options, for records.
+    pub fn setup(&self) -> Setup {
+        Setup { device: self.opened.device.clone(), harness: self.opened.harness.clone() }
+    }
+
+    /// Returns the names of the workers, with the number of wishes that each answered.
+    pub fn workers(&self) -> Vec<(String, usize)> {
+        self.members.iter().map(|member| (member.name.clone(), member.trials)).collect()
+    }
+
+    pub(crate) fn notice(&self, text: String) {
+        (self.options.notice)(text);
+    }
+
+    /// Returns the workers that may get wishes.
+    pub(crate) fn usable(&self) -> Vec<usize> {
+        let is_usable = |&worker: &usize| {
+            let member = &self.members[worker];
+            member.outbound.is_some() && !member.is_silent && !self.health.is_quarantined(worker)
+        };
+        (0..self.members.len()).filter(is_usable).collect()
+    }
+
+    /// Sends a message to a worker. A failure ends the connection, which is then reported as
+    /// [`Heard::Left`].
+    pub(crate) fn send(&mut self, worker: usize, message: &TunerMessage) -> bool {
+        let outbound = self.members[worker].outbound.as_ref();
+        outbound.is_some_and(|outbound| outbound.send(message).is_ok())
+    }
+
+    /// Ends the connection with a worker that sends what no worker sends.
+    pub(crate) fn expel(&mut self, worker: usize, why: &str) {
+        self.notice(format!("worker {}: {why}: disconnected", self.members[worker].name));
+        self.members[worker].outbound = None;
+        self.health.leave(worker);
+    }
+
+    pub(crate) fn count_answer(&mut self, worker: usize) {
+        self.members[worker].trials += 1;
+    }
+
+    /// Fails if the caller wants to stop, or if no worker has been connected for too long.
+    pub(crate) fn check(&mut self) -> Result<(), MeasureError> {
+        if (self.options.is_interrupted)() {
+            return Err(MeasureError::Interrupted);
+        }
+        if self.members.iter().any(|member| member.outbound.is_some()) {
+            self.alone_since = None;
+            return Ok(());
+        }
+        let since = *self.alone_since.get_or_insert_with(Instant::now);
+        let is_hopeless = self.members.iter().all(|member| member.is_refused);
+        match is_hopeless || since.elapsed() > self.options.params.give_up {
+            true => Err(MeasureError::Device { message: "all workers are lost; their results so far are stored".into() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits for the next event, and applies it to the members.
+    pub(crate) fn hear(&mut self) -> Heard {
+        let Some(event) = self.crew.next(POLL) else { return Heard::Nothing };
+        match event {
+            CrewEvent::Proposed { run, candidates } => Heard::Proposed(run, candidates),
+            CrewEvent::Message { worker, message } => {
+                self.members[worker].is_silent = false;
+                if let WorkerMessage::Finished { reference_secs: Some(secs), .. } = message {
+                    self.compare(worker, secs);
+                }
+                Heard::Message(worker, message)
+            }
+            CrewEvent::Joined { worker, name, opened, outbound } => {
+                self.admit(worker, name, &opened, outbound);
+                Heard::Nothing
+            }
+            CrewEvent::Left { worker, why } => {
+                let member = &mut self.members[worker];
+                if member.outbound.take().is_some() {
+                    let name = member.name.clone();
+                    self.notice(format!("worker {name} is lost: {why}"));
+                }
+                self.health.leave(worker);
+                Heard::Left(worker, why)
+            }
+            CrewEvent::Failed { worker, error } => {
+                if !error.is_temporary() && !self.members[worker].is_refused {
+                    self.notice(error.to_string());
+                    self.members[worker].is_refused = true;
+                }
+                Heard::Nothing
+            }
+        }
+    }
+
+    /// Lets a worker that connected again take part, unless it is of another kind now.
+    fn admit(&mut self, worker: usize, name: String, opened: &OpenedDevice, outbound: Outbound) {
+        let (key, address) = (opened.target.key(), self.members[worker].address.clone());
+        if key != self.opened.target.key() {
+            self.notice(format!("worker {name} at {address} is not used: its target is {key}"));
+            return;
+        }
+        let member = &mut self.members[worker];
+        (member.name, member.outbound, member.is_silent) = (name.clone(), Some(outbound), false);
+        self.notice(format!("worker {name} at {address} joined"));
+        if let Some(change) = self.health.join(worker, opened.reference_secs) {
+            self.notice(described(&name, change));
+        }
+    }
+
+    fn compare(&mut self, worker: usize, secs: f64) {
+        if let Some(change) = self.health.look(worker, secs) {
+            self.notice(described(&self.members[worker].name, change));
+        }
+    }
+}
+
+/// Describes a change in a worker's standing.
+fn described(name: &str, change: HealthChange) -> String {
+    match change {
+        HealthChange::Quarantined(ratio) => format!(
+            "worker {name} is quarantined: its reference kernel takes {ratio:.2} times as long as that of the others"
+        ),
+        HealthChange::Recovered(ratio) => {
+            format!("worker {name} measures again: its reference kernel takes {ratio:.2} times as long")
+        }
+    }
+}
+
+/// Returns a number that no other run has.
+pub(crate) fn random_number() -> u64 {
+    RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,51 @@
+//! Many machines measure for many tuners.
+//!
+//! A worker ([`serve_fleet`]) offers the devices of its machine. A tuner connects to workers of one
+//! target key ([`Fleet`]), and measures on them through the trait
+//! [`Measurer`](autotune_measure::Measurer): searchers, database and report are those of local
+//! tuning. Schedules travel as text; a worker lowers, verifies, builds, checks and times them
+//! itself, in its usual worker processes.
+//!
+//! The tuner's database is the only truth. A worker that is killed, hangs or is cut off loses its
+//! leases, and its wishes are measured again elsewhere ([`ledger`]). No answer is recorded twice.
+//!
+//! # Files
+//!
+//! A file uses only files above it.
+//!
+//! | file | contents |
+//! |---|---|
+//! | [`params`], [`error`](mod@error) | times and bounds; reasons that a fleet cannot be used |
+//! | [`transport`], [`socket`] | interface of transports; TCP and Unix sockets |
+//! | [`message`] | messages, in JSON |
+//! | [`ledger`], [`health`] | leases of wishes; comparison of the workers |
+//! | [`work_device`] | devices of a worker |
+//! | `desk`, `measuring`, [`worker`] | state of a worker; its thread that measures; its connections |
+//! | `crew`, [`fleet`], `run` | connections of a tuner; [`Fleet`]; one run of batches |
+//! | [`state`] | state of workers for people |
+#![warn(missing_docs)]
+
+mod crew;
+mod desk;
+pub mod error;
+pub mod fleet;
+pub mod health;
+pub mod ledger;
+mod measuring;
+pub mod message;
+pub mod params;
+mod run;
+pub mod socket;
+pub mod state;
+pub mod transport;
+pub mod work_device;
+pub mod worker;
+
+pub use error::FleetError;
+pub use fleet::{Fleet, FleetOptions};
+pub use message::{DeviceWish, FleetBuild, WorkerState};
+pub use params::FleetParams;
+pub use socket::SocketPlace;
+pub use state::{Queried, query};
+pub use work_device::LocalDevices;
+pub use worker::{WorkerOptions, serve_fleet};
