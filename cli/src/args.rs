@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use autotune_fleet::SocketPlace;
 use autotune_measurement::Backend;
 use autotune_network::{Subject, Waiting};
 use autotune_schedules::Config;
@@ -18,6 +19,7 @@ mod calls;
 mod compile;
 mod db;
 mod failure;
+mod fleet;
 mod help;
 mod phases;
 mod quantize;
@@ -31,6 +33,7 @@ mod variant;
 pub(crate) use compile::CompileArgs;
 pub(crate) use db::{DatabasePath, DbArgs, LookupArgs, RecordsArgs};
 pub(crate) use failure::Failure;
+pub(crate) use fleet::{FleetAction, FleetStatusArgs, FleetWorkerArgs};
 pub(crate) use phases::{PhasedModel, needs_phases};
 pub(crate) use quantize::QuantizeArgs;
 pub(crate) use report::ReportArgs;
@@ -141,6 +144,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: SnapshotAction,
     },
+    /// Measures for tuners on other machines, and shows such workers
+    Fleet {
+        #[command(subcommand)]
+        action: FleetAction,
+    },
     /// Lists the available devices and their measured ceilings
     Targets,
     /// Serves measurements to a parent process over standard input and output
@@ -228,6 +236,10 @@ pub(crate) struct TuneArgs {
     pub(crate) no_transfer: bool,
     #[command(flatten)]
     pub(crate) variant: VariantArgs,
+    /// Measure on this fleet worker (HOST:PORT or unix:PATH) instead of this machine; repeat it for
+    /// several workers of one target key
+    #[arg(long, value_name = "ADDRESS", value_parser = fleet::parse_address)]
+    pub(crate) connect: Vec<SocketPlace>,
     /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
@@ -280,9 +292,13 @@ fn parse_config(text: &str) -> Result<Config, String> {
     serde_json::from_str(text).map_err(|e| format!("--config is not a schedule in JSON: {e}"))
 }
 
-/// Parses a duration such as `90`, `90s`, `10m`, `1h30m` or `500ms`; at least a millisecond.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("--time-budget '{text}' is not a time such as 90s, 10m or 1h30m");
+    duration(text).map_err(|error| format!("--time-budget {error}"))
+}
+
+/// Parses a duration such as `90`, `90s`, `10m`, `1h30m` or `500ms`; at least a millisecond.
+fn duration(text: &str) -> Result<Duration, String> {
+    let bad = || format!("'{text}' is not a time such as 90s, 10m or 1h30m");
     let mut total = Duration::ZERO;
     let mut rest = text.trim();
     while !rest.is_empty() {

@@ -6,6 +6,7 @@ mod compile;
 mod compile_cuda;
 mod conversions;
 mod file;
+mod fleet;
 mod log;
 mod lookup;
 mod phases;
@@ -66,6 +67,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Some(Command::Quantize(args)) => quantize::run(args)?,
         Some(Command::Report(args)) => report::run(args)?,
         Some(Command::Snapshot { action }) => snapshot::run(action)?,
+        Some(Command::Fleet { action }) => fleet::run(action)?,
         Some(Command::Targets) => targets::run()?,
         Some(Command::Worker) => return Ok(autotune_measure::worker::serve()),
     }

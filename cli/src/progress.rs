@@ -1,6 +1,7 @@
 //! Progress of tuning on standard error: bars on a terminal, plain lines otherwise.
 
 use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use autotune::{Event, Observer, Retired, Task};
@@ -14,10 +15,27 @@ use crate::output::say;
 pub(crate) fn observer(time_budget: Option<Duration>) -> Box<dyn Observer> {
     let board = Board { tasks: Vec::new(), done: 0, trials: None, time_budget, start: Instant::now() };
     if std::io::stderr().is_terminal() {
-        Box::new(ProgressBars { board, group: MultiProgress::new(), overall: ProgressBar::hidden(), bars: Vec::new() })
+        let group = MultiProgress::new();
+        set_bars(Some(group.clone()));
+        Box::new(ProgressBars { board, group, overall: ProgressBar::hidden(), bars: Vec::new() })
     } else {
         Box::new(ProgressLines { board })
     }
+}
+
+/// Bars that are on the terminal, if any.
+static BARS: Mutex<Option<MultiProgress>> = Mutex::new(None);
+
+/// Prints a line above the bars, from any thread.
+pub(crate) fn notice(text: &str) {
+    match &*BARS.lock().unwrap_or_else(PoisonError::into_inner) {
+        Some(bars) => bars.suspend(|| say(text)),
+        None => say(text),
+    }
+}
+
+fn set_bars(bars: Option<MultiProgress>) {
+    *BARS.lock().unwrap_or_else(PoisonError::into_inner) = bars;
 }
 
 /// State of one task in the display.
@@ -176,6 +194,7 @@ impl ProgressBars {
 
 impl Drop for ProgressBars {
     fn drop(&mut self) {
+        set_bars(None);
         // A closed terminal cannot be cleared, and there is nothing else to do about it.
         let _ = self.group.clear();
     }

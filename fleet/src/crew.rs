@@ -32,14 +32,31 @@ impl Outbound {
 /// Event of a worker, or a batch that was proposed meanwhile.
 pub(crate) enum CrewEvent {
     /// The worker opened its device.
-    Joined { worker: usize, name: String, opened: Box<OpenedDevice>, outbound: Outbound },
+    Joined {
+        worker: usize,
+        name: String,
+        opened: Box<OpenedDevice>,
+        outbound: Outbound,
+    },
     /// An attempt to connect failed. It is repeated if the failure is temporary.
-    Failed { worker: usize, error: FleetError },
+    Failed {
+        worker: usize,
+        error: FleetError,
+    },
     /// The connection ended.
-    Left { worker: usize, why: String },
-    Message { worker: usize, message: WorkerMessage },
+    Left {
+        worker: usize,
+        why: String,
+    },
+    Message {
+        worker: usize,
+        message: WorkerMessage,
+    },
     /// Batch for a run of batches; empty at its end.
-    Proposed { run: u64, candidates: Vec<Candidate> },
+    Proposed {
+        run: u64,
+        candidates: Vec<Candidate>,
+    },
 }
 
 /// Threads of all connections. Dropping it ends them.
@@ -130,7 +147,7 @@ impl CrewMember {
 
     /// Connects, and opens the device.
     fn connect(&self) -> Result<(Outbound, Box<dyn FrameReceiver>), FleetError> {
-        let (wire, name) = greet(&*self.dial, &self.build, &self.params)?;
+        let (wire, name, _) = greet(&*self.dial, &self.build, &self.params)?;
         let Wire { sender, mut receiver, .. } = wire;
         let outbound = Outbound(Arc::new(Mutex::new(sender)));
         let address = self.dial.address();
@@ -185,8 +202,13 @@ impl CrewMember {
     }
 }
 
-/// Connects to a worker and exchanges greetings. Returns the connection and the worker's name.
-pub(crate) fn greet(dial: &dyn Dial, build: &FleetBuild, params: &FleetParams) -> Result<(Wire, String), FleetError> {
+/// Connects to a worker and exchanges greetings. Returns the connection, and the worker's name and
+/// version.
+pub(crate) fn greet(
+    dial: &dyn Dial,
+    build: &FleetBuild,
+    params: &FleetParams,
+) -> Result<(Wire, String, FleetBuild), FleetError> {
     let address = dial.address();
     let unreachable = |cause: String| FleetError::Unreachable { address: address.clone(), cause };
     let foreign = |cause: String| FleetError::Version { address: address.clone(), cause };
@@ -195,7 +217,7 @@ pub(crate) fn greet(dial: &dyn Dial, build: &FleetBuild, params: &FleetParams) -
     wire.sender.send(&hello).map_err(|error| unreachable(error.to_string()))?;
 
     match next_message(&mut *wire.receiver, params.greeting, &address)? {
-        Some(WorkerMessage::Welcome { build: theirs, name }) if theirs.agrees_with(build) => Ok((wire, name)),
+        Some(WorkerMessage::Welcome { build: theirs, name }) if theirs.agrees_with(build) => Ok((wire, name, theirs)),
         Some(WorkerMessage::Welcome { build: theirs, .. }) => Err(foreign(format!("it is {theirs}, this is {build}"))),
         Some(WorkerMessage::Refused { refusal, reason }) => Err(refused(refusal, reason, &address)),
         Some(_) => Err(foreign("it is no worker of autotune".into())),

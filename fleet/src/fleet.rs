@@ -221,7 +221,9 @@ impl Fleet {
         let since = *self.alone_since.get_or_insert_with(Instant::now);
         let is_hopeless = self.members.iter().all(|member| member.is_refused);
         match is_hopeless || since.elapsed() > self.options.params.give_up {
-            true => Err(MeasureError::Device { message: "all workers are lost; their results so far are stored".into() }),
+            true => {
+                Err(MeasureError::Device { message: "all workers are lost; their results so far are stored".into() })
+            }
             false => Ok(()),
         }
     }

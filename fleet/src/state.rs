@@ -13,6 +13,8 @@ use crate::transport::Dial;
 pub struct Queried {
     /// Name of the worker.
     pub name: String,
+    /// Version of the worker.
+    pub build: FleetBuild,
     /// State of the worker.
     pub state: WorkerState,
 }
@@ -22,7 +24,7 @@ pub struct Queried {
 /// # Errors
 /// If it cannot be reached, or is of another version.
 pub fn query(dial: &dyn Dial, params: &FleetParams) -> Result<Queried, FleetError> {
-    let (mut wire, name) = greet(dial, &FleetBuild::own(), params)?;
+    let (mut wire, name, build) = greet(dial, &FleetBuild::own(), params)?;
     let unreachable = |cause: String| FleetError::Unreachable { address: dial.address(), cause };
     let question = encode(&TunerMessage::State).map_err(unreachable)?;
     wire.sender.send(&question).map_err(|error| unreachable(error.to_string()))?;
@@ -31,7 +33,7 @@ pub fn query(dial: &dyn Dial, params: &FleetParams) -> Result<Queried, FleetErro
     while start.elapsed() < params.greeting {
         let left = params.greeting.saturating_sub(start.elapsed());
         if let Some(WorkerMessage::State(state)) = next_message(&mut *wire.receiver, left, &dial.address())? {
-            return Ok(Queried { name, state });
+            return Ok(Queried { name, build, state });
         }
     }
     Err(unreachable("it does not answer".into()))

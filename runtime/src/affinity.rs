@@ -27,6 +27,22 @@ pub fn pinned_to_core<T>(index: usize, work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Restricts the calling thread, and all threads and processes that it starts, to these logical
+/// processors. Call it first in a program, before [`allowed_cores`].
+///
+/// # Errors
+/// With the first processor that this process may not use. Nothing is changed then.
+pub fn restrict_to_cores(cores: &[usize]) -> Result<(), usize> {
+    let allowed = affinity_mask();
+    match cores.iter().find(|core| !allowed.contains(core)) {
+        Some(core) => Err(*core),
+        None => {
+            set_affinity(cores);
+            Ok(())
+        }
+    }
+}
+
 /// Returns the logical processors that this process could use at the first call, the first hardware
 /// thread of each core first. Call it before any thread is pinned, since a pinned thread's mask
 /// contains only its own core.
@@ -112,6 +128,20 @@ mod tests {
         assert_eq!(rank_in_list("2-3", 3), 1);
         assert_eq!(rank_in_list("0-1,8-9", 9), 3);
         assert_eq!(rank_in_list("", 5), 0);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_restricted_thread_has_the_stated_cores_only() {
+        let restricted = std::thread::spawn(|| {
+            let before = affinity_mask();
+            assert_eq!(restrict_to_cores(&[before[0], 5000]), Err(5000));
+            assert_eq!(affinity_mask(), before);
+            assert_eq!(restrict_to_cores(&before[..1]), Ok(()));
+            (affinity_mask(), before)
+        });
+        let (after, before) = restricted.join().unwrap();
+        assert_eq!(after, before[..1]);
     }
 
     #[test]

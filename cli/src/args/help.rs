@@ -26,6 +26,8 @@ Examples:
   autotune report resnet18 -o report.html            results of the searches as one HTML page
   autotune log export tuned.jsonl                    the database as JSON Lines
   autotune snapshot write tuned.snapshot             a file that deployed programs read
+  autotune fleet worker --listen 10.0.0.7:9631       measure here for tuners elsewhere
+  autotune resnet18 --connect 10.0.0.7:9631          tune on that machine
 
 A network is an ONNX file or one of {networks}.
 

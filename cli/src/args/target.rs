@@ -2,8 +2,10 @@
 
 use anyhow::Result;
 use autotune::{Network, check_supported};
+use autotune_fleet::DeviceWish;
 use autotune_ir::{Target, TargetError};
 use autotune_measure::gpu;
+use autotune_measurement::Backend;
 use autotune_network::{Graph, Precision, Subject, Waiting};
 use autotune_workloads::Workload;
 use clap::Args;
@@ -29,10 +31,26 @@ impl TargetArgs {
     /// the caches after the previous run. Fails if the network uses element types that only CPUs
     /// support.
     pub(crate) fn tasks(&self, subject: &Subject, loaded: &[LoadedNetwork]) -> Result<Network, Failure> {
+        self.tasks_on(subject, loaded, &self.assumed(&[])?)
+    }
+
+    /// Returns the tasks of a subject on the target of a fleet, which this machine need not have.
+    pub(crate) fn tasks_for(
+        &self,
+        subject: &Subject,
+        loaded: &[LoadedNetwork],
+        target: &Target,
+    ) -> Result<Network, Failure> {
+        let tasks = self.tasks_on(subject, loaded, target)?;
+        check(&tasks.workloads(), target)?;
+        Ok(tasks)
+    }
+
+    fn tasks_on(&self, subject: &Subject, loaded: &[LoadedNetwork], target: &Target) -> Result<Network, Failure> {
         loaded.iter().try_for_each(|loaded| self.check_types(&loaded.graph))?;
         let graphs = loaded.iter().map(|loaded| (&loaded.graph, loaded.calls));
-        let tasks = subject.tasks_of_calls(graphs, &self.assumed(&[])?);
-        Ok(if self.is_cpu() || loaded.is_empty() { tasks } else { tasks.warm() })
+        let tasks = subject.tasks_of_calls(graphs, target);
+        Ok(if target.cpu().is_some() || loaded.is_empty() { tasks } else { tasks.warm() })
     }
 
     /// Fails if the network uses element types that only CPUs support and the target is another
@@ -43,6 +61,11 @@ impl TargetArgs {
             return Err(Failure::Usage(format!("--target {}: {why}", self.target)));
         }
         check_precision(Some(graph.precision()), &self.assumed(&[])?)
+    }
+
+    /// Returns the device to ask fleet workers for.
+    pub(crate) fn wish(&self, backend: Backend) -> DeviceWish {
+        DeviceWish { target: self.target.clone(), threads: self.threads, backend }
     }
 
     /// Returns the target to generate or look up code for, and checks that it supports the

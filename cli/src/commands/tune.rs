@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use autotune::{Cancel, Network, Report, Stop, TaskReport, Timing, TuneParams, Tuner};
 use autotune_db::{Phase, TuningDb, TuningRecord};
+use autotune_fleet::Fleet;
 use autotune_ir::Target;
-use autotune_measure::{Load, LoadWatch, failure_summary};
+use autotune_measure::{Load, LoadWatch, Measurer, WorkerMeasurer, failure_summary};
 use autotune_network::{CompileError, Compiled, NetworkDevice, RaceError, quantile, race};
 use autotune_runtime::Cpu;
 use autotune_workloads::Workload;
 use serde::Serialize;
 
 use super::conversions::{Budget, ConversionBench};
+use super::fleet;
 use super::lookup::adopt_legacy;
 use super::planned;
 use super::rounded::{RoundingEffect, in_f32, warn_if_slow};
@@ -49,8 +51,15 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let loaded = args.inputs.load_all(subject)?;
     loaded.iter().try_for_each(LoadedNetwork::check_precision)?;
     let graphs = || loaded.iter().map(|loaded| &loaded.graph);
-    let network = &args.variant.of(args.target.tasks(subject, &loaded)?)?;
+    let cancel = interrupt::cancel();
+    let fleet = fleet::connect(&args.connect, &args.target.wish(args.backend), &cancel)?;
+    let tasks = match &fleet {
+        Some(fleet) => args.target.tasks_for(subject, &loaded, fleet.target())?,
+        None => args.target.tasks(subject, &loaded)?,
+    };
+    let network = &args.variant.of(tasks)?;
     if !loaded.is_empty()
+        && fleet.is_none()
         && let Some((target, absent)) = args.target.absent(&network.workloads())?
     {
         // Without the device nothing can be measured, so only the plan is printed.
@@ -58,12 +67,20 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     }
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
-    let cancel = interrupt::cancel();
-    let target = args.target.device(&network.workloads())?;
+    let (mut device, target, ceilings, setup) = match fleet {
+        Some(fleet) => {
+            let (target, ceilings, setup) = (fleet.target().clone(), fleet.ceilings(), fleet.setup());
+            (TuneDevice::Fleet(Box::new(fleet)), target, ceilings, setup)
+        }
+        None => {
+            let target = args.target.device(&network.workloads())?;
+            let (measurer, ceilings, setup) = open_device(&target, &network.workloads(), args.backend, &cancel)?;
+            (TuneDevice::Local(measurer), target, ceilings, setup)
+        }
+    };
     if let Some(graph) = graphs().next() {
         warn_if_slow(graph, &target);
     }
-    let (mut measurer, ceilings, setup) = open_device(&target, &network.workloads(), args.backend, &cancel)?;
     let target = ceilings.map_or(target.clone(), |ceilings| ceilings.rated(&target));
 
     let params = TuneParams { transfer: !args.no_transfer, ..TuneParams::default() };
@@ -73,7 +90,9 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     };
     // The budget counts from the start of the command, including import and detection.
     let is_timed = target.cpu().is_some() || args.variant.is_none();
-    let timed = if is_timed { loaded } else { Vec::new() };
+    let is_local = matches!(device, TuneDevice::Local(_));
+    let is_network = !loaded.is_empty();
+    let timed = if is_timed && is_local { loaded } else { Vec::new() };
     let time_budget = args.time_budget.map(|budget| search_budget(budget, !timed.is_empty(), start.elapsed()));
     // Records of earlier versions become untrusted; tuning measures the fastest of them again.
     adopt_legacy(&db, &target)?;
@@ -88,7 +107,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
 
     let mut observer = progress::observer(args.time_budget);
     let tuner = Tuner::new(&target).trials(trials).time_budget(time_budget).seed(seed).params(params.clone());
-    let tuner = tuner.measurer(&mut measurer).ceilings(ceilings).setup(setup.clone()).database(&db).cancel(&cancel);
+    let tuner = tuner.measurer(device.measurer()).ceilings(ceilings).setup(setup.clone()).database(&db).cancel(&cancel);
     let report = tuner.searcher(|_| kind.searcher()).observer(&mut *observer).tune(&network.tasks)?;
     drop(observer);
 
@@ -109,7 +128,8 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         let parts = (timed.len() - number) as u32;
         let left = || args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()) / parts);
         let (setup, params) = (setup.clone(), params.clone());
-        let (measurer, db, target) = (&mut measurer, &db, &target);
+        let TuneDevice::Local(measurer) = &mut device else { break };
+        let (db, target) = (&db, &target);
         let bench = ConversionBench { target, measurer, ceilings, setup, db, cancel: &cancel, params, kind, seed };
         bench.measure(&loaded.graph, &Budget { trials, left: left() })?;
         if !cancel.is_cancelled() {
@@ -127,6 +147,12 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     json.write(&TuneOutput { report: &report, network: latency.as_ref() })?;
     json.say(&table(&report.tasks))?;
     json.say_all(summary(&report))?;
+    if let TuneDevice::Fleet(fleet) = &device {
+        json.say(&fleet::summary(fleet, &target))?;
+        if is_network {
+            json.say("the network as a whole was not run: run it on such a machine with `autotune bench --profile`")?;
+        }
+    }
     if let Some(NetworkLatency { default_secs, best_secs, f32_secs, rounding, timing, load }) = latency {
         let what = match runs {
             _ if in_phases => format!("sum of {runs} phases, each run once"),
@@ -143,6 +169,21 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     }
     verdict(&report, &cancel, &db)?;
     failed.map_or(Ok(()), Err)
+}
+
+/// Device that is tuned on: this machine's, or that of fleet workers.
+enum TuneDevice {
+    Local(WorkerMeasurer),
+    Fleet(Box<Fleet>),
+}
+
+impl TuneDevice {
+    fn measurer(&mut self) -> &mut dyn Measurer {
+        match self {
+            Self::Local(measurer) => measurer,
+            Self::Fleet(fleet) => &mut **fleet,
+        }
+    }
 }
 
 /// Returns the time left for the tasks, including their own races, from a budget of which `spent`

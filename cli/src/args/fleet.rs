@@ -1,0 +1,106 @@
+//! Arguments of the commands `autotune fleet`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use autotune_fleet::SocketPlace;
+use clap::{Args, Subcommand};
+
+const WORKER_EXAMPLES: &str = "\
+Examples:
+  autotune fleet worker --listen 127.0.0.1:9631      for tuners on this machine
+  autotune fleet worker --listen 10.0.0.7:9631 --cores 0-3 --name rack7
+  autotune fleet worker --listen unix:/run/user/1000/autotune.sock --exit-when-idle 10m
+
+Then, on another machine: autotune resnet18 --connect 10.0.0.7:9631
+
+Nothing else listens, and nobody is asked for a password: whoever reaches the address can make this machine measure. A worker executes nothing \
+but kernels that this program generated and verified. SIGTERM and Ctrl-C return the present batch to its tuner; the exit code is 0.";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  autotune fleet status --connect 10.0.0.7:9631 --connect 10.0.0.8:9631
+  autotune fleet status --connect 10.0.0.7:9631 --json -
+
+Exit code 1 if a worker cannot be reached or is of another version.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FleetAction {
+    /// Offers this machine's devices to tuners on other machines
+    #[command(after_help = WORKER_EXAMPLES)]
+    Worker(FleetWorkerArgs),
+    /// Lists workers: target, version, tuners, queue, trials, health
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(FleetStatusArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FleetWorkerArgs {
+    /// Address to wait for tuners at: HOST:PORT (port 0 takes a free one) or unix:PATH; may be
+    /// repeated
+    #[arg(long, value_name = "ADDRESS", required = true, value_parser = parse_address)]
+    pub(crate) listen: Vec<SocketPlace>,
+    /// Cores to use, such as 0-3 or 0,2 [default: all]
+    #[arg(long, value_name = "CORES", value_parser = parse_cores)]
+    pub(crate) cores: Option<Cores>,
+    /// Name in the output of tuners [default: the host's name and the process id]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Exit after this time without tuners: 90s, 10m
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "60s", value_parser = parse_idle)]
+    pub(crate) exit_when_idle: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FleetStatusArgs {
+    /// Address of a worker: HOST:PORT or unix:PATH; may be repeated
+    #[arg(long, value_name = "ADDRESS", required = true, value_parser = parse_address)]
+    pub(crate) connect: Vec<SocketPlace>,
+    /// Write the result as one JSON object to this file ('-' for standard output)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// Logical processors that the user listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cores(pub(crate) Vec<usize>);
+
+pub(super) fn parse_address(text: &str) -> Result<SocketPlace, String> {
+    text.parse().map_err(|error: autotune_fleet::FleetError| error.to_string())
+}
+
+fn parse_idle(text: &str) -> Result<Duration, String> {
+    super::duration(text).map_err(|error| format!("--exit-when-idle {error}"))
+}
+
+/// Parses a list of numbers and ranges.
+fn parse_cores(text: &str) -> Result<Cores, String> {
+    let bad = || format!("--cores '{text}' is not a list of cores such as 0-3 or 0,2");
+    let number = |text: &str| text.parse::<usize>().ok().filter(|core| *core < 4096).ok_or_else(bad);
+    let mut cores = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(bad());
+        }
+        cores.extend(first..=last);
+    }
+    cores.sort();
+    cores.dedup();
+    Ok(Cores(cores))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_numbers_and_ranges() {
+        assert_eq!(parse_cores("0-3"), Ok(Cores(vec![0, 1, 2, 3])));
+        assert_eq!(parse_cores("5,0-1,1"), Ok(Cores(vec![0, 1, 5])));
+        for bad in ["", "3-1", "a", "0,", "-1", "0-99999999"] {
+            assert!(parse_cores(bad).is_err_and(|error| error.contains("--cores")), "{bad}");
+        }
+    }
+}
