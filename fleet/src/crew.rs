@@ -126,15 +126,18 @@ impl CrewMember {
 
     fn stay_connected(&self) {
         let worker = self.worker;
+        let mut has_joined = false;
         while !self.is_over() {
             let event = match self.connect() {
                 Ok((outbound, mut receiver)) => {
+                    has_joined = true;
                     let why = self.read(&outbound, &mut *receiver);
                     CrewEvent::Left { worker, why }
                 }
                 Err(error) => CrewEvent::Failed { worker, error },
             };
-            let is_last = matches!(&event, CrewEvent::Failed { error, .. } if !error.is_temporary());
+            // A worker that was of use once may be so again, such as after an update.
+            let is_last = matches!(&event, CrewEvent::Failed { error, .. } if !has_joined && !error.is_temporary());
             if self.events.send(event).is_err() || is_last {
                 return;
             }
@@ -216,13 +219,22 @@ pub(crate) fn greet(
     let hello = encode(&TunerMessage::Hello { build: build.clone() }).map_err(unreachable)?;
     wire.sender.send(&hello).map_err(|error| unreachable(error.to_string()))?;
 
-    match next_message(&mut *wire.receiver, params.greeting, &address)? {
-        Some(WorkerMessage::Welcome { build: theirs, name }) if theirs.agrees_with(build) => Ok((wire, name, theirs)),
-        Some(WorkerMessage::Welcome { build: theirs, .. }) => Err(foreign(format!("it is {theirs}, this is {build}"))),
-        Some(WorkerMessage::Refused { refusal, reason }) => Err(refused(refusal, reason, &address)),
-        Some(_) => Err(foreign("it is no worker of autotune".into())),
-        None => Err(unreachable("it does not answer".into())),
+    let start = Instant::now();
+    while start.elapsed() < params.greeting {
+        let left = params.greeting.saturating_sub(start.elapsed());
+        match next_message(&mut *wire.receiver, left, &address)? {
+            Some(WorkerMessage::Welcome { build: theirs, name }) if theirs.agrees_with(build) => {
+                return Ok((wire, name, theirs));
+            }
+            Some(WorkerMessage::Welcome { build: theirs, .. }) => {
+                return Err(foreign(format!("it is {theirs}, this is {build}")));
+            }
+            Some(WorkerMessage::Refused { refusal, reason }) => return Err(refused(refusal, reason, &address)),
+            // Progress may overtake the answer.
+            Some(_) | None => {}
+        }
     }
+    Err(unreachable("it does not answer".into()))
 }
 
 fn refused(refusal: Refusal, cause: String, address: &str) -> FleetError {

@@ -122,7 +122,7 @@ impl Desk {
     /// Removes a connection. Its jobs are dropped, and the present one is interrupted.
     pub(crate) fn leave(&self, tuner: u64) {
         let mut state = self.lock();
-        if state.tuners.remove(&tuner).is_some() {
+        if state.tuners.remove(&tuner).is_some_and(|desk| desk.device.is_some()) {
             state.busy_until = Instant::now();
         }
         self.abort_if(&state, |(current, ..)| *current == tuner);
@@ -263,6 +263,7 @@ impl Desk {
         let mut state = self.lock();
         state.is_stopping = true;
         for desk in state.tuners.values_mut() {
+            let _ = desk.outbox.try_send(WorkerMessage::Leaving);
             for lease in std::mem::take(&mut desk.jobs).iter().filter_map(FleetJob::lease) {
                 desk.held.retain(|held| *held != lease);
                 let _ = desk.outbox.try_send(WorkerMessage::Returned { lease, fault: None });

@@ -68,6 +68,10 @@ pub(crate) struct FleetMember {
     pub(crate) outbound: Option<Outbound>,
     /// True after a lease expired, until the next message.
     pub(crate) is_silent: bool,
+    /// True once the worker was told to stop.
+    pub(crate) is_leaving: bool,
+    /// True once it was of use.
+    has_joined: bool,
     /// True if it will not be tried again.
     is_refused: bool,
     /// Number of wishes that it answered.
@@ -77,8 +81,8 @@ pub(crate) struct FleetMember {
 /// Event of interest to a run of batches or a race.
 pub(crate) enum Heard {
     Message(usize, WorkerMessage),
-    /// The worker left, for a reason.
-    Left(usize, String),
+    /// The worker left: lost for a reason, or in good order.
+    Left(usize, Option<String>),
     Proposed(u64, Vec<autotune_schedules::Candidate>),
     Nothing,
 }
@@ -95,6 +99,8 @@ impl Fleet {
             name: dial.address(),
             outbound: None,
             is_silent: false,
+            is_leaving: false,
+            has_joined: false,
             is_refused: false,
             trials: 0,
         };
@@ -114,7 +120,7 @@ impl Fleet {
                         (options.notice)(described(&name, change));
                     }
                     let member = &mut members[worker];
-                    (member.name, member.outbound) = (name, Some(outbound));
+                    (member.name, member.outbound, member.has_joined) = (name, Some(outbound), true);
                     opened.push(*device);
                 }
                 Some(CrewEvent::Failed { worker, error }) if members[worker].outbound.is_none() => {
@@ -186,7 +192,7 @@ impl Fleet {
     pub(crate) fn usable(&self) -> Vec<usize> {
         let is_usable = |&worker: &usize| {
             let member = &self.members[worker];
-            member.outbound.is_some() && !member.is_silent && !self.health.is_quarantined(worker)
+            member.outbound.is_some() && !member.is_silent && !member.is_leaving && !self.health.is_quarantined(worker)
         };
         (0..self.members.len()).filter(is_usable).collect()
     }
@@ -235,8 +241,10 @@ impl Fleet {
             CrewEvent::Proposed { run, candidates } => Heard::Proposed(run, candidates),
             CrewEvent::Message { worker, message } => {
                 self.members[worker].is_silent = false;
-                if let WorkerMessage::Finished { reference_secs: Some(secs), .. } = message {
-                    self.compare(worker, secs);
+                match message {
+                    WorkerMessage::Finished { reference_secs: Some(secs), .. } => self.compare(worker, secs),
+                    WorkerMessage::Leaving => self.members[worker].is_leaving = true,
+                    _ => {}
                 }
                 Heard::Message(worker, message)
             }
@@ -246,17 +254,21 @@ impl Fleet {
             }
             CrewEvent::Left { worker, why } => {
                 let member = &mut self.members[worker];
+                let (name, is_leaving) = (member.name.clone(), member.is_leaving);
                 if member.outbound.take().is_some() {
-                    let name = member.name.clone();
-                    self.notice(format!("worker {name} is lost: {why}"));
+                    self.notice(match is_leaving {
+                        true => format!("worker {name} stopped"),
+                        false => format!("worker {name} is lost: {why}"),
+                    });
                 }
                 self.health.leave(worker);
-                Heard::Left(worker, why)
+                Heard::Left(worker, (!is_leaving).then_some(why))
             }
             CrewEvent::Failed { worker, error } => {
-                if !error.is_temporary() && !self.members[worker].is_refused {
+                let member = &mut self.members[worker];
+                if !error.is_temporary() && !member.is_refused && !member.has_joined {
+                    member.is_refused = true;
                     self.notice(error.to_string());
-                    self.members[worker].is_refused = true;
                 }
                 Heard::Nothing
             }
@@ -271,7 +283,8 @@ impl Fleet {
             return;
         }
         let member = &mut self.members[worker];
-        (member.name, member.outbound, member.is_silent) = (name.clone(), Some(outbound), false);
+        (member.name, member.outbound) = (name.clone(), Some(outbound));
+        (member.has_joined, member.is_silent, member.is_leaving) = (true, false, false);
         self.notice(format!("worker {name} at {address} joined"));
         if let Some(change) = self.health.join(worker, opened.reference_secs) {
             self.notice(described(&name, change));

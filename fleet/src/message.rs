@@ -213,6 +213,8 @@ pub enum WorkerMessage {
         /// Leases that wait or are being measured.
         leases: Vec<LeaseId>,
     },
+    /// The worker was told to stop: it takes no more wishes, and returns those it has.
+    Leaving,
     /// Answer to one wish.
     Measured {
         /// Lease of the wish.

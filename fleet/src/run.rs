@@ -166,7 +166,10 @@ impl BatchRun<'_> {
             }
             Heard::Proposed(..) => {}
             Heard::Left(worker, why) => {
-                let lost = self.ledger.lose(worker, &why);
+                let lost = match why {
+                    Some(why) => self.ledger.lose(worker, &why),
+                    None => self.ledger.release(worker),
+                };
                 return self.report(lost, on_result);
             }
             Heard::Message(worker, message) => return self.read(worker, message, on_result),
@@ -291,7 +294,9 @@ impl Fleet {
             }
 
             match self.hear() {
-                Heard::Left(left, why) if left == worker => return Err(RaceLoss::Again(why)),
+                Heard::Left(left, why) if left == worker => {
+                    return Err(RaceLoss::Again(why.unwrap_or_else(|| "it stopped".into())));
+                }
                 Heard::Message(_, WorkerMessage::Progress { leases }) if leases.contains(&lease) => {
                     seen = Instant::now();
                 }

@@ -185,8 +185,8 @@ impl<N: Fn(String)> Connection<N> {
     fn act(&self, tuner: u64, message: TunerMessage) -> Result<(), (Refusal, String)> {
         let invalid = |reason: String| (Refusal::Invalid, reason);
         match message {
-            TunerMessage::Hello { .. } => Err(invalid("a second greeting".into())),
-            TunerMessage::Alive => Ok(()),
+            // A transport may repeat the greeting.
+            TunerMessage::Hello { .. } | TunerMessage::Alive => Ok(()),
             TunerMessage::State => {
                 self.desk.tell(tuner, WorkerMessage::State(self.desk.state()));
                 Ok(())

@@ -1,0 +1,11 @@
+//! The integration tests of this crate in one binary: what they share is compiled and linked once.
+#![allow(unreachable_pub, clippy::unwrap_used)]
+
+mod campaign;
+mod contract;
+mod faults;
+mod hostile;
+mod ledger;
+mod net;
+mod refusals;
+mod sim;
