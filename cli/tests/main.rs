@@ -8,6 +8,7 @@ mod contract;
 mod cuda_library;
 mod database;
 mod exit_codes;
+mod fleet;
 mod inputs;
 mod interrupt;
 mod networks;

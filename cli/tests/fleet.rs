@@ -1,0 +1,202 @@
+//! Fleets of the real command on loopback: tuning on workers, their deaths, stops and refusals.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::sandbox::{Ended, Sandbox, TINY, signal};
+
+/// Running worker, killed at the end of a test.
+struct FleetWorker {
+    child: Child,
+    address: String,
+}
+
+impl FleetWorker {
+    fn start(sandbox: &Sandbox, options: &str) -> Self {
+        Self::listening(sandbox, "127.0.0.1:0", options)
+    }
+
+    fn listening(sandbox: &Sandbox, place: &str, options: &str) -> Self {
+        let mut command = sandbox.command(&format!("fleet worker --listen {place} {options}"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().rsplit_once("listening on ").expect(&line).1.to_string();
+        Self { child, address }
+    }
+
+    fn connect(&self) -> String {
+        format!("--connect {}", self.address)
+    }
+
+    /// Waits for the end of the worker, and returns its exit code.
+    fn code(mut self) -> Option<i32> {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(20) {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the worker does not end");
+    }
+}
+
+impl Drop for FleetWorker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Checks that the database has one record for each of `trials` configs.
+fn check_records(sandbox: &Sandbox, trials: usize) {
+    let records = sandbox.records();
+    let searched = records.iter().filter(|record| record["phase"] == "search");
+    let configs: Vec<String> = searched.map(|record| record["config"].to_string()).collect();
+    assert_eq!(configs.len(), trials);
+    assert_eq!(configs.iter().collect::<HashSet<_>>().len(), trials, "a config has two records");
+}
+
+fn ended(child: Child) -> Ended {
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+fn status(sandbox: &Sandbox, worker: &FleetWorker) -> Value {
+    let json = sandbox.run(&format!("fleet status {} --json -", worker.connect())).expect(0).stdout;
+    let Value::Array(mut rows) = serde_json::from_str(&json).unwrap() else { panic!("{json}") };
+    rows.remove(0)
+}
+
+#[test]
+fn a_workload_is_tuned_on_two_workers_with_the_usual_report() {
+    let sandbox = Sandbox::new();
+    let socket = format!("unix:{}", sandbox.path("worker.sock").display());
+    let workers =
+        [FleetWorker::start(&sandbox, "--name left"), FleetWorker::listening(&sandbox, &socket, "--name right")];
+    let connects = workers.each_ref().map(FleetWorker::connect).join(" ");
+    let tuned = sandbox.run(&format!("{TINY} --threads 1 --trials 24 {connects} --json report.json")).expect(0);
+    check_records(&sandbox, 24);
+    assert!(tuned.stderr.contains("2 worker(s) of cpu:"), "{}", tuned.stderr);
+    assert!(
+        tuned.stdout.contains("| matmul |") && tuned.stdout.contains("trials by the workers of cpu:"),
+        "{}",
+        tuned.stdout
+    );
+    assert!(sandbox.json("report.json")["tasks"][0]["best_secs"].as_f64().unwrap() > 0.0);
+    sandbox.run(&format!("best {TINY} --threads 1")).expect(0);
+
+    let rows = workers.each_ref().map(|worker| status(&sandbox, worker));
+    let trials: u64 = rows.iter().map(|row| row["trials"].as_u64().unwrap()).sum();
+    assert_eq!(trials, 24, "{rows:?}");
+    assert_eq!([&rows[0]["name"], &rows[1]["name"]], ["left", "right"]);
+    let table = sandbox.run(&format!("fleet status {connects}")).expect(0).stdout;
+    assert!(["| left ", "| right ", "lowering"].iter().all(|words| table.contains(words)), "{table}");
+
+    drop(workers);
+    let again = sandbox.run(&format!("{TINY} --threads 1 --trials 24")).expect(0);
+    assert!(again.stderr.contains("24 of 24 trials already measured"), "{}", again.stderr);
+}
+
+#[test]
+fn refusals_are_one_line_and_come_soon() {
+    let sandbox = Sandbox::new();
+    let worker = FleetWorker::start(&sandbox, "--name here");
+    let gone = FleetWorker::start(&sandbox, "");
+    let closed = gone.connect();
+    drop(gone);
+    let tune = |options: String| sandbox.run(&format!("{TINY} --trials 4 {options}"));
+    let start = Instant::now();
+    tune(closed.clone()).expect_line(1, "is unreachable: Connection refused");
+    sandbox.run(&format!("fleet status {closed}")).expect_line(1, "is unreachable");
+    tune(format!("--target cuda:sm_90 {}", worker.connect())).expect_line(1, "has no device for the target");
+    tune(format!("--threads 4096 {}", worker.connect())).expect_line(1, "has no device for the target");
+    tune(format!("--target cpu:Nobody-1-1:avx2:-:32K+512K+8M:?:threads=1 {}", worker.connect()))
+        .expect_line(1, "its CPU is cpu:");
+    assert!(start.elapsed() < Duration::from_secs(20), "five refusals");
+    assert!(!sandbox.path("db").exists(), "no database was made");
+
+    tune("--connect nowhere".into()).expect_line(2, "'nowhere' is not an address");
+    sandbox.run("fleet worker").expect_line(2, "--listen");
+    sandbox.run("fleet worker --listen 127.0.0.1:0 --cores 9-1").expect_line(2, "--cores '9-1'");
+    sandbox.run("fleet worker --listen 127.0.0.1:0 --cores 4000").expect_line(2, "may not use core 4000");
+    sandbox.run("fleet worker --listen 192.0.2.1:1").expect_line(1, "cannot listen on 192.0.2.1:1");
+    sandbox.run(&format!("fleet worker --listen {}", worker.address)).expect_line(1, "cannot listen on");
+    sandbox.run("fleet").expect_line(2, "missing");
+}
+
+#[test]
+fn a_killed_worker_costs_no_record_and_a_returning_one_measures_on() {
+    let sandbox = Sandbox::new();
+    let (victim, other) = (FleetWorker::start(&sandbox, ""), FleetWorker::start(&sandbox, ""));
+    let place = victim.address.clone();
+    let line = format!("{TINY} --threads 1 --trials 160 {} {}", victim.connect(), other.connect());
+    let tuner = sandbox.start(&line);
+    signal(&victim.child, libc::SIGKILL);
+    drop(victim);
+    let _again = FleetWorker::listening(&sandbox, &place, "");
+    let ended = ended(tuner).expect(0);
+    assert!(ended.stderr.contains("is lost"), "{}", ended.stderr);
+    check_records(&sandbox, 160);
+}
+
+#[test]
+fn a_killed_tuner_goes_on_where_it_was() {
+    let sandbox = Sandbox::new();
+    let worker = FleetWorker::start(&sandbox, "");
+    let line = format!("{TINY} --threads 1 --trials 120 {}", worker.connect());
+    let mut tuner = sandbox.start(&line);
+    signal(&tuner, libc::SIGKILL);
+    tuner.wait().unwrap();
+    let before = sandbox.searched();
+    assert!((1..120).contains(&before), "{before}");
+    sandbox.run(&line).expect(0);
+    check_records(&sandbox, 120);
+}
+
+#[test]
+fn a_worker_stops_on_sigterm_and_the_tuner_goes_on() {
+    let sandbox = Sandbox::new();
+    let (leaving, staying) = (FleetWorker::start(&sandbox, "--name leaving"), FleetWorker::start(&sandbox, ""));
+    let line = format!("{TINY} --threads 1 --trials 160 {} {}", leaving.connect(), staying.connect());
+    let tuner = sandbox.start(&line);
+    signal(&leaving.child, libc::SIGTERM);
+    let start = Instant::now();
+    assert_eq!(leaving.code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(5));
+    let ended = ended(tuner).expect(0);
+    assert!(ended.stderr.contains("worker leaving stopped"), "{}", ended.stderr);
+    check_records(&sandbox, 160);
+}
+
+#[test]
+fn an_interrupted_tuner_returns_its_leases() {
+    let sandbox = Sandbox::new();
+    let worker = FleetWorker::start(&sandbox, "");
+    let tuner = sandbox.start(&format!("{TINY} --threads 1 --trials 5000 {}", worker.connect()));
+    signal(&tuner, libc::SIGINT);
+    ended(tuner).expect(130);
+    let start = Instant::now();
+    while status(&sandbox, &worker)["queued"] != 0 {
+        assert!(start.elapsed() < Duration::from_secs(10), "the worker still measures");
+    }
+    assert_eq!(status(&sandbox, &worker)["tuners"], 0);
+}
+
+#[test]
+fn an_idle_worker_exits() {
+    let sandbox = Sandbox::new();
+    let socket = sandbox.path("idle.sock");
+    let place = format!("unix:{}", socket.display());
+    let worker = FleetWorker::listening(&sandbox, &place, "--exit-when-idle 300ms");
+    assert_eq!(worker.code(), Some(0));
+    assert!(!socket.exists(), "it removed its socket");
+}
