@@ -149,6 +149,27 @@ fn a_killed_worker_costs_no_record_and_a_returning_one_measures_on() {
 }
 
 #[test]
+fn late_results_of_a_stopped_worker_are_the_same_records() {
+    let sandbox = Sandbox::new();
+    let (stopped, other) = (FleetWorker::start(&sandbox, "--name stopped"), FleetWorker::start(&sandbox, ""));
+    let line = format!("{TINY} --threads 1 --trials 2000 {} {}", stopped.connect(), other.connect());
+    let mut command = sandbox.command(&line);
+    let mut tuner = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(tuner.stderr.take().unwrap()).lines();
+    let mut lines = lines.map(Result::unwrap).inspect(|line| println!("{line}"));
+    assert!(lines.any(|line| line.starts_with('[')), "it measures");
+    signal(&stopped.child, libc::SIGSTOP);
+    assert!(lines.any(|line| line.contains("worker stopped reports no progress")));
+    signal(&stopped.child, libc::SIGCONT);
+    // The late results are there before anything that is measured from now on.
+    while status(&sandbox, &stopped)["queued"] == 0 {}
+    signal(&tuner, libc::SIGINT);
+    assert_eq!(tuner.wait().unwrap().code(), Some(130));
+    let trials = sandbox.searched();
+    check_records(&sandbox, trials);
+}
+
+#[test]
 fn a_killed_tuner_goes_on_where_it_was() {
     let sandbox = Sandbox::new();
     let worker = FleetWorker::start(&sandbox, "");

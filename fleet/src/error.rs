@@ -54,6 +54,9 @@ pub enum FleetError {
         /// Target keys of the workers.
         keys: Vec<String>,
     },
+    /// An empty list of workers.
+    #[error("no worker was specified")]
+    NoWorker,
     /// The caller interrupted the connecting.
     #[error("interrupted")]
     Interrupted,

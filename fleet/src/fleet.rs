@@ -1,6 +1,6 @@
 //! Workers of one target key, as a tuner sees them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -107,15 +107,17 @@ impl Fleet {
         let mut members: Vec<FleetMember> = dials.iter().map(member).collect();
         let crew = Crew::start(dials, wish, &options.build, &options.params);
         let mut health = FleetHealth::new(options.params.drift);
-        let (mut outcomes, mut opened, mut failures) = (0, Vec::new(), Vec::new());
+        let (mut opened, mut failures) = (Vec::new(), BTreeMap::new());
+        let mut waiting: HashSet<usize> = (0..members.len()).collect();
 
-        while outcomes < members.len() {
+        while !waiting.is_empty() {
             if (options.is_interrupted)() {
                 return Err(FleetError::Interrupted);
             }
             match crew.next(POLL) {
                 Some(CrewEvent::Joined { worker, name, opened: device, outbound }) => {
-                    outcomes += 1;
+                    waiting.remove(&worker);
+                    failures.remove(&worker);
                     if let Some(change) = health.join(worker, device.reference_secs) {
                         (options.notice)(described(&name, change));
                     }
@@ -123,13 +125,10 @@ impl Fleet {
                     (member.name, member.outbound, member.has_joined) = (name, Some(outbound), true);
                     opened.push(*device);
                 }
-                Some(CrewEvent::Failed { worker, error }) if members[worker].outbound.is_none() => {
-                    // A quick retry may fail again before the others have answered.
-                    if !failures.iter().any(|(of, _)| *of == worker) {
-                        outcomes += 1;
-                        members[worker].is_refused = !error.is_temporary();
-                        failures.push((worker, error));
-                    }
+                Some(CrewEvent::Failed { worker, error }) => {
+                    waiting.remove(&worker);
+                    members[worker].is_refused = !error.is_temporary();
+                    failures.entry(worker).or_insert(error);
                 }
                 Some(CrewEvent::Left { worker, .. }) => {
                     members[worker].outbound = None;
@@ -139,7 +138,6 @@ impl Fleet {
             }
         }
 
-        failures.sort_by_key(|(worker, _)| *worker);
         let mut keys: Vec<String> = opened.iter().map(|device| device.target.key()).collect();
         keys.sort();
         keys.dedup();
@@ -147,10 +145,9 @@ impl Fleet {
             return Err(FleetError::Kinds { keys });
         }
         let Some(opened) = opened.into_iter().next() else {
-            let none = FleetError::Address(String::new());
-            return Err(failures.into_iter().next().map_or(none, |(_, error)| error));
+            return Err(failures.into_values().next().unwrap_or(FleetError::NoWorker));
         };
-        failures.iter().for_each(|(_, error)| (options.notice)(error.to_string()));
+        failures.values().for_each(|error| (options.notice)(error.to_string()));
         Ok(Self {
             crew,
             members,

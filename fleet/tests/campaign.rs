@@ -12,13 +12,14 @@ use autotune_fleet::{FleetBuild, FleetParams};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::long::or_long;
 use crate::net::{FrameFaults, MemoryPlace};
 use crate::sim::{SimDevice, SimWorker, candidates, check_results, connect_with, measure_all, params, secs_of};
 
 const WORKERS: usize = 3;
 
-/// Faults of all runs together, at least.
-const FAULTS: usize = 200;
+/// Faults of all runs together, at least: in an ordinary run, and with `AUTOTUNE_LONG_TESTS=1`.
+const FAULTS: [usize; 2] = [60, 400];
 
 /// Makes random faults of a worker until the run is over, and counts them.
 fn torment(place: &MemoryPlace, seed: u64, is_over: &AtomicBool, faults: &AtomicUsize) {
@@ -53,9 +54,9 @@ fn torment(place: &MemoryPlace, seed: u64, is_over: &AtomicBool, faults: &Atomic
 
 #[test]
 fn random_faults_lose_and_double_nothing() {
-    let faults = AtomicUsize::new(0);
+    let (faults, least) = (AtomicUsize::new(0), or_long(FAULTS));
     for seed in 0.. {
-        if faults.load(Ordering::SeqCst) >= FAULTS {
+        if faults.load(Ordering::SeqCst) >= least {
             break;
         }
         let frames = FrameFaults { lost: 0.01, doubled: 0.1, delayed: 0.2 };

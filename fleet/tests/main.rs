@@ -6,6 +6,8 @@ mod contract;
 mod faults;
 mod hostile;
 mod ledger;
+#[path = "../../workloads/tests/common/long.rs"]
+mod long;
 mod net;
 mod refusals;
 mod sim;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use autotune::Cancel;
-use autotune_fleet::transport::{Dial, Listen};
+use autotune_fleet::transport::Dial;
 use autotune_fleet::{
     DeviceWish, Fleet, FleetError, FleetOptions, FleetParams, LocalDevices, Queried, SocketPlace, WorkerOptions, query,
     serve_fleet,
@@ -38,7 +38,7 @@ fn worker(args: FleetWorkerArgs) -> Result<()> {
     let cancel = interrupt::cancel();
     let devices = LocalDevices::detect().map_err(anyhow::Error::msg)?;
     let listeners = args.listen.iter().map(SocketPlace::listen).collect::<Result<Vec<_>, _>>()?;
-    let addresses: Vec<String> = listeners.iter().map(|listener: &Box<dyn Listen>| listener.address()).collect();
+    let addresses: Vec<String> = listeners.iter().map(|listener| listener.address()).collect();
     let name = args.name.unwrap_or_else(own_name);
     let options = WorkerOptions { exit_when_idle: args.exit_when_idle, ..WorkerOptions::new(&name) };
 

@@ -75,7 +75,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         None => {
             let target = args.target.device(&network.workloads())?;
             let (measurer, ceilings, setup) = open_device(&target, &network.workloads(), args.backend, &cancel)?;
-            (TuneDevice::Local(measurer), target, ceilings, setup)
+            (TuneDevice::Local(Box::new(measurer)), target, ceilings, setup)
         }
     };
     if let Some(graph) = graphs().next() {
@@ -129,6 +129,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         let left = || args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()) / parts);
         let (setup, params) = (setup.clone(), params.clone());
         let TuneDevice::Local(measurer) = &mut device else { break };
+        let measurer = &mut **measurer;
         let (db, target) = (&db, &target);
         let bench = ConversionBench { target, measurer, ceilings, setup, db, cancel: &cancel, params, kind, seed };
         bench.measure(&loaded.graph, &Budget { trials, left: left() })?;
@@ -173,14 +174,14 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
 
 /// Device that is tuned on: this machine's, or that of fleet workers.
 enum TuneDevice {
-    Local(WorkerMeasurer),
+    Local(Box<WorkerMeasurer>),
     Fleet(Box<Fleet>),
 }
 
 impl TuneDevice {
     fn measurer(&mut self) -> &mut dyn Measurer {
         match self {
-            Self::Local(measurer) => measurer,
+            Self::Local(measurer) => &mut **measurer,
             Self::Fleet(fleet) => &mut **fleet,
         }
     }
