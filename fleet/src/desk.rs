@@ -45,7 +45,7 @@ pub(crate) struct DeskJob {
     pub(crate) job: FleetJob,
 }
 
-/// Connected tuner.
+/// Connected tuner, with its jobs and leases.
 struct TunerDesk {
     outbox: SyncSender<WorkerMessage>,
     jobs: VecDeque<FleetJob>,
@@ -161,8 +161,8 @@ impl Desk {
         Ok(())
     }
 
-    /// Ends a lease that a tuner no longer wants. A waiting one is returned at once, the present one
-    /// by the thread that measures.
+    /// Ends a lease that a tuner no longer wants. A waiting one is returned at once, the present
+    /// one by the thread that measures.
     pub(crate) fn give_back(&self, tuner: u64, lease: LeaseId) {
         let mut state = self.lock();
         self.abort_if(&state, |(current, of, _)| *current == tuner && *of == Some(lease));

@@ -236,6 +236,7 @@ impl Fleet {
         let Some(event) = self.crew.next(POLL) else { return Heard::Nothing };
         match event {
             CrewEvent::Proposed { run, candidates } => Heard::Proposed(run, candidates),
+
             CrewEvent::Message { worker, message } => {
                 self.members[worker].is_silent = false;
                 match message {

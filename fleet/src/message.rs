@@ -176,7 +176,7 @@ pub struct WorkerState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// Versions differ.
+    /// Lowering or messages of another version.
     Version,
     /// A bound is reached.
     Full,

@@ -192,6 +192,7 @@ impl BatchRun<'_> {
                     return on_result(wish as usize, *measurement);
                 }
             }
+
             WorkerMessage::Progress { leases } => {
                 leases.into_iter().for_each(|lease| self.ledger.progress(lease, now));
                 LostWishes::default()

@@ -88,21 +88,21 @@ impl SocketPlace {
         }
     }
 
-    fn connect(&self, limit: Duration) -> io::Result<Stream> {
+    fn connect(&self, limit: Duration) -> io::Result<ConnectedSocket> {
         let path = match self {
             Self::Unix(path) => path,
             Self::Tcp(address) => {
                 let mut failure = io::Error::new(ErrorKind::NotFound, "the name has no address");
                 for address in address.to_socket_addrs()? {
                     match TcpStream::connect_timeout(&address, limit) {
-                        Ok(stream) => return Ok(Stream::Tcp(stream)),
+                        Ok(stream) => return Ok(ConnectedSocket::Tcp(stream)),
                         Err(error) => failure = error,
                     }
                 }
                 return Err(failure);
             }
         };
-        UnixStream::connect(path).map(Stream::Unix)
+        UnixStream::connect(path).map(ConnectedSocket::Unix)
     }
 }
 
@@ -129,7 +129,7 @@ impl Listen for TcpPlace {
 
     fn accept(&mut self, wait: Duration) -> io::Result<Option<Wire>> {
         let accepted = accept_within(wait, || self.listener.accept())?;
-        accepted.map(|(stream, peer)| Stream::Tcp(stream).into_wire(peer.to_string())).transpose()
+        accepted.map(|(stream, peer)| ConnectedSocket::Tcp(stream).into_wire(peer.to_string())).transpose()
     }
 }
 
@@ -147,7 +147,7 @@ impl Listen for UnixPlace {
 
     fn accept(&mut self, wait: Duration) -> io::Result<Option<Wire>> {
         let accepted = accept_within(wait, || self.listener.accept())?;
-        accepted.map(|(stream, _)| Stream::Unix(stream).into_wire(self.address())).transpose()
+        accepted.map(|(stream, _)| ConnectedSocket::Unix(stream).into_wire(self.address())).transpose()
     }
 }
 
@@ -180,12 +180,12 @@ fn accept_within<T>(wait: Duration, mut accept: impl FnMut() -> io::Result<T>) -
 }
 
 /// Connected socket of either kind.
-enum Stream {
+enum ConnectedSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Stream {
+impl ConnectedSocket {
     fn into_wire(self, peer: String) -> io::Result<Wire> {
         let other = match &self {
             Self::Tcp(stream) => {
@@ -221,7 +221,7 @@ impl Stream {
     }
 }
 
-struct SocketSender(Stream);
+struct SocketSender(ConnectedSocket);
 
 impl FrameSender for SocketSender {
     fn send(&mut self, frame: &[u8]) -> io::Result<()> {
@@ -231,8 +231,8 @@ impl FrameSender for SocketSender {
         bytes.extend(len.to_le_bytes());
         bytes.extend(frame);
         match &mut self.0 {
-            Stream::Tcp(stream) => stream.write_all(&bytes),
-            Stream::Unix(stream) => stream.write_all(&bytes),
+            ConnectedSocket::Tcp(stream) => stream.write_all(&bytes),
+            ConnectedSocket::Unix(stream) => stream.write_all(&bytes),
         }
     }
 }
@@ -241,14 +241,14 @@ impl Drop for SocketSender {
     fn drop(&mut self) {
         // The peer may have closed the connection already.
         let _ = match &self.0 {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+            ConnectedSocket::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            ConnectedSocket::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
     }
 }
 
 struct SocketReceiver {
-    stream: Stream,
+    stream: ConnectedSocket,
     /// Bytes that arrived and are not yet a whole frame.
     buffer: Vec<u8>,
 }

@@ -191,6 +191,7 @@ impl<N: Fn(String)> Connection<N> {
                 self.desk.tell(tuner, WorkerMessage::State(self.desk.state()));
                 Ok(())
             }
+
             TunerMessage::Open(wish) => self.desk.enqueue(tuner, FleetJob::Open(wish)),
             TunerMessage::Measure(batch) => {
                 check_count(batch.wishes.len()).map_err(invalid)?;
@@ -230,6 +231,7 @@ fn write(
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => Ok(()),
         };
+
         let is_due = told.elapsed() >= progress;
         let sent = sent.and_then(|()| match desk.leases(tuner).filter(|_| is_due) {
             Some(leases) => {

@@ -27,6 +27,7 @@ fn torment(place: &MemoryPlace, seed: u64, is_over: &AtomicBool, faults: &Atomic
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut worker = SimWorker::start(place.listen(), "worker", &device);
     thread::sleep(Duration::from_millis(100));
+
     while !is_over.load(Ordering::SeqCst) {
         thread::sleep(Duration::from_millis(rng.random_range(20..200)));
         faults.fetch_add(1, Ordering::SeqCst);

@@ -23,6 +23,7 @@ fn random_events_leave_one_answer_for_each_wish() {
         // Wishes that a worker still holds by its own account, whatever the ledger says.
         let mut believed: Vec<(LeaseId, u64)> = Vec::new();
         let mut answer = |wish: u64| assert!(answered.insert(wish), "seed {seed}: a second answer to {wish}");
+
         while given < all.len() || !ledger.is_done() {
             let worker = rng.random_range(0..WORKERS);
             let lost = match rng.random_range(0..10) {

@@ -199,7 +199,7 @@ impl Measurer for SimMeasurer {
     }
 }
 
-/// Running worker.
+/// Worker that runs in threads of the test.
 pub struct SimWorker {
     is_stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
