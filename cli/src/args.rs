@@ -34,7 +34,7 @@ mod variant;
 pub(crate) use compile::CompileArgs;
 pub(crate) use db::{DatabasePath, DbArgs, LookupArgs, RecordsArgs};
 pub(crate) use failure::Failure;
-pub(crate) use fleet::{FleetAction, FleetStatusArgs, FleetWorkerArgs};
+pub(crate) use fleet::{FleetAction, FleetStatusArgs, FleetUpArgs, FleetWorkerArgs, NatsArgs};
 pub(crate) use phases::{PhasedModel, needs_phases};
 pub(crate) use quantize::QuantizeArgs;
 pub(crate) use report::ReportArgs;
@@ -241,6 +241,8 @@ pub(crate) struct TuneArgs {
     /// several workers of one target key
     #[arg(long, value_name = "ADDRESS", value_parser = fleet::parse_address)]
     pub(crate) connect: Vec<SocketPlace>,
+    #[command(flatten)]
+    pub(crate) nats: NatsArgs,
     /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,

@@ -221,3 +221,33 @@ fn an_idle_worker_exits() {
     assert_eq!(worker.code(), Some(0));
     assert!(!socket.exists(), "it removed its socket");
 }
+
+#[test]
+fn a_fleet_of_this_machine_is_started_and_ended_by_one_command() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command("fleet up --workers 2");
+    let mut up = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let line = lines.find(|line| line.contains("--connect")).unwrap();
+    let connects = line.split_once(" --connect ").unwrap().1;
+    let tuned = sandbox.run(&format!("{TINY} --threads 1 --trials 12 --connect {connects}")).expect(0);
+    assert!(tuned.stderr.contains("2 worker(s) of cpu:"), "{}", tuned.stderr);
+    check_records(&sandbox, 12);
+    signal(&up, libc::SIGTERM);
+    assert_eq!(up.wait().unwrap().code(), Some(0));
+    let place = connects.split_whitespace().next().unwrap();
+    sandbox.run(&format!("fleet status --connect {place}")).expect_line(1, "is unreachable");
+}
+
+#[test]
+fn nats_is_refused_with_a_reason_by_programs_without_it_and_for_servers_that_are_not_there() {
+    let sandbox = Sandbox::new();
+    let expected = match cfg!(feature = "nats") {
+        true => "NATS server nats://127.0.0.1:9 cannot be used",
+        false => "built without NATS",
+    };
+    for line in [format!("{TINY} --trials 4"), "fleet worker".into(), "fleet status".into()] {
+        sandbox.run(&format!("{line} --nats nats://127.0.0.1:9")).expect_line(1, expected);
+    }
+    sandbox.run("fleet status --team x").expect_line(2, "--nats");
+}

@@ -54,8 +54,16 @@ pub enum FleetError {
         /// Target keys of the workers.
         keys: Vec<String>,
     },
+    /// NATS server that cannot be used.
+    #[error("NATS server {url} cannot be used: {cause}")]
+    Server {
+        /// URL of the server.
+        url: String,
+        /// Message of the client or the server.
+        cause: String,
+    },
     /// An empty list of workers.
-    #[error("no worker was specified")]
+    #[error("there is no worker")]
     NoWorker,
     /// The caller interrupted the connecting.
     #[error("interrupted")]

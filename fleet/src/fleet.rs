@@ -1,7 +1,6 @@
 //! Workers of one target key, as a tuner sees them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -306,9 +305,4 @@ fn described(name: &str, change: HealthChange) -> String {
             format!("worker {name} measures again: its reference kernel takes {ratio:.2} times as long")
         }
     }
-}
-
-/// Returns a number that no other run has.
-pub(crate) fn random_number() -> u64 {
-    RandomState::new().build_hasher().finish()
 }

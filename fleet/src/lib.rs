@@ -15,8 +15,9 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | [`params`], [`error`](mod@error) | times and bounds; reasons that a fleet cannot be used |
+//! | [`params`], [`error`](mod@error), `random` | times and bounds; reasons that a fleet cannot be used |
 //! | [`transport`], [`socket`] | interface of transports; TCP and Unix sockets |
+//! | `nats` | NATS (feature `nats`) |
 //! | [`message`] | messages, in JSON |
 //! | [`ledger`], [`health`] | leases of wishes; comparison of the workers |
 //! | [`work_device`] | devices of a worker |
@@ -33,7 +34,10 @@ pub mod health;
 pub mod ledger;
 mod measuring;
 pub mod message;
+#[cfg(feature = "nats")]
+pub mod nats;
 pub mod params;
+mod random;
 mod run;
 pub mod socket;
 pub mod state;
@@ -44,6 +48,8 @@ pub mod worker;
 pub use error::FleetError;
 pub use fleet::{Fleet, FleetOptions};
 pub use message::{DeviceWish, FleetBuild, WorkerState};
+#[cfg(feature = "nats")]
+pub use nats::{NatsOptions, NatsServer};
 pub use params::FleetParams;
 pub use socket::SocketPlace;
 pub use state::{Queried, query};

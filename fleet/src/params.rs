@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// Largest frame in bytes: a batch of [`MAX_WISHES`] configs is far below it.
-pub const MAX_FRAME_BYTES: usize = 1 << 20;
+/// Largest frame in bytes: a batch of [`MAX_WISHES`] configs is far below it. With its head it is
+/// no longer than the largest message of a NATS server.
+pub const MAX_FRAME_BYTES: usize = (1 << 20) - 1024;
 
 /// Most wishes in a batch, and most racers in a race.
 pub const MAX_WISHES: usize = 64;

@@ -10,10 +10,11 @@ use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
 
 use crate::crew::CrewEvent;
-use crate::fleet::{Fleet, Heard, random_number};
+use crate::fleet::{Fleet, Heard};
 use crate::ledger::{Leased, Ledger, LostWishes};
 use crate::message::{LeaseId, Racer, TunerMessage, Wish, WishBatch, WorkerMessage, implausible};
 use crate::params::MAX_WISHES;
+use crate::random::random_number;
 
 /// Number of wishes in a batch of a workload of which no time is known.
 const FIRST_WISHES: usize = 4;

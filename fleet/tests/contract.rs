@@ -42,7 +42,30 @@ fn memory() -> Place {
     Place { dial: place, listener, _folder: None }
 }
 
-const PLACES: [fn() -> Place; 3] = [tcp, unix, memory];
+#[cfg(feature = "nats")]
+fn nats() -> Place {
+    let team = crate::server::shared_team().unwrap();
+    let listener = team.listen().unwrap();
+    let dial = team.find().unwrap().remove(0);
+    Place { dial, listener, _folder: None }
+}
+
+/// Returns the transports under test: NATS if the program has it and a server is there.
+fn places() -> Vec<fn() -> Place> {
+    let mut places = vec![tcp as fn() -> Place, unix, memory];
+    places.extend(nats_place());
+    places
+}
+
+#[cfg(feature = "nats")]
+fn nats_place() -> Option<fn() -> Place> {
+    crate::server::shared_team().map(|_| nats as _)
+}
+
+#[cfg(not(feature = "nats"))]
+fn nats_place() -> Option<fn() -> Place> {
+    None
+}
 
 const SOON: Duration = Duration::from_millis(10);
 const LIMIT: Duration = Duration::from_secs(5);
@@ -63,7 +86,7 @@ fn frame(receiver: &mut dyn FrameReceiver) -> Vec<u8> {
 
 #[test]
 fn frames_arrive_whole_and_in_order_in_both_directions() {
-    for place in PLACES {
+    for place in places() {
         let mut place = place();
         let (mut tuner, mut worker) = connected(&mut place);
         for len in [0, 1, 3, 4, 5, 1000, 70_000, MAX_FRAME_BYTES] {
@@ -90,7 +113,7 @@ fn frames_arrive_whole_and_in_order_in_both_directions() {
 
 #[test]
 fn frames_that_are_too_long_are_not_sent() {
-    for place in PLACES {
+    for place in places() {
         let mut place = place();
         let (mut tuner, mut worker) = connected(&mut place);
         assert!(tuner.sender.send(&vec![7; MAX_FRAME_BYTES + 1]).is_err());
@@ -101,7 +124,7 @@ fn frames_that_are_too_long_are_not_sent() {
 
 #[test]
 fn silence_is_no_end_and_an_end_is_noticed_by_both_sides() {
-    for place in PLACES {
+    for place in places() {
         let mut place = place();
         let (tuner, mut worker) = connected(&mut place);
         assert_eq!(worker.receiver.receive(SOON).unwrap(), Arrival::Nothing);
@@ -120,7 +143,7 @@ fn silence_is_no_end_and_an_end_is_noticed_by_both_sides() {
 
 #[test]
 fn places_at_which_nobody_listens_are_unreachable() {
-    for place in PLACES {
+    for place in places() {
         let Place { dial, listener, _folder } = place();
         drop(listener);
         let start = Instant::now();
@@ -132,7 +155,7 @@ fn places_at_which_nobody_listens_are_unreachable() {
 
 #[test]
 fn a_fleet_keeps_the_contract_of_measurers() {
-    for place in PLACES {
+    for place in places() {
         for workers in [1, 3] {
             let device = SimDevice::default();
             let places: Vec<Place> = (0..workers).map(|_| place()).collect();

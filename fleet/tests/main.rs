@@ -8,6 +8,10 @@ mod hostile;
 mod ledger;
 #[path = "../../workloads/tests/common/long.rs"]
 mod long;
+#[cfg(feature = "nats")]
+mod nats;
 mod net;
 mod refusals;
+#[cfg(feature = "nats")]
+mod server;
 mod sim;

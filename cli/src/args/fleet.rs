@@ -13,16 +13,25 @@ Examples:
   autotune fleet worker --listen 127.0.0.1:9631      for tuners on this machine
   autotune fleet worker --listen 10.0.0.7:9631 --cores 0-3 --name rack7
   autotune fleet worker --listen unix:/run/user/1000/autotune.sock --exit-when-idle 10m
+  autotune fleet worker --nats nats://10.0.0.1:4222 --team vision
 
 Then, on another machine: autotune resnet18 --connect 10.0.0.7:9631
+                      or: autotune resnet18 --nats nats://10.0.0.1:4222 --team vision
 
 Nothing else listens, and nobody is asked for a password: whoever reaches the address can make this machine measure. A worker executes nothing \
 but kernels that this program generated and verified. SIGTERM and Ctrl-C return the present batch to its tuner; the exit code is 0.";
+
+const UP_EXAMPLES: &str = "\
+Examples:
+  autotune fleet up --workers 2                      prints how to tune on them
+
+The workers listen on loopback. They share memory and caches, so that they disturb one another more than workers on machines of their own.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
   autotune fleet status --connect 10.0.0.7:9631 --connect 10.0.0.8:9631
   autotune fleet status --connect 10.0.0.7:9631 --json -
+  autotune fleet status --nats nats://10.0.0.1:4222
 
 Exit code 1 if a worker cannot be reached or is of another version.";
 
@@ -31,6 +40,9 @@ pub(crate) enum FleetAction {
     /// Offers this machine's devices to tuners on other machines
     #[command(after_help = WORKER_EXAMPLES)]
     Worker(FleetWorkerArgs),
+    /// Starts workers on this machine, to try a fleet in one command; Ctrl-C ends them
+    #[command(after_help = UP_EXAMPLES)]
+    Up(FleetUpArgs),
     /// Lists workers: target, version, tuners, queue, trials, health
     #[command(after_help = STATUS_EXAMPLES)]
     Status(FleetStatusArgs),
@@ -40,8 +52,10 @@ pub(crate) enum FleetAction {
 pub(crate) struct FleetWorkerArgs {
     /// Address to wait for tuners at: HOST:PORT (port 0 takes a free one) or unix:PATH; may be
     /// repeated
-    #[arg(long, value_name = "ADDRESS", required = true, value_parser = parse_address)]
+    #[arg(long, value_name = "ADDRESS", required_unless_present = "nats", value_parser = parse_address)]
     pub(crate) listen: Vec<SocketPlace>,
+    #[command(flatten)]
+    pub(crate) nats: NatsArgs,
     /// Cores to use, such as 0-3 or 0,2 [default: all]
     #[arg(long, value_name = "CORES", value_parser = parse_cores)]
     pub(crate) cores: Option<Cores>,
@@ -54,13 +68,39 @@ pub(crate) struct FleetWorkerArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct FleetUpArgs {
+    /// Number of workers, among which the cores are divided
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) workers: u16,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct FleetStatusArgs {
     /// Address of a worker: HOST:PORT or unix:PATH; may be repeated
-    #[arg(long, value_name = "ADDRESS", required = true, value_parser = parse_address)]
+    #[arg(long, value_name = "ADDRESS", required_unless_present = "nats", value_parser = parse_address)]
     pub(crate) connect: Vec<SocketPlace>,
+    #[command(flatten)]
+    pub(crate) nats: NatsArgs,
     /// Write the result as one JSON object to this file ('-' for standard output)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+/// Server through which workers and tuners of a team find each other.
+#[derive(Debug, Args)]
+pub(crate) struct NatsArgs {
+    /// NATS server through which workers are reached, such as nats://10.0.0.1:4222 or tls://HOST
+    #[arg(long, value_name = "URL")]
+    pub(crate) nats: Option<String>,
+    /// Team of the workers on the NATS server
+    #[arg(long, requires = "nats", default_value = "default")]
+    pub(crate) team: String,
+    /// File with NATS credentials
+    #[arg(long, value_name = "FILE", requires = "nats")]
+    pub(crate) creds: Option<PathBuf>,
+    /// File with the seed of an NKey
+    #[arg(long, value_name = "FILE", requires = "nats")]
+    pub(crate) nkey: Option<PathBuf>,
 }
 
 /// Logical processors that the user listed.

@@ -1,5 +1,12 @@
 //! The commands `autotune fleet`, and the workers of `autotune NETWORK --connect`.
 
+#[cfg(feature = "nats")]
+mod nats;
+#[cfg(not(feature = "nats"))]
+#[path = "fleet/without_nats.rs"]
+mod nats;
+mod up;
+
 use std::fs;
 use std::process;
 use std::sync::Arc;
@@ -18,13 +25,14 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use serde::Serialize;
 
 use super::shared::JsonSink;
-use crate::args::{Failure, FleetAction, FleetStatusArgs, FleetWorkerArgs};
+use crate::args::{Failure, FleetAction, FleetStatusArgs, FleetWorkerArgs, NatsArgs};
 use crate::output::{print, say};
 use crate::{interrupt, progress};
 
 pub(super) fn run(action: FleetAction) -> Result<()> {
     match action {
         FleetAction::Worker(args) => worker(args),
+        FleetAction::Up(args) => up::run(&args),
         FleetAction::Status(args) => status(args),
     }
 }
@@ -37,7 +45,8 @@ fn worker(args: FleetWorkerArgs) -> Result<()> {
     }
     let cancel = interrupt::cancel();
     let devices = LocalDevices::detect().map_err(anyhow::Error::msg)?;
-    let listeners = args.listen.iter().map(SocketPlace::listen).collect::<Result<Vec<_>, _>>()?;
+    let mut listeners = args.listen.iter().map(SocketPlace::listen).collect::<Result<Vec<_>, _>>()?;
+    listeners.extend(nats::listen(&args.nats)?);
     let addresses: Vec<String> = listeners.iter().map(|listener| listener.address()).collect();
     let name = args.name.unwrap_or_else(own_name);
     let options = WorkerOptions { exit_when_idle: args.exit_when_idle, ..WorkerOptions::new(&name) };
@@ -55,12 +64,25 @@ fn own_name() -> String {
     format!("{}-{}", if host.is_empty() { "worker" } else { host }, process::id())
 }
 
-/// Connects to the workers that the command line names; `None` if there are none.
-pub(super) fn connect(places: &[SocketPlace], wish: &DeviceWish, cancel: &Cancel) -> Result<Option<Fleet>> {
-    if places.is_empty() {
+/// Returns the workers that the command line names, and those that a NATS server knows.
+fn dials(places: &[SocketPlace], server: &NatsArgs) -> Result<Vec<Arc<dyn Dial>>> {
+    let mut dials: Vec<Arc<dyn Dial>> = places.iter().map(|place| Arc::new(place.clone()) as _).collect();
+    dials.extend(nats::find(server)?);
+    Ok(dials)
+}
+
+/// Connects to the workers that the command line names; `None` if it names neither workers nor a
+/// server.
+pub(super) fn connect(
+    places: &[SocketPlace],
+    server: &NatsArgs,
+    wish: &DeviceWish,
+    cancel: &Cancel,
+) -> Result<Option<Fleet>> {
+    if places.is_empty() && server.nats.is_none() {
         return Ok(None);
     }
-    let dials = places.iter().map(|place| Arc::new(place.clone()) as Arc<dyn Dial>).collect();
+    let dials = dials(places, server)?;
     let switch = cancel.clone();
     let options = FleetOptions {
         is_interrupted: Arc::new(move || switch.is_due()),
@@ -105,11 +127,11 @@ struct KnownWorker {
 
 fn status(args: FleetStatusArgs) -> Result<()> {
     let json = JsonSink::new(args.json)?;
-    let params = FleetParams::default();
+    let (params, dials) = (FleetParams::default(), dials(&args.connect, &args.nats)?);
     let rows: Vec<WorkerRow> = std::thread::scope(|scope| {
-        let asked = args.connect.iter().map(|place| {
+        let asked = dials.iter().map(|dial| {
             let params = &params;
-            scope.spawn(move || WorkerRow::of(place.to_string(), query(place, params)))
+            scope.spawn(move || WorkerRow::of(dial.address(), query(&**dial, params)))
         });
         let asked: Vec<_> = asked.collect();
         asked.into_iter().filter_map(|thread| thread.join().ok()).collect()

@@ -52,7 +52,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     loaded.iter().try_for_each(LoadedNetwork::check_precision)?;
     let graphs = || loaded.iter().map(|loaded| &loaded.graph);
     let cancel = interrupt::cancel();
-    let fleet = fleet::connect(&args.connect, &args.target.wish(args.backend), &cancel)?;
+    let fleet = fleet::connect(&args.connect, &args.nats, &args.target.wish(args.backend), &cancel)?;
     let tasks = match &fleet {
         Some(fleet) => args.target.tasks_for(subject, &loaded, fleet.target())?,
         None => args.target.tasks(subject, &loaded)?,

@@ -1,0 +1,36 @@
+//! Workers that are reached through a NATS server.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use autotune_fleet::transport::{Dial, Listen};
+use autotune_fleet::{NatsOptions, NatsServer};
+
+use crate::args::NatsArgs;
+
+/// Connects to the server; `None` if the command line names none.
+fn server(args: &NatsArgs) -> Result<Option<Arc<NatsServer>>> {
+    let Some(url) = args.nats.clone() else { return Ok(None) };
+    let options =
+        NatsOptions { url, team: args.team.clone(), credentials: args.creds.clone(), nkey: args.nkey.clone() };
+    Ok(Some(NatsServer::connect(&options)?))
+}
+
+/// Offers this worker on the server.
+pub(super) fn listen(args: &NatsArgs) -> Result<Option<Box<dyn Listen>>> {
+    Ok(server(args)?.map(|server| server.listen()).transpose()?)
+}
+
+/// Returns the workers that the server knows.
+pub(super) fn find(args: &NatsArgs) -> Result<Vec<Arc<dyn Dial>>> {
+    let Some(server) = server(args)? else { return Ok(Vec::new()) };
+    let found = server.find()?;
+    if found.is_empty() {
+        let url = args.nats.as_deref().unwrap_or_default();
+        bail!(
+            "no worker of team {} is connected to NATS server {url}: start one (autotune fleet worker --nats)",
+            args.team
+        );
+    }
+    Ok(found)
+}

@@ -1,0 +1,67 @@
+//! Fleets over a real NATS server: teams, the death of the server, refusals.
+
+use std::time::{Duration, Instant};
+
+use autotune_fleet::{FleetBuild, FleetError, FleetParams, NatsOptions, NatsServer};
+
+use crate::server::{Server, shared_team};
+use crate::sim::{
+    SimDevice, SimWorker, candidates, check_results, connect, connect_with, measure_all, params, wait_until,
+};
+
+#[test]
+fn workers_of_a_team_are_found_and_others_are_not() {
+    let (Some(team), Some(other)) = (shared_team(), shared_team()) else { return };
+    assert!(team.find().unwrap().is_empty());
+    let device = SimDevice::default();
+    let _workers = [1, 2, 3].map(|_| SimWorker::start(team.listen().unwrap(), "worker", &device));
+    let _other = SimWorker::start(other.listen().unwrap(), "other", &device);
+    let found = team.find().unwrap();
+    assert_eq!((found.len(), other.find().unwrap().len()), (3, 1));
+    let mut fleet = connect(found).0.unwrap();
+    let candidates = candidates(90, 1);
+    assert_eq!(check_results(&candidates, measure_all(&mut fleet, &candidates)), 0);
+    assert!(fleet.workers().iter().all(|(_, trials)| *trials > 10), "{:?}", fleet.workers());
+}
+
+#[test]
+fn a_server_that_is_killed_and_forgets_everything_costs_no_result() {
+    let Some(mut server) = Server::start(0) else { return };
+    let port = server.port;
+    let team = server.connect("team");
+    let device = SimDevice::default();
+    let _worker = SimWorker::start(team.listen().unwrap(), "worker", &device);
+    let tuner = server.connect("team");
+    let params = FleetParams { deliveries: 1000, ..params() };
+    let mut fleet = connect_with(tuner.find().unwrap(), params, FleetBuild::own()).0.unwrap();
+    let candidates = candidates(300, 1);
+    let killer = std::thread::spawn(move || {
+        let measured = || device.measured.load(std::sync::atomic::Ordering::SeqCst);
+        wait_until("some are measured", || measured() > 50);
+        server.kill();
+        std::thread::sleep(Duration::from_millis(300));
+        Server::start(port)
+    });
+    assert_eq!(check_results(&candidates, measure_all(&mut fleet, &candidates)), 0);
+    assert!(killer.join().unwrap().is_some());
+}
+
+#[test]
+fn servers_that_cannot_be_used_are_named() {
+    let refusal = |options: NatsOptions| {
+        let start = Instant::now();
+        let error = NatsServer::connect(&options).map(drop).unwrap_err();
+        assert!(start.elapsed() < Duration::from_secs(5));
+        let text = error.to_string();
+        assert!(matches!(error, FleetError::Server { .. }) && text.lines().count() == 1, "{text}");
+        text
+    };
+    let options = |url: &str| NatsOptions { url: url.into(), team: "team".into(), ..NatsOptions::default() };
+    assert!(refusal(options("nats://127.0.0.1:9")).contains("127.0.0.1:9"));
+    assert!(refusal(NatsOptions { team: "a.b>".into(), ..options("nats://127.0.0.1:9") }).contains("'a.b>'"));
+    let missing = Some("/nowhere/file".into());
+    assert!(
+        refusal(NatsOptions { credentials: missing.clone(), ..options("nats://127.0.0.1:9") }).contains("/nowhere")
+    );
+    assert!(refusal(NatsOptions { nkey: missing, ..options("nats://127.0.0.1:9") }).contains("/nowhere/file"));
+}
