@@ -12,6 +12,9 @@ use crate::params::{MAX_JOBS, MAX_TUNERS};
 /// Time over which the trials per second are counted.
 const RATE_WINDOW: Duration = Duration::from_secs(60);
 
+/// Number of leases of a tuner that are remembered.
+const SEEN_LEASES: usize = 256;
+
 /// Work for the thread that measures.
 pub(crate) enum FleetJob {
     Open(DeviceWish),
@@ -49,10 +52,10 @@ pub(crate) struct DeskJob {
 struct TunerDesk {
     outbox: SyncSender<WorkerMessage>,
     jobs: VecDeque<FleetJob>,
-    /// Leases that wait or are being measured, and all leases ever seen, which are not measured
-    /// again if a message is repeated.
+    /// Leases that wait or are being measured.
     held: Vec<LeaseId>,
-    seen: HashSet<LeaseId>,
+    /// Latest leases, which are not carried out again if a message is repeated.
+    seen: VecDeque<LeaseId>,
     device: Option<DeviceWish>,
 }
 
@@ -114,7 +117,7 @@ impl Desk {
         }
         state.met += 1;
         let tuner = state.met;
-        let desk = TunerDesk { outbox, jobs: VecDeque::new(), held: Vec::new(), seen: HashSet::new(), device: None };
+        let desk = TunerDesk { outbox, jobs: VecDeque::new(), held: Vec::new(), seen: VecDeque::new(), device: None };
         state.tuners.insert(tuner, desk);
         Ok(tuner)
     }
@@ -147,9 +150,11 @@ impl Desk {
         }
 
         if let Some(lease) = job.lease() {
-            if !desk.seen.insert(lease) {
+            if desk.seen.contains(&lease) {
                 return Ok(());
             }
+            desk.seen.truncate(SEEN_LEASES - 1);
+            desk.seen.push_front(lease);
             if is_stopping {
                 let _ = desk.outbox.try_send(WorkerMessage::Returned { lease, fault: None });
                 return Ok(());

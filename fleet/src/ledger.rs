@@ -27,15 +27,25 @@ pub struct Ledger {
     open: HashMap<u64, OpenWish>,
     waiting: VecDeque<u64>,
     leases: BTreeMap<u64, Lease>,
+    loads: HashMap<usize, WorkerLoad>,
     deliveries: usize,
+}
+
+/// Work of one worker.
+#[derive(Clone, Copy, Default)]
+struct WorkerLoad {
+    leases: usize,
+    wishes: usize,
+    /// True if it measures a wish that was lost before.
+    has_suspect: bool,
 }
 
 struct OpenWish {
     candidate: Candidate,
     /// Number of deliveries that were lost.
     lost: usize,
-    /// True once a worker got it.
-    is_leased: bool,
+    /// Lease that it was part of last, and whether that still runs. `None` if no worker ever got it.
+    lease: Option<(u64, bool)>,
 }
 
 /// Wishes that a worker holds.
@@ -43,8 +53,6 @@ struct Lease {
     worker: usize,
     wishes: Vec<u64>,
     seen: Instant,
-    /// True if its only wish was lost before.
-    is_suspect: bool,
 }
 
 /// Wishes for one workload that were leased together.
@@ -75,6 +83,7 @@ impl Ledger {
             open: HashMap::new(),
             waiting: VecDeque::new(),
             leases: BTreeMap::new(),
+            loads: HashMap::new(),
             deliveries: deliveries.max(1),
         }
     }
@@ -87,7 +96,7 @@ impl Ledger {
     /// Adds candidates; their positions follow those of the last ones.
     pub fn add(&mut self, candidates: Vec<Candidate>) {
         for candidate in candidates {
-            self.open.insert(self.given, OpenWish { candidate, lost: 0, is_leased: false });
+            self.open.insert(self.given, OpenWish { candidate, lost: 0, lease: None });
             self.waiting.push_back(self.given);
             self.given += 1;
         }
@@ -105,7 +114,16 @@ impl Ledger {
 
     /// Returns the number of unanswered wishes that a worker holds.
     pub fn held_by(&self, worker: usize) -> usize {
-        self.leases.values().filter(|lease| lease.worker == worker).map(|lease| lease.wishes.len()).sum()
+        self.load(worker).wishes
+    }
+
+    /// Returns the number of leases of a worker.
+    pub fn leases_of(&self, worker: usize) -> usize {
+        self.load(worker).leases
+    }
+
+    fn load(&self, worker: usize) -> WorkerLoad {
+        self.loads.get(&worker).copied().unwrap_or_default()
     }
 
     /// Returns the candidate that waits longest.
@@ -117,8 +135,8 @@ impl Ledger {
     /// it.
     pub fn take(&mut self, worker: usize, most: usize, now: Instant) -> Option<Leased> {
         let is_suspect = self.open.get(self.waiting.front()?)?.lost > 0;
-        let mut held = self.leases.values().filter(|lease| lease.worker == worker);
-        if held.any(|lease| is_suspect || lease.is_suspect) {
+        let load = self.load(worker);
+        if load.has_suspect || is_suspect && load.leases > 0 {
             return None;
         }
 
@@ -130,7 +148,7 @@ impl Ledger {
             && (wish.lost > 0) == is_suspect
             && wishes.first().is_none_or(|(_, first)| first.workload() == wish.candidate.workload())
         {
-            wish.is_leased = true;
+            wish.lease = Some((self.leased, true));
             wishes.push((number, wish.candidate.clone()));
             self.waiting.pop_front();
         }
@@ -138,7 +156,11 @@ impl Ledger {
         let number = self.leased;
         self.leased += 1;
         let numbers = wishes.iter().map(|(number, _)| *number).collect();
-        self.leases.insert(number, Lease { worker, wishes: numbers, seen: now, is_suspect });
+        self.leases.insert(number, Lease { worker, wishes: numbers, seen: now });
+        let load = self.loads.entry(worker).or_default();
+        load.leases += 1;
+        load.wishes += wishes.len();
+        load.has_suspect = is_suspect;
         Some(Leased { lease: LeaseId { run: self.run, number }, wishes })
     }
 
@@ -152,25 +174,41 @@ impl Ledger {
     /// Records an answer. Returns the candidate if it is the first one to the wish, and a worker
     /// ever got it.
     pub fn answer(&mut self, run: u64, wish: u64, now: Instant) -> Option<Candidate> {
-        if run != self.run || !self.open.get(&wish)?.is_leased {
+        if run != self.run {
             return None;
         }
+        let (number, is_running) = self.open.get(&wish)?.lease?;
         let answered = self.open.remove(&wish)?;
-        self.waiting.retain(|number| *number != wish);
-        for lease in self.leases.values_mut() {
-            if let Some(at) = lease.wishes.iter().position(|number| *number == wish) {
-                lease.wishes.remove(at);
-                lease.seen = now;
-            }
+        if !is_running {
+            self.waiting.retain(|waiting| *waiting != wish);
         }
-        self.leases.retain(|_, lease| !lease.wishes.is_empty());
+
+        if let Some(lease) = self.leases.get_mut(&number).filter(|_| is_running) {
+            lease.wishes.retain(|held| *held != wish);
+            lease.seen = now;
+            let (worker, is_over) = (lease.worker, lease.wishes.is_empty());
+            if is_over {
+                self.leases.remove(&number);
+            }
+            self.unload(worker, 1, is_over);
+        }
         Some(answered.candidate)
+    }
+
+    /// Records that a worker holds fewer wishes, and one lease less if it is over.
+    fn unload(&mut self, worker: usize, wishes: usize, is_over: bool) {
+        let Some(load) = self.loads.get_mut(&worker) else { return };
+        load.wishes -= wishes;
+        if is_over {
+            load.leases -= 1;
+            load.has_suspect = false;
+        }
     }
 
     /// Ends a lease that a worker returned; its wishes wait again. With a fault they count as lost.
     pub fn give_back(&mut self, lease: LeaseId, fault: Option<&str>) -> LostWishes {
         let ended = self.own(lease).and_then(|number| self.leases.remove(&number));
-        ended.map(|lease| self.wait_again(lease.wishes, fault)).unwrap_or_default()
+        ended.map(|lease| self.wait_again(vec![lease], fault)).unwrap_or_default()
     }
 
     /// Ends all leases of a worker that is lost.
@@ -205,17 +243,21 @@ impl Ledger {
     }
 
     fn end_leases(&mut self, is_ended: impl Fn(&Lease) -> bool, fault: Option<&str>) -> LostWishes {
-        let ended = self.leases.extract_if(.., |_, lease| is_ended(lease));
-        let wishes = ended.flat_map(|(_, lease)| lease.wishes).collect();
-        self.wait_again(wishes, fault)
+        let ended = self.leases.extract_if(.., |_, lease| is_ended(lease)).map(|(_, lease)| lease).collect();
+        self.wait_again(ended, fault)
     }
 
-    /// Puts wishes back in front of the others, in order.
-    fn wait_again(&mut self, wishes: Vec<u64>, fault: Option<&str>) -> LostWishes {
+    /// Puts the wishes of ended leases back in front of the others, in order.
+    fn wait_again(&mut self, ended: Vec<Lease>, fault: Option<&str>) -> LostWishes {
+        for lease in &ended {
+            self.unload(lease.worker, lease.wishes.len(), true);
+        }
+        let wishes: Vec<u64> = ended.into_iter().flat_map(|lease| lease.wishes).collect();
         let mut lost = LostWishes::default();
         for number in wishes.into_iter().rev() {
             let Some(wish) = self.open.get_mut(&number) else { continue };
             wish.lost += usize::from(fault.is_some());
+            wish.lease = wish.lease.map(|(lease, _)| (lease, false));
             match fault {
                 Some(why) if wish.lost >= self.deliveries => {
                     self.open.remove(&number);

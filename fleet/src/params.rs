@@ -7,7 +7,7 @@ use std::time::Duration;
 pub const MAX_FRAME_BYTES: usize = (1 << 20) - 1024;
 
 /// Most wishes in a batch, and most racers in a race.
-pub const MAX_WISHES: usize = 64;
+pub const MAX_WISHES: usize = 256;
 
 /// Most batches and races of one tuner that wait at a worker.
 pub const MAX_JOBS: usize = 4;

@@ -10,7 +10,7 @@ use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
 
 use crate::crew::CrewEvent;
-use crate::fleet::{Fleet, Heard};
+use crate::fleet::{Fleet, Heard, POLL};
 use crate::ledger::{Leased, Ledger, LostWishes};
 use crate::message::{LeaseId, Racer, TunerMessage, Wish, WishBatch, WorkerMessage, implausible};
 use crate::params::MAX_WISHES;
@@ -44,7 +44,8 @@ impl Measurer for Fleet {
                     }
                 }
             });
-            let mut run = BatchRun { fleet: self, ledger, ask, is_asked: false, is_over: false };
+            let checked = Instant::now();
+            let mut run = BatchRun { fleet: self, ledger, ask, is_asked: false, is_over: false, checked };
             let ended = run.until_done(on_result);
             run.return_leases();
             ended
@@ -93,6 +94,8 @@ struct BatchRun<'a> {
     is_asked: bool,
     /// True once a batch was empty.
     is_over: bool,
+    /// Time at which the leases were checked last.
+    checked: Instant,
 }
 
 impl BatchRun<'_> {
@@ -122,21 +125,27 @@ impl BatchRun<'_> {
     /// Returns true if a worker's work ends soon, judged by the time of a candidate's workload.
     fn has_room(&self, worker: usize, next: Option<&Candidate>) -> bool {
         let held = self.ledger.held_by(worker);
-        let leases = self.ledger.leases().filter(|(of, _)| *of == worker).count();
         let secs = next.and_then(|next| self.fleet.wish_secs.get(next.workload()).copied());
         let secs = secs.or_else(|| self.fleet.wish_secs.values().copied().reduce(f64::min)).unwrap_or(0.0);
-        held == 0 || leases < LEASES && held as f64 * secs < self.fleet.options.params.ahead_secs && secs > 0.0
+        held == 0
+            || self.ledger.leases_of(worker) < LEASES
+                && held as f64 * secs < self.fleet.options.params.ahead_secs
+                && secs > 0.0
     }
 
     /// Leases waiting wishes to all workers that have room.
     fn lease(&mut self) {
-        for worker in self.fleet.usable() {
+        if self.ledger.waiting() == 0 {
+            return;
+        }
+        let usable = self.fleet.usable();
+        for &worker in &usable {
             while let Some(next) = self.ledger.next()
                 && self.has_room(worker, Some(next))
             {
                 let secs = self.fleet.wish_secs.get(next.workload());
                 let size = secs.map_or(FIRST_WISHES, |secs| (self.fleet.options.params.batch_secs / secs) as usize);
-                let share = self.ledger.waiting().div_ceil(self.fleet.usable().len().max(1));
+                let share = self.ledger.waiting().div_ceil(usable.len());
                 let most = size.min(share).clamp(1, MAX_WISHES);
                 let Some(leased) = self.ledger.take(worker, most, Instant::now()) else { break };
                 let Some(batch) = self.batch(leased) else { break };
@@ -226,7 +235,11 @@ impl BatchRun<'_> {
 
     /// Ends leases without progress. Their workers get no wishes until they are heard of.
     fn expire(&mut self, on_result: &mut OnResult<'_>) -> ControlFlow<()> {
-        let (workers, lost) = self.ledger.expire(Instant::now(), self.fleet.options.params.lease);
+        if self.checked.elapsed() < POLL {
+            return ControlFlow::Continue(());
+        }
+        self.checked = Instant::now();
+        let (workers, lost) = self.ledger.expire(self.checked, self.fleet.options.params.lease);
         for worker in workers {
             self.fleet.members[worker].is_silent = true;
             let name = self.fleet.members[worker].name.clone();

@@ -12,7 +12,6 @@ use std::process;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use autotune::Cancel;
 use autotune_fleet::transport::Dial;
 use autotune_fleet::{
     DeviceWish, Fleet, FleetError, FleetOptions, FleetParams, LocalDevices, Queried, SocketPlace, WorkerOptions, query,
@@ -73,17 +72,12 @@ fn dials(places: &[SocketPlace], server: &NatsArgs) -> Result<Vec<Arc<dyn Dial>>
 
 /// Connects to the workers that the command line names; `None` if it names neither workers nor a
 /// server.
-pub(super) fn connect(
-    places: &[SocketPlace],
-    server: &NatsArgs,
-    wish: &DeviceWish,
-    cancel: &Cancel,
-) -> Result<Option<Fleet>> {
+pub(super) fn connect(places: &[SocketPlace], server: &NatsArgs, wish: &DeviceWish) -> Result<Option<Fleet>> {
     if places.is_empty() && server.nats.is_none() {
         return Ok(None);
     }
     let dials = dials(places, server)?;
-    let switch = cancel.clone();
+    let switch = interrupt::cancel();
     let options = FleetOptions {
         is_interrupted: Arc::new(move || switch.is_due()),
         notice: Box::new(|line| progress::notice(&line)),

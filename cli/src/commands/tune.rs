@@ -51,8 +51,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let loaded = args.inputs.load_all(subject)?;
     loaded.iter().try_for_each(LoadedNetwork::check_precision)?;
     let graphs = || loaded.iter().map(|loaded| &loaded.graph);
-    let cancel = interrupt::cancel();
-    let fleet = fleet::connect(&args.connect, &args.nats, &args.target.wish(args.backend), &cancel)?;
+    let fleet = fleet::connect(&args.connect, &args.nats, &args.target.wish(args.backend))?;
     let tasks = match &fleet {
         Some(fleet) => args.target.tasks_for(subject, &loaded, fleet.target())?,
         None => args.target.tasks(subject, &loaded)?,
@@ -67,6 +66,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     }
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
+    let cancel = interrupt::cancel();
     let (mut device, target, ceilings, setup) = match fleet {
         Some(fleet) => {
             let (target, ceilings, setup) = (fleet.target().clone(), fleet.ceilings(), fleet.setup());
