@@ -44,7 +44,8 @@ struct OpenWish {
     candidate: Candidate,
     /// Number of deliveries that were lost.
     lost: usize,
-    /// Lease that it was part of last, and whether that still runs. `None` if no worker ever got it.
+    /// Lease that it was part of last, and whether that still runs. `None` if no worker ever got
+    /// it.
     lease: Option<(u64, bool)>,
 }
 

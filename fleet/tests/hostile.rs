@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use autotune_fleet::message::{
-    FleetBuild, LeaseId, OpenedDevice, Racer, Refusal, TunerMessage, Wish, WishBatch, WorkerMessage, decode, encode,
+    FleetBuild, LeaseId, OpenedDevice, Racer, TunerMessage, Wish, WishBatch, WorkerMessage, decode, encode,
 };
 use autotune_fleet::params::MAX_FRAME_BYTES;
 use autotune_fleet::transport::{Arrival, Dial, Listen};
@@ -20,6 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
 use crate::contract::tcp;
+use crate::messages::of_workers;
 use crate::sim::{SimDevice, SimWorker, candidates, check_results, connect, measure_all, target, wish};
 
 fn cases(default: u64) -> u64 {
@@ -47,19 +48,6 @@ fn tuner_messages() -> Vec<TunerMessage> {
             budget_secs: 0.1,
         },
         TunerMessage::Return { lease: lease(0) },
-    ]
-}
-
-/// Returns an example of every message of a worker after its greeting.
-fn worker_messages() -> Vec<WorkerMessage> {
-    let measurement = Measurement::of(Ok(RunSecs::synthetic(1e-3)));
-    vec![
-        WorkerMessage::Progress { leases: vec![lease(0)] },
-        WorkerMessage::Measured { lease: lease(0), wish: 0, measurement: Box::new(measurement.clone()) },
-        WorkerMessage::Finished { lease: lease(0), reference_secs: Some(1e-4) },
-        WorkerMessage::Raced { lease: lease(1), measurements: vec![measurement], failure: None },
-        WorkerMessage::Returned { lease: lease(2), fault: Some("no memory".into()) },
-        WorkerMessage::Refused { refusal: Refusal::Full, reason: "full".into() },
     ]
 }
 
@@ -235,7 +223,7 @@ fn a_tuner_survives_hostile_workers() {
     for seed in 0..cases(25) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let (bad, good) = (tcp(), tcp());
-        let mut frames: Vec<Vec<u8>> = worker_messages().iter().map(|message| encode(message).unwrap()).collect();
+        let mut frames: Vec<Vec<u8>> = of_workers().iter().map(|message| encode(message).unwrap()).collect();
         for _ in 0..rng.random_range(1..5) {
             let at = rng.random_range(0..frames.len());
             frames[at] = damaged(frames[at].clone(), &mut rng);

@@ -8,6 +8,7 @@ mod hostile;
 mod ledger;
 #[path = "../../workloads/tests/common/long.rs"]
 mod long;
+mod messages;
 #[cfg(feature = "nats")]
 mod nats;
 mod net;
