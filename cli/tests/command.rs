@@ -31,11 +31,13 @@ fn help_shows_examples_and_every_subcommand_has_help() {
         "show",
         "report",
         "snapshot",
+        "fleet",
     ] {
         assert!(help.contains(word), "'{word}' is not in:\n{help}");
     }
 
-    assert!(!help.contains("worker"), "the worker is no business of the user:\n{help}");
+    let is_worker = |line: &str| line.trim_start().starts_with("worker");
+    assert!(!help.lines().any(is_worker), "the measuring worker is no business of the user:\n{help}");
     assert_fits_pipes("", &help);
     assert!(sandbox.run("targets --help").expect(0).stdout.contains("Usage:"));
 
@@ -51,6 +53,9 @@ fn help_shows_examples_and_every_subcommand_has_help() {
         "report",
         "snapshot write",
         "snapshot check",
+        "fleet worker",
+        "fleet up",
+        "fleet status",
     ] {
         let help = sandbox.run(&format!("{subcommand} --help")).expect(0).stdout;
         assert!(help.contains("Usage:") && help.contains("Examples:"), "{help}");
