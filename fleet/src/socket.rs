@@ -4,7 +4,7 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -93,8 +93,9 @@ impl SocketPlace {
             Self::Unix(path) => path,
             Self::Tcp(address) => {
                 let mut failure = io::Error::new(ErrorKind::NotFound, "the name has no address");
-                for address in address.to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, limit) {
+                let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
+                for address in &addresses {
+                    match TcpStream::connect_timeout(address, limit / addresses.len() as u32) {
                         Ok(stream) => return Ok(ConnectedSocket::Tcp(stream)),
                         Err(error) => failure = error,
                     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use autotune::search::Random;
-use autotune::{Task, TuneParams, Tuner};
+use autotune::{Task, Timing, TuneParams, Tuner};
 use autotune_db::{Phase, TuningDb};
 use autotune_ir::{CpuTarget, Target};
 use autotune_measure::{Batches, MeasureError, Measurer, OnResult, RaceResult};
@@ -58,4 +58,43 @@ fn each_candidate_has_the_result_that_carries_its_position_once() {
         let candidate = ScheduleSpace::new(&record.workload, &target).candidate(&record.config);
         assert_eq!(record.measurement.run_secs(), Some(paper_secs("", &candidate)), "{}", record.config);
     }
+}
+
+/// Device of another machine, a third of which others use.
+#[derive(Default)]
+struct Busy(PaperDevice);
+
+impl Measurer for Busy {
+    fn measure_batches(
+        &mut self,
+        next_batch: &mut Batches<'_>,
+        on_result: &mut OnResult<'_>,
+    ) -> Result<(), MeasureError> {
+        self.0.measure_batches(next_batch, on_result)
+    }
+
+    fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<RaceResult, MeasureError> {
+        let mut raced = self.0.race(candidates, budget_secs)?;
+        raced.measurements.iter_mut().for_each(|measurement| measurement.taken = 0.375);
+        Ok(raced)
+    }
+
+    fn reports_load(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn races_of_other_machines_have_the_load_that_these_report() {
+    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    let task = Task::single("matmul:m=16,n=16,k=16".parse().unwrap());
+    let db = TuningDb::temporary().unwrap();
+    let mut device = Busy::default();
+    let tuner = Tuner::new(&target).trials(4).searcher(|_| Random).database(&db).measurer(&mut device);
+    let report = tuner.tune(std::slice::from_ref(&task)).unwrap();
+    let records = db.query(&task.workload, &target.key()).unwrap();
+    let raced = records.iter().filter(|record| matches!(record.phase, Phase::Race { .. }));
+    let taken: Vec<f64> = raced.map(|record| record.measurement.taken).collect();
+    assert!(!taken.is_empty() && taken.iter().all(|taken| *taken == 0.375), "{taken:?}");
+    assert_eq!((report.tasks[0].timing, report.disturbance.load), (Timing::Disturbed, None));
 }
