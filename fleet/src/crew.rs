@@ -13,7 +13,7 @@ use autotune_schedules::Candidate;
 use crate::error::FleetError;
 use crate::message::{DeviceWish, FleetBuild, OpenedDevice, Refusal, TunerMessage, WorkerMessage, decode, encode};
 use crate::params::FleetParams;
-use crate::transport::{Arrival, Dial, FrameReceiver, FrameSender, Wire};
+use crate::transport::{Arrival, Dial, FindWorkers, FrameReceiver, FrameSender, Wire};
 
 /// Interval at which a thread that waits looks whether the tuner has ended.
 const POLL: Duration = Duration::from_millis(50);
@@ -52,6 +52,8 @@ pub(crate) enum CrewEvent {
         worker: usize,
         message: WorkerMessage,
     },
+    /// A worker that is there now.
+    Found(Arc<dyn Dial>),
     /// Batch for a run of batches; empty at its end.
     Proposed {
         run: u64,
@@ -63,32 +65,47 @@ pub(crate) enum CrewEvent {
 pub(crate) struct Crew {
     events: Receiver<CrewEvent>,
     sender: Sender<CrewEvent>,
+    wish: DeviceWish,
+    build: FleetBuild,
+    params: FleetParams,
     is_over: Arc<AtomicBool>,
 }
 
 impl Crew {
-    /// Starts to connect to all workers.
-    pub(crate) fn start(
-        dials: Vec<Arc<dyn Dial>>,
-        wish: &DeviceWish,
-        build: &FleetBuild,
-        params: &FleetParams,
-    ) -> Self {
+    /// Returns a crew without connections.
+    pub(crate) fn new(wish: &DeviceWish, build: &FleetBuild, params: &FleetParams) -> Self {
         let (sender, events) = mpsc::channel();
-        let is_over = Arc::new(AtomicBool::new(false));
-        for (worker, dial) in dials.into_iter().enumerate() {
-            let member = CrewMember {
-                worker,
-                dial,
-                wish: wish.clone(),
-                build: build.clone(),
-                params: params.clone(),
-                events: sender.clone(),
-                is_over: Arc::clone(&is_over),
-            };
-            thread::spawn(move || member.stay_connected());
-        }
-        Self { events, sender, is_over }
+        let (wish, build, params) = (wish.clone(), build.clone(), params.clone());
+        Self { events, sender, wish, build, params, is_over: Arc::new(AtomicBool::new(false)) }
+    }
+
+    /// Starts to connect to a worker. With `is_brief` the first failure ends the attempts.
+    pub(crate) fn join(&self, worker: usize, dial: Arc<dyn Dial>, is_brief: bool) {
+        let member = CrewMember {
+            worker,
+            dial,
+            is_brief,
+            wish: self.wish.clone(),
+            build: self.build.clone(),
+            params: self.params.clone(),
+            events: self.sender.clone(),
+            is_over: Arc::clone(&self.is_over),
+        };
+        thread::spawn(move || member.stay_connected());
+    }
+
+    /// Starts to look for workers again and again.
+    pub(crate) fn look_for_workers(&self, find: FindWorkers) {
+        let (events, is_over, interval) = (self.sender.clone(), Arc::clone(&self.is_over), self.params.find);
+        thread::spawn(move || {
+            while !pause(interval, &is_over) {
+                for dial in find() {
+                    if events.send(CrewEvent::Found(dial)).is_err() {
+                        return;
+                    }
+                }
+            }
+        });
     }
 
     /// Returns the next event; `None` if there is none in time.
@@ -108,10 +125,20 @@ impl Drop for Crew {
     }
 }
 
+/// Waits, and returns true if the tuner ended meanwhile.
+fn pause(time: Duration, is_over: &AtomicBool) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < time && !is_over.load(Ordering::SeqCst) {
+        thread::sleep(POLL.min(time));
+    }
+    is_over.load(Ordering::SeqCst)
+}
+
 /// Thread of one connection.
 struct CrewMember {
     worker: usize,
     dial: Arc<dyn Dial>,
+    is_brief: bool,
     wish: DeviceWish,
     build: FleetBuild,
     params: FleetParams,
@@ -137,13 +164,12 @@ impl CrewMember {
                 Err(error) => CrewEvent::Failed { worker, error },
             };
             // A worker that was of use once may be so again, such as after an update.
-            let is_last = matches!(&event, CrewEvent::Failed { error, .. } if !has_joined && !error.is_temporary());
-            if self.events.send(event).is_err() || is_last {
+            let is_last = match &event {
+                CrewEvent::Failed { error, .. } => self.is_brief || !has_joined && !error.is_temporary(),
+                _ => false,
+            };
+            if self.events.send(event).is_err() || is_last || pause(self.params.retry, &self.is_over) {
                 return;
-            }
-            let start = Instant::now();
-            while start.elapsed() < self.params.retry && !self.is_over() {
-                thread::sleep(POLL.min(self.params.retry));
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::error::FleetError;
 use crate::health::{FleetHealth, HealthChange};
 use crate::message::{DeviceWish, FleetBuild, OpenedDevice, TunerMessage, WorkerMessage};
 use crate::params::FleetParams;
-use crate::transport::Dial;
+use crate::transport::{Dial, FindWorkers};
 
 /// Interval at which the caller is asked whether to stop.
 pub(crate) const POLL: Duration = Duration::from_millis(20);
@@ -29,6 +29,8 @@ pub struct FleetOptions {
     pub is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Receiver of lines for people: workers that join, leave, are quarantined.
     pub notice: Box<dyn Fn(String) + Send>,
+    /// Search for workers that come later; `None` if there is none.
+    pub find: Option<FindWorkers>,
 }
 
 impl Default for FleetOptions {
@@ -38,6 +40,7 @@ impl Default for FleetOptions {
             build: FleetBuild::own(),
             is_interrupted: Arc::new(|| false),
             notice: Box::new(drop),
+            find: None,
         }
     }
 }
@@ -71,10 +74,28 @@ pub(crate) struct FleetMember {
     pub(crate) is_leaving: bool,
     /// True once it was of use.
     has_joined: bool,
-    /// True if it will not be tried again.
+    /// True if it will not be tried again, unless it is found again.
     is_refused: bool,
+    /// True if it was found later: after a failure it is tried again when it is found again.
+    is_found: bool,
     /// Number of wishes that it answered.
     trials: usize,
+}
+
+impl FleetMember {
+    fn new(address: String) -> Self {
+        Self {
+            name: address.clone(),
+            address,
+            outbound: None,
+            is_silent: false,
+            is_leaving: false,
+            has_joined: false,
+            is_refused: false,
+            is_found: false,
+            trials: 0,
+        }
+    }
 }
 
 /// Event of interest to a run of batches or a race.
@@ -93,18 +114,9 @@ impl Fleet {
     /// # Errors
     /// If no worker can be used: the reason of the first. If the workers' target keys differ.
     pub fn connect(dials: Vec<Arc<dyn Dial>>, wish: &DeviceWish, options: FleetOptions) -> Result<Self, FleetError> {
-        let member = |dial: &Arc<dyn Dial>| FleetMember {
-            address: dial.address(),
-            name: dial.address(),
-            outbound: None,
-            is_silent: false,
-            is_leaving: false,
-            has_joined: false,
-            is_refused: false,
-            trials: 0,
-        };
-        let mut members: Vec<FleetMember> = dials.iter().map(member).collect();
-        let crew = Crew::start(dials, wish, &options.build, &options.params);
+        let mut members: Vec<FleetMember> = dials.iter().map(|dial| FleetMember::new(dial.address())).collect();
+        let crew = Crew::new(wish, &options.build, &options.params);
+        dials.into_iter().enumerate().for_each(|(worker, dial)| crew.join(worker, dial, false));
         let mut health = FleetHealth::new(options.params.drift);
         let (mut opened, mut failures) = (Vec::new(), BTreeMap::new());
         let mut waiting: HashSet<usize> = (0..members.len()).collect();
@@ -147,6 +159,8 @@ impl Fleet {
             return Err(failures.into_values().next().unwrap_or(FleetError::NoWorker));
         };
         failures.values().for_each(|error| (options.notice)(error.to_string()));
+        let mut options = options;
+        options.find.take().into_iter().for_each(|find| crew.look_for_workers(find));
         Ok(Self {
             crew,
             members,
@@ -202,8 +216,8 @@ impl Fleet {
 
     /// Ends the connection with a worker that sends what no worker sends.
     pub(crate) fn expel(&mut self, worker: usize, why: &str) {
-        self.notice(format!("worker {}: {why}: disconnected", self.members[worker].name));
-        self.members[worker].outbound = None;
+        self.notice(format!("worker {} is not used any more: {why}", self.members[worker].name));
+        (self.members[worker].outbound, self.members[worker].is_refused) = (None, true);
         self.health.leave(worker);
     }
 
@@ -221,7 +235,7 @@ impl Fleet {
             return Ok(());
         }
         let since = *self.alone_since.get_or_insert_with(Instant::now);
-        let is_hopeless = self.members.iter().all(|member| member.is_refused);
+        let is_hopeless = self.members.iter().all(|member| member.is_refused && !member.is_found);
         match is_hopeless || since.elapsed() > self.options.params.give_up {
             true => {
                 Err(MeasureError::Device { message: "all workers are lost; their results so far are stored".into() })
@@ -263,13 +277,33 @@ impl Fleet {
             }
             CrewEvent::Failed { worker, error } => {
                 let member = &mut self.members[worker];
-                if !error.is_temporary() && !member.is_refused && !member.has_joined {
-                    member.is_refused = true;
+                let is_new = !error.is_temporary() && !member.is_refused && !member.has_joined;
+                member.is_refused |= is_new || member.is_found;
+                if is_new {
                     self.notice(error.to_string());
                 }
                 Heard::Nothing
             }
+            CrewEvent::Found(dial) => {
+                self.meet(dial);
+                Heard::Nothing
+            }
         }
+    }
+
+    /// Connects to a worker that was found, unless it is known.
+    fn meet(&mut self, dial: Arc<dyn Dial>) {
+        let address = dial.address();
+        let worker = match self.members.iter().position(|member| member.address == address) {
+            Some(worker) if self.members[worker].is_found && self.members[worker].is_refused => worker,
+            Some(_) => return,
+            None => {
+                self.members.push(FleetMember { is_found: true, ..FleetMember::new(address) });
+                self.members.len() - 1
+            }
+        };
+        self.members[worker].is_refused = false;
+        self.crew.join(worker, dial, true);
     }
 
     /// Lets a worker that connected again take part, unless it is of another kind now.

@@ -33,6 +33,8 @@ pub struct FleetParams {
     pub opening: Duration,
     /// Interval between attempts to reach a lost worker.
     pub retry: Duration,
+    /// Interval at which new workers are looked for.
+    pub find: Duration,
     /// Time without any worker after which measuring fails.
     pub give_up: Duration,
     /// Time of silence after which a connection is closed.
@@ -56,6 +58,7 @@ impl Default for FleetParams {
             greeting: secs(4),
             opening: secs(60),
             retry: secs(1),
+            find: secs(5),
             give_up: secs(60),
             silence: secs(60),
             batch_secs: 1.0,

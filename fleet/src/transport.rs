@@ -4,6 +4,7 @@
 //! change, cut or merge them.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::FleetError;
@@ -59,6 +60,9 @@ pub trait Dial: Send + Sync {
     /// [`FleetError::Unreachable`] if nothing answers.
     fn dial(&self, limit: Duration) -> Result<Wire, FleetError>;
 }
+
+/// Callback that returns the workers that are there now, for transports that know them.
+pub type FindWorkers = Box<dyn Fn() -> Vec<Arc<dyn Dial>> + Send>;
 
 /// Place at which a worker waits for tuners.
 pub trait Listen: Send {

@@ -1,12 +1,15 @@
 //! Fleets over a real NATS server: teams, the death of the server, refusals.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use autotune_fleet::{FleetBuild, FleetError, FleetParams, NatsOptions, NatsServer};
+use autotune_fleet::{Fleet, FleetBuild, FleetError, FleetOptions, FleetParams, NatsOptions, NatsServer};
+use autotune_ir::{CpuTarget, Target};
 
 use crate::server::{Server, shared_team};
 use crate::sim::{
-    SimDevice, SimWorker, candidates, check_results, connect, connect_with, measure_all, params, wait_until,
+    Notices, SimDevice, SimWorker, candidates, check_results, connect, connect_with, measure_all, params, wait_until,
+    wish,
 };
 
 #[test]
@@ -25,6 +28,38 @@ fn workers_of_a_team_are_found_and_others_are_not() {
 }
 
 #[test]
+fn workers_that_come_later_take_part_and_those_of_another_key_do_not() {
+    let Some(team) = shared_team() else { return };
+    let device = SimDevice::default();
+    let _worker = SimWorker::start(team.listen().unwrap(), "first", &device);
+    let (finder, lines) = (std::sync::Arc::clone(&team), Notices::default());
+    let notices = std::sync::Arc::clone(&lines);
+    let options = FleetOptions {
+        params: params(),
+        find: Some(Box::new(move || finder.find().unwrap_or_default())),
+        notice: Box::new(move |line| notices.lock().unwrap().push(line)),
+        ..FleetOptions::default()
+    };
+    let mut fleet = Fleet::connect(team.find().unwrap(), &wish(), options).unwrap();
+
+    let late = SimDevice::default();
+    let other = SimDevice { target: Target::Cpu(CpuTarget::generic_avx2(4)), ..SimDevice::default() };
+    let _other = SimWorker::start(team.listen().unwrap(), "other", &other);
+    let _late = SimWorker::start(team.listen().unwrap(), "late", &late);
+    let is_over = || {
+        let told = lines.lock().unwrap().join("\n");
+        late.measured.load(Ordering::SeqCst) > 0 && told.contains("worker late at") && told.contains("worker other at")
+    };
+    let start = Instant::now();
+    while !is_over() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{lines:?}");
+        let candidates = candidates(100, 1);
+        assert_eq!(check_results(&candidates, measure_all(&mut fleet, &candidates)), 0);
+    }
+    assert_eq!(other.measured.load(Ordering::SeqCst), 0, "keys never mix");
+}
+
+#[test]
 fn a_server_that_is_killed_and_forgets_everything_costs_no_result() {
     let Some(mut server) = Server::start(0) else { return };
     let port = server.port;
@@ -36,7 +71,7 @@ fn a_server_that_is_killed_and_forgets_everything_costs_no_result() {
     let mut fleet = connect_with(tuner.find().unwrap(), params, FleetBuild::own()).0.unwrap();
     let candidates = candidates(300, 1);
     let killer = std::thread::spawn(move || {
-        let measured = || device.measured.load(std::sync::atomic::Ordering::SeqCst);
+        let measured = || device.measured.load(Ordering::SeqCst);
         wait_until("some are measured", || measured() > 50);
         server.kill();
         std::thread::sleep(Duration::from_millis(300));

@@ -38,6 +38,7 @@ pub fn params() -> FleetParams {
         greeting: millis(300),
         opening: millis(600),
         retry: millis(10),
+        find: millis(50),
         give_up: millis(20_000),
         silence: millis(1000),
         batch_secs: 0.03,
@@ -251,7 +252,7 @@ pub fn connect_with(
     let notices = Notices::default();
     let lines = Arc::clone(&notices);
     let notice = Box::new(move |line| lines.lock().unwrap().push(line));
-    let options = FleetOptions { params, build, notice, is_interrupted: Arc::new(|| false) };
+    let options = FleetOptions { params, build, notice, ..FleetOptions::default() };
     (Fleet::connect(dials, &wish(), options), notices)
 }
 

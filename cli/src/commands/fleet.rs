@@ -81,6 +81,7 @@ pub(super) fn connect(places: &[SocketPlace], server: &NatsArgs, wish: &DeviceWi
     let options = FleetOptions {
         is_interrupted: Arc::new(move || switch.is_due()),
         notice: Box::new(|line| progress::notice(&line)),
+        find: nats::finder(server)?,
         ..FleetOptions::default()
     };
     match Fleet::connect(dials, wish, options) {

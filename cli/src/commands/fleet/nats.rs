@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use autotune_fleet::transport::{Dial, Listen};
+use autotune_fleet::transport::{Dial, FindWorkers, Listen};
 use autotune_fleet::{NatsOptions, NatsServer};
 
 use crate::args::NatsArgs;
@@ -19,6 +19,13 @@ fn server(args: &NatsArgs) -> Result<Option<Arc<NatsServer>>> {
 /// Offers this worker on the server.
 pub(super) fn listen(args: &NatsArgs) -> Result<Option<Box<dyn Listen>>> {
     Ok(server(args)?.map(|server| server.listen()).transpose()?)
+}
+
+/// Returns the search for workers that come later.
+pub(super) fn finder(args: &NatsArgs) -> Result<Option<FindWorkers>> {
+    // While the server is away, nothing is found.
+    let find = |server: Arc<NatsServer>| Box::new(move || server.find().unwrap_or_default()) as FindWorkers;
+    Ok(server(args)?.map(find))
 }
 
 /// Returns the workers that the server knows.

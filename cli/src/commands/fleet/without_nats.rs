@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use autotune_fleet::transport::{Dial, Listen};
+use autotune_fleet::transport::{Dial, FindWorkers, Listen};
 
 use crate::args::NatsArgs;
 
@@ -15,6 +15,11 @@ fn check(args: &NatsArgs) -> Result<()> {
 
 /// Fails if the command line names a server.
 pub(super) fn listen(args: &NatsArgs) -> Result<Option<Box<dyn Listen>>> {
+    check(args).map(|()| None)
+}
+
+/// Fails if the command line names a server.
+pub(super) fn finder(args: &NatsArgs) -> Result<Option<FindWorkers>> {
     check(args).map(|()| None)
 }
 
