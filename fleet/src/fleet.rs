@@ -113,7 +113,11 @@ impl Fleet {
     ///
     /// # Errors
     /// If no worker can be used: the reason of the first. If the workers' target keys differ.
-    pub fn connect(dials: Vec<Arc<dyn Dial>>, wish: &DeviceWish, options: FleetOptions) -> Result<Self, FleetError> {
+    pub fn connect(
+        dials: Vec<Arc<dyn Dial>>,
+        wish: &DeviceWish,
+        mut options: FleetOptions,
+    ) -> Result<Self, FleetError> {
         let mut members: Vec<FleetMember> = dials.iter().map(|dial| FleetMember::new(dial.address())).collect();
         let crew = Crew::new(wish, &options.build, &options.params);
         dials.into_iter().enumerate().for_each(|(worker, dial)| crew.join(worker, dial, false));
@@ -159,7 +163,6 @@ impl Fleet {
             return Err(failures.into_values().next().unwrap_or(FleetError::NoWorker));
         };
         failures.values().for_each(|error| (options.notice)(error.to_string()));
-        let mut options = options;
         options.find.take().into_iter().for_each(|find| crew.look_for_workers(find));
         Ok(Self {
             crew,
