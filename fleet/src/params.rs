@@ -39,8 +39,9 @@ pub struct FleetParams {
     pub give_up: Duration,
     /// Time of silence after which a connection is closed.
     pub silence: Duration,
-    /// Seconds of work in a batch.
-    pub batch_secs: f64,
+    /// Seconds of work in a batch, at least as far as wishes wait, and at most. A worker has to make
+    /// operands and reference of a workload before its first batch, which small parts would repeat.
+    pub batch_secs: [f64; 2],
     /// Seconds of work left in a worker's batch when it gets the next one.
     pub ahead_secs: f64,
     /// Number of lost deliveries after which a wish is answered by a failure.
@@ -61,7 +62,7 @@ impl Default for FleetParams {
             find: secs(5),
             give_up: secs(60),
             silence: secs(60),
-            batch_secs: 1.0,
+            batch_secs: [0.5, 1.0],
             ahead_secs: 0.2,
             deliveries: 3,
             drift: 1.25,

@@ -17,7 +17,7 @@ use crate::params::MAX_WISHES;
 use crate::random::random_number;
 
 /// Number of wishes in a batch of a workload of which no time is known.
-const FIRST_WISHES: usize = 4;
+const FIRST_WISHES: usize = 8;
 
 /// Most leases of one worker: one that it measures, and the next.
 const LEASES: usize = 2;
@@ -144,9 +144,9 @@ impl BatchRun<'_> {
                 && self.has_room(worker, Some(next))
             {
                 let secs = self.fleet.wish_secs.get(next.workload());
-                let size = secs.map_or(FIRST_WISHES, |secs| (self.fleet.options.params.batch_secs / secs) as usize);
-                let share = self.ledger.waiting().div_ceil(usable.len());
-                let most = size.min(share).clamp(1, MAX_WISHES);
+                let size = |part: f64| secs.map_or(FIRST_WISHES, |secs| (part / secs) as usize).clamp(1, MAX_WISHES);
+                let [least, most] = self.fleet.options.params.batch_secs.map(size);
+                let most = self.ledger.waiting().div_ceil(usable.len()).clamp(least, most.max(least));
                 let Some(leased) = self.ledger.take(worker, most, Instant::now()) else { break };
                 let Some(batch) = self.batch(leased) else { break };
                 if !self.fleet.send(worker, &TunerMessage::Measure(batch)) {

@@ -41,7 +41,7 @@ pub fn params() -> FleetParams {
         find: millis(50),
         give_up: millis(20_000),
         silence: millis(1000),
-        batch_secs: 0.03,
+        batch_secs: [0.01, 0.03],
         ahead_secs: 0.005,
         deliveries: 3,
         drift: 1.25,
