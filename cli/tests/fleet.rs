@@ -251,3 +251,33 @@ fn nats_is_refused_with_a_reason_by_programs_without_it_and_for_servers_that_are
     }
     sandbox.run("fleet status --team x").expect_line(2, "--nats");
 }
+
+#[cfg(feature = "nats")]
+#[test]
+fn a_workload_is_tuned_through_a_nats_server() {
+    let Some(server) = crate::server::Server::start(0) else { return };
+    let sandbox = Sandbox::new();
+    let nats = format!("--nats nats://127.0.0.1:{} --team cli", server.port);
+    let tune = || sandbox.run(&format!("{TINY} --threads 1 --trials 24 {nats}"));
+    tune().expect_line(1, "no worker of team cli is connected");
+
+    let start = |name: &str| {
+        let mut command = sandbox.command(&format!("fleet worker {nats} --name {name}"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.contains("listening on nats://"), "{line}");
+        FleetWorker { child, address: String::new() }
+    };
+    let workers = ["left", "right"].map(start);
+    let tuned = tune().expect(0);
+    assert!(tuned.stderr.contains("2 worker(s) of cpu:"), "{}", tuned.stderr);
+    check_records(&sandbox, 24);
+    let table = sandbox.run(&format!("fleet status {nats}")).expect(0).stdout;
+    assert!(["| left ", "| right "].iter().all(|words| table.contains(words)), "{table}");
+    for worker in workers {
+        signal(&worker.child, libc::SIGTERM);
+        assert_eq!(worker.code(), Some(0));
+    }
+    sandbox.run(&format!("fleet status {nats}")).expect_line(1, "no worker of team cli");
+}

@@ -15,6 +15,10 @@ mod networks;
 mod quantize;
 mod report_page;
 mod sandbox;
+#[cfg(feature = "nats")]
+#[path = "../../fleet/tests/server.rs"]
+#[allow(dead_code)]
+mod server;
 mod snapshot;
 mod stub_device;
 mod trust;

@@ -39,8 +39,9 @@ pub struct FleetParams {
     pub give_up: Duration,
     /// Time of silence after which a connection is closed.
     pub silence: Duration,
-    /// Seconds of work in a batch, at least as far as wishes wait, and at most. A worker has to make
-    /// operands and reference of a workload before its first batch, which small parts would repeat.
+    /// Seconds of work in a batch, at least as far as wishes wait, and at most. A worker has to
+    /// make operands and reference of a workload before its first batch, which small parts would
+    /// repeat.
     pub batch_secs: [f64; 2],
     /// Seconds of work left in a worker's batch when it gets the next one.
     pub ahead_secs: f64,
