@@ -1,6 +1,7 @@
 //! Contract suite of transports, applied to TCP, Unix sockets and memory: frames arrive whole, in
 //! order and bounded, the end of a side is noticed, and a fleet keeps the contract of measurers.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +11,6 @@ use autotune_fleet::transport::{Arrival, Dial, FrameReceiver, Listen, Wire};
 use autotune_fleet::{FleetError, SocketPlace};
 use autotune_measure::Measurer;
 use autotune_measurement::Measurement;
-use tempfile::TempDir;
 
 use crate::net::{FrameFaults, MemoryPlace};
 use crate::sim::{SimDevice, SimWorker, candidates, check_results, connect, measure_all, secs_of, target};
@@ -19,35 +19,36 @@ use crate::sim::{SimDevice, SimWorker, candidates, check_results, connect, measu
 pub struct Place {
     pub dial: Arc<dyn Dial>,
     pub listener: Box<dyn Listen>,
-    _folder: Option<TempDir>,
+    /// Folder or server that the place needs.
+    _needed: Option<Box<dyn Any>>,
 }
 
 pub fn tcp() -> Place {
     let place: SocketPlace = "127.0.0.1:0".parse().unwrap();
     let listener = place.listen().unwrap();
     let dial: SocketPlace = listener.address().parse().unwrap();
-    Place { dial: Arc::new(dial), listener, _folder: None }
+    Place { dial: Arc::new(dial), listener, _needed: None }
 }
 
 fn unix() -> Place {
     let folder = tempfile::tempdir().unwrap();
     let place = SocketPlace::Unix(folder.path().join("worker.sock"));
     let listener = place.listen().unwrap();
-    Place { dial: Arc::new(place), listener, _folder: Some(folder) }
+    Place { dial: Arc::new(place), listener, _needed: Some(Box::new(folder)) }
 }
 
 fn memory() -> Place {
     let place = MemoryPlace::new("memory", FrameFaults::default(), 1);
     let listener = place.listen();
-    Place { dial: place, listener, _folder: None }
+    Place { dial: place, listener, _needed: None }
 }
 
 #[cfg(feature = "nats")]
 fn nats() -> Place {
-    let team = crate::server::shared_team().unwrap();
+    let (team, server) = crate::server::shared_team().unwrap();
     let listener = team.listen().unwrap();
     let dial = team.find().unwrap().remove(0);
-    Place { dial, listener, _folder: None }
+    Place { dial, listener, _needed: Some(Box::new(server)) }
 }
 
 /// Returns the transports under test: NATS if the program has it and a server is there.
@@ -144,7 +145,7 @@ fn silence_is_no_end_and_an_end_is_noticed_by_both_sides() {
 #[test]
 fn places_at_which_nobody_listens_are_unreachable() {
     for place in places() {
-        let Place { dial, listener, _folder } = place();
+        let Place { dial, listener, _needed } = place();
         drop(listener);
         let start = Instant::now();
         let refused = dial.dial(LIMIT).map(drop);
@@ -160,8 +161,8 @@ fn a_fleet_keeps_the_contract_of_measurers() {
             let device = SimDevice::default();
             let places: Vec<Place> = (0..workers).map(|_| place()).collect();
             let dials = places.iter().map(|place| Arc::clone(&place.dial)).collect();
-            let (listeners, _folders): (Vec<_>, Vec<_>) =
-                places.into_iter().map(|place| (place.listener, place._folder)).unzip();
+            let (listeners, _needed): (Vec<_>, Vec<_>) =
+                places.into_iter().map(|place| (place.listener, place._needed)).unzip();
             let start = |listener| SimWorker::start(listener, "worker", &device);
             let _running: Vec<SimWorker> = listeners.into_iter().map(start).collect();
             let mut fleet = connect(dials).0.unwrap();

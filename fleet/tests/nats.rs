@@ -14,7 +14,7 @@ use crate::sim::{
 
 #[test]
 fn workers_of_a_team_are_found_and_others_are_not() {
-    let (Some(team), Some(other)) = (shared_team(), shared_team()) else { return };
+    let (Some((team, _server)), Some((other, _))) = (shared_team(), shared_team()) else { return };
     assert!(team.find().unwrap().is_empty());
     let device = SimDevice::default();
     let _workers = [1, 2, 3].map(|_| SimWorker::start(team.listen().unwrap(), "worker", &device));
@@ -29,7 +29,7 @@ fn workers_of_a_team_are_found_and_others_are_not() {
 
 #[test]
 fn workers_that_come_later_take_part_and_those_of_another_key_do_not() {
-    let Some(team) = shared_team() else { return };
+    let Some((team, _server)) = shared_team() else { return };
     let device = SimDevice::default();
     let _worker = SimWorker::start(team.listen().unwrap(), "first", &device);
     let (finder, lines) = (std::sync::Arc::clone(&team), Notices::default());

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
 use autotune_fleet::{NatsOptions, NatsServer};
@@ -62,13 +62,12 @@ impl Drop for Server {
     }
 }
 
-/// Returns a server that all tests share, with a team of its own for each call; `None` if the
-/// program is missing.
-pub fn shared_team() -> Option<Arc<NatsServer>> {
-    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
-    static TEAMS: Mutex<usize> = Mutex::new(0);
-    let server = SERVER.get_or_init(|| Server::start(0)).as_ref()?;
-    let mut teams = TEAMS.lock().unwrap();
-    *teams += 1;
-    Some(server.connect(&format!("team-{teams}")))
+/// Returns a server that the tests which run at the same time share, with a team of its own for
+/// each call; `None` if the program is missing. The last test to drop it ends it.
+pub fn shared_team() -> Option<(Arc<NatsServer>, Arc<Server>)> {
+    static SHARED: Mutex<(Weak<Server>, usize)> = Mutex::new((Weak::new(), 0));
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = shared.0.upgrade().or_else(|| Server::start(0).map(Arc::new))?;
+    *shared = (Arc::downgrade(&server), shared.1 + 1);
+    Some((server.connect(&format!("team-{}", shared.1)), server))
 }
