@@ -73,7 +73,7 @@ fn small() -> Vec<u8> {
     let net = Builder::new("small", Seeded { seed: 1 });
     let window = |k: usize| Sliding::new(k).pad(k / 2);
     let x = net.input("x", &[2, 16, 6, 6]).conv("first", ConvLayer::new(16, window(3)).bias()).relu();
-    let both = x.conv("narrow", ConvLayer::new(8, window(1))).concat(&[x], 1);
+    let both = x.conv("narrow", ConvLayer::new(16, window(1))).concat(&[x], 1);
     net.output("y", both.conv("both", ConvLayer::new(16, window(3))).global_average_pool().linear("fc", 10));
     onnx::write(&net.finish().unwrap()).unwrap()
 }

@@ -45,8 +45,8 @@ pub fn find(word: &str) -> Result<GpuInfo, MeasureError> {
     Ok(found.clone())
 }
 
-/// Returns kernels of the source's own for a device; machine code of CUDA is kept in the [cache
-/// folder](crate::cache_folder), since many processes load the same few kernels.
+/// Returns kernels of the source's own for a device; machine code of CUDA is kept in the cache
+/// folder, since many processes load the same few kernels.
 pub fn artifact_of_source(source: String, plan: KernelPlan, target: &GpuTarget) -> Result<Artifact, CandidateError> {
     let code = match target.api {
         GpuApi::Cuda { sm } => Code::Cubin(nvrtc::cubin_of(&source, sm)?),

@@ -5,6 +5,7 @@ use autotune_ir::{DType, GpuApi, Target};
 use autotune_workloads::{Pointwise, TransposeWorkload, Types, Workload};
 
 use crate::error::CompileError;
+use crate::strided::Strided;
 use autotune_graph::operators::rows_and_columns;
 
 /// Cost model of unmeasured conversions: seconds of overhead, and bytes read and written per
@@ -67,6 +68,31 @@ pub(crate) fn workload(shape: &[usize], from: Form, to: Form, target: &Target) -
     workload.map_err(CompileError::Workload)
 }
 
+/// Returns the copy of elements between forms of one element type, if no kernel of a workload
+/// converts between them: equal forms, and blocks of channels of which one divides the other.
+///
+/// `[n, c/small, area, small]` ↔ `[n, c/big, area, big]`, where blocks of `big` channels have
+/// `big/small` blocks of `small`.
+pub(crate) fn copy(shape: &[usize], from: Form, to: Form) -> Option<Strided> {
+    if from == to {
+        return Some(Strided::contiguous(shape.iter().product()));
+    }
+    let (Layout::ChannelBlocked(read), Layout::ChannelBlocked(written)) = (from.layout, to.layout) else { return None };
+    let [n, c, pixels @ ..] = shape else { return None };
+    let (small, big) = (read.min(written), read.max(written));
+    if from.dtype != to.dtype || small == 0 || big % small != 0 || c % big != 0 {
+        return None;
+    }
+
+    let area: usize = pixels.iter().product();
+    // Strides of images, blocks, pixels, small blocks and channels.
+    let in_small = [c * area, big * area, small, small * area, 1];
+    let in_big = [c * area, big * area, big, small, 1];
+    let (read, write) = if read == small { (in_small, in_big) } else { (in_big, in_small) };
+    let extents = vec![*n, c / big, area, big / small, small];
+    Some(Strided { extents, from: 0, read: read.map(|stride| stride as isize).to_vec(), write: write.to_vec() })
+}
+
 fn transpose(shape: &[usize], from: Layout, to: Layout) -> Result<TransposeWorkload, CompileError> {
     let none = || CompileError::Layouts { from, to };
     let [n, c, pixels @ ..] = shape else { return Err(none()) };
@@ -83,4 +109,39 @@ fn transpose(shape: &[usize], from: Layout, to: Layout) -> Result<TransposeWorkl
 pub(crate) fn estimated_secs(shape: &[usize], dtype: DType) -> f64 {
     let bytes = 2.0 * dtype.bytes() as f64 * shape.iter().map(|&extent| extent as f64).product::<f64>();
     SECS + bytes / BYTES_PER_SEC
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use autotune_ir::layout::to_layout;
+    use ndarray::{ArrayD, IxDyn};
+
+    use super::*;
+
+    #[test]
+    fn blocks_are_copied_to_blocks_that_they_divide() {
+        let (shape, count) = ([2, 24, 3, 5], 2 * 24 * 3 * 5);
+        let tensor = ArrayD::from_shape_vec(IxDyn(&shape), (0..count).map(|i| i as f32).collect()).unwrap();
+        let stored =
+            |block| to_layout(&tensor, Layout::ChannelBlocked(block)).unwrap().into_iter().collect::<Vec<f32>>();
+        let form = |block| Form { layout: Layout::ChannelBlocked(block), dtype: DType::F32 };
+        for (from, to) in [(4, 8), (8, 4), (8, 24), (24, 8), (1, 12), (12, 1)] {
+            let Strided { extents, from: first, read, write } = copy(&shape, form(from), form(to)).unwrap();
+            let (own, mut found) = (stored(from), vec![f32::NAN; count]);
+            for number in 0..count {
+                let (mut rest, mut source, mut target) = (number, first as isize, 0);
+                for axis in (0..extents.len()).rev() {
+                    let at = rest % extents[axis];
+                    rest /= extents[axis];
+                    source += at as isize * read[axis];
+                    target += at * write[axis];
+                }
+                found[target] = own[source as usize];
+            }
+            assert_eq!(found, stored(to), "{from} to {to}");
+        }
+        assert_eq!(copy(&shape, form(8), form(12)), None);
+        assert_eq!(copy(&shape, form(8), Form { layout: Layout::Plain, ..form(8) }), None);
+    }
 }

@@ -388,15 +388,13 @@ impl NetworkPlanner<'_, '_> {
     /// Returns the form in between if one kernel cannot convert a tensor.
     fn form_between(&self, (from, is): (SlotSpan, Form), (to, wanted): (SlotSpan, Form)) -> Option<Form> {
         let is_aligned = |span| self.plan.is_aligned(span, self.alignment());
-        let is_gpu = self.choose.target().gpu().is_some();
-        match (is.layout != wanted.layout, is.dtype != wanted.dtype) {
-            // A copy, between any addresses.
-            (false, false) => None,
+        let are_blocked = ![is, wanted].map(|form| form.layout).contains(&Layout::Plain);
+        let is_in_two = is.dtype != wanted.dtype && (self.choose.target().gpu().is_some() || are_blocked);
+        match is.layout != wanted.layout {
             // Kernels of GPUs either cast or move; they move elements of the smaller type.
-            (true, true) if is_gpu && wanted.dtype.bytes() < is.dtype.bytes() => {
-                Some(Form { dtype: wanted.dtype, ..is })
-            }
-            (true, true) if is_gpu => Some(Form { dtype: is.dtype, ..wanted }),
+            true if is_in_two && wanted.dtype.bytes() < is.dtype.bytes() => Some(Form { dtype: wanted.dtype, ..is }),
+            true if is_in_two => Some(Form { dtype: is.dtype, ..wanted }),
+            true if are_blocked => Some(Form { layout: Layout::Plain, ..is }),
             _ if !is_aligned(from) => Some(is),
             _ if !is_aligned(to) => Some(wanted),
             _ => None,
@@ -415,7 +413,10 @@ impl NetworkPlanner<'_, '_> {
         if !conversion::is_between(is.dtype, wanted.dtype, self.choose.target()) {
             return Err(CompileError::Types { step: name.clone(), found: is.dtype, wanted: wanted.dtype });
         }
-        if let Some(form) = self.form_between((from, is), (to, wanted)) {
+        let copy = conversion::copy(shape, is, wanted);
+        if copy.is_none()
+            && let Some(form) = self.form_between((from, is), (to, wanted))
+        {
             let between = SlotSpan { slot: self.slot(value, form.dtype, SlotContent::Run), first: 0 };
             self.convert(value, (from, is), (between, form))?;
             return self.convert(value, (between, form), (to, wanted));
@@ -427,9 +428,9 @@ impl NetworkPlanner<'_, '_> {
             false => format!("{name} as {}", wanted.dtype),
         };
 
-        let work = match is == wanted {
-            true => ActionKind::Copy(Strided::contiguous(shape.iter().product())),
-            false => {
+        let work = match copy {
+            Some(strided) => ActionKind::Copy(strided),
+            None => {
                 let tuned =
                     self.choose.of_conversion(&conversion::workload(shape, is, wanted, self.choose.target())?)?;
                 ActionKind::Kernel(self.kernel_of(&tuned))

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
+mod cuda;
 mod file;
 mod loaded;
 mod variants;
