@@ -62,7 +62,7 @@ impl<'a> Query<'a> {
 
     /// Sets a schedule of a similar workload, such as the one for an image of another size. On a
     /// miss it is transferred, unless the source has a schedule of a workload that is more similar.
-    /// That takes a fraction of the time of predicting one.
+    /// That takes a fraction of the time of predicting one. Without a source it is not used.
     pub fn like(self, other: &'a Candidate) -> Self {
         Self { like: Some(other), ..self }
     }
