@@ -167,21 +167,25 @@ impl<'a> NewGraph<'a> {
     }
 
     pub(super) fn constant(&mut self, name: &str, constant: &Constant) -> NewNode {
-        let constant = self.constants.one_of(constant);
-        self.constants.remember(&constant);
-        let graph = &mut self.graph;
-        NewNode(*self.of_constants.entry(constant.address()).or_insert_with(|| graph.constant(name, constant)))
+        let one = self.constants.one_of(constant);
+        self.node_of(one, |graph, one| graph.constant(name, one))
     }
 
     /// Copies a constant of the source graph.
     pub(super) fn copy_constant(&mut self, node: &Arc<GraphNode>, constant: &Constant) -> NewNode {
         let one = self.constants.one_of(constant);
-        if one.address() != constant.address() {
-            return self.constant(&node.name, &one);
-        }
+        let is_own = one.address() == constant.address();
+        self.node_of(one, |graph, one| match is_own {
+            true => graph.push(Arc::clone(node)),
+            false => graph.constant(&*node.name, one),
+        })
+    }
+
+    /// Returns the node of a canonical constant; `add` adds it if it is new.
+    fn node_of(&mut self, one: Constant, add: impl FnOnce(&mut Graph, Constant) -> NodeId) -> NewNode {
         self.constants.remember(&one);
         let graph = &mut self.graph;
-        NewNode(*self.of_constants.entry(one.address()).or_insert_with(|| graph.push(Arc::clone(node))))
+        NewNode(*self.of_constants.entry(one.address()).or_insert_with(|| add(graph, one)))
     }
 
     /// Adds the constant for a node without elements.
