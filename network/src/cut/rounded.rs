@@ -48,14 +48,7 @@ impl Cut {
         let is_exact = |step: &Step| graph.exact().contains(&self.value(step.output).node);
         let rounded = |step: &Step| if is_exact(step) { None } else { step.rounded_to(dtype) };
         let rounded: Vec<Option<Workload>> = self.steps.iter().map(rounded).collect();
-        let is_kept = self.kept(graph, &rounded, dtype);
-        // Parts share the memory of their root, and so its type.
-        for number in 0..self.values.len() {
-            let root = self.root(ValueId(number as u32)).0;
-            if !is_kept[root.0 as usize] {
-                self.values[number].dtype = dtype;
-            }
-        }
+        self.store_rounded(graph, &rounded, dtype);
 
         for number in 0..self.steps.len() {
             let step = &self.steps[number];
@@ -66,6 +59,19 @@ impl Cut {
             if let Ok(rounded) = workload.with_types(operands.types(out)) {
                 self.set_constant_types(graph, number, &rounded);
                 self.steps[number].work = StepWork::Kernel(rounded);
+            }
+        }
+    }
+
+    /// Stores values in a type where rounding is permitted. `rounded` has each step's workload with
+    /// all possible tensors in the type.
+    pub(super) fn store_rounded(&mut self, graph: &Graph, rounded: &[Option<Workload>], dtype: DType) {
+        let is_kept = self.kept(graph, rounded, dtype);
+        // Parts share the memory of their root, and so its type.
+        for number in 0..self.values.len() {
+            let root = self.root(ValueId(number as u32)).0;
+            if !is_kept[root.0 as usize] {
+                self.values[number].dtype = dtype;
             }
         }
     }

@@ -8,7 +8,7 @@ use autotune_ir::{DType, Target};
 use autotune_workloads::Workload;
 
 use super::rounded::has_integers;
-use super::{Cut, Step, StepWork, ValueId};
+use super::{Cut, Step, StepWork};
 use autotune_graph::Graph;
 
 impl Cut {
@@ -21,12 +21,8 @@ impl Cut {
 
         // In memory, tf32 is f32.
         let is_stored = !DType::F32.has_same_bits_as(dtype);
-        let is_kept = self.kept_by_writers(graph, &rounded, dtype);
-        for number in 0..self.values.len() {
-            let root = self.root(ValueId(number as u32)).0;
-            if is_stored && !is_kept[root.0 as usize] {
-                self.values[number].dtype = dtype;
-            }
+        if is_stored {
+            self.store_rounded(graph, &rounded, dtype);
         }
 
         for (number, rounded) in rounded.into_iter().enumerate() {
@@ -36,26 +32,6 @@ impl Cut {
             }
             self.steps[number].work = StepWork::Kernel(rounded);
         }
-    }
-
-    /// Returns for each value whether its memory stays as it is: that of inputs, outputs,
-    /// constants, integers, and results of steps that do not compute in the type.
-    fn kept_by_writers(&self, graph: &Graph, rounded: &[Option<Workload>], dtype: DType) -> Vec<bool> {
-        let mut is_kept = vec![false; self.values.len()];
-        let mut keep = |value: ValueId| is_kept[self.root(value).0.0 as usize] = true;
-        for (number, value) in self.values.iter().enumerate() {
-            if graph.is_given(value.node) || graph.node(value.node).dtype != DType::F32 {
-                keep(ValueId(number as u32));
-            }
-        }
-        self.outputs.iter().for_each(|&output| keep(output));
-        for (step, rounded) in self.steps.iter().zip(rounded) {
-            let writes = rounded.as_ref().map(Workload::result_dtype) == Some(dtype);
-            if !writes && !matches!(step.work, StepWork::Copy(_)) {
-                keep(step.output);
-            }
-        }
-        is_kept
     }
 }
 
