@@ -13,7 +13,7 @@ use autotune_runtime::{Cpu, DeviceError, Kernel, View, ViewMut, Waiting, bytes_o
 
 use crate::choose::{Choose, Schedules};
 use crate::cut::Cut;
-use crate::device::NetworkOps;
+use crate::device::{NetworkOps, StridedCopies};
 use crate::error::{CompileError, RunError};
 use crate::memory_need::check_memory;
 use crate::places::places;
@@ -216,7 +216,7 @@ impl<D: NetworkOps> Compiled<D> {
                 };
                 let (from, to) = (end(from)?, end(action.output)?);
                 // SAFETY: as for kernels, see `kernel`.
-                unsafe { device.copying(&self.store.origin, strided, bytes, from, to) }
+                unsafe { self.store.origin.copying(device, strided, bytes, from, to) }
             }
             ActionKind::Interpret(node) => {
                 let piece = |span| Ok(TypedMemory { memory: part(span)?, dtype: self.plan.dtype(span) });

@@ -24,10 +24,28 @@ pub trait NetworkDevice: NetworkOps {}
 
 impl<D: NetworkOps> NetworkDevice for D {}
 
+/// Source of calls that copy elements between tensors of a device.
+pub trait StridedCopies<D: Device> {
+    /// Creates a call that copies elements of `bytes` bytes.
+    ///
+    /// # Safety
+    ///
+    /// Whenever the call is started, the source of calls exists, and no other call uses the
+    /// destination or writes the tensor that is read.
+    unsafe fn copying(
+        &self,
+        device: &D,
+        copy: &Strided,
+        bytes: usize,
+        from: CopyEnd<D>,
+        to: CopyEnd<D>,
+    ) -> Result<D::Call, CompileError>;
+}
+
 /// Operations that networks need from a device besides running kernels.
 pub trait NetworkOps: Device {
     /// Source of devices that share memory and kernels, one device for each caller.
-    type Origin: Clone + Send + Sync;
+    type Origin: Clone + Send + Sync + StridedCopies<Self>;
 
     /// True if kernels can read inputs in the caller's memory.
     const READS_CALLERS_MEMORY: bool;
@@ -80,21 +98,6 @@ pub trait NetworkOps: Device {
             .map(|((buffer, _), memory)| View::of(memory, buffer.dtype, &buffer.shape).in_layout(buffer.layout));
         Ok(kernel.pack_in(self, &views.collect::<Vec<_>>(), memory)?)
     }
-
-    /// Creates a call that copies elements of `bytes` bytes.
-    ///
-    /// # Safety
-    ///
-    /// Whenever the call is started, the origin exists, and no other call uses the destination or
-    /// writes the source.
-    unsafe fn copying(
-        &self,
-        origin: &Self::Origin,
-        copy: &Strided,
-        bytes: usize,
-        from: CopyEnd<Self>,
-        to: CopyEnd<Self>,
-    ) -> Result<Self::Call, CompileError>;
 
     /// Creates a call that computes a node by the interpreter; `None` if the device does not
     /// support it.
@@ -185,24 +188,6 @@ impl NetworkOps for Cpu {
         Ok(kernel.pack_in(self, &views, memory)?)
     }
 
-    unsafe fn copying(
-        &self,
-        _: &usize,
-        copy: &Strided,
-        bytes: usize,
-        from: CopyEnd,
-        to: CopyEnd,
-    ) -> Result<CpuCall, CompileError> {
-        // SAFETY: guaranteed by the caller.
-        let whole = |end: CopyEnd| unsafe {
-            self.part(&end.memory, end.first.saturating_mul(bytes)..self.extent(&end.memory).bytes)
-        };
-        // SAFETY: as above.
-        let copying = unsafe { Copying::new(copy, bytes, whole(from)?, whole(to)?) };
-        let copying = copying.ok_or_else(beyond)?;
-        Ok(CpuCall::of_work(self, copying.tasks(), move |tasks: Range<usize>| copying.run(tasks)))
-    }
-
     fn interpreter_call(
         &self,
         network: &Arc<Compiled>,
@@ -232,6 +217,27 @@ impl NetworkOps for Cpu {
     }
 }
 
+/// Teams of any number of threads copy alike.
+impl StridedCopies<Cpu> for usize {
+    unsafe fn copying(
+        &self,
+        device: &Cpu,
+        copy: &Strided,
+        bytes: usize,
+        from: CopyEnd,
+        to: CopyEnd,
+    ) -> Result<CpuCall, CompileError> {
+        // SAFETY: guaranteed by the caller.
+        let whole = |end: CopyEnd| unsafe {
+            device.part(&end.memory, end.first.saturating_mul(bytes)..device.extent(&end.memory).bytes)
+        };
+        // SAFETY: as above.
+        let copying = unsafe { Copying::new(copy, bytes, whole(from)?, whole(to)?) };
+        let copying = copying.ok_or_else(beyond)?;
+        Ok(CpuCall::of_work(device, copying.tasks(), move |tasks: Range<usize>| copying.run(tasks)))
+    }
+}
+
 /// GPU that networks share, with kernels that are not of a workload.
 pub struct GpuOrigin<D: Device> {
     target: GpuTarget,
@@ -256,13 +262,10 @@ impl<D: Device> GpuOrigin<D> {
     pub(crate) fn queue(&self, of: impl FnOnce(&D) -> Result<D, DeviceError>) -> Result<D, DeviceError> {
         of(&self.device.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
 
-    /// Creates a call that copies elements.
-    ///
-    /// # Safety
-    ///
-    /// See [`NetworkOps::copying`].
-    pub(crate) unsafe fn copying(
+impl<D: Device> StridedCopies<D> for Arc<GpuOrigin<D>> {
+    unsafe fn copying(
         &self,
         device: &D,
         copy: &Strided,
@@ -301,18 +304,6 @@ impl NetworkOps for CudaDevice {
     fn of(origin: &Self::Origin) -> Result<Self, DeviceError> {
         origin.queue(Self::new_stream)
     }
-
-    unsafe fn copying(
-        &self,
-        origin: &Self::Origin,
-        copy: &Strided,
-        bytes: usize,
-        from: CopyEnd<Self>,
-        to: CopyEnd<Self>,
-    ) -> Result<Self::Call, CompileError> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { origin.copying(self, copy, bytes, from, to) }
-    }
 }
 
 impl NetworkOps for OpenClDevice {
@@ -326,17 +317,5 @@ impl NetworkOps for OpenClDevice {
 
     fn of(origin: &Self::Origin) -> Result<Self, DeviceError> {
         origin.queue(Self::new_queue)
-    }
-
-    unsafe fn copying(
-        &self,
-        origin: &Self::Origin,
-        copy: &Strided,
-        bytes: usize,
-        from: CopyEnd<Self>,
-        to: CopyEnd<Self>,
-    ) -> Result<Self::Call, CompileError> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { origin.copying(self, copy, bytes, from, to) }
     }
 }

@@ -23,10 +23,8 @@ use thiserror::Error;
 
 use super::description::{Described, described};
 use crate::compiled::Compiled;
-use crate::cut::Strided;
 use crate::device::{GpuOrigin, NetworkOps};
 use crate::error::CompileError;
-use crate::strided::CopyEnd;
 use autotune_graph::Graph;
 use data::{CudaContents, LibraryData, LibraryTensor};
 use recorder::{RecordedMemory, RecordingDevice};
@@ -204,18 +202,6 @@ impl NetworkOps for RecordingDevice {
 
     fn of(origin: &Self::Origin) -> Result<Self, DeviceError> {
         origin.queue(|device| Ok(device.clone()))
-    }
-
-    unsafe fn copying(
-        &self,
-        origin: &Self::Origin,
-        copy: &Strided,
-        bytes: usize,
-        from: CopyEnd<Self>,
-        to: CopyEnd<Self>,
-    ) -> Result<Self::Call, CompileError> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { origin.copying(self, copy, bytes, from, to) }
     }
 
     /// Returns none: calls are recorded already, and starting them would record them as packing.
