@@ -9,7 +9,9 @@
 //! process, and one that accesses memory outside its buffers may make the CUDA device unusable for
 //! it. [`crate::WorkerMeasurer`] confines such faults to a worker process.
 
-use autotune_ir::{Artifact, Code, GpuApi, GpuTarget, KernelPlan, Target};
+use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
+use autotune_ir::program::{Layout, Role, When};
+use autotune_ir::{Artifact, Code, DType, GpuApi, GpuTarget, KernelPlan, Launch, Target};
 use autotune_measurement::CandidateError;
 use autotune_runtime::{DeviceError, GpuInfo, cuda, opencl};
 
@@ -43,6 +45,52 @@ pub fn find(word: &str) -> Result<GpuInfo, MeasureError> {
         nvrtc::compiler_for(sm).map_err(absent)?;
     }
     Ok(found.clone())
+}
+
+/// Threads of a block of [`plan_of_source`].
+const THREADS: usize = 256;
+
+/// Replaces `KERNEL` in a source by the words of an API before the name of a kernel.
+pub fn with_kernel_words(source: &str, api: GpuApi) -> String {
+    let words = match api {
+        GpuApi::Cuda { .. } => "extern \"C\" __global__ void",
+        GpuApi::OpenCl => "__kernel void",
+    };
+    source.replace("KERNEL", words)
+}
+
+/// Returns the plan of kernels that take two operands and an output, with these names, and process
+/// any number of elements by a fixed number of threads.
+pub fn plan_of_source(
+    [first, second, output]: [&str; 3],
+    symbols: impl IntoIterator<Item = String>,
+    blocks_per_multiprocessor: usize,
+    target: &GpuTarget,
+) -> KernelPlan {
+    let buffer = |name: &str, role: Role, binding: Binding| PlanBuffer {
+        name: name.into(),
+        role,
+        binding,
+        shape: vec![1],
+        layout: Layout::Plain,
+        dtype: DType::F32,
+    };
+    let buffers = vec![
+        buffer(first, Role::Operand(0), Binding::Data),
+        buffer(second, Role::Operand(1), Binding::Data),
+        buffer(output, Role::Output, Binding::Output),
+    ];
+
+    let threads = THREADS.min(target.threads_per_block);
+    let launch = Launch { blocks: blocks_per_multiprocessor * target.multiprocessors, threads, shared_bytes: 0 };
+    let stage = |symbol: String| PlanStage {
+        symbol,
+        when: When::EveryRun,
+        tasks: launch.blocks,
+        launch: Some(launch),
+        boxes: vec![],
+    };
+    KernelPlan { buffers, stages: symbols.into_iter().map(stage).collect(), local_bytes: 0, uses_tiles: false }
 }
 
 /// Returns kernels of the source's own for a device; machine code of CUDA is kept in the cache

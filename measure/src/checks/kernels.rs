@@ -2,16 +2,13 @@
 
 use std::cell::RefCell;
 
-use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
-use autotune_ir::program::{Layout, Role, When};
-use autotune_ir::{DType, GpuApi, GpuTarget, KernelPlan, Launch};
+use autotune_ir::{DType, GpuApi, GpuTarget, KernelPlan};
 use autotune_measurement::CandidateError;
 use autotune_runtime::{Bound, Device, bytes_of, bytes_of_mut};
 
 use super::{Checks, HostChecks};
 use crate::gpu;
 
-const THREADS: usize = 256;
 const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
 
 /// Most 32-bit words that the kernels process: they count in 32 bits.
@@ -174,46 +171,17 @@ impl<D: Device> Checks<D> for KernelChecks<D> {
 }
 
 fn source(api: GpuApi) -> String {
-    let (words, kernel) = match api {
-        GpuApi::Cuda { .. } => (CUDA, "extern \"C\" __global__ void"),
-        GpuApi::OpenCl => (OPENCL, "__kernel void"),
+    let head = match api {
+        GpuApi::Cuda { .. } => CUDA,
+        GpuApi::OpenCl => OPENCL,
     };
     let differences = ["f32", "f16", "bf16"].map(|dtype| DIFFERENCE.replace("TYPE", dtype));
-    format!("{words}{SOURCE}{}", differences.concat()).replace("KERNEL", kernel)
+    gpu::with_kernel_words(&format!("{head}{SOURCE}{}", differences.concat()), api)
 }
 
 fn plan(target: &GpuTarget) -> KernelPlan {
-    let buffer = |(name, role, binding): (&str, Role, Binding)| PlanBuffer {
-        name: name.into(),
-        role,
-        binding,
-        shape: vec![1],
-        layout: Layout::Plain,
-        dtype: DType::F32,
-    };
-    let threads = THREADS.min(target.threads_per_block);
-    let launch = Launch { blocks: BLOCKS_PER_MULTIPROCESSOR * target.multiprocessors, threads, shared_bytes: 0 };
-
-    let stage = |symbol: &str| PlanStage {
-        symbol: symbol.into(),
-        when: When::EveryRun,
-        tasks: launch.blocks,
-        launch: Some(launch),
-        boxes: vec![],
-    };
-
-    KernelPlan {
-        buffers: [
-            ("actual", Role::Operand(0), Binding::Data),
-            ("expected", Role::Operand(1), Binding::Data),
-            ("state", Role::Output, Binding::Output),
-        ]
-        .map(buffer)
-        .into(),
-        stages: SYMBOLS.map(stage).into(),
-        local_bytes: 0,
-        uses_tiles: false,
-    }
+    let symbols = SYMBOLS.map(String::from);
+    gpu::plan_of_source(["actual", "expected", "state"], symbols, BLOCKS_PER_MULTIPROCESSOR, target)
 }
 
 #[cfg(test)]

@@ -5,15 +5,12 @@
 
 use autotune::measure::gpu;
 use autotune::{BuildError, Device};
-use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
-use autotune_ir::program::{Layout, Role, When};
-use autotune_ir::{DType, GpuApi, GpuTarget, KernelPlan, Launch};
+use autotune_ir::{GpuApi, GpuTarget, KernelPlan};
 use autotune_runtime::{Bound, DeviceError};
 
 use crate::error::CompileError;
 use crate::strided::{CopyEnd, StridedLoop};
 
-const THREADS: usize = 256;
 const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
 
 /// Sizes of elements in bytes, in the order of the kernels.
@@ -116,45 +113,18 @@ fn words(loops: &[StridedLoop], read: usize, written: usize) -> Option<Vec<i32>>
 }
 
 fn source(api: GpuApi) -> String {
-    let (head, kernel) = match api {
-        GpuApi::Cuda { .. } => (CUDA, "extern \"C\" __global__ void"),
-        GpuApi::OpenCl => (OPENCL, "__kernel void"),
+    let head = match api {
+        GpuApi::Cuda { .. } => CUDA,
+        GpuApi::OpenCl => OPENCL,
     };
-    let source = SOURCE.replace("HEAD", &HEAD_WORDS.to_string()).replace("KERNEL", kernel);
+    let source = SOURCE.replace("HEAD", &HEAD_WORDS.to_string());
     let kernels = SIZES.map(|size| source.replace("SIZE", &size.to_string()));
-    format!("{head}{}", kernels.concat())
+    gpu::with_kernel_words(&format!("{head}{}", kernels.concat()), api)
 }
 
 fn plan(target: &GpuTarget) -> KernelPlan {
-    let buffer = |(name, role, binding): (&str, Role, Binding)| PlanBuffer {
-        name: name.into(),
-        role,
-        binding,
-        shape: vec![1],
-        layout: Layout::Plain,
-        dtype: DType::F32,
-    };
-    let buffers = [
-        ("from", Role::Operand(0), Binding::Data),
-        ("copy", Role::Operand(1), Binding::Data),
-        ("to", Role::Output, Binding::Output),
-    ];
-
-    let threads = THREADS.min(target.threads_per_block);
-    let launch = Launch { blocks: BLOCKS_PER_MULTIPROCESSOR * target.multiprocessors, threads, shared_bytes: 0 };
-    let stage = |size: usize| PlanStage {
-        symbol: format!("copy_{size}"),
-        when: When::EveryRun,
-        tasks: launch.blocks,
-        launch: Some(launch),
-        boxes: vec![],
-    };
-    KernelPlan {
-        buffers: buffers.map(buffer).into(),
-        stages: SIZES.map(stage).into(),
-        local_bytes: 0,
-        uses_tiles: false,
-    }
+    let symbols = SIZES.map(|size| format!("copy_{size}"));
+    gpu::plan_of_source(["from", "copy", "to"], symbols, BLOCKS_PER_MULTIPROCESSOR, target)
 }
 
 #[cfg(test)]
