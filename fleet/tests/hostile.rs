@@ -20,6 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
 use crate::contract::tcp;
+use crate::damage::replace_one;
 use crate::messages::of_workers;
 use crate::sim::{SimDevice, SimWorker, candidates, check_results, connect, measure_all, target, wish};
 
@@ -66,34 +67,6 @@ fn damaged(mut frame: Vec<u8>, rng: &mut ChaCha8Rng) -> Vec<u8> {
         _ => frame = (0..rng.random_range(0..200)).map(|_| rng.random()).collect(),
     }
     frame
-}
-
-/// Replaces one value in a message.
-fn replace_one(value: &mut Value, rng: &mut ChaCha8Rng) {
-    let below: Vec<&mut Value> = match value {
-        Value::Object(fields) => fields.values_mut().collect(),
-        Value::Array(items) => items.iter_mut().collect(),
-        _ => Vec::new(),
-    };
-    let count = below.len();
-    if count > 0 && rng.random_range(0..10) > 0 {
-        if let Some(one) = below.into_iter().nth(rng.random_range(0..count)) {
-            replace_one(one, rng);
-        }
-        return;
-    }
-    let others = [
-        Value::Null,
-        Value::from(0),
-        Value::from(-1),
-        Value::from(u64::MAX),
-        Value::from(1e300),
-        Value::from("matmul:m=16384,n=16384,k=16384"),
-        Value::from("x".repeat(5000)),
-        Value::from(vec![0; 3]),
-        Value::Object(Default::default()),
-    ];
-    *value = others[rng.random_range(0..others.len())].clone();
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 mod campaign;
 mod contract;
+#[path = "../../measure/tests/common/damage.rs"]
+mod damage;
 mod faults;
 mod hostile;
 mod ledger;

@@ -10,6 +10,8 @@
 
 mod both;
 mod compiler;
+#[path = "../common/damage.rs"]
+mod damage;
 mod device;
 mod faults;
 mod gpu;

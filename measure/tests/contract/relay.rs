@@ -10,6 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
+use crate::damage::replace_one;
 use crate::kernels::{options, right};
 
 pub(crate) const TESTS: &[(&str, fn())] =
@@ -78,33 +79,6 @@ fn damaged(mut lens: [u8; 8], mut text: Vec<u8>, raw: Vec<u8>, rng: &mut ChaCha8
         }
     }
     [&lens[..], &text, &raw].concat()
-}
-
-/// Replaces one value in a message.
-fn replace_one(value: &mut Value, rng: &mut ChaCha8Rng) {
-    let below: Vec<&mut Value> = match value {
-        Value::Object(fields) => fields.values_mut().collect(),
-        Value::Array(items) => items.iter_mut().collect(),
-        _ => Vec::new(),
-    };
-    let count = below.len();
-    if count > 0 && rng.random_range(0..10) > 0 {
-        if let Some(one) = below.into_iter().nth(rng.random_range(0..count)) {
-            replace_one(one, rng);
-        }
-        return;
-    }
-    let others = [
-        Value::Null,
-        Value::from(0),
-        Value::from(-1),
-        Value::from(u64::MAX),
-        Value::from(1e300),
-        Value::from("matmul:m=16384,n=16384,k=16384"),
-        Value::from(vec![0; 3]),
-        Value::Object(Default::default()),
-    ];
-    *value = others[rng.random_range(0..others.len())].clone();
 }
 
 fn damaged_messages_end_in_typed_errors() {
