@@ -62,12 +62,14 @@ impl ModelOfShapes {
         every.into_iter().map(|shapes| self.of_inputs(shapes)).collect()
     }
 
-    /// Draws the shapes of a call, or shapes in the ranges, at fractions of them.
-    pub(crate) fn drawn(&self, fraction: &mut dyn FnMut() -> f64) -> Result<InputShapes> {
-        self.of_inputs(match &self.calls {
-            Some(calls) => calls.at(fraction()),
-            None => drawn(&self.declared()?, &self.ranges, fraction)?,
-        })
+    /// Draws the shapes of `count` calls, or shapes in the ranges, at fractions of them.
+    pub(crate) fn drawn(&self, count: usize, fraction: &mut dyn FnMut() -> f64) -> Result<Vec<InputShapes>> {
+        let declared = self.declared()?;
+        let mut draw = || match &self.calls {
+            Some(calls) => Ok(calls.at(fraction())),
+            None => drawn(&declared, &self.ranges, fraction),
+        };
+        (0..count).map(|_| self.of_inputs(draw()?)).collect()
     }
 
     /// Returns the shapes of all inputs, in their order, from those on the command line.

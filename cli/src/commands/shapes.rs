@@ -66,10 +66,7 @@ fn run_on<D: NetworkDevice>(
 ) -> Result<()> {
     let name = model.name.clone();
     let mut rng = ChaCha8Rng::seed_from_u64(0);
-    let mut all = Vec::new();
-    for _ in 0..args.repeat {
-        all.push(model.drawn(&mut || rng.random_range(0.0..1.0))?);
-    }
+    let all = model.drawn(args.repeat as usize, &mut || rng.random_range(0.0..1.0))?;
 
     let source = Arc::from(network_source(args.db.place()?)?);
     let family = family::<D>(model, Arc::clone(&source), target)?;
