@@ -43,7 +43,7 @@ pub(crate) enum CrewEvent {
         worker: usize,
         error: FleetError,
     },
-    /// The connection ended.
+    /// The connection ended, and with it the worker's leases.
     Left {
         worker: usize,
         why: String,

@@ -21,7 +21,7 @@ pub(crate) const POLL: Duration = Duration::from_millis(20);
 
 /// Settings of a tuner's connections.
 pub struct FleetOptions {
-    /// Times and limits.
+    /// Times and limits of leases, queues and connections.
     pub params: FleetParams,
     /// Version that the tuner reports.
     pub build: FleetBuild,

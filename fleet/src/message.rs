@@ -25,7 +25,7 @@ pub struct FleetBuild {
     pub protocol: u32,
     /// Version of the lowering: others make other programs of the same config.
     pub lowering: u32,
-    /// Version of autotune.
+    /// Version of autotune, for people: programs need not agree on it.
     pub version: String,
 }
 
@@ -127,10 +127,10 @@ pub enum TunerMessage {
     /// End of a lease whose results are no longer wanted. With a number for which there is no lease
     /// it does nothing.
     Return {
-        /// Lease that ends.
+        /// Lease that the worker gives up.
         lease: LeaseId,
     },
-    /// Sign of life.
+    /// Sign of life, without an answer.
     Alive,
 }
 
@@ -199,14 +199,14 @@ pub enum WorkerMessage {
     },
     /// Reason that the worker closes the connection.
     Refused {
-        /// Kind of reason.
+        /// Kind of reason, which decides the error that the tuner reports.
         refusal: Refusal,
-        /// Reason in words.
+        /// Reason for people.
         reason: String,
     },
-    /// Answer to [`TunerMessage::State`].
+    /// Load of the worker, the answer to [`TunerMessage::State`].
     State(WorkerState),
-    /// Answer to [`TunerMessage::Open`].
+    /// Device that is open now, the answer to [`TunerMessage::Open`].
     Opened(Box<OpenedDevice>),
     /// Sign of life, with the leases that the worker holds for this tuner.
     Progress {
@@ -226,14 +226,14 @@ pub enum WorkerMessage {
     },
     /// All wishes of a lease were answered.
     Finished {
-        /// Lease that ended.
+        /// Lease whose last wish was answered.
         lease: LeaseId,
         /// Seconds per run of the reference kernel after the batch.
         reference_secs: Option<f64>,
     },
     /// Results of a race, one for each racer, with the share of time that others took.
     Raced {
-        /// Lease that ended.
+        /// Lease of the race.
         lease: LeaseId,
         /// Results in the order of the racers.
         measurements: Vec<Measurement>,
@@ -242,7 +242,7 @@ pub enum WorkerMessage {
     },
     /// End of a lease before all its wishes were answered.
     Returned {
-        /// Lease that ended.
+        /// Lease of the wishes without an answer.
         lease: LeaseId,
         /// Fault for which it could not be carried out; `None` if the worker was told to stop or
         /// the tuner asked for the return.

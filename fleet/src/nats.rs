@@ -143,7 +143,7 @@ impl NatsServer {
             let mut ids = Vec::new();
             let _ = timeout(FIND_LIMIT, async {
                 while let Some(reply) = replies.next().await {
-                    // The server replies by itself if nobody is there.
+                    // Without subscribers the server itself replies, with an empty message.
                     ids.extend(String::from_utf8(reply.payload.to_vec()).ok().filter(|id| is_word(id)));
                 }
             })
