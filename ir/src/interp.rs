@@ -26,6 +26,7 @@ use crate::spec::Spec;
 mod block;
 mod machine;
 mod marks;
+mod nest;
 mod roles;
 
 use machine::Interpreter;

@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use super::marks::Marks;
+use super::nest::Nest;
 use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
 use crate::formula::{Formula, Primitive};
@@ -51,6 +52,8 @@ pub(super) struct Interpreter<'p> {
     pub(super) in_flight: HashSet<(BufferId, usize)>,
     /// The group of copies around the current node.
     group: Option<Vec<Copy>>,
+    /// Memory of nests between their executions.
+    pub(super) spare_nest: Nest<'p>,
 }
 
 impl<'p> Interpreter<'p> {
@@ -71,6 +74,7 @@ impl<'p> Interpreter<'p> {
             copies: Vec::new(),
             in_flight: HashSet::new(),
             group: None,
+            spare_nest: Nest::default(),
         }
     }
 
@@ -115,7 +119,10 @@ impl<'p> Interpreter<'p> {
             Node::Loop(l) if matches!(l.kind, LoopKind::Block | LoopKind::Thread) => {
                 Problem::nesting("a loop over blocks or threads must be at the top")
             }
-            Node::Loop(l) => self.looped(l, &mut |machine| machine.nodes(&l.body)),
+            Node::Loop(l) => match self.nest(l) {
+                Some(result) => result,
+                None => self.looped(l, &mut |machine| machine.nodes(&l.body)),
+            },
             Node::Alloc { buffer, body } => self.allocated(*buffer, &mut |machine| {
                 let (id, thread) = (buffer.0 as usize, machine.thread);
                 let own = match machine.part_len[id] {
@@ -195,7 +202,7 @@ impl<'p> Interpreter<'p> {
         Ok(())
     }
 
-    fn check_free(&self, var: VarId) -> Result<(), Problem> {
+    pub(super) fn check_free(&self, var: VarId) -> Result<(), Problem> {
         match self.vars.get(var.0 as usize) {
             Some(None) => Ok(()),
             _ => Problem::nesting("a loop variable is already in use or has no name"),
@@ -236,7 +243,13 @@ impl<'p> Interpreter<'p> {
         if matches!(buffer.role, Role::Operand(_)) {
             return Err(Problem::Forbidden { buffer: buffer.name.clone(), access: "written" });
         }
-        let mut value = self.value(&store.value)?;
+        let value = self.value(&store.value)?;
+        self.put(store, offset, value)
+    }
+
+    /// Stores a value at an offset that has been checked.
+    pub(super) fn put(&mut self, store: &Store, offset: usize, mut value: f64) -> Result<(), Problem> {
+        let buffer = self.program.buffer(store.dst.buffer);
         if store.mode == StoreMode::Accumulate {
             let before = self.read(store.dst.buffer, offset)?;
             value = match buffer.dtype.is_integer() {
@@ -292,7 +305,7 @@ impl<'p> Interpreter<'p> {
                 false => 0.0,
             },
 
-            Expr::Binary(op, of) if self.has_integers && expr.is_integer(&|id| self.is_integer(id)) => {
+            Expr::Binary(op, of) if self.is_of_integers(expr) => {
                 let [a, b] = [self.value(&of[0])?, self.value(&of[1])?];
                 integers(*op, a, b)
             }
@@ -306,11 +319,14 @@ impl<'p> Interpreter<'p> {
         })
     }
 
-    fn is_integer(&self, buffer: BufferId) -> bool {
-        self.program.buffers.get(buffer.0 as usize).is_some_and(|buffer| buffer.dtype.is_integer())
+    /// True if an expression is computed in integers.
+    pub(super) fn is_of_integers(&self, expr: &Expr) -> bool {
+        let is_integer = |id: BufferId| self.program.buffers.get(id.0 as usize).is_some_and(|b| b.dtype.is_integer());
+        self.has_integers && expr.is_integer(&is_integer)
     }
 
-    fn read(&mut self, buffer: BufferId, offset: usize) -> Result<f64, Problem> {
+    #[inline]
+    pub(super) fn read(&mut self, buffer: BufferId, offset: usize) -> Result<f64, Problem> {
         let (task, over) = self.access_mark(buffer);
         let id = buffer.0 as usize;
         if let Some(marks) = &mut self.marks[id]
@@ -348,7 +364,7 @@ impl<'p> Interpreter<'p> {
     }
 
     #[inline]
-    fn value_of(&self, affine: &Affine) -> Option<i64> {
+    pub(super) fn value_of(&self, affine: &Affine) -> Option<i64> {
         let mut sum = affine.constant;
         for &(var, c) in &affine.terms {
             sum += c * self.vars.get(var.0 as usize).copied().flatten()?;
@@ -387,6 +403,6 @@ impl<'p> Interpreter<'p> {
 
 /// Returns the result of an operation on two integers; NaN, which marks undefined memory, if either
 /// is NaN.
-fn integers(op: BinaryOp, a: f64, b: f64) -> f64 {
+pub(super) fn integers(op: BinaryOp, a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { op.of_integers(a as i32, b as i32).map_or(f64::NAN, f64::from) }
 }
