@@ -75,8 +75,8 @@ fn by_each_rule_alone() {
         assert_same(&graph, &merged, seed + 1000);
         for rule in rewrite::rules() {
             let rewritten = rewrite::apply(&graph, &[rule]).unwrap();
-            assert_same_by(rule.name, &graph, &rewritten, seed + 1000);
             if rewritten != merged {
+                assert_same_by(rule.name, &graph, &rewritten, seed + 1000);
                 applied.lock().unwrap().insert(rule.name);
             }
         }

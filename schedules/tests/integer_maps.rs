@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::common::cases::for_cases_in_parallel;
 use crate::common::spaces::some;
-use crate::common::{c, machine, missing};
+use crate::common::{c, machine, missing, or_long};
 
 /// Conversions with scales and zero points per channel, sums of two operands, and copies of bytes.
 const WORKLOADS: [&str; 18] = [
@@ -78,7 +78,7 @@ fn integers_are_moved_and_rounded_to() {
 #[test]
 fn bytes_are_transposed_exactly() {
     for isa in [Isa::Avx2, Isa::Avx512] {
-        for_cases_in_parallel(200, |seed, choices| {
+        for_cases_in_parallel(or_long([60, 200]), |seed, choices| {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1) });
             let [m, n] = [choices.random_range(1..70), choices.random_range(1..70)];
             let dtype = ["u8", "i8"][seed as usize % 2];

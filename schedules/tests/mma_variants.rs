@@ -36,7 +36,7 @@ const OTHERS: [fn(usize, usize) -> String; 6] = [
 ];
 
 /// Stride through the variants.
-const ONE_IN: [usize; 2] = [8, 1];
+const ONE_IN: [usize; 2] = [16, 1];
 
 struct Case {
     workload: Workload,

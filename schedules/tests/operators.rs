@@ -25,11 +25,13 @@ use crate::common::targets::{random_cpu, random_gpu};
 use crate::common::{missing, or_long};
 
 /// Numbers of workloads in an ordinary run, at least one of each operator, and in a long run.
-const INTERPRETED: [u64; 2] = [44, 440];
-const ASSEMBLED: [u64; 2] = [88, 880];
+const INTERPRETED: [u64; 2] = [22, 440];
+const ASSEMBLED: [u64; 2] = [44, 880];
 const IN_C: [u64; 2] = [22, 132];
 const AS_CUDA: [u64; 2] = [22, 66];
 const AS_OPENCL: [u64; 2] = [22, 66];
+/// Schedules of a workload that are compiled, in an ordinary and a long run.
+const COMPILED: [usize; 2] = [1, 2];
 /// Number of programs that are built as one library.
 const OF_LIBRARY: usize = 11;
 
@@ -148,7 +150,7 @@ fn programs_are_assembled() {
 fn programs_are_written_in_c() {
     let target = Target::detect("cpu", Some(1)).unwrap();
     for_cases_in_parallel(cases(or_long(IN_C)), |seed, choices| {
-        Case::new(seed, &target, 2, choices).check_all(crate::common::c::run);
+        Case::new(seed, &target, or_long(COMPILED), choices).check_all(crate::common::c::run);
     });
 }
 
@@ -157,7 +159,7 @@ fn programs_are_written_in_c() {
 fn programs_are_written_in_cuda() {
     let (target, seeds) = (stated("cuda:sm_90"), (0..cases(or_long(AS_CUDA))).collect::<Vec<u64>>());
     seeds.par_chunks(OF_LIBRARY).for_each(|seeds| {
-        let case = |&seed: &u64| Case::new(seed, &target, 2, &mut ChaCha8Rng::seed_from_u64(seed));
+        let case = |&seed: &u64| Case::new(seed, &target, or_long(COMPILED), &mut ChaCha8Rng::seed_from_u64(seed));
         let all: Vec<Case> = seeds.iter().map(case).collect();
         let each: Vec<(&Case, &Candidate)> =
             all.iter().flat_map(|case| case.candidates.iter().map(move |candidate| (case, candidate))).collect();
@@ -183,6 +185,7 @@ fn programs_are_written_in_opencl() {
     };
     let target = Target::detect("opencl", None).unwrap();
     for_cases(cases(or_long(AS_OPENCL)), |seed, choices| {
-        Case::new(seed, &target, 2, choices).check_all(|program, _, operands| device.run(program, operands));
+        let case = Case::new(seed, &target, or_long(COMPILED), choices);
+        case.check_all(|program, _, operands| device.run(program, operands));
     });
 }

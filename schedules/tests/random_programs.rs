@@ -9,6 +9,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::common::cases::for_cases;
+use crate::common::or_long;
 use crate::common::random_programs::{check, check_configs, check_drawn};
 use crate::common::spaces::random_panel;
 use crate::common::workloads::random_workload;
@@ -21,7 +22,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
             cpu.isa = autotune_ir::Isa::Avx512;
         }
         let target = Target::Cpu(cpu);
-        for_cases(60, |seed, choices| {
+        for_cases(or_long([20, 60]), |seed, choices| {
             let workload = random_workload(choices);
             check_drawn(&workload, &target, seed, 4, choices);
         });
@@ -30,7 +31,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
 
 #[test]
 fn random_panels_are_proven_and_agree_with_the_reference() {
-    for_cases(100, |seed, choices| {
+    for_cases(or_long([50, 100]), |seed, choices| {
         let isa = if seed % 2 == 0 { Isa::Avx2 } else { Isa::Avx512 };
         let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3 / 2) });
         let (workload, config) = random_panel(&target, choices);
@@ -41,7 +42,7 @@ fn random_panels_are_proven_and_agree_with_the_reference() {
 #[test]
 fn defaults_can_be_proposed() {
     for isa in [Isa::Avx2, Isa::Avx512] {
-        for_cases(400, |seed, choices| {
+        for_cases(or_long([100, 400]), |seed, choices| {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3) });
             let workload = random_workload(choices);
             let space = ScheduleSpace::new(&workload, &target);

@@ -18,7 +18,7 @@ const SETS: [(Isa, &[&str]); 3] =
     [(Isa::Avx2, &[]), (Isa::Avx512, &[]), (Isa::Avx512, &["amx", "avx512bf16", "avx512vnni"])];
 
 /// Numbers of workloads for each instruction set, in an ordinary and in a long run.
-const WORKLOADS: [u64; 2] = [90, 900];
+const WORKLOADS: [u64; 2] = [40, 900];
 
 fn random_workload(choices: &mut Choices) -> Workload {
     let [m, n, k] = [1..9, 1..200, 1..70].map(|range| choices.random_range(range));

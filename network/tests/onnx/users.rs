@@ -9,6 +9,7 @@ use autotune_network::{CheckError, Compiled, Graph, StepError, Tensor, rewrite};
 
 use super::conformance::{data, entries, folder, numbered, options};
 use crate::build::difference;
+use crate::long::or_long;
 
 /// Describes the steps and tensors of a graph that differ from the reference; empty if there are
 /// none.
@@ -40,14 +41,15 @@ fn models_of_users_are_right_by_both_walks() {
     assert_eq!(all, "");
 }
 
-/// All importable conformance models raise no alarm in either comparison.
+/// All importable conformance models raise no alarm in either comparison; every third one in an
+/// ordinary run.
 #[test]
 fn conformance_models_are_right_by_both_walks() {
     let Some(data) = data() else { return };
     let target = Target::detect("cpu", Some(1)).unwrap();
     let (mut all, mut compared) = (String::new(), 0);
     for set in ["node", "pytorch-converted", "pytorch-operator", "simple"] {
-        for model in entries(&data.join(set)) {
+        for model in entries(&data.join(set)).into_iter().step_by(or_long([3, 1])) {
             let Ok(graph) = onnx::read(&model.join("model.onnx"), &options(&model)) else { continue };
             let inputs: Vec<Tensor> =
                 numbered(&model.join("test_data_set_0"), "input").into_iter().map(|input| input.tensor).collect();
@@ -63,7 +65,7 @@ fn conformance_models_are_right_by_both_walks() {
         }
     }
     assert_eq!(all, "");
-    assert!(compared > 800, "{compared}");
+    assert!(compared > or_long([250, 800]), "{compared}");
 }
 
 /// Users' models run without the interpreter, and compute the expected outputs.
