@@ -189,6 +189,13 @@ fn pass(
 ) -> Result<(Examined<'static>, usize), GraphError> {
     let uses = from.graph.live_uses();
     let changes = from.changes(&uses);
+    let tried = |id| if changes.are_near(id) { rules.all } else { &rules.all[..rules.untried] };
+    let first = match from.is_of_pass() && !rules.all.is_empty() {
+        true => first_replaced(&from.graph, &uses, tried, constants)?,
+        false => Some(NodeId(0)),
+    };
+    let Some(first) = first else { return Ok((from.unchanged(uses), 0)) };
+
     let from = &from.graph;
     let mut new = NewGraph::new(from, constants);
     let mut made: Vec<NewNode> = Vec::with_capacity(uses.len());
@@ -202,7 +209,7 @@ fn pass(
             _ if uses[id.0 as usize] == 0 => NewNode::NOTHING,
             Some(constant) => new.copy_constant(from.shared(id), constant),
             None => {
-                let tried = if changes.are_near(id) { rules.all } else { &rules.all[..rules.untried] };
+                let tried = if id < first { &[] } else { tried(id) };
                 let mut site = RewriteSite { from, id, uses: &uses, made: &made, new: &mut new };
                 let (made, by_rule) = replaced(&mut site, tried)?;
                 applied += usize::from(by_rule);
@@ -218,6 +225,31 @@ fn pass(
     }
     trace.follow(&made);
     Ok((Examined::after(from, new.graph, &made, &is_replaced, &uses), applied))
+}
+
+/// Returns the first node that a rule replaces, in a graph that a pass has made. If there is none,
+/// another pass would only copy the graph.
+fn first_replaced<'a>(
+    from: &Graph,
+    uses: &[usize],
+    rules_of: impl Fn(NodeId) -> &'a [&'a Rule],
+    constants: &mut ConstantPool,
+) -> Result<Option<NodeId>, GraphError> {
+    let made: Vec<NewNode> = from.nodes().map(|(id, _)| NewNode(id)).collect();
+    // What rules add here is not used.
+    let mut new = NewGraph::copy_of(from, constants);
+    for (id, node) in from.nodes() {
+        let is_kept = uses[id.0 as usize] == 0 || node.op.is::<Input>() || from.constant_of(id).is_some();
+        let rules = rules_of(id);
+        if is_kept || rules.is_empty() {
+            continue;
+        }
+        let mut site = RewriteSite { from, id, uses, made: &made, new: &mut new };
+        if by_rules(&mut site, rules)?.is_some() {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the replacement of a node, and true if a rule or an empty tensor made it.

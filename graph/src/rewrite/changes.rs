@@ -41,6 +41,16 @@ impl<'a> Examined<'a> {
         Self { graph: Cow::Owned(graph), copies }
     }
 
+    /// True if a pass has made the graph: equal nodes are one, and nodes of constants are folded.
+    pub(super) fn is_of_pass(&self) -> bool {
+        matches!(self.graph, Cow::Owned(_))
+    }
+
+    /// Returns the state after a pass in which no rule applied. `readers` are the present numbers.
+    pub(super) fn unchanged(self, readers: Vec<usize>) -> Examined<'static> {
+        Examined { graph: Cow::Owned(self.graph.into_owned()), copies: readers.into_iter().map(Some).collect() }
+    }
+
     /// True if no output needs a node other than an input.
     pub(super) fn has_unused(&self) -> bool {
         let uses = self.graph.live_uses();

@@ -161,6 +161,11 @@ impl<'a> NewGraph<'a> {
         Self { graph, constants, nodes: FxHashMap::default(), of_constants: FxHashMap::default() }
     }
 
+    /// Creates a copy of a graph, in which no node is found again.
+    pub(super) fn copy_of(graph: &Graph, constants: &'a mut ConstantPool) -> Self {
+        Self { graph: graph.clone(), constants, nodes: FxHashMap::default(), of_constants: FxHashMap::default() }
+    }
+
     /// Copies a graph input.
     pub(super) fn input(&mut self, node: &GraphNode) -> Result<NewNode, GraphError> {
         self.graph.input(&node.name, node.dtype, &node.shape).map(NewNode)
