@@ -1,6 +1,6 @@
 //! Interface of operators ([`Operator`]) and their place in a graph.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::fmt::{self, Debug};
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::{Deref, RangeInclusive};
@@ -143,6 +143,8 @@ impl<T: PartialEq + Any> Comparable for T {
 pub struct Op(Arc<SharedOperator>);
 
 struct SharedOperator<T: ?Sized = dyn Operator> {
+    /// Type of the operator, which rules compare often.
+    type_id: TypeId,
     /// Hash of the operator's text, once it was requested.
     text_hash: OnceLock<u64>,
     operator: T,
@@ -152,12 +154,12 @@ impl Op {
     /// Returns the operator if its type is `T`.
     pub fn of<T: Operator>(&self) -> Option<&T> {
         let any: &dyn Any = &self.0.operator;
-        any.downcast_ref()
+        self.is::<T>().then(|| any.downcast_ref()).flatten()
     }
 
     /// True if the operator has type `T`.
     pub fn is<T: Operator>(&self) -> bool {
-        self.of::<T>().is_some()
+        self.0.type_id == TypeId::of::<T>()
     }
 
     /// Returns a hash of the operator's debug text, which contains all of its attributes.
@@ -181,7 +183,7 @@ impl Op {
 
 impl<T: Operator> From<T> for Op {
     fn from(operator: T) -> Self {
-        Self(Arc::new(SharedOperator { text_hash: OnceLock::new(), operator }))
+        Self(Arc::new(SharedOperator { type_id: TypeId::of::<T>(), text_hash: OnceLock::new(), operator }))
     }
 }
 

@@ -1,5 +1,8 @@
 //! Operators of networks, one file each, with their imports from ONNX.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use crate::onnx::operator::OnnxOperator;
 
 pub(crate) mod activations;
@@ -170,6 +173,11 @@ const OWN: &[&[OnnxOperator]] = &[
 /// Finds the import rule for an operator's domain and name; `others`, the caller's rules, take
 /// precedence.
 pub(crate) fn find<'a>(others: &[&'a OnnxOperator], domain: &str, name: &str) -> Option<&'a OnnxOperator> {
-    let own = || OWN.iter().copied().flatten().find(|own| own.is(domain, name));
+    static BY_NAME: LazyLock<HashMap<(&str, &str), &OnnxOperator>> = LazyLock::new(|| {
+        let own = OWN.iter().copied().flatten();
+        // Of rules with one name, the first applies.
+        own.rev().map(|own| ((own.domain, own.name), own)).collect()
+    });
+    let own = || BY_NAME.get(&(domain, name)).copied();
     others.iter().copied().find(|other| other.is(domain, name)).or_else(own)
 }

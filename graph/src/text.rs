@@ -10,6 +10,10 @@ const LONGEST_LIST: usize = 120;
 
 /// Returns a name on one line, truncated after 120 characters.
 pub fn printable(name: &str) -> String {
+    // Most names are so already.
+    if name.len() <= LONGEST_NAME && name.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return name.into();
+    }
     let mut shown: String = visible(name).take(LONGEST_NAME).collect();
     if name.chars().nth(LONGEST_NAME).is_some() {
         shown.push_str("..");
