@@ -9,6 +9,7 @@ use autotune_graph::Identity;
 use autotune_ir::Target;
 use autotune_schedules::Candidate;
 use autotune_workloads::Workload;
+use rayon::current_num_threads;
 use rayon::prelude::*;
 
 use crate::cut::step_number;
@@ -192,17 +193,30 @@ impl Choose for Schedules<'_> {
             .iter()
             .flat_map(|Sharing { constant, workloads }| workloads.iter().map(move |&workload| (workload, constant)));
         let constants: HashMap<&Workload, &Identity> = constants.collect();
+        let are_several = current_num_threads() > 1;
 
         // Equal workloads are looked up once, and different ones in parallel.
         let open = steps.iter().filter(|(step, _)| self.chosen_for(*step).is_none()).map(|(_, workload)| *workload);
         let open: HashSet<&Workload> = open.filter(|workload| !self.known.contains_key(*workload)).collect();
         let found = open.into_par_iter().map(|workload| {
-            let similar = self.similar.of_similar(constants.get(workload).copied(), workload);
-            Ok((workload.clone(), self.found(workload, similar)?))
+            let constant = constants.get(workload).copied();
+            let found = self.found(workload, self.similar.of_similar(constant, workload))?;
+            // What agreement compares, one constant after the other, is made here, as lowering takes
+            // longest. A single thread would only lose by it: its memory would be another thread's.
+            if are_several && constant.is_some() && !found[0].is_tuned() {
+                found[0].packing()?;
+            }
+            Ok((workload.clone(), found))
         });
         let found: Vec<_> = found.collect::<Result<_, CompileError>>()?;
         self.known.extend(found);
-        self.agree(sharing)
+
+        self.agree(sharing)?;
+        if are_several {
+            let schedules: Vec<&Tuned> = self.known.values().flat_map(|known| known.iter()).collect();
+            schedules.into_par_iter().try_for_each(|schedule| schedule.plan().map(drop))?;
+        }
+        Ok(())
     }
 
     fn of_step(&mut self, step: usize, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError> {
