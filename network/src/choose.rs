@@ -201,8 +201,8 @@ impl Choose for Schedules<'_> {
         let found = open.into_par_iter().map(|workload| {
             let constant = constants.get(workload).copied();
             let found = self.found(workload, self.similar.of_similar(constant, workload))?;
-            // What agreement compares, one constant after the other, is made here, as lowering takes
-            // longest. A single thread would only lose by it: its memory would be another thread's.
+            // Agreement compares packings, one constant after the other: schedules are lowered here
+            // before it. With one thread that would only move their memory to another thread.
             if are_several && constant.is_some() && !found[0].is_tuned() {
                 found[0].packing()?;
             }

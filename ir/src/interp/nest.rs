@@ -12,7 +12,7 @@ use crate::program::{Access, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Rol
 const FEWEST_ITERATIONS: usize = 4;
 
 /// Step of the computation of a value, on a stack of values.
-enum Step {
+enum NestStep {
     Constant(f64),
     /// Element of a buffer, at the offset with this number.
     Load(BufferId, usize),
@@ -28,10 +28,10 @@ pub(super) struct Nest<'p> {
     loops: Vec<&'p Loop>,
     /// Each store, the number of its offset, and the end of its steps.
     stores: Vec<(&'p Store, usize, usize)>,
-    steps: Vec<Step>,
+    steps: Vec<NestStep>,
     /// Offset of each access in the current iteration.
     offsets: Vec<i64>,
-    /// What an iteration of each loop adds to each offset, by loop.
+    /// Increase of each offset in an iteration of each loop; the loops of an offset are adjacent.
     advances: Vec<i64>,
     stack: Vec<f64>,
     iteration: Vec<usize>,
@@ -144,11 +144,11 @@ impl<'p> Interpreter<'p> {
     /// Adds the steps of an expression, operands first.
     fn add_steps(&self, expr: &'p Expr, nest: &mut Nest<'p>) -> Option<()> {
         let step = match expr {
-            Expr::Const(value) => Step::Constant(f64::from(*value)),
-            Expr::Load(access) => Step::Load(access.buffer, self.add_offset(access, nest)?),
+            Expr::Const(value) => NestStep::Constant(f64::from(*value)),
+            Expr::Load(access) => NestStep::Load(access.buffer, self.add_offset(access, nest)?),
             Expr::Gather(_) | Expr::Guarded { .. } => return None,
-            Expr::Binary(op, _) if self.is_of_integers(expr) => Step::Integers(*op),
-            _ => Step::Formula(Formula::of(expr)?, expr.operands().len()),
+            Expr::Binary(op, _) if self.is_of_integers(expr) => NestStep::Integers(*op),
+            _ => NestStep::Formula(Formula::of(expr)?, expr.operands().len()),
         };
         expr.operands().iter().try_for_each(|of| self.add_steps(of, nest))?;
         nest.steps.push(step);
@@ -170,17 +170,17 @@ impl<'p> Interpreter<'p> {
     }
 
     /// Returns the value that steps compute.
-    fn computed(&mut self, steps: &[Step], offsets: &[i64], stack: &mut Vec<f64>) -> Result<f64, Problem> {
+    fn computed(&mut self, steps: &[NestStep], offsets: &[i64], stack: &mut Vec<f64>) -> Result<f64, Problem> {
         stack.clear();
         for step in steps {
             let value = match *step {
-                Step::Constant(value) => value,
-                Step::Load(buffer, offset) => self.read(buffer, offsets[offset] as usize)?,
-                Step::Integers(op) => {
+                NestStep::Constant(value) => value,
+                NestStep::Load(buffer, offset) => self.read(buffer, offsets[offset] as usize)?,
+                NestStep::Integers(op) => {
                     let [b, a] = [(); 2].map(|()| stack.pop().unwrap_or(f64::NAN));
                     integers(op, a, b)
                 }
-                Step::Formula(formula, operands) => {
+                NestStep::Formula(formula, operands) => {
                     let mut values = [0.0; Primitive::MOST_OPERANDS];
                     let first = stack.len() - operands;
                     values.iter_mut().zip(stack.drain(first..)).for_each(|(value, of)| *value = of as f32);
