@@ -227,7 +227,7 @@ fn pass(
     Ok((Examined::after(from, new.graph, &made, &is_replaced, &uses), applied))
 }
 
-/// Returns the first node that a rule replaces, in a graph that a pass has made. If there is none,
+/// Returns the first node that a rule replaces or might replace, in a graph that a pass has made. If there is none,
 /// another pass would only copy the graph.
 fn first_replaced<'a>(
     from: &Graph,
@@ -236,8 +236,8 @@ fn first_replaced<'a>(
     constants: &mut ConstantPool,
 ) -> Result<Option<NodeId>, GraphError> {
     let made: Vec<NewNode> = from.nodes().map(|(id, _)| NewNode(id)).collect();
-    // What rules add here is not used.
-    let mut new = NewGraph::copy_of(from, constants);
+    // Nodes that rules add here are not used.
+    let mut new = NewGraph::for_trial(from, constants);
     for (id, node) in from.nodes() {
         let is_kept = uses[id.0 as usize] == 0 || node.op.is::<Input>() || from.constant_of(id).is_some();
         let rules = rules_of(id);
@@ -245,7 +245,8 @@ fn first_replaced<'a>(
             continue;
         }
         let mut site = RewriteSite { from, id, uses, made: &made, new: &mut new };
-        if by_rules(&mut site, rules)?.is_some() {
+        let found = by_rules(&mut site, rules)?;
+        if found.is_some() || new.has_missed_folding() {
             return Ok(Some(id));
         }
     }

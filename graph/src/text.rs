@@ -10,7 +10,7 @@ const LONGEST_LIST: usize = 120;
 
 /// Returns a name on one line, truncated after 120 characters.
 pub fn printable(name: &str) -> String {
-    // Most names are so already.
+    // Most names need no change.
     if name.len() <= LONGEST_NAME && name.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return name.into();
     }

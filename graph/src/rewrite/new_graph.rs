@@ -82,6 +82,18 @@ pub(super) struct NewGraph<'a> {
     nodes: FxHashMap<u64, Vec<(Op, Vec<NodeId>, NodeId)>>,
     /// Nodes of constants, by the constant's address.
     of_constants: FxHashMap<usize, NodeId>,
+    /// Behaviour where all operands of a node are constants.
+    folding: Folding,
+}
+
+/// Folding of nodes of constants.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Folding {
+    Computed,
+    /// Nodes are added instead.
+    LeftOut,
+    /// A node was added that would have been folded.
+    Missed,
 }
 
 impl Default for ConstantPool {
@@ -158,12 +170,20 @@ impl<'a> NewGraph<'a> {
     /// Creates an empty graph with the name and the precision of another.
     pub(super) fn new(like: &Graph, constants: &'a mut ConstantPool) -> Self {
         let graph = Graph::new(like.name()).with_precision(like.precision());
-        Self { graph, constants, nodes: FxHashMap::default(), of_constants: FxHashMap::default() }
+        let (nodes, of_constants) = (FxHashMap::default(), FxHashMap::default());
+        Self { graph, constants, nodes, of_constants, folding: Folding::Computed }
     }
 
-    /// Creates a copy of a graph, in which no node is found again.
-    pub(super) fn copy_of(graph: &Graph, constants: &'a mut ConstantPool) -> Self {
-        Self { graph: graph.clone(), constants, nodes: FxHashMap::default(), of_constants: FxHashMap::default() }
+    /// Creates a copy of a graph to try rules on: no node is found again, and none is folded, which
+    /// could take long.
+    pub(super) fn for_trial(graph: &Graph, constants: &'a mut ConstantPool) -> Self {
+        let (nodes, of_constants) = (FxHashMap::default(), FxHashMap::default());
+        Self { graph: graph.clone(), constants, nodes, of_constants, folding: Folding::LeftOut }
+    }
+
+    /// True if a node was added that would have been folded outside of a trial.
+    pub(super) fn has_missed_folding(&self) -> bool {
+        self.folding == Folding::Missed
     }
 
     /// Copies a graph input.
@@ -291,6 +311,10 @@ impl<'a> NewGraph<'a> {
         let count = elements(&op.infer(&known).ok()?.0).ok()?;
         // An operator without operands is a source, not a computation on constants.
         if constants.is_empty() || op.keeps_constants() || count > self.constants.left {
+            return None;
+        }
+        if self.folding != Folding::Computed {
+            self.folding = Folding::Missed;
             return None;
         }
         let folded = Constant::computed(op, &constants).ok()?;

@@ -130,7 +130,7 @@ impl<'p> Interpreter<'p> {
                 let last = coefficient.checked_mul(l.extent as i64 - 1)?;
                 low = low.checked_add(last.min(0))?;
                 high = high.checked_add(last.max(0))?;
-                *advance = *advance * extent as i64 + coefficient;
+                *advance = advance.checked_mul(extent as i64)?.checked_add(coefficient)?;
             }
             if low < 0 || high >= extent as i64 {
                 return None;
