@@ -227,8 +227,8 @@ fn pass(
     Ok((Examined::after(from, new.graph, &made, &is_replaced, &uses), applied))
 }
 
-/// Returns the first node that a rule replaces or might replace, in a graph that a pass has made. If there is none,
-/// another pass would only copy the graph.
+/// Returns the first node that a rule replaces or might replace, in a graph that a pass has made.
+/// If there is none, another pass would only copy the graph.
 fn first_replaced<'a>(
     from: &Graph,
     uses: &[usize],
