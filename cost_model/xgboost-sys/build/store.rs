@@ -33,10 +33,13 @@ impl Store {
         let version = tool.to_command().arg("--version").output().ok()?;
         let mut hasher = DefaultHasher::new();
         (std::env::var_os("TARGET"), tool.path(), tool.args(), version.stdout).hash(&mut hasher);
-        fs::read(&unit.path).ok()?.hash(&mut hasher);
+        // Files of this crate count by their content: another clone has them at other paths.
+        let mut text = fs::read_to_string(&unit.path).ok()?;
         for native in &unit.native {
+            text = text.replace(&native.display().to_string().replace('\\', "/"), "");
             fs::read(native).ok()?.hash(&mut hasher);
         }
+        text.hash(&mut hasher);
         let stem = unit.path.file_stem()?.to_str()?;
         Some(self.dir.join(format!("{stem}-{:016x}.o", hasher.finish())))
     }
