@@ -154,7 +154,7 @@ impl Op {
     /// Returns the operator if its type is `T`.
     pub fn of<T: Operator>(&self) -> Option<&T> {
         let any: &dyn Any = &self.0.operator;
-        self.is::<T>().then(|| any.downcast_ref()).flatten()
+        if self.is::<T>() { any.downcast_ref() } else { None }
     }
 
     /// True if the operator has type `T`.

@@ -227,7 +227,7 @@ fn pass(
     Ok((Examined::after(from, new.graph, &made, &is_replaced, &uses), applied))
 }
 
-/// Returns the first node that a rule replaces or might replace, in a graph that a pass has made.
+/// Returns the first node that is replaced or might be, in a graph that a pass has made.
 /// If there is none, another pass would only copy the graph.
 fn first_replaced<'a>(
     from: &Graph,
@@ -240,12 +240,11 @@ fn first_replaced<'a>(
     let mut new = NewGraph::for_trial(from, constants);
     for (id, node) in from.nodes() {
         let is_kept = uses[id.0 as usize] == 0 || node.op.is::<Input>() || from.constant_of(id).is_some();
-        let rules = rules_of(id);
-        if is_kept || rules.is_empty() {
+        if is_kept {
             continue;
         }
         let mut site = RewriteSite { from, id, uses, made: &made, new: &mut new };
-        let found = by_rules(&mut site, rules)?;
+        let found = replacement(&mut site, rules_of(id))?;
         if found.is_some() || new.has_missed_folding() {
             return Ok(Some(id));
         }
@@ -256,9 +255,7 @@ fn first_replaced<'a>(
 /// Returns the replacement of a node, and true if a rule or an empty tensor made it.
 fn replaced(site: &mut RewriteSite, rules: &[&Rule]) -> Result<(NewNode, bool), GraphError> {
     let node = site.node();
-    // Rules may assume nonempty tensors.
-    let found = if node.shape.contains(&0) { site.nothing() } else { by_rules(site, rules)? };
-    if let Some(found) = found {
+    if let Some(found) = replacement(site, rules)? {
         debug_assert_eq!((&site.shape_of(found), site.dtype_of(found)), (&node.shape, node.dtype));
         return Ok((found, true));
     }
@@ -266,7 +263,12 @@ fn replaced(site: &mut RewriteSite, rules: &[&Rule]) -> Result<(NewNode, bool), 
     Ok((site.new.copy(site.from.shared(site.id), &operands)?, false))
 }
 
-fn by_rules(site: &mut RewriteSite, rules: &[&Rule]) -> Rewritten {
+/// Returns the replacement by the first rule that matches, or by a constant if the tensor is empty.
+fn replacement(site: &mut RewriteSite, rules: &[&Rule]) -> Rewritten {
+    // Rules may assume nonempty tensors.
+    if site.node().shape.contains(&0) {
+        return Ok(site.nothing());
+    }
     for rule in rules {
         let found = (rule.apply)(site)?;
         if found.is_some() {

@@ -177,8 +177,7 @@ impl<'a> NewGraph<'a> {
     /// Creates a copy of a graph to try rules on: no node is found again, and none is folded, which
     /// could take long.
     pub(super) fn for_trial(graph: &Graph, constants: &'a mut ConstantPool) -> Self {
-        let (nodes, of_constants) = (FxHashMap::default(), FxHashMap::default());
-        Self { graph: graph.clone(), constants, nodes, of_constants, folding: Folding::LeftOut }
+        Self { graph: graph.clone(), folding: Folding::LeftOut, ..Self::new(graph, constants) }
     }
 
     /// True if a node was added that would have been folded outside of a trial.
