@@ -9,8 +9,8 @@ use crate::dtype::DType;
 use crate::formula::{Formula, Primitive};
 use crate::problem::Problem;
 use crate::program::{
-    Access, BinaryOp, BufferId, Digit, Expr, GpuGrid, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage,
-    Store, StoreMode, gathered_index, parallel_prefix, preorder,
+    Access, BinaryOp, Buffer, BufferId, Digit, Expr, GpuGrid, InBounds, Loop, LoopKind, Node, Program, Role, Scope,
+    Stage, Store, StoreMode, gathered_index, parallel_prefix, preorder,
 };
 
 /// Element that a copy in progress will write: buffer, offset and value.
@@ -376,8 +376,8 @@ impl<'p> Interpreter<'p> {
         Problem::OutOfScope(self.program.affine(affine))
     }
 
-    /// Returns the position of an element in the memory of its buffer.
-    fn offset(&self, access: &Access) -> Result<usize, Problem> {
+    /// Returns the buffer of an access, if it is open and has as many dimensions as the index.
+    pub(super) fn accessed(&self, access: &Access) -> Result<&'p Buffer, Problem> {
         let id = access.buffer.0 as usize;
         let Some(buffer) = self.program.buffers.get(id) else {
             return Problem::nesting("an access uses a buffer that does not exist");
@@ -388,6 +388,12 @@ impl<'p> Interpreter<'p> {
         if access.index.len() != buffer.shape.len() {
             return Problem::nesting("the number of indices differs from the number of dimensions");
         }
+        Ok(buffer)
+    }
+
+    /// Returns the position of an element in the memory of its buffer.
+    fn offset(&self, access: &Access) -> Result<usize, Problem> {
+        let (id, buffer) = (access.buffer.0 as usize, self.accessed(access)?);
         let mut offset = 0;
         for (dim, (index, &extent)) in access.index.iter().zip(&buffer.shape).enumerate() {
             let at = self.value_of(index).ok_or_else(|| self.unbound(index))?;

@@ -6,7 +6,7 @@ use std::mem;
 use super::machine::{Interpreter, integers};
 use crate::formula::{Formula, Primitive};
 use crate::problem::Problem;
-use crate::program::{Access, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store};
+use crate::program::{Access, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Role, Store};
 
 /// Minimum number of iterations for which a nest is prepared.
 const FEWEST_ITERATIONS: usize = 4;
@@ -112,13 +112,7 @@ impl<'p> Interpreter<'p> {
     /// Adds the offset of an access and returns its number; `None` if it is invalid in some
     /// iteration. An affine index is least and largest at first and last iterations.
     fn add_offset(&self, access: &Access, nest: &mut Nest<'p>) -> Option<usize> {
-        let id = access.buffer.0 as usize;
-        let buffer = self.program.buffers.get(id)?;
-        let is_open = buffer.scope == Scope::Global || self.open[id];
-        if !is_open || access.index.len() != buffer.shape.len() {
-            return None;
-        }
-
+        let (id, buffer) = (access.buffer.0 as usize, self.accessed(access).ok()?);
         let first = nest.advances.len();
         nest.advances.resize(first + nest.loops.len(), 0);
         let mut offset = 0;
