@@ -8,7 +8,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use crate::unit::Unit;
+use crate::unit::{Unit, include_path};
 
 pub(crate) struct Store {
     dir: PathBuf,
@@ -36,7 +36,7 @@ impl Store {
         // Files of this crate count by their content: another clone has them at other paths.
         let mut text = fs::read_to_string(&unit.path).ok()?;
         for native in &unit.native {
-            text = text.replace(&native.display().to_string().replace('\\', "/"), "");
+            text = text.replace(&include_path(native), "");
             fs::read(native).ok()?.hash(&mut hasher);
         }
         text.hash(&mut hasher);

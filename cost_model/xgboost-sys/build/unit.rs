@@ -156,6 +156,12 @@ const GROUPS: &[Group] = &[
     },
 ];
 
+/// Returns the path of a file as units include it. All platforms accept forward slashes; a
+/// backslash would start an escape sequence.
+pub(crate) fn include_path(file: &Path) -> String {
+    file.display().to_string().replace('\\', "/")
+}
+
 /// Writes the source files of the units into `unit_dir`.
 pub(crate) fn write(source_dir: &Path, native_dir: &Path, unit_dir: &Path) -> Result<Vec<Unit>, String> {
     fs::create_dir_all(unit_dir).map_err(|error| format!("cannot create {}: {error}", unit_dir.display()))?;
@@ -168,9 +174,7 @@ pub(crate) fn write(source_dir: &Path, native_dir: &Path, unit_dir: &Path) -> Re
             if !file.is_file() {
                 return Err(format!("the source file {} is missing", file.display()));
             }
-            // All platforms accept forward slashes; a backslash would start an escape sequence.
-            let file = file.display().to_string().replace('\\', "/");
-            writeln!(text, "#include \"{file}\"").map_err(|error| error.to_string())?;
+            writeln!(text, "#include \"{}\"", include_path(&file)).map_err(|error| error.to_string())?;
         }
         // No header of XGBoost has such a name.
         let path = unit_dir.join(format!("unit_{}.cc", group.name));
