@@ -10,6 +10,7 @@ use rand_chacha::ChaCha8Rng;
 
 use serde_json::{Map, Value, json};
 
+use crate::random_value::random_value;
 use crate::synthetic;
 
 const SEED: u64 = 11;
@@ -43,16 +44,7 @@ fn damage_bytes(bytes: &mut Vec<u8>, random: &mut impl Rng) {
 
 /// Replaces one random value of a JSON text.
 fn damage_value(value: &mut Value, random: &mut impl Rng) {
-    let children: Vec<&mut Value> = match value {
-        Value::Array(items) => items.iter_mut().collect(),
-        Value::Object(fields) => fields.values_mut().collect(),
-        _ => Vec::new(),
-    };
-    let count = children.len();
-    if count > 0 && random.random_range(0..10) > 0 {
-        let chosen = random.random_range(0..count);
-        return children.into_iter().nth(chosen).into_iter().for_each(|child| damage_value(child, random));
-    }
+    let value = random_value(value, 10, random);
     *value = match random.random_range(0..12) {
         0 => Value::Null,
         1 => json!(-1),

@@ -3,4 +3,6 @@
 
 mod fuzz_model;
 mod model;
+#[path = "../../workloads/tests/common/random_value.rs"]
+mod random_value;
 mod synthetic;

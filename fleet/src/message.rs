@@ -201,7 +201,7 @@ pub enum WorkerMessage {
     Refused {
         /// Kind of reason, which decides the error that the tuner reports.
         refusal: Refusal,
-        /// Reason for people.
+        /// Reason in words, which the tuner reports to its user.
         reason: String,
     },
     /// Load of the worker, the answer to [`TunerMessage::State`].

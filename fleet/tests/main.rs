@@ -14,6 +14,8 @@ mod messages;
 #[cfg(feature = "nats")]
 mod nats;
 mod net;
+#[path = "../../workloads/tests/common/random_value.rs"]
+mod random_value;
 mod refusals;
 #[cfg(feature = "nats")]
 mod server;

@@ -68,8 +68,8 @@ fn window(rng: &mut ChaCha8Rng) -> Sliding {
     }
 }
 
-/// Checks `count` graphs, from the first seeds that yield a valid one.
-/// Compiles `count` graphs in a long run, and half of them in an ordinary one.
+/// Checks `count` graphs in a long run and half as many in an ordinary one, from the first seeds
+/// that yield a valid one.
 fn of_seeds(count: usize, graph: impl Fn(&mut Net) -> Option<NodeId>) {
     let made = (0..).filter_map(|seed| {
         let mut net = Net::new(seed);

@@ -85,7 +85,7 @@ fn references_are_what_each_operator_says() {
         let error = max_rel_error(&reference(&workload, &operands), &wanted);
         assert!(error < 1e-6, "{workload}: {error}");
     });
-    assert!(kinds.borrow().iter().all(|&count| count > 25), "{kinds:?}");
+    assert!(kinds.borrow().iter().all(|&count| count > or_long([25, 50])), "{kinds:?}");
 }
 
 #[test]

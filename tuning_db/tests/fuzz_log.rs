@@ -7,6 +7,7 @@ use autotune_db::{OnInvalid, TuningDb};
 use rand::{Rng, RngExt};
 use serde_json::{Value, json};
 
+use crate::random_value::random_value;
 use crate::support::{export, random_record, rng};
 
 const CASES: u64 = 300;
@@ -17,17 +18,7 @@ fn cases() -> u64 {
 
 /// Replaces one value of a record, chosen at random.
 fn damage_value(value: &mut Value, rng: &mut impl Rng) {
-    let children: Vec<&mut Value> = match value {
-        Value::Array(items) => items.iter_mut().collect(),
-        Value::Object(fields) => fields.values_mut().collect(),
-        _ => Vec::new(),
-    };
-    let count = children.len();
-    if count > 0 && rng.random_range(0..8) > 0 {
-        let chosen = rng.random_range(0..count);
-        return children.into_iter().nth(chosen).into_iter().for_each(|child| damage_value(child, rng));
-    }
-
+    let value = random_value(value, 8, rng);
     *value = match rng.random_range(0..13) {
         0 => Value::Null,
         1 => json!(-1),

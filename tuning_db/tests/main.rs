@@ -7,5 +7,7 @@ mod contract;
 mod fuzz_log;
 mod fuzz_snapshot;
 mod opening;
+#[path = "../../workloads/tests/common/random_value.rs"]
+mod random_value;
 mod snapshot;
 mod support;

@@ -4,20 +4,11 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
+use crate::random_value::random_value;
+
 /// Replaces one value in a message.
 pub(crate) fn replace_one(value: &mut Value, rng: &mut ChaCha8Rng) {
-    let below: Vec<&mut Value> = match value {
-        Value::Object(fields) => fields.values_mut().collect(),
-        Value::Array(items) => items.iter_mut().collect(),
-        _ => Vec::new(),
-    };
-    let count = below.len();
-    if count > 0 && rng.random_range(0..10) > 0 {
-        if let Some(one) = below.into_iter().nth(rng.random_range(0..count)) {
-            replace_one(one, rng);
-        }
-        return;
-    }
+    let value = random_value(value, 10, rng);
     let others = [
         Value::Null,
         Value::from(0),

@@ -6,7 +6,7 @@
 //! report that and pass; `AUTOTUNE_REQUIRE=opencl,cuda,nvrtc,g++` makes them fail.
 //!
 //! The program is its own worker: it runs as a worker if started with the argument `worker`.
-#![allow(clippy::unwrap_used)]
+#![allow(unreachable_pub, clippy::unwrap_used)]
 
 mod both;
 mod compiler;
@@ -17,9 +17,13 @@ mod faults;
 mod gpu;
 mod kernels;
 mod limits;
+#[path = "../../../workloads/tests/common/long.rs"]
+mod long;
 #[cfg(target_arch = "x86_64")]
 mod machine;
 mod on_stub;
+#[path = "../../../workloads/tests/common/random_value.rs"]
+mod random_value;
 mod relay;
 #[path = "../stub/mod.rs"]
 mod stub;

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::damage::replace_one;
 use crate::kernels::{options, right};
+use crate::long::or_long;
 
 pub(crate) const TESTS: &[(&str, fn())] =
     &[("damaged_messages_end_in_typed_errors", damaged_messages_end_in_typed_errors)];
@@ -84,7 +85,7 @@ fn damaged(mut lens: [u8; 8], mut text: Vec<u8>, raw: Vec<u8>, rng: &mut ChaCha8
 fn damaged_messages_end_in_typed_errors() {
     let own = WorkerCommand::find().unwrap();
     let (mut measured, mut failed, mut refused) = (0, 0, 0);
-    for seed in 0..6 {
+    for seed in 0..or_long([6, 14]) {
         let relay = own.clone().with_arguments([RELAY_ARGUMENT.into(), seed.to_string()]);
         let options = MeasureOptions { run_limit_secs: 0.3, ..options() };
         let mut measurer = WorkerMeasurer::with(relay, options).unwrap();
