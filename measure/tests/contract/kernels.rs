@@ -1,5 +1,6 @@
 //! Handwritten kernels, right and wrong, for one matrix product, on the CPU or a GPU.
 
+use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
@@ -33,15 +34,17 @@ pub(crate) enum Place {
     Cuda,
 }
 
-/// Device of the running test; tests run one at a time.
-static PLACE: Mutex<Place> = Mutex::new(Place::Cpu);
+thread_local! {
+    /// Device of the test that runs in this thread.
+    static PLACE: Cell<Place> = const { Cell::new(Place::Cpu) };
+}
 
 pub(crate) fn set_place(place: Place) {
-    *PLACE.lock().unwrap_or_else(PoisonError::into_inner) = place;
+    PLACE.set(place);
 }
 
 pub(crate) fn place() -> Place {
-    *PLACE.lock().unwrap_or_else(PoisonError::into_inner)
+    PLACE.get()
 }
 
 pub(crate) fn on_gpu() -> bool {

@@ -30,6 +30,7 @@ mod stub;
 mod tensor_cores;
 
 use std::process::ExitCode;
+use std::sync::{PoisonError, RwLock};
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -69,21 +70,48 @@ fn main() -> ExitCode {
         std::env::set_var("POCL_CACHE_DIR", compiled.path());
         std::env::set_var("POCL_KERNEL_CACHE", "1");
     }
-    let mut arguments = Arguments::from_args();
-    // Kernels are timed, so run one test at a time.
-    arguments.test_threads = Some(1);
-    let conclusion = libtest_mimic::run(&arguments, tests());
+    // Others run together once the timed tests have run.
+    let mut tests = tests();
+    tests.sort_by_key(|test| !is_timed(test.name()));
+    let conclusion = libtest_mimic::run(&Arguments::from_args(), tests);
     kernels::clean_up();
     drop(compiled);
     conclusion.exit_code()
 }
 
+/// Tests that compare times, during which no other test runs.
+const TIMED: [&str; 5] = [
+    "a_bench_takes_turns",
+    "a_race_times_all_and_ranks_them",
+    "a_right_kernel_is_timed",
+    "ceilings_are_plausible",
+    "clearly_slower_kernels_are_stopped_early",
+];
+
+/// Held for writing by timed tests and for reading by others.
+static TIMING: RwLock<()> = RwLock::new(());
+
+fn is_timed(name: &str) -> bool {
+    TIMED.iter().any(|timed| name.ends_with(timed))
+}
+
+/// Runs a test while no timed one runs, or alone. A CUDA device is never shared.
+fn in_turn(place: Place, name: &str, run: impl FnOnce()) {
+    if is_timed(name) || (place == Place::Cuda && !on_stub::is_here()) {
+        let _alone = TIMING.write().unwrap_or_else(PoisonError::into_inner);
+        run();
+    } else {
+        let _together = TIMING.read().unwrap_or_else(PoisonError::into_inner);
+        run();
+    }
+}
+
 fn tests() -> Vec<Trial> {
     let test = |place: Place, name: String, run: fn()| {
-        Trial::test(name, move || {
+        Trial::test(name.clone(), move || {
             if gpu::is_there(place) {
                 kernels::set_place(place);
-                run();
+                in_turn(place, &name, run);
             }
             Ok(())
         })
@@ -123,7 +151,7 @@ fn tests() -> Vec<Trial> {
             let names: Vec<String> = tests[first..].iter().map(|test| test.name().to_string()).collect();
             tests.extend(names.into_iter().map(|name| {
                 Trial::test(name.replacen(word, "stub", 1), move || {
-                    on_stub::run(&name);
+                    in_turn(Place::Cpu, &name, || on_stub::run(&name));
                     Ok(())
                 })
             }));
