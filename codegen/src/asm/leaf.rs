@@ -105,7 +105,7 @@ pub(super) enum BlockOp {
 }
 
 /// Operand or destination of an operation.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeafInput {
     Accumulator(u16),
     /// `lanes` lanes of an accumulator from lane `first` on. `first` is 0, or a power of two of at

@@ -38,22 +38,6 @@ struct StepEvaluation {
     result: Vector,
 }
 
-impl StepEvaluation {
-    /// Returns the register of a value that no later step and no other operand of the current step
-    /// needs.
-    fn reusable_register(&self, value: u32, others: &[u32]) -> Option<Vector> {
-        let place = (value - self.first) as usize;
-        match self.locations[place] {
-            Some(StepLocation::Register(register))
-                if self.last_use[place] == self.current && !others.contains(&value) =>
-            {
-                Some(register)
-            }
-            _ => None,
-        }
-    }
-}
-
 impl<S: Vectors> BlockEmitter<'_, S> {
     /// Emits the steps of a value, from number `first` on, and its store (`=` or `+=`) to `dst`.
     pub(super) fn store_steps(
@@ -198,6 +182,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
         steps.current = number;
         steps.result = match kind {
             ValueKind::Step(primitive, _) => self.step(steps, primitive, kind.operands())?,
+            ValueKind::Own([of]) if self.is_only_read(steps, number, of) => self.step_register(steps, of)?,
             ValueKind::Own([of]) => {
                 let own = self.writable_register(steps, of, &[])?;
                 self.end_uses(steps, &[of]);
@@ -209,6 +194,14 @@ impl<S: Vectors> BlockEmitter<'_, S> {
         };
         steps.locations[(number - steps.first) as usize] = Some(StepLocation::Register(steps.result));
         Ok(())
+    }
+
+    /// True if a step is a copy of an accumulator's register that nothing overwrites, so that the
+    /// register itself serves.
+    fn is_only_read(&self, steps: &StepEvaluation, number: u32, of: u32) -> bool {
+        let overwrites = |step: u32| self.needs(step, number) && matches!(self.kind(step), ValueKind::Fetch(_));
+        let is_held = self.as_accumulator(of).is_some_and(|acc| acc < self.first);
+        is_held && number != steps.root && !(number..=steps.root).any(overwrites)
     }
 
     /// Emits a step that applies a primitive; returns the register of its value.
@@ -338,8 +331,8 @@ impl<S: Vectors> BlockEmitter<'_, S> {
         let [a, b, c] = of;
         let factors = [(a, b), (b, a)]
             .into_iter()
-            .find(|&(factor, other)| steps.reusable_register(factor, &[other, c]).is_some());
-        let (op, to, [first, second]) = match factors.filter(|_| steps.reusable_register(c, &[a, b]).is_none()) {
+            .find(|&(factor, other)| self.reusable_register(steps, factor, &[other, c]).is_some());
+        let (op, to, [first, second]) = match factors.filter(|_| self.reusable_register(steps, c, &[a, b]).is_none()) {
             Some((factor, other)) => (Arithmetic::MulThenAdd, factor, [other, c]),
             None => (Arithmetic::MulAdd, c, [a, b]),
         };
@@ -395,7 +388,7 @@ impl<S: Vectors> BlockEmitter<'_, S> {
     /// It is the value's own register if no later step and none of `others` needs that, else a
     /// copy.
     fn writable_register(&mut self, steps: &mut StepEvaluation, value: u32, others: &[u32]) -> Result<Vector, Failure> {
-        match (steps.reusable_register(value, others), self.as_source(value)) {
+        match (self.reusable_register(steps, value, others), self.as_source(value)) {
             (Some(register), _) => {
                 steps.locations[(value - steps.first) as usize] = None;
                 Ok(register)

@@ -72,10 +72,11 @@ fn append_others(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal
                 let number = |lane: u8| (first + step * u32::from(lane)) % modulus;
                 bytes.extend((0..lanes).flat_map(|lane| number(lane).to_le_bytes()));
             }
-            Goal::TransposedLanes => {
+            Goal::TransposedLanes { lanes } => {
                 places.insert(goal, bytes.len());
-                let number = |lane: u32| lane % 4 * 4 + lane / 4;
-                bytes.extend((0..16).flat_map(|lane| number(lane).to_le_bytes()));
+                let (lanes, rows) = (u32::from(lanes), u32::from(lanes) / 4);
+                let number = |lane: u32| lane % rows * 4 + lane / rows;
+                bytes.extend((0..lanes).flat_map(|lane| number(lane).to_le_bytes()));
             }
             Goal::Tiles(sizes) => {
                 places.insert(goal, bytes.len());

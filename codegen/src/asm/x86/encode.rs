@@ -102,9 +102,8 @@ pub(super) enum Goal {
     /// A vector of lane numbers: the first is `first`, each further one is larger by `step`, modulo
     /// `modulus`.
     Lanes { first: u32, step: u32, modulus: u32, lanes: u8 },
-    /// A vector of 16 lane numbers: a matrix of 4 rows and 4 columns, numbered by rows, in the
-    /// order of columns.
-    TransposedLanes,
+    /// A vector of lane numbers: a matrix of 4 columns, numbered by rows, in the order of columns.
+    TransposedLanes { lanes: u8 },
     /// Operand of `ldtilecfg`: the sizes of all tiles.
     Tiles(TileConfiguration),
 }

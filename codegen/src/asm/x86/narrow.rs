@@ -4,7 +4,7 @@ use super::X86;
 use super::control::{address, integer};
 use super::encode::{Goal, Integer, MemoryOperand, Opcode, RegisterOrMemory, TIMES_TWO, evex};
 use super::index_registers::UPPER_HALVES;
-use super::moves::WIDE;
+use super::moves::{STORE_UPPER_PAIR, WIDE};
 use super::vectors::{
     ALL_OF_MASK, BROADCAST, ELEMENT, EXTRACT_QUARTER, GATHER, LANES_AT, LOAD, MOVE_INTEGER, MOVE_TO_INTEGER, PERMUTE,
     PERMUTE_PAIRS, SHIFT, STORE, STREAM, VECTOR, XOR_VEX, opcode,
@@ -367,16 +367,16 @@ impl X86 {
         let [a, b, c, d] = values;
         let to_bytes = if of == ElementType::SignedByte { PACK_SIGNED_HALVES } else { PACK_HALVES };
         for (op, [first, second]) in [(PACK_SIGNED, [a, b]), (PACK_SIGNED, [c, d]), (to_bytes, [a, c])] {
-            self.code.evex(op, evex::BITS_512, [first, first], RegisterOrMemory::Register(second), VECTOR);
+            self.whole(op, [first, first], RegisterOrMemory::Register(second), VECTOR);
         }
-        self.code.evex(LOAD, evex::BITS_512, [spare, 0], RegisterOrMemory::Constant, VECTOR);
-        self.code.goal(Goal::TransposedLanes);
-        self.code.evex(PERMUTE, evex::BITS_512, [a, spare], RegisterOrMemory::Register(a), VECTOR);
+        self.whole(LOAD, [spare, 0], RegisterOrMemory::Constant, VECTOR);
+        self.code.goal(Goal::TransposedLanes { lanes: self.lanes() });
+        self.whole(PERMUTE, [a, spare], RegisterOrMemory::Register(a), VECTOR);
 
         if let Some(table) = table {
             self.look_up(values, table);
         }
-        self.store_quarters(a, to);
+        self.store_quarters(a, to, spare);
     }
 
     /// Replaces the bytes in the first register by elements of a table of 256 bytes. Overwrites the
@@ -395,15 +395,31 @@ impl X86 {
         self.code.evex(BLEND_BYTES, blended, [index, low], RegisterOrMemory::Register(index), VECTOR);
     }
 
-    /// Stores the four quarters of a register.
-    fn store_quarters(&mut self, from: Vector, to: [At; PACKED]) {
+    /// Stores the four quarters of a register. Overwrites `spare`.
+    fn store_quarters(&mut self, from: Vector, to: [At; PACKED], spare: Vector) {
         let lanes = usize::from(self.lanes());
-        if (1..PACKED).all(|part| to[part] == to[0].offset_by(part * lanes, 1)) {
-            return self.code.evex(STORE, evex::BITS_512, [from, 0], address(to[0]).into(), VECTOR);
+        let follows = |part: usize| to[part] == to[part - 1].offset_by(lanes, 1);
+        if (1..PACKED).all(follows) {
+            return self.whole(STORE, [from, 0], address(to[0]).into(), VECTOR);
         }
-        for (part, at) in (0..).zip(to) {
-            self.code.evex(EXTRACT_QUARTER, evex::BITS_512, [from, 0], address(at).into(), BYTES.scale);
-            self.code.immediate(part, 1);
+        if self.isa == Isa::Avx512 {
+            for (part, at) in (0..).zip(to) {
+                self.code.evex(EXTRACT_QUARTER, evex::BITS_512, [from, 0], address(at).into(), BYTES.scale);
+                self.code.immediate(part, 1);
+            }
+            return;
+        }
+
+        self.code.vex(EXTRACT_QUARTER, true, [from, 0], RegisterOrMemory::Register(spare));
+        self.code.immediate(1, 1);
+        for (half, first) in [(from, 0), (spare, 2)] {
+            if follows(first + 1) {
+                self.code.vex(STORE, false, [half, 0], address(to[first]).into());
+                continue;
+            }
+            for (op, at) in [STORE_PAIR, STORE_UPPER_PAIR].into_iter().zip(&to[first..]) {
+                self.code.vex(op, false, [half, 0], address(*at).into());
+            }
         }
     }
 

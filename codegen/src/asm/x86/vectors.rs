@@ -154,7 +154,7 @@ impl Vectors for X86 {
     }
 
     fn packs_bytes(&self) -> bool {
-        self.isa == Isa::Avx512
+        true
     }
 
     fn has_tables(&self) -> bool {

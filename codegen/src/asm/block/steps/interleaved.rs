@@ -112,8 +112,12 @@ impl<S: Vectors> BlockEmitter<'_, S> {
             return Ok(None);
         }
 
-        let at = self.at;
+        let (at, common) = (self.at, self.common_steps(stores));
         for number in first..=root {
+            if common[(number - first) as usize] {
+                self.advance_together(&mut all, number)?;
+                continue;
+            }
             for (turn, (store, steps)) in (at..).zip(stores.iter().zip(&mut all)) {
                 // Each value has its own sources, and its own position in the plan.
                 (self.at, self.inputs) = (turn, self.code.inputs_of(store.value));
@@ -124,6 +128,44 @@ impl<S: Vectors> BlockEmitter<'_, S> {
             }
         }
         Ok(Some(all.map(|steps| steps.result)))
+    }
+
+    /// Returns for each step of values if it is the same for all of them, such as the conversion of
+    /// an element that all read.
+    fn common_steps<const N: usize>(&self, stores: &[SteppedStore; N]) -> Vec<bool> {
+        let SteppedStore { first, value: ValueTree { root, .. }, .. } = stores[0];
+        let inputs = stores.each_ref().map(|it| self.code.inputs_of(it.value));
+        let mut common: Vec<bool> = Vec::with_capacity((root - first + 1) as usize);
+        for number in first..=root {
+            let of_all = match self.kind(number) {
+                ValueKind::Input(input) => {
+                    let element = inputs[0][input as usize];
+                    element.source().is_some() && inputs.iter().all(|other| other[input as usize] == element)
+                }
+                kind => number != root && kind.operands().iter().all(|of| common[(of - first) as usize]),
+            };
+            common.push(of_all);
+        }
+        common
+    }
+
+    /// Emits a step once for values that have it in common.
+    fn advance_together<const N: usize>(&mut self, all: &mut [StepEvaluation; N], number: u32) -> Result<(), Failure> {
+        let kind = self.kind(number);
+        if matches!(kind, ValueKind::Input(_) | ValueKind::Binary(..)) {
+            return Ok(());
+        }
+        let [own, others @ ..] = &mut all[..] else { return Ok(()) };
+        for steps in &mut *others {
+            steps.current = number;
+            self.end_uses(steps, kind.operands());
+        }
+        self.advance(own, number)?;
+
+        let place = (number - own.first) as usize;
+        others.iter_mut().for_each(|steps| steps.locations[place] = own.locations[place]);
+        self.pin(own.result, others.len() as u32);
+        Ok(())
     }
 
     /// Returns the address and type to which an operation stores a whole vector of 8-bit integers.

@@ -51,9 +51,33 @@ impl<S: Vectors> BlockEmitter<'_, S> {
                 register
             }
         };
-        let temp = self.temps[usize::from(register)];
-        self.assign(register, Temp { pins: temp.pins + 1, ..temp });
+        self.pin(register, 1);
         Ok(register)
+    }
+
+    /// Adds uses to a register that is not an accumulator's.
+    pub(super) fn pin(&mut self, register: Vector, uses: u32) {
+        if register >= self.first {
+            let temp = self.temps[usize::from(register)];
+            self.assign(register, Temp { pins: temp.pins + uses, ..temp });
+        }
+    }
+
+    /// Returns the register of a value that no later step, no other operand of the current step and
+    /// no other evaluation needs.
+    pub(super) fn reusable_register(&self, steps: &StepEvaluation, value: u32, others: &[u32]) -> Option<Vector> {
+        let place = (value - steps.first) as usize;
+        match steps.locations[place] {
+            Some(StepLocation::Register(register))
+                if steps.last_use[place] == steps.current
+                    && !others.contains(&value)
+                    && self.temps[usize::from(register)].pins == 1
+                    && register >= self.first =>
+            {
+                Some(register)
+            }
+            _ => None,
+        }
     }
 
     /// Returns the register of an accumulator's lanes from `first` on; the caller releases it.
