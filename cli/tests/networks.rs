@@ -292,7 +292,7 @@ fn errors_are_one_line() {
             "unknown precision 'bf15': expected f32, tf32, f16, bf16 or auto",
         ),
         (format!("run {NETWORK} --max-error 0.1"), 2, "--max-error: only supported with --precision auto"),
-        (format!("run {NETWORK} --spin maybe"), 2, "--spin 'maybe' is neither on nor off"),
+        (format!("run {NETWORK} --spin maybe"), 2, "--spin 'maybe' is none of on, brief, off"),
         (format!("run {NETWORK} --spin off --target opencl"), 2, "--spin: only runs on CPUs have helper threads"),
         (format!("bench {NETWORK} --spin off"), 2, "--profile"),
         (format!("run {NETWORK} --precision auto --max-error=-1"), 2, "is not a relative error"),

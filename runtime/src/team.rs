@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_long};
 use std::ops::Range;
 use std::slice;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 
@@ -30,18 +30,34 @@ pub enum Waiting {
     /// Spinning for some microseconds before they sleep: runs of short stages make no system calls.
     #[default]
     Spin,
+    /// Spinning for at most about ten microseconds, also between runs: for programs with threads of
+    /// their own that need the cores then.
+    Briefly,
     /// Sleeping at once, which leaves the cores to other programs: every wait of a helper costs a
     /// system call and the time to wake.
     Sleep,
 }
 
 impl Waiting {
-    /// Returns the behaviour for a value of the option `spin`: `on` or `off`.
+    /// Every behaviour, by its discriminant.
+    const ALL: [Self; 3] = [Self::Spin, Self::Briefly, Self::Sleep];
+
+    /// Returns the behaviour for a value of the option `spin`: `on`, `brief` or `off`.
     pub fn of_spin(word: &str) -> Option<Self> {
         match word {
             "on" => Some(Self::Spin),
+            "brief" => Some(Self::Briefly),
             "off" => Some(Self::Sleep),
             _ => None,
+        }
+    }
+
+    /// Returns the number of iterations that a helper spins between two runs.
+    fn idle_spins(self) -> usize {
+        match self {
+            Self::Spin => IDLE_SPINS,
+            Self::Briefly => RUN_SPINS,
+            Self::Sleep => 0,
         }
     }
 }
@@ -98,8 +114,8 @@ struct TeamShared {
     posts: Vec<Post>,
     /// Number of helpers that sleep or are about to.
     sleepers: AtomicUsize,
-    /// True if helpers sleep without spinning first ([`Waiting::Sleep`]).
-    sleeps_at_once: AtomicBool,
+    /// Discriminant of the helpers' [`Waiting`].
+    waiting: AtomicU8,
     threads: OnceLock<Vec<Thread>>,
     stop: AtomicBool,
 }
@@ -114,6 +130,12 @@ struct Post {
     /// Work of this run. The caller writes it between two runs; publishing the start makes it
     /// visible to helpers.
     job: UnsafeCell<Option<TeamJob>>,
+}
+
+impl TeamShared {
+    fn waiting(&self) -> Waiting {
+        Waiting::ALL[usize::from(self.waiting.load(Ordering::Relaxed))]
+    }
 }
 
 impl Post {
@@ -148,7 +170,7 @@ impl Team {
         let shared = Arc::new(TeamShared {
             posts: (0..threads.max(1)).map(Post::new).collect(),
             sleepers: AtomicUsize::new(0),
-            sleeps_at_once: AtomicBool::new(false),
+            waiting: AtomicU8::new(Waiting::default() as u8),
             threads: OnceLock::new(),
             stop: AtomicBool::new(false),
         });
@@ -172,15 +194,12 @@ impl Team {
     /// Changes the behaviour of waiting helpers; a new team has the default one. The calling thread
     /// waits for helpers as before.
     pub fn set_waiting(&mut self, waiting: Waiting) {
-        self.shared.sleeps_at_once.store(waiting == Waiting::Sleep, Ordering::Relaxed);
+        self.shared.waiting.store(waiting as u8, Ordering::Relaxed);
     }
 
     /// Returns the behaviour of waiting helpers.
     pub fn waiting(&self) -> Waiting {
-        match self.shared.sleeps_at_once.load(Ordering::Relaxed) {
-            true => Waiting::Sleep,
-            false => Waiting::Spin,
-        }
+        self.shared.waiting()
     }
 
     /// Runs stages one after the other and returns when all are done. Thread `i` of `t` executes
@@ -291,7 +310,7 @@ impl Member<'_> {
     fn help(&self) {
         loop {
             let begin = self.point() + 1;
-            self.wait_for(0, begin, IDLE_SPINS, 0);
+            self.wait_for(0, begin, self.shared.waiting().idle_spins(), 0);
             if self.shared.stop.load(Ordering::Relaxed) {
                 return;
             }
@@ -381,7 +400,7 @@ impl Member<'_> {
     fn wait_for(&self, other: usize, point: usize, spins: usize, yields: usize) {
         let other = &self.shared.posts[other].reached;
         let has_reached = || other.load(Ordering::Acquire) >= point;
-        if self.index > 0 && self.shared.sleeps_at_once.load(Ordering::Relaxed) {
+        if self.index > 0 && self.shared.waiting() == Waiting::Sleep {
             return self.sleep(has_reached);
         }
 

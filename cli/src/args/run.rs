@@ -41,9 +41,10 @@ pub(crate) struct RunArgs {
     pub(crate) check: bool,
     #[command(flatten)]
     pub(crate) target: TargetArgs,
-    /// Spinning of a CPU's helper threads for some microseconds before they sleep; off makes runs
-    /// slower and leaves the cores to other programs [default: on]
-    #[arg(long, value_name = "on|off", value_parser = parse_spin)]
+    /// Spinning of a CPU's helper threads before they sleep: for some fifty microseconds between
+    /// runs, with `brief` for ten, with `off` not at all. Less makes runs slower and leaves the
+    /// cores to other programs [default: on]
+    #[arg(long, value_name = "on|brief|off", value_parser = parse_spin)]
     pub(crate) spin: Option<Waiting>,
     #[command(flatten)]
     pub(crate) db: LookupArgs,

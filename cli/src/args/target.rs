@@ -153,7 +153,7 @@ pub(crate) fn check_precision(precision: Option<Precision>, target: &Target) -> 
 
 /// Reads the value of `--spin`.
 pub(super) fn parse_spin(text: &str) -> Result<Waiting, String> {
-    Waiting::of_spin(text).ok_or_else(|| format!("--spin '{text}' is neither on nor off"))
+    Waiting::of_spin(text).ok_or_else(|| format!("--spin '{text}' is none of on, brief, off"))
 }
 
 /// Reports a target without kernels for a workload's element type as a usage error.

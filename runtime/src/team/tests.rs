@@ -7,7 +7,7 @@ use super::*;
 
 /// Returns a team for each number of threads and each behaviour of waiting helpers.
 fn teams<const N: usize>(threads: [usize; N]) -> impl Iterator<Item = Team> {
-    threads.into_iter().flat_map(|threads| [Waiting::Spin, Waiting::Sleep].map(|waiting| team(threads, waiting)))
+    threads.into_iter().flat_map(|threads| Waiting::ALL.map(|waiting| team(threads, waiting)))
 }
 
 fn team(threads: usize, waiting: Waiting) -> Team {
@@ -152,13 +152,14 @@ fn waiting_secs(waiting: Waiting) -> [f64; 2] {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn helpers_that_sleep_at_once_take_little_cpu_time() {
+fn the_sooner_helpers_sleep_the_less_cpu_time_they_take() {
     // Other programs disturb: the least of several times counts.
     let least = |waiting| {
         let all: Vec<[f64; 2]> = (0..5).map(|_| waiting_secs(waiting)).collect();
         [0, 1].map(|part| all.iter().map(|secs| secs[part]).fold(f64::INFINITY, f64::min))
     };
-    let ([spinning, _], [sleeping, idle]) = (least(Waiting::Spin), least(Waiting::Sleep));
+    let [[spinning, _], [briefly, _], [sleeping, idle]] = Waiting::ALL.map(least);
+    assert!(briefly < 0.85 * spinning, "{briefly:e} s of {spinning:e} s");
     assert!(sleeping < 0.75 * spinning, "{sleeping:e} s of {spinning:e} s");
     assert!(idle < 1e-3, "{idle:e} s");
 }
