@@ -148,10 +148,11 @@ mod tests {
     use super::*;
     use autotune_workloads::operands::Operands;
     use autotune_workloads::reference::{Reference, max_rel_error, reference};
+    use rayon::prelude::*;
 
     #[test]
     fn the_rewritten_spec_computes_the_same() {
-        for text in [
+        let texts = [
             "conv2d:c=2,h=5,w=7,o=3,k=3,p=1,bias,add,act=relu",
             "conv2d:n=3,c=1,h=6,w=4,o=2,kh=3,kw=3,ph=0,pw=2",
             "conv2d:n=2,c=3,h=3,w=3,o=1,k=3,p=2,bias",
@@ -163,7 +164,8 @@ mod tests {
             "conv2d:c=5,h=9,w=8,o=2,k=3,s=2,p=1",
             "conv2d:c=6,h=14,w=13,o=2,k=7,s=2,p=3",
             "conv2d:c=3,h=21,w=23,o=2,k=11,s=4,p=2",
-        ] {
+        ];
+        texts.into_par_iter().for_each(|text| {
             let workload: Workload = text.parse().unwrap();
             let conv = WinogradConv::of(&workload).unwrap();
 
@@ -177,6 +179,6 @@ mod tests {
                 let error = max_rel_error(found.exact().unwrap(), &wanted);
                 assert!(error < 1e-4, "{text}, m {m}, tiles {tiles}, channels {channels}: {error}");
             }
-        }
+        });
     }
 }
