@@ -113,7 +113,7 @@ pub use log::{ImportReport, OnInvalid};
 pub use lookup::{Best, TaskSummary, TimeProvenance};
 pub use record::{Phase, Provenance, RECORD_VERSION, TuningRecord};
 pub use salvage::SalvageReport;
-pub use snapshot::{Entry, KeyChain, Snapshot, SnapshotWriter};
+pub use snapshot::{Entry, KeepsTask, KeyChain, Snapshot, SnapshotWriter};
 pub use source::{EmptySource, Found, Source, open_source};
 pub use store::TuningDb;
 pub use task_hold::TaskHold;

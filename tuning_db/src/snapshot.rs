@@ -37,7 +37,7 @@ mod writer;
 pub use check::{SnapshotFlaw, SnapshotReport};
 pub use entry::Entry;
 pub use find::KeyChain;
-pub use writer::{LeftOut, SnapshotWriter, Written};
+pub use writer::{KeepsTask, LeftOut, SnapshotWriter, Written};
 
 use layout::{Bucket, FORMAT, Header, HeaderFlaw};
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::error::DbError;
 use crate::lookup::{Best, TimeProvenance};
-use crate::snapshot::{KeyChain, Snapshot};
+use crate::snapshot::{KeepsTask, KeyChain, Snapshot, SnapshotWriter};
 use crate::store::TuningDb;
 use crate::warning::Warning;
 
@@ -51,6 +51,14 @@ pub trait Source: Send + Sync {
     /// Returns true if a record of the workload that ran exists under the target's own key, even if
     /// it does not fit the present schedule space.
     fn knows(&self, workload: &Workload, target: &str) -> Result<bool, DbError>;
+
+    /// Adds the best schedules of tasks that satisfy `keeps` to a snapshot, such as those that a
+    /// model needs. Tasks without a valid schedule are left out. The default implementation adds
+    /// none.
+    fn add_to(&self, snapshot: &mut SnapshotWriter, keeps: KeepsTask<'_>) -> Result<(), DbError> {
+        let _ = (snapshot, keeps);
+        Ok(())
+    }
 
     /// Returns pending warnings for the user, such as about damage.
     fn warnings(&self) -> Vec<Warning> {
@@ -128,6 +136,10 @@ impl Source for TuningDb {
         Ok(self.best(workload, target, &|_| true)?.is_some())
     }
 
+    fn add_to(&self, snapshot: &mut SnapshotWriter, keeps: KeepsTask<'_>) -> Result<(), DbError> {
+        snapshot.add_tasks_of(self, keeps).map(drop)
+    }
+
     fn warnings(&self) -> Vec<Warning> {
         TuningDb::warnings(self)
     }
@@ -164,5 +176,17 @@ impl Source for Snapshot {
     fn knows(&self, workload: &Workload, target: &str) -> Result<bool, DbError> {
         let entry = self.get(&KeyChain::of(target), &workload.to_string())?;
         Ok(entry.is_some_and(|entry| entry.key_scope() == KeyScope::Machine))
+    }
+
+    fn add_to(&self, snapshot: &mut SnapshotWriter, keeps: KeepsTask<'_>) -> Result<(), DbError> {
+        for entry in self.all()? {
+            let entry = entry?;
+            // Skip operators that only a newer version knows.
+            let Ok(workload) = entry.workload().parse() else { continue };
+            if keeps(&workload, entry.target()) {
+                snapshot.add(&entry.best()?.record).map_err(DbError::Refused)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -123,6 +123,33 @@ fn databases_and_their_snapshots_know_the_same_near_schedules() {
     assert!(near.iter().all(|entry| space.adapt(&entry.config, &entry.workload).is_some()));
 }
 
+/// The schedules of some tasks, of a database or another snapshot.
+#[test]
+fn a_snapshot_takes_a_part_of_a_source() {
+    let here = Target::Cpu(CpuTarget::generic_avx2(2));
+    let db = TuningDb::temporary().unwrap();
+    for text in workloads() {
+        let config = ScheduleSpace::new(&text.parse().unwrap(), &here).default_config();
+        for (number, target) in [here.key(), HERE.to_string()].iter().enumerate() {
+            db.append(&TuningRecord { config: config.clone(), ..record(&text, target, number, 1e-3) }).unwrap();
+        }
+    }
+    let mut all = SnapshotWriter::default();
+    db.add_to(&mut all, &|_, _| true).unwrap();
+    let all = Snapshot::from_bytes(all.into_bytes().unwrap()).unwrap();
+    assert_eq!(all.len(), 2 * workloads().len() as u64);
+
+    let wanted: Workload = workloads()[2].parse().unwrap();
+    for source in [&db as &dyn Source, &all] {
+        let mut part = SnapshotWriter::default();
+        source.add_to(&mut part, &|workload, target| *workload == wanted && target == here.key()).unwrap();
+        let part = Snapshot::from_bytes(part.into_bytes().unwrap()).unwrap();
+        assert_eq!(part.len(), 1);
+        let found = |source: &dyn Source| source.find(&wanted, &here, &|_| true).unwrap().unwrap().best.record;
+        assert_eq!(found(&part), found(&db));
+    }
+}
+
 #[test]
 fn a_snapshot_answers_what_its_records_say() {
     for seed in 0..60 {

@@ -51,8 +51,8 @@ impl Snapshot {
         }
         self.check_tables()?;
         let mut report = SnapshotReport::default();
-        for number in self.numbers()? {
-            let entry = Entry::of(self, number, KeyScope::Machine, true)?;
+        for entry in self.all()? {
+            let entry = entry?;
             report.schedules += 1;
             report.untrusted += u64::from(entry.provenance() == TimeProvenance::Claimed);
             report.targets.insert(entry.target().to_string());
@@ -62,6 +62,11 @@ impl Snapshot {
             }
         }
         Ok(report)
+    }
+
+    /// Returns all schedules, as the machines that measured them find them.
+    pub(crate) fn all(&self) -> Result<impl Iterator<Item = Result<Entry<'_>, SnapshotError>>, SnapshotError> {
+        Ok(self.numbers()?.into_iter().map(|number| Entry::of(self, number, KeyScope::Machine, true)))
     }
 
     /// Returns the numbers of all records in the index.

@@ -79,6 +79,9 @@ impl SharedTexts {
     }
 }
 
+/// Condition for a task, given its workload and the key of its target.
+pub type KeepsTask<'a> = &'a dyn Fn(&Workload, &str) -> bool;
+
 /// Task for which a snapshot has no schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
@@ -137,8 +140,14 @@ impl SnapshotWriter {
     /// and proven correct. Only targets whose keys satisfy `keeps` are included. Returns the tasks
     /// without such a schedule.
     pub fn add_best_of(&mut self, db: &TuningDb, keeps: &dyn Fn(&str) -> bool) -> Result<Vec<LeftOut>, DbError> {
+        self.add_tasks_of(db, &|_, target| keeps(target))
+    }
+
+    /// Adds schedules of those tasks of a database whose workloads and targets satisfy `keeps`, as
+    /// [`add_best_of`](Self::add_best_of) does.
+    pub(crate) fn add_tasks_of(&mut self, db: &TuningDb, keeps: KeepsTask<'_>) -> Result<Vec<LeftOut>, DbError> {
         let mut left_out = Vec::new();
-        for task in db.tasks()?.into_iter().filter(|task| keeps(&task.target)) {
+        for task in db.tasks()?.into_iter().filter(|task| keeps(&task.workload, &task.target)) {
             if let Err(reason) = self.add_task(db, &task.workload, &task.target)? {
                 left_out.push(LeftOut { target: task.target, workload: task.workload, reason });
             }
