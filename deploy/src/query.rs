@@ -116,6 +116,14 @@ impl<'a> Query<'a> {
         self.space()?.find_equivalent(source, workload, &|config| self.fits(config))
     }
 
+    /// Returns a given schedule, such as one that another process chose; `None` if it is not in the
+    /// present schedule space or its loop nests are wrong. The source is not asked.
+    pub fn given(self, config: &Config) -> Result<Option<Tuned>, LookupError> {
+        let Some(candidate) = self.space()?.candidate(config) else { return Ok(None) };
+        let proven = candidate.proven().ok();
+        Ok(proven.map(|program| Tuned::given(candidate, program)))
+    }
+
     /// Returns the network's own schedule, else the result of `alone`.
     fn network_schedule_or(
         self,

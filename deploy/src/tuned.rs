@@ -40,8 +40,8 @@ pub enum Origin {
         /// model was not trained.
         expected_loss: f32,
     },
-    /// Default schedule whose loss is unknown: chosen by a fixed rule, or by a model that was
-    /// fitted for another element type.
+    /// Schedule whose loss is unknown: chosen by a fixed rule, by a model that was fitted for
+    /// another element type, or by the caller ([`Query::given`](crate::Query::given)).
     Default,
     /// Schedule of a similar workload that the caller named ([`Query::like`](crate::Query::like)).
     Transferred,
@@ -117,8 +117,12 @@ const COMPILE_SECS: f64 = 60.0;
 impl Tuned {
     /// Returns a schedule from a record, with its proven loop nests.
     pub(crate) fn of_record(candidate: Candidate, program: Program, found: Found) -> Self {
-        let origin = Origin::Tuned(Box::new(found));
-        Self { program: OnceLock::from(Arc::new(program)), ..Self::of(candidate, origin) }
+        Self::proven(candidate, program, Origin::Tuned(Box::new(found)))
+    }
+
+    /// Returns a schedule that the caller gave, with its proven loop nests.
+    pub(crate) fn given(candidate: Candidate, program: Program) -> Self {
+        Self::proven(candidate, program, Origin::Default)
     }
 
     /// Returns a schedule that was not measured, with its expected loss if that is known.
@@ -130,6 +134,10 @@ impl Tuned {
     /// Returns a schedule that was transferred from a similar workload.
     pub(crate) fn transferred(candidate: Candidate) -> Self {
         Self::of(candidate, Origin::Transferred)
+    }
+
+    fn proven(candidate: Candidate, program: Program, origin: Origin) -> Self {
+        Self { program: OnceLock::from(Arc::new(program)), ..Self::of(candidate, origin) }
     }
 
     fn of(candidate: Candidate, origin: Origin) -> Self {

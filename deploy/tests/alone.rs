@@ -2,9 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use autotune_db::{Snapshot, SnapshotWriter, TuningDb, TuningRecord};
-#[cfg(not(feature = "compilers"))]
-use autotune_deploy::Query;
-use autotune_deploy::{Deploy, Origin, Tuned};
+use autotune_deploy::{Deploy, Origin, Query, Tuned};
 use autotune_ir::Target;
 use autotune_runtime::{View, ViewMut};
 use autotune_schedules::{ScheduleSpace, tolerance};
@@ -49,6 +47,24 @@ fn schedules_of_a_snapshot_are_served_and_run() {
     let default = Deploy::LookUp(&snapshot).schedule(&missed, &target).unwrap();
     assert!(!default.is_tuned());
     assert!(run(&default) <= tolerance(&missed, default.config()));
+}
+
+/// A schedule that another process chose is taken as it is, if it is valid.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_given_schedule_is_proven_and_runs() {
+    let workload: Workload = "matmul:m=37,n=40,k=24,bias,act=relu".parse().unwrap();
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let space = ScheduleSpace::new(&workload, &target);
+    let config = space.sample(&mut ChaCha8Rng::seed_from_u64(2)).config().clone();
+    let query = Query::new(&workload, &target);
+    let tuned = query.given(&config).unwrap().unwrap();
+    assert_eq!((tuned.config(), tuned.is_tuned()), (&config, false));
+    assert!(run(&tuned) <= tolerance(&workload, &config));
+
+    let mut other = config;
+    other.sketch = "none".into();
+    assert!(query.given(&other).unwrap().is_none());
 }
 
 #[test]
