@@ -7,12 +7,14 @@ use autotune::{Query, Tuned};
 use autotune_db::Source;
 use autotune_graph::Identity;
 use autotune_ir::Target;
+use autotune_ir::program::Layout;
 use autotune_schedules::Candidate;
 use autotune_workloads::Workload;
 use rayon::current_num_threads;
 use rayon::prelude::*;
+use rustc_hash::FxHashMap;
 
-use crate::cut::step_number;
+use crate::cut::{ValueId, step_number};
 use crate::error::CompileError;
 use crate::similar::SimilarSchedules;
 
@@ -38,7 +40,15 @@ pub(crate) trait Choose {
 
     /// Returns the seconds that a layout conversion takes, if it was measured.
     fn conversion_secs(&mut self, workload: &Workload) -> Result<Option<f64>, CompileError>;
+
+    /// Returns the layouts of values if they are fixed, together with one schedule of each step.
+    fn blocked_roots(&self) -> Option<&BlockedRoots> {
+        None
+    }
 }
+
+/// Layouts of root values; others are plain.
+pub(crate) type BlockedRoots = FxHashMap<ValueId, Layout>;
 
 /// Workloads of a network that read one constant, their largest.
 pub(crate) struct Sharing<'a> {

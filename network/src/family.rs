@@ -21,6 +21,7 @@ use crate::compiled::{Compiled, NetworkStore, Workspace};
 use crate::cut::Cut;
 use crate::device::NetworkOps;
 use crate::error::{CompileError, RunError};
+use crate::pinned::{PinnedNetwork, pinned_in};
 use crate::switched::SwitchedWorkspace;
 
 mod shape;
@@ -45,13 +46,16 @@ pub struct FamilyOptions {
     /// Memory of constants in addition to those of the network that has most, in bytes, that is
     /// always permitted. Small networks may so be kept although they share few constants.
     pub spare_constant_bytes: usize,
+    /// Plans of networks for some shapes, which are not made again.
+    pub pinned: Vec<PinnedNetwork>,
 }
 
 impl FamilyOptions {
     /// Creates options with the default limits: 32 networks, and an eighth or 24 MiB more memory
     /// than the largest of them.
     pub fn of_inputs(inputs: Vec<(String, ShapeRange)>) -> Self {
-        Self { inputs, most_networks: 32, most_constants: 1.125, spare_constant_bytes: 24 << 20 }
+        let (most_networks, most_constants, spare_constant_bytes) = (32, 1.125, 24 << 20);
+        Self { inputs, most_networks, most_constants, spare_constant_bytes, pinned: Vec::new() }
     }
 
     /// Returns the maximum memory of all constants in addition to those of the network that has
@@ -248,7 +252,15 @@ impl<D: NetworkOps> Family<D> {
         Ok(network)
     }
 
+    /// Returns the plans of the networks that are kept.
+    pub fn pinned(&self) -> Vec<PinnedNetwork> {
+        self.networks().kept.values().map(|kept| PinnedNetwork::of(&kept.network, &self.target)).collect()
+    }
+
     fn compiled(&self, graph: &Graph) -> Result<Arc<Compiled<D>>, CompileError> {
+        if let Some(network) = pinned_in(&self.store, graph, &self.options.pinned, &self.target)? {
+            return Ok(released(network));
+        }
         let packing_loss = if self.networks().are_scarce { SCARCE_PACKING_LOSS } else { PACKING_LOSS };
         compiled_in(&self.store, graph, &*self.source, &self.target, packing_loss)
     }
@@ -297,12 +309,15 @@ pub(crate) fn compiled_in<D: NetworkOps>(
     let cut = Cut::for_target(graph, target);
     let schedules = Schedules::of_network(source, target, cut.fingerprint(graph));
     let mut choose = schedules.similar_to(store.similar_schedules(), packing_loss);
-    let mut network = Compiled::with(graph, cut, &mut choose, Arc::clone(store))?;
-    // Loop nests of many networks would need much memory.
+    Compiled::with(graph, cut, &mut choose, Arc::clone(store)).map(released)
+}
+
+/// Frees the loop nests of a new network: those of many networks would need much memory.
+fn released<D: NetworkOps>(mut network: Arc<Compiled<D>>) -> Arc<Compiled<D>> {
     if let Some(network) = Arc::get_mut(&mut network) {
         network.plan.kernels.iter_mut().for_each(Tuned::release);
     }
-    Ok(network)
+    network
 }
 
 impl<D: NetworkOps> Networks<D> {

@@ -23,6 +23,7 @@
 //! | `interleaved`, `quantile` | interleaved timing of networks |
 //! | `phased`, `phase_plan` | networks whose shapes depend on data |
 //! | `phase_control`, `phase_layer` | loops, branches, and long recurrent layers |
+//! | `pinned` | plans as data, for other processes: [`PinnedNetwork`] |
 //! | `planned` | planned kernels for a target that need not be present |
 //! | `decide` | choice of the precision by measurement |
 //! | `quantise`, `quantise/` | quantisation of a float network by measurement: [`quantise()`] |
@@ -55,6 +56,7 @@ mod phase_control;
 mod phase_layer;
 mod phase_plan;
 mod phased;
+mod pinned;
 mod places;
 mod plan;
 mod planned;
@@ -90,6 +92,7 @@ pub use interleaved::time_interleaved;
 pub use library::cuda::{CudaLibrary, CudaLibraryError};
 pub use library::error::LibraryError;
 pub use library::{Library, LibraryFormat, identifier};
+pub use pinned::{PinnedMismatch, PinnedNetwork};
 pub use planned::{PlannedKernel, PlannedStep, planned};
 pub use quantile::quantile;
 pub use quantise::{LayerError, PrecisionMix, QuantiseError, QuantiseOptions, QuantisedNetwork, quantise};

@@ -9,7 +9,7 @@ use autotune_ir::program::{Layout, Role};
 use autotune_workloads::{Broadcast, Pointwise, Workload};
 use rustc_hash::FxHashMap;
 
-use crate::choose::{Choice, Choose, Sharing};
+use crate::choose::{BlockedRoots, Choice, Choose, Sharing};
 use crate::conversion::{self, Form};
 use crate::cut::{Cut, MemoryValue, Step, StepWork, ValueId};
 use crate::error::CompileError;
@@ -84,6 +84,17 @@ impl<'a> Options<'a> {
     /// Returns the layouts and schedules with the least total time.
     pub(crate) fn least(&self) -> Layouts {
         self.sum(&|value, layout| self.can_have_layout(value, layout)).least()
+    }
+
+    /// Returns the choice of the first schedule of each step, with given layouts of values.
+    pub(crate) fn with_roots(&self, blocked: &BlockedRoots) -> Layouts {
+        let roots =
+            (0..self.cut.values.len() as u32).map(ValueId).filter(|&root| self.cut.value(root).within.is_none());
+        let layout = |root: ValueId| {
+            let blocked = blocked.get(&root).copied().filter(|&layout| self.can_have_layout(root, layout));
+            (root, blocked.unwrap_or(Layout::Plain))
+        };
+        Layouts { roots: roots.map(layout).collect(), picks: vec![0; self.cut.steps.len()], secs: 0.0 }
     }
 
     /// Returns the choice with the least total time, then those that take at most `times` times as

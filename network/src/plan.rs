@@ -10,7 +10,7 @@ use autotune_ir::{DType, KernelPlan};
 use autotune_runtime::DeviceError;
 use autotune_workloads::Workload;
 
-use crate::choose::{Choice, Choose};
+use crate::choose::{BlockedRoots, Choice, Choose};
 use crate::conversion::{self, Form};
 use crate::cut::{Cut, MemoryValue, Step, StepWork, Strided, ValueId};
 use crate::error::CompileError;
@@ -85,6 +85,8 @@ pub(crate) struct NetworkPlan {
     pub(crate) inputs: Vec<SlotSpan>,
     /// Memory of the graph's outputs, row-major.
     pub(crate) outputs: Vec<SlotSpan>,
+    /// Values with their own memory that are not plain, and their layouts.
+    pub(crate) blocked: BlockedRoots,
 }
 
 struct NetworkPlanner<'a, 'c> {
@@ -128,17 +130,21 @@ impl ActionOperand {
 }
 
 impl NetworkPlan {
-    /// Creates the plan that is fastest by the known times of schedules.
+    /// Creates the plan that is fastest by the known times of schedules, or the one with fixed
+    /// layouts.
     pub(crate) fn of(graph: &Graph, cut: &Cut, choose: &mut dyn Choose) -> Result<Self, CompileError> {
         let options = Options::of(graph, cut, choose)?;
-        Self::with(&options, &options.least(), choose)
+        let fixed = choose.blocked_roots().map(|blocked| options.with_roots(blocked));
+        Self::with(&options, &fixed.unwrap_or_else(|| options.least()), choose)
     }
 
     /// Creates the plan for a choice of layouts and schedules.
     pub(crate) fn with(options: &Options, layouts: &Layouts, choose: &mut dyn Choose) -> Result<Self, CompileError> {
         let (graph, cut) = (options.graph, options.cut);
         let (kernels, slots, actions, inputs, outputs) = (vec![], vec![], vec![], vec![], vec![]);
-        let plan = NetworkPlan { kernels, slots, actions, inputs, outputs };
+        let own = layouts.roots.iter().filter(|(_, layout)| **layout != Layout::Plain);
+        let blocked = own.map(|(&root, &layout)| (root, layout)).collect();
+        let plan = NetworkPlan { kernels, slots, actions, inputs, outputs, blocked };
         let (numbers, roots, converted) = (HashMap::new(), HashMap::new(), HashMap::new());
         let mut planner = NetworkPlanner { graph, cut, options, layouts, choose, plan, numbers, roots, converted };
 

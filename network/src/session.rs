@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::mem::{forget, replace};
 use std::path::Path;
 use std::process::id as process_id;
+use std::slice;
 use std::sync::{Arc, Mutex};
 
 use autotune_db::Source;
@@ -11,14 +12,16 @@ use autotune_graph::onnx::{DeclaredInput, DeclaredOutput, ImportError, ImportOpt
 use autotune_graph::rewrite::rewrite;
 use autotune_graph::{DType, DeclaredType, Graph, NodeId, Output, Tensor, dequantised, listed};
 use autotune_ir::Target;
-use autotune_runtime::Waiting;
+use autotune_runtime::{Cpu, Waiting};
 
-use crate::compiled::Compiled;
+use crate::compiled::{Compiled, NetworkStore};
 use crate::decide::decide;
-use crate::error::RunError;
+use crate::device::NetworkOps;
+use crate::error::{CompileError, RunError};
 use crate::example::random_input;
 use crate::family::{Family, FamilyError, FamilyWorkspace, InputShapes, ShapeRange};
 use crate::phased::PhasedNetwork;
+use crate::pinned::{PinnedNetwork, pinned_in};
 use crate::session_phases::PhasedRuns;
 use crate::subject::Subject;
 
@@ -216,6 +219,12 @@ impl Session {
         self.family.inputs().iter().map(|(_, range)| range)
     }
 
+    /// Returns the plans of the networks in memory, for [`SessionOptions::pinned`] of another
+    /// session. Models that run in phases have none.
+    pub fn pinned(&self) -> Vec<PinnedNetwork> {
+        self.family.pinned()
+    }
+
     /// Runs the network, and allocates the outputs. Inputs are in the order of
     /// [`inputs`](Self::inputs).
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, SessionError> {
@@ -355,6 +364,9 @@ fn compiled(
 ) -> Result<Arc<Compiled>, SessionError> {
     let graph = if options.is_dequantised { dequantised(&graph).map_err(FamilyError::from)? } else { graph };
     let graph = rewrite(&graph).map_err(FamilyError::from)?;
+    if let Some(network) = by_pinned(&graph, options, target)? {
+        return Ok(network);
+    }
     let (max_error, examples) = match &options.precision {
         SessionPrecision::In(precision) => {
             let network = Compiled::new(&graph.with_precision(*precision), Some(source), target);
@@ -373,4 +385,20 @@ fn compiled(
     let inputs = graph.inputs().iter().enumerate().map(example);
     let inputs: Vec<Tensor> = inputs.collect::<Result<_, _>>().map_err(FamilyError::from)?;
     Ok(decide(&graph, Some(source), target, &inputs, max_error)?.network)
+}
+
+/// Compiles a rewritten graph with a plan of the options, in the plan's precision; `None` if there
+/// is none that is valid.
+fn by_pinned(graph: &Graph, options: &SessionOptions, target: &Target) -> Result<Option<Arc<Compiled>>, FamilyError> {
+    let origin = Cpu::origin(target).map_err(CompileError::from)?;
+    let store = Arc::new(NetworkStore::new(origin));
+    for pinned in &options.pinned {
+        let Some(graph) = pinned.in_precision(graph).filter(|graph| options.permits(graph.precision())) else {
+            continue;
+        };
+        if let Some(network) = pinned_in(&store, &graph, slice::from_ref(pinned), target)? {
+            return Ok(Some(network));
+        }
+    }
+    Ok(None)
 }

@@ -9,7 +9,8 @@ use autotune_db::EmptySource;
 use autotune_graph::operators::Map;
 use autotune_ir::Target;
 use autotune_network::{
-    DType, FamilyError, Graph, Precision, Session, SessionError, SessionOptions, SessionPrecision, Tensor, zoo,
+    DType, FamilyError, Graph, Precision, Session, SessionError, SessionOptions, SessionPrecision, Tensor,
+    output_error, zoo,
 };
 use autotune_workloads::{Activation, Function};
 use tempfile::TempDir;
@@ -148,4 +149,30 @@ fn graphs_have_fixed_shapes() {
     let other = Session::of_graph(&graph, with_shape("1x3x8x9")).map(drop).unwrap_err();
     assert_eq!(other.to_string(), "input 'x': extent 8 of axis 3 is not 9");
     assert!(zoo::NAMES.contains(&"dqn") && Session::open("dqn", options()).is_ok());
+}
+
+/// A session makes the networks of another one from their plans, without its source; the fastest
+/// precision is not measured again.
+#[test]
+fn a_session_makes_the_networks_of_another_one() {
+    let (_folder, path) = file();
+    let x = random(&[1, 16, WIDTH], 5);
+    let max_error = 0.05;
+    for precision in [SessionPrecision::default(), SessionPrecision::Fastest { max_error, examples: [].into() }] {
+        let options = SessionOptions { precision, ..with_shape("1x16x64") };
+        let own = Session::of_file(&path, options.clone()).unwrap();
+        let pinned = own.pinned();
+        assert_eq!(pinned.len(), 1);
+        pinned[0].check(&options.target.clone().unwrap()).unwrap();
+
+        let again = Session::of_file(&path, SessionOptions { pinned: pinned.clone(), ..options.clone() }).unwrap();
+        assert_eq!(again.pinned(), pinned);
+        let run = |session: &Session| session.run(std::slice::from_ref(&x)).unwrap();
+        assert_eq!(run(&again), run(&own));
+        // Plans hold for their number of threads alone; the results are still right.
+        let target = Some(Target::detect("cpu", Some(2)).unwrap());
+        let other = Session::of_file(&path, SessionOptions { target, pinned: pinned.clone(), ..options }).unwrap();
+        assert_ne!(other.pinned(), pinned);
+        assert!(output_error(&run(&other), &run(&own)) <= 2.0 * max_error);
+    }
 }

@@ -73,6 +73,7 @@ impl PySession {
             source: source.map(Arc::from),
             waiting: if spin { Waiting::Spin } else { Waiting::Sleep },
             most_networks: None,
+            pinned: Vec::new(),
         };
         let opened = py.detach(|| match is_file {
             true => Session::of_file(subject.as_ref(), options),

@@ -62,6 +62,7 @@ impl InputArgs {
             source: Some(source),
             waiting,
             most_networks: None,
+            pinned: Vec::new(),
         };
         let session = Session::of_model(model, options).map_err(|error| error.located(path))?;
         let shapes: BTreeMap<String, Vec<usize>> = shapes.into_iter().collect();

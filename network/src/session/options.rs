@@ -10,6 +10,7 @@ use autotune_runtime::Waiting;
 
 use super::error::SessionError;
 use crate::family::{FamilyOptions, ShapeRange};
+use crate::pinned::PinnedNetwork;
 
 /// Options of a [`Session`](crate::Session).
 #[derive(Clone, Default)]
@@ -32,6 +33,10 @@ pub struct SessionOptions {
     /// Maximum number of networks in memory, each for one shape; by default that of
     /// [`FamilyOptions::of_inputs`].
     pub most_networks: Option<usize>,
+    /// Plans of an earlier session of the same model ([`Session::pinned`](crate::Session::pinned)).
+    /// Networks for which they [hold](PinnedNetwork::check) are made from them: source and
+    /// measurements are not used.
+    pub pinned: Vec<PinnedNetwork>,
 }
 
 /// Precision of a session's computation.
@@ -65,6 +70,14 @@ impl SessionOptions {
         self.shapes.keys().chain(examples.into_iter().flatten())
     }
 
+    /// True if the precision may be that of the whole network.
+    pub(super) fn permits(&self, precision: Precision) -> bool {
+        match self.precision {
+            SessionPrecision::In(only) => only == precision,
+            SessionPrecision::Fastest { .. } => true,
+        }
+    }
+
     /// Returns the CPU to run on.
     pub(super) fn target(&self) -> Result<Target, SessionError> {
         match &self.target {
@@ -75,7 +88,7 @@ impl SessionOptions {
     }
 
     /// Returns the source of schedules.
-    pub(super) fn source(&self) -> Result<Arc<dyn Source>, SessionError> {
+    pub fn source(&self) -> Result<Arc<dyn Source>, SessionError> {
         if let Some(source) = &self.source {
             return Ok(Arc::clone(source));
         }
@@ -89,6 +102,7 @@ impl SessionOptions {
     /// Returns the options of a family with some inputs.
     pub(super) fn family(&self, inputs: Vec<(String, ShapeRange)>) -> FamilyOptions {
         let options = FamilyOptions::of_inputs(inputs);
-        FamilyOptions { most_networks: self.most_networks.unwrap_or(options.most_networks), ..options }
+        let most_networks = self.most_networks.unwrap_or(options.most_networks);
+        FamilyOptions { most_networks, pinned: self.pinned.clone(), ..options }
     }
 }
