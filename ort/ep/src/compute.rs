@@ -10,6 +10,7 @@ use ort_sys::{OrtKernelContext, OrtStatusPtr, OrtValue};
 
 use crate::abi::{ComputeInfo, VERSION};
 use crate::host::{Host, ask};
+use crate::part::PartSession;
 use crate::value::{TensorView, view};
 
 /// A compiled part. ONNX Runtime knows its first field.
@@ -25,13 +26,9 @@ pub(crate) struct CompiledPart {
 }
 
 impl CompiledPart {
-    /// Returns a part by its table. `inputs` and `outputs` name the tensors of ONNX Runtime.
-    pub(crate) fn create(
-        host: Host,
-        session: Session,
-        inputs: &[String],
-        outputs: Vec<String>,
-    ) -> Result<*mut ComputeInfo, String> {
+    /// Returns a part by its table.
+    pub(crate) fn create(host: Host, part: PartSession) -> Result<*mut ComputeInfo, String> {
+        let PartSession { session, names: [inputs, outputs], .. } = part;
         let position = |name: &str| {
             let found = inputs.iter().position(|input| input == name);
             found.ok_or_else(|| format!("'{name}' is not an input of the part"))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::PathBuf;
 use std::ptr;
 
 use autotune_ir::Target;
@@ -13,17 +14,17 @@ use ort_sys::{
 };
 
 use crate::abi::{Ep, EpFactory, VERSION};
+use crate::compatibility::compatibility;
+use crate::context_node::ContextSettings;
 use crate::host::{Host, ask, text};
-use crate::provider::{Provider, ProviderOptions};
+use crate::part::ProviderOptions;
+use crate::provider::Provider;
 
 /// Name of the provider.
 pub(crate) const NAME: &CStr = c"AutotuneExecutionProvider";
 
 /// Prefix of the provider's options in those of a session: its name in lower case.
 const PREFIX: &str = "ep.autotuneexecutionprovider.";
-
-/// `OrtCompiledModelCompatibility_EP_NOT_APPLICABLE`: there are no compiled models.
-const NOT_APPLICABLE: c_int = 0;
 
 /// The factory. ONNX Runtime knows its first field.
 #[repr(C)]
@@ -86,7 +87,12 @@ impl Factory {
             }
         };
         let target = Target::detect("cpu", threads).map_err(|error| format!("option threads: {error}"))?;
-        Ok(ProviderOptions { target, source, precision, waiting })
+        let set = |key: &str| entries.get(key).map(|value| &**value).filter(|value| !value.is_empty());
+        let context_path = set("ep.context_file_path").map(PathBuf::from);
+        let is_embedded = set("ep.context_embed_mode") == Some("1");
+        let is_made = set("ep.context_enable") == Some("1");
+        let context = is_made.then(|| ContextSettings { is_embedded, path: context_path.clone() });
+        Ok(ProviderOptions { target, source, precision, waiting, context, context_path })
     }
 
     /// Returns the configuration entries of a session.
@@ -173,14 +179,14 @@ unsafe extern "system" fn create_ep(
     _metadata: *const *const OrtKeyValuePairs,
     _count: usize,
     options: *const OrtSessionOptions,
-    _logger: *const OrtLogger,
+    logger: *const OrtLogger,
     out: *mut *mut Ep,
 ) -> OrtStatusPtr {
     // SAFETY: ONNX Runtime passes a table from `create`.
     let factory = unsafe { factory(this) };
     factory.host.guarded(|| {
         // SAFETY: the options live during this call, and there is memory for the result.
-        unsafe { out.write(Provider::create(factory.host, factory.options(options)?)) };
+        unsafe { out.write(Provider::create(factory.host, factory.options(options)?, logger)) };
         Ok(())
     })
 }
@@ -191,15 +197,19 @@ unsafe extern "system" fn release_ep(_: *mut EpFactory, ep: *mut Ep) {
 }
 
 unsafe extern "system" fn validate_compiled(
-    _: *mut EpFactory,
+    this: *mut EpFactory,
     _devices: *const *const OrtHardwareDevice,
     _count: usize,
-    _info: *const c_char,
+    info: *const c_char,
     out: *mut c_int,
 ) -> OrtStatusPtr {
-    // SAFETY: ONNX Runtime passes memory for the result.
-    unsafe { out.write(NOT_APPLICABLE) };
-    OrtStatusPtr::default()
+    // SAFETY: ONNX Runtime passes a table from `create`.
+    let host = unsafe { factory(this) }.host;
+    host.guarded(|| {
+        // SAFETY: ONNX Runtime passes a text, and memory for the result.
+        unsafe { out.write(compatibility(&text(info)) as c_int) };
+        Ok(())
+    })
 }
 
 /// Leaves tensors in memory of ONNX Runtime's allocator.

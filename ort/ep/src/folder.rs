@@ -68,13 +68,35 @@ impl ModelFolder {
 
     /// Writes and opens the model, and removes the folder.
     pub(crate) fn open(self, model: &ModelProto) -> Result<Model<'static>, String> {
+        self.open_bytes(&bytes(model)?)
+    }
+
+    /// Returns the bytes of a model and of its large tensors, for [`unpack`](Self::unpack).
+    pub(crate) fn pack(&self, model: &ModelProto) -> Result<[Vec<u8>; 2], String> {
+        let weights = fs::read(self.folder.path().join(WEIGHTS));
+        Ok([bytes(model)?, weights.map_err(|error| format!("weights in a temporary file: {error}"))?])
+    }
+
+    /// Opens a model from its bytes and those of its large tensors.
+    pub(crate) fn unpack(model: &[u8], weights: &[u8]) -> Result<Model<'static>, String> {
+        let folder = Self::create(false)?;
+        let written = folder.weights.write_all_at(weights, 0);
+        written.map_err(|error| format!("weights in a temporary file: {error}"))?;
+        folder.open_bytes(model)
+    }
+
+    /// Writes and opens a model in bytes.
+    pub(crate) fn open_bytes(self, model: &[u8]) -> Result<Model<'static>, String> {
         let path = self.folder.path().join(MODEL);
-        let bytes = model.write_buf().map_err(|error| error.to_string())?;
-        fs::write(&path, bytes).map_err(|error| format!("a model in a temporary file: {error}"))?;
+        fs::write(&path, model).map_err(|error| format!("a model in a temporary file: {error}"))?;
         let model = Model::open(&path).map_err(|error| error.to_string())?;
         model.map_tensors().map_err(|error| error.to_string())?;
         Ok(model)
     }
+}
+
+fn bytes(model: &ModelProto) -> Result<Vec<u8>, String> {
+    model.write_buf().map_err(|error| error.to_string())
 }
 
 /// Puts the elements of a tensor in its message.

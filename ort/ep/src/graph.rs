@@ -1,7 +1,9 @@
 //! Parts of ONNX Runtime's graph as ONNX models.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::{c_char, c_void};
+use std::ffi::{OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::ptr;
 
 use autotune_network::onnx::Model;
@@ -12,9 +14,11 @@ use rten_onnx::onnx::{
     TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
 };
 
+use crate::attribute::{HostAttribute, numbers};
+use crate::context_node::is_context;
 use crate::exact::{NodeFacts, keeps_values};
 use crate::folder::{ModelFolder, inline};
-use crate::host::{Host, ask, list, text};
+use crate::host::{Host, ask, bytes_of_text, list, text};
 use crate::value::{HostValue, described, tensor_info, view};
 
 /// Reason that nodes cannot be a model.
@@ -30,9 +34,18 @@ impl From<String> for PartError {
     }
 }
 
+/// A graph as a model, whose weights are in a folder.
+pub(crate) struct WholeGraph {
+    pub(crate) model: ModelProto,
+    pub(crate) folder: ModelFolder,
+    /// Names of the inputs and outputs, in the order of ONNX Runtime.
+    pub(crate) inputs: Vec<String>,
+    pub(crate) outputs: Vec<String>,
+}
+
 /// A graph of ONNX Runtime during a call of it.
 pub(crate) struct HostGraph {
-    host: Host,
+    pub(crate) host: Host,
     graph: *const OrtGraph,
     pub(crate) nodes: Vec<HostNode>,
 }
@@ -40,12 +53,12 @@ pub(crate) struct HostGraph {
 /// A node, with the values that it uses and computes.
 pub(crate) struct HostNode {
     pub(crate) node: *const OrtNode,
-    name: String,
+    pub(crate) name: String,
     pub(crate) operator: String,
-    domain: String,
+    pub(crate) domain: String,
     /// Operands; `None` for absent ones.
-    inputs: Vec<Option<HostValue>>,
-    outputs: Vec<Option<HostValue>>,
+    pub(crate) inputs: Vec<Option<HostValue>>,
+    pub(crate) outputs: Vec<Option<HostValue>>,
     /// Values of this graph that graphs inside the node use.
     implicit_inputs: Vec<HostValue>,
     has_graphs: bool,
@@ -90,11 +103,12 @@ impl HostGraph {
         self.nodes.iter().map(of).collect()
     }
 
-    /// Returns whether each node may be taken: networks keep its values, and there are no graphs
-    /// inside.
+    /// Returns whether each node may be taken: networks keep its values, there are no graphs inside,
+    /// and it is not a part that was compiled earlier.
     pub(crate) fn eligible(&self) -> Vec<bool> {
         let facts: Vec<NodeFacts> = self.nodes.iter().map(HostNode::facts).collect();
-        keeps_values(&facts).into_iter().zip(&self.nodes).map(|(keeps, node)| keeps && !node.has_graphs).collect()
+        let may = |node: &HostNode| !node.has_graphs && !is_context(node);
+        keeps_values(&facts).into_iter().zip(&self.nodes).map(|(keeps, node)| keeps && may(node)).collect()
     }
 
     /// Returns some nodes as a model: their operands from outside are its inputs, or constants in
@@ -113,15 +127,30 @@ impl HostGraph {
         Ok(folder.open(&model)?)
     }
 
-    /// Returns the whole graph as a model, with the names of its inputs and outputs.
-    pub(crate) fn whole(&self) -> Result<(Model<'static>, Vec<String>, Vec<String>), String> {
-        let (inputs, outputs) = (self.values_of_graph(true)?, self.values_of_graph(false)?);
-        let names = |values: &[HostValue]| values.iter().map(|value| value.name.clone()).collect();
+    /// Returns the whole graph as a model.
+    pub(crate) fn whole(&self) -> Result<WholeGraph, String> {
+        let [inputs, outputs] = self.names()?;
         let numbers: Vec<usize> = (0..self.nodes.len()).collect();
-        let wanted = outputs.iter().map(|value| &*value.name).collect();
+        let wanted = outputs.iter().map(|name| &**name).collect();
         let mut folder = ModelFolder::create(false)?;
-        let model = self.model(&numbers, &wanted, &mut folder);
-        Ok((folder.open(&model.map_err(|error| error.message)?)?, names(&inputs), names(&outputs)))
+        let model = self.model(&numbers, &wanted, &mut folder).map_err(|error| error.message)?;
+        Ok(WholeGraph { model, folder, inputs, outputs })
+    }
+
+    /// Returns the names of the graph's inputs and outputs.
+    pub(crate) fn names(&self) -> Result<[Vec<String>; 2], String> {
+        let names = |values: Vec<HostValue>| values.into_iter().map(|value| value.name).collect();
+        Ok([names(self.values_of_graph(true)?), names(self.values_of_graph(false)?)])
+    }
+
+    /// Returns the path of the model's file; empty for a model in memory.
+    pub(crate) fn model_path(&self) -> Result<PathBuf, String> {
+        let mut path = ptr::null();
+        // SAFETY: the graph comes from ONNX Runtime, and its path lives as long.
+        unsafe {
+            ask!(self.host, Graph_GetModelPath(self.graph, &mut path))?;
+            Ok(PathBuf::from(OsStr::from_bytes(bytes_of_text(path))))
+        }
     }
 
     /// Returns some nodes as a model whose outputs are their wanted results.
@@ -164,37 +193,24 @@ impl HostGraph {
             let name = |value: &Option<HostValue>| value.as_ref().map_or(String::new(), |value| value.name.clone());
             values.iter().map(name).collect()
         };
-        let attributes = list(
-            // SAFETY: the node belongs to the graph.
-            |out| unsafe { ask!(self.host, Node_GetNumAttributes(node.node, out)) },
-            // SAFETY: the node belongs to the graph.
-            |out, count| unsafe { ask!(self.host, Node_GetAttributes(node.node, out, count)) },
-        )?;
+        // SAFETY: the node belongs to the graph.
+        let attributes = unsafe { HostAttribute::of_node(self.host, node.node) }?;
         Ok(NodeProto {
             domain: Some(node.domain.clone()),
             name: Some(node_name(number, &node.name)),
             input: names(&node.inputs),
             output: names(&node.outputs),
             op_type: Some(node.operator.clone()),
-            attribute: attributes.into_iter().map(|one| self.attribute(one)).collect::<Result<_, _>>()?,
+            attribute: attributes.iter().map(|one| self.attribute(one)).collect::<Result<_, _>>()?,
         })
     }
 
-    fn attribute(&self, attribute: *const OrtOpAttr) -> Result<AttributeProto, String> {
-        let host = self.host;
-        let (mut name, mut kind): (*const c_char, _) = (ptr::null(), OrtOpAttrType::ORT_OP_ATTR_UNDEFINED);
-        // SAFETY: the attribute belongs to a node of the graph.
-        let name = unsafe {
-            ask!(host, OpAttr_GetName(attribute, &mut name))?;
-            ask!(host, OpAttr_GetType(attribute, &mut kind))?;
-            text(name)
-        };
-
-        let mut proto = AttributeProto { name: Some(name), ..Default::default() };
-        let bytes = || self.attribute_bytes(attribute, kind);
-        proto.r#type = Some(match kind {
+    fn attribute(&self, of: &HostAttribute) -> Result<AttributeProto, String> {
+        let mut proto = AttributeProto { name: Some(of.name.clone()), ..Default::default() };
+        let bytes = || of.bytes(self.host);
+        proto.r#type = Some(match of.kind {
             OrtOpAttrType::ORT_OP_ATTR_INT => {
-                proto.i = numbers(&bytes()?, i64::from_ne_bytes).first().copied();
+                proto.i = of.int(self.host)?;
                 AttributeType::INT
             }
             OrtOpAttrType::ORT_OP_ATTR_INTS => {
@@ -214,28 +230,12 @@ impl HostGraph {
                 AttributeType::STRING
             }
             OrtOpAttrType::ORT_OP_ATTR_TENSOR => {
-                proto.t = Some(self.attribute_tensor(attribute)?);
+                proto.t = Some(self.attribute_tensor(of.attribute)?);
                 AttributeType::TENSOR
             }
             other => return Err(format!("an attribute of type {other:?} is not supported")),
         });
         Ok(proto)
-    }
-
-    fn attribute_bytes(&self, attribute: *const OrtOpAttr, kind: OrtOpAttrType) -> Result<Vec<u8>, String> {
-        let mut needed = 0;
-        // Without room, the function fails and tells the number of bytes.
-        // SAFETY: the attribute belongs to a node; nothing is written to the null pointer.
-        let _ = unsafe { ask!(self.host, ReadOpAttr(attribute, kind, ptr::null_mut(), 0, &mut needed)) };
-        // In words, as the bytes may be numbers of 8 bytes.
-        let mut words = vec![0u64; needed.div_ceil(size_of::<u64>())];
-        let place: *mut c_void = words.as_mut_ptr().cast();
-        if needed > 0 {
-            // SAFETY: there is room for the bytes.
-            unsafe { ask!(self.host, ReadOpAttr(attribute, kind, place, needed, &mut needed)) }?;
-        }
-        let bytes = words.into_iter().flat_map(u64::to_ne_bytes).take(needed);
-        Ok(bytes.collect())
     }
 
     fn attribute_tensor(&self, attribute: *const OrtOpAttr) -> Result<TensorProto, String> {
@@ -359,10 +359,6 @@ pub(crate) fn node_number(name: &str) -> Option<usize> {
     name.strip_prefix('n')?.split_once(':')?.0.parse().ok()
 }
 
-fn numbers<const SIZE: usize, T>(bytes: &[u8], of: fn([u8; SIZE]) -> T) -> Vec<T> {
-    bytes.as_chunks().0.iter().map(|&bytes| of(bytes)).collect()
-}
-
 impl HostNode {
     fn facts(&self) -> NodeFacts<'_> {
         let inputs = self.inputs.iter().map(|value| value.as_ref().map(HostValue::facts)).collect();
@@ -375,7 +371,7 @@ impl HostNode {
     /// # Safety
     ///
     /// The node belongs to a graph of ONNX Runtime.
-    unsafe fn of(host: Host, node: *const OrtNode) -> Result<Self, String> {
+    pub(crate) unsafe fn of(host: Host, node: *const OrtNode) -> Result<Self, String> {
         // SAFETY: as for this function.
         unsafe {
             let (mut name, mut operator, mut domain, mut graphs) = (ptr::null(), ptr::null(), ptr::null(), 0);

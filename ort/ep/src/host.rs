@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use ort_sys::{OrtApi, OrtApiBase, OrtErrorCode, OrtStatusPtr};
+use ort_sys::{OrtApi, OrtApiBase, OrtErrorCode, OrtLogger, OrtLoggingLevel, OrtStatusPtr};
 
 use crate::abi::{EpApi, VERSION};
 
@@ -81,6 +81,22 @@ impl Host {
         }
     }
 
+    /// Writes a warning to the log of a session.
+    ///
+    /// # Safety
+    ///
+    /// The logger is null or one of ONNX Runtime that exists.
+    pub(crate) unsafe fn warn(&self, logger: *const OrtLogger, message: &str) {
+        let message = CString::new(format!("autotune: {message}").replace('\0', " ")).unwrap_or_default();
+        if logger.is_null() {
+            return;
+        }
+        let (level, place) = (OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING, c"autotune".as_ptr());
+        // SAFETY: as for this function; ONNX Runtime copies the texts. A message that cannot be
+        // written is lost.
+        let _ = unsafe { ask!(self, Logger_LogMessage(logger, level, message.as_ptr(), place, 0, place)) };
+    }
+
     /// Does the work of a function that ONNX Runtime calls, and returns its status. A panic does
     /// not leave this function.
     pub(crate) fn guarded(&self, work: impl FnOnce() -> Result<(), String>) -> OrtStatusPtr {
@@ -113,17 +129,24 @@ pub(crate) unsafe fn too_early(base: *const OrtApiBase) -> OrtStatusPtr {
     }
 }
 
+/// Returns the bytes of a text of ONNX Runtime; none for null.
+///
+/// # Safety
+///
+/// `text` is null or a string in C, which exists during `'a`.
+pub(crate) unsafe fn bytes_of_text<'a>(text: *const c_char) -> &'a [u8] {
+    // SAFETY: as for this function.
+    if text.is_null() { &[] } else { unsafe { CStr::from_ptr(text) }.to_bytes() }
+}
+
 /// Returns a text of ONNX Runtime; empty for null.
 ///
 /// # Safety
 ///
 /// `text` is null or a string in C.
 pub(crate) unsafe fn text(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
     // SAFETY: as for this function.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    String::from_utf8_lossy(unsafe { bytes_of_text(text) }).into_owned()
 }
 
 /// Returns a list that ONNX Runtime copies to the caller's memory, after it has told the length.

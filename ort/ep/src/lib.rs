@@ -8,21 +8,30 @@
 //! | `host` | calls of ONNX Runtime's functions |
 //! | `factory` | the provider's name, devices and options |
 //! | `provider` | choice of the supported parts, and their compilation |
+//! | `part` | sessions of parts, from graphs and from contents of EPContext nodes |
+//! | `context`, `context_node` | contents of EPContext nodes; the nodes |
+//! | `compatibility` | machines and versions that compiled models are for |
 //! | `exact` | nodes whose values networks keep |
 //! | `partition` | groups of supported nodes that may become one |
 //! | `folder` | models in temporary files, from which weights are mapped |
+//! | `attribute` | attributes of ONNX Runtime's nodes |
 //! | `graph` | parts of ONNX Runtime's graph as ONNX models |
 //! | `trial` | check that a model's nodes are supported |
 //! | `value` | descriptions and tensors of ONNX Runtime |
 //! | `compute` | runs of a compiled part |
 
 mod abi;
+mod attribute;
+mod compatibility;
 mod compute;
+mod context;
+mod context_node;
 mod exact;
 mod factory;
 mod folder;
 mod graph;
 mod host;
+mod part;
 mod partition;
 mod provider;
 mod trial;

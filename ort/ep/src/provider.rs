@@ -1,20 +1,19 @@
 //! A provider in a session: it chooses the parts of a model that it supports, and compiles them.
 
 use std::collections::HashSet;
-use std::ffi::c_char;
-use std::slice;
-use std::sync::Arc;
+use std::ffi::{CString, c_char};
+use std::{ptr, slice};
 
-use autotune_db::Source;
-use autotune_ir::Target;
-use autotune_network::{Session, SessionOptions, SessionPrecision, Waiting};
-use ort_sys::{OrtGraph, OrtNode, OrtStatusPtr};
+use ort_sys::{OrtGraph, OrtLogger, OrtNode, OrtStatusPtr};
 
 use crate::abi::{ComputeInfo, Ep, FusionOptions, GraphSupport, VERSION};
+use crate::compatibility::described;
 use crate::compute::CompiledPart;
+use crate::context_node::is_own;
 use crate::factory::NAME;
 use crate::graph::{HostGraph, PartError};
 use crate::host::Host;
+use crate::part::{PartSession, ProviderOptions};
 use crate::partition::{groups, is_worthwhile};
 use crate::trial::{Verdict, verdict};
 
@@ -22,24 +21,20 @@ use crate::trial::{Verdict, verdict};
 /// supported are taken.
 const MOST_ROUNDS: usize = 256;
 
-/// Schedules, precision and threads of a session's parts.
-pub(crate) struct ProviderOptions {
-    pub(crate) target: Target,
-    pub(crate) source: Option<Arc<dyn Source>>,
-    pub(crate) precision: SessionPrecision,
-    pub(crate) waiting: Waiting,
-}
-
 /// A provider. ONNX Runtime knows its first field.
 #[repr(C)]
 pub(crate) struct Provider {
     table: Ep,
     host: Host,
+    logger: *const OrtLogger,
     options: ProviderOptions,
+    /// Description of the target and version, for compiled models.
+    compatibility: CString,
 }
 
 impl Provider {
-    pub(crate) fn create(host: Host, options: ProviderOptions) -> *mut Ep {
+    /// Creates the provider of a session, whose logger outlives it.
+    pub(crate) fn create(host: Host, options: ProviderOptions, logger: *const OrtLogger) -> *mut Ep {
         let table = Ep {
             version: VERSION,
             name,
@@ -53,9 +48,10 @@ impl Provider {
             on_run_end: None,
             create_allocator: None,
             create_sync_stream: None,
-            compatibility_info: None,
+            compatibility_info: Some(compatibility_info),
         };
-        Box::into_raw(Box::new(Self { table, host, options })).cast()
+        let compatibility = CString::new(described(&options.target)).unwrap_or_default();
+        Box::into_raw(Box::new(Self { table, host, logger, options, compatibility })).cast()
     }
 
     /// Releases the provider of a session that ends.
@@ -106,18 +102,36 @@ impl Provider {
         }
     }
 
-    /// Compiles a graph that consists of nodes of this provider.
-    fn compiled(&self, graph: &HostGraph) -> Result<*mut ComputeInfo, String> {
-        let (model, inputs, outputs) = graph.whole()?;
-        let options = SessionOptions {
-            precision: self.options.precision.clone(),
-            waiting: self.options.waiting,
-            target: Some(self.options.target.clone()),
-            source: self.options.source.clone(),
-            ..SessionOptions::default()
+    /// Compiles a graph that consists of nodes of this provider, or loads one that it compiled.
+    fn compiled(&self, graph: &HostGraph) -> Result<PartSession, String> {
+        let part = match &graph.nodes[..] {
+            [node] if is_own(self.host, node)? => self.options.of_node(graph, node)?,
+            _ => self.options.of_graph(graph)?,
         };
-        let session = Session::of_model(model, options).map_err(|error| error.to_string())?;
-        CompiledPart::create(self.host, session, &inputs, outputs)
+        if let Some(warning) = &part.warning {
+            // SAFETY: the logger is the session's, which outlives the provider.
+            unsafe { self.host.warn(self.logger, warning) };
+        }
+        Ok(part)
+    }
+
+    /// Makes the EPContext node of a compiled graph, if the session is to have one.
+    ///
+    /// # Safety
+    ///
+    /// The node belongs to ONNX Runtime.
+    unsafe fn context_node(
+        &self,
+        graph: &HostGraph,
+        fused: *const OrtNode,
+        part: &PartSession,
+    ) -> Result<*mut OrtNode, String> {
+        let (Some(settings), Some(contents)) = (&self.options.context, &part.contents) else {
+            return Ok(ptr::null_mut());
+        };
+        let [inputs, outputs] = graph.names()?;
+        // SAFETY: as for this function.
+        unsafe { settings.node(graph, fused, [&inputs, &outputs], contents) }
     }
 }
 
@@ -139,7 +153,10 @@ unsafe extern "system" fn capability(
             return Ok(());
         }
         let options = FusionOptions { version: VERSION, drops_constants: true };
-        for part in provider.parts(&graph) {
+        let own = graph.nodes.iter().enumerate().map(|(number, node)| Ok((number, is_own(provider.host, node)?)));
+        let own: Vec<(usize, bool)> = own.collect::<Result<_, String>>()?;
+        let loaded = own.into_iter().filter(|(_, is_own)| *is_own).map(|(number, _)| vec![number]);
+        for part in provider.parts(&graph).into_iter().chain(loaded) {
             let nodes: Vec<*const OrtNode> = part.into_iter().map(|number| graph.nodes[number].node).collect();
             // SAFETY: the nodes belong to the graph.
             let added = unsafe { (provider.host.ep.add_nodes_to_fuse)(support, nodes.as_ptr(), nodes.len(), &options) };
@@ -152,24 +169,34 @@ unsafe extern "system" fn capability(
 unsafe extern "system" fn compile(
     this: *mut Ep,
     graphs: *const *const OrtGraph,
-    _fused: *const *const OrtNode,
+    fused: *const *const OrtNode,
     count: usize,
     out: *mut *mut ComputeInfo,
-    _context_nodes: *mut *mut OrtNode,
+    context_nodes: *mut *mut OrtNode,
 ) -> OrtStatusPtr {
     // SAFETY: ONNX Runtime passes a table from `create`, which is the first field of the provider.
     let provider = unsafe { &*this.cast::<Provider>() };
     provider.host.guarded(|| {
         for number in 0..count {
-            // SAFETY: ONNX Runtime passes `count` graphs, which live during this call, and memory
-            // for as many results.
+            // SAFETY: ONNX Runtime passes `count` graphs and nodes, which live during this call, and
+            // memory for as many results.
             unsafe {
                 let graph = HostGraph::of(provider.host, *graphs.add(number))?;
-                out.add(number).write(provider.compiled(&graph)?);
+                let part = provider.compiled(&graph)?;
+                if !context_nodes.is_null() {
+                    let node = provider.context_node(&graph, *fused.add(number), &part)?;
+                    context_nodes.add(number).write(node);
+                }
+                out.add(number).write(CompiledPart::create(provider.host, part)?);
             }
         }
         Ok(())
     })
+}
+
+unsafe extern "system" fn compatibility_info(this: *mut Ep, _: *const OrtGraph) -> *const c_char {
+    // SAFETY: ONNX Runtime passes a table from `create`, and copies the text.
+    unsafe { &*this.cast::<Provider>() }.compatibility.as_ptr()
 }
 
 unsafe extern "system" fn release_compute_infos(_: *mut Ep, infos: *mut *mut ComputeInfo, count: usize) {

@@ -11,8 +11,15 @@ use std::path::Path;
 use std::process::Command;
 use std::ptr;
 
+use autotune_db::{TuningDb, TuningRecord};
+use autotune_ir::Target;
+use autotune_network::cut::{Cut, StepWork};
+use autotune_network::{Builder, Seeded, Tensor, rewrite};
+use autotune_schedules::ScheduleSpace;
 use ort_sys::stub::Error;
 use ort_sys::{OrtApi, OrtApiBase};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
 
 #[test]
 fn the_provider_works_in_onnx_runtime() {
@@ -35,15 +42,42 @@ fn run_with(variable: &str) {
     // Models are written by functions beside the tests of the Python package.
     let models = here.join("../../python/tests");
     let folder = tempfile::tempdir().unwrap();
+    let (db, configs) = (folder.path().join("tests.db"), known_schedules(&folder.path().join("tests.db")));
 
     let mut tests = Command::new(python);
     tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no"]).arg(here.join("tests"));
     tests.env("PYTHONPATH", models).env("PYTHONDONTWRITEBYTECODE", "1").current_dir(folder.path());
     tests.env("AUTOTUNE_EP_LIBRARY", library).env_remove("AUTOTUNE_DB").env("XDG_DATA_HOME", folder.path());
+    tests.env("AUTOTUNE_TEST_DB", db).env("AUTOTUNE_TEST_CONFIGS", configs);
     let ended = tests.output().unwrap();
     let text = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{text}\n{}", String::from_utf8_lossy(&ended.stderr));
     println!("{text}");
+}
+
+/// Writes a database with schedules for the steps of the tests' model `layer`, with 4 rows and one
+/// thread, and returns them as JSON.
+fn known_schedules(path: &Path) -> String {
+    let (db, target) = (TuningDb::open(path).unwrap(), Target::detect("cpu", Some(1)).unwrap());
+    let net = Builder::new("layer", Seeded { seed: 1 });
+    let weights = |name: &str, shape: [usize; 2]| {
+        let numbers = (0..shape[0] * shape[1]).map(|number| number as f32);
+        net.constant(name, Tensor::f32(&shape, numbers.collect()).unwrap())
+    };
+    let hidden = net.input("x", &[4, 32]).matmul(weights("a", [32, 24])).relu();
+    net.output("y", hidden.matmul(weights("b", [24, 16])));
+    let graph = rewrite(&net.finish().unwrap()).unwrap();
+
+    let (mut rng, mut configs) = (ChaCha8Rng::seed_from_u64(3), Vec::new());
+    for step in Cut::for_target(&graph, &target).steps {
+        let StepWork::Kernel(workload) = step.work else { continue };
+        let space = ScheduleSpace::new(&workload, &target);
+        let mut drawn = (0..50).map(|_| space.sample(&mut rng).config().clone());
+        let config = drawn.find(|config| *config != space.default_config() && space.proven(config).is_ok()).unwrap();
+        db.append(&TuningRecord::synthetic(&workload, &target, config.clone(), 1e-6)).unwrap();
+        configs.push(config);
+    }
+    serde_json::to_string(&configs).unwrap()
 }
 
 /// An ONNX Runtime that has no tables of later versions gets a reason.

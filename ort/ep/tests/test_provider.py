@@ -1,6 +1,5 @@
 """The execution provider in ONNX Runtime, compared with ONNX Runtime's own kernels."""
 
-import os
 import subprocess
 import sys
 import threading
@@ -10,54 +9,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from onnx_models import save
-
-LIBRARY = os.environ["AUTOTUNE_EP_LIBRARY"]
-PROVIDER = "AutotuneExecutionProvider"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def registered():
-    onnxruntime.register_execution_provider_library("autotune", LIBRARY)
-
-
-def devices():
-    return [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
-
-
-def session(path, options=None, alone=False):
-    settings = onnxruntime.SessionOptions()
-    settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1" if alone else "0")
-    settings.add_provider_for_devices(devices(), {"threads": "1", **(options or {})})
-    # Otherwise a failure is printed, and the session starts again without the provider.
-    return onnxruntime.InferenceSession(str(path), sess_options=settings, enable_fallback=0)
-
-
-def taken(session):
-    """Operators of each part of the provider; `None` where ONNX Runtime does not tell (1.23)."""
-    if not hasattr(session, "get_provider_graph_assignment_info"):
-        return None
-    parts = session.get_provider_graph_assignment_info()
-    return [[node.op_type for node in part.get_nodes()] for part in parts if part.ep_name == PROVIDER]
-
-
-def random(shape, seed=0):
-    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
-
-
-def check(path, session, inputs):
-    reference = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    for found, wanted in zip(session.run(None, inputs), reference.run(None, inputs)):
-        assert found.dtype == wanted.dtype and found.shape == wanted.shape
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * max(np.abs(wanted).max(initial=0), 1e-6))
-
-
-def layer(folder, name="layer", middle=(), rows="rows"):
-    """Two products, with some nodes from `h` to `g` between them, of any number of rows or a fixed one."""
-    between = list(middle) or [helper.make_node("Relu", ["h"], ["g"])]
-    nodes = [helper.make_node("MatMul", ["x", "a"], ["h"]), *between, helper.make_node("MatMul", ["g", "b"], ["y"])]
-    inputs, outputs = [("x", TensorProto.FLOAT, [rows, 32])], [("y", TensorProto.FLOAT, [rows, 16])]
-    return save(folder, name, nodes, inputs, outputs, {"a": random((32, 24), 1), "b": random((24, 16), 2)})
+from sessions import LIBRARY, PROVIDER, check, layer, random, session, taken
 
 
 def test_a_whole_model_runs_on_the_provider_in_any_shape(tmp_path):

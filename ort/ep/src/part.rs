@@ -1,0 +1,150 @@
+//! Sessions of parts: from ONNX Runtime's graphs, and from the contents of EPContext nodes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use autotune_db::{EmptySource, Snapshot, SnapshotWriter, Source};
+use autotune_ir::Target;
+use autotune_network::onnx::Model;
+use autotune_network::{PinnedNetwork, Session, SessionOptions, SessionPrecision, Waiting, printable};
+
+use crate::context::{PartContext, PartDescription};
+use crate::context_node::{ContextSettings, contents};
+use crate::folder::ModelFolder;
+use crate::graph::{HostGraph, HostNode, WholeGraph};
+use crate::trial::NeededRecords;
+use crate::value::HostValue;
+
+/// Schedules, precision and threads of a session's parts.
+pub(crate) struct ProviderOptions {
+    pub(crate) target: Target,
+    /// Source of schedules; `None` for the user's database.
+    pub(crate) source: Option<Arc<dyn Source>>,
+    pub(crate) precision: SessionPrecision,
+    pub(crate) waiting: Waiting,
+    /// Settings of EPContext nodes, if they are to be made.
+    pub(crate) context: Option<ContextSettings>,
+    /// Path of the model with EPContext nodes, if it is given.
+    pub(crate) context_path: Option<PathBuf>,
+}
+
+/// A part that is ready to run.
+pub(crate) struct PartSession {
+    pub(crate) session: Session,
+    /// Names in the session of ONNX Runtime's inputs and outputs, in its order.
+    pub(crate) names: [Vec<String>; 2],
+    /// Contents of an EPContext node, if one is to be made.
+    pub(crate) contents: Option<Vec<u8>>,
+    /// Reason that the plan is not the one in the contents.
+    pub(crate) warning: Option<String>,
+}
+
+impl ProviderOptions {
+    /// Compiles a graph that consists of nodes of this provider.
+    pub(crate) fn of_graph(&self, graph: &HostGraph) -> Result<PartSession, String> {
+        let WholeGraph { model, folder, inputs, outputs } = graph.whole()?;
+        let (names, precision) = ([inputs, outputs], self.precision.clone());
+        if self.context.is_none() {
+            let session = self.session(folder.open(&model)?, precision, self.source.clone(), Vec::new())?;
+            return Ok(PartSession { session, names, contents: None, warning: None });
+        }
+
+        let [model, weights] = folder.pack(&model)?;
+        let opened = folder.open_bytes(&model)?;
+        let source = self.opened_source()?;
+        let schedules = schedules(&opened, &*source, &self.target)?;
+        let pinned = self.session(opened, precision, Some(source), Vec::new())?.pinned();
+        let description = PartDescription::new(names.clone(), &self.precision, pinned);
+        let context = PartContext { description, model, weights, schedules };
+        let contents = Some(context.to_bytes().map_err(|error| error.to_string())?);
+
+        // This session runs what a later one will load, so that their results are equal.
+        Ok(PartSession { contents, names, ..self.of_context(context)? })
+    }
+
+    /// Opens the graph of one EPContext node of this provider.
+    pub(crate) fn of_node(&self, graph: &HostGraph, node: &HostNode) -> Result<PartSession, String> {
+        let opened = || {
+            let bytes = contents(graph, node, self.context_path.as_deref())?;
+            let context = PartContext::parse(&bytes).map_err(|error| error.to_string())?;
+            let names = of_host(graph, node, [&context.description.inputs, &context.description.outputs])?;
+            let part = self.of_context(context)?;
+            let contents = self.context.is_some().then_some(bytes);
+            Ok(PartSession { names, contents, ..part })
+        };
+        let located = |message: String| format!("EPContext node '{}': {message}", printable(&node.name));
+        opened().map(|part: PartSession| PartSession { warning: part.warning.map(located), ..part }).map_err(located)
+    }
+
+    /// Opens a part from contents; its names are those of the contents.
+    fn of_context(&self, context: PartContext) -> Result<PartSession, String> {
+        let PartContext { description, model, weights, schedules } = context;
+        let precision = description.precision().map_err(|error| error.to_string())?;
+        let model = ModelFolder::unpack(&model, &weights)?;
+        let source: Arc<dyn Source> = match schedules.is_empty() {
+            true => Arc::new(EmptySource),
+            false => Arc::new(Snapshot::from_bytes(schedules).map_err(|error| error.to_string())?),
+        };
+        let session = self.session(model, precision, Some(source), description.pinned.clone())?;
+
+        let mismatch = description.pinned.iter().find_map(|pinned| pinned.check(&self.target).err());
+        let other = || (session.pinned() != description.pinned).then(|| "its plan is not valid".to_string());
+        let reason = mismatch.map(|mismatch| mismatch.to_string()).or_else(other);
+        let warning = reason.map(|reason| format!("{reason}: schedules are chosen again, and may be slower"));
+        let names = [description.inputs, description.outputs];
+        Ok(PartSession { session, names, contents: None, warning })
+    }
+
+    fn session(
+        &self,
+        model: Model<'static>,
+        precision: SessionPrecision,
+        source: Option<Arc<dyn Source>>,
+        pinned: Vec<PinnedNetwork>,
+    ) -> Result<Session, String> {
+        let options = SessionOptions {
+            precision,
+            waiting: self.waiting,
+            target: Some(self.target.clone()),
+            source,
+            pinned,
+            ..SessionOptions::default()
+        };
+        Session::of_model(model, options).map_err(|error| error.to_string())
+    }
+
+    /// Opens the source of schedules.
+    fn opened_source(&self) -> Result<Arc<dyn Source>, String> {
+        let options = SessionOptions { source: self.source.clone(), ..SessionOptions::default() };
+        options.source().map_err(|error| error.to_string())
+    }
+}
+
+/// Returns a snapshot of the records that plans of a part may use; empty without any.
+fn schedules(part: &Model, source: &dyn Source, target: &Target) -> Result<Vec<u8>, String> {
+    let needed = NeededRecords::of(part, target);
+    let mut writer = SnapshotWriter::default();
+    let added = source.add_to(&mut writer, &|workload, key| needed.has(workload, key));
+    added.map_err(|error| error.to_string())?;
+    match writer.is_empty() {
+        true => Ok(Vec::new()),
+        false => writer.into_bytes().map_err(|error| error.to_string()),
+    }
+}
+
+/// Returns names of a part in the order of ONNX Runtime's inputs and outputs of a node's graph,
+/// from names in the order of the node.
+fn of_host(graph: &HostGraph, node: &HostNode, [inputs, outputs]: [&[String]; 2]) -> Result<[Vec<String>; 2], String> {
+    let [graph_inputs, graph_outputs] = graph.names()?;
+    let renamed = |host: Vec<String>, values: &[Option<HostValue>], own: &[String]| {
+        if values.len() != own.len() {
+            return Err(format!("it has {} values, its contents {}", values.len(), own.len()));
+        }
+        let name = |name: String| {
+            let place = values.iter().position(|value| value.as_ref().is_some_and(|value| value.name == name));
+            place.map(|place| own[place].clone()).ok_or_else(|| format!("'{}' is not a value of it", printable(&name)))
+        };
+        host.into_iter().map(name).collect::<Result<Vec<_>, _>>()
+    };
+    Ok([renamed(graph_inputs, &node.inputs, inputs)?, renamed(graph_outputs, &node.outputs, outputs)?])
+}
