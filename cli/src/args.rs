@@ -18,7 +18,6 @@ use crate::search_kind::SearchKind;
 mod calls;
 mod compile;
 mod db;
-mod duration;
 mod failure;
 mod fleet;
 mod help;
@@ -296,7 +295,7 @@ fn parse_config(text: &str) -> Result<Config, String> {
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    duration::parse(text).map_err(|error| format!("--time-budget {error}"))
+    autotune::parse_duration(text).map_err(|error| format!("--time-budget {error}"))
 }
 
 #[cfg(test)]

@@ -68,6 +68,7 @@ struct Extending;
 mod bench;
 mod cancel;
 pub mod contract;
+mod duration;
 mod error;
 mod featurizer;
 mod held_out;
@@ -117,6 +118,7 @@ pub use autotune_workloads as workloads;
 pub use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 
 pub use cancel::Cancel;
+pub use duration::{DurationError, parse_duration};
 pub use error::TuneError;
 pub use held_out::{Predicted, predict_held_out};
 pub use local::{LocalDevice, device_name};

@@ -6,8 +6,6 @@ use std::time::Duration;
 use autotune_fleet::SocketPlace;
 use clap::{Args, Subcommand};
 
-use super::duration;
-
 const WORKER_EXAMPLES: &str = "\
 Examples:
   autotune fleet worker --listen 127.0.0.1:9631      for tuners on this machine
@@ -112,7 +110,7 @@ pub(super) fn parse_address(text: &str) -> Result<SocketPlace, String> {
 }
 
 fn parse_idle(text: &str) -> Result<Duration, String> {
-    duration::parse(text).map_err(|error| format!("--exit-when-idle {error}"))
+    autotune::parse_duration(text).map_err(|error| format!("--exit-when-idle {error}"))
 }
 
 /// Parses a list of numbers and ranges.

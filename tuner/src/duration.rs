@@ -1,10 +1,22 @@
-//! Durations on the command line.
+//! Durations in words, such as budgets of time.
 
 use std::time::Duration;
 
+use thiserror::Error;
+
+/// Error: a text is not a duration.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{0}' is not a time such as 90s, 10m or 1h30m")]
+pub struct DurationError(String);
+
 /// Parses a duration such as `90`, `90s`, `10m`, `1h30m` or `500ms`; at least a millisecond.
-pub(super) fn parse(text: &str) -> Result<Duration, String> {
-    let bad = || format!("'{text}' is not a time such as 90s, 10m or 1h30m");
+///
+/// ```
+/// assert_eq!(autotune::parse_duration("1m30s")?.as_secs(), 90);
+/// # Ok::<(), autotune::DurationError>(())
+/// ```
+pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
+    let bad = || DurationError(text.into());
     let mut total = Duration::ZERO;
     let mut rest = text.trim();
     while !rest.is_empty() {
