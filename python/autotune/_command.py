@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,32 +61,35 @@ def call(arguments: Sequence[str], progress: bool = False) -> str:
     all measurements.
     """
     show = _Display(progress)
-    process = subprocess.Popen(
-        [program(), *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=None if show.is_terminal else subprocess.PIPE,
-        text=True,
-        # In a session of its own, the command gets Ctrl-C from here alone, and only once.
-        start_new_session=True,
-    )
     last = ""
-    try:
-        for line in process.stderr or ():
-            last = line.strip() or last
-            show(line.rstrip())
-        output, _ = process.communicate()
-    except BaseException:
-        _stop(process)
-        raise
-    finally:
-        show.end()
-    if process.returncode == 130:
-        raise KeyboardInterrupt
-    if process.returncode != 0:
-        message = last.removeprefix("autotune: ") or f"autotune {arguments[0]} failed: see the messages above"
-        raise CommandError(message, process.returncode)
-    return output
+    # A pipe would be full before the messages end.
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            [program(), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=None if show.is_terminal else subprocess.PIPE,
+            text=True,
+            # In a session of its own, the command gets Ctrl-C from here alone, and only once.
+            start_new_session=True,
+        )
+        try:
+            for line in process.stderr or ():
+                last = line.strip() or last
+                show(line.rstrip())
+            process.wait()
+        except BaseException:
+            _stop(process)
+            raise
+        finally:
+            show.end()
+        if process.returncode == 130:
+            raise KeyboardInterrupt
+        if process.returncode != 0:
+            message = last.removeprefix("autotune: ") or f"autotune {arguments[0]} failed: see the messages above"
+            raise CommandError(message, process.returncode)
+        output.seek(0)
+        return output.read()
 
 
 def become(arguments: Sequence[str]) -> None:
