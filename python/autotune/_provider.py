@@ -31,11 +31,14 @@ def add_provider(
     precision: str = "f32",
     max_error: float | None = None,
     spin: bool = True,
+    tune: str | None = None,
 ) -> None:
     """Lets sessions of ONNX Runtime (1.23 or newer) run on autotune's kernels what these support.
 
     ``threads``, ``db``, ``precision``, ``max_error`` and ``spin`` are as for :func:`load`, and
-    ``snapshot`` is a snapshot of tuned schedules in place of a database::
+    ``snapshot`` is a snapshot of tuned schedules in place of a database. ``tune`` is ``"lookup"``,
+    ``"off"`` for schedules that are predicted only, or a time such as ``"60s"``, in which a new
+    session tunes what the database does not know::
 
         options = onnxruntime.SessionOptions()
         autotune.add_provider(options)
@@ -59,4 +62,6 @@ def add_provider(
         words["max_error"] = str(max_error)
     if not spin:
         words["spin"] = "off"
+    if tune is not None:
+        words["tune"] = tune
     options.add_provider_for_devices(devices(), words)

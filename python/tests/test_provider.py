@@ -59,3 +59,16 @@ def test_long_recurrent_layers_run_on_the_provider(tmp_path):
         x = random.uniform(-1, 1, (steps, 2, 4)).astype(np.float32)
         for found, wanted in zip(session.run(None, {"x": x}), plain.run(None, {"x": x}), strict=True):
             np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_a_session_tunes_what_the_database_does_not_know(layer, tmp_path):
+    db = tmp_path / "db"
+    options = onnxruntime.SessionOptions()
+    for name in ("rows", "n", "batch"):
+        options.add_free_dimension_override_by_name(name, 4)
+    autotune.add_provider(options, threads=1, db=db, tune="3s")
+    session = onnxruntime.InferenceSession(str(layer), options, enable_fallback=0)
+    x = np.ones((4, 64), np.float32)
+    assert session.run(None, {"x": x})[0].shape == (4, 48)
+    records = autotune._command.call(["log", "export", "-", "--db", str(db)]).splitlines()
+    assert len(records) > 2

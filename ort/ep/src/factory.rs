@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::ptr;
+use std::sync::Arc;
 
+use autotune_db::EmptySource;
 use autotune_ir::Target;
 use autotune_network::printable;
 use ort_autotune::text_options::TextOptions;
@@ -17,8 +19,9 @@ use crate::abi::{Ep, EpFactory, VERSION};
 use crate::compatibility::compatibility;
 use crate::context_node::ContextSettings;
 use crate::host::{Host, ask, text};
-use crate::part::ProviderOptions;
+use crate::part::{PartSource, ProviderOptions};
 use crate::provider::Provider;
+use crate::tune::TuneOption;
 
 /// Name of the provider.
 pub(crate) const NAME: &CStr = c"AutotuneExecutionProvider";
@@ -75,9 +78,19 @@ impl Factory {
         // SAFETY: as for this function.
         let entries = unsafe { self.entries(options)? };
         let own = entries.iter().filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, &**value)));
-        let given: BTreeMap<&str, &str> = own.collect();
+        let mut given: BTreeMap<&str, &str> = own.collect();
+        let tune = TuneOption::of(&given)?;
+        if let TuneOption::Within(_) = &tune {
+            // The database may be a new one.
+            given.remove("db");
+        }
         let TextOptions { source, precision, waiting } =
-            TextOptions::of(&given, "", &["threads"]).map_err(|error| error.to_string())?;
+            TextOptions::of(&given, "", &["threads", "tune"]).map_err(|error| error.to_string())?;
+        let source = match tune {
+            TuneOption::Off => PartSource::Given(Some(Arc::new(EmptySource))),
+            TuneOption::LookUp => PartSource::Given(source),
+            TuneOption::Within(tuner) => PartSource::Tuned(tuner),
+        };
 
         let threads = match given.get("threads") {
             None => None,

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 use autotune_network::onnx::Model;
 use rten_onnx::onnx::{DataLocation, ModelProto, StringStringEntryProto, TensorProto};
@@ -71,6 +72,12 @@ impl ModelFolder {
         self.open_bytes(&bytes(model)?)
     }
 
+    /// Writes the model beside its large tensors, and returns its path. The files exist as long as
+    /// this value.
+    pub(crate) fn write(&self, model: &ModelProto) -> Result<PathBuf, String> {
+        self.write_bytes(&bytes(model)?)
+    }
+
     /// Returns the bytes of a model and of its large tensors, for [`unpack`](Self::unpack).
     pub(crate) fn pack(&self, model: &ModelProto) -> Result<[Vec<u8>; 2], String> {
         let weights = fs::read(self.folder.path().join(WEIGHTS));
@@ -87,11 +94,16 @@ impl ModelFolder {
 
     /// Writes and opens a model in bytes.
     pub(crate) fn open_bytes(self, model: &[u8]) -> Result<Model<'static>, String> {
-        let path = self.folder.path().join(MODEL);
-        fs::write(&path, model).map_err(|error| format!("a model in a temporary file: {error}"))?;
+        let path = self.write_bytes(model)?;
         let model = Model::open(&path).map_err(|error| error.to_string())?;
         model.map_tensors().map_err(|error| error.to_string())?;
         Ok(model)
+    }
+
+    fn write_bytes(&self, model: &[u8]) -> Result<PathBuf, String> {
+        let path = self.folder.path().join(MODEL);
+        fs::write(&path, model).map_err(|error| format!("a model in a temporary file: {error}"))?;
+        Ok(path)
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `factory` | the provider's name, devices and options |
 //! | `provider` | choice of the supported parts, and their compilation |
 //! | `part` | sessions of parts, from graphs and from contents of EPContext nodes |
+//! | `tune` | tuning of parts by the command `autotune` |
 //! | `context`, `context_node` | contents of EPContext nodes; the nodes |
 //! | `compatibility` | machines and versions that compiled models are for |
 //! | `exact` | nodes whose values networks keep |
@@ -35,6 +36,7 @@ mod part;
 mod partition;
 mod provider;
 mod trial;
+mod tune;
 mod value;
 
 use std::ffi::c_char;

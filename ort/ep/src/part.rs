@@ -13,19 +13,27 @@ use crate::context_node::{ContextSettings, contents};
 use crate::folder::ModelFolder;
 use crate::graph::{HostGraph, HostNode, WholeGraph};
 use crate::trial::NeededRecords;
+use crate::tune::PartTuner;
 use crate::value::HostValue;
 
 /// Schedules, precision and threads of a session's parts.
 pub(crate) struct ProviderOptions {
     pub(crate) target: Target,
-    /// Source of schedules; `None` for the user's database.
-    pub(crate) source: Option<Arc<dyn Source>>,
+    pub(crate) source: PartSource,
     pub(crate) precision: SessionPrecision,
     pub(crate) waiting: Waiting,
     /// Settings of EPContext nodes, if they are to be made.
     pub(crate) context: Option<ContextSettings>,
     /// Path of the model with EPContext nodes, if it is given.
     pub(crate) context_path: Option<PathBuf>,
+}
+
+/// Source of schedules.
+pub(crate) enum PartSource {
+    /// A source; `None` for the user's database.
+    Given(Option<Arc<dyn Source>>),
+    /// A database in which parts are tuned first.
+    Tuned(PartTuner),
 }
 
 /// A part that is ready to run.
@@ -40,18 +48,32 @@ pub(crate) struct PartSession {
 }
 
 impl ProviderOptions {
+    /// Tunes the parts that are compiled next, if the session is to do so, and returns the source
+    /// of their schedules and warnings.
+    pub(crate) fn tuned(&self, graphs: &[&HostGraph]) -> Result<(Option<Arc<dyn Source>>, Vec<String>), String> {
+        match &self.source {
+            PartSource::Given(source) => Ok((source.clone(), Vec::new())),
+            PartSource::Tuned(tuner) => {
+                let parts = graphs.iter().map(|graph| graph.whole()).collect::<Result<_, _>>()?;
+                let warnings = tuner.tune(parts, &self.target, &self.precision)?;
+                Ok((Some(tuner.source()?), warnings))
+            }
+        }
+    }
+
     /// Compiles a graph that consists of nodes of this provider.
-    pub(crate) fn of_graph(&self, graph: &HostGraph) -> Result<PartSession, String> {
+    pub(crate) fn of_graph(&self, graph: &HostGraph, source: Option<Arc<dyn Source>>) -> Result<PartSession, String> {
         let WholeGraph { model, folder, inputs, outputs } = graph.whole()?;
         let (names, precision) = ([inputs, outputs], self.precision.clone());
         if self.context.is_none() {
-            let session = self.session(folder.open(&model)?, precision, self.source.clone(), Vec::new())?;
+            let session = self.session(folder.open(&model)?, precision, source, Vec::new())?;
             return Ok(PartSession { session, names, contents: None, warning: None });
         }
 
         let [model, weights] = folder.pack(&model)?;
         let opened = folder.open_bytes(&model)?;
-        let source = self.opened_source()?;
+        let options = SessionOptions { source, ..SessionOptions::default() };
+        let source = options.source().map_err(|error| error.to_string())?;
         let schedules = schedules(&opened, &*source, &self.target)?;
         let pinned = self.session(opened, precision, Some(source), Vec::new())?.pinned();
         let description = PartDescription::new(names.clone(), &self.precision, pinned);
@@ -111,12 +133,6 @@ impl ProviderOptions {
             ..SessionOptions::default()
         };
         Session::of_model(model, options).map_err(|error| error.to_string())
-    }
-
-    /// Opens the source of schedules.
-    fn opened_source(&self) -> Result<Arc<dyn Source>, String> {
-        let options = SessionOptions { source: self.source.clone(), ..SessionOptions::default() };
-        options.source().map_err(|error| error.to_string())
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 use std::ffi::{CString, c_char};
+use std::sync::Arc;
 use std::{ptr, slice};
 
+use autotune_db::Source;
 use ort_sys::{OrtGraph, OrtLogger, OrtNode, OrtStatusPtr};
 
 use crate::abi::{ComputeInfo, Ep, FusionOptions, GraphSupport, VERSION};
@@ -11,7 +13,7 @@ use crate::compatibility::described;
 use crate::compute::CompiledPart;
 use crate::context_node::is_own;
 use crate::factory::NAME;
-use crate::graph::{HostGraph, PartError};
+use crate::graph::{HostGraph, HostNode, PartError};
 use crate::host::Host;
 use crate::part::{PartSession, ProviderOptions};
 use crate::partition::{groups, is_worthwhile};
@@ -103,16 +105,43 @@ impl Provider {
     }
 
     /// Compiles a graph that consists of nodes of this provider, or loads one that it compiled.
-    fn compiled(&self, graph: &HostGraph) -> Result<PartSession, String> {
-        let part = match &graph.nodes[..] {
-            [node] if is_own(self.host, node)? => self.options.of_node(graph, node)?,
-            _ => self.options.of_graph(graph)?,
+    fn compiled(&self, graph: &HostGraph, source: &Option<Arc<dyn Source>>) -> Result<PartSession, String> {
+        let part = match self.compiled_node(graph)? {
+            Some(node) => self.options.of_node(graph, node)?,
+            None => self.options.of_graph(graph, source.clone())?,
         };
-        if let Some(warning) = &part.warning {
+        self.warn(part.warning.as_slice());
+        Ok(part)
+    }
+
+    /// Tunes graphs that are compiled next, if the session is to do so, and returns the source of
+    /// their schedules.
+    fn tuned(&self, graphs: &[HostGraph]) -> Result<Option<Arc<dyn Source>>, String> {
+        let mut new = Vec::new();
+        for graph in graphs {
+            if self.compiled_node(graph)?.is_none() {
+                new.push(graph);
+            }
+        }
+        let (source, warnings) = self.options.tuned(&new)?;
+        self.warn(&warnings);
+        Ok(source)
+    }
+
+    /// Returns the EPContext node that a graph consists of, if it is this provider's.
+    fn compiled_node<'a>(&self, graph: &'a HostGraph) -> Result<Option<&'a HostNode>, String> {
+        match &graph.nodes[..] {
+            [node] if is_own(self.host, node)? => Ok(Some(node)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Writes warnings to the log of the session.
+    fn warn(&self, warnings: &[String]) {
+        for warning in warnings {
             // SAFETY: the logger is the session's, which outlives the provider.
             unsafe { self.host.warn(self.logger, warning) };
         }
-        Ok(part)
     }
 
     /// Makes the EPContext node of a compiled graph, if the session is to have one.
@@ -177,14 +206,18 @@ unsafe extern "system" fn compile(
     // SAFETY: ONNX Runtime passes a table from `create`, which is the first field of the provider.
     let provider = unsafe { &*this.cast::<Provider>() };
     provider.host.guarded(|| {
-        for number in 0..count {
-            // SAFETY: ONNX Runtime passes `count` graphs and nodes, which live during this call, and
-            // memory for as many results.
+        // SAFETY: ONNX Runtime passes `count` graphs, which live during this call.
+        let graph = |number| unsafe { HostGraph::of(provider.host, *graphs.add(number)) };
+        let graphs = (0..count).map(graph).collect::<Result<Vec<_>, _>>()?;
+        let source = provider.tuned(&graphs)?;
+
+        for (number, graph) in graphs.iter().enumerate() {
+            let part = provider.compiled(graph, &source)?;
+            // SAFETY: ONNX Runtime passes `count` nodes, which live during this call, and memory for
+            // as many results.
             unsafe {
-                let graph = HostGraph::of(provider.host, *graphs.add(number))?;
-                let part = provider.compiled(&graph)?;
                 if !context_nodes.is_null() {
-                    let node = provider.context_node(&graph, *fused.add(number), &part)?;
+                    let node = provider.context_node(graph, *fused.add(number), &part)?;
                     context_nodes.add(number).write(node);
                 }
                 out.add(number).write(CompiledPart::create(provider.host, part)?);
