@@ -61,9 +61,9 @@ pub enum PinnedMismatch {
     /// The plan was made by another version.
     #[error("its schedules are of autotune {found}, not {own}")]
     Version {
-        /// Version that made the plan.
+        /// Version that made the plan, and that of its lowering.
         found: String,
-        /// Present version.
+        /// Version of this library, and that of its lowering.
         own: String,
     },
 }

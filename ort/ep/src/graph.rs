@@ -103,8 +103,8 @@ impl HostGraph {
         self.nodes.iter().map(of).collect()
     }
 
-    /// Returns whether each node may be taken: networks keep its values, there are no graphs inside,
-    /// and it is not a part that was compiled earlier.
+    /// Returns whether each node may be taken: networks keep its values, there are no graphs
+    /// inside, and it is not a part that was compiled earlier.
     pub(crate) fn eligible(&self) -> Vec<bool> {
         let facts: Vec<NodeFacts> = self.nodes.iter().map(HostNode::facts).collect();
         let may = |node: &HostNode| !node.has_graphs && !is_context(node);
@@ -208,6 +208,7 @@ impl HostGraph {
     fn attribute(&self, of: &HostAttribute) -> Result<AttributeProto, String> {
         let mut proto = AttributeProto { name: Some(of.name.clone()), ..Default::default() };
         let bytes = || of.bytes(self.host);
+
         proto.r#type = Some(match of.kind {
             OrtOpAttrType::ORT_OP_ATTR_INT => {
                 proto.i = of.int(self.host)?;

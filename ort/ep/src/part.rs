@@ -48,16 +48,18 @@ pub(crate) struct PartSession {
 }
 
 impl ProviderOptions {
-    /// Tunes the parts that are compiled next, if the session is to do so, and returns the source
-    /// of their schedules and warnings.
-    pub(crate) fn tuned(&self, graphs: &[&HostGraph]) -> Result<(Option<Arc<dyn Source>>, Vec<String>), String> {
+    /// Tunes the parts that are compiled next, if the session is to do so; returns warnings.
+    pub(crate) fn tune(&self, graphs: &[&HostGraph]) -> Result<Vec<String>, String> {
+        let PartSource::Tuned(tuner) = &self.source else { return Ok(Vec::new()) };
+        let parts = graphs.iter().map(|graph| graph.whole()).collect::<Result<_, _>>()?;
+        tuner.tune(parts, &self.target, &self.precision)
+    }
+
+    /// Returns the source of schedules; `None` for the user's database.
+    pub(crate) fn source(&self) -> Result<Option<Arc<dyn Source>>, String> {
         match &self.source {
-            PartSource::Given(source) => Ok((source.clone(), Vec::new())),
-            PartSource::Tuned(tuner) => {
-                let parts = graphs.iter().map(|graph| graph.whole()).collect::<Result<_, _>>()?;
-                let warnings = tuner.tune(parts, &self.target, &self.precision)?;
-                Ok((Some(tuner.source()?), warnings))
-            }
+            PartSource::Given(source) => Ok(source.clone()),
+            PartSource::Tuned(tuner) => tuner.source().map(Some),
         }
     }
 

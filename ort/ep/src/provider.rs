@@ -114,18 +114,16 @@ impl Provider {
         Ok(part)
     }
 
-    /// Tunes graphs that are compiled next, if the session is to do so, and returns the source of
-    /// their schedules.
-    fn tuned(&self, graphs: &[HostGraph]) -> Result<Option<Arc<dyn Source>>, String> {
+    /// Tunes graphs that are compiled next, if the session is to do so.
+    fn tune(&self, graphs: &[HostGraph]) -> Result<(), String> {
         let mut new = Vec::new();
         for graph in graphs {
             if self.compiled_node(graph)?.is_none() {
                 new.push(graph);
             }
         }
-        let (source, warnings) = self.options.tuned(&new)?;
-        self.warn(&warnings);
-        Ok(source)
+        self.warn(&self.options.tune(&new)?);
+        Ok(())
     }
 
     /// Returns the EPContext node that a graph consists of, if it is this provider's.
@@ -182,10 +180,13 @@ unsafe extern "system" fn capability(
             return Ok(());
         }
         let options = FusionOptions { version: VERSION, drops_constants: true };
-        let own = graph.nodes.iter().enumerate().map(|(number, node)| Ok((number, is_own(provider.host, node)?)));
-        let own: Vec<(usize, bool)> = own.collect::<Result<_, String>>()?;
-        let loaded = own.into_iter().filter(|(_, is_own)| *is_own).map(|(number, _)| vec![number]);
-        for part in provider.parts(&graph).into_iter().chain(loaded) {
+        let mut parts = provider.parts(&graph);
+        for (number, node) in graph.nodes.iter().enumerate() {
+            if is_own(provider.host, node)? {
+                parts.push(vec![number]);
+            }
+        }
+        for part in parts {
             let nodes: Vec<*const OrtNode> = part.into_iter().map(|number| graph.nodes[number].node).collect();
             // SAFETY: the nodes belong to the graph.
             let added = unsafe { (provider.host.ep.add_nodes_to_fuse)(support, nodes.as_ptr(), nodes.len(), &options) };
@@ -209,12 +210,13 @@ unsafe extern "system" fn compile(
         // SAFETY: ONNX Runtime passes `count` graphs, which live during this call.
         let graph = |number| unsafe { HostGraph::of(provider.host, *graphs.add(number)) };
         let graphs = (0..count).map(graph).collect::<Result<Vec<_>, _>>()?;
-        let source = provider.tuned(&graphs)?;
+        provider.tune(&graphs)?;
+        let source = provider.options.source()?;
 
         for (number, graph) in graphs.iter().enumerate() {
             let part = provider.compiled(graph, &source)?;
-            // SAFETY: ONNX Runtime passes `count` nodes, which live during this call, and memory for
-            // as many results.
+            // SAFETY: ONNX Runtime passes `count` nodes, which live during this call, and memory
+            // for as many results.
             unsafe {
                 if !context_nodes.is_null() {
                     let node = provider.context_node(graph, *fused.add(number), &part)?;

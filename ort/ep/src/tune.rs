@@ -51,21 +51,12 @@ pub(crate) struct PartTuner {
     command: PathBuf,
 }
 
-/// State of a part before it is tuned.
-enum PartState {
-    /// There are measurements of all tasks.
-    Measured,
-    Untuned(UntunedPart),
-    /// It cannot be tuned, for a reason.
-    Untunable(String),
-}
-
-/// A part that is to be tuned.
-struct UntunedPart {
+/// A part before it is tuned.
+struct TunablePart {
     /// Folder with the file and its weights.
     _folder: ModelFolder,
     file: PathBuf,
-    /// Precisions in which it lacks measurements.
+    /// Precisions in which tasks lack measurements.
     precisions: Vec<Precision>,
     flops: f64,
 }
@@ -122,37 +113,39 @@ impl PartTuner {
         // Opening creates a new database, and finds out whether another process writes it.
         let db = match TuningDb::open(&self.db) {
             Ok(db) => db,
-            Err(error @ DbError::Held { .. }) => {
-                return Ok(vec![self.located(&format!("{error}: parts are not tuned"))]);
-            }
+            Err(error @ DbError::Held { .. }) => return Ok(vec![self.not_tuned(&error)]),
             Err(error) => return Err(self.located(&error)),
         };
         let (mut untuned, mut warnings) = (Vec::new(), Vec::new());
         for part in parts {
-            match PartState::of(part, target, precision, &db).map_err(|message| self.located(&message))? {
-                PartState::Measured => {}
-                PartState::Untuned(part) => untuned.push(part),
-                PartState::Untunable(reason) => warnings.push(self.located(&reason)),
+            match TunablePart::of(part, target, precision, &db).map_err(|message| self.located(&message))? {
+                Ok(part) => untuned.push(part),
+                Err(reason) => warnings.push(self.located(&reason)),
             }
         }
         // The command writes the database.
         drop(db);
 
-        let flops = |parts: &[UntunedPart]| parts.iter().map(|part| part.flops).sum::<f64>();
+        let flops = |parts: &[TunablePart]| parts.iter().map(|part| part.flops).sum::<f64>();
         let least = LEAST_SHARE * flops(&untuned);
-        untuned.retain(|part| part.flops >= least);
+        untuned.retain(|part| part.flops >= least && !part.precisions.is_empty());
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(part) = untuned.pop() {
             let share = part.flops / (part.flops + flops(&untuned)).max(f64::MIN_POSITIVE);
             let start = Instant::now();
-            self.run(&part, left.mul_f64(share), target)?;
+            if let Err(message) = self.run(&part, left.mul_f64(share), target) {
+                // Sessions of several processes may begin at the same time; one of them tunes.
+                let Err(error @ DbError::Held { .. }) = TuningDb::open(&self.db) else { return Err(message) };
+                warnings.push(self.not_tuned(&error));
+                break;
+            }
             *left = left.saturating_sub(start.elapsed());
         }
         Ok(warnings)
     }
 
     /// Runs the command on a part, in each of its precisions.
-    fn run(&self, part: &UntunedPart, budget: Duration, target: &Target) -> Result<(), String> {
+    fn run(&self, part: &TunablePart, budget: Duration, target: &Target) -> Result<(), String> {
         let millis = budget.as_millis() / part.precisions.len().max(1) as u128;
         for precision in part.precisions.iter().filter(|_| millis > 0) {
             let mut command = Command::new(&self.command);
@@ -174,13 +167,23 @@ impl PartTuner {
         Ok(())
     }
 
+    fn not_tuned(&self, held: &DbError) -> String {
+        self.located(&format!("{held}: parts are not tuned"))
+    }
+
     fn located(&self, message: &dyn fmt::Display) -> String {
         format!("option tune={}: {message}", self.text)
     }
 }
 
-impl PartState {
-    fn of(part: WholeGraph, target: &Target, precision: &SessionPrecision, db: &TuningDb) -> Result<Self, String> {
+impl TunablePart {
+    /// Reads a part; the inner error is the reason that it cannot be tuned.
+    fn of(
+        part: WholeGraph,
+        target: &Target,
+        precision: &SessionPrecision,
+        db: &TuningDb,
+    ) -> Result<Result<Self, String>, String> {
         let WholeGraph { model, folder, .. } = part;
         let file = folder.write(&model)?;
         let model = Model::open(&file).map_err(|error| error.to_string())?;
@@ -188,11 +191,11 @@ impl PartState {
         if let Some(open) = inputs.iter().find(|input| input.extents.contains(&None)) {
             let name = printable(&open.name);
             let reason = format!("the shape of '{name}' is open: its part is not tuned, which needs fixed shapes");
-            return Ok(Self::Untunable(reason));
+            return Ok(Err(reason));
         }
         let graph = model.graph(&ImportOptions::default()).ok().and_then(|graph| rewrite(&graph).ok());
         let Some(graph) = graph else {
-            return Ok(Self::Untunable("shapes of a part depend on the data: it is not tuned".into()));
+            return Ok(Err("shapes of a part depend on the data: it is not tuned".into()));
         };
 
         let (mut precisions, mut flops) = (Vec::new(), 0.0);
@@ -203,10 +206,7 @@ impl PartState {
                 precisions.push(precision);
             }
         }
-        Ok(match precisions.is_empty() {
-            true => Self::Measured,
-            false => Self::Untuned(UntunedPart { _folder: folder, file, precisions, flops }),
-        })
+        Ok(Ok(Self { _folder: folder, file, precisions, flops }))
     }
 }
 

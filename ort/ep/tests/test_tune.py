@@ -4,9 +4,11 @@ import json
 import os
 import shutil
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx_models import save
 from sessions import check, layer, random, session
 from test_context import contents, description, made
 
@@ -101,6 +103,28 @@ def test_parts_share_the_time_by_their_work(tmp_path, command):
     assert 33_000 < first < 34_000 and 0 < second <= 99_000
 
 
+def test_small_parts_are_left_out(tmp_path, command):
+    calls, database = command(), tmp_path / "db"
+    shutil.copytree(os.environ["AUTOTUNE_TEST_DB"], database)
+    # All of the layer is measured; the product after it is less than 1 % of the work.
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["h"]),
+        helper.make_node("Relu", ["h"], ["g"]),
+        helper.make_node("MatMul", ["g", "b"], ["layer"]),
+        helper.make_node("Cast", ["layer"], ["text"], to=TensorProto.STRING),
+        helper.make_node("Cast", ["text"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("Gather", ["numbers", "first"], ["row"]),
+        helper.make_node("Mul", ["row", "two"], ["y"]),
+    ]
+    inputs, outputs = [("x", TensorProto.FLOAT, [4, 32])], [("y", TensorProto.FLOAT, [1, 16])]
+    constants = {"a": random((32, 24), 1), "b": random((24, 16), 2), "first": np.array([0]), "two": np.float32(2)}
+    path = save(tmp_path, "small", nodes, inputs, outputs, constants)
+    check(path, session(path, {"tune": "1h", "db": str(database)}), {"x": random((4, 32))})
+    assert calls() == []
+    session(path, {"tune": "1h", "db": str(tmp_path / "other")})
+    assert len(calls()) == 1
+
+
 def test_the_fastest_precision_is_tuned_in_each(tmp_path, command):
     calls = command()
     session(layer(tmp_path, rows=4), {"tune": "10s", "db": str(tmp_path / "db"), "precision": "auto"})
@@ -121,6 +145,18 @@ def test_a_failure_of_the_command_is_told(tmp_path, command):
     command("echo first >&2; echo autotune: it is broken >&2; exit 3")
     message = refused(layer(tmp_path, rows=4), {"tune": "30s", "db": str(tmp_path / "db")})
     assert "autotune: option tune=30s: " in message and "failed with exit status: 3: it is broken" in message
+
+
+def test_another_process_that_tunes_is_not_waited_for(tmp_path, command, capfd):
+    path, x = layer(tmp_path, rows=4), {"x": random((4, 32))}
+    database = tmp_path / "db"
+    # Another process begins to write after the first look at the database.
+    calls = command(f'exec 9>>"{database}/holder"; flock 9; sleep 10 >/dev/null 2>&1 & exit 1')
+    options = {"tune": "30s", "db": str(database)}
+    for _ in range(2):
+        check(path, session(path, options), x)
+        assert ": parts are not tuned" in capfd.readouterr().err
+    assert len(calls()) == 1
 
 
 def test_without_look_up_schedules_are_predicted(tmp_path, monkeypatch):
