@@ -166,3 +166,85 @@ fn of_host(graph: &HostGraph, node: &HostNode, [inputs, outputs]: [&[String]; 2]
     };
     Ok([renamed(graph_inputs, &node.inputs, inputs)?, renamed(graph_outputs, &node.outputs, outputs)?])
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use autotune_network::{Builder, Precision, Seeded, Tensor, onnx};
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    fn options() -> ProviderOptions {
+        ProviderOptions {
+            target: Target::detect("cpu", Some(1)).unwrap(),
+            source: PartSource::Given(Some(Arc::new(EmptySource))),
+            precision: SessionPrecision::In(Precision::F32),
+            waiting: Waiting::Spin,
+            context: None,
+            context_path: None,
+        }
+    }
+
+    fn numbers(shape: &[usize]) -> Tensor {
+        let count = shape.iter().product::<usize>();
+        Tensor::f32(shape, (0..count).map(|number| (number % 7) as f32).collect()).unwrap()
+    }
+
+    /// Returns the contents of a part with a pinned plan.
+    fn context() -> PartContext {
+        let net = Builder::new("layer", Seeded { seed: 1 });
+        let hidden = net.input("x", &[4, 8]).matmul(net.constant("a", numbers(&[8, 8]))).relu();
+        net.output("y", hidden.matmul(net.constant("b", numbers(&[8, 2]))));
+        let model = onnx::write(&net.finish().unwrap()).unwrap();
+        let (precision, source) =
+            (SessionPrecision::In(Precision::F32), Some(Arc::new(EmptySource) as Arc<dyn Source>));
+        let opened = ModelFolder::unpack(&model, &[]).unwrap();
+        let pinned = options().session(opened, precision.clone(), source, Vec::new()).unwrap().pinned();
+        let names = [vec!["x".to_string()], vec!["y".to_string()]];
+        let description = PartDescription::new(names, &precision, pinned);
+        PartContext { description, model, weights: Vec::new(), schedules: Vec::new() }
+    }
+
+    fn again(context: &PartContext) -> PartContext {
+        PartContext::parse(&context.to_bytes().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn contents_are_opened_with_their_plan() {
+        let context = context();
+        assert_eq!(context.description.pinned.len(), 1);
+        let part = options().of_context(again(&context)).unwrap();
+        assert_eq!((part.warning, part.session.pinned()), (None, context.description.pinned));
+    }
+
+    /// Contents of a stranger have a valid checksum. They are refused, or what they compute is run.
+    #[test]
+    fn forged_contents_do_no_harm() {
+        let (own, mut rng) = (context(), ChaCha8Rng::seed_from_u64(5));
+        let (mut refused, mut run) = (0, 0);
+        for _ in 0..400 {
+            let mut forged = again(&own);
+            let at = rng.random_range(0..forged.model.len());
+            forged.model[at] = rng.random();
+            match options().of_context(forged) {
+                Err(message) => {
+                    assert!(!message.contains('\n'), "{message}");
+                    refused += 1;
+                }
+                Ok(part) => {
+                    let _ = part.session.run(&[numbers(&[4, 8])]);
+                    run += 1;
+                }
+            }
+        }
+        assert!(refused > 20 && run > 20, "{refused} refused, {run} run");
+
+        let snapshot = PartContext { schedules: b"no snapshot".to_vec(), ..again(&own) };
+        assert!(options().of_context(snapshot).is_err_and(|message| message.contains("is not a snapshot")));
+        let foreign = Target::Cpu(autotune_ir::CpuTarget::generic_avx2(1));
+        let part = ProviderOptions { target: foreign, ..options() }.of_context(again(&own)).unwrap();
+        assert!(part.warning.is_some_and(|warning| warning.contains("schedules are chosen again")));
+    }
+}
