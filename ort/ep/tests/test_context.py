@@ -7,6 +7,7 @@ import struct
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from onnx_models import save
@@ -151,6 +152,23 @@ def test_a_model_in_memory_finds_its_contents(tmp_path):
     loaded = session(model, config={"ep.context_file_path": str(context)})
     np.testing.assert_array_equal(loaded.run(None, x)[0], first.run(None, x)[0])
     assert "set ep.context_file_path" in refused(model)
+
+
+def test_the_compiler_of_onnx_runtime_writes_models(tmp_path):
+    path, x = layer(tmp_path, rows=4), {"x": random((4, 32))}
+
+    def compiler(model, is_embedded):
+        options = onnxruntime.SessionOptions()
+        options.add_provider_for_devices(devices(), {"threads": "1"})
+        return onnxruntime.ModelCompiler(options, model, embed_compiled_data_into_model=is_embedded)
+
+    for is_embedded in (True, False):
+        context = tmp_path / f"{is_embedded}.onnx"
+        compiler(str(path), is_embedded).compile_to_file(str(context))
+        check(path, session(context), x)
+    check(path, session(compiler(path.read_bytes(), True).compile_to_bytes()), x)
+    with pytest.raises(Exception, match="or embed the contents with ep.context_embed_mode=1"):
+        compiler(path.read_bytes(), False).compile_to_bytes()
 
 
 def test_schedules_of_another_machine_are_not_used(tmp_path, capfd):
