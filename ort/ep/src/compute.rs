@@ -27,15 +27,10 @@ pub(crate) struct CompiledPart {
 
 impl CompiledPart {
     /// Returns a part by its table.
-    pub(crate) fn create(host: Host, part: PartSession) -> Result<*mut ComputeInfo, String> {
-        let PartSession { session, names: [inputs, outputs], .. } = part;
-        let position = |name: &str| {
-            let found = inputs.iter().position(|input| input == name);
-            found.ok_or_else(|| format!("'{name}' is not an input of the part"))
-        };
-        let positions = session.inputs().iter().map(|input| position(&input.name)).collect::<Result<_, _>>()?;
+    pub(crate) fn create(host: Host, part: PartSession) -> *mut ComputeInfo {
+        let PartSession { session, inputs, outputs, .. } = part;
         let table = ComputeInfo { version: VERSION, create_state, compute, release_state };
-        Ok(Box::into_raw(Box::new(Self { table, host, session, inputs: positions, outputs })).cast())
+        Box::into_raw(Box::new(Self { table, host, session, inputs, outputs })).cast()
     }
 
     /// Releases a part that no session uses any more.

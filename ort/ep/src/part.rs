@@ -39,8 +39,10 @@ pub(crate) enum PartSource {
 /// A part that is ready to run.
 pub(crate) struct PartSession {
     pub(crate) session: Session,
-    /// Names in the session of ONNX Runtime's inputs and outputs, in its order.
-    pub(crate) names: [Vec<String>; 2],
+    /// Position of each input of the session among ONNX Runtime's.
+    pub(crate) inputs: Vec<usize>,
+    /// Names in the session of ONNX Runtime's outputs, in its order.
+    pub(crate) outputs: Vec<String>,
     /// Contents of an EPContext node, if one is to be made.
     pub(crate) contents: Option<Vec<u8>>,
     /// Reason that the plan is not the one in the contents.
@@ -68,8 +70,7 @@ impl ProviderOptions {
         let WholeGraph { model, folder, inputs, outputs } = graph.whole()?;
         let (names, precision) = ([inputs, outputs], self.precision.clone());
         if self.context.is_none() {
-            let session = self.session(folder.open(&model)?, precision, source, Vec::new())?;
-            return Ok(PartSession { session, names, contents: None, warning: None });
+            return PartSession::of(self.session(folder.open(&model)?, precision, source, Vec::new())?, names);
         }
 
         let [model, weights] = folder.pack(&model)?;
@@ -83,7 +84,7 @@ impl ProviderOptions {
         let contents = Some(context.to_bytes().map_err(|error| error.to_string())?);
 
         // This session runs what a later one will load, so that their results are equal.
-        Ok(PartSession { contents, names, ..self.of_context(context)? })
+        Ok(PartSession { contents, ..self.of_context(context, names)? })
     }
 
     /// Opens the graph of one EPContext node of this provider.
@@ -92,16 +93,15 @@ impl ProviderOptions {
             let bytes = contents(graph, node, self.context_path.as_deref())?;
             let context = PartContext::parse(&bytes).map_err(|error| error.to_string())?;
             let names = of_host(graph, node, [&context.description.inputs, &context.description.outputs])?;
-            let part = self.of_context(context)?;
             let contents = self.context.is_some().then_some(bytes);
-            Ok(PartSession { names, contents, ..part })
+            Ok(PartSession { contents, ..self.of_context(context, names)? })
         };
         let located = |message: String| format!("EPContext node '{}': {message}", printable(&node.name));
         opened().map(|part: PartSession| PartSession { warning: part.warning.map(located), ..part }).map_err(located)
     }
 
-    /// Opens a part from contents; its names are those of the contents.
-    fn of_context(&self, context: PartContext) -> Result<PartSession, String> {
+    /// Opens a part from contents. The names are those of ONNX Runtime's inputs and outputs.
+    fn of_context(&self, context: PartContext, names: [Vec<String>; 2]) -> Result<PartSession, String> {
         let PartContext { description, model, weights, schedules } = context;
         let precision = description.precision().map_err(|error| error.to_string())?;
         let model = ModelFolder::unpack(&model, &weights)?;
@@ -115,8 +115,7 @@ impl ProviderOptions {
         let other = || (session.pinned() != description.pinned).then(|| "its plan is not valid".to_string());
         let reason = mismatch.map(|mismatch| mismatch.to_string()).or_else(other);
         let warning = reason.map(|reason| format!("{reason}: schedules are chosen again, and may be slower"));
-        let names = [description.inputs, description.outputs];
-        Ok(PartSession { session, names, contents: None, warning })
+        Ok(PartSession { warning, ..PartSession::of(session, names)? })
     }
 
     fn session(
@@ -135,6 +134,25 @@ impl ProviderOptions {
             ..SessionOptions::default()
         };
         Session::of_model(model, options).map_err(|error| error.to_string())
+    }
+}
+
+impl PartSession {
+    /// Returns a part whose inputs and outputs have these names in the session, in ONNX Runtime's
+    /// order. Fails unless ONNX Runtime passes all inputs and each of its outputs is computed.
+    fn of(session: Session, [inputs, outputs]: [Vec<String>; 2]) -> Result<Self, String> {
+        let position = |name: &str| {
+            let found = inputs.iter().position(|input| input == name);
+            found.ok_or_else(|| format!("ONNX Runtime passes no tensor for its input '{}'", printable(name)))
+        };
+        let positions = session.inputs().iter().map(|input| position(&input.name)).collect::<Result<_, _>>()?;
+        let is_computed = |name: &str| session.outputs().iter().any(|output| output.name == name);
+        for (number, name) in outputs.iter().enumerate() {
+            if !is_computed(name) || outputs[..number].contains(name) {
+                return Err(format!("it does not compute an output '{}' for ONNX Runtime", printable(name)));
+            }
+        }
+        Ok(Self { session, inputs: positions, outputs, contents: None, warning: None })
     }
 }
 
@@ -211,12 +229,32 @@ mod tests {
         PartContext::parse(&context.to_bytes().unwrap()).unwrap()
     }
 
+    fn opened(options: &ProviderOptions, context: PartContext) -> Result<PartSession, String> {
+        let names = [context.description.inputs.clone(), context.description.outputs.clone()];
+        options.of_context(context, names)
+    }
+
     #[test]
     fn contents_are_opened_with_their_plan() {
         let context = context();
         assert_eq!(context.description.pinned.len(), 1);
-        let part = options().of_context(again(&context)).unwrap();
+        let part = opened(&options(), again(&context)).unwrap();
         assert_eq!((part.warning, part.session.pinned()), (None, context.description.pinned));
+    }
+
+    /// ONNX Runtime reads memory of outputs that were not computed.
+    #[test]
+    fn contents_with_other_inputs_and_outputs_are_refused() {
+        let context = context();
+        let refused = |inputs: &[&str], outputs: &[&str]| {
+            let names = [inputs, outputs].map(|names| names.iter().map(|name| name.to_string()).collect());
+            options().of_context(again(&context), names).err()
+        };
+        assert_eq!(refused(&["other", "x"], &["y"]), None);
+        assert!(refused(&["other"], &["y"]).unwrap().contains("passes no tensor for its input 'x'"));
+        for outputs in [&["other"][..], &["y", "other"], &["y", "y"]] {
+            assert!(refused(&["x"], outputs).unwrap().contains("does not compute an output '"), "{outputs:?}");
+        }
     }
 
     /// Contents of a stranger have a valid checksum. They are refused, or what they compute is run.
@@ -228,7 +266,7 @@ mod tests {
             let mut forged = again(&own);
             let at = rng.random_range(0..forged.model.len());
             forged.model[at] = rng.random();
-            match options().of_context(forged) {
+            match opened(&options(), forged) {
                 Err(message) => {
                     assert!(!message.contains('\n'), "{message}");
                     refused += 1;
@@ -242,9 +280,9 @@ mod tests {
         assert!(refused > 20 && run > 20, "{refused} refused, {run} run");
 
         let snapshot = PartContext { schedules: b"no snapshot".to_vec(), ..again(&own) };
-        assert!(options().of_context(snapshot).is_err_and(|message| message.contains("is not a snapshot")));
+        assert!(opened(&options(), snapshot).is_err_and(|message| message.contains("is not a snapshot")));
         let foreign = Target::Cpu(autotune_ir::CpuTarget::generic_avx2(1));
-        let part = ProviderOptions { target: foreign, ..options() }.of_context(again(&own)).unwrap();
+        let part = opened(&ProviderOptions { target: foreign, ..options() }, again(&own)).unwrap();
         assert!(part.warning.is_some_and(|warning| warning.contains("schedules are chosen again")));
     }
 }

@@ -222,7 +222,7 @@ unsafe extern "system" fn compile(
                     let node = provider.context_node(graph, *fused.add(number), &part)?;
                     context_nodes.add(number).write(node);
                 }
-                out.add(number).write(CompiledPart::create(provider.host, part)?);
+                out.add(number).write(CompiledPart::create(provider.host, part));
             }
         }
         Ok(())
