@@ -1,6 +1,9 @@
 //! EPContext nodes: nodes of ONNX Runtime with a part that a provider compiled earlier.
 
 use std::ffi::{CString, c_char, c_int};
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::{fs, ptr};
 
@@ -72,6 +75,18 @@ fn folder(model: &Path, context_path: Option<&Path>) -> Result<PathBuf, String> 
     Ok(path.parent().unwrap_or(Path::new("")).to_path_buf())
 }
 
+/// Writes a file: readers get an old one or the whole new one, also if other processes write it.
+fn write_whole(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut builder = tempfile::Builder::new();
+    // The process's mask applies, as for other files.
+    builder.permissions(Permissions::from_mode(0o666));
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut new = builder.tempfile_in(Path::new(".").join(folder))?;
+    new.write_all(contents)?;
+    new.persist(path)?;
+    Ok(())
+}
+
 /// Returns a text without the zero byte that ONNX Runtime may add.
 fn without_zero(text: &[u8]) -> &[u8] {
     text.strip_suffix(&[0]).unwrap_or(text)
@@ -118,10 +133,8 @@ impl ContextSettings {
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
         let name = format!("{stem}_{}.bin", node.chars().map(plain).collect::<String>());
 
-        let (path, new) = (folder.join(&name), folder.join(format!("{name}.new")));
-        // A reader gets the old file or the whole new one.
-        let written = fs::write(&new, contents).and_then(|()| fs::rename(&new, &path));
-        written.map_err(|error| format!("{}: {error}", path.display()))?;
+        let path = folder.join(&name);
+        write_whole(&path, contents).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(name)
     }
 }
@@ -195,4 +208,33 @@ impl Drop for OwnAttributes {
 
 fn c_text(text: &str) -> Result<CString, String> {
     CString::new(text).map_err(|_| format!("'{}' has a zero byte", printable(text)))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn files_are_whole_if_several_sessions_write_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("part.bin");
+        thread::scope(|scope| {
+            for writer in 1..=4 {
+                let path = &path;
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        write_whole(path, &vec![writer; 100_000 * usize::from(writer)]).unwrap();
+                        let read = fs::read(path).unwrap();
+                        assert!(
+                            read.len() == 100_000 * usize::from(read[0]) && read.iter().all(|byte| *byte == read[0])
+                        );
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
 }
