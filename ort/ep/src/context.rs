@@ -43,7 +43,7 @@ pub(crate) enum ContextError {
     Foreign,
     #[error("its contents have format {found}, this version of autotune reads {FORMAT}: make it again from the model")]
     Format { found: u64 },
-    #[error("its contents are truncated: {found} of {wanted} bytes")]
+    #[error("its contents are truncated: {found} of {wanted} bytes: make it again from the model")]
     Truncated { found: usize, wanted: u64 },
     #[error("its contents are damaged: make it again from the model")]
     Damaged,
