@@ -64,7 +64,12 @@ pub(crate) fn contents(graph: &HostGraph, node: &HostNode, context_path: Option<
         return Err(format!("'{}' does not name a file beside the model", printable(name)));
     }
     let path = folder(&graph.model_path()?, context_path)?.join(name);
-    fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
+    let located = |error: io::Error| format!("{}: {error}", path.display());
+    // Reading a device or a pipe might not end.
+    match fs::metadata(&path).map_err(located)?.is_file() {
+        true => fs::read(&path).map_err(located),
+        false => Err(format!("{} is not a file", path.display())),
+    }
 }
 
 /// Returns the folder of the files with contents.

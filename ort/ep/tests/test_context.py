@@ -206,6 +206,12 @@ def test_files_elsewhere_are_not_read(tmp_path):
         assert "does not name a file beside the model" in refused(tmp_path / "wrong.onnx")
     (tmp_path / "wrong.onnx").write_bytes(replaced(b"missing.bin"))
     assert "missing.bin: No such file" in refused(tmp_path / "wrong.onnx")
+    # Neither reading would end.
+    (tmp_path / "endless.bin").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.bin")
+    for name in (b"endless.bin", b"pipe.bin"):
+        (tmp_path / "wrong.onnx").write_bytes(replaced(name))
+        assert f"{name.decode()} is not a file" in refused(tmp_path / "wrong.onnx")
 
 
 def test_nodes_of_other_providers_are_left_to_them(tmp_path):
