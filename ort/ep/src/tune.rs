@@ -8,7 +8,7 @@ use std::env;
 use std::ffi::{CStr, OsStr};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -236,15 +236,17 @@ fn are_measured(tasks: &[Task], db: &TuningDb, target: &Target) -> Result<bool, 
 /// Finds the command: the one that a variable names, else the one beside this library, else the
 /// first in `PATH`.
 fn command() -> Result<PathBuf, String> {
-    let named = env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
-    if let Some(path) = named {
-        return if path.is_file() { Ok(path) } else { Err(format!("{VARIABLE}={} is not a file", path.display())) };
+    // A name without a folder would be searched for in `PATH` when it is run.
+    let file = |path: PathBuf| absolute(path).ok().filter(|path| path.is_file());
+    if let Some(named) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+        return file(named.clone().into()).ok_or_else(|| format!("{VARIABLE}={} is not a file", named.display()));
     }
+
     let library = library();
     let folder = library.as_deref().and_then(Path::parent).map(Path::to_path_buf);
     let folders = env::var_os("PATH").map(|path| env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
     let mut places = folder.into_iter().chain(folders).map(|folder| folder.join(COMMAND));
-    places.find(|path| path.is_file()).ok_or_else(|| {
+    places.find_map(file).ok_or_else(|| {
         let beside = library.unwrap_or_default();
         format!(
             "the command {COMMAND}, which tunes, is neither beside {} nor in PATH: build it with cargo build --release -p \

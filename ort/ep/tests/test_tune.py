@@ -66,6 +66,19 @@ def test_a_missing_command_is_named(tmp_path, monkeypatch):
     assert "AUTOTUNE_WORKER=/nowhere/autotune is not a file" in refused(path, {"tune": "30s"})
 
 
+def test_the_command_may_be_in_the_present_folder(tmp_path, monkeypatch, command):
+    calls = command()
+    path = layer(tmp_path, rows=4)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUTOTUNE_WORKER", "autotune")
+    session(path, {"tune": "30s", "db": str(tmp_path / "db")})
+    monkeypatch.delenv("AUTOTUNE_WORKER")
+    # An empty part of the path is the present folder.
+    monkeypatch.setenv("PATH", f":{os.environ['PATH']}")
+    session(path, {"tune": "30s", "db": str(tmp_path / "other")})
+    assert len(calls()) == 2
+
+
 def test_a_part_is_tuned_before_it_is_compiled(tmp_path, command):
     # The stand-in "tunes" by a database that exists.
     database = tmp_path / "new" / "db"
