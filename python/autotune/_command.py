@@ -83,6 +83,8 @@ def call(arguments: Sequence[str], progress: bool = False) -> str:
             raise
         finally:
             show.end()
+            if process.stderr is not None:
+                process.stderr.close()
         if process.returncode == 130:
             raise KeyboardInterrupt
         if process.returncode != 0:

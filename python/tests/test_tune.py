@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import autotune
 import numpy as np
@@ -64,6 +65,21 @@ def test_ctrl_c_stops_tuning_and_keeps_the_measurements(db):
     helper.join()
     # The database is free, and intact.
     autotune.tune("matmul:m=8,n=8,k=8", trials=1, threads=1, db=db, progress=False)
+
+
+def test_a_report_may_be_longer_than_a_pipe(tmp_path, monkeypatch):
+    command = tmp_path / "autotune"
+    command.write_text("#!/bin/sh\nhead -c 1000000 /dev/zero | tr '\\0' a\necho message >&2\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("AUTOTUNE_WORKER", str(command))
+    # A command that waits for a reader would wait forever.
+    signal.alarm(60)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert autotune._command.call(["report"]) == "a" * 1_000_000
+    signal.alarm(0)
+    # Python warns of files that were left open.
+    assert [str(warning.message) for warning in told] == []
 
 
 def test_the_module_is_the_command():
