@@ -17,6 +17,7 @@
 //!
 //! Numbers are little-endian.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use autotune_network::{PinnedNetwork, Precision, SessionPrecision, UnknownPrecision};
@@ -55,11 +56,11 @@ pub(crate) enum ContextError {
 
 /// A part of a model and its plan.
 #[derive(Debug, PartialEq)]
-pub(crate) struct PartContext {
+pub(crate) struct PartContext<'a> {
     pub(crate) description: PartDescription,
-    pub(crate) model: Vec<u8>,
-    pub(crate) weights: Vec<u8>,
-    pub(crate) schedules: Vec<u8>,
+    pub(crate) model: Cow<'a, [u8]>,
+    pub(crate) weights: Cow<'a, [u8]>,
+    pub(crate) schedules: Cow<'a, [u8]>,
 }
 
 /// Interface and plan of a part.
@@ -96,10 +97,10 @@ impl PartDescription {
     }
 }
 
-impl PartContext {
+impl<'a> PartContext<'a> {
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, ContextError> {
         let description = serde_json::to_vec(&self.description)?;
-        let sections = [&description, &self.model, &self.weights, &self.schedules];
+        let sections = [&*description, &*self.model, &*self.weights, &*self.schedules];
         let total = HEADER + 8 * SECTIONS + sections.iter().map(|section| section.len()).sum::<usize>();
         let mut bytes = Vec::with_capacity(total);
         bytes.extend(MAGIC);
@@ -114,8 +115,9 @@ impl PartContext {
         Ok(bytes)
     }
 
-    /// Parses contents. Bytes behind them are ignored, since ONNX Runtime may add a zero.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, ContextError> {
+    /// Parses contents, without a copy of the weights. Bytes behind them are ignored, since ONNX
+    /// Runtime may add a zero.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, ContextError> {
         let number = |place: usize| {
             let number = bytes.get(8 * place..).and_then(|rest| rest.first_chunk());
             number.map(|number| u64::from_le_bytes(*number))
@@ -145,7 +147,7 @@ impl PartContext {
         };
         let [description, model, weights, schedules] = [section(0)?, section(1)?, section(2)?, section(3)?];
         let description = serde_json::from_slice(description)?;
-        let [model, weights, schedules] = [model, weights, schedules].map(<[u8]>::to_vec);
+        let [model, weights, schedules] = [model, weights, schedules].map(Cow::Borrowed);
         Ok(Self { description, model, weights, schedules })
     }
 }
@@ -155,17 +157,24 @@ impl PartContext {
 mod tests {
     use super::*;
 
-    fn context() -> PartContext {
+    fn context() -> PartContext<'static> {
         let names = [vec!["x".to_string(), "y".to_string()], vec!["z".to_string()]];
         let precision = SessionPrecision::Fastest { max_error: 0.02, examples: BTreeMap::new() };
         let description = PartDescription::new(names, &precision, Vec::new());
-        PartContext { description, model: vec![1; 9], weights: vec![2; 100], schedules: vec![3; 5] }
+        PartContext {
+            description,
+            model: [1; 9][..].into(),
+            weights: [2; 100][..].into(),
+            schedules: [3; 5][..].into(),
+        }
     }
 
     #[test]
     fn contents_are_read_as_they_were_written() {
         let mut bytes = context().to_bytes().unwrap();
         assert_eq!(PartContext::parse(&bytes).unwrap(), context());
+        // Weights may be most of the memory.
+        assert!(matches!(PartContext::parse(&bytes).unwrap().weights, Cow::Borrowed(_)));
         let precision = context().description.precision().unwrap();
         assert!(matches!(precision, SessionPrecision::Fastest { max_error: 0.02, .. }));
         bytes.push(0);
@@ -178,7 +187,10 @@ mod tests {
         for count in 0..bytes.len() {
             match PartContext::parse(&bytes[..count]).unwrap_err() {
                 ContextError::Foreign => assert!(count < MAGIC.len()),
-                error => assert!(matches!(error, ContextError::Truncated { found, .. } if found == count), "{error}"),
+                error => {
+                    assert!(matches!(error, ContextError::Truncated { found, .. } if found == count), "{error}");
+                    assert!(error.to_string().ends_with(": make it again from the model"), "{error}");
+                }
             }
         }
         for at in 0..bytes.len() {

@@ -1,5 +1,6 @@
 //! Sessions of parts: from ONNX Runtime's graphs, and from the contents of EPContext nodes.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -80,6 +81,7 @@ impl ProviderOptions {
         let schedules = schedules(&opened, &*source, &self.target)?;
         let pinned = self.session(opened, precision, Some(source), Vec::new())?.pinned();
         let description = PartDescription::new(names.clone(), &self.precision, pinned);
+        let [model, weights, schedules] = [model, weights, schedules].map(Cow::Owned);
         let context = PartContext { description, model, weights, schedules };
         let contents = Some(context.to_bytes().map_err(|error| error.to_string())?);
 
@@ -93,21 +95,22 @@ impl ProviderOptions {
             let bytes = contents(graph, node, self.context_path.as_deref())?;
             let context = PartContext::parse(&bytes).map_err(|error| error.to_string())?;
             let names = of_host(graph, node, [&context.description.inputs, &context.description.outputs])?;
-            let contents = self.context.is_some().then_some(bytes);
-            Ok(PartSession { contents, ..self.of_context(context, names)? })
+            let part = self.of_context(context, names)?;
+            Ok(PartSession { contents: self.context.is_some().then_some(bytes), ..part })
         };
         let located = |message: String| format!("EPContext node '{}': {message}", printable(&node.name));
         opened().map(|part: PartSession| PartSession { warning: part.warning.map(located), ..part }).map_err(located)
     }
 
     /// Opens a part from contents. The names are those of ONNX Runtime's inputs and outputs.
-    fn of_context(&self, context: PartContext, names: [Vec<String>; 2]) -> Result<PartSession, String> {
+    fn of_context(&self, context: PartContext<'_>, names: [Vec<String>; 2]) -> Result<PartSession, String> {
         let PartContext { description, model, weights, schedules } = context;
         let precision = description.precision().map_err(|error| error.to_string())?;
         let model = ModelFolder::unpack(&model, &weights)?;
+        drop(weights);
         let source: Arc<dyn Source> = match schedules.is_empty() {
             true => Arc::new(EmptySource),
-            false => Arc::new(Snapshot::from_bytes(schedules).map_err(|error| error.to_string())?),
+            false => Arc::new(Snapshot::from_bytes(schedules.into_owned()).map_err(|error| error.to_string())?),
         };
         let session = self.session(model, precision, Some(source), description.pinned.clone())?;
 
@@ -211,7 +214,7 @@ mod tests {
     }
 
     /// Returns the contents of a part with a pinned plan.
-    fn context() -> PartContext {
+    fn context() -> PartContext<'static> {
         let net = Builder::new("layer", Seeded { seed: 1 });
         let hidden = net.input("x", &[4, 8]).matmul(net.constant("a", numbers(&[8, 8]))).relu();
         net.output("y", hidden.matmul(net.constant("b", numbers(&[8, 2]))));
@@ -222,11 +225,11 @@ mod tests {
         let pinned = options().session(opened, precision.clone(), source, Vec::new()).unwrap().pinned();
         let names = [vec!["x".to_string()], vec!["y".to_string()]];
         let description = PartDescription::new(names, &precision, pinned);
-        PartContext { description, model, weights: Vec::new(), schedules: Vec::new() }
+        PartContext { description, model: model.into(), weights: [][..].into(), schedules: [][..].into() }
     }
 
-    fn again(context: &PartContext) -> PartContext {
-        PartContext::parse(&context.to_bytes().unwrap()).unwrap()
+    fn again(bytes: &[u8]) -> PartContext<'_> {
+        PartContext::parse(bytes).unwrap()
     }
 
     fn opened(options: &ProviderOptions, context: PartContext) -> Result<PartSession, String> {
@@ -238,17 +241,17 @@ mod tests {
     fn contents_are_opened_with_their_plan() {
         let context = context();
         assert_eq!(context.description.pinned.len(), 1);
-        let part = opened(&options(), again(&context)).unwrap();
+        let part = opened(&options(), again(&context.to_bytes().unwrap())).unwrap();
         assert_eq!((part.warning, part.session.pinned()), (None, context.description.pinned));
     }
 
     /// ONNX Runtime reads memory of outputs that were not computed.
     #[test]
     fn contents_with_other_inputs_and_outputs_are_refused() {
-        let context = context();
+        let bytes = context().to_bytes().unwrap();
         let refused = |inputs: &[&str], outputs: &[&str]| {
             let names = [inputs, outputs].map(|names| names.iter().map(|name| name.to_string()).collect());
-            options().of_context(again(&context), names).err()
+            options().of_context(again(&bytes), names).err()
         };
         assert_eq!(refused(&["other", "x"], &["y"]), None);
         assert!(refused(&["other"], &["y"]).unwrap().contains("passes no tensor for its input 'x'"));
@@ -260,12 +263,12 @@ mod tests {
     /// Contents of a stranger have a valid checksum. They are refused, or what they compute is run.
     #[test]
     fn forged_contents_do_no_harm() {
-        let (own, mut rng) = (context(), ChaCha8Rng::seed_from_u64(5));
+        let (own, mut rng) = (context().to_bytes().unwrap(), ChaCha8Rng::seed_from_u64(5));
         let (mut refused, mut run) = (0, 0);
         for _ in 0..400 {
             let mut forged = again(&own);
             let at = rng.random_range(0..forged.model.len());
-            forged.model[at] = rng.random();
+            forged.model.to_mut()[at] = rng.random();
             match opened(&options(), forged) {
                 Err(message) => {
                     assert!(!message.contains('\n'), "{message}");
@@ -279,7 +282,7 @@ mod tests {
         }
         assert!(refused > 20 && run > 20, "{refused} refused, {run} run");
 
-        let snapshot = PartContext { schedules: b"no snapshot".to_vec(), ..again(&own) };
+        let snapshot = PartContext { schedules: b"no snapshot"[..].into(), ..again(&own) };
         assert!(opened(&options(), snapshot).is_err_and(|message| message.contains("is not a snapshot")));
         let foreign = Target::Cpu(autotune_ir::CpuTarget::generic_avx2(1));
         let part = opened(&ProviderOptions { target: foreign, ..options() }, again(&own)).unwrap();
