@@ -25,8 +25,8 @@
 //!   default the user's database) or `autotune.snapshot` (path of a snapshot), `autotune.precision`
 //!   (`f32`, `bf16`, or `auto` for the fastest on random inputs) and `autotune.max_error` (largest
 //!   relative error for `auto`; by default 0.01).
-//! - The configuration entry `autotune.spin`: with `off`, helper threads sleep at once instead of
-//!   spinning between runs and steps.
+//! - The configuration entry `autotune.spin`: with `brief`, helper threads spin for some ten
+//!   microseconds between runs instead of fifty, and with `off` never.
 //! - Execution providers are refused, but for the CPU's; `ort` then goes on without them.
 
 pub mod element;

@@ -47,7 +47,7 @@ impl OpenOptions {
             precision,
             target: Some(target),
             source,
-            waiting,
+            waiting: waiting.unwrap_or_default(),
             ..SessionOptions::default()
         })
     }

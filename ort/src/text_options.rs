@@ -70,8 +70,8 @@ pub struct TextOptions {
     pub source: Option<Arc<dyn Source>>,
     /// Precision of the computation.
     pub precision: SessionPrecision,
-    /// Behaviour of helper threads that wait.
-    pub waiting: Waiting,
+    /// Behaviour of helper threads that wait; `None` for the caller's default.
+    pub waiting: Option<Waiting>,
 }
 
 impl TextOptions {
@@ -143,9 +143,9 @@ impl GivenTexts<'_> {
         }
     }
 
-    fn waiting(&self) -> Result<Waiting, OptionError> {
-        let word = self.get("spin").unwrap_or("on");
-        Waiting::of_spin(word).ok_or_else(|| self.wrong("spin", word, "on or off"))
+    fn waiting(&self) -> Result<Option<Waiting>, OptionError> {
+        let Some(word) = self.get("spin") else { return Ok(None) };
+        Waiting::of_spin(word).map(Some).ok_or_else(|| self.wrong("spin", word, "on, brief or off"))
     }
 
     fn max_error(&self) -> Result<Option<f64>, OptionError> {
@@ -210,11 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn helpers_spin_unless_the_program_says_otherwise() {
+    fn programs_may_say_how_helpers_wait() {
         let waiting = |given: &[(&str, &str)]| options(given).unwrap().waiting;
-        assert_eq!([waiting(&[]), waiting(&[("spin", "on")])], [Waiting::Spin; 2]);
-        assert_eq!(waiting(&[("spin", "off")]), Waiting::Sleep);
-        assert_eq!(refused(&[("spin", "maybe")]), "option autotune.spin=maybe: expected on or off");
+        assert_eq!([waiting(&[]), waiting(&[("spin", "on")])], [None, Some(Waiting::Spin)]);
+        assert_eq!(
+            ["brief", "off"].map(|word| waiting(&[("spin", word)])),
+            [Waiting::Briefly, Waiting::Sleep].map(Some)
+        );
+        assert_eq!(refused(&[("spin", "maybe")]), "option autotune.spin=maybe: expected on, brief or off");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use autotune_db::EmptySource;
 use autotune_ir::Target;
-use autotune_network::printable;
+use autotune_network::{Waiting, printable};
 use ort_autotune::text_options::TextOptions;
 use ort_sys::{
     OrtAllocator, OrtEpDevice, OrtHardwareDevice, OrtHardwareDeviceType, OrtKeyValuePairs, OrtLogger, OrtMemoryInfo,
@@ -105,6 +105,8 @@ impl Factory {
         let is_embedded = set("ep.context_embed_mode") == Some("1");
         let is_made = set("ep.context_enable") == Some("1");
         let context = is_made.then(|| ContextSettings { is_embedded, path: context_path.clone() });
+        // ONNX Runtime's own threads need the cores between the parts of a model.
+        let waiting = waiting.unwrap_or(Waiting::Briefly);
         Ok(ProviderOptions { target, source, precision, waiting, context, context_path })
     }
 
