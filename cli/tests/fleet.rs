@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::prometheus::Scraped;
 use crate::sandbox::{Ended, Sandbox, TINY, signal};
 
 /// Running worker, killed at the end of a test.
@@ -104,6 +105,33 @@ fn a_workload_is_tuned_on_two_workers_with_the_usual_report() {
     drop(workers);
     let again = sandbox.run(&format!("{TINY} --threads 1 --trials 24")).expect(0);
     assert!(again.stderr.contains("24 of 24 trials already measured"), "{}", again.stderr);
+}
+
+#[test]
+fn a_worker_states_its_metrics_on_request() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command("fleet worker --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --name scraped");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut after = |words: &str| lines.next().unwrap().rsplit_once(words).unwrap().1.to_string();
+    let (address, metrics) = (after("listening on "), after("metrics at http://"));
+    let worker = FleetWorker { child, address };
+    let metrics = metrics.strip_suffix("/metrics").unwrap();
+    let wishes = |end: &str| Scraped::of(metrics).value("autotune_worker_wishes_total", &[("result", end)]);
+    assert_eq!(wishes("measured"), 0.0);
+
+    sandbox.run(&format!("{TINY} --threads 1 --trials 12 {}", worker.connect())).expect(0);
+    assert_eq!(wishes("measured") + wishes("failed"), 12.0);
+    let scraped = Scraped::of(metrics);
+    assert_eq!(scraped.value("autotune_worker_info", &[("worker", "scraped")]), 1.0);
+    assert_eq!(scraped.value("autotune_worker_queued_wishes", &[]), 0.0);
+    assert!(scraped.value("autotune_worker_last_lease_timestamp_seconds", &[]) > 1.6e9);
+    let target = sandbox.records()[0]["target"].as_str().unwrap().to_string();
+    let labels = [("target", target.as_str())];
+    assert!(scraped.value("autotune_worker_reference_kernel_seconds", &labels) > 0.0);
+
+    sandbox.run("fleet worker --listen 127.0.0.1:0 --metrics unix:x").expect_line(2, "--metrics 'unix:x'");
+    sandbox.run(&format!("fleet worker --listen 127.0.0.1:0 --metrics {metrics}")).expect_line(1, "cannot listen on");
 }
 
 #[test]

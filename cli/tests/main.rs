@@ -12,6 +12,8 @@ mod fleet;
 mod inputs;
 mod interrupt;
 mod networks;
+#[path = "../../fleet/tests/prometheus.rs"]
+mod prometheus;
 mod quantize;
 mod report_page;
 mod sandbox;

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+
+use autotune_measurement::Backend;
 
 use crate::message::{DeviceWish, LeaseId, Racer, Refusal, WishBatch, WorkerMessage, WorkerState};
 use crate::params::{MAX_JOBS, MAX_TUNERS};
@@ -59,6 +61,47 @@ struct TunerDesk {
     device: Option<DeviceWish>,
 }
 
+/// Device that is open, with its reference kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceFigures {
+    pub(crate) key: String,
+    pub(crate) backend: Backend,
+    /// Seconds per run of the reference kernel, after the last batch and when the device was
+    /// opened.
+    pub(crate) reference_secs: Option<f64>,
+    pub(crate) first_secs: Option<f64>,
+}
+
+/// Numbers since the start of the worker.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DeskCounts {
+    /// Wishes that ran, and those whose result is a failure.
+    pub(crate) measured: u64,
+    pub(crate) failed: u64,
+    /// Wishes that were given up without a result.
+    pub(crate) returned: u64,
+    pub(crate) races: u64,
+    pub(crate) leases: u64,
+    /// Time at which the last lease came.
+    pub(crate) last_lease: Option<SystemTime>,
+}
+
+/// State of a worker in figures.
+pub(crate) struct WorkerFigures {
+    pub(crate) state: WorkerState,
+    pub(crate) devices: Vec<DeviceFigures>,
+    pub(crate) counts: DeskCounts,
+}
+
+/// Job that is being carried out.
+struct CurrentJob {
+    tuner: u64,
+    lease: Option<LeaseId>,
+    /// Wishes or racers without an answer.
+    left: usize,
+    is_race: bool,
+}
+
 /// Shared state of a worker.
 pub(crate) struct Desk {
     state: Mutex<DeskState>,
@@ -73,14 +116,14 @@ struct DeskState {
     met: u64,
     /// Tuner whose job was carried out last.
     last_served: u64,
-    current: Option<(u64, Option<LeaseId>, usize)>,
+    current: Option<CurrentJob>,
     is_stopping: bool,
     start: Instant,
     busy_until: Instant,
-    trials: u64,
+    counts: DeskCounts,
     recent: VecDeque<Instant>,
     own_key: String,
-    devices: Vec<String>,
+    devices: Vec<DeviceFigures>,
     drift: Option<f64>,
 }
 
@@ -96,7 +139,7 @@ impl Desk {
             is_stopping: false,
             start: now,
             busy_until: now,
-            trials: 0,
+            counts: DeskCounts::default(),
             recent: VecDeque::new(),
             own_key,
             devices: Vec::new(),
@@ -125,10 +168,13 @@ impl Desk {
     /// Removes a connection. Its jobs are dropped, and the present one is interrupted.
     pub(crate) fn leave(&self, tuner: u64) {
         let mut state = self.lock();
-        if state.tuners.remove(&tuner).is_some_and(|desk| desk.device.is_some()) {
-            state.busy_until = Instant::now();
+        if let Some(desk) = state.tuners.remove(&tuner) {
+            state.counts.returned += desk.jobs.iter().map(FleetJob::wishes).sum::<usize>() as u64;
+            if desk.device.is_some() {
+                state.busy_until = Instant::now();
+            }
         }
-        self.abort_if(&state, |(current, ..)| *current == tuner);
+        self.abort_if(&state, |current| current.tuner == tuner);
     }
 
     /// Adds a job of a tuner. A lease that the tuner sent before is ignored.
@@ -161,7 +207,12 @@ impl Desk {
             }
             desk.held.push(lease);
         }
+        let has_lease = job.lease().is_some();
         desk.jobs.push_back(job);
+        if has_lease {
+            state.counts.leases += 1;
+            state.counts.last_lease = Some(SystemTime::now());
+        }
         self.has_changed.notify_all();
         Ok(())
     }
@@ -170,16 +221,18 @@ impl Desk {
     /// one by the thread that measures.
     pub(crate) fn give_back(&self, tuner: u64, lease: LeaseId) {
         let mut state = self.lock();
-        self.abort_if(&state, |(current, of, _)| *current == tuner && *of == Some(lease));
-        let Some(desk) = state.tuners.get_mut(&tuner) else { return };
-        if let Some(at) = desk.jobs.iter().position(|job| job.lease() == Some(lease)) {
-            desk.jobs.remove(at);
+        self.abort_if(&state, |current| current.tuner == tuner && current.lease == Some(lease));
+        let DeskState { tuners, counts, .. } = &mut *state;
+        let Some(desk) = tuners.get_mut(&tuner) else { return };
+        let at = desk.jobs.iter().position(|job| job.lease() == Some(lease));
+        if let Some(job) = at.and_then(|at| desk.jobs.remove(at)) {
+            counts.returned += job.wishes() as u64;
             desk.held.retain(|held| *held != lease);
             let _ = desk.outbox.try_send(WorkerMessage::Returned { lease, fault: None });
         }
     }
 
-    fn abort_if(&self, state: &DeskState, is_meant: impl Fn(&(u64, Option<LeaseId>, usize)) -> bool) {
+    fn abort_if(&self, state: &DeskState, is_meant: impl Fn(&CurrentJob) -> bool) {
         if state.current.as_ref().is_some_and(is_meant) {
             self.is_aborted.store(true, Ordering::SeqCst);
         }
@@ -202,7 +255,8 @@ impl Desk {
             {
                 let device = desk.device.clone();
                 state.last_served = tuner;
-                state.current = Some((tuner, job.lease(), job.wishes()));
+                let is_race = matches!(job, FleetJob::Race { .. });
+                state.current = Some(CurrentJob { tuner, lease: job.lease(), left: job.wishes(), is_race });
                 self.is_aborted.store(false, Ordering::SeqCst);
                 return Some(DeskJob { tuner, device, job });
             }
@@ -213,7 +267,15 @@ impl Desk {
     /// Ends the present job with its last message.
     pub(crate) fn finish(&self, tuner: u64, last: WorkerMessage) {
         let mut state = self.lock();
-        let lease = state.current.take().and_then(|(_, lease, _)| lease);
+        let ended = state.current.take();
+        let lease = ended.as_ref().and_then(|ended| ended.lease);
+        match (&last, ended) {
+            (WorkerMessage::Raced { .. }, _) => state.counts.races += 1,
+            (WorkerMessage::Returned { .. }, Some(ended)) if !ended.is_race => {
+                state.counts.returned += ended.left as u64
+            }
+            _ => {}
+        }
         state.busy_until = Instant::now();
         if let Some(desk) = state.tuners.get_mut(&tuner) {
             desk.held.retain(|held| Some(*held) != lease);
@@ -229,8 +291,8 @@ impl Desk {
     /// Sends a message to a tuner. A tuner that does not read its messages is removed.
     pub(crate) fn tell(&self, tuner: u64, message: WorkerMessage) {
         let mut state = self.lock();
-        if matches!(message, WorkerMessage::Measured { .. }) {
-            state.count(Instant::now());
+        if let WorkerMessage::Measured { measurement, .. } = &message {
+            state.count(measurement.outcome.is_ok(), Instant::now());
         }
         state.tell(tuner, message);
     }
@@ -245,9 +307,9 @@ impl Desk {
         self.lock().tuners.values().filter_map(|desk| desk.device.clone()).collect()
     }
 
-    /// Records the keys of the open devices.
-    pub(crate) fn set_devices(&self, keys: Vec<String>) {
-        self.lock().devices = keys;
+    /// Records the open devices.
+    pub(crate) fn set_devices(&self, devices: Vec<DeviceFigures>) {
+        self.lock().devices = devices;
     }
 
     /// Records the present time of the reference kernel over its first.
@@ -267,9 +329,12 @@ impl Desk {
     pub(crate) fn stop(&self) {
         let mut state = self.lock();
         state.is_stopping = true;
-        for desk in state.tuners.values_mut() {
+        let DeskState { tuners, counts, .. } = &mut *state;
+        for desk in tuners.values_mut() {
             let _ = desk.outbox.try_send(WorkerMessage::Leaving);
-            for lease in std::mem::take(&mut desk.jobs).iter().filter_map(FleetJob::lease) {
+            let jobs = std::mem::take(&mut desk.jobs);
+            counts.returned += jobs.iter().map(FleetJob::wishes).sum::<usize>() as u64;
+            for lease in jobs.iter().filter_map(FleetJob::lease) {
                 desk.held.retain(|held| *held != lease);
                 let _ = desk.outbox.try_send(WorkerMessage::Returned { lease, fault: None });
             }
@@ -285,39 +350,48 @@ impl Desk {
 
     /// Returns the state for people.
     pub(crate) fn state(&self) -> WorkerState {
+        self.lock().state(Instant::now())
+    }
+
+    /// Returns the state in figures.
+    pub(crate) fn figures(&self) -> WorkerFigures {
         let mut state = self.lock();
-        let now = Instant::now();
+        WorkerFigures { state: state.state(Instant::now()), devices: state.devices.clone(), counts: state.counts }
+    }
+}
+
+impl DeskState {
+    fn state(&mut self, now: Instant) -> WorkerState {
+        let state = self;
         state.forget_old(now);
         let waiting = state.tuners.values().flat_map(|desk| &desk.jobs).map(FleetJob::wishes).sum::<usize>();
         let secs = now.duration_since(state.start).min(RATE_WINDOW).as_secs_f64();
         WorkerState {
             target: state.own_key.clone(),
-            devices: state.devices.clone(),
+            devices: state.devices.iter().map(|device| device.key.clone()).collect(),
             tuners: state.tuners.values().filter(|tuner| tuner.device.is_some()).count(),
-            queued: waiting + state.current.map_or(0, |(_, _, wishes)| wishes),
-            trials: state.trials,
+            queued: waiting + state.current.as_ref().map_or(0, |current| current.left),
+            trials: state.counts.measured + state.counts.failed,
             trials_per_sec: state.recent.len() as f64 / secs.max(1.0),
             up_secs: now.duration_since(state.start).as_secs_f64(),
             idle_secs: state.recent.back().map(|last| now.duration_since(*last).as_secs_f64()),
             drift: state.drift,
         }
     }
-}
 
-impl DeskState {
     fn tell(&mut self, tuner: u64, message: WorkerMessage) {
         let is_read = self.tuners.get(&tuner).is_none_or(|desk| desk.outbox.try_send(message).is_ok());
-        if !is_read {
-            self.tuners.remove(&tuner);
+        if !is_read && let Some(desk) = self.tuners.remove(&tuner) {
+            self.counts.returned += desk.jobs.iter().map(FleetJob::wishes).sum::<usize>() as u64;
         }
     }
 
-    fn count(&mut self, now: Instant) {
-        self.trials += 1;
+    fn count(&mut self, has_run: bool, now: Instant) {
+        *(if has_run { &mut self.counts.measured } else { &mut self.counts.failed }) += 1;
         self.recent.push_back(now);
         self.forget_old(now);
-        if let Some((_, _, wishes)) = &mut self.current {
-            *wishes = wishes.saturating_sub(1);
+        if let Some(current) = &mut self.current {
+            current.left = current.left.saturating_sub(1);
         }
     }
 

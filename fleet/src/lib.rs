@@ -21,7 +21,9 @@
 //! | [`message`] | messages, in JSON |
 //! | [`ledger`], [`health`] | leases of wishes; comparison of the workers |
 //! | [`work_device`] | devices of a worker |
-//! | `desk`, `measuring`, [`worker`] | state of a worker; its thread that measures; its connections |
+//! | `desk`, `measuring` | state of a worker; its thread that measures |
+//! | [`metrics`], `exposition` | HTTP server for figures; figures of a worker in Prometheus' text format |
+//! | [`worker`] | connections of a worker |
 //! | `crew`, [`fleet`], `run` | connections of a tuner; [`Fleet`]; one run of batches |
 //! | [`state`] | state of workers for people |
 #![warn(missing_docs)]
@@ -29,11 +31,13 @@
 mod crew;
 mod desk;
 pub mod error;
+mod exposition;
 pub mod fleet;
 pub mod health;
 pub mod ledger;
 mod measuring;
 pub mod message;
+pub mod metrics;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod params;
@@ -48,6 +52,7 @@ pub mod worker;
 pub use error::FleetError;
 pub use fleet::{Fleet, FleetOptions};
 pub use message::{DeviceWish, FleetBuild, WorkerState};
+pub use metrics::MetricsPlace;
 #[cfg(feature = "nats")]
 pub use nats::{NatsOptions, NatsServer};
 pub use params::FleetParams;

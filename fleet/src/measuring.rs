@@ -10,7 +10,7 @@ use autotune_measurement::{CandidateError, Measurement};
 use autotune_schedules::{Candidate, ScheduleSpace};
 use autotune_workloads::Workload;
 
-use crate::desk::{Desk, DeskJob, FleetJob};
+use crate::desk::{Desk, DeskJob, DeviceFigures, FleetJob};
 use crate::message::{DeviceWish, LeaseId, OpenedDevice, Racer, Refusal, WishBatch, WorkerMessage};
 use crate::work_device::{OpenDevice, WorkDevice, watched};
 
@@ -57,8 +57,9 @@ struct OpenWork {
     device: Box<dyn WorkDevice>,
     space: Option<ScheduleSpace>,
     reference: Option<Candidate>,
-    /// Time of the reference kernel when the device was opened.
+    /// Time of the reference kernel when the device was opened, and last.
     first_secs: Option<f64>,
+    last_secs: Option<f64>,
 }
 
 impl FleetBench<'_> {
@@ -70,11 +71,13 @@ impl FleetBench<'_> {
             match self.opener.open(wish, Arc::new(move || desk.is_aborted())) {
                 Ok(device) => {
                     let reference = reference(device.target());
-                    self.devices.insert(wish.clone(), OpenWork { device, space: None, reference, first_secs: None });
+                    self.devices.insert(
+                        wish.clone(),
+                        OpenWork { device, space: None, reference, first_secs: None, last_secs: None },
+                    );
                 }
                 Err(reason) => return refused(Refusal::NoDevice, reason),
             }
-            self.desk.set_devices(self.devices.values().map(|open| open.device.target().key()).collect());
         }
         let Some(open) = self.devices.get_mut(wish) else {
             return refused(Refusal::NoDevice, "it is closed".into());
@@ -83,13 +86,27 @@ impl FleetBench<'_> {
         let looks = (0..FIRST_LOOKS).filter_map(|_| open.reference_secs());
         let reference_secs = looks.min_by(f64::total_cmp);
         open.first_secs = open.first_secs.or(reference_secs);
-        WorkerMessage::Opened(Box::new(OpenedDevice {
+        open.last_secs = reference_secs.or(open.last_secs);
+        let opened = WorkerMessage::Opened(Box::new(OpenedDevice {
             target: open.device.target().clone(),
             device: open.device.name().into(),
             harness: open.device.harness().into(),
             ceilings: open.device.ceilings(),
             reference_secs,
-        }))
+        }));
+        self.tell_figures();
+        opened
+    }
+
+    /// Tells the desk the open devices and the times of their reference kernels.
+    fn tell_figures(&self) {
+        let figures = |(wish, open): (&DeviceWish, &OpenWork)| DeviceFigures {
+            key: open.device.target().key(),
+            backend: wish.backend,
+            reference_secs: open.last_secs,
+            first_secs: open.first_secs,
+        };
+        self.desk.set_devices(self.devices.iter().map(figures).collect());
     }
 
     /// Measures a batch, and sends each result as soon as it is known.
@@ -130,7 +147,9 @@ impl FleetBench<'_> {
         match measured {
             Ok(()) if answered == candidates.len() => {
                 let reference_secs = open.reference_secs();
+                open.last_secs = reference_secs.or(open.last_secs);
                 self.desk.set_drift(reference_secs.zip(open.first_secs).map(|(now, first)| now / first));
+                self.tell_figures();
                 WorkerMessage::Finished { lease, reference_secs }
             }
             Ok(()) | Err(MeasureError::Interrupted) => returned(None),

@@ -7,8 +7,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::desk::{Desk, FleetJob};
+use crate::exposition::exposition;
 use crate::measuring::measure_jobs;
 use crate::message::{FleetBuild, Refusal, TunerMessage, WorkerMessage, WorkerState, check_count, decode, encode};
+use crate::metrics::MetricsPlace;
 use crate::params::{FleetParams, MAX_UNREAD};
 use crate::transport::{Arrival, FrameReceiver, FrameSender, Listen, Wire};
 use crate::work_device::OpenDevice;
@@ -29,12 +31,20 @@ pub struct WorkerOptions {
     pub params: FleetParams,
     /// Version that the worker reports.
     pub build: FleetBuild,
+    /// Address at which the worker states its metrics; `None` means nowhere.
+    pub metrics: Option<MetricsPlace>,
 }
 
 impl WorkerOptions {
     /// Returns the default settings of a worker that serves until it is stopped.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), exit_when_idle: None, params: FleetParams::default(), build: FleetBuild::own() }
+        Self {
+            name: name.into(),
+            exit_when_idle: None,
+            params: FleetParams::default(),
+            build: FleetBuild::own(),
+            metrics: None,
+        }
     }
 }
 
@@ -56,6 +66,10 @@ pub fn serve_fleet(
         let desk = Arc::clone(&desk);
         thread::spawn(move || measure_jobs(&desk, &mut *devices))
     };
+    let _metrics = options.metrics.as_ref().map(|place| {
+        let (desk, name, build) = (Arc::clone(&desk), options.name.clone(), options.build.clone());
+        place.serve(move || exposition(&name, &build, &desk.figures()))
+    });
     let mut connections: Vec<JoinHandle<()>> = Vec::new();
     let mut failure = None;
     let is_idle = || options.exit_when_idle.is_some_and(|limit| desk.idle().is_some_and(|idle| idle >= limit));

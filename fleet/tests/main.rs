@@ -11,9 +11,11 @@ mod ledger;
 #[path = "../../workloads/tests/common/long.rs"]
 mod long;
 mod messages;
+mod metrics;
 #[cfg(feature = "nats")]
 mod nats;
 mod net;
+mod prometheus;
 #[path = "../../workloads/tests/common/random_value.rs"]
 mod random_value;
 mod refusals;

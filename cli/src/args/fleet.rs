@@ -12,6 +12,7 @@ Examples:
   autotune fleet worker --listen 10.0.0.7:9631 --cores 0-3 --name rack7
   autotune fleet worker --listen unix:/run/user/1000/autotune.sock --exit-when-idle 10m
   autotune fleet worker --nats nats://10.0.0.1:4222 --team vision
+  autotune fleet worker --listen 10.0.0.7:9631 --metrics 10.0.0.7:9632    for Prometheus
 
 Then, on another machine: autotune resnet18 --connect 10.0.0.7:9631
                       or: autotune resnet18 --nats nats://10.0.0.1:4222 --team vision
@@ -60,6 +61,10 @@ pub(crate) struct FleetWorkerArgs {
     /// Name in the output of tuners [default: the host's name and the process id]
     #[arg(long)]
     pub(crate) name: Option<String>,
+    /// Address at which Prometheus scrapes metrics: HOST:PORT (port 0 takes a free one), page
+    /// /metrics [default: none]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_metrics)]
+    pub(crate) metrics: Option<String>,
     /// Exit after this time without tuners: 90s, 10m
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "60s", value_parser = parse_idle)]
     pub(crate) exit_when_idle: Option<Duration>,
@@ -107,6 +112,14 @@ pub(crate) struct Cores(pub(crate) Vec<usize>);
 
 pub(super) fn parse_address(text: &str) -> Result<SocketPlace, String> {
     text.parse().map_err(|error: autotune_fleet::FleetError| error.to_string())
+}
+
+/// Checks that an address is one of TCP.
+fn parse_metrics(text: &str) -> Result<String, String> {
+    match text.parse() {
+        Ok(SocketPlace::Tcp(address)) => Ok(address),
+        _ => Err(format!("--metrics '{text}' is not an address: expected HOST:PORT")),
+    }
 }
 
 fn parse_idle(text: &str) -> Result<Duration, String> {

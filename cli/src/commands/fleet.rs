@@ -14,8 +14,8 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use autotune_fleet::transport::Dial;
 use autotune_fleet::{
-    DeviceWish, Fleet, FleetError, FleetOptions, FleetParams, LocalDevices, Queried, SocketPlace, WorkerOptions, query,
-    serve_fleet,
+    DeviceWish, Fleet, FleetError, FleetOptions, FleetParams, LocalDevices, MetricsPlace, Queried, SocketPlace,
+    WorkerOptions, query, serve_fleet,
 };
 use autotune_ir::Target;
 use autotune_runtime::affinity;
@@ -48,9 +48,12 @@ fn worker(args: FleetWorkerArgs) -> Result<()> {
     listeners.extend(nats::listen(&args.nats)?);
     let addresses: Vec<String> = listeners.iter().map(|listener| listener.address()).collect();
     let name = args.name.unwrap_or_else(own_name);
-    let options = WorkerOptions { exit_when_idle: args.exit_when_idle, ..WorkerOptions::new(&name) };
+    let metrics = args.metrics.as_deref().map(MetricsPlace::bind).transpose()?;
+    let stated = metrics.as_ref().map(|place| format!("fleet worker {name}: metrics at {}", place.url()));
+    let options = WorkerOptions { exit_when_idle: args.exit_when_idle, metrics, ..WorkerOptions::new(&name) };
 
     print(&format!("fleet worker {name}: listening on {}", addresses.join(", ")))?;
+    stated.into_iter().try_for_each(|line| print(&line))?;
     let notice = |line: String| say(format_args!("fleet worker: {line}"));
     let state = serve_fleet(listeners, Box::new(devices), &options, &|| cancel.is_cancelled(), notice)?;
     print(&format!("fleet worker {name}: ended after {} trials", state.trials))
