@@ -7,6 +7,7 @@ mod compile_cuda;
 mod conversions;
 mod file;
 mod fleet;
+mod kinds;
 mod log;
 mod lookup;
 mod phases;
@@ -22,6 +23,7 @@ mod show;
 mod snapshot;
 mod targets;
 mod tasks;
+mod trials;
 mod tune;
 mod variants;
 

@@ -11,6 +11,10 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::output::say;
 
+mod kinds;
+
+pub(crate) use kinds::KindDisplay;
+
 /// Returns the display for standard error: bars on a terminal, else lines.
 pub(crate) fn observer(time_budget: Option<Duration>) -> Box<dyn Observer> {
     let board = Board { tasks: Vec::new(), done: 0, trials: None, time_budget, start: Instant::now() };

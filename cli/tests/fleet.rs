@@ -1,7 +1,7 @@
 //! Fleets of the real command on loopback: tuning on workers, their deaths, stops and refusals.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::thread;
@@ -71,6 +71,16 @@ fn ended(child: Child) -> Ended {
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
+/// Waits until a worker has looked for its devices, and returns their keys.
+fn offers(sandbox: &Sandbox, worker: &FleetWorker) -> Vec<String> {
+    loop {
+        if let Value::Array(keys) = &status(sandbox, worker)["offers"] {
+            return keys.iter().map(|key| key.as_str().unwrap().to_string()).collect();
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn status(sandbox: &Sandbox, worker: &FleetWorker) -> Value {
     let json = sandbox.run(&format!("fleet status {} --json -", worker.connect())).expect(0).stdout;
     let Value::Array(mut rows) = serde_json::from_str(&json).unwrap() else { panic!("{json}") };
@@ -105,6 +115,55 @@ fn a_workload_is_tuned_on_two_workers_with_the_usual_report() {
     drop(workers);
     let again = sandbox.run(&format!("{TINY} --threads 1 --trials 24")).expect(0);
     assert!(again.stderr.contains("24 of 24 trials already measured"), "{}", again.stderr);
+}
+
+#[test]
+fn every_kind_of_a_fleet_is_tuned_with_records_of_its_own() {
+    let sandbox = Sandbox::new();
+    let core = autotune_runtime::allowed_cores()[0];
+    let workers = [FleetWorker::start(&sandbox, ""), FleetWorker::start(&sandbox, &format!("--cores {core}"))];
+    let connects = workers.each_ref().map(FleetWorker::connect).join(" ");
+    // The CPU with all cores, the CPU with one core, and the GPUs of this machine.
+    let kinds: BTreeSet<String> = workers.iter().flat_map(|worker| offers(&sandbox, worker)).collect();
+    let line = format!("{TINY} --target any --trials 8 {connects} --json report.json");
+    let tuned = sandbox.run(&line).expect(0);
+    for key in &kinds {
+        let (heading, joined) = (format!("target {key}"), format!("worker(s) of {key}: "));
+        assert!(tuned.stdout.contains(&heading) && tuned.stderr.contains(&joined), "{}{}", tuned.stdout, tuned.stderr);
+    }
+    assert_eq!(tuned.stdout.matches("| matmul |").count(), kinds.len(), "{}", tuned.stdout);
+    assert!(tuned.stderr.lines().any(|line| line.starts_with("[1/8] cpu:")), "{}", tuned.stderr);
+
+    let reports = sandbox.json("report.json")["kinds"].as_array().unwrap().clone();
+    let tuned: BTreeSet<String> = reports.iter().map(|report| report["target"].as_str().unwrap().to_string()).collect();
+    assert_eq!(tuned, kinds);
+    assert!(reports.iter().all(|report| report["tasks"][0]["trials"] == 8), "{reports:?}");
+    let records = sandbox.records();
+    for key in &kinds {
+        let own = records.iter().filter(|record| record["target"] == key.as_str() && record["phase"] == "search");
+        assert_eq!(own.count(), 8, "{key}");
+    }
+    let again = sandbox.run(&line).expect(0).stderr;
+    assert_eq!(again.matches("8 of 8 trials already measured").count(), kinds.len(), "{again}");
+}
+
+#[test]
+fn any_target_needs_workers() {
+    let sandbox = Sandbox::new();
+    sandbox.run(&format!("{TINY} --target any --trials 4")).expect_line(2, "--target any: only a fleet has several");
+    let gone = FleetWorker::start(&sandbox, "");
+    let closed = gone.connect();
+    drop(gone);
+    let tune = |options: &str| sandbox.run(&format!("{TINY} --target any --trials 4 {options}"));
+    tune(&closed).expect_line(1, "is unreachable: Connection refused");
+    let worker = FleetWorker::start(&sandbox, "");
+    // A machine with a GPU has a kind without threads.
+    if offers(&sandbox, &worker).len() == 1 {
+        tune(&format!("--threads 4096 {}", worker.connect()))
+            .expect_line(1, "has no device for the target: it has cpu:");
+    }
+    assert!(!sandbox.path("db").exists(), "no database was made");
+    sandbox.run(&format!("best {TINY} --target any")).expect_line(2, "any");
 }
 
 #[test]

@@ -123,6 +123,7 @@ struct DeskState {
     counts: DeskCounts,
     recent: VecDeque<Instant>,
     own_key: String,
+    offers: Option<Vec<String>>,
     devices: Vec<DeviceFigures>,
     drift: Option<f64>,
 }
@@ -142,6 +143,7 @@ impl Desk {
             counts: DeskCounts::default(),
             recent: VecDeque::new(),
             own_key,
+            offers: None,
             devices: Vec::new(),
             drift: None,
         };
@@ -307,6 +309,11 @@ impl Desk {
         self.lock().tuners.values().filter_map(|desk| desk.device.clone()).collect()
     }
 
+    /// Records the keys of all devices.
+    pub(crate) fn set_offers(&self, keys: Vec<String>) {
+        self.lock().offers = Some(keys);
+    }
+
     /// Records the open devices.
     pub(crate) fn set_devices(&self, devices: Vec<DeviceFigures>) {
         self.lock().devices = devices;
@@ -368,6 +375,7 @@ impl DeskState {
         let secs = now.duration_since(state.start).min(RATE_WINDOW).as_secs_f64();
         WorkerState {
             target: state.own_key.clone(),
+            offers: state.offers.clone(),
             devices: state.devices.iter().map(|device| device.key.clone()).collect(),
             tuners: state.tuners.values().filter(|tuner| tuner.device.is_some()).count(),
             queued: waiting + state.current.as_ref().map_or(0, |current| current.left),

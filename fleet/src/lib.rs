@@ -25,7 +25,7 @@
 //! | [`metrics`], `exposition` | HTTP server for figures; figures of a worker in Prometheus' text format |
 //! | [`worker`] | connections of a worker |
 //! | `crew`, [`fleet`], `run` | connections of a tuner; [`Fleet`]; one run of batches |
-//! | [`state`] | state of workers for people |
+//! | [`state`], [`kinds`] | state of workers for people; workers by their target keys |
 #![warn(missing_docs)]
 
 mod crew;
@@ -34,6 +34,7 @@ pub mod error;
 mod exposition;
 pub mod fleet;
 pub mod health;
+pub mod kinds;
 pub mod ledger;
 mod measuring;
 pub mod message;
@@ -51,6 +52,7 @@ pub mod worker;
 
 pub use error::FleetError;
 pub use fleet::{Fleet, FleetOptions};
+pub use kinds::WorkerKind;
 pub use message::{DeviceWish, FleetBuild, WorkerState};
 pub use metrics::MetricsPlace;
 #[cfg(feature = "nats")]

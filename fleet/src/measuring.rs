@@ -23,6 +23,7 @@ const FIRST_LOOKS: usize = 3;
 
 /// Carries out jobs until the worker stops.
 pub(crate) fn measure_jobs(desk: &Arc<Desk>, opener: &mut dyn OpenDevice) {
+    desk.set_offers(opener.offers());
     let mut bench = FleetBench { desk, opener, devices: HashMap::new() };
     while let Some(DeskJob { tuner, device, job }) = desk.next() {
         let last = match (job, device) {

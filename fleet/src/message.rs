@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::params::{MAX_FRAME_BYTES, MAX_WISHES};
 
 /// Version of the messages. Raise it with every change of their form.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Version of a program, in its greeting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,6 +154,9 @@ pub struct OpenedDevice {
 pub struct WorkerState {
     /// Key of the CPU with all cores of the worker.
     pub target: String,
+    /// Keys of the worker's devices, the CPU with all cores among them; `None` until it has looked
+    /// for all.
+    pub offers: Option<Vec<String>>,
     /// Keys of the devices that tuners opened.
     pub devices: Vec<String>,
     /// Number of tuners that are connected.

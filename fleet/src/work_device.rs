@@ -41,6 +41,11 @@ pub trait OpenDevice: Send {
     /// Returns the key of the CPU with all cores of the worker.
     fn own_key(&self) -> String;
 
+    /// Returns the keys of all devices, the CPU with all cores among them.
+    fn offers(&self) -> Vec<String> {
+        vec![self.own_key()]
+    }
+
     /// Opens a device. Its measurer asks `is_unwanted` several times a second, and interrupts the
     /// measurement if the answer is true.
     ///
@@ -95,6 +100,11 @@ impl LocalDevices {
 impl OpenDevice for LocalDevices {
     fn own_key(&self) -> String {
         self.cpu.key()
+    }
+
+    fn offers(&self) -> Vec<String> {
+        let gpus = ["cuda", "opencl"].into_iter().filter_map(|word| gpu::find(word).ok());
+        [self.own_key()].into_iter().chain(gpus.map(|found| found.target.key())).collect()
     }
 
     fn open(&mut self, wish: &DeviceWish, is_unwanted: IsUnwanted) -> Result<Box<dyn WorkDevice>, String> {

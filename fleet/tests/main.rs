@@ -7,6 +7,7 @@ mod contract;
 mod damage;
 mod faults;
 mod hostile;
+mod kinds;
 mod ledger;
 #[path = "../../workloads/tests/common/long.rs"]
 mod long;

@@ -75,6 +75,7 @@ pub fn of_workers() -> Vec<WorkerMessage> {
     };
     let state = WorkerState {
         target: target().key(),
+        offers: Some(vec![target().key()]),
         devices: vec![target().key()],
         tuners: 1,
         queued: 2,

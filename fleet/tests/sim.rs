@@ -50,8 +50,13 @@ pub fn params() -> FleetParams {
 
 /// Returns distinct candidates of a workload.
 pub fn candidates(count: usize, seed: u64) -> Vec<Candidate> {
+    candidates_on(&target(), count, seed)
+}
+
+/// Returns distinct candidates of a workload for a target.
+pub fn candidates_on(target: &Target, count: usize, seed: u64) -> Vec<Candidate> {
     let workload: Workload = "matmul:m=48,n=48,k=48".parse().unwrap();
-    let space = ScheduleSpace::new(&workload, &target());
+    let space = ScheduleSpace::new(&workload, target);
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let (mut seen, mut distinct) = (HashSet::new(), Vec::new());
     while distinct.len() < count {
@@ -106,7 +111,7 @@ impl OpenDevice for SimDevice {
     }
 
     fn open(&mut self, wish: &DeviceWish, is_unwanted: IsUnwanted) -> Result<Box<dyn WorkDevice>, String> {
-        if wish.target != "cpu" {
+        if wish.target != "cpu" && wish.target != self.target.key() {
             return Err(format!("its CPU is {}", self.target));
         }
         Ok(Box::new(SimWork { device: self.clone(), measurer: SimMeasurer { device: self.clone(), is_unwanted } }))

@@ -18,7 +18,7 @@ const ABSENT_CUDA: &str = "cuda:sm_90";
 #[derive(Debug, Args)]
 pub(crate) struct TargetArgs {
     /// Device for which code is generated: cpu, cpu:avx2 (this CPU without AVX-512), cuda,
-    /// cuda:sm_90, opencl
+    /// cuda:sm_90, opencl; for tuning on a fleet also any: every kind that its workers have
     #[arg(long, value_name = "TARGET", default_value = "cpu")]
     target: String,
     /// Number of threads of a kernel [default: all cores]
@@ -26,7 +26,25 @@ pub(crate) struct TargetArgs {
     threads: Option<usize>,
 }
 
+/// Word for every kind of device that the workers of a fleet have.
+const ANY: &str = "any";
+
 impl TargetArgs {
+    /// Returns true for every kind that the workers of a fleet have.
+    pub(crate) fn is_any(&self) -> bool {
+        self.target == ANY
+    }
+
+    /// Returns the number of threads of a kernel on CPUs; `None` means all cores.
+    pub(crate) fn threads(&self) -> Option<usize> {
+        self.threads
+    }
+
+    /// Returns the arguments for one kind of device, by its key.
+    pub(crate) fn of_kind(key: &str) -> Self {
+        Self { target: key.to_string(), threads: None }
+    }
+
     /// Returns the tasks of a subject. On GPUs they are timed warm, with the weights of networks in
     /// the caches after the previous run. Fails if the network uses element types that only CPUs
     /// support.

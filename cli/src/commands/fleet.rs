@@ -28,6 +28,8 @@ use crate::args::{Failure, FleetAction, FleetStatusArgs, FleetWorkerArgs, NatsAr
 use crate::output::{print, say};
 use crate::{interrupt, progress};
 
+pub(super) use nats::finder;
+
 pub(super) fn run(action: FleetAction) -> Result<()> {
     match action {
         FleetAction::Worker(args) => worker(args),
@@ -67,7 +69,7 @@ fn own_name() -> String {
 }
 
 /// Returns the workers that the command line names, and those that a NATS server knows.
-fn dials(places: &[SocketPlace], server: &NatsArgs) -> Result<Vec<Arc<dyn Dial>>> {
+pub(super) fn dials(places: &[SocketPlace], server: &NatsArgs) -> Result<Vec<Arc<dyn Dial>>> {
     let mut dials: Vec<Arc<dyn Dial>> = places.iter().map(|place| Arc::new(place.clone()) as _).collect();
     dials.extend(nats::find(server)?);
     Ok(dials)

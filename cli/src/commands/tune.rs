@@ -3,24 +3,25 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
-use autotune::{Cancel, Network, Report, Stop, TaskReport, Timing, TuneParams, Tuner};
-use autotune_db::{Phase, TuningDb, TuningRecord};
+use anyhow::Result;
+use autotune::{Cancel, Report, Stop, Timing, TuneParams, Tuner};
+use autotune_db::TuningDb;
 use autotune_fleet::Fleet;
 use autotune_ir::Target;
-use autotune_measure::{Load, LoadWatch, Measurer, WorkerMeasurer, failure_summary};
+use autotune_measure::{Load, LoadWatch, Measurer, WorkerMeasurer};
 use autotune_network::{CompileError, Compiled, NetworkDevice, RaceError, quantile, race};
 use autotune_runtime::Cpu;
-use autotune_workloads::Workload;
 use serde::Serialize;
 
 use super::conversions::{Budget, ConversionBench};
 use super::fleet;
+use super::kinds;
 use super::lookup::adopt_legacy;
 use super::planned;
 use super::rounded::{RoundingEffect, in_f32, warn_if_slow};
 use super::run::{RUNS_IN_A_ROW, inputs, latencies};
 use super::shared::{JsonSink, on_device, open_db, open_device};
+use super::trials::{continuing, known_trials, limits, verdict};
 use crate::args::{Failure, LoadedNetwork, TuneArgs};
 use crate::device_limit::DeviceLimit;
 use crate::output::say;
@@ -50,6 +51,9 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     };
     let loaded = args.inputs.load_all(subject)?;
     loaded.iter().try_for_each(LoadedNetwork::check_precision)?;
+    if args.target.is_any() {
+        return kinds::run(&args, subject, &loaded);
+    }
     let graphs = || loaded.iter().map(|loaded| &loaded.graph);
     let fleet = fleet::connect(&args.connect, &args.nats, &args.target.wish(args.backend))?;
     let tasks = match &fleet {
@@ -65,8 +69,8 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         return graphs().try_for_each(|graph| planned::run(graph, &target, &args.variant, &args.db, &absent));
     }
     let json = JsonSink::new(args.json.clone())?;
-    let db = open_db(&args.db)?;
     let cancel = interrupt::cancel();
+    let db = open_db(&args.db)?;
     let (mut device, target, ceilings, setup) = match fleet {
         Some(fleet) => {
             let (target, ceilings, setup) = (fleet.target().clone(), fleet.ceilings(), fleet.setup());
@@ -341,73 +345,6 @@ fn rounds(run_secs: f64, most_secs: f64) -> usize {
     let fitting = |secs: f64| (secs / run_secs) as usize;
     // The minimum must itself fit into `NETWORK_SECS`, so slow networks lower it.
     fitting(most_secs).clamp(fitting(NETWORK_SECS).clamp(1, least), most)
-}
-
-/// Counts the trials of the network's tasks in the database.
-fn known_trials(db: &TuningDb, network: &Network, target: &Target) -> Result<usize> {
-    let mut known = 0;
-    for task in &network.tasks {
-        known += searched(db, &task.workload, &target.key())?.count();
-    }
-    Ok(known)
-}
-
-/// Describes the limits of the run.
-fn limits(trials: Option<usize>, time_budget: Option<Duration>) -> String {
-    match (trials, time_budget) {
-        (Some(trials), Some(time)) => format!("{trials} trials or {:.1} s", time.as_secs_f64()),
-        (Some(trials), None) => format!("{trials} trials"),
-        (None, Some(time)) => format!("{:.1} s", time.as_secs_f64()),
-        (None, None) => "no limit".into(),
-    }
-}
-
-/// Describes the trials of earlier runs; empty if there are none.
-fn continuing(trials: Option<usize>, known: usize) -> String {
-    let of = trials.map_or(String::new(), |trials| format!(" of {trials}"));
-    match (known, trials) {
-        (0, _) => String::new(),
-        (known, Some(trials)) if known >= trials => {
-            format!("; nothing left to do: {known}{of} trials already measured")
-        }
-        (known, _) => format!("; continuing: {known}{of} trials already measured"),
-    }
-}
-
-fn verdict(report: &Report, cancel: &Cancel, db: &TuningDb) -> Result<()> {
-    if cancel.is_cancelled() {
-        return Err(Failure::Interrupted.into());
-    }
-    let has_failed = |task: &&TaskReport| task.best_secs.is_none() && (1..=task.failed_trials).contains(&task.trials);
-    let failed: Vec<&TaskReport> = report.tasks.iter().filter(has_failed).collect();
-    if !failed.is_empty() {
-        bail!(all_failed(&failed, &report.target, db)?);
-    }
-    anyhow::ensure!(!report.found_nothing(), "nothing was measured: increase the time or the trials");
-    Ok(())
-}
-
-/// Builds the error message for tasks all of whose trials failed, including those of earlier runs:
-/// the most frequent cause and the remedy.
-fn all_failed(tasks: &[&TaskReport], target: &str, db: &TuningDb) -> Result<String> {
-    let mut trials = Vec::new();
-    for task in tasks {
-        trials.extend(searched(db, &task.workload, target)?.map(|record| record.measurement));
-    }
-    let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
-    let summary = failure_summary(&trials);
-    Ok(format!(
-        "no schedule of {} ran, all {} trial(s) failed ({}): fix the cause, then use more trials (failed ones are not repeated) or another --db",
-        names.join(", "),
-        trials.len(),
-        summary.lines().next().unwrap_or_default()
-    ))
-}
-
-/// Returns the search trials of a workload that this machine measured.
-fn searched(db: &TuningDb, workload: &Workload, target: &str) -> Result<impl Iterator<Item = TuningRecord>> {
-    let records = db.query(workload, target)?;
-    Ok(records.into_iter().filter(|record| !record.is_untrusted() && record.phase == Phase::Search))
 }
 
 #[cfg(test)]

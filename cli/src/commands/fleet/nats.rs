@@ -22,7 +22,7 @@ pub(super) fn listen(args: &NatsArgs) -> Result<Option<Box<dyn Listen>>> {
 }
 
 /// Returns the search for workers that come later.
-pub(super) fn finder(args: &NatsArgs) -> Result<Option<FindWorkers>> {
+pub(in crate::commands) fn finder(args: &NatsArgs) -> Result<Option<FindWorkers>> {
     // While the server is away, nothing is found.
     let find = |server: Arc<NatsServer>| Box::new(move || server.find().unwrap_or_default()) as FindWorkers;
     Ok(server(args)?.map(find))

@@ -19,7 +19,7 @@ pub(super) fn listen(args: &NatsArgs) -> Result<Option<Box<dyn Listen>>> {
 }
 
 /// Fails if the command line names a server.
-pub(super) fn finder(args: &NatsArgs) -> Result<Option<FindWorkers>> {
+pub(in crate::commands) fn finder(args: &NatsArgs) -> Result<Option<FindWorkers>> {
     check(args).map(|()| None)
 }
 
