@@ -8,6 +8,7 @@
 //! | [`snapshot`] | [`Snapshot`]: read-only file for deployment; [`SnapshotWriter`] |
 //! | [`source`] | [`Source`]: look-up in a database or snapshot, with wider keys |
 //! | [`log`] | export to and import from JSON Lines |
+//! | [`since`] | lines of records from a position on |
 //! | [`salvage`] | recovery of readable records from a damaged database |
 //! | [`holder`] | [`Holder`]: process that has a database open for writing |
 //! | [`task_hold`] | [`TaskHold`]: lock of the process that tunes a task |
@@ -20,7 +21,7 @@
 //! records  check line
 //! files    checksum lock_file hold files flushed journal engine
 //! opening  reading writer mend store task_hold
-//! asking   lookup log salvage snapshot source
+//! asking   lookup log since salvage snapshot source
 //! ```
 //!
 //! Records are stored twice on disk: in an append-only journal, which readers can read while a
@@ -100,6 +101,7 @@ mod mend;
 mod reading;
 pub mod record;
 pub mod salvage;
+pub mod since;
 pub mod snapshot;
 pub mod source;
 pub mod store;
@@ -113,6 +115,7 @@ pub use log::{ImportReport, OnInvalid};
 pub use lookup::{Best, TaskSummary, TimeProvenance};
 pub use record::{Phase, Provenance, RECORD_VERSION, TuningRecord};
 pub use salvage::SalvageReport;
+pub use since::DbCursor;
 pub use snapshot::{Entry, KeepsTask, KeyChain, Snapshot, SnapshotWriter};
 pub use source::{EmptySource, Found, Source, open_source};
 pub use store::TuningDb;

@@ -201,6 +201,27 @@ impl Snapshot {
         self.header.written_unix_secs
     }
 
+    /// Returns true if the other snapshot has the same schedules and records; the times of writing
+    /// may differ.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        self.bytes.get(layout::HEADER_BYTES..) == other.bytes.get(layout::HEADER_BYTES..)
+    }
+
+    /// Returns the content of the file.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Writes the snapshot to a file, and atomically replaces an older snapshot at `path`, as
+    /// [`SnapshotWriter::write`] does.
+    ///
+    /// # Errors
+    /// [`InTheWay`](SnapshotError::InTheWay) if something else is there;
+    /// [`Io`](SnapshotError::Io).
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
+        replace::replace(path.as_ref(), &self.bytes)
+    }
+
     /// Returns the path of the file, or a description if the snapshot is in memory.
     pub fn path(&self) -> &Path {
         &self.path
