@@ -269,7 +269,7 @@ fn refused(refusal: Refusal, cause: String, address: &str) -> FleetError {
         Refusal::Version => FleetError::Version { address, cause },
         Refusal::Full => FleetError::Full { address, cause },
         Refusal::NoDevice => FleetError::NoDevice { address, cause },
-        Refusal::Invalid => FleetError::Version { address, cause },
+        Refusal::Invalid => FleetError::Refused { address, cause },
     }
 }
 

@@ -48,6 +48,22 @@ pub enum FleetError {
         /// Devices that it has, or the reason.
         cause: String,
     },
+    /// Peer that does not understand the tuner, such as a collector in place of a worker.
+    #[error("worker {address} refused: {cause}")]
+    Refused {
+        /// Address of the peer.
+        address: String,
+        /// Reason of the peer.
+        cause: String,
+    },
+    /// Collector that cannot be used.
+    #[error("collector {address} cannot be used: {cause}")]
+    Collector {
+        /// Address of the collector.
+        address: String,
+        /// Reason.
+        cause: String,
+    },
     /// Workers whose target keys differ.
     #[error("the workers are of {} kinds: specify one of them by --target: {}", keys.len(), keys.join(", "))]
     Kinds {

@@ -28,6 +28,9 @@
 //! | [`state`], [`kinds`] | state of workers for people; workers by their target keys |
 #![warn(missing_docs)]
 
+pub mod collected;
+pub mod collector;
+pub mod collector_message;
 mod crew;
 mod desk;
 pub mod error;
@@ -46,10 +49,15 @@ mod random;
 mod run;
 pub mod socket;
 pub mod state;
+pub mod team;
 pub mod transport;
+pub mod upload;
 pub mod work_device;
 pub mod worker;
 
+pub use collected::Collected;
+pub use collector::{CollectorOptions, serve_collector};
+pub use collector_message::Fingerprint;
 pub use error::FleetError;
 pub use fleet::{Fleet, FleetOptions};
 pub use kinds::WorkerKind;
@@ -60,5 +68,7 @@ pub use nats::{NatsOptions, NatsServer};
 pub use params::FleetParams;
 pub use socket::SocketPlace;
 pub use state::{Queried, query};
+pub use team::{StoredRecords, TeamMemory};
+pub use upload::{Upload, Uploaded};
 pub use work_device::LocalDevices;
 pub use worker::{WorkerOptions, serve_fleet};

@@ -4,7 +4,8 @@
 //! | subject | messages |
 //! |---|---|
 //! | `autotune.TEAM.find` | a tuner asks for workers; each replies with its id |
-//! | `autotune.TEAM.dial.ID` | a tuner asks a worker for a connection; both exchange their subjects |
+//! | `autotune.TEAM.collector.find` | a tuner or a follower asks for collectors |
+//! | `autotune.TEAM.dial.ID` | a tuner asks a worker or collector for a connection; both exchange their subjects |
 //! | `autotune.TEAM.wire.*` | one direction of a connection: a kind byte, and the content of a frame |
 
 use std::io;
@@ -52,6 +53,10 @@ pub struct NatsOptions {
     /// File with the seed of an NKey.
     pub nkey: Option<PathBuf>,
 }
+
+/// Subjects by which peers are found.
+const WORKERS: &str = "find";
+const COLLECTORS: &str = "collector.find";
 
 /// Connection with a NATS server.
 pub struct NatsServer {
@@ -110,9 +115,21 @@ impl NatsServer {
     /// # Errors
     /// If the server does not permit it.
     pub fn listen(self: &Arc<Self>) -> Result<Box<dyn Listen>, FleetError> {
+        self.listen_at(WORKERS)
+    }
+
+    /// Offers a collector to the team.
+    ///
+    /// # Errors
+    /// If the server does not permit it.
+    pub fn listen_as_collector(self: &Arc<Self>) -> Result<Box<dyn Listen>, FleetError> {
+        self.listen_at(COLLECTORS)
+    }
+
+    fn listen_at(self: &Arc<Self>, find: &str) -> Result<Box<dyn Listen>, FleetError> {
         let id = random_word();
         let (sender, wires) = mpsc::channel();
-        let (find, dial) = (self.subject("find"), self.subject(&format!("dial.{id}")));
+        let (find, dial) = (self.subject(find), self.subject(&format!("dial.{id}")));
         let subscribed = self.runtime.block_on(async {
             let both = (self.client.subscribe(find).await, self.client.subscribe(dial).await);
             self.client.flush().await.ok();
@@ -135,10 +152,22 @@ impl NatsServer {
     /// # Errors
     /// [`FleetError::Server`] if the server does not permit it.
     pub fn find(self: &Arc<Self>) -> Result<Vec<Arc<dyn Dial>>, FleetError> {
+        self.find_at(WORKERS)
+    }
+
+    /// Asks for collectors. Returns those of the team.
+    ///
+    /// # Errors
+    /// [`FleetError::Server`] if the server does not permit it.
+    pub fn find_collectors(self: &Arc<Self>) -> Result<Vec<Arc<dyn Dial>>, FleetError> {
+        self.find_at(COLLECTORS)
+    }
+
+    fn find_at(self: &Arc<Self>, subject: &str) -> Result<Vec<Arc<dyn Dial>>, FleetError> {
         let mut ids = self.runtime.block_on(async {
             let inbox = self.client.new_inbox();
             let mut replies = self.client.subscribe(inbox.clone()).await.map_err(|error| self.error(error))?;
-            let asked = self.client.publish_with_reply(self.subject("find"), inbox, "".into()).await;
+            let asked = self.client.publish_with_reply(self.subject(subject), inbox, "".into()).await;
             asked.map_err(|error| self.error(error))?;
             let mut ids = Vec::new();
             let _ = timeout(FIND_LIMIT, async {
@@ -250,7 +279,7 @@ struct NatsListener {
 
 impl Listen for NatsListener {
     fn address(&self) -> String {
-        format!("{} (team {}, worker {})", self.server.options.url, self.server.options.team, self.id)
+        format!("{} (team {}, id {})", self.server.options.url, self.server.options.team, self.id)
     }
 
     fn accept(&mut self, wait: Duration) -> io::Result<Option<Wire>> {

@@ -15,6 +15,9 @@ pub const MAX_JOBS: usize = 4;
 /// Most tuners that one worker serves.
 pub const MAX_TUNERS: usize = 16;
 
+/// Most connections of one collector.
+pub const MAX_MEMBERS: usize = 256;
+
 /// Most messages that wait for a tuner which reads slowly. A tuner that falls behind further is
 /// disconnected, and its wishes are measured again.
 pub const MAX_UNREAD: usize = 1024;

@@ -16,10 +16,10 @@ use crate::transport::{Arrival, FrameReceiver, FrameSender, Listen, Wire};
 use crate::work_device::OpenDevice;
 
 /// Interval at which a worker looks for connections and for the end.
-const POLL: Duration = Duration::from_millis(50);
+pub(crate) const POLL: Duration = Duration::from_millis(50);
 
 /// Time that connections have to take the last messages when a worker stops.
-const FAREWELL: Duration = Duration::from_millis(500);
+pub(crate) const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Settings of a worker.
 pub struct WorkerOptions {
@@ -124,7 +124,7 @@ impl<N: Fn(String)> Connection<N> {
 
     fn serve(&self, wire: Wire) {
         let Wire { peer, mut sender, mut receiver } = wire;
-        if let Err((refusal, reason)) = self.greet(&mut *receiver) {
+        if let Err((refusal, reason)) = read_greeting(&mut *receiver, &self.build, &self.params) {
             let _ = send(&mut *sender, &WorkerMessage::Refused { refusal, reason });
             return;
         }
@@ -148,23 +148,6 @@ impl<N: Fn(String)> Connection<N> {
         }
         self.desk.leave(tuner);
         let _ = writing.join();
-    }
-
-    /// Waits for the greeting, and compares the versions.
-    fn greet(&self, receiver: &mut dyn FrameReceiver) -> Result<(), (Refusal, String)> {
-        let invalid = |reason: String| (Refusal::Invalid, reason);
-        let first = match receiver.receive(self.params.greeting) {
-            Ok(Arrival::Frame(frame)) => decode(&frame).map_err(invalid)?,
-            Ok(Arrival::Nothing | Arrival::End) => return Err(invalid("no greeting".into())),
-            Err(error) => return Err(invalid(error.to_string())),
-        };
-        match first {
-            TunerMessage::Hello { build } if build.agrees_with(&self.build) => Ok(()),
-            TunerMessage::Hello { build } => {
-                Err((Refusal::Version, format!("it is {}, the tuner {build}", self.build)))
-            }
-            _ => Err(invalid("the first message is no greeting".into())),
-        }
     }
 
     /// Reads messages until the connection ends.
@@ -223,6 +206,25 @@ impl<N: Fn(String)> Connection<N> {
                 Ok(())
             }
         }
+    }
+}
+
+/// Waits for the greeting of a tuner, and compares the versions.
+pub(crate) fn read_greeting(
+    receiver: &mut dyn FrameReceiver,
+    own: &FleetBuild,
+    params: &FleetParams,
+) -> Result<(), (Refusal, String)> {
+    let invalid = |reason: String| (Refusal::Invalid, reason);
+    let first = match receiver.receive(params.greeting) {
+        Ok(Arrival::Frame(frame)) => decode(&frame).map_err(invalid)?,
+        Ok(Arrival::Nothing | Arrival::End) => return Err(invalid("no greeting".into())),
+        Err(error) => return Err(invalid(error.to_string())),
+    };
+    match first {
+        TunerMessage::Hello { build } if build.agrees_with(own) => Ok(()),
+        TunerMessage::Hello { build } => Err((Refusal::Version, format!("it is {own}, the tuner {build}"))),
+        _ => Err(invalid("the first message is no greeting".into())),
     }
 }
 

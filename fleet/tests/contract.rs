@@ -52,7 +52,7 @@ fn nats() -> Place {
 }
 
 /// Returns the transports under test: NATS if the program has it and a server is there.
-fn places() -> Vec<fn() -> Place> {
+pub fn places() -> Vec<fn() -> Place> {
     let mut places = vec![tcp as fn() -> Place, unix, memory];
     places.extend(nats_place());
     places

@@ -2,6 +2,7 @@
 #![allow(unreachable_pub, clippy::unwrap_used)]
 
 mod campaign;
+mod collector;
 mod contract;
 #[path = "../../measure/tests/common/damage.rs"]
 mod damage;

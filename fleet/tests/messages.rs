@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::Path;
 
+use autotune_fleet::Fingerprint;
+use autotune_fleet::collector_message::{Answer, NumberedAnswer, NumberedQuestion, Question};
 use autotune_fleet::message::{
     DeviceWish, FleetBuild, LeaseId, OpenedDevice, PROTOCOL, Racer, Refusal, TunerMessage, Wish, WishBatch,
     WorkerMessage, WorkerState, decode, encode,
@@ -100,6 +102,31 @@ pub fn of_workers() -> Vec<WorkerMessage> {
     ]
 }
 
+/// Returns an example of every question to a collector.
+fn questions() -> Vec<NumberedQuestion> {
+    let print = Fingerprint::of(b"record");
+    let questions = [
+        Question::Offer { records: vec![print] },
+        Question::Store { lines: vec!["{}".into()] },
+        Question::Recall { target: target().key(), workload: "matmul:m=48,n=48,k=48".into(), from: 3 },
+        Question::Snapshot { known: Some(print), from: 4 },
+    ];
+    questions.into_iter().zip(1..).map(|(question, number)| NumberedQuestion { number, question }).collect()
+}
+
+/// Returns an example of every answer of a collector.
+fn answers() -> Vec<NumberedAnswer> {
+    let answers = [
+        Answer::Lacking { positions: vec![0] },
+        Answer::Stored { new: 1, refused: 2, reason: Some("no record".into()) },
+        Answer::Records { lines: vec!["{}".into()], next: Some(5) },
+        Answer::Snapshot { snapshot: Fingerprint::of(b"snapshot"), len: 6, part: "00ff".into() },
+        Answer::Current,
+        Answer::Failed { reason: "the disk is full".into() },
+    ];
+    answers.into_iter().zip(1..).map(|(answer, number)| NumberedAnswer { number, answer }).collect()
+}
+
 #[test]
 fn the_form_of_messages_changes_with_their_version_only() {
     let text = |frame: Vec<u8>| String::from_utf8(frame).unwrap();
@@ -112,7 +139,17 @@ fn the_form_of_messages_changes_with_their_version_only() {
         assert_eq!(decode(line.as_bytes()).as_ref(), Ok(message));
     }
 
-    let lines = tuners.into_iter().chain(workers).collect::<Vec<_>>().join("\n") + "\n";
+    let asked = questions().iter().map(|message| text(encode(message).unwrap())).collect::<Vec<_>>();
+    let answered = answers().iter().map(|message| text(encode(message).unwrap())).collect::<Vec<_>>();
+    for (message, line) in questions().iter().zip(&asked) {
+        assert_eq!(decode(line.as_bytes()).as_ref(), Ok(message));
+    }
+    for (message, line) in answers().iter().zip(&answered) {
+        assert_eq!(decode(line.as_bytes()).as_ref(), Ok(message));
+    }
+
+    let all = [tuners, workers, asked, answered].concat();
+    let lines = all.join("\n") + "\n";
     let name = format!("tests/golden/messages-{PROTOCOL}.jsonl");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(&name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {

@@ -1,0 +1,154 @@
+//! Collector: receives the records that the tuners of a team store, and answers from its database.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::collected::Collected;
+use crate::collector_message::{NumberedAnswer, NumberedQuestion};
+use crate::message::{FleetBuild, Refusal, TunerMessage, WorkerMessage, decode, encode};
+use crate::params::{FleetParams, MAX_MEMBERS};
+use crate::transport::{Arrival, FrameReceiver, FrameSender, Listen, Wire};
+use crate::worker::{FAREWELL, POLL, read_greeting};
+
+/// Settings of a collector.
+pub struct CollectorOptions {
+    /// Name for people.
+    pub name: String,
+    /// Times and limits.
+    pub params: FleetParams,
+    /// Version that the collector reports.
+    pub build: FleetBuild,
+}
+
+impl CollectorOptions {
+    /// Returns the default settings.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), params: FleetParams::default(), build: FleetBuild::own() }
+    }
+}
+
+/// Serves tuners and followers until `is_stopped` returns true. `notice` receives lines for people.
+///
+/// # Errors
+/// If connections can no longer be accepted.
+pub fn serve_collector(
+    mut listeners: Vec<Box<dyn Listen>>,
+    collected: &Arc<Collected>,
+    options: &CollectorOptions,
+    is_stopped: &dyn Fn() -> bool,
+    notice: impl Fn(String) + Clone + Send + 'static,
+) -> io::Result<()> {
+    let (is_over, members) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut connections: Vec<JoinHandle<()>> = Vec::new();
+    let mut failure = None;
+    while failure.is_none() && !is_stopped() {
+        let wait = POLL / listeners.len().max(1) as u32;
+        for listener in &mut listeners {
+            match listener.accept(wait) {
+                Ok(Some(wire)) => {
+                    let member = Member {
+                        collected: Arc::clone(collected),
+                        name: options.name.clone(),
+                        params: options.params.clone(),
+                        build: options.build.clone(),
+                        is_over: Arc::clone(&is_over),
+                        members: Arc::clone(&members),
+                    };
+                    let notice = notice.clone();
+                    connections.push(thread::spawn(move || member.serve(wire, &notice)));
+                }
+                Ok(None) => {}
+                Err(error) => failure = Some(error),
+            }
+        }
+        connections.retain(|connection| !connection.is_finished());
+    }
+
+    // Answers that are under way are still given; later questions are asked again elsewhere.
+    is_over.store(true, Ordering::SeqCst);
+    drop(listeners);
+    let start = Instant::now();
+    while start.elapsed() < FAREWELL && connections.iter().any(|connection| !connection.is_finished()) {
+        thread::sleep(POLL / 10);
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+/// Connection with a tuner or a follower, served by a thread.
+struct Member {
+    collected: Arc<Collected>,
+    name: String,
+    params: FleetParams,
+    build: FleetBuild,
+    is_over: Arc<AtomicBool>,
+    /// Number of connections.
+    members: Arc<AtomicUsize>,
+}
+
+impl Member {
+    fn serve(&self, wire: Wire, notice: &dyn Fn(String)) {
+        let Wire { peer, mut sender, mut receiver } = wire;
+        let count = self.members.fetch_add(1, Ordering::SeqCst);
+        let greeted = match count < MAX_MEMBERS {
+            true => read_greeting(&mut *receiver, &self.build, &self.params),
+            false => Err((Refusal::Full, format!("it serves {MAX_MEMBERS} connections"))),
+        };
+        let served = greeted.and_then(|()| {
+            let welcome = WorkerMessage::Welcome { build: self.build.clone(), name: self.name.clone() };
+            match send(&mut *sender, &welcome) {
+                Ok(()) => self.answer_all(&mut *sender, &mut *receiver),
+                Err(_) => Ok(()),
+            }
+        });
+
+        if let Err((refusal, reason)) = served {
+            notice(format!("{peer} is refused: {reason}"));
+            let _ = send(&mut *sender, &WorkerMessage::Refused { refusal, reason });
+        }
+        self.members.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Answers questions until the connection ends.
+    fn answer_all(
+        &self,
+        sender: &mut dyn FrameSender,
+        receiver: &mut dyn FrameReceiver,
+    ) -> Result<(), (Refusal, String)> {
+        let invalid = |reason: String| (Refusal::Invalid, reason);
+        let mut heard = Instant::now();
+        while !self.is_over.load(Ordering::SeqCst) {
+            let frame = match receiver.receive(POLL) {
+                Ok(Arrival::Frame(frame)) => frame,
+                Ok(Arrival::Nothing) if heard.elapsed() < self.params.silence => continue,
+                Ok(Arrival::Nothing | Arrival::End) => break,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(invalid(error.to_string())),
+                Err(_) => break,
+            };
+            heard = Instant::now();
+
+            let NumberedQuestion { number, question } = match decode(&frame) {
+                Ok(question) => question,
+                // A transport may repeat the greeting.
+                Err(reason) => match decode(&frame) {
+                    Ok(TunerMessage::Hello { .. }) => continue,
+                    Ok(_) => return Err(invalid("it is a collector of records, and measures nothing".into())),
+                    Err(_) => return Err(invalid(reason)),
+                },
+            };
+            let answer = self.collected.answer(question).map_err(invalid)?;
+            if send(sender, &NumberedAnswer { number, answer }).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn send(sender: &mut dyn FrameSender, message: &impl Serialize) -> io::Result<()> {
+    sender.send(&encode(message).map_err(io::Error::other)?)
+}
