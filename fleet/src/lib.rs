@@ -25,6 +25,10 @@
 //! | [`metrics`], `exposition` | HTTP server for figures; figures of a worker in Prometheus' text format |
 //! | [`worker`] | connections of a worker |
 //! | `crew`, [`fleet`], `run` | connections of a tuner; [`Fleet`]; one run of batches |
+//! | [`collector_message`], [`collected`] | questions to a collector; its database |
+//! | [`collector`] | connections of a collector |
+//! | [`team`], [`upload`] | collector, as a tuner sees it; upload of the tuner's records |
+//! | [`recalling`] | measurer that measures nothing that the team has measured |
 //! | [`state`], [`kinds`] | state of workers for people; workers by their target keys |
 #![warn(missing_docs)]
 
@@ -46,6 +50,7 @@ pub mod metrics;
 pub mod nats;
 pub mod params;
 mod random;
+pub mod recalling;
 mod run;
 pub mod socket;
 pub mod state;
@@ -66,6 +71,7 @@ pub use metrics::MetricsPlace;
 #[cfg(feature = "nats")]
 pub use nats::{NatsOptions, NatsServer};
 pub use params::FleetParams;
+pub use recalling::Recalling;
 pub use socket::SocketPlace;
 pub use state::{Queried, query};
 pub use team::{StoredRecords, TeamMemory};

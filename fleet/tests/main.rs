@@ -20,6 +20,7 @@ mod net;
 mod prometheus;
 #[path = "../../workloads/tests/common/random_value.rs"]
 mod random_value;
+mod recalling;
 mod refusals;
 #[cfg(feature = "nats")]
 mod server;

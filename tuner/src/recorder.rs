@@ -97,7 +97,9 @@ impl<'a> Recorder<'a> {
                 lowering: LOWERING_VERSION,
             },
         };
-        self.db.append(&record)?;
+        if !self.is_stored(&record)? {
+            self.db.append(&record)?;
+        }
 
         // The run keeps the best result only of the tasks that it tunes.
         if let Some(standing) = self.bests.borrow_mut().get_mut(candidate.workload()) {
@@ -109,6 +111,19 @@ impl<'a> Recorder<'a> {
 
         let recent = self.flushed.get().is_some_and(|flushed| flushed.elapsed() < FLUSH_EVERY);
         if recent { Ok(()) } else { self.flush() }
+    }
+
+    /// Returns true if the database has this very measurement. A measurer that shares the
+    /// measurements of other tuners stores them itself, with their provenance.
+    fn is_stored(&self, record: &TuningRecord) -> Result<bool, DbError> {
+        let TuningRecord { workload, target, config, measurement, .. } = record;
+        if record.phase != Phase::Search || !self.db.contains(workload, target, config)? {
+            return Ok(false);
+        }
+        let is_it = |stored: TuningRecord| {
+            stored.config == *config && stored.measurement == *measurement && !stored.is_untrusted()
+        };
+        Ok(self.db.query(workload, target)?.into_iter().any(is_it))
     }
 
     /// Makes everything appended durable.
