@@ -33,7 +33,9 @@ mod variant;
 pub(crate) use compile::CompileArgs;
 pub(crate) use db::{DatabasePath, DbArgs, LookupArgs, RecordsArgs};
 pub(crate) use failure::Failure;
-pub(crate) use fleet::{FleetAction, FleetStatusArgs, FleetUpArgs, FleetWorkerArgs, NatsArgs};
+pub(crate) use fleet::{
+    CollectorPlace, FleetAction, FleetCollectArgs, FleetStatusArgs, FleetUpArgs, FleetWorkerArgs, FollowArgs, NatsArgs,
+};
 pub(crate) use phases::{PhasedModel, needs_phases};
 pub(crate) use quantize::QuantizeArgs;
 pub(crate) use report::ReportArgs;
@@ -199,6 +201,8 @@ pub(crate) enum SnapshotAction {
         #[command(flatten)]
         db: RecordsArgs,
     },
+    /// Keeps FILE up to date with the best schedules of a team's collector, until Ctrl-C
+    Follow(FollowArgs),
     /// Verifies the checksums of FILE, and proves every schedule correct for its target. Exit code
     /// 1 on any error
     #[command(after_help = help::SNAPSHOT_CHECK)]
@@ -242,6 +246,10 @@ pub(crate) struct TuneArgs {
     pub(crate) connect: Vec<SocketPlace>,
     #[command(flatten)]
     pub(crate) nats: NatsArgs,
+    /// Share records with the team's collector at this address (HOST:PORT or unix:PATH): schedules
+    /// that other tuners measured are not measured again [default: that of the team, with --nats]
+    #[arg(long, value_name = "ADDRESS", value_parser = fleet::parse_address)]
+    pub(crate) collector: Option<SocketPlace>,
     /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,

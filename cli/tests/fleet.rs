@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,18 +13,22 @@ use crate::prometheus::Scraped;
 use crate::sandbox::{Ended, Sandbox, TINY, signal};
 
 /// Running worker, killed at the end of a test.
-struct FleetWorker {
-    child: Child,
-    address: String,
+pub(crate) struct FleetWorker {
+    pub(crate) child: Child,
+    pub(crate) address: String,
 }
 
 impl FleetWorker {
-    fn start(sandbox: &Sandbox, options: &str) -> Self {
+    pub(crate) fn start(sandbox: &Sandbox, options: &str) -> Self {
         Self::listening(sandbox, "127.0.0.1:0", options)
     }
 
     fn listening(sandbox: &Sandbox, place: &str, options: &str) -> Self {
-        let mut command = sandbox.command(&format!("fleet worker --listen {place} {options}"));
+        Self::of(sandbox.command(&format!("fleet worker --listen {place} {options}")))
+    }
+
+    /// Starts a command that prints its address first.
+    pub(crate) fn of(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -32,12 +36,12 @@ impl FleetWorker {
         Self { child, address }
     }
 
-    fn connect(&self) -> String {
+    pub(crate) fn connect(&self) -> String {
         format!("--connect {}", self.address)
     }
 
     /// Waits for the end of the worker, and returns its exit code.
-    fn code(mut self) -> Option<i32> {
+    pub(crate) fn code(mut self) -> Option<i32> {
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(20) {
             if let Some(status) = self.child.try_wait().unwrap() {

@@ -23,4 +23,5 @@ mod sandbox;
 mod server;
 mod snapshot;
 mod stub_device;
+mod team;
 mod trust;

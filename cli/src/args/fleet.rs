@@ -34,6 +34,22 @@ Examples:
 
 Exit code 1 if a worker cannot be reached or is of another version.";
 
+const COLLECT_EXAMPLES: &str = "\
+Examples:
+  autotune fleet collect --db team-db --listen 10.0.0.9:9633
+  autotune fleet collect --db team-db --nats nats://10.0.0.1:4222 --team vision
+
+Tuners then keep their own databases, and pass on what they store: autotune resnet18 --collector 10.0.0.9:9633
+Deployed programs follow the best schedules: autotune snapshot follow 10.0.0.9:9633 -o tuning.snapshot
+
+Through NATS, tuners of the team find their collector themselves. SIGTERM and Ctrl-C end it; the exit code is 0.";
+
+const FOLLOW_EXAMPLES: &str = "\
+Examples:
+  autotune snapshot follow 10.0.0.9:9633 -o tuning.snapshot
+  autotune snapshot follow nats://10.0.0.1:4222 --team vision -o tuning.snapshot --every 1m
+  autotune snapshot follow 10.0.0.9:9633 -o tuning.snapshot --once     (exit code 1 if there is no snapshot yet)";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum FleetAction {
     /// Offers this machine's devices to tuners on other machines
@@ -42,6 +58,9 @@ pub(crate) enum FleetAction {
     /// Starts workers on this machine, to try a fleet in one command; Ctrl-C ends them
     #[command(after_help = UP_EXAMPLES)]
     Up(FleetUpArgs),
+    /// Appends the records of all tuners of a team to one database, and publishes its snapshots
+    #[command(after_help = COLLECT_EXAMPLES)]
+    Collect(FleetCollectArgs),
     /// Lists workers: target, version, tuners, queue, trials, health
     #[command(after_help = STATUS_EXAMPLES)]
     Status(FleetStatusArgs),
@@ -68,6 +87,65 @@ pub(crate) struct FleetWorkerArgs {
     /// Exit after this time without tuners: 90s, 10m
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "60s", value_parser = parse_idle)]
     pub(crate) exit_when_idle: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FleetCollectArgs {
+    /// The team's database, created if absent
+    #[arg(long, value_name = "DIR")]
+    pub(crate) db: PathBuf,
+    /// Address to wait for tuners and followers at: HOST:PORT (port 0 takes a free one) or
+    /// unix:PATH; may be repeated
+    #[arg(long, value_name = "ADDRESS", required_unless_present = "nats", value_parser = parse_address)]
+    pub(crate) listen: Vec<SocketPlace>,
+    #[command(flatten)]
+    pub(crate) nats: NatsArgs,
+    /// Name in the output of tuners [default: the host's name and the process id]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+}
+
+/// Place of a collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CollectorPlace {
+    Socket(SocketPlace),
+    /// URL of a NATS server.
+    Nats(String),
+}
+
+impl CollectorPlace {
+    fn of(text: &str) -> Result<Self, String> {
+        match text.contains("://") {
+            true => Ok(Self::Nats(text.into())),
+            false => parse_address(text).map(Self::Socket),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = FOLLOW_EXAMPLES)]
+pub(crate) struct FollowArgs {
+    /// The collector: HOST:PORT, unix:PATH, or the URL of a NATS server
+    #[arg(value_name = "SOURCE", value_parser = CollectorPlace::of)]
+    pub(crate) source: CollectorPlace,
+    /// The file, which is replaced atomically whenever the collector has better schedules
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Interval at which the collector is asked: 5s, 1m
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration::parse)]
+    pub(crate) every: Duration,
+    /// Fetch the present snapshot and exit
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Team of the collector on the NATS server
+    #[arg(long, default_value = "default")]
+    pub(crate) team: String,
+    /// File with NATS credentials
+    #[arg(long, value_name = "FILE")]
+    pub(crate) creds: Option<PathBuf>,
+    /// File with the seed of an NKey
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nkey: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ mod nats;
 #[cfg(not(feature = "nats"))]
 #[path = "fleet/without_nats.rs"]
 mod nats;
+pub(super) mod team;
 mod up;
 
 use std::fs;
@@ -34,6 +35,7 @@ pub(super) fn run(action: FleetAction) -> Result<()> {
     match action {
         FleetAction::Worker(args) => worker(args),
         FleetAction::Up(args) => up::run(&args),
+        FleetAction::Collect(args) => team::collect(args),
         FleetAction::Status(args) => status(args),
     }
 }

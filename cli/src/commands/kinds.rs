@@ -14,6 +14,7 @@ use autotune_ir::Target;
 use autotune_network::Subject;
 use serde::Serialize;
 
+use super::fleet::team::{Recalled, RunMemory, recalling};
 use super::fleet::{dials, finder, summary as workers_of};
 use super::lookup::adopt_legacy;
 use super::shared::{JsonSink, open_db};
@@ -38,11 +39,15 @@ pub(super) fn run(args: &TuneArgs, subject: &Subject, loaded: &[LoadedNetwork]) 
 
     let kinds = kinds(args, subject, loaded)?;
     let mut runs = connect(args, kinds, &cancel)?;
-    let db = open_db(&args.db)?;
+    let mut memory = RunMemory::connect(args.collector.as_ref(), &args.nats, &cancel)?;
+    let db = Arc::new(open_db(&args.db)?);
     let time_budget = args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()));
 
-    for run in &runs {
+    for run in &mut runs {
         adopt_legacy(&db, &run.target)?;
+        if let Some(memory) = &mut memory {
+            run.recalled = Some(memory.recall(&db, &run.network.workloads(), &run.target, &cancel)?);
+        }
         let known = continuing(run.trials, known_trials(&db, &run.network, &run.target)?);
         let (tasks, limits) = (run.network.tasks.len(), limits(run.trials, time_budget));
         say(format_args!("tuning {} for {}: {tasks} task(s), {limits} in total{known}", run.network.name, run.target));
@@ -50,10 +55,12 @@ pub(super) fn run(args: &TuneArgs, subject: &Subject, loaded: &[LoadedNetwork]) 
     let (count, kind, seed) = (runs.len(), args.tuner, args.seed);
     say(format_args!("{count} kind(s) at once, tuner {kind}, seed {seed}; database {}", db.path().display()));
 
+    let sharing = memory.map(|memory| memory.share(&db));
     let display = KindDisplay::start(&runs.iter().map(|run| run.target.key()).collect::<Vec<_>>());
     let reports = tune_all(args, &mut runs, time_budget, &db, &display, &cancel);
     drop(display);
     print_all(&json, &runs, &reports, !loaded.is_empty())?;
+    json.say_all(sharing.map(|sharing| sharing.finish(&cancel)))?;
     conclude(&runs, reports, &cancel, &db)
 }
 
@@ -63,6 +70,7 @@ struct KindRun {
     target: Target,
     network: Network,
     trials: Option<usize>,
+    recalled: Option<Recalled>,
     cancel: Cancel,
 }
 
@@ -149,7 +157,7 @@ fn open(args: &TuneArgs, kind: WorkerKind, network: Network, interrupted: &Cance
         (None, None) => Some(TuneParams::default().trials_per_task * network.tasks.len()),
         (trials, _) => trials,
     };
-    Ok(KindRun { fleet, target, network, trials, cancel })
+    Ok(KindRun { fleet, target, network, trials, recalled: None, cancel })
 }
 
 /// Tunes for all kinds at the same time. The workers measure, so that this machine only proposes.
@@ -186,13 +194,16 @@ fn tune_one(
     display: &KindDisplay,
     number: usize,
 ) -> Result<Report> {
-    let KindRun { fleet, target, network, trials, cancel } = run;
+    let KindRun { fleet, target, network, trials, recalled, cancel } = run;
     let mut observer = display.observer(number, time_budget);
     let (ceilings, setup) = (fleet.ceilings(), fleet.setup());
     let params = TuneParams { transfer: !args.no_transfer, ..TuneParams::default() };
-    let tuner = Tuner::new(target).trials(*trials).time_budget(time_budget).seed(args.seed).params(params);
-    let tuner = tuner.measurer(fleet).ceilings(ceilings).setup(setup).database(db).cancel(cancel);
-    Ok(tuner.searcher(|_| args.tuner.searcher()).observer(&mut observer).tune(&network.tasks)?)
+    let report = recalling(recalled.take(), fleet, db, target, |measurer| {
+        let tuner = Tuner::new(target).trials(*trials).time_budget(time_budget).seed(args.seed).params(params);
+        let tuner = tuner.measurer(measurer).ceilings(ceilings).setup(setup).database(db).cancel(cancel);
+        tuner.searcher(|_| args.tuner.searcher()).observer(&mut observer).tune(&network.tasks)
+    });
+    Ok(report?)
 }
 
 /// Output of `--json`.

@@ -1,4 +1,4 @@
-//! The command `autotune snapshot write|check FILE`: writes or checks the file of best schedules
+//! The commands `autotune snapshot write|follow|check`: write or check the file of best schedules
 //! that deployed programs read.
 
 use std::path::Path;
@@ -8,6 +8,7 @@ use autotune_db::{Snapshot, SnapshotWriter, TuningDb};
 use autotune_ir::{KeyParts, KeyScope, Target, TargetError};
 use autotune_measure::gpu;
 
+use super::fleet::team::follow;
 use super::shared::{refusal, warn};
 use crate::args::{Failure, RecordsArgs, SnapshotAction};
 use crate::interrupt;
@@ -19,6 +20,7 @@ const NAMED: usize = 10;
 pub(super) fn run(action: SnapshotAction) -> Result<()> {
     match action {
         SnapshotAction::Write { file, target, db } => write(&file, target.as_deref(), &db),
+        SnapshotAction::Follow(args) => follow(args),
         SnapshotAction::Check { file } => check(&file),
     }
 }

@@ -1,6 +1,7 @@
 //! The command `autotune NETWORK|WORKLOAD`: tunes the tasks, then races schedules in the whole
 //! network.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -15,6 +16,7 @@ use serde::Serialize;
 
 use super::conversions::{Budget, ConversionBench};
 use super::fleet;
+use super::fleet::team::{RunMemory, recalling};
 use super::kinds;
 use super::lookup::adopt_legacy;
 use super::planned;
@@ -70,7 +72,8 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     }
     let json = JsonSink::new(args.json.clone())?;
     let cancel = interrupt::cancel();
-    let db = open_db(&args.db)?;
+    let memory = RunMemory::connect(args.collector.as_ref(), &args.nats, &cancel)?;
+    let db = Arc::new(open_db(&args.db)?);
     let (mut device, target, ceilings, setup) = match fleet {
         Some(fleet) => {
             let (target, ceilings, setup) = (fleet.target().clone(), fleet.ceilings(), fleet.setup());
@@ -100,6 +103,13 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let time_budget = args.time_budget.map(|budget| search_budget(budget, !timed.is_empty(), start.elapsed()));
     // Records of earlier versions become untrusted; tuning measures the fastest of them again.
     adopt_legacy(&db, &target)?;
+    let (recalled, sharing) = match memory {
+        Some(mut memory) => {
+            let recalled = memory.recall(&db, &network.workloads(), &target, &cancel)?;
+            (Some(recalled), Some(memory.share(&db)))
+        }
+        None => (None, None),
+    };
     say(format_args!("tuning {} for {target}; database {}", network.name, db.path().display()));
     let limits = limits(trials, time_budget);
     let known = continuing(trials, known_trials(&db, network, &target)?);
@@ -110,9 +120,11 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     }
 
     let mut observer = progress::observer(args.time_budget);
-    let tuner = Tuner::new(&target).trials(trials).time_budget(time_budget).seed(seed).params(params.clone());
-    let tuner = tuner.measurer(device.measurer()).ceilings(ceilings).setup(setup.clone()).database(&db).cancel(&cancel);
-    let report = tuner.searcher(|_| kind.searcher()).observer(&mut *observer).tune(&network.tasks)?;
+    let report = recalling(recalled, device.measurer(), &db, &target, |measurer| {
+        let tuner = Tuner::new(&target).trials(trials).time_budget(time_budget).seed(seed).params(params.clone());
+        let tuner = tuner.measurer(measurer).ceilings(ceilings).setup(setup.clone()).database(&db).cancel(&cancel);
+        tuner.searcher(|_| kind.searcher()).observer(&mut *observer).tune(&network.tasks)
+    })?;
     drop(observer);
 
     let (mut latencies, mut failed) = (Vec::new(), None);
@@ -152,6 +164,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     json.write(&TuneOutput { report: &report, network: latency.as_ref() })?;
     json.say(&table(&report.tasks))?;
     json.say_all(summary(&report))?;
+    json.say_all(sharing.map(|sharing| sharing.finish(&cancel)))?;
     if let TuneDevice::Fleet(fleet) = &device {
         json.say(&fleet::summary(fleet, &target))?;
         if is_network {

@@ -21,6 +21,21 @@ pub(super) fn listen(args: &NatsArgs) -> Result<Option<Box<dyn Listen>>> {
     Ok(server(args)?.map(|server| server.listen()).transpose()?)
 }
 
+/// Offers this collector on the server. A team has one.
+pub(super) fn listen_as_collector(args: &NatsArgs) -> Result<Option<Box<dyn Listen>>> {
+    let Some(server) = server(args)? else { return Ok(None) };
+    if let Some(other) = server.find_collectors()?.first() {
+        bail!("team {} has a collector already, {}: end it, or use another --team", args.team, other.address());
+    }
+    Ok(Some(server.listen_as_collector()?))
+}
+
+/// Returns the collector of the team; `None` if there is none.
+pub(super) fn collector(args: &NatsArgs) -> Result<Option<Arc<dyn Dial>>> {
+    let Some(server) = server(args)? else { return Ok(None) };
+    Ok(server.find_collectors()?.into_iter().next())
+}
+
 /// Returns the search for workers that come later.
 pub(in crate::commands) fn finder(args: &NatsArgs) -> Result<Option<FindWorkers>> {
     // While the server is away, nothing is found.

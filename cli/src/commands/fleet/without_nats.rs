@@ -27,3 +27,13 @@ pub(in crate::commands) fn finder(args: &NatsArgs) -> Result<Option<FindWorkers>
 pub(super) fn find(args: &NatsArgs) -> Result<Vec<Arc<dyn Dial>>> {
     check(args).map(|()| Vec::new())
 }
+
+/// Fails if the command line names a server.
+pub(super) fn listen_as_collector(args: &NatsArgs) -> Result<Option<Box<dyn Listen>>> {
+    check(args).map(|()| None)
+}
+
+/// Fails if the command line names a server.
+pub(super) fn collector(args: &NatsArgs) -> Result<Option<Arc<dyn Dial>>> {
+    check(args).map(|()| None)
+}

@@ -1,0 +1,253 @@
+//! Memory of a team: the commands `autotune fleet collect` and `autotune snapshot follow`, and the
+//! collector of `autotune NETWORK --collector`.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use autotune::Cancel;
+use autotune_db::{Snapshot, TuningDb};
+use autotune_fleet::transport::Dial;
+use autotune_fleet::{
+    Collected, CollectorOptions, Fingerprint, FleetBuild, FleetError, FleetParams, Recalling, SocketPlace, TeamMemory,
+    Upload, Uploaded, serve_collector,
+};
+use autotune_ir::Target;
+use autotune_measure::Measurer;
+use autotune_workloads::Workload;
+
+use super::{nats, own_name};
+use crate::args::{CollectorPlace, Failure, FleetCollectArgs, FollowArgs, NatsArgs};
+use crate::commands::shared::{refusal, warn};
+use crate::output::{print, say};
+use crate::{interrupt, progress};
+
+/// Shortest time between two snapshots of a collector.
+const PUBLISH_EVERY: Duration = Duration::from_secs(2);
+
+/// Time that the last records have to reach the collector, also after an interruption.
+const UPLOAD_LIMIT: Duration = Duration::from_secs(10);
+const INTERRUPTED_LIMIT: Duration = Duration::from_millis(500);
+
+/// Interval at which a follower looks whether it is to end.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Serves a team's database until a signal ends it.
+pub(super) fn collect(args: FleetCollectArgs) -> Result<()> {
+    let cancel = interrupt::cancel();
+    let db = TuningDb::open(&args.db).map_err(refusal)?;
+    warn(&db);
+    let collected = Arc::new(Collected::new(db, PUBLISH_EVERY));
+    let mut listeners = args.listen.iter().map(SocketPlace::listen).collect::<Result<Vec<_>, _>>()?;
+    listeners.extend(nats::listen_as_collector(&args.nats)?);
+    let addresses: Vec<String> = listeners.iter().map(|listener| listener.address()).collect();
+    let name = args.name.unwrap_or_else(own_name);
+
+    let (records, _) = collected.counts();
+    print(&format!("fleet collector {name}: listening on {}", addresses.join(", ")))?;
+    say(format_args!("fleet collector: database {}, {records} record(s)", args.db.display()));
+    let notice = |line: String| say(format_args!("fleet collector: {line}"));
+    let options = CollectorOptions::new(&name);
+    serve_collector(listeners, &collected, &options, &|| cancel.is_cancelled(), notice)?;
+    let (records, new) = collected.counts();
+    print(&format!("fleet collector {name}: ended with {records} record(s), {new} of them new"))
+}
+
+/// Connects to a collector.
+fn connect(dial: Arc<dyn Dial>, params: &FleetParams, cancel: &Cancel) -> Result<TeamMemory> {
+    let switch = cancel.clone();
+    let is_interrupted = Arc::new(move || switch.is_cancelled());
+    match TeamMemory::connect(dial, params, &FleetBuild::own(), is_interrupted) {
+        Err(FleetError::Interrupted) => Err(Failure::Interrupted.into()),
+        connected => Ok(connected?),
+    }
+}
+
+/// Collector of a tuning run.
+pub(in crate::commands) struct RunMemory {
+    dial: Arc<dyn Dial>,
+    memory: TeamMemory,
+    name: String,
+}
+
+/// Connection with which a run asks what others have measured meanwhile, and the positions in the
+/// records of each task up to which the database has them.
+pub(in crate::commands) struct Recalled {
+    memory: TeamMemory,
+    positions: HashMap<Workload, u64>,
+}
+
+impl RunMemory {
+    /// Connects to the collector that the command line names, or to that of the team on the NATS
+    /// server; `None` if there is none.
+    pub(in crate::commands) fn connect(
+        place: Option<&SocketPlace>,
+        server: &NatsArgs,
+        cancel: &Cancel,
+    ) -> Result<Option<Self>> {
+        let dial = match place {
+            Some(place) => Some(Arc::new(place.clone()) as Arc<dyn Dial>),
+            None => nats::collector(server)?,
+        };
+        let Some(dial) = dial else { return Ok(None) };
+        let memory = connect(Arc::clone(&dial), &FleetParams::default(), cancel)?;
+        let name = memory.name().to_string();
+        Ok(Some(Self { dial, memory, name }))
+    }
+
+    /// Adds the team's records of the tasks to the database. They count as measured here, since
+    /// equal machines have the same target key.
+    pub(in crate::commands) fn recall(
+        &mut self,
+        db: &TuningDb,
+        workloads: &[Workload],
+        target: &Target,
+        cancel: &Cancel,
+    ) -> Result<Recalled> {
+        let (key, mut new, mut positions) = (target.key(), 0, HashMap::new());
+        for workload in workloads {
+            let (records, next) = match self.memory.recall(workload, &key, 0) {
+                Err(FleetError::Interrupted) => return Err(Failure::Interrupted.into()),
+                recalled => recalled?,
+            };
+            new += db.append_all(&records)?;
+            positions.insert(workload.clone(), next);
+        }
+        say(format_args!("collector {}: {new} new record(s) of {} task(s) on {key}", self.name, workloads.len()));
+        let memory = connect(Arc::clone(&self.dial), &brief(), cancel)?;
+        Ok(Recalled { memory, positions })
+    }
+
+    /// Starts to pass on what the database has and gets.
+    pub(in crate::commands) fn share(self, db: &Arc<TuningDb>) -> Sharing {
+        let notice = |line: String| progress::notice(&line);
+        Sharing { name: self.name, upload: Upload::start(self.memory, Arc::clone(db), notice) }
+    }
+}
+
+/// Returns short time limits: measuring does not wait for a collector that does not answer.
+fn brief() -> FleetParams {
+    let limit = Duration::from_secs(1);
+    FleetParams { lease: limit, greeting: limit, deliveries: 1, ..FleetParams::default() }
+}
+
+/// Calls `action` with a measurer that answers with results of other tuners where there are any, or
+/// with the given one without a collector.
+pub(in crate::commands) fn recalling<T>(
+    recalled: Option<Recalled>,
+    measurer: &mut dyn Measurer,
+    db: &TuningDb,
+    target: &Target,
+    action: impl FnOnce(&mut dyn Measurer) -> T,
+) -> T {
+    match recalled {
+        Some(Recalled { memory, positions }) => {
+            action(&mut Recalling::new(measurer, memory, db, &target.key(), positions))
+        }
+        None => action(measurer),
+    }
+}
+
+/// Upload of a tuning run.
+pub(in crate::commands) struct Sharing {
+    name: String,
+    upload: Upload,
+}
+
+impl Sharing {
+    /// Passes on the last records, and returns a line about it.
+    pub(in crate::commands) fn finish(self, cancel: &Cancel) -> String {
+        let limit = if cancel.is_cancelled() { INTERRUPTED_LIMIT } else { UPLOAD_LIMIT };
+        let Uploaded { stored, is_complete } = self.upload.finish(limit);
+        let rest = match is_complete {
+            true => "",
+            false => "; the others are in the database, and the next run with this collector passes them on",
+        };
+        format!("collector {}: took {} new record(s){rest}", self.name, stored.new)
+    }
+}
+
+/// Keeps a file up to date with the snapshots of a collector, until a signal ends it.
+pub(in crate::commands) fn follow(args: FollowArgs) -> Result<()> {
+    let cancel = interrupt::cancel();
+    let mut memory = connect(source(&args)?, &FleetParams::default(), &cancel)?;
+    let mut known = present(&args)?;
+    if !args.once {
+        say(format_args!("following collector {}, every {:.0?}", memory.name(), args.every));
+    }
+    let mut is_lost = false;
+    while !cancel.is_cancelled() {
+        match memory.snapshot(known) {
+            Ok(Some((fingerprint, snapshot))) => {
+                install(&args, &snapshot)?;
+                known = Some(fingerprint);
+            }
+            Ok(None) if args.once && known.is_none() => bail!("collector {} has no schedules yet", memory.name()),
+            Ok(None) if args.once => print(&format!("{} is up to date", args.output.display()))?,
+            Ok(None) => {}
+            Err(FleetError::Interrupted) => break,
+            Err(error) if args.once => return Err(error.into()),
+            Err(error) if !is_lost => {
+                say(format_args!("{error}; {} stays as it is", args.output.display()));
+                is_lost = true;
+                pause(args.every, &cancel);
+                continue;
+            }
+            Err(_) => {
+                pause(args.every, &cancel);
+                continue;
+            }
+        }
+        if args.once {
+            return Ok(());
+        }
+        is_lost = false;
+        pause(args.every, &cancel);
+    }
+    Ok(())
+}
+
+fn pause(time: Duration, cancel: &Cancel) {
+    let start = Instant::now();
+    while start.elapsed() < time && !cancel.is_cancelled() {
+        thread::sleep(POLL.min(time));
+    }
+}
+
+/// Returns the collector to follow.
+fn source(args: &FollowArgs) -> Result<Arc<dyn Dial>> {
+    let url = match &args.source {
+        CollectorPlace::Socket(place) => return Ok(Arc::new(place.clone())),
+        CollectorPlace::Nats(url) => url.clone(),
+    };
+    let (team, creds, nkey) = (args.team.clone(), args.creds.clone(), args.nkey.clone());
+    let found = nats::collector(&NatsArgs { nats: Some(url.clone()), team, creds, nkey })?;
+    found.with_context(|| {
+        format!(
+            "no collector of team {} is connected to NATS server {url}: start one (autotune fleet collect --nats)",
+            args.team
+        )
+    })
+}
+
+/// Returns the fingerprint of the snapshot that the file is already; `None` if it is absent.
+fn present(args: &FollowArgs) -> Result<Option<Fingerprint>> {
+    if !args.output.exists() {
+        return Ok(None);
+    }
+    Snapshot::open(&args.output).map_err(|error| refusal(error.into()))?;
+    let bytes = fs::read(&args.output).with_context(|| format!("cannot read {}", args.output.display()))?;
+    Ok(Some(Fingerprint::of(&bytes)))
+}
+
+fn install(args: &FollowArgs, snapshot: &Snapshot) -> Result<()> {
+    // The database crate renames the file itself; an interrupt meanwhile must not leave the
+    // temporary file.
+    let saved = interrupt::uninterrupted(&args.output, || snapshot.save(&args.output));
+    saved.map_err(|error| refusal(error.into()))?;
+    let (schedules, bytes) = (snapshot.len(), snapshot.as_bytes().len());
+    print(&format!("wrote {schedules} schedule(s) to {}, {bytes} bytes", args.output.display()))
+}
