@@ -82,8 +82,7 @@ fn what_one_tuner_measured_no_other_measures_again() {
     let searched = |db: &str| lines(&sandbox, db).iter().filter(|line| line.contains("\"phase\":\"search\"")).count();
     assert_eq!([searched("first"), searched("second"), searched("team")], [24, 40, 40]);
 
-    let held = sandbox.run(&format!("fleet collect --db team --listen 127.0.0.1:0"));
-    held.expect_line(1, "team");
+    sandbox.run("fleet collect --db team --listen 127.0.0.1:0").expect_line(1, "team");
     signal(&collector.0.child, libc::SIGTERM);
     assert_eq!(collector.0.code(), Some(0));
 }

@@ -12,6 +12,9 @@ use crate::message::implausible;
 /// Number of lines that are read from the database at once.
 const LINES: usize = 4096;
 
+/// Pause between two snapshots of large databases, in multiples of the time that one takes.
+const WORK_SHARE: u32 = 10;
+
 /// Records of a team, in a database that is the truth: what is acknowledged is durable in it.
 pub struct Collected {
     db: TuningDb,
@@ -34,8 +37,9 @@ struct RecordIndex {
 #[derive(Default)]
 struct Published {
     snapshot: Option<(Fingerprint, Snapshot)>,
-    /// Number of records of the database when the snapshot was looked at last, and the time of it.
-    looked: Option<(u64, Instant)>,
+    /// Number of records of the database when the last snapshot was made, the time of it, and how
+    /// long it took.
+    made: Option<(u64, Instant, Duration)>,
 }
 
 impl Collected {
@@ -142,17 +146,19 @@ impl Collected {
         Ok(Answer::Snapshot { snapshot: *fingerprint, len: bytes.len() as u64, part: to_hex(part) })
     }
 
-    /// Makes a snapshot if the database has other records than at the last look, and enough time
-    /// has passed. One with the same schedules as the present is dropped.
+    /// Makes a snapshot if the database has other records than the last one was made of, and
+    /// enough time has passed. One with the same schedules as the present is dropped.
     fn publish(&self, published: &mut Published) -> Result<(), DbError> {
         let records = self.db.len();
-        let is_done = |(seen, at): (u64, Instant)| seen == records || at.elapsed() < self.publish_every;
-        if published.looked.is_some_and(is_done) {
+        let is_recent = |(seen, at, took): (u64, Instant, Duration)| {
+            seen == records || at.elapsed() < self.publish_every.max(took * WORK_SHARE)
+        };
+        if published.made.is_some_and(is_recent) {
             return Ok(());
         }
-        let mut writer = SnapshotWriter::default();
+        let (start, mut writer) = (Instant::now(), SnapshotWriter::default());
         writer.add_best_of(&self.db, &|_| true)?;
-        published.looked = Some((records, Instant::now()));
+        published.made = Some((records, Instant::now(), start.elapsed()));
         if writer.is_empty() {
             return Ok(());
         }

@@ -21,6 +21,9 @@ const TICK: Duration = Duration::from_millis(250);
 /// Pause after the collector could not be reached.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// Time for which a collector that does not take records is waited for at the end.
+pub const LOST_LIMIT: Duration = Duration::from_secs(2);
+
 /// Running upload.
 pub struct Upload {
     ending: Option<Sender<()>>,
@@ -33,6 +36,8 @@ pub struct Upload {
 struct UploadProgress {
     stored: Mutex<StoredRecords>,
     is_complete: AtomicBool,
+    /// True while the collector does not take records.
+    is_lost: AtomicBool,
 }
 
 /// Result of an upload.
@@ -52,7 +57,7 @@ impl Upload {
         let (progress, is_given_up) = (Arc::new(UploadProgress::default()), Arc::new(AtomicBool::new(false)));
         let (told, given_up) = (Arc::clone(&progress), Arc::clone(&is_given_up));
         let thread = thread::spawn(move || {
-            let mut uploading = Uploading { memory, db, cursor: DbCursor::default(), progress: told, is_lost: false };
+            let mut uploading = Uploading { memory, db, cursor: DbCursor::default(), progress: told };
             let mut is_ending = false;
             while !given_up.load(Ordering::SeqCst) {
                 let wait = match uploading.pass_on(&notice) {
@@ -70,12 +75,16 @@ impl Upload {
         Self { ending: Some(ending), is_given_up, progress, thread: Some(thread) }
     }
 
-    /// Passes on the last records, for at most the time `limit`.
+    /// Passes on the last records, for at most the time `limit`, or [`LOST_LIMIT`] while the
+    /// collector does not take records.
     pub fn finish(mut self, limit: Duration) -> Uploaded {
         drop(self.ending.take());
         let start = Instant::now();
         let is_over = |thread: &Option<JoinHandle<()>>| thread.as_ref().is_none_or(JoinHandle::is_finished);
         while start.elapsed() < limit && !is_over(&self.thread) {
+            if self.progress.is_lost.load(Ordering::SeqCst) && start.elapsed() > LOST_LIMIT {
+                break;
+            }
             thread::sleep(Duration::from_millis(5));
         }
         let stored = self.progress.stored.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -96,8 +105,6 @@ struct Uploading {
     db: Arc<TuningDb>,
     cursor: DbCursor,
     progress: Arc<UploadProgress>,
-    /// True while the collector cannot be reached.
-    is_lost: bool,
 }
 
 impl Uploading {
@@ -114,7 +121,7 @@ impl Uploading {
 
         match self.send(&own) {
             Ok(stored) => {
-                if std::mem::take(&mut self.is_lost) {
+                if self.progress.is_lost.swap(false, Ordering::SeqCst) {
                     notice(format!("collector {} takes records again", self.memory.name()));
                 }
                 if let Some(reason) = &stored.reason {
@@ -125,7 +132,7 @@ impl Uploading {
                 Ok(true)
             }
             Err(error) => {
-                if !std::mem::replace(&mut self.is_lost, true) {
+                if !self.progress.is_lost.swap(true, Ordering::SeqCst) {
                     notice(format!("{error}; records wait in the database of this tuner"));
                 }
                 Err(())

@@ -127,6 +127,6 @@ pub fn ask(address: &str, request: &str) -> (String, String) {
     stream.write_all(request.as_bytes()).unwrap();
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();
-    let (head, body) = response.split_once("\r\n\r\n").expect("a head");
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     (format!("{head}\r\n"), body.to_string())
 }

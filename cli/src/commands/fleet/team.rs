@@ -145,7 +145,12 @@ pub(in crate::commands) fn recalling<T>(
 ) -> T {
     match recalled {
         Some(Recalled { memory, positions }) => {
-            action(&mut Recalling::new(measurer, memory, db, &target.key(), positions))
+            let mut recalling = Recalling::new(measurer, memory, db, &target.key(), positions);
+            let done = action(&mut recalling);
+            if let answered @ 1.. = recalling.answered() {
+                progress::notice(&format!("{answered} trial(s) on {target} have results of other tuners"));
+            }
+            done
         }
         None => action(measurer),
     }
