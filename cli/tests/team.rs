@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -188,7 +188,7 @@ fn tuners_and_followers_of_a_team_find_its_collector_through_nats() {
     sandbox
         .run(&format!("snapshot follow {url} --team memory -o x --once"))
         .expect_line(1, "no collector of team memory");
-    let start = |line: String| -> Command { sandbox.command(&line) };
+    let start = |line: String| sandbox.command(&line);
     let collector = FleetWorker::of(start(format!("fleet collect --db team {nats}")));
     let _worker = FleetWorker::of(start(format!("fleet worker {nats}")));
     sandbox.run(&format!("fleet collect --db other {nats}")).expect_line(1, "has a collector already");

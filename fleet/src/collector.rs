@@ -51,7 +51,7 @@ pub fn serve_collector(
         for listener in &mut listeners {
             match listener.accept(wait) {
                 Ok(Some(wire)) => {
-                    let member = Member {
+                    let member = CollectorConnection {
                         collected: Arc::clone(collected),
                         name: options.name.clone(),
                         params: options.params.clone(),
@@ -80,7 +80,7 @@ pub fn serve_collector(
 }
 
 /// Connection with a tuner or a follower, served by a thread.
-struct Member {
+struct CollectorConnection {
     collected: Arc<Collected>,
     name: String,
     params: FleetParams,
@@ -90,7 +90,7 @@ struct Member {
     members: Arc<AtomicUsize>,
 }
 
-impl Member {
+impl CollectorConnection {
     fn serve(&self, wire: Wire, notice: &dyn Fn(String)) {
         let Wire { peer, mut sender, mut receiver } = wire;
         let count = self.members.fetch_add(1, Ordering::SeqCst);

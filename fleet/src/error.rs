@@ -61,7 +61,7 @@ pub enum FleetError {
     Collector {
         /// Address of the collector.
         address: String,
-        /// Reason.
+        /// Reason of the system or of the collector.
         cause: String,
     },
     /// Workers whose target keys differ.

@@ -9,7 +9,7 @@ use crate::message::FleetBuild;
 /// Returns the page of metrics.
 pub(crate) fn exposition(name: &str, build: &FleetBuild, figures: &WorkerFigures) -> String {
     let WorkerFigures { state, devices, counts } = figures;
-    let mut page = Page(String::new());
+    let mut page = MetricsPage(String::new());
     let info = [
         ("worker", name),
         ("target", &state.target),
@@ -56,9 +56,9 @@ pub(crate) fn exposition(name: &str, build: &FleetBuild, figures: &WorkerFigures
 }
 
 /// Text of the page so far.
-struct Page(String);
+struct MetricsPage(String);
 
-impl Page {
+impl MetricsPage {
     /// Starts a metric.
     fn family(&mut self, metric: &str, kind: &str, help: &str) {
         self.line(format_args!("# HELP autotune_worker_{metric} {help}"));

@@ -24,7 +24,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Time for which a collector that does not take records is waited for at the end.
 pub const LOST_LIMIT: Duration = Duration::from_secs(2);
 
-/// Running upload.
+/// Upload that runs in a thread of its own. Dropping it gives it up.
 pub struct Upload {
     ending: Option<Sender<()>>,
     is_given_up: Arc<AtomicBool>,

@@ -30,6 +30,7 @@ impl Scraped {
         if !page.ends_with('\n') {
             return Err("the last line has no end".into());
         }
+
         for line in page.lines() {
             let wrong = |why: &str| format!("{why}: {line}");
             if let Some(help) = line.strip_prefix("# HELP ") {

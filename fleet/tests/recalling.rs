@@ -65,6 +65,7 @@ fn candidates_that_others_measured_meanwhile_are_answered_and_not_measured() {
         given += batch.len();
         batch
     };
+
     let measured = recalling.measure_batches(&mut next, &mut |index, measurement| {
         results.push((index, measurement));
         ControlFlow::Continue(())

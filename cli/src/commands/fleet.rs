@@ -5,11 +5,10 @@ mod nats;
 #[cfg(not(feature = "nats"))]
 #[path = "fleet/without_nats.rs"]
 mod nats;
+mod own_name;
 pub(super) mod team;
 mod up;
 
-use std::fs;
-use std::process;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
@@ -24,6 +23,7 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use serde::Serialize;
 
+use self::own_name::own_name;
 use super::shared::JsonSink;
 use crate::args::{Failure, FleetAction, FleetStatusArgs, FleetWorkerArgs, NatsArgs};
 use crate::output::{print, say};
@@ -61,13 +61,6 @@ fn worker(args: FleetWorkerArgs) -> Result<()> {
     let notice = |line: String| say(format_args!("fleet worker: {line}"));
     let state = serve_fleet(listeners, Box::new(devices), &options, &|| cancel.is_cancelled(), notice)?;
     print(&format!("fleet worker {name}: ended after {} trials", state.trials))
-}
-
-/// Returns the host's name and the process id.
-fn own_name() -> String {
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim();
-    format!("{}-{}", if host.is_empty() { "worker" } else { host }, process::id())
 }
 
 /// Returns the workers that the command line names, and those that a NATS server knows.

@@ -19,7 +19,8 @@ use autotune_ir::Target;
 use autotune_measure::Measurer;
 use autotune_workloads::Workload;
 
-use super::{nats, own_name};
+use super::nats;
+use super::own_name::own_name;
 use crate::args::{CollectorPlace, Failure, FleetCollectArgs, FollowArgs, NatsArgs};
 use crate::commands::shared::{refusal, warn};
 use crate::output::{print, say};
