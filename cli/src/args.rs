@@ -34,7 +34,7 @@ pub(crate) use compile::CompileArgs;
 pub(crate) use db::{DatabasePath, DbArgs, LookupArgs, RecordsArgs};
 pub(crate) use failure::Failure;
 pub(crate) use fleet::{
-    CollectorPlace, FleetAction, FleetCollectArgs, FleetStatusArgs, FleetUpArgs, FleetWorkerArgs, FollowArgs, NatsArgs,
+    FleetAction, FleetCollectArgs, FleetStatusArgs, FleetUpArgs, FleetWorkerArgs, FollowArgs, NatsArgs,
 };
 pub(crate) use phases::{PhasedModel, needs_phases};
 pub(crate) use quantize::QuantizeArgs;

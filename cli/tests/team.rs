@@ -120,6 +120,7 @@ fn collectors_that_cannot_be_used_are_named() {
     tune(&format!("--connect {}", collector.address())).expect_line(1, "it is a collector of records");
     sandbox.run("snapshot follow 127.0.0.1:9 -o x --once").expect_line(1, "it is unreachable");
     sandbox.run("snapshot follow nowhere -o x").expect_line(2, "'nowhere' is not an address");
+    sandbox.run("snapshot follow -o x").expect_line(2, "SOURCE");
     sandbox.run("fleet collect --db team").expect_line(2, "--listen");
     sandbox.run("fleet collect --listen 127.0.0.1:0").expect_line(2, "--db");
     assert!(start.elapsed() < Duration::from_secs(25), "seven refusals");
@@ -197,7 +198,7 @@ fn tuners_and_followers_of_a_team_find_its_collector_through_nats() {
     check_team(&sandbox, &["first"]);
     assert!(tune("second").stderr.contains("16 of 16 trials already measured"));
     check_team(&sandbox, &["first", "second"]);
-    sandbox.run(&format!("snapshot follow {url} --team memory -o live.snapshot --once")).expect(0);
+    sandbox.run(&format!("snapshot follow {nats} -o live.snapshot --once")).expect(0);
     sandbox.run("snapshot check live.snapshot").expect(0);
     signal(&collector.child, libc::SIGTERM);
     assert_eq!(collector.code(), Some(0));

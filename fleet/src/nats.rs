@@ -52,6 +52,18 @@ pub struct NatsOptions {
     pub credentials: Option<PathBuf>,
     /// File with the seed of an NKey.
     pub nkey: Option<PathBuf>,
+    /// File with certificates of authorities, besides those of the system.
+    pub authorities: Option<PathBuf>,
+    /// Files with the certificate and the key that the client shows to the server.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
+impl NatsOptions {
+    /// Returns the files for TLS.
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let own = self.certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
+        self.authorities.iter().chain(own)
+    }
 }
 
 /// Subjects by which peers are found.
@@ -89,6 +101,16 @@ impl NatsServer {
                 let seed = std::fs::read_to_string(path);
                 let seed = seed.map_err(|error| failed(format!("{}: {error}", path.display())))?;
                 connect = connect.nkey(seed.trim().to_string());
+            }
+            for path in options.files() {
+                // The client would name no file.
+                std::fs::metadata(path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+            }
+            if let Some(path) = &options.authorities {
+                connect = connect.add_root_certificates(path.clone());
+            }
+            if let Some((certificate, key)) = &options.certificate {
+                connect = connect.add_client_certificate(certificate.clone(), key.clone());
             }
             match timeout(CONNECT_LIMIT, connect.connect(&options.url)).await {
                 Ok(Ok(client)) => Ok(client),

@@ -16,6 +16,8 @@ mod messages;
 mod metrics;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(feature = "nats")]
+mod nats_security;
 mod net;
 mod prometheus;
 #[path = "../../workloads/tests/common/random_value.rs"]

@@ -1,6 +1,7 @@
 //! NATS server for tests, on loopback.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
@@ -16,9 +17,17 @@ pub struct Server {
 impl Server {
     /// Starts a server on a port, 0 for a free one; `None` if the program is missing.
     pub fn start(port: u16) -> Option<Self> {
+        Self::start_with(port, None)
+    }
+
+    /// Starts a server with a configuration file.
+    pub fn start_with(port: u16, config: Option<&Path>) -> Option<Self> {
         let program = std::env::var("AUTOTUNE_NATS_SERVER").unwrap_or_else(|_| "nats-server".into());
         let port = if port == 0 { "-1".to_string() } else { port.to_string() };
         let mut command = Command::new(program);
+        if let Some(file) = config {
+            command.arg("-c").arg(file);
+        }
         let started =
             command.args(["-a", "127.0.0.1", "-p", &port]).stderr(Stdio::piped()).stdout(Stdio::null()).spawn();
         let mut child = match started {

@@ -47,7 +47,7 @@ Through NATS, tuners of the team find their collector themselves. SIGTERM and Ct
 const FOLLOW_EXAMPLES: &str = "\
 Examples:
   autotune snapshot follow 10.0.0.9:9633 -o tuning.snapshot
-  autotune snapshot follow nats://10.0.0.1:4222 --team vision -o tuning.snapshot --every 1m
+  autotune snapshot follow --nats nats://10.0.0.1:4222 --team vision -o tuning.snapshot --every 1m
   autotune snapshot follow 10.0.0.9:9633 -o tuning.snapshot --once     (exit code 1 if there is no snapshot yet)";
 
 #[derive(Debug, Subcommand)]
@@ -105,29 +105,12 @@ pub(crate) struct FleetCollectArgs {
     pub(crate) name: Option<String>,
 }
 
-/// Place of a collector.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CollectorPlace {
-    Socket(SocketPlace),
-    /// URL of a NATS server.
-    Nats(String),
-}
-
-impl CollectorPlace {
-    fn of(text: &str) -> Result<Self, String> {
-        match text.contains("://") {
-            true => Ok(Self::Nats(text.into())),
-            false => parse_address(text).map(Self::Socket),
-        }
-    }
-}
-
 #[derive(Debug, Args)]
 #[command(after_help = FOLLOW_EXAMPLES)]
 pub(crate) struct FollowArgs {
-    /// The collector: HOST:PORT, unix:PATH, or the URL of a NATS server
-    #[arg(value_name = "SOURCE", value_parser = CollectorPlace::of)]
-    pub(crate) source: CollectorPlace,
+    /// Address of the collector: HOST:PORT or unix:PATH; with --nats that of the team is found
+    #[arg(value_name = "SOURCE", required_unless_present = "nats", conflicts_with = "nats", value_parser = parse_address)]
+    pub(crate) source: Option<SocketPlace>,
     /// The file, which is replaced atomically whenever the collector has better schedules
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
@@ -137,15 +120,8 @@ pub(crate) struct FollowArgs {
     /// Fetch the present snapshot and exit
     #[arg(long)]
     pub(crate) once: bool,
-    /// Team of the collector on the NATS server
-    #[arg(long, default_value = "default")]
-    pub(crate) team: String,
-    /// File with NATS credentials
-    #[arg(long, value_name = "FILE")]
-    pub(crate) creds: Option<PathBuf>,
-    /// File with the seed of an NKey
-    #[arg(long, value_name = "FILE")]
-    pub(crate) nkey: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) nats: NatsArgs,
 }
 
 #[derive(Debug, Args)]
@@ -182,6 +158,16 @@ pub(crate) struct NatsArgs {
     /// File with the seed of an NKey
     #[arg(long, value_name = "FILE", requires = "nats")]
     pub(crate) nkey: Option<PathBuf>,
+    /// File with certificates (PEM) of authorities that the server's may be signed by, besides
+    /// those of the system
+    #[arg(long, value_name = "FILE", requires = "nats")]
+    pub(crate) tlsca: Option<PathBuf>,
+    /// File with the certificate (PEM) that this program shows to the server
+    #[arg(long, value_name = "FILE", requires_all = ["nats", "tlskey"])]
+    pub(crate) tlscert: Option<PathBuf>,
+    /// File with the key (PEM) of that certificate
+    #[arg(long, value_name = "FILE", requires = "tlscert")]
+    pub(crate) tlskey: Option<PathBuf>,
 }
 
 /// Logical processors that the user listed.

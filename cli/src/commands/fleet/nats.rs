@@ -11,8 +11,14 @@ use crate::args::NatsArgs;
 /// Connects to the server; `None` if the command line names none.
 fn server(args: &NatsArgs) -> Result<Option<Arc<NatsServer>>> {
     let Some(url) = args.nats.clone() else { return Ok(None) };
-    let options =
-        NatsOptions { url, team: args.team.clone(), credentials: args.creds.clone(), nkey: args.nkey.clone() };
+    let options = NatsOptions {
+        url,
+        team: args.team.clone(),
+        credentials: args.creds.clone(),
+        nkey: args.nkey.clone(),
+        authorities: args.tlsca.clone(),
+        certificate: args.tlscert.clone().zip(args.tlskey.clone()),
+    };
     Ok(Some(NatsServer::connect(&options)?))
 }
 

@@ -21,7 +21,7 @@ use autotune_workloads::Workload;
 
 use super::nats;
 use super::own_name::own_name;
-use crate::args::{CollectorPlace, Failure, FleetCollectArgs, FollowArgs, NatsArgs};
+use crate::args::{Failure, FleetCollectArgs, FollowArgs, NatsArgs};
 use crate::commands::shared::{refusal, warn};
 use crate::output::{print, say};
 use crate::{interrupt, progress};
@@ -225,16 +225,14 @@ fn pause(time: Duration, cancel: &Cancel) {
 
 /// Returns the collector to follow.
 fn source(args: &FollowArgs) -> Result<Arc<dyn Dial>> {
-    let url = match &args.source {
-        CollectorPlace::Socket(place) => return Ok(Arc::new(place.clone())),
-        CollectorPlace::Nats(url) => url.clone(),
-    };
-    let (team, creds, nkey) = (args.team.clone(), args.creds.clone(), args.nkey.clone());
-    let found = nats::collector(&NatsArgs { nats: Some(url.clone()), team, creds, nkey })?;
-    found.with_context(|| {
+    if let Some(place) = &args.source {
+        return Ok(Arc::new(place.clone()));
+    }
+    let url = args.nats.nats.as_deref().unwrap_or_default();
+    nats::collector(&args.nats)?.with_context(|| {
+        let team = &args.nats.team;
         format!(
-            "no collector of team {} is connected to NATS server {url}: start one (autotune fleet collect --nats)",
-            args.team
+            "no collector of team {team} is connected to NATS server {url}: start one (autotune fleet collect --nats)"
         )
     })
 }

@@ -8,7 +8,7 @@ use autotune_fleet::transport::{Dial, FindWorkers, Listen};
 use crate::args::NatsArgs;
 
 fn check(args: &NatsArgs) -> Result<()> {
-    let NatsArgs { nats, team: _, creds: _, nkey: _ } = args;
+    let NatsArgs { nats, team: _, creds: _, nkey: _, tlsca: _, tlscert: _, tlskey: _ } = args;
     ensure!(nats.is_none(), "--nats: this program was built without NATS: build it with `--features nats`");
     Ok(())
 }
