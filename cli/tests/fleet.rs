@@ -152,6 +152,20 @@ fn every_kind_of_a_fleet_is_tuned_with_records_of_its_own() {
 }
 
 #[test]
+fn networks_are_tuned_for_any_target_and_for_a_whole_key() {
+    let sandbox = Sandbox::new();
+    let worker = FleetWorker::start(&sandbox, "");
+    let tune = |target: &str| sandbox.run(&format!("dqn --target {target} --trials 6 {}", worker.connect())).expect(0);
+    let any = tune("any --threads 1");
+    assert!(any.stdout.contains("the network as a whole was not run"), "{}", any.stdout);
+    let records = sandbox.records();
+    let keys = records.iter().map(|record| record["target"].as_str().unwrap());
+    let cpu = keys.into_iter().find(|key| key.starts_with("cpu:") && key.ends_with(":threads=1")).unwrap();
+    let again = tune(cpu);
+    assert!(again.stderr.contains("6 of 6 trials already measured"), "{}", again.stderr);
+}
+
+#[test]
 fn any_target_needs_workers() {
     let sandbox = Sandbox::new();
     sandbox.run(&format!("{TINY} --target any --trials 4")).expect_line(2, "--target any: only a fleet has several");

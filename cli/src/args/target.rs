@@ -65,7 +65,7 @@ impl TargetArgs {
     }
 
     fn tasks_on(&self, subject: &Subject, loaded: &[LoadedNetwork], target: &Target) -> Result<Network, Failure> {
-        loaded.iter().try_for_each(|loaded| self.check_types(&loaded.graph))?;
+        loaded.iter().try_for_each(|loaded| self.check_types_on(&loaded.graph, target))?;
         let graphs = loaded.iter().map(|loaded| (&loaded.graph, loaded.calls));
         let tasks = subject.tasks_of_calls(graphs, target);
         Ok(if target.cpu().is_some() || loaded.is_empty() { tasks } else { tasks.warm() })
@@ -74,11 +74,15 @@ impl TargetArgs {
     /// Fails if the network uses element types that only CPUs support and the target is another
     /// device.
     pub(crate) fn check_types(&self, graph: &Graph) -> Result<(), Failure> {
-        if !self.is_cpu() && graph.is_quantised() {
+        self.check_types_on(graph, &self.assumed(&[])?)
+    }
+
+    fn check_types_on(&self, graph: &Graph, target: &Target) -> Result<(), Failure> {
+        if target.cpu().is_none() && graph.is_quantised() {
             let why = "quantised tensors are supported as integers on CPUs only; use --quantised float";
             return Err(Failure::Usage(format!("--target {}: {why}", self.target)));
         }
-        check_precision(Some(graph.precision()), &self.assumed(&[])?)
+        check_precision(Some(graph.precision()), target)
     }
 
     /// Returns the device to ask fleet workers for.
