@@ -120,6 +120,7 @@ fn collectors_that_cannot_be_used_are_named() {
     tune(&format!("--connect {}", collector.address())).expect_line(1, "it is a collector of records");
     sandbox.run("snapshot follow 127.0.0.1:9 -o x --once").expect_line(1, "it is unreachable");
     sandbox.run("snapshot follow nowhere -o x").expect_line(2, "'nowhere' is not an address");
+    sandbox.run("snapshot follow nats://127.0.0.1:9 -o x").expect_line(2, "a NATS server is named by --nats");
     sandbox.run("snapshot follow -o x").expect_line(2, "SOURCE");
     sandbox.run("fleet collect --db team").expect_line(2, "--listen");
     sandbox.run("fleet collect --listen 127.0.0.1:0").expect_line(2, "--db");
@@ -186,9 +187,7 @@ fn tuners_and_followers_of_a_team_find_its_collector_through_nats() {
     let sandbox = Sandbox::new();
     let url = format!("nats://127.0.0.1:{}", server.port);
     let nats = format!("--nats {url} --team memory");
-    sandbox
-        .run(&format!("snapshot follow {url} --team memory -o x --once"))
-        .expect_line(1, "no collector of team memory");
+    sandbox.run(&format!("snapshot follow {nats} -o x --once")).expect_line(1, "no collector of team memory");
     let start = |line: String| sandbox.command(&line);
     let collector = FleetWorker::of(start(format!("fleet collect --db team {nats}")));
     let _worker = FleetWorker::of(start(format!("fleet worker {nats}")));

@@ -44,7 +44,7 @@ impl FromStr for SocketPlace {
         }
         let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
         match port.parse::<u16>() {
-            Ok(_) if !host.is_empty() => Ok(Self::Tcp(text.to_string())),
+            Ok(_) if !host.is_empty() && !host.contains('/') => Ok(Self::Tcp(text.to_string())),
             _ => Err(bad()),
         }
     }

@@ -175,7 +175,8 @@ pub(crate) struct NatsArgs {
 pub(crate) struct Cores(pub(crate) Vec<usize>);
 
 pub(super) fn parse_address(text: &str) -> Result<SocketPlace, String> {
-    text.parse().map_err(|error: autotune_fleet::FleetError| error.to_string())
+    let hint = if text.contains("://") { "; a NATS server is named by --nats URL" } else { "" };
+    text.parse().map_err(|error: autotune_fleet::FleetError| format!("{error}{hint}"))
 }
 
 /// Checks that an address is one of TCP.
