@@ -16,8 +16,12 @@ use autotune_fleet::{
     Collected, CollectorOptions, Fingerprint, FleetBuild, FleetError, FleetParams, TeamMemory, Upload, serve_collector,
 };
 use autotune_workloads::Workload;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use crate::contract::{places, tcp};
+use crate::hostile::{cases, damaged};
+use crate::messages::questions;
 use crate::net::{FrameFaults, MemoryPlace};
 use crate::sim::{SimDevice, SimWorker, candidates, connect, params, secs_of, target, wait_until};
 
@@ -390,4 +394,34 @@ fn a_collector_survives_hostile_members() {
     [hello, encode(&far).unwrap()].iter().for_each(|frame| wire.sender.send(frame).unwrap());
     let mut tuner = memory(&place.dial);
     assert_eq!(tuner.store(&lines(&records(3, 1))).unwrap().new, 3);
+}
+
+#[test]
+fn a_collector_survives_damaged_questions() {
+    let place = tcp();
+    let _collector = SimCollector::start(place.listener, TuningDb::temporary().unwrap());
+    let (mut answered, mut refused) = (0, 0);
+    for seed in 0..cases(40) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut wire = place.dial.dial(Duration::from_secs(5)).unwrap();
+        let mut frames: Vec<Vec<u8>> = questions().iter().map(|question| encode(question).unwrap()).collect();
+        let at = rng.random_range(0..frames.len());
+        frames[at] = damaged(frames[at].clone(), &mut rng);
+        frames.insert(0, encode(&TunerMessage::Hello { build: FleetBuild::own() }).unwrap());
+        // The collector may have ended the connection.
+        frames.iter().all(|frame| wire.sender.send(frame).is_ok());
+
+        let mut left = frames.len() - 1;
+        while left > 0
+            && let Ok(Arrival::Frame(frame)) = wire.receiver.receive(Duration::from_secs(5))
+        {
+            let is_answer = decode::<NumberedAnswer>(&frame).is_ok();
+            let is_refusal = matches!(decode(&frame), Ok(WorkerMessage::Refused { .. }));
+            (answered, refused) = (answered + usize::from(is_answer), refused + usize::from(is_refusal));
+            left -= usize::from(is_answer);
+        }
+    }
+    assert!(answered > 40 && refused > 5, "{answered} answers, {refused} refusals");
+    let own = lines(&records(3, 1));
+    assert_eq!(memory(&place.dial).store(&own).unwrap().new, 3);
 }

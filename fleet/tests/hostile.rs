@@ -24,7 +24,7 @@ use crate::damage::replace_one;
 use crate::messages::of_workers;
 use crate::sim::{SimDevice, SimWorker, candidates, check_results, connect, measure_all, target, wish};
 
-fn cases(default: u64) -> u64 {
+pub fn cases(default: u64) -> u64 {
     std::env::var("AUTOTUNE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default)
 }
 
@@ -53,7 +53,7 @@ fn tuner_messages() -> Vec<TunerMessage> {
 }
 
 /// Returns the content of a frame with damage.
-fn damaged(mut frame: Vec<u8>, rng: &mut ChaCha8Rng) -> Vec<u8> {
+pub fn damaged(mut frame: Vec<u8>, rng: &mut ChaCha8Rng) -> Vec<u8> {
     let at = rng.random_range(0..frame.len().max(1));
     let message = serde_json::from_slice(&frame);
     match rng.random_range(0..4) {

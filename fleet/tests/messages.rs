@@ -103,7 +103,7 @@ pub fn of_workers() -> Vec<WorkerMessage> {
 }
 
 /// Returns an example of every question to a collector.
-fn questions() -> Vec<NumberedQuestion> {
+pub fn questions() -> Vec<NumberedQuestion> {
     let print = Fingerprint::of(b"record");
     let questions = [
         Question::Offer { records: vec![print] },
