@@ -199,6 +199,22 @@ fn tuners_and_followers_of_a_team_find_its_collector_through_nats() {
     check_team(&sandbox, &["first", "second"]);
     sandbox.run(&format!("snapshot follow {nats} -o live.snapshot --once")).expect(0);
     sandbox.run("snapshot check live.snapshot").expect(0);
+
+    // A collector that is killed and started again is found again, by followers that run, too.
+    let mut command = sandbox.command(&format!("snapshot follow {nats} -o live.snapshot --every 50ms"));
+    let follower = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let tuner = sandbox.start(&format!("{TINY} --threads 1 --trials 400 --db third {nats}"));
+    signal(&collector.child, libc::SIGKILL);
+    drop(collector);
+    let before = fs::read(sandbox.path("live.snapshot")).unwrap();
+    let collector = FleetWorker::of(start(format!("fleet collect --db team {nats}")));
+    let tuned = ended(tuner).expect(0);
+    assert!(!tuned.stdout.contains("the next run"), "{}", tuned.stdout);
+    check_team(&sandbox, &["first", "second", "third"]);
+    sandbox.run(&format!("matmul:m=16,n=16,k=16 --threads 1 --trials 8 --db third {nats}")).expect(0);
+    changed(&sandbox, "live.snapshot", &before);
+    signal(&follower, libc::SIGINT);
+    ended(follower).expect(0);
     signal(&collector.child, libc::SIGTERM);
     assert_eq!(collector.code(), Some(0));
 }

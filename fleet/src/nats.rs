@@ -4,7 +4,7 @@
 //! | subject | messages |
 //! |---|---|
 //! | `autotune.TEAM.find` | a tuner asks for workers; each replies with its id |
-//! | `autotune.TEAM.collector.find` | a tuner or a follower asks for collectors |
+//! | `autotune.TEAM.collector.find` | a tuner or a follower asks whether there is a collector, whose id is `collector` |
 //! | `autotune.TEAM.dial.ID` | a tuner asks a worker or collector for a connection; both exchange their subjects |
 //! | `autotune.TEAM.wire.*` | one direction of a connection: a kind byte, and the content of a frame |
 
@@ -68,7 +68,10 @@ impl NatsOptions {
 
 /// Subjects by which peers are found.
 const WORKERS: &str = "find";
-const COLLECTORS: &str = "collector.find";
+const COLLECTOR_FIND: &str = "collector.find";
+
+/// Id of a team's collector. It stays the same when the collector is started again.
+const COLLECTOR: &str = "collector";
 
 /// Connection with a NATS server.
 pub struct NatsServer {
@@ -137,7 +140,7 @@ impl NatsServer {
     /// # Errors
     /// If the server does not permit it.
     pub fn listen(self: &Arc<Self>) -> Result<Box<dyn Listen>, FleetError> {
-        self.listen_at(WORKERS)
+        self.listen_at(WORKERS, random_word())
     }
 
     /// Offers a collector to the team.
@@ -145,11 +148,10 @@ impl NatsServer {
     /// # Errors
     /// If the server does not permit it.
     pub fn listen_as_collector(self: &Arc<Self>) -> Result<Box<dyn Listen>, FleetError> {
-        self.listen_at(COLLECTORS)
+        self.listen_at(COLLECTOR_FIND, COLLECTOR.into())
     }
 
-    fn listen_at(self: &Arc<Self>, find: &str) -> Result<Box<dyn Listen>, FleetError> {
-        let id = random_word();
+    fn listen_at(self: &Arc<Self>, find: &str, id: String) -> Result<Box<dyn Listen>, FleetError> {
         let (sender, wires) = mpsc::channel();
         let (find, dial) = (self.subject(find), self.subject(&format!("dial.{id}")));
         let subscribed = self.runtime.block_on(async {
@@ -174,22 +176,10 @@ impl NatsServer {
     /// # Errors
     /// [`FleetError::Server`] if the server does not permit it.
     pub fn find(self: &Arc<Self>) -> Result<Vec<Arc<dyn Dial>>, FleetError> {
-        self.find_at(WORKERS)
-    }
-
-    /// Asks for collectors. Returns those of the team.
-    ///
-    /// # Errors
-    /// [`FleetError::Server`] if the server does not permit it.
-    pub fn find_collectors(self: &Arc<Self>) -> Result<Vec<Arc<dyn Dial>>, FleetError> {
-        self.find_at(COLLECTORS)
-    }
-
-    fn find_at(self: &Arc<Self>, subject: &str) -> Result<Vec<Arc<dyn Dial>>, FleetError> {
         let mut ids = self.runtime.block_on(async {
             let inbox = self.client.new_inbox();
             let mut replies = self.client.subscribe(inbox.clone()).await.map_err(|error| self.error(error))?;
-            let asked = self.client.publish_with_reply(self.subject(subject), inbox, "".into()).await;
+            let asked = self.client.publish_with_reply(self.subject(WORKERS), inbox, "".into()).await;
             asked.map_err(|error| self.error(error))?;
             let mut ids = Vec::new();
             let _ = timeout(FIND_LIMIT, async {
@@ -203,8 +193,40 @@ impl NatsServer {
         })?;
         ids.sort();
         ids.dedup();
-        let place = |id: String| Arc::new(NatsPlace { server: Arc::clone(self), id }) as Arc<dyn Dial>;
-        Ok(ids.into_iter().map(place).collect())
+        Ok(ids.into_iter().map(|id| self.place(id)).collect())
+    }
+
+    /// Returns the collector of the team; `None` if there is none now.
+    ///
+    /// # Errors
+    /// [`FleetError::Server`] if the server does not permit the question.
+    pub fn collector(self: &Arc<Self>) -> Result<Option<Arc<dyn Dial>>, FleetError> {
+        // One that does not reply now may answer later.
+        let is_there = self.ask_for_collector()?.is_some();
+        Ok(is_there.then(|| self.place(COLLECTOR.into())))
+    }
+
+    /// Returns true if the team has a collector that answers.
+    ///
+    /// # Errors
+    /// [`FleetError::Server`] if the server does not permit the question.
+    pub fn has_collector(&self) -> Result<bool, FleetError> {
+        Ok(self.ask_for_collector()? == Some(true))
+    }
+
+    /// Returns whether the collector answers; `None` if there is none.
+    fn ask_for_collector(&self) -> Result<Option<bool>, FleetError> {
+        let request = self.client.request(self.subject(COLLECTOR_FIND), "".into());
+        match self.runtime.block_on(async { timeout(FIND_LIMIT, request).await }) {
+            Ok(Ok(_)) => Ok(Some(true)),
+            Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => Ok(None),
+            Ok(Err(error)) => Err(self.error(error)),
+            Err(_) => Ok(Some(false)),
+        }
+    }
+
+    fn place(self: &Arc<Self>, id: String) -> Arc<dyn Dial> {
+        Arc::new(NatsPlace { server: Arc::clone(self), id })
     }
 }
 

@@ -3,9 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use autotune_db::TuningDb;
 use autotune_fleet::{Fleet, FleetBuild, FleetError, FleetOptions, FleetParams, NatsOptions, NatsServer};
 use autotune_ir::{CpuTarget, Target};
 
+use crate::collector::{SimCollector, lines, memory, records};
 use crate::server::{Server, shared_team};
 use crate::sim::{
     Notices, SimDevice, SimWorker, candidates, check_results, connect, connect_with, measure_all, params, wait_until,
@@ -79,6 +81,24 @@ fn a_server_that_is_killed_and_forgets_everything_costs_no_result() {
     });
     assert_eq!(check_results(&candidates, measure_all(&mut fleet, &candidates)), 0);
     assert!(killer.join().unwrap().is_some());
+}
+
+#[test]
+fn the_collector_of_a_team_is_found_and_found_again_at_the_same_place() {
+    let (Some((team, _server)), Some((other, _))) = (shared_team(), shared_team()) else { return };
+    assert!(team.collector().unwrap().is_none() && !team.has_collector().unwrap());
+    let start = || SimCollector::start(team.listen_as_collector().unwrap(), TuningDb::temporary().unwrap());
+    let first = start();
+    assert!(team.has_collector().unwrap() && other.collector().unwrap().is_none());
+    assert!(team.find().unwrap().is_empty(), "a collector is no worker");
+    let dial = team.collector().unwrap().unwrap();
+    let (mut tuner, all) = (memory(&dial), lines(&records(2, 1)));
+    assert_eq!(tuner.store(&all[..1]).unwrap().new, 1);
+
+    drop(first);
+    assert!(tuner.store(&all).is_err());
+    let _second = start();
+    assert_eq!(tuner.store(&all).unwrap().new, 2);
 }
 
 #[test]

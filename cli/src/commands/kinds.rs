@@ -210,11 +210,24 @@ fn tune_one(
 #[derive(Serialize)]
 struct KindsOutput<'a> {
     kinds: Vec<&'a Report>,
+    failed: Vec<FailedKind>,
+}
+
+#[derive(Serialize)]
+struct FailedKind {
+    target: String,
+    error: String,
 }
 
 fn print_all(json: &JsonSink, runs: &[KindRun], reports: &[Result<Report>], is_network: bool) -> Result<()> {
-    json.write(&KindsOutput { kinds: reports.iter().flatten().collect() })?;
-    for (run, report) in runs.iter().zip(reports) {
+    let all = || runs.iter().zip(reports);
+    let failed = |(run, report): (&KindRun, &Result<Report>)| {
+        let error = report.as_ref().err()?;
+        Some(FailedKind { target: run.target.key(), error: format!("{error:#}") })
+    };
+    json.write(&KindsOutput { kinds: reports.iter().flatten().collect(), failed: all().filter_map(failed).collect() })?;
+
+    for (run, report) in all() {
         json.say(&format!("target {}", run.target.key()))?;
         match report {
             Ok(report) => {

@@ -30,8 +30,8 @@ pub(super) fn listen(args: &NatsArgs) -> Result<Option<Box<dyn Listen>>> {
 /// Offers this collector on the server. A team has one.
 pub(super) fn listen_as_collector(args: &NatsArgs) -> Result<Option<Box<dyn Listen>>> {
     let Some(server) = server(args)? else { return Ok(None) };
-    if let Some(other) = server.find_collectors()?.first() {
-        bail!("team {} has a collector already, {}: end it, or use another --team", args.team, other.address());
+    if server.has_collector()? {
+        bail!("team {} has a collector already on this server: end it, or use another --team", args.team);
     }
     Ok(Some(server.listen_as_collector()?))
 }
@@ -39,7 +39,7 @@ pub(super) fn listen_as_collector(args: &NatsArgs) -> Result<Option<Box<dyn List
 /// Returns the collector of the team; `None` if there is none.
 pub(super) fn collector(args: &NatsArgs) -> Result<Option<Arc<dyn Dial>>> {
     let Some(server) = server(args)? else { return Ok(None) };
-    Ok(server.find_collectors()?.into_iter().next())
+    Ok(server.collector()?)
 }
 
 /// Returns the search for workers that come later.

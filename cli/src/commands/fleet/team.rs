@@ -83,20 +83,29 @@ pub(in crate::commands) struct Recalled {
 
 impl RunMemory {
     /// Connects to the collector that the command line names, or to that of the team on the NATS
-    /// server; `None` if there is none.
+    /// server; `None` if there is none. A collector that nobody named is not necessary.
     pub(in crate::commands) fn connect(
         place: Option<&SocketPlace>,
         server: &NatsArgs,
         cancel: &Cancel,
     ) -> Result<Option<Self>> {
-        let dial = match place {
-            Some(place) => Some(Arc::new(place.clone()) as Arc<dyn Dial>),
-            None => nats::collector(server)?,
-        };
-        let Some(dial) = dial else { return Ok(None) };
+        if let Some(place) = place {
+            return Self::at(Arc::new(place.clone()), cancel).map(Some);
+        }
+        let Some(dial) = nats::collector(server)? else { return Ok(None) };
+        match Self::at(dial, cancel) {
+            Err(error) if !cancel.is_cancelled() => {
+                say(format_args!("{error:#}; continuing without the records of the team"));
+                Ok(None)
+            }
+            connected => connected.map(Some),
+        }
+    }
+
+    fn at(dial: Arc<dyn Dial>, cancel: &Cancel) -> Result<Self> {
         let memory = connect(Arc::clone(&dial), &FleetParams::default(), cancel)?;
         let name = memory.name().to_string();
-        Ok(Some(Self { dial, memory, name }))
+        Ok(Self { dial, memory, name })
     }
 
     /// Adds the team's records of the tasks to the database. They count as measured here, since
@@ -181,39 +190,47 @@ pub(in crate::commands) fn follow(args: FollowArgs) -> Result<()> {
     let cancel = interrupt::cancel();
     let mut memory = connect(source(&args)?, &FleetParams::default(), &cancel)?;
     let mut known = present(&args)?;
-    if !args.once {
-        say(format_args!("following collector {}, every {:.0?}", memory.name(), args.every));
+    if args.once {
+        match update(&args, &mut memory, &mut known)? {
+            Update::None if known.is_none() => bail!("collector {} has no schedules yet", memory.name()),
+            Update::None => print(&format!("{} is up to date", args.output.display()))?,
+            Update::Written => {}
+        }
+        return Ok(());
     }
+
+    say(format_args!("following collector {}, every {:.0?}", memory.name(), args.every));
     let mut is_lost = false;
     while !cancel.is_cancelled() {
-        match memory.snapshot(known) {
-            Ok(Some((fingerprint, snapshot))) => {
-                install(&args, &snapshot)?;
-                known = Some(fingerprint);
-            }
-            Ok(None) if args.once && known.is_none() => bail!("collector {} has no schedules yet", memory.name()),
-            Ok(None) if args.once => print(&format!("{} is up to date", args.output.display()))?,
-            Ok(None) => {}
-            Err(FleetError::Interrupted) => break,
-            Err(error) if args.once => return Err(error.into()),
-            Err(error) if !is_lost => {
-                say(format_args!("{error}; {} stays as it is", args.output.display()));
-                is_lost = true;
-                pause(args.every, &cancel);
-                continue;
-            }
-            Err(_) => {
-                pause(args.every, &cancel);
-                continue;
-            }
+        let updated = update(&args, &mut memory, &mut known);
+        let error = updated.err().map(|error| error.downcast::<FleetError>()).transpose()?;
+        // Only the first failure in a row is told.
+        if let Some(error) = error.as_ref().filter(|_| !is_lost && !cancel.is_cancelled()) {
+            say(format_args!("{error}; {} stays as it is", args.output.display()));
         }
-        if args.once {
-            return Ok(());
-        }
-        is_lost = false;
+        is_lost = error.is_some();
         pause(args.every, &cancel);
     }
     Ok(())
+}
+
+/// Change of the file.
+enum Update {
+    Written,
+    None,
+}
+
+/// Fetches a snapshot if there is another than the known one, and replaces the file if it has other
+/// schedules.
+fn update(args: &FollowArgs, memory: &mut TeamMemory, known: &mut Option<Fingerprint>) -> Result<Update> {
+    let Some((fingerprint, snapshot)) = memory.snapshot(*known)? else { return Ok(Update::None) };
+    *known = Some(fingerprint);
+    // A collector that was started again makes its first snapshot anew.
+    if Snapshot::open(&args.output).is_ok_and(|old| old.is_alike(&snapshot)) {
+        return Ok(Update::None);
+    }
+    install(args, &snapshot)?;
+    Ok(Update::Written)
 }
 
 fn pause(time: Duration, cancel: &Cancel) {
