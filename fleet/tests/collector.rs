@@ -143,6 +143,7 @@ fn followers_get_each_snapshot_once() {
             snapshot.get(&keys, &workload().to_string()).unwrap().unwrap().run_secs()
         };
         let mut known = None;
+
         for record in &all {
             tuner.store(&lines(std::slice::from_ref(record))).unwrap();
             // Snapshots take a small part of the collector's time.

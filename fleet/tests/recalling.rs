@@ -111,8 +111,9 @@ fn without_its_collector_a_tuner_measures_all_itself() {
     assert_eq!(device.measured.load(Ordering::SeqCst), 40);
 }
 
-fn tune_on(measurer: &mut dyn Measurer, db: &TuningDb) -> Report {
-    let tuner = Tuner::new(&target()).trials(48).seed(3).measurer(measurer).setup(Setup::default()).database(db);
+fn tune_on(measurer: &mut dyn Measurer, db: &TuningDb, device: &str) -> Report {
+    let setup = Setup { device: device.into(), ..Setup::default() };
+    let tuner = Tuner::new(&target()).trials(48).seed(3).measurer(measurer).setup(setup).database(db);
     let task = Task::single(candidates(1, 1)[0].workload().clone());
     tuner.searcher(|_| Random).tune(&[task]).unwrap()
 }
@@ -120,21 +121,21 @@ fn tune_on(measurer: &mut dyn Measurer, db: &TuningDb) -> Report {
 #[test]
 fn tuners_of_one_task_share_their_measurements_and_each_is_one_record() {
     let (_collector, dial) = collecting();
-    let tune = |db: &TuningDb| {
+    let tune = |db: &TuningDb, name: &str| {
         let (_worker, device, mut fleet) = measuring();
         let mut recalling = recalling(&mut fleet, &dial, db);
-        let report = tune_on(&mut recalling, db);
+        let report = tune_on(&mut recalling, db, name);
         assert_eq!(report.tasks[0].trials, 48);
         (recalling.answered(), device.measured.load(Ordering::SeqCst))
     };
     // Both begin with an empty database and the same seed: they propose the same schedules.
     let [first, second] = [(); 2].map(|()| Arc::new(TuningDb::temporary().unwrap()));
-    let (answered, _) = tune(&first);
+    let (answered, _) = tune(&first, "first");
     assert_eq!(answered, 0);
     assert!(
         Upload::start(memory(&dial), Arc::clone(&first), drop).finish(std::time::Duration::from_secs(20)).is_complete
     );
-    let (answered, _) = tune(&second);
+    let (answered, _) = tune(&second, "second");
     assert_eq!(answered, 48);
 
     let searched = |db: &TuningDb| -> Vec<TuningRecord> {
