@@ -91,8 +91,9 @@ fn what_one_tuner_measured_no_other_measures_again() {
 fn a_killed_collector_and_a_killed_tuner_cost_no_record() {
     let sandbox = Sandbox::new();
     let collector = Collector::start(&sandbox);
-    let line = format!("{TINY} --threads 1 --trials 400 --db own {}", collector.option());
-    let tuner = sandbox.start(&line);
+    let option = collector.option();
+    let line = |trials: usize| format!("{TINY} --threads 1 --trials {trials} --db own {option}");
+    let tuner = sandbox.start(&line(400));
     let collector = collector.restart(&sandbox);
     thread::sleep(Duration::from_millis(300));
     let _collector = collector.restart(&sandbox);
@@ -100,12 +101,12 @@ fn a_killed_collector_and_a_killed_tuner_cost_no_record() {
     assert!(!tuned.stdout.contains("the next run"), "{}", tuned.stdout);
     check_team(&sandbox, &["own"]);
 
-    let mut tuner = sandbox.start(&line.replace("400", "4000"));
+    let mut tuner = sandbox.start(&line(4000));
     signal(&tuner, libc::SIGKILL);
     tuner.wait().unwrap();
     let before = lines(&sandbox, "own").len();
     assert!(before > 400);
-    sandbox.run(&line).expect(0);
+    sandbox.run(&line(400)).expect(0);
     check_team(&sandbox, &["own"]);
 }
 

@@ -72,6 +72,13 @@ pub(crate) struct DeviceFigures {
     pub(crate) first_secs: Option<f64>,
 }
 
+impl DeviceFigures {
+    /// Returns key and backend, which tell devices apart.
+    pub(crate) fn name(&self) -> (String, String) {
+        (self.key.clone(), self.backend.to_string())
+    }
+}
+
 /// Numbers since the start of the worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeskCounts {

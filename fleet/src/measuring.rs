@@ -107,7 +107,11 @@ impl FleetBench<'_> {
             reference_secs: open.last_secs,
             first_secs: open.first_secs,
         };
-        self.desk.set_devices(self.devices.iter().map(figures).collect());
+        let mut devices: Vec<DeviceFigures> = self.devices.iter().map(figures).collect();
+        // Tuners may have asked for one device in different words.
+        devices.sort_by_key(DeviceFigures::name);
+        devices.dedup_by_key(|device| device.name());
+        self.desk.set_devices(devices);
     }
 
     /// Measures a batch, and sends each result as soon as it is known.

@@ -5,12 +5,14 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use autotune_fleet::{MetricsPlace, WorkerOptions};
+use autotune_fleet::{DeviceWish, Fleet, FleetOptions, MetricsPlace, WorkerOptions};
 use autotune_measure::Measurer;
 
 use crate::contract::{Place, tcp};
 use crate::prometheus::{Scraped, ask};
-use crate::sim::{SimDevice, SimWorker, candidates, check_results, connect, measure_all, params, target, wait_until};
+use crate::sim::{
+    SimDevice, SimWorker, candidates, check_results, connect, measure_all, params, target, wait_until, wish,
+};
 
 /// Starts a worker with metrics, and returns their address.
 fn worker(place: Place, device: &SimDevice) -> (SimWorker, String) {
@@ -25,7 +27,7 @@ fn worker(place: Place, device: &SimDevice) -> (SimWorker, String) {
 #[test]
 fn metrics_count_wishes_by_their_end() {
     let place = tcp();
-    let dial = Arc::clone(&place.dial);
+    let (dial, again) = (Arc::clone(&place.dial), Arc::clone(&place.dial));
     let device = SimDevice::default();
     let (_worker, address) = worker(place, &device);
     let before = Scraped::of(&address);
@@ -50,6 +52,13 @@ fn metrics_count_wishes_by_their_end() {
     assert!(after.value("autotune_worker_last_lease_timestamp_seconds", &[]) > 1.6e9);
     let secs = after.value("autotune_worker_reference_kernel_seconds", &[("target", &key)]);
     assert!((0.99e-4..1.01e-4).contains(&secs), "{secs}");
+
+    // Another tuner asks for the same device by its key: a page has each value once.
+    let wish = DeviceWish { target: key.clone(), threads: None, ..wish() };
+    let options = FleetOptions { params: params(), ..FleetOptions::default() };
+    let other = Fleet::connect(vec![again], &wish, options).unwrap();
+    assert_eq!(Scraped::of(&address).all("autotune_worker_reference_kernel_seconds", &[]).len(), 1);
+    drop(other);
 
     // Wishes of a tuner that leaves are returned.
     let count = std::cell::Cell::new(0);

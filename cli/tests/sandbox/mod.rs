@@ -72,10 +72,11 @@ impl Sandbox {
     pub(crate) fn start_in(&self, tmp: &Path, line: &str) -> Child {
         let mut command = self.command(line);
         let mut child = command.env("TMPDIR", tmp).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines().map(Result::unwrap);
-        let measured = lines.any(|line| line.starts_with('['));
+        let mut said = Vec::new();
+        let lines = BufReader::new(child.stderr.as_mut().unwrap()).lines().map(Result::unwrap);
+        let measured = lines.inspect(|line| said.push(line.clone())).any(|line| line.starts_with('['));
         if !measured {
-            panic!("ended before it measured anything: {:?}", child.wait());
+            panic!("ended before it measured anything: {:?}\n{}", child.wait(), said.join("\n"));
         }
         child
     }
