@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
+use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -108,6 +109,25 @@ fn a_killed_collector_and_a_killed_tuner_cost_no_record() {
     assert!(before > 400);
     sandbox.run(&line(400)).expect(0);
     check_team(&sandbox, &["own"]);
+}
+
+#[test]
+fn connections_beyond_the_open_files_of_a_process_do_not_end_it() {
+    let sandbox = Sandbox::new();
+    let (collector, worker) = (Collector::start(&sandbox), FleetWorker::start(&sandbox, ""));
+    for served in [&collector.0, &worker] {
+        let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+        // SAFETY: the pointers are valid or null, and the child has not been waited for.
+        let set = unsafe {
+            libc::prlimit(served.child.id() as i32, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut())
+        };
+        assert_eq!(set, 0);
+        let all: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&served.address).unwrap()).collect();
+        drop(all);
+    }
+    let follow = format!("snapshot follow {} -o x --once", collector.address());
+    sandbox.run(&follow).expect_line(1, "has no schedules yet");
+    sandbox.run(&format!("fleet status {}", worker.connect())).expect(0);
 }
 
 #[test]

@@ -2,18 +2,18 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
 
 use crate::collected::Collected;
 use crate::collector_message::{NumberedAnswer, NumberedQuestion};
+use crate::connections::{Connections, POLL};
 use crate::message::{FleetBuild, Refusal, TunerMessage, WorkerMessage, decode, encode};
-use crate::params::{FleetParams, MAX_MEMBERS};
+use crate::params::FleetParams;
 use crate::transport::{Arrival, FrameReceiver, FrameSender, Listen, Wire};
-use crate::worker::{FAREWELL, POLL, read_greeting};
+use crate::worker::read_greeting;
 
 /// Settings of a collector.
 pub struct CollectorOptions {
@@ -43,40 +43,28 @@ pub fn serve_collector(
     is_stopped: &dyn Fn() -> bool,
     notice: impl Fn(String) + Clone + Send + 'static,
 ) -> io::Result<()> {
-    let (is_over, members) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let mut connections: Vec<JoinHandle<()>> = Vec::new();
-    let mut failure = None;
-    while failure.is_none() && !is_stopped() {
-        let wait = POLL / listeners.len().max(1) as u32;
-        for listener in &mut listeners {
-            match listener.accept(wait) {
-                Ok(Some(wire)) => {
-                    let member = CollectorConnection {
-                        collected: Arc::clone(collected),
-                        name: options.name.clone(),
-                        params: options.params.clone(),
-                        build: options.build.clone(),
-                        is_over: Arc::clone(&is_over),
-                        members: Arc::clone(&members),
-                    };
-                    let notice = notice.clone();
-                    connections.push(thread::spawn(move || member.serve(wire, &notice)));
-                }
-                Ok(None) => {}
-                Err(error) => failure = Some(error),
-            }
-        }
-        connections.retain(|connection| !connection.is_finished());
+    let (is_over, mut connections) = (Arc::new(AtomicBool::new(false)), Connections::default());
+    let serving = || {
+        let connection = CollectorConnection {
+            collected: Arc::clone(collected),
+            name: options.name.clone(),
+            params: options.params.clone(),
+            build: options.build.clone(),
+            is_over: Arc::clone(&is_over),
+        };
+        let notice = notice.clone();
+        move |wire| connection.serve(wire, &notice)
+    };
+    let mut accepted = Ok(());
+    while accepted.is_ok() && !is_stopped() {
+        accepted = connections.accept(&mut listeners, serving);
     }
 
     // Answers that are under way are still given; later questions are asked again elsewhere.
     is_over.store(true, Ordering::SeqCst);
     drop(listeners);
-    let start = Instant::now();
-    while start.elapsed() < FAREWELL && connections.iter().any(|connection| !connection.is_finished()) {
-        thread::sleep(POLL / 10);
-    }
-    failure.map_or(Ok(()), Err)
+    connections.wait();
+    accepted
 }
 
 /// Connection with a tuner or a follower, served by a thread.
@@ -86,19 +74,12 @@ struct CollectorConnection {
     params: FleetParams,
     build: FleetBuild,
     is_over: Arc<AtomicBool>,
-    /// Number of connections.
-    members: Arc<AtomicUsize>,
 }
 
 impl CollectorConnection {
     fn serve(&self, wire: Wire, notice: &dyn Fn(String)) {
         let Wire { peer, mut sender, mut receiver } = wire;
-        let count = self.members.fetch_add(1, Ordering::SeqCst);
-        let greeted = match count < MAX_MEMBERS {
-            true => read_greeting(&mut *receiver, &self.build, &self.params),
-            false => Err((Refusal::Full, format!("it serves {MAX_MEMBERS} connections"))),
-        };
-        let served = greeted.and_then(|()| {
+        let served = read_greeting(&mut *receiver, &self.build, &self.params).and_then(|()| {
             let welcome = WorkerMessage::Welcome { build: self.build.clone(), name: self.name.clone() };
             match send(&mut *sender, &welcome) {
                 Ok(()) => self.answer_all(&mut *sender, &mut *receiver),
@@ -110,7 +91,6 @@ impl CollectorConnection {
             notice(format!("{peer} is refused: {reason}"));
             let _ = send(&mut *sender, &WorkerMessage::Refused { refusal, reason });
         }
-        self.members.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Answers questions until the connection ends.

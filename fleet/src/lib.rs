@@ -23,6 +23,7 @@
 //! | [`work_device`] | devices of a worker |
 //! | `desk`, `measuring` | state of a worker; its thread that measures |
 //! | [`metrics`], `exposition` | HTTP server for figures; figures of a worker in Prometheus' text format |
+//! | `connections` | threads that serve connections |
 //! | [`worker`] | connections of a worker |
 //! | `crew`, [`fleet`], `run` | connections of a tuner; [`Fleet`]; one run of batches |
 //! | [`collector_message`], [`collected`] | questions to a collector; its database |
@@ -35,6 +36,7 @@
 pub mod collected;
 pub mod collector;
 pub mod collector_message;
+mod connections;
 mod crew;
 mod desk;
 pub mod error;

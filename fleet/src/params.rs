@@ -15,8 +15,8 @@ pub const MAX_JOBS: usize = 4;
 /// Most tuners that one worker serves.
 pub const MAX_TUNERS: usize = 16;
 
-/// Most connections of one collector.
-pub const MAX_MEMBERS: usize = 256;
+/// Most connections of one worker or collector.
+pub const MAX_CONNECTIONS: usize = 256;
 
 /// Most messages that wait for a tuner which reads slowly. A tuner that falls behind further is
 /// disconnected, and its wishes are measured again.

@@ -129,8 +129,8 @@ impl Listen for TcpPlace {
     }
 
     fn accept(&mut self, wait: Duration) -> io::Result<Option<Wire>> {
-        let accepted = accept_within(wait, || self.listener.accept())?;
-        accepted.map(|(stream, peer)| ConnectedSocket::Tcp(stream).into_wire(peer.to_string())).transpose()
+        let accepted = accept_within(wait, || self.listener.accept());
+        Ok(accepted.and_then(|(stream, peer)| ConnectedSocket::Tcp(stream).into_wire(peer.to_string()).ok()))
     }
 }
 
@@ -147,8 +147,8 @@ impl Listen for UnixPlace {
     }
 
     fn accept(&mut self, wait: Duration) -> io::Result<Option<Wire>> {
-        let accepted = accept_within(wait, || self.listener.accept())?;
-        accepted.map(|(stream, _)| ConnectedSocket::Unix(stream).into_wire(self.address())).transpose()
+        let accepted = accept_within(wait, || self.listener.accept());
+        Ok(accepted.and_then(|(stream, _)| ConnectedSocket::Unix(stream).into_wire(self.address()).ok()))
     }
 }
 
@@ -161,20 +161,17 @@ impl Drop for UnixPlace {
     }
 }
 
-/// Calls a listener that does not block until it has a connection or the time is over. A connection
-/// that broke before it was accepted is none.
-fn accept_within<T>(wait: Duration, mut accept: impl FnMut() -> io::Result<T>) -> io::Result<Option<T>> {
+/// Calls a listener that does not block until it has a connection or the time is over. No error is
+/// a reason to end: a connection broke before it was accepted, or peers opened more than the
+/// process may have files.
+fn accept_within<T>(wait: Duration, mut accept: impl FnMut() -> io::Result<T>) -> Option<T> {
     let start = Instant::now();
     loop {
-        match accept() {
-            Ok(accepted) => return Ok(Some(accepted)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        if let Ok(accepted) = accept() {
+            return Some(accepted);
         }
         if start.elapsed() >= wait {
-            return Ok(None);
+            return None;
         }
         thread::sleep(ACCEPT_POLL.min(wait));
     }

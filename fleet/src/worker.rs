@@ -3,9 +3,10 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::connections::Connections;
 use crate::desk::{Desk, FleetJob};
 use crate::exposition::exposition;
 use crate::measuring::measure_jobs;
@@ -14,12 +15,6 @@ use crate::metrics::MetricsPlace;
 use crate::params::{FleetParams, MAX_UNREAD};
 use crate::transport::{Arrival, FrameReceiver, FrameSender, Listen, Wire};
 use crate::work_device::OpenDevice;
-
-/// Interval at which a worker looks for connections and for the end.
-pub(crate) const POLL: Duration = Duration::from_millis(50);
-
-/// Time that connections have to take the last messages when a worker stops.
-pub(crate) const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Settings of a worker.
 pub struct WorkerOptions {
@@ -70,23 +65,15 @@ pub fn serve_fleet(
         let (desk, name, build) = (Arc::clone(&desk), options.name.clone(), options.build.clone());
         place.serve(move || exposition(&name, &build, &desk.figures()))
     });
-    let mut connections: Vec<JoinHandle<()>> = Vec::new();
-    let mut failure = None;
+    let serving = || {
+        let connection = Connection::new(&desk, options, notice.clone());
+        move |wire| connection.serve(wire)
+    };
+    let (mut connections, mut accepted) = (Connections::default(), Ok(()));
     let is_idle = || options.exit_when_idle.is_some_and(|limit| desk.idle().is_some_and(|idle| idle >= limit));
 
-    while failure.is_none() && !is_stopped() && !is_idle() && !measuring.is_finished() {
-        let wait = POLL / listeners.len().max(1) as u32;
-        for listener in &mut listeners {
-            match listener.accept(wait) {
-                Ok(Some(wire)) => {
-                    let connection = Connection::new(&desk, options, notice.clone());
-                    connections.push(thread::spawn(move || connection.serve(wire)));
-                }
-                Ok(None) => {}
-                Err(error) => failure = Some(error),
-            }
-        }
-        connections.retain(|connection| !connection.is_finished());
+    while accepted.is_ok() && !is_stopped() && !is_idle() && !measuring.is_finished() {
+        accepted = connections.accept(&mut listeners, serving);
     }
 
     let is_fault = measuring.is_finished();
@@ -95,15 +82,12 @@ pub fn serve_fleet(
     let measured = measuring.join();
     let state = desk.state();
     desk.dismiss();
-    let start = Instant::now();
-    while start.elapsed() < FAREWELL && connections.iter().any(|connection| !connection.is_finished()) {
-        thread::sleep(Duration::from_millis(5));
-    }
-    match (failure, measured) {
-        (Some(error), _) => Err(error),
-        (None, Err(_)) => Err(io::Error::other("measuring ended by a fault of the program")),
-        (None, Ok(())) if is_fault => Err(io::Error::other("measuring ended")),
-        (None, Ok(())) => Ok(state),
+    connections.wait();
+    accepted?;
+    match measured {
+        Err(_) => Err(io::Error::other("measuring ended by a fault of the program")),
+        Ok(()) if is_fault => Err(io::Error::other("measuring ended")),
+        Ok(()) => Ok(state),
     }
 }
 
