@@ -135,17 +135,18 @@ fn collectors_that_cannot_be_used_are_named() {
     let sandbox = Sandbox::new();
     let (collector, worker) = (Collector::start(&sandbox), FleetWorker::start(&sandbox, ""));
     let tune = |options: &str| sandbox.run(&format!("{TINY} --trials 4 {options}"));
-    let start = Instant::now();
     tune("--collector 127.0.0.1:9").expect_line(1, "collector 127.0.0.1:9 cannot be used: it is unreachable");
-    tune(&format!("--collector {}", worker.address)).expect_line(1, "cannot be used: it refused a question");
+    tune(&format!("--collector {}", worker.address))
+        .expect_line(1, "cannot be used: it is no collector of this version");
     tune(&format!("--connect {}", collector.address())).expect_line(1, "it is a collector of records");
+    let status = sandbox.run(&format!("fleet status --connect {}", collector.address()));
+    status.expect_line(1, "it is a collector of records");
     sandbox.run("snapshot follow 127.0.0.1:9 -o x --once").expect_line(1, "it is unreachable");
     sandbox.run("snapshot follow nowhere -o x").expect_line(2, "'nowhere' is not an address");
     sandbox.run("snapshot follow nats://127.0.0.1:9 -o x").expect_line(2, "a NATS server is named by --nats");
     sandbox.run("snapshot follow -o x").expect_line(2, "SOURCE");
     sandbox.run("fleet collect --db team").expect_line(2, "--listen");
     sandbox.run("fleet collect --listen 127.0.0.1:0").expect_line(2, "--db");
-    assert!(start.elapsed() < Duration::from_secs(25), "seven refusals");
     assert!(!sandbox.path("db").exists(), "no database was made");
 }
 

@@ -185,14 +185,10 @@ impl CrewMember {
 
         let start = Instant::now();
         while start.elapsed() < self.params.opening && !self.is_over() {
-            match next_message(&mut *receiver, POLL, &address)? {
-                Some(WorkerMessage::Opened(opened)) => {
-                    let joined = CrewEvent::Joined { worker: self.worker, name, opened, outbound: outbound.clone() };
-                    let _ = self.events.send(joined);
-                    return Ok((outbound, receiver));
-                }
-                Some(WorkerMessage::Refused { refusal, reason }) => return Err(refused(refusal, reason, &address)),
-                _ => {}
+            if let Some(WorkerMessage::Opened(opened)) = next_message(&mut *receiver, POLL, &address)? {
+                let joined = CrewEvent::Joined { worker: self.worker, name, opened, outbound: outbound.clone() };
+                let _ = self.events.send(joined);
+                return Ok((outbound, receiver));
             }
         }
         Err(unreachable("it opened no device in time".into()))
@@ -255,7 +251,6 @@ pub(crate) fn greet(
             Some(WorkerMessage::Welcome { build: theirs, .. }) => {
                 return Err(foreign(format!("it is {theirs}, this is {build}")));
             }
-            Some(WorkerMessage::Refused { refusal, reason }) => return Err(refused(refusal, reason, &address)),
             // Progress may overtake the answer.
             Some(_) | None => {}
         }
@@ -273,7 +268,7 @@ fn refused(refusal: Refusal, cause: String, address: &str) -> FleetError {
     }
 }
 
-/// Waits for one message; `None` if none arrives in time.
+/// Waits for one message; `None` if none arrives in time. A refusal is an error.
 pub(crate) fn next_message(
     receiver: &mut dyn FrameReceiver,
     wait: Duration,
@@ -281,13 +276,15 @@ pub(crate) fn next_message(
 ) -> Result<Option<WorkerMessage>, FleetError> {
     let unreachable = |cause: String| FleetError::Unreachable { address: address.into(), cause };
     match receiver.receive(wait) {
-        Ok(Arrival::Frame(frame)) => {
-            decode(&frame).map(Some).map_err(|cause| FleetError::Version { address: address.into(), cause })
-        }
+        Ok(Arrival::Frame(frame)) => match decode(&frame) {
+            Ok(WorkerMessage::Refused { refusal, reason }) => Err(refused(refusal, reason, address)),
+            Ok(message) => Ok(Some(message)),
+            Err(cause) => Err(FleetError::Version { address: address.into(), cause }),
+        },
         Ok(Arrival::Nothing) => Ok(None),
         Ok(Arrival::End) => Err(unreachable("it ended the connection".into())),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            let cause = format!("it is no worker of autotune: {error}");
+            let cause = format!("it is no program of autotune: {error}");
             Err(FleetError::Version { address: address.into(), cause })
         }
         Err(error) => Err(unreachable(error.to_string())),

@@ -22,7 +22,7 @@ pub struct Queried {
 /// Asks a worker for its state.
 ///
 /// # Errors
-/// If it cannot be reached, or is of another version.
+/// If it cannot be reached, refuses, or is of another version.
 pub fn query(dial: &dyn Dial, params: &FleetParams) -> Result<Queried, FleetError> {
     let (mut wire, name, build) = greet(dial, &FleetBuild::own(), params)?;
     let unreachable = |cause: String| FleetError::Unreachable { address: dial.address(), cause };

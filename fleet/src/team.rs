@@ -80,8 +80,9 @@ impl TeamMemory {
     fn greet(&mut self) -> Result<(), FleetError> {
         let greeted = greet(&*self.dial, &self.build, &self.params).map_err(|error| match error {
             FleetError::Unreachable { cause, .. } => self.error(format!("it is unreachable: {cause}")),
-            FleetError::Version { cause, .. } => self.error(format!("it is of another version: {cause}")),
-            FleetError::Full { cause, .. } | FleetError::Refused { cause, .. } => self.error(cause),
+            FleetError::Version { cause, .. } | FleetError::Full { cause, .. } | FleetError::Refused { cause, .. } => {
+                self.error(cause)
+            }
             other => other,
         });
         let (wire, name, _) = greeted?;
@@ -126,7 +127,7 @@ impl TeamMemory {
                 Ok(Arrival::Nothing) => continue,
                 Ok(Arrival::End) => return Err(self.error("it ended the connection")),
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    return Err(self.error(format!("it is no collector: {error}")));
+                    return Err(self.error(format!("it is no program of autotune: {error}")));
                 }
                 Err(error) => return Err(self.error(error.to_string())),
             };
@@ -140,7 +141,7 @@ impl TeamMemory {
                 Ok(_) => {}
                 Err(reason) => match decode(&frame) {
                     Ok(WorkerMessage::Refused { reason, .. }) => {
-                        return Err(self.error(format!("it refused a question: {reason}")));
+                        return Err(self.error(format!("it is no collector of this version: {reason}")));
                     }
                     Ok(WorkerMessage::Welcome { .. } | WorkerMessage::Progress { .. }) => {}
                     Ok(_) | Err(_) => return Err(self.error(reason)),

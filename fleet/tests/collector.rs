@@ -13,7 +13,8 @@ use autotune_fleet::collector_message::{Answer, MAX_RECORDS, NumberedAnswer, Num
 use autotune_fleet::message::{TunerMessage, WorkerMessage, decode, encode};
 use autotune_fleet::transport::{Arrival, Dial, Listen};
 use autotune_fleet::{
-    Collected, CollectorOptions, Fingerprint, FleetBuild, FleetError, FleetParams, TeamMemory, Upload, serve_collector,
+    Collected, CollectorOptions, Fingerprint, FleetBuild, FleetError, FleetParams, MetricsPlace, SocketPlace,
+    TeamMemory, Upload, query, serve_collector,
 };
 use autotune_workloads::Workload;
 use rand::{RngExt, SeedableRng};
@@ -257,14 +258,25 @@ fn workers_collectors_and_other_programs_are_told_apart() {
     let _worker = SimWorker::start(worker.listener, "worker", &SimDevice::default());
     let _collector = SimCollector::start(collector.listener, TuningDb::temporary().unwrap());
     let error = memory_with(&worker.dial, &params()).map(drop).unwrap_err().to_string();
-    assert!(error.contains("cannot be used: it refused a question: not a message of the fleet"), "{error}");
+    assert!(
+        error.contains("cannot be used: it is no collector of this version: not a message of the fleet"),
+        "{error}"
+    );
     let error = connect(vec![Arc::clone(&collector.dial)]).0.map(drop).unwrap_err().to_string();
     assert!(error.contains("refused: it is a collector of records, and measures nothing"), "{error}");
+    let error = query(&*collector.dial, &params()).unwrap_err().to_string();
+    assert!(error.contains("refused: it is a collector of records, and measures nothing"), "{error}");
+    let metrics = MetricsPlace::bind("127.0.0.1:0").unwrap();
+    let _server = metrics.serve(String::new);
+    let address = metrics.url().trim_start_matches("http://").trim_end_matches("/metrics").to_string();
+    let dial: Arc<dyn Dial> = Arc::new(address.parse::<SocketPlace>().unwrap());
+    let error = memory_with(&dial, &FleetParams::default()).map(drop).unwrap_err().to_string();
+    assert!(error.contains("cannot be used: it is no program of autotune: a frame of"), "{error}");
 
     let other = FleetBuild { lowering: 0, ..FleetBuild::own() };
     let refused = TeamMemory::connect(Arc::clone(&collector.dial), &params(), &other, Arc::new(|| false));
     let error = refused.map(drop).unwrap_err().to_string();
-    assert!(error.starts_with("collector 127.0.0.1:") && error.contains("another version"), "{error}");
+    assert!(error.starts_with("collector 127.0.0.1:") && error.contains("lowering 0"), "{error}");
     assert_eq!(memory(&collector.dial).name(), "collector");
 }
 
