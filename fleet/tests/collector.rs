@@ -131,6 +131,18 @@ fn records_are_stored_once_and_recalled_by_others() {
 }
 
 #[test]
+fn records_that_nobody_of_the_team_measured_are_not_recalled() {
+    let (place, db) = (tcp(), TuningDb::temporary().unwrap());
+    let mut all = records(6, 1);
+    all[2].imported = true;
+    db.append_all(&all).unwrap();
+    let _collector = SimCollector::start(place.listener, db);
+    let recalled = memory(&place.dial).recall(&workload(), &target().key(), 0).unwrap();
+    all.remove(2);
+    assert_eq!(recalled, (all, 6));
+}
+
+#[test]
 fn followers_get_each_snapshot_once() {
     for place in places() {
         let place = place();
