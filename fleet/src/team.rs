@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use autotune_db::{Snapshot, TuningRecord};
@@ -17,8 +18,9 @@ use crate::message::{FleetBuild, WorkerMessage, decode, encode};
 use crate::params::FleetParams;
 use crate::transport::{Arrival, Dial, Wire};
 
-/// Interval at which the caller is asked whether to stop.
+/// Intervals at which the caller is asked whether to stop, and while connecting.
 const POLL: Duration = Duration::from_millis(50);
+const GREET_POLL: Duration = Duration::from_millis(1);
 
 /// Largest snapshot that is fetched.
 const MAX_SNAPSHOT_BYTES: u64 = 1 << 32;
@@ -68,6 +70,12 @@ impl TeamMemory {
         Ok(memory)
     }
 
+    /// Returns a further connection with the collector, which is made when it is first needed.
+    pub fn another(&self, params: FleetParams) -> Self {
+        let (dial, is_interrupted) = (Arc::clone(&self.dial), Arc::clone(&self.is_interrupted));
+        Self { dial, params, build: self.build.clone(), is_interrupted, wire: None, name: self.name.clone(), asked: 0 }
+    }
+
     /// Returns the name of the collector.
     pub fn name(&self) -> &str {
         &self.name
@@ -77,14 +85,26 @@ impl TeamMemory {
         FleetError::Collector { address: self.dial.address(), cause: cause.into() }
     }
 
+    /// Connects in a thread, since transports do so in one step that cannot be interrupted.
     fn greet(&mut self) -> Result<(), FleetError> {
-        let greeted = greet(&*self.dial, &self.build, &self.params).map_err(|error| match error {
-            FleetError::Unreachable { cause, .. } => self.error(format!("it is unreachable: {cause}")),
-            FleetError::Version { cause, .. } | FleetError::Full { cause, .. } | FleetError::Refused { cause, .. } => {
-                self.error(cause)
+        let (dial, build, params) = (Arc::clone(&self.dial), self.build.clone(), self.params.clone());
+        let thread = thread::spawn(move || greet(&*dial, &build, &params));
+        while !thread.is_finished() {
+            if (self.is_interrupted)() {
+                return Err(FleetError::Interrupted);
             }
-            other => other,
-        });
+            thread::sleep(GREET_POLL);
+        }
+
+        let greeted = thread.join().unwrap_or_else(|_| Err(self.error("connecting ended by a fault"))).map_err(
+            |error| match error {
+                FleetError::Unreachable { cause, .. } => self.error(format!("it is unreachable: {cause}")),
+                FleetError::Version { cause, .. }
+                | FleetError::Full { cause, .. }
+                | FleetError::Refused { cause, .. } => self.error(cause),
+                other => other,
+            },
+        );
         let (wire, name, _) = greeted?;
         (self.wire, self.name) = (Some(wire), name);
         Ok(())
@@ -100,7 +120,10 @@ impl TeamMemory {
             if self.wire.is_none()
                 && let Err(error) = self.greet()
             {
-                failure = Some(error);
+                match error {
+                    FleetError::Interrupted => return Err(error),
+                    _ => failure = Some(error),
+                }
                 continue;
             }
             match self.exchange(&frame) {

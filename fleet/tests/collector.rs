@@ -292,6 +292,15 @@ fn workers_collectors_and_other_programs_are_told_apart() {
     assert_eq!(memory(&collector.dial).name(), "collector");
 }
 
+#[test]
+fn connecting_is_interrupted() {
+    // It accepts connections and answers nothing.
+    let silent = tcp();
+    let params = FleetParams { greeting: Duration::from_secs(5), ..params() };
+    let interrupted = TeamMemory::connect(silent.dial, &params, &FleetBuild::own(), Arc::new(|| true));
+    assert!(matches!(interrupted, Err(FleetError::Interrupted)), "{:?}", interrupted.map(drop));
+}
+
 /// Answers questions by a function, as a collector that may be hostile.
 fn scripted(
     mut listener: Box<dyn Listen>,

@@ -74,7 +74,9 @@ fn places_of_other_programs_and_of_nobody_are_told_apart() {
         stream
     });
     assert!(matches!(refusal(vec![mute]), FleetError::Unreachable { cause, .. } if cause.contains("not answer")));
-    assert!(matches!(refusal(vec![web]), FleetError::Version { cause, .. } if cause.contains("no program of autotune")));
+    assert!(
+        matches!(refusal(vec![web]), FleetError::Version { cause, .. } if cause.contains("no program of autotune"))
+    );
     drop(server.join());
     for text in ["", "7", ":7", "host", "host:x", "host:99999", "unix:"] {
         assert_eq!(text.parse::<SocketPlace>(), Err(FleetError::Address(text.into())));
