@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -69,7 +70,7 @@ fn check_records(sandbox: &Sandbox, trials: usize) {
     assert_eq!(configs.iter().collect::<HashSet<_>>().len(), trials, "a config has two records");
 }
 
-fn ended(child: Child) -> Ended {
+pub(crate) fn ended(child: Child) -> Ended {
     let output = child.wait_with_output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
@@ -180,6 +181,12 @@ fn any_target_needs_workers() {
         tune(&format!("--threads 4096 {}", worker.connect()))
             .expect_line(1, "has no device for the target: it has cpu:");
     }
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = sandbox.command(&format!("{TINY} --target any --connect {}", silent.local_addr().unwrap()));
+    let waiting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let _accepted = silent.accept().unwrap();
+    signal(&waiting, libc::SIGINT);
+    ended(waiting).expect_line(130, "interrupted: nothing was written");
     assert!(!sandbox.path("db").exists(), "no database was made");
     sandbox.run(&format!("best {TINY} --target any")).expect_line(2, "any");
 }

@@ -35,9 +35,10 @@ pub(super) fn run(args: &TuneArgs, subject: &Subject, loaded: &[LoadedNetwork]) 
         let why = "only a fleet has several kinds: name its workers by --connect ADDRESS or --nats URL";
         return Err(Failure::Usage(format!("--target any: {why}")).into());
     }
-    let (json, cancel) = (JsonSink::new(args.json.clone())?, interrupt::cancel());
-
+    let json = JsonSink::new(args.json.clone())?;
+    // Until workers have answered, Ctrl-C ends the command at once.
     let kinds = kinds(args, subject, loaded)?;
+    let cancel = interrupt::cancel();
     let mut runs = connect(args, kinds, &cancel)?;
     let mut memory = RunMemory::connect(args.collector.as_ref(), &args.nats, &cancel)?;
     let db = Arc::new(open_db(&args.db)?);
