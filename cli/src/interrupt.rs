@@ -24,13 +24,20 @@ use crate::output::say;
 const GRACE: Duration = Duration::from_millis(1700);
 
 /// State of the running command. A thread that holds the lock cannot be interrupted.
-static WORK: Mutex<InterruptState> =
-    Mutex::new(InterruptState { cancel: None, note: None, unfinished: Vec::new(), written: Vec::new() });
+static WORK: Mutex<InterruptState> = Mutex::new(InterruptState {
+    cancel: None,
+    is_service: false,
+    note: None,
+    unfinished: Vec::new(),
+    written: Vec::new(),
+});
 
 struct InterruptState {
     /// Set by the first Ctrl-C, after which the command ends by itself. The process ends at the
     /// second Ctrl-C or after [`GRACE`]. Without a switch, it ends at the first.
     cancel: Option<Cancel>,
+    /// True for a command that serves until it is interrupted, so that nothing is lost by that.
+    is_service: bool,
     /// Message about the state of the work, in place of the list of files.
     note: Option<&'static str>,
     unfinished: Vec<PathBuf>,
@@ -46,6 +53,7 @@ impl InterruptState {
     fn summary(&self) -> String {
         let names: Vec<String> = self.written.iter().map(|file| file.display().to_string()).collect();
         match (self.note, names.is_empty()) {
+            _ if self.is_service => "interrupted".into(),
             _ if self.cancel.is_some() => Failure::Interrupted.to_string(),
             (Some(note), _) => format!("interrupted: {note}"),
             (None, true) => "interrupted: nothing was written".into(),
@@ -84,7 +92,8 @@ pub(crate) fn watch() -> Result<()> {
 fn interrupted() {
     let work = InterruptState::lock();
     if work.cancel.as_ref().is_some_and(|cancel| !cancel.cancel()) {
-        say("stopping: the current measurement is discarded (Ctrl-C again to stop at once)");
+        let discarded = if work.is_service { "" } else { ": the current measurement is discarded" };
+        say(format_args!("stopping{discarded} (Ctrl-C again to stop at once)"));
         thread::spawn(|| {
             thread::sleep(GRACE);
             end(&InterruptState::lock());
@@ -106,6 +115,12 @@ fn end(work: &InterruptState) -> ! {
 /// Returns the switch that Ctrl-C sets; from now on the first Ctrl-C asks the command to stop.
 pub(crate) fn cancel() -> Cancel {
     InterruptState::lock().cancel.get_or_insert_default().clone()
+}
+
+/// Returns the switch as [`cancel`] does, for a command that serves until it is interrupted.
+pub(crate) fn service() -> Cancel {
+    InterruptState::lock().is_service = true;
+    cancel()
 }
 
 /// Sets the message for an interruption, in place of the list of written files.

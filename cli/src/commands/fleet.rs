@@ -46,7 +46,7 @@ fn worker(args: FleetWorkerArgs) -> Result<()> {
         let absent = |core| Failure::Usage(format!("--cores: this process may not use core {core}"));
         affinity::restrict_to_cores(&cores.0).map_err(absent)?;
     }
-    let cancel = interrupt::cancel();
+    let cancel = interrupt::service();
     let devices = LocalDevices::detect().map_err(anyhow::Error::msg)?;
     let mut listeners = args.listen.iter().map(SocketPlace::listen).collect::<Result<Vec<_>, _>>()?;
     listeners.extend(nats::listen(&args.nats)?);

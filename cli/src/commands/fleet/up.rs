@@ -20,7 +20,7 @@ const STOP_LIMIT: Duration = Duration::from_millis(1500);
 
 /// Starts workers, and ends them when the command is interrupted or one of them ends.
 pub(super) fn run(args: &FleetUpArgs) -> Result<()> {
-    let cancel = interrupt::cancel();
+    let cancel = interrupt::service();
     let cores = allowed_cores();
     let workers = usize::from(args.workers);
     let each = (cores.len() / workers).max(1);
