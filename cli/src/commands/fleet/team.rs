@@ -2,7 +2,6 @@
 //! collector of `autotune NETWORK --collector`.
 
 use std::collections::HashMap;
-use std::fs;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -223,6 +222,8 @@ enum Update {
 /// Fetches a snapshot if there is another than the known one, and replaces the file if it has other
 /// schedules.
 fn update(args: &FollowArgs, memory: &mut TeamMemory, known: &mut Option<Fingerprint>) -> Result<Update> {
+    // The file may have been removed meanwhile.
+    *known = known.filter(|_| args.output.exists());
     let Some((fingerprint, snapshot)) = memory.snapshot(*known)? else { return Ok(Update::None) };
     *known = Some(fingerprint);
     // A collector that was started again makes its first snapshot anew.
@@ -259,9 +260,8 @@ fn present(args: &FollowArgs) -> Result<Option<Fingerprint>> {
     if !args.output.exists() {
         return Ok(None);
     }
-    Snapshot::open(&args.output).map_err(|error| refusal(error.into()))?;
-    let bytes = fs::read(&args.output).with_context(|| format!("cannot read {}", args.output.display()))?;
-    Ok(Some(Fingerprint::of(&bytes)))
+    let present = Snapshot::open(&args.output).map_err(|error| refusal(error.into()))?;
+    Ok(Some(Fingerprint::of(present.as_bytes())))
 }
 
 fn install(args: &FollowArgs, snapshot: &Snapshot) -> Result<()> {
