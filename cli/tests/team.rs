@@ -3,12 +3,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
-use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::fleet::FleetWorker;
+use serde_json::{Value, json};
+
+use crate::fleet::{FleetWorker, ended};
 use crate::sandbox::{Ended, Sandbox, TINY, signal};
 
 /// Running collector with the database `team` of a sandbox, killed at the end of a test.
@@ -55,12 +58,6 @@ fn check_team(sandbox: &Sandbox, own: &[&str]) {
     expected.dedup();
     let team = lines(sandbox, "team");
     assert!(team == expected, "{} records instead of {}", team.len(), expected.len());
-}
-
-fn ended(child: Child) -> Ended {
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
 #[test]
@@ -125,9 +122,14 @@ fn connections_beyond_the_open_files_of_a_process_do_not_end_it() {
         let all: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&served.address).unwrap()).collect();
         drop(all);
     }
+    // Until the connections that are gone are closed, others may be, too.
+    let wait = |line: &str, is_served: &dyn Fn(Ended) -> bool| {
+        let mut runs = (0..200).map(|_| sandbox.run(line));
+        assert!(runs.any(is_served), "{line}");
+    };
     let follow = format!("snapshot follow {} -o x --once", collector.address());
-    sandbox.run(&follow).expect_line(1, "has no schedules yet");
-    sandbox.run(&format!("fleet status {}", worker.connect())).expect(0);
+    wait(&follow, &|followed| followed.stderr.contains("has no schedules yet"));
+    wait(&format!("fleet status {}", worker.connect()), &|asked| asked.code == Some(0));
 }
 
 #[test]
@@ -147,7 +149,39 @@ fn collectors_that_cannot_be_used_are_named() {
     sandbox.run("snapshot follow -o x").expect_line(2, "SOURCE");
     sandbox.run("fleet collect --db team").expect_line(2, "--listen");
     sandbox.run("fleet collect --listen 127.0.0.1:0").expect_line(2, "--db");
+    let taken = format!("fleet collect --db new --listen {}", collector.address());
+    sandbox.run(&taken).expect_line(1, "cannot listen on");
+    assert!(!sandbox.path("new").exists(), "no database was made");
     assert!(!sandbox.path("db").exists(), "no database was made");
+}
+
+/// Starts a collector that ends after it was greeted, and returns its address.
+fn dying_collector() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut exchange = |answer: &dyn Fn(Value) -> Value| {
+            let mut len = [0; 4];
+            stream.read_exact(&mut len).unwrap();
+            let mut frame = vec![0; u32::from_le_bytes(len) as usize];
+            stream.read_exact(&mut frame).unwrap();
+            let answer = answer(serde_json::from_slice(&frame).unwrap()).to_string();
+            stream.write_all(&(answer.len() as u32).to_le_bytes()).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+        };
+        exchange(&|hello| json!({ "kind": "welcome", "build": hello["build"], "name": "dying" }));
+        exchange(&|asked| json!({ "number": asked["number"], "answer": { "kind": "lacking", "positions": [] } }));
+    });
+    address
+}
+
+#[test]
+fn a_run_goes_on_without_a_collector_that_is_lost_at_its_start() {
+    let sandbox = Sandbox::new();
+    let tuned = sandbox.run(&format!("{TINY} --threads 1 --trials 4 --collector {}", dying_collector())).expect(0);
+    assert!(tuned.stderr.contains("continuing without the records of the team"), "{}", tuned.stderr);
+    assert!(tuned.stdout.contains("the next run with this collector passes them on"), "{}", tuned.stdout);
 }
 
 /// Waits until a file has another content than before, and returns it.
@@ -175,6 +209,8 @@ fn deployed_programs_follow_the_schedules_of_the_team() {
         sandbox.run(&format!("{workload} --threads 1 --trials 8 {}", collector.option())).expect(0);
     };
     tune(TINY);
+    changed(&sandbox, "live.snapshot", &[]);
+    fs::remove_file(sandbox.path("live.snapshot")).unwrap();
     let first = changed(&sandbox, "live.snapshot", &[]);
     let best = |workload: &str| sandbox.run(&format!("best {workload} --threads 1 --db live.snapshot"));
     best(TINY).expect(0);
@@ -194,7 +230,8 @@ fn deployed_programs_follow_the_schedules_of_the_team() {
     sandbox.run(&format!("matmul:m=16,n=16,k=16 --threads 1 --trials 8 {}", collector.option())).expect(0);
     changed(&sandbox, "live.snapshot", &kept);
     signal(&follower, libc::SIGTERM);
-    ended(follower).expect(0);
+    let followed = ended(follower).expect(0);
+    assert!(followed.stderr.contains("\nstopping (Ctrl-C again to stop at once)"), "{}", followed.stderr);
 
     fs::write(sandbox.path("other"), "not a snapshot").unwrap();
     let other = format!("snapshot follow {} -o other", collector.address());

@@ -32,17 +32,20 @@ const PUBLISH_EVERY: Duration = Duration::from_secs(2);
 const UPLOAD_LIMIT: Duration = Duration::from_secs(10);
 const INTERRUPTED_LIMIT: Duration = Duration::from_millis(500);
 
+/// Consequence of a collector that cannot be used.
+const WITHOUT: &str = "continuing without the records of the team";
+
 /// Interval at which a follower looks whether it is to end.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Serves a team's database until a signal ends it.
 pub(super) fn collect(args: FleetCollectArgs) -> Result<()> {
-    let cancel = interrupt::cancel();
+    let cancel = interrupt::service();
+    let mut listeners = args.listen.iter().map(SocketPlace::listen).collect::<Result<Vec<_>, _>>()?;
+    listeners.extend(nats::listen_as_collector(&args.nats)?);
     let db = TuningDb::open(&args.db).map_err(refusal)?;
     warn(&db);
     let collected = Arc::new(Collected::new(db, PUBLISH_EVERY));
-    let mut listeners = args.listen.iter().map(SocketPlace::listen).collect::<Result<Vec<_>, _>>()?;
-    listeners.extend(nats::listen_as_collector(&args.nats)?);
     let addresses: Vec<String> = listeners.iter().map(|listener| listener.address()).collect();
     let name = args.name.unwrap_or_else(own_name);
 
@@ -57,21 +60,17 @@ pub(super) fn collect(args: FleetCollectArgs) -> Result<()> {
 }
 
 /// Connects to a collector.
-fn connect(dial: Arc<dyn Dial>, params: &FleetParams, cancel: &Cancel) -> Result<TeamMemory> {
+fn connect(dial: Arc<dyn Dial>, cancel: &Cancel) -> Result<TeamMemory> {
     let switch = cancel.clone();
     let is_interrupted = Arc::new(move || switch.is_cancelled());
-    match TeamMemory::connect(dial, params, &FleetBuild::own(), is_interrupted) {
+    match TeamMemory::connect(dial, &FleetParams::default(), &FleetBuild::own(), is_interrupted) {
         Err(FleetError::Interrupted) => Err(Failure::Interrupted.into()),
         connected => Ok(connected?),
     }
 }
 
 /// Collector of a tuning run.
-pub(in crate::commands) struct RunMemory {
-    dial: Arc<dyn Dial>,
-    memory: TeamMemory,
-    name: String,
-}
+pub(in crate::commands) struct RunMemory(TeamMemory);
 
 /// Connection with which a run asks what others have measured meanwhile, and the positions in the
 /// records of each task up to which the database has them.
@@ -89,26 +88,21 @@ impl RunMemory {
         cancel: &Cancel,
     ) -> Result<Option<Self>> {
         if let Some(place) = place {
-            return Self::at(Arc::new(place.clone()), cancel).map(Some);
+            return connect(Arc::new(place.clone()), cancel).map(|memory| Some(Self(memory)));
         }
         let Some(dial) = nats::collector(server)? else { return Ok(None) };
-        match Self::at(dial, cancel) {
+        match connect(dial, cancel) {
             Err(error) if !cancel.is_cancelled() => {
-                say(format_args!("{error:#}; continuing without the records of the team"));
+                say(format_args!("{error:#}; {WITHOUT}"));
                 Ok(None)
             }
-            connected => connected.map(Some),
+            connected => connected.map(|memory| Some(Self(memory))),
         }
-    }
-
-    fn at(dial: Arc<dyn Dial>, cancel: &Cancel) -> Result<Self> {
-        let memory = connect(Arc::clone(&dial), &FleetParams::default(), cancel)?;
-        let name = memory.name().to_string();
-        Ok(Self { dial, memory, name })
     }
 
     /// Adds the team's records of the tasks to the database. They count as measured here, since
-    /// equal machines have the same target key.
+    /// equal machines have the same target key. A collector that is lost meanwhile is no reason to
+    /// end.
     pub(in crate::commands) fn recall(
         &mut self,
         db: &TuningDb,
@@ -118,22 +112,25 @@ impl RunMemory {
     ) -> Result<Recalled> {
         let (key, mut new, mut positions) = (target.key(), 0, HashMap::new());
         for workload in workloads {
-            let (records, next) = match self.memory.recall(workload, &key, 0) {
-                Err(FleetError::Interrupted) => return Err(Failure::Interrupted.into()),
-                recalled => recalled?,
+            let (records, next) = match self.0.recall(workload, &key, 0) {
+                Err(_) if cancel.is_cancelled() => return Err(Failure::Interrupted.into()),
+                Err(error) => {
+                    say(format_args!("{error}; {WITHOUT}"));
+                    break;
+                }
+                Ok(recalled) => recalled,
             };
             new += db.append_all(&records)?;
             positions.insert(workload.clone(), next);
         }
-        say(format_args!("collector {}: {new} new record(s) of {} task(s) on {key}", self.name, workloads.len()));
-        let memory = connect(Arc::clone(&self.dial), &brief(), cancel)?;
-        Ok(Recalled { memory, positions })
+        say(format_args!("collector {}: {new} new record(s) of {} task(s) on {key}", self.0.name(), positions.len()));
+        Ok(Recalled { memory: self.0.another(brief()), positions })
     }
 
     /// Starts to pass on what the database has and gets.
     pub(in crate::commands) fn share(self, db: &Arc<TuningDb>) -> Sharing {
         let notice = |line: String| progress::notice(&line);
-        Sharing { name: self.name, upload: Upload::start(self.memory, Arc::clone(db), notice) }
+        Sharing { name: self.0.name().to_string(), upload: Upload::start(self.0, Arc::clone(db), notice) }
     }
 }
 
@@ -186,8 +183,8 @@ impl Sharing {
 
 /// Keeps a file up to date with the snapshots of a collector, until a signal ends it.
 pub(in crate::commands) fn follow(args: FollowArgs) -> Result<()> {
-    let cancel = interrupt::cancel();
-    let mut memory = connect(source(&args)?, &FleetParams::default(), &cancel)?;
+    let cancel = interrupt::service();
+    let mut memory = connect(source(&args)?, &cancel)?;
     let mut known = present(&args)?;
     if args.once {
         match update(&args, &mut memory, &mut known)? {
