@@ -18,7 +18,7 @@ pub const MAX_PART_BYTES: usize = 400 << 10;
 
 /// Hash of 128 bits (FNV-1a) of a record's line or of a snapshot, by which both sides compare what
 /// they have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Fingerprint(u128);
 

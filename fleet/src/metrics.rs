@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::FleetError;
@@ -51,12 +51,12 @@ impl MetricsPlace {
         format!("http://{}{PAGE}", self.address)
     }
 
-    /// Starts a thread that answers each scrape with the text that `page` returns. It ends when the
-    /// returned value is dropped.
+    /// Starts a thread that answers each scrape with the text that `page` returns. It ends soon
+    /// after the returned value is dropped, which does not wait for its client.
     pub fn serve(&self, page: impl Fn() -> String + Send + 'static) -> MetricsServer {
         let (listener, is_over) = (Arc::clone(&self.listener), Arc::new(AtomicBool::new(false)));
         let over = Arc::clone(&is_over);
-        let thread = thread::spawn(move || {
+        thread::spawn(move || {
             while !over.load(Ordering::SeqCst) {
                 // A client that broke off, or that does not read, is no reason to end.
                 if let Ok((stream, _)) = listener.accept() {
@@ -65,21 +65,16 @@ impl MetricsPlace {
                 thread::sleep(POLL);
             }
         });
-        MetricsServer { is_over, thread: Some(thread) }
+        MetricsServer(is_over)
     }
 }
 
 /// Running server. Dropping it ends it.
-pub struct MetricsServer {
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct MetricsServer(Arc<AtomicBool>);
 
 impl Drop for MetricsServer {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::SeqCst);
-        // A client is waited for at most twice `CLIENT_LIMIT`: the end of the worker does not wait.
-        drop(self.thread.take());
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 

@@ -146,10 +146,10 @@ pub(crate) struct FleetStatusArgs {
 /// Server through which workers and tuners of a team find each other.
 #[derive(Debug, Args)]
 pub(crate) struct NatsArgs {
-    /// NATS server through which workers are reached, such as nats://10.0.0.1:4222 or tls://HOST
+    /// NATS server through which a team is reached, such as nats://10.0.0.1:4222 or tls://HOST
     #[arg(long, value_name = "URL")]
     pub(crate) nats: Option<String>,
-    /// Team of the workers on the NATS server
+    /// Team on the NATS server
     #[arg(long, requires = "nats", default_value = "default")]
     pub(crate) team: String,
     /// File with NATS credentials
