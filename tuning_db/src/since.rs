@@ -1,11 +1,12 @@
 //! Records as lines, from a position on, for programs that pass them to others.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use crate::keys::TaskKey;
 use crate::store::TuningDb;
 
-/// Position up to which the records of a database were read; by default the beginning.
+/// Position of the last record of each task that was read; by default none.
 #[derive(Clone, Debug, Default)]
 pub struct DbCursor(BTreeMap<TaskKey, u64>);
 
@@ -15,14 +16,11 @@ impl TuningDb {
     pub fn lines_since(&self, cursor: &mut DbCursor, most: usize) -> Vec<String> {
         let mut lines = Vec::new();
         for (task, log) in self.logs().iter() {
-            let next = cursor.0.get(task).copied().unwrap_or_default();
-            let mut last = None;
-            for (&place, line) in log.lines.range(next..).take(most - lines.len()) {
-                lines.push(line.clone());
-                last = Some(place);
-            }
-            if let Some(last) = last {
-                cursor.0.insert(task.clone(), last + 1);
+            let last = cursor.0.get(task).map_or(Bound::Unbounded, |last| Bound::Excluded(*last));
+            let new = log.lines.range((last, Bound::Unbounded)).take(most - lines.len());
+            lines.extend(new.clone().map(|(_, line)| line.clone()));
+            if let Some((last, _)) = new.last() {
+                cursor.0.insert(task.clone(), *last);
             }
             if lines.len() >= most {
                 break;
@@ -86,5 +84,12 @@ mod tests {
         assert_eq!(places(of(0, usize::MAX)), [0, 1, 2]);
         assert_eq!(places(of(1, 0)), [1], "at least one");
         assert!(of(3, usize::MAX).is_empty());
+
+        // A damaged file may have the last position of all.
+        if let Some(log) = db.logs_mut().values_mut().next() {
+            log.lines.insert(u64::MAX, "last".into());
+        }
+        assert_eq!(db.lines_since(&mut cursor, 9), ["last"]);
+        assert!(db.lines_since(&mut cursor, 9).is_empty());
     }
 }

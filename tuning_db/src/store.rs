@@ -285,7 +285,7 @@ impl TuningDb {
         self.tasks.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn logs_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<TaskKey, TaskLog>> {
+    pub(crate) fn logs_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<TaskKey, TaskLog>> {
         self.tasks.write().unwrap_or_else(PoisonError::into_inner)
     }
 
