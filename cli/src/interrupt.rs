@@ -123,6 +123,11 @@ pub(crate) fn service() -> Cancel {
     cancel()
 }
 
+/// Ends the process for a service that was interrupted before it served.
+pub(crate) fn end_service() -> ! {
+    end(&InterruptState::lock())
+}
+
 /// Sets the message for an interruption, in place of the list of written files.
 pub(crate) fn note(text: &'static str) {
     InterruptState::lock().note = Some(text);

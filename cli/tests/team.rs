@@ -152,6 +152,14 @@ fn collectors_that_cannot_be_used_are_named() {
     let taken = format!("fleet collect --db new --listen {}", collector.address());
     sandbox.run(&taken).expect_line(1, "cannot listen on");
     assert!(!sandbox.path("new").exists(), "no database was made");
+
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = sandbox.command(&format!("snapshot follow {} -o x", silent.local_addr().unwrap()));
+    let waiting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let _accepted = silent.accept().unwrap();
+    signal(&waiting, libc::SIGINT);
+    let waited = ended(waiting).expect(130);
+    assert!(waited.stderr.ends_with("autotune: interrupted\n"), "{}", waited.stderr);
     assert!(!sandbox.path("db").exists(), "no database was made");
 }
 

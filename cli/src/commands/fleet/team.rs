@@ -183,8 +183,13 @@ impl Sharing {
 
 /// Keeps a file up to date with the snapshots of a collector, until a signal ends it.
 pub(in crate::commands) fn follow(args: FollowArgs) -> Result<()> {
+    // A server that does not answer is no reason to wait after Ctrl-C.
+    let source = source(&args)?;
     let cancel = interrupt::service();
-    let mut memory = connect(source(&args)?, &cancel)?;
+    let mut memory = match connect(source, &cancel) {
+        Err(_) if cancel.is_cancelled() => interrupt::end_service(),
+        connected => connected?,
+    };
     let mut known = present(&args)?;
     if args.once {
         match update(&args, &mut memory, &mut known)? {
