@@ -115,7 +115,7 @@ pub(crate) struct FollowArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
     /// Interval at which the collector is asked: 5s, 1m
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = autotune::parse_duration)]
     pub(crate) every: Duration,
     /// Fetch the present snapshot and exit
     #[arg(long)]
