@@ -18,7 +18,7 @@ use opencl3::types::CL_BLOCKING;
 
 use super::{elements, or_long, words};
 
-/// Held while devices are listed: PoCL crashes or has no devices if several threads load it at once.
+/// Held while devices are listed: PoCL crashes or finds none if several threads load it at once.
 static LISTING: Mutex<()> = Mutex::new(());
 
 /// A device with its queue.

@@ -66,6 +66,7 @@ fn append_others(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal
         if places.contains_key(&goal) {
             continue;
         }
+
         match goal {
             Goal::Lanes { first, step, modulus, lanes } => {
                 places.insert(goal, bytes.len());
