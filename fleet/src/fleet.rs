@@ -203,11 +203,13 @@ impl Fleet {
 
     /// Returns the workers that may get wishes.
     pub(crate) fn usable(&self) -> Vec<usize> {
-        let is_usable = |&worker: &usize| {
-            let member = &self.members[worker];
-            member.outbound.is_some() && !member.is_silent && !member.is_leaving && !self.health.is_quarantined(worker)
-        };
-        (0..self.members.len()).filter(is_usable).collect()
+        (0..self.members.len()).filter(|worker| self.is_usable(*worker)).collect()
+    }
+
+    /// Returns true if a worker may get wishes.
+    pub(crate) fn is_usable(&self, worker: usize) -> bool {
+        let member = &self.members[worker];
+        member.outbound.is_some() && !member.is_silent && !member.is_leaving && !self.health.is_quarantined(worker)
     }
 
     /// Sends a message to a worker. A failure ends the connection, which is then reported as

@@ -44,8 +44,9 @@ impl Measurer for Fleet {
                     }
                 }
             });
-            let checked = Instant::now();
-            let mut run = BatchRun { fleet: self, ledger, ask, is_asked: false, is_over: false, checked };
+            let now = Instant::now();
+            let looks = Looks { only: None, all: now, usable: 0 };
+            let mut run = BatchRun { fleet: self, ledger, ask, is_asked: false, is_over: false, checked: now, looks };
             let ended = run.until_done(on_result);
             run.return_leases();
             ended
@@ -96,6 +97,18 @@ struct BatchRun<'a> {
     is_over: bool,
     /// Time at which the leases were checked last.
     checked: Instant,
+    looks: Looks,
+}
+
+/// Search for workers that have room. Only a message of a worker makes room at that worker, so that
+/// most messages need no look at the others.
+struct Looks {
+    /// Worker to look at; `None` means all.
+    only: Option<usize>,
+    /// Time of the last look at all.
+    all: Instant,
+    /// Number of workers that may get wishes, at that time.
+    usable: usize,
 }
 
 impl BatchRun<'_> {
@@ -103,52 +116,75 @@ impl BatchRun<'_> {
     fn until_done(&mut self, on_result: &mut OnResult<'_>) -> Result<(), MeasureError> {
         loop {
             self.fleet.check()?;
-            self.lease();
+            let workers = self.look();
+            self.lease(&workers);
             if self.is_over && self.ledger.is_done() {
                 return Ok(());
             }
-            if !self.is_over && !self.is_asked && self.ledger.waiting() == 0 && self.is_hungry() {
+            if !self.is_over && !self.is_asked && self.ledger.waiting() == 0 && self.is_hungry(&workers) {
                 self.is_asked = self.ask.send(()).is_ok();
             }
+
             let heard = self.fleet.hear();
+            self.looks.only = match &heard {
+                Heard::Message(worker, _) if self.looks.all.elapsed() < POLL => Some(*worker),
+                _ => None,
+            };
             if self.act(heard, on_result).is_break() || self.expire(on_result).is_break() {
                 return Ok(());
             }
         }
     }
 
-    /// Returns true if a worker will soon have nothing to do.
-    fn is_hungry(&self) -> bool {
-        self.fleet.usable().into_iter().any(|worker| self.has_room(worker, None))
+    /// Returns the workers that may get wishes and may have room since the last look.
+    fn look(&mut self) -> Vec<usize> {
+        match self.looks.only {
+            Some(worker) => Vec::from_iter(self.fleet.is_usable(worker).then_some(worker)),
+            None => {
+                let usable = self.fleet.usable();
+                (self.looks.all, self.looks.usable) = (Instant::now(), usable.len());
+                usable
+            }
+        }
     }
 
-    /// Returns true if a worker's work ends soon, judged by the time of a candidate's workload.
-    fn has_room(&self, worker: usize, next: Option<&Candidate>) -> bool {
-        let held = self.ledger.held_by(worker);
+    /// Returns true if a worker will soon have nothing to do.
+    fn is_hungry(&self, workers: &[usize]) -> bool {
+        let secs = self.secs_of(None);
+        workers.iter().any(|&worker| self.has_room(worker, secs))
+    }
+
+    /// Returns the seconds of a wish of a candidate's workload; of the fastest workload if it has
+    /// none, and 0 if no time is known.
+    fn secs_of(&self, next: Option<&Candidate>) -> f64 {
         let secs = next.and_then(|next| self.fleet.wish_secs.get(next.workload()).copied());
-        let secs = secs.or_else(|| self.fleet.wish_secs.values().copied().reduce(f64::min)).unwrap_or(0.0);
+        secs.or_else(|| self.fleet.wish_secs.values().copied().reduce(f64::min)).unwrap_or(0.0)
+    }
+
+    /// Returns true if a worker's work ends soon, judged by the seconds of a wish.
+    fn has_room(&self, worker: usize, secs: f64) -> bool {
+        let held = self.ledger.held_by(worker);
         held == 0
             || self.ledger.leases_of(worker) < LEASES
                 && held as f64 * secs < self.fleet.options.params.ahead_secs
                 && secs > 0.0
     }
 
-    /// Leases waiting wishes to all workers that have room.
-    fn lease(&mut self) {
-        if self.ledger.waiting() == 0 {
-            return;
-        }
-        let usable = self.fleet.usable();
-        for &worker in &usable {
+    /// Leases waiting wishes to those workers that have room.
+    fn lease(&mut self, workers: &[usize]) {
+        let Some(mut secs) = self.ledger.next().map(|next| self.secs_of(Some(next))) else { return };
+        for &worker in workers {
             while let Some(next) = self.ledger.next()
-                && self.has_room(worker, Some(next))
+                && self.has_room(worker, secs)
             {
-                let secs = self.fleet.wish_secs.get(next.workload());
-                let size = |part: f64| secs.map_or(FIRST_WISHES, |secs| (part / secs) as usize).clamp(1, MAX_WISHES);
+                let known = self.fleet.wish_secs.get(next.workload());
+                let size = |part: f64| known.map_or(FIRST_WISHES, |secs| (part / secs) as usize).clamp(1, MAX_WISHES);
                 let [least, most] = self.fleet.options.params.batch_secs.map(size);
-                let most = self.ledger.waiting().div_ceil(usable.len()).clamp(least, most.max(least));
+                let most = self.ledger.waiting().div_ceil(self.looks.usable.max(1)).clamp(least, most.max(least));
                 let Some(leased) = self.ledger.take(worker, most, Instant::now()) else { break };
                 let Some(batch) = self.batch(leased) else { break };
+                // Another workload may be next.
+                secs = self.ledger.next().map_or(secs, |next| self.secs_of(Some(next)));
                 if !self.fleet.send(worker, &TunerMessage::Measure(batch)) {
                     // The lease is lost with the connection.
                     break;

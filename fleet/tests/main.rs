@@ -4,6 +4,7 @@
 mod campaign;
 mod collector;
 mod contract;
+mod crowd;
 #[path = "../../measure/tests/common/damage.rs"]
 mod damage;
 mod faults;
