@@ -197,6 +197,8 @@ impl CrewMember {
     /// Passes on messages until the connection ends, and returns the reason.
     fn read(&self, outbound: &Outbound, receiver: &mut dyn FrameReceiver) -> String {
         let (mut heard, mut told) = (Instant::now(), Instant::now());
+        // A thousand such threads that wake up at every `POLL` take a fifth of a core.
+        let wait = POLL.max(self.params.progress / 4);
         while !self.is_over() {
             if told.elapsed() >= self.params.progress {
                 told = Instant::now();
@@ -204,7 +206,7 @@ impl CrewMember {
                     return error.to_string();
                 }
             }
-            let frame = match receiver.receive(POLL) {
+            let frame = match receiver.receive(wait) {
                 Ok(Arrival::Frame(frame)) => frame,
                 Ok(Arrival::Nothing) if heard.elapsed() < self.params.silence => continue,
                 Ok(Arrival::Nothing) => return "it is silent".into(),
