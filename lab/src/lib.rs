@@ -12,6 +12,7 @@
 //! | `paper_figures` | the experiments of the AutoTVM paper on such a record: CSV, SVG and a page |
 //! | `bench_snapshot` | look-ups in a snapshot of a million schedules, by 64 processes |
 //! | `gpu_estimates` | estimates of GPU kernels next to the measurements of a tuning log |
+//! | `fleet_scale` | up to 1,000 simulated workers of one tuner: throughput, CPU time, messages |
 //! | `timing_parts`, `verify_cost` | the parts of the timing method; the time that proofs take |
 //! | `plot_curve`, `plot_networks`, `plot_peers` | figures in SVG, from the results of the others |
 //!

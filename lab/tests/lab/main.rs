@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod compare_peers;
+mod fleet_scale;
 mod gpu_run;
 #[path = "../../../workloads/tests/common/long.rs"]
 #[allow(unreachable_pub)]
