@@ -43,7 +43,7 @@ const SCHEDULES: usize = 512;
 /// Time between opening the devices and the first wish, in which the cost of idling is measured.
 const IDLE: Duration = Duration::from_secs(3);
 
-/// How many workers one tuner can keep busy.
+/// Measures how many workers one tuner can keep busy.
 #[derive(Clone, Parser)]
 struct Args {
     /// Numbers of workers, one run for each.

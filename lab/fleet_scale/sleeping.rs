@@ -11,8 +11,8 @@ use autotune_measurement::{Measurement, RunSecs};
 use autotune_schedules::Candidate;
 use autotune_workloads::Workload;
 
-/// Workload of the trials. Workers lower each schedule, and this one's are lowered fast: all of them
-/// share the cores of one machine here.
+/// Workload of the trials. Workers lower each schedule, and this one's are lowered fast, because
+/// all workers share the cores of one machine here.
 pub(crate) const WORKLOAD: &str = "matmul:m=64,n=64,k=64";
 
 pub(crate) fn target() -> Target {
