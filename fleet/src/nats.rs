@@ -389,10 +389,15 @@ impl Drop for NatsSender {
             let _ = timeout(FLUSH_LIMIT, client.flush()).await;
         };
         self.task.abort();
-        // A thread of the runtime must not wait for it.
-        match Handle::try_current() {
-            Ok(_) => drop(self.runtime.spawn(end)),
-            Err(_) => drop(self.runtime.block_on(async { timeout(2 * FLUSH_LIMIT, end).await })),
+        // A runtime that has ended drops the task at once, and the channel with it.
+        let (ended, is_ended) = mpsc::channel::<()>();
+        self.runtime.spawn(async move {
+            end.await;
+            drop(ended);
+        });
+        // A thread of the runtime must not wait for the task.
+        if Handle::try_current().is_err() {
+            let _ = is_ended.recv_timeout(2 * FLUSH_LIMIT);
         }
     }
 }

@@ -29,6 +29,21 @@ fn workers_of_a_team_are_found_and_others_are_not() {
     assert!(fleet.workers().iter().all(|(_, trials)| *trials > 10), "{:?}", fleet.workers());
 }
 
+/// Threads of connections may end after everything else of a program.
+#[test]
+fn connections_may_outlive_their_server() {
+    let Some((team, _server)) = shared_team() else { return };
+    let mut listener = team.listen().unwrap();
+    let place = team.find().unwrap().remove(0);
+    let dialled = place.dial(Duration::from_secs(5)).unwrap();
+    let accepted = listener.accept(Duration::from_secs(5)).unwrap().unwrap();
+    drop((team, listener, place));
+
+    let mut sender = accepted.sender;
+    assert!(sender.send(b"frame").is_err());
+    drop((sender, dialled));
+}
+
 #[test]
 fn workers_that_come_later_take_part_and_those_of_another_key_do_not() {
     let Some((team, _server)) = shared_team() else { return };

@@ -184,7 +184,7 @@ def test_sessions_and_threads_do_not_disturb_each_other(tmp_path):
         ({"precision": "auto", "max_error": "-0.1"}, "option max_error=-0.1: expected a relative error such as 0.01"),
         ({"precision": "auto", "max_error": "NaN"}, "option max_error=NaN: expected a relative error such as 0.01"),
         ({"precision": "auto", "max_error": "some"}, "option max_error=some: expected a relative error such as 0.01"),
-        ({"spin": "maybe"}, "option spin=maybe: expected on or off"),
+        ({"spin": "maybe"}, "option spin=maybe: expected on, brief or off"),
         ({"max_error": "0.01"}, "option max_error: expected only with precision=auto"),
         ({"dp": "a"}, "unknown option dp: the options are threads, tune, db, snapshot, precision, max_error, spin"),
     ],
