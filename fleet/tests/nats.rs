@@ -1,6 +1,7 @@
 //! Fleets over a real NATS server: teams, the death of the server, refusals.
 
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use autotune_db::TuningDb;
@@ -32,16 +33,18 @@ fn workers_of_a_team_are_found_and_others_are_not() {
 /// Threads of connections may end after everything else of a program.
 #[test]
 fn connections_may_outlive_their_server() {
-    let Some((team, _server)) = shared_team() else { return };
-    let mut listener = team.listen().unwrap();
-    let place = team.find().unwrap().remove(0);
-    let dialled = place.dial(Duration::from_secs(5)).unwrap();
-    let accepted = listener.accept(Duration::from_secs(5)).unwrap().unwrap();
-    drop((team, listener, place));
+    for _ in 0..6 {
+        let Some((team, _server)) = shared_team() else { return };
+        let mut listener = team.listen().unwrap();
+        let place = team.find().unwrap().remove(0);
+        let dialled = place.dial(Duration::from_secs(5)).unwrap();
+        let accepted = listener.accept(Duration::from_secs(5)).unwrap().unwrap();
 
-    let mut sender = accepted.sender;
-    assert!(sender.send(b"frame").is_err());
-    drop((sender, dialled));
+        // The connections end while their server does.
+        let ends = [dialled, accepted].map(|wire| thread::spawn(move || drop(wire)));
+        drop((team, listener, place));
+        ends.into_iter().for_each(|end| end.join().unwrap());
+    }
 }
 
 #[test]
