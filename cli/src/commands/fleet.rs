@@ -86,13 +86,18 @@ pub(super) fn connect(places: &[SocketPlace], server: &NatsArgs, wish: &DeviceWi
     };
     match Fleet::connect(dials, wish, options) {
         Ok(fleet) => {
-            let names: Vec<String> = fleet.workers().into_iter().map(|(name, _)| name).collect();
-            say(format_args!("{} worker(s) of {}: {}", names.len(), fleet.target(), names.join(", ")));
+            tell_workers(&fleet);
             Ok(Some(fleet))
         }
         Err(FleetError::Interrupted) => Err(Failure::Interrupted.into()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Names the workers of a fleet that was connected.
+pub(super) fn tell_workers(fleet: &Fleet) {
+    let names: Vec<String> = fleet.workers().into_iter().map(|(name, _)| name).collect();
+    say(format_args!("{} worker(s) of {}: {}", names.len(), fleet.target(), names.join(", ")));
 }
 
 /// Describes how many wishes each worker of a kind answered.

@@ -15,10 +15,10 @@ use autotune_network::Subject;
 use serde::Serialize;
 
 use super::fleet::team::{Recalled, RunMemory, recalling};
-use super::fleet::{dials, finder, summary as workers_of};
+use super::fleet::{dials, finder, summary as workers_of, tell_workers};
 use super::lookup::adopt_legacy;
 use super::shared::{JsonSink, open_db};
-use super::trials::{continuing, known_trials, limits, verdict};
+use super::trials::{continuing, known_trials, limits, trials_of, verdict};
 use crate::args::{Failure, LoadedNetwork, TargetArgs, TuneArgs};
 use crate::interrupt;
 use crate::output::say;
@@ -150,14 +150,10 @@ fn open(args: &TuneArgs, kind: WorkerKind, network: Network, interrupted: &Cance
     };
     let wish = DeviceWish { target: kind.key.clone(), threads: None, backend: args.backend };
     let fleet = Fleet::connect(kind.dials, &wish, options)?;
-    let names: Vec<String> = fleet.workers().into_iter().map(|(name, _)| name).collect();
-    say(format_args!("{} worker(s) of {}: {}", names.len(), fleet.target(), names.join(", ")));
+    tell_workers(&fleet);
     let target = fleet.target().clone();
     let target = fleet.ceilings().map_or(target.clone(), |ceilings| ceilings.rated(&target));
-    let trials = match (args.trials, args.time_budget) {
-        (None, None) => Some(TuneParams::default().trials_per_task * network.tasks.len()),
-        (trials, _) => trials,
-    };
+    let trials = trials_of(args, &network);
     Ok(KindRun { fleet, target, network, trials, recalled: None, cancel })
 }
 

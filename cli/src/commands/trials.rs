@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use autotune::{Cancel, Network, Report, TaskReport};
+use autotune::{Cancel, Network, Report, TaskReport, TuneParams};
 use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::failure_summary;
 use autotune_workloads::Workload;
 
-use crate::args::Failure;
+use crate::args::{Failure, TuneArgs};
 
 /// Counts the trials of the network's tasks in the database.
 pub(super) fn known_trials(db: &TuningDb, network: &Network, target: &Target) -> Result<usize> {
@@ -18,6 +18,15 @@ pub(super) fn known_trials(db: &TuningDb, network: &Network, target: &Target) ->
         known += searched(db, &task.workload, &target.key())?.count();
     }
     Ok(known)
+}
+
+/// Returns the number of trials of a run: the given one, or the default for its tasks without a
+/// time budget.
+pub(super) fn trials_of(args: &TuneArgs, network: &Network) -> Option<usize> {
+    match (args.trials, args.time_budget) {
+        (None, None) => Some(TuneParams::default().trials_per_task * network.tasks.len()),
+        (trials, _) => trials,
+    }
 }
 
 /// Describes the limits of the run.

@@ -23,7 +23,7 @@ use super::planned;
 use super::rounded::{RoundingEffect, in_f32, warn_if_slow};
 use super::run::{RUNS_IN_A_ROW, inputs, latencies};
 use super::shared::{JsonSink, on_device, open_db, open_device};
-use super::trials::{continuing, known_trials, limits, verdict};
+use super::trials::{continuing, known_trials, limits, trials_of, verdict};
 use crate::args::{Failure, LoadedNetwork, TuneArgs};
 use crate::device_limit::DeviceLimit;
 use crate::output::say;
@@ -91,10 +91,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let target = ceilings.map_or(target.clone(), |ceilings| ceilings.rated(&target));
 
     let params = TuneParams { transfer: !args.no_transfer, ..TuneParams::default() };
-    let trials = match (args.trials, args.time_budget) {
-        (None, None) => Some(params.trials_per_task * network.tasks.len()),
-        (trials, _) => trials,
-    };
+    let trials = trials_of(&args, network);
     // The budget counts from the start of the command, including import and detection.
     let is_timed = target.cpu().is_some() || args.variant.is_none();
     let is_local = matches!(device, TuneDevice::Local(_));

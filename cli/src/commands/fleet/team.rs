@@ -81,7 +81,7 @@ pub(in crate::commands) struct Recalled {
 
 impl RunMemory {
     /// Connects to the collector that the command line names, or to that of the team on the NATS
-    /// server; `None` if there is none. A collector that nobody named is not necessary.
+    /// server; `None` if there is none. A failure of the team's is reported, and no error.
     pub(in crate::commands) fn connect(
         place: Option<&SocketPlace>,
         server: &NatsArgs,
