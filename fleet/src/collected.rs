@@ -70,7 +70,7 @@ impl Collected {
         }
     }
 
-    /// Answers a question.
+    /// Answers a question of a tuner or follower.
     ///
     /// # Errors
     /// With the reason if no tuner asks such a question.

@@ -76,7 +76,7 @@ struct Args {
     /// Time the reference kernel and random trials on this machine's CPU, instead of a fleet.
     #[arg(long)]
     reference: bool,
-    /// Serve as so many workers until the input ends.
+    /// Number of workers to serve as, until the input ends.
     #[arg(long, hide = true)]
     serve: Option<usize>,
 }

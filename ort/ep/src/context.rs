@@ -34,7 +34,7 @@ pub(crate) const FORMAT: u64 = 1;
 /// Number of bytes before those that the checksum is of.
 const HEADER: usize = 32;
 
-/// Number of sections.
+/// Number of sections: description, model, weights, schedules.
 const SECTIONS: usize = 4;
 
 /// Reason that contents cannot be used.
