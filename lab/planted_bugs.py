@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plants bugs one by one and runs tests of `cargo test --workspace`: each bug must be found.
+"""Plants bugs one by one and runs tests of `cargo test`: each bug must be found.
 
   python3 lab/planted_bugs.py [--out FILE.md] [NUMBER..]
 

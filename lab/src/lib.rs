@@ -17,7 +17,7 @@
 //! | `plot_curve`, `plot_networks`, `plot_peers` | figures in SVG, from the results of the others |
 //!
 //! Run one with `cargo run --release -p autotune-lab --example NAME`. The package is not a default
-//! member of the workspace: `cargo test` leaves it out, `cargo test -p autotune-lab` runs its
+//! member of the workspace: `cargo test` leaves it out, `cargo test --workspace` runs its
 //! tests.
 //!
 //! Candidates run in a worker process. A program that calls [`autotune::serve_if_worker`] first in
