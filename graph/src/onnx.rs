@@ -19,6 +19,7 @@ mod limits;
 mod nodes;
 pub(crate) mod operator;
 mod phase;
+mod sequences;
 pub(crate) mod tensor;
 mod wire;
 pub(crate) mod writer;

@@ -18,6 +18,7 @@ mod onnx_numbers;
 mod onnx_regions;
 mod onnx_resize;
 mod onnx_runtime;
+mod onnx_sequences;
 mod onnx_signal;
 mod rewrite_affine;
 mod rewrite_bounds;

@@ -133,6 +133,28 @@ fn branches_are_chosen_by_data_and_may_have_other_shapes() {
 }
 
 /// A branch that is known is imported as a part of the outer graph, unless it repeats something.
+/// A sequence that a later phase reads is made anew, of tensors that are in memory for it.
+#[test]
+fn sequences_get_elements_with_shapes_of_data() {
+    let nodes = |model: Model| {
+        let model = model.node("Relu", "x", "r", vec![]).node("SplitToSequence", "r", "s", vec![]);
+        let model = model.node("NonZero", "x", "places", vec![]).node("Cast", "places", "f", vec![int("to", 1)]);
+        let model = model.node("SequenceInsert", "s f", "longer", vec![]).node("Neg", "f", "g", vec![]);
+        model.node("SequenceAt", "longer first", "a", vec![]).node("SequenceAt", "longer last", "b", vec![])
+    };
+    let place = |number: i64| Tensor::i64(&[], vec![number]).unwrap();
+    let model = Model::new(17).input("x", &[2, 3]).constant("first", &place(1)).constant("last", &place(-1));
+    let session = session(&nodes(model).output("a").output("b").output("g")).unwrap();
+
+    let x = f32s(&[2, 3], &[0.0, -1.0, 2.0, 3.0, 0.0, 0.0]);
+    let found = session.run(&[x]).unwrap();
+    let places = [0.0, 0.0, 1.0, 1.0, 2.0, 0.0];
+    let wanted = [f32s(&[1, 3], &[3.0, 0.0, 0.0]), f32s(&[2, 3], &places), f32s(&[2, 3], &places.map(|x| -x))];
+    for (found, wanted) in found.iter().zip(&wanted) {
+        assert_eq!(difference(found, wanted, 0.0, 0.0), None);
+    }
+}
+
 #[test]
 fn known_branches_may_repeat() {
     let inner = body(vec![node("Add", "v v", "w", vec![]), node("Identity", "c", "d", vec![])], "i c v", "d w");
@@ -193,6 +215,13 @@ fn wrong_models_and_inputs_are_refused_in_one_line() {
     assert_eq!(
         refused(with(same(), "i c", "d y2"), &[random(&[2, 48], 1)]),
         "node 'loop' (Loop): attribute 'body': has other inputs or outputs than the state of the loop"
+    );
+    let inner = vec![node("Identity", "c", "d", vec![]), node("SequenceAt", "s i", "y2", vec![])];
+    let mut model = with(inner, "i c x", "d y2");
+    model.graph().node.insert(0, node("SequenceConstruct", "x0", "s", vec![]));
+    assert_eq!(
+        refused(model, &[random(&[2, 48], 1)]),
+        "node 'loop' (Loop): 's' is a sequence, which this operator does not read"
     );
     let unknown = vec![node("Identity", "c", "d", vec![]), node("Frobnicate", "x", "y2", vec![])];
     let mut model = with(unknown, "i c x", "d y2");

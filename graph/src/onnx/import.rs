@@ -17,6 +17,7 @@ use super::limits::VERSIONS;
 use super::nodes::{inputs_of, is_default, outputs_of, sort_nodes};
 use super::operator::{Int8Reading, OnnxOperator};
 use super::phase::{GraphPath, PhaseImport};
+use super::sequences::TensorSequence;
 use super::tensor;
 use crate::graph::Graph;
 use crate::operators;
@@ -142,6 +143,7 @@ impl<'a> Model<'a> {
         Import {
             draft: GraphDraft::new(name, options),
             values: HashMap::new(),
+            sequences: HashMap::new(),
             byte_types: HashMap::new(),
             wanted,
             version: self.version,
@@ -202,6 +204,8 @@ pub(super) struct Import<'a> {
     pub(super) draft: GraphDraft,
     /// Values by their names in the file.
     pub(super) values: HashMap<String, ImportValue>,
+    /// Sequences by their names in the file.
+    pub(super) sequences: HashMap<String, TensorSequence<'a>>,
     /// Original types of inputs that have 8 bits in the file.
     pub(super) byte_types: HashMap<ImportValue, DType>,
     /// Names that a needed node or an output reads.
@@ -271,6 +275,7 @@ impl<'a> Import<'a> {
                 let computed = self.inlined(branch)?.map_err(wrong)?;
                 self.outputs_are(node, &computed).map_err(wrong)
             }
+            _ if self.sequence(node, &name).map_err(wrong)? => Ok(()),
             _ => self.converted(node, operator, &name).map_err(wrong),
         }
     }
@@ -306,6 +311,7 @@ impl<'a> Import<'a> {
         let own = constants.chain(nodes.iter().flat_map(|node| node.output.iter().map(String::as_str)));
         for name in own.filter(|name| self.wanted.contains(name)) {
             self.values.remove(name);
+            self.sequences.remove(name);
         }
         self.wanted = outer;
         imported.map(|()| values)
@@ -321,14 +327,24 @@ impl<'a> Import<'a> {
             let read = |value| self.draft.read_as(name, value, self.byte_types.get(&value).copied(), found.bytes);
             operands.push(operand.map(read).transpose()?);
         }
-        let mut call = Call::new(&mut self.draft, self.file, self.version, name, node, operands)?;
+        let mut call = self.call(node, name, operands)?;
         let computed = found.outputs(&mut call, node.output.len())?;
         call.check_all_read()?;
         self.outputs_are(node, &computed)
     }
 
+    /// Starts the import of a node from its operands.
+    pub(super) fn call<'c>(
+        &'c mut self,
+        node: &'c NodeProto,
+        name: &'c str,
+        operands: Vec<Option<ImportValue>>,
+    ) -> NodeResult<Call<'c>> {
+        Call::new(&mut self.draft, self.file, self.version, name, node, operands)
+    }
+
     /// Records the names of a node's outputs that are read.
-    fn outputs_are(&mut self, node: &NodeProto, computed: &[ImportValue]) -> NodeResult<()> {
+    pub(super) fn outputs_are(&mut self, node: &NodeProto, computed: &[ImportValue]) -> NodeResult<()> {
         for (output, name) in node.output.iter().enumerate() {
             if !self.wanted.contains(&**name) || self.existing.contains(name) {
                 continue;
@@ -341,7 +357,7 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    fn operand(&self, input: usize, name: &str) -> NodeResult<Option<ImportValue>> {
+    pub(super) fn operand(&self, input: usize, name: &str) -> NodeResult<Option<ImportValue>> {
         if name.is_empty() {
             return Ok(None);
         }
@@ -355,7 +371,12 @@ impl<'a> Import<'a> {
         for info in &proto.output {
             let name = info.name.as_deref().unwrap_or_default();
             let wrong = |reason: &str| ImportError::Output { output: printable(name), reason: reason.into() };
-            let &value = self.values.get(name).ok_or_else(|| wrong("no node computes it"))?;
+            let reason = if self.sequences.contains_key(name) {
+                "is a sequence; only tensors are supported"
+            } else {
+                "no node computes it"
+            };
+            let &value = self.values.get(name).ok_or_else(|| wrong(reason))?;
             if !names.insert(name) {
                 return Err(wrong("duplicate name"));
             }

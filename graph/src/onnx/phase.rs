@@ -252,6 +252,9 @@ impl<'a> Import<'a> {
         let Some(phase) = &mut self.phase else { return self.node(node) };
 
         if reads.iter().any(|name| phase.later.contains(name)) {
+            // A later phase makes the sequences that it reads anew, from the same tensors.
+            let of_sequences = reads.iter().filter_map(|name| self.sequences.get(*name)).flat_map(|it| &it.reads);
+            phase.reads.extend(of_sequences.copied());
             phase.postpone(node, reads);
             return Ok(());
         }
@@ -289,6 +292,8 @@ impl<'a> Import<'a> {
         let first = || node.output.iter().find(|name| !name.is_empty()).cloned();
         let name = node.name.clone().filter(|name| !name.is_empty()).or_else(first).unwrap_or_default();
         let operator = node.op_type.clone().unwrap_or_default();
+        let wrong = |source| ImportError::Node { node: printable(&name), operator: printable(&operator), source };
+        self.check_reads_no_sequence(node).map_err(wrong)?;
         let constant = |name: &&str| {
             let value = *self.values.get(*name)?;
             Some((name.to_string(), self.draft.constant_of(value)?.clone()))
@@ -308,11 +313,7 @@ impl<'a> Import<'a> {
             }
             false => work(node, number, &phase.path, self.version),
         };
-        let work = work.map_err(|source| ImportError::Node {
-            node: printable(&name),
-            operator: printable(&operator),
-            source,
-        })?;
+        let work = work.map_err(wrong)?;
         let inputs = node.input.clone();
         phase.nodes.push(PhaseNode { name, operator, inputs, outputs, constants, work });
         phase.postpone(node, reads);

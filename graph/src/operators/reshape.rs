@@ -57,7 +57,7 @@ impl Call<'_> {
     }
 
     /// Inserts axes of one element. Their positions in the result ascend.
-    pub(super) fn insert_axes(&mut self, x: ImportValue, axes: &[usize]) -> call::Result<ImportValue> {
+    pub(crate) fn insert_axes(&mut self, x: ImportValue, axes: &[usize]) -> call::Result<ImportValue> {
         let mut shape = self.shape(x);
         // Each insertion leaves those before it in place.
         axes.iter().for_each(|&axis| shape.insert(axis, 1));

@@ -112,6 +112,24 @@ impl Call<'_> {
         ranges[axis] = Range { start, step: 1, count };
         self.slice(ranges, x)
     }
+
+    /// Adds slices of these sizes, which follow each other along an axis and cover it.
+    pub(crate) fn parts(&mut self, x: ImportValue, axis: usize, sizes: &[usize]) -> call::Result<Vec<ImportValue>> {
+        let (extent, count) = (self.shape(x)[axis], sizes.len());
+        let sum = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
+        if sum != Some(extent) {
+            return unfit(format!("cannot split {extent} elements into {count} parts of {:?}", listed(sizes)));
+        }
+
+        let mut start = 0;
+        let part = |&size: &usize| {
+            // The start of an empty part could be out of range.
+            let first = if size == 0 { 0 } else { start };
+            start += size;
+            self.part(x, axis, [first, size])
+        };
+        sizes.iter().map(part).collect()
+    }
 }
 
 /// Imports a slice. Bounds are attributes before opset 10; steps exist since then.
@@ -181,17 +199,8 @@ fn split(call: &mut Call, outputs: usize) -> call::Result<Vec<ImportValue>> {
             (0..outputs).map(|part| extent.saturating_sub(part * size).min(size)).collect()
         }
     };
-    let sum = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
-    if sum != Some(extent) || sizes.len() != outputs {
+    if sizes.len() != outputs {
         return unfit(format!("cannot split {extent} elements into {outputs} parts of {:?}", listed(&sizes)));
     }
-
-    let mut start = 0;
-    let part = |size: usize| {
-        // The start of an empty part could be out of range.
-        let first = if size == 0 { 0 } else { start };
-        start += size;
-        call.part(x, axis, [first, size])
-    };
-    sizes.into_iter().map(part).collect()
+    call.parts(x, axis, &sizes)
 }
