@@ -35,13 +35,14 @@ pub enum Target {
 
 impl Target {
     /// Returns the target called `word`. `cpu` is this machine's CPU with `threads` threads (all
-    /// cores if `None`); `cpu:avx2` is the same without instruction sets beyond AVX2. Any other
-    /// word names a GPU by its stated properties, whether this machine has one or not
-    /// ([`GpuTarget::stated`]).
+    /// cores if `None`); `cpu:avx2` is the same without instruction sets beyond AVX2, and
+    /// `cpu:avx512` without extensions of AVX-512 F and VL. Any other word names a GPU by its
+    /// stated properties, whether this machine has one or not ([`GpuTarget::stated`]).
     pub fn detect(word: &str, threads: Option<usize>) -> Result<Self, TargetError> {
         match (word, GpuTarget::stated(word)) {
             ("cpu", _) => Ok(Target::Cpu(CpuTarget::detect(threads)?)),
-            ("cpu:avx2", _) => Ok(Target::Cpu(CpuTarget::detect(threads)?.without_avx512()?)),
+            ("cpu:avx2", _) => Ok(Target::Cpu(CpuTarget::detect(threads)?.restricted("cpu:avx2", Isa::Avx2)?)),
+            ("cpu:avx512", _) => Ok(Target::Cpu(CpuTarget::detect(threads)?.restricted("cpu:avx512", Isa::Avx512)?)),
             (_, None) => {
                 let stated = GpuTarget::stated_words().collect::<Vec<_>>().join(", ");
                 Err(TargetError::Unknown { word: word.to_string(), stated })

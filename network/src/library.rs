@@ -4,7 +4,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `steps`, `weights` | code and memory of the plan's actions; deduplicated weights |
-//! | `driver`, `copy` | code around kernels, which implements the library's functions |
+//! | `driver`, `stage`, `copy` | code around kernels, which implements the library's functions |
+//! | `workspace` | initialisation and checks of workspaces |
 //! | `processor` | required instructions, the check for them, and the request for tile registers |
 //! | `export`, `description` | exported functions; descriptions of inputs and outputs |
 //! | `format`, `elf` | interface of a file format; ELF |
@@ -12,12 +13,14 @@
 //! | `header`, `name` | C header and identifiers |
 //! | `cuda` | libraries for CUDA devices |
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::io::{self, Write};
+use std::mem;
 
 use crate::compiled::Compiled;
 use description::{Data, Described, described};
-use driver::{Distances, DriverCode, DriverJob, HEADER_BYTES, LibraryVariant};
+use driver::{Distances, DriverCode, DriverJob, LibrarySet, LibraryVariant};
 use elf::Elf;
 use error::LibraryError;
 use export::{Export, Fault, Side};
@@ -25,6 +28,7 @@ use format::{Format, FunctionRange, LibraryContents, LibraryParts, PartOffsets};
 use processor::Instructions;
 use steps::{LibraryKernels, LibrarySteps};
 use weights::LibraryWeights;
+use workspace::HEADER_BYTES;
 
 mod copy;
 pub(crate) mod cuda;
@@ -38,11 +42,13 @@ mod header;
 mod name;
 mod processor;
 mod relocatable;
+mod stage;
 mod steps;
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
 #[allow(clippy::unwrap_used)]
 mod tests;
 mod weights;
+mod workspace;
 
 pub use format::LibraryFormat;
 pub use name::identifier;
@@ -69,7 +75,8 @@ const FORMAT: Elf = Elf;
 pub struct Library<'a> {
     name: String,
     soname: String,
-    instructions: Instructions,
+    /// Instructions of each set, the widest first.
+    instructions: Vec<Instructions>,
     /// Inputs and outputs of each variant.
     tensors: Vec<[Vec<Described>; 2]>,
     workspace_bytes: usize,
@@ -85,7 +92,7 @@ pub struct Library<'a> {
 struct Texts {
     data: Data,
     records: [usize; 2],
-    instruction_set: usize,
+    instruction_sets: Vec<usize>,
     faults: [usize; Fault::ALL.len()],
 }
 
@@ -103,20 +110,31 @@ impl<'a> Library<'a> {
     /// # Errors
     /// If the networks have other inputs or outputs, or two of them the same shapes.
     pub fn of_variants(networks: &[&'a Compiled], name: &str, soname: &str) -> Result<Self, LibraryError> {
-        let tensors: Vec<[Vec<Described>; 2]> = networks.iter().map(|network| described(network)).collect();
-        check_variants(&tensors)?;
-        let mut kernels = LibraryKernels::default();
-        let plans = networks.iter().map(|network| LibrarySteps::of(network, &mut kernels));
-        let plans = plans.collect::<Result<Vec<_>, _>>()?;
-        let LibraryKernels { text: mut kernels, instructions, weights, .. } = kernels;
+        Self::of_sets(&[networks.to_vec()], name, soname)
+    }
 
-        let tensor_bytes = networks.iter().map(|network| network.workspace_bytes()).max().unwrap_or(0);
+    /// Builds the library of networks that were compiled for several instruction sets: for each,
+    /// the same network in the same order of shapes. A run uses the widest that the CPU has, or
+    /// the one for which its workspace was initialised. Equal weights are in the library once.
+    ///
+    /// # Errors
+    /// If inputs or outputs differ, or the code of two sets needs the same instructions.
+    pub fn of_sets(sets: &[Vec<&'a Compiled>], name: &str, soname: &str) -> Result<Self, LibraryError> {
+        let tensors = tensors_of_sets(sets)?;
+        let mut kernels = LibraryKernels::default();
+        let sets_of = sets.iter().map(|networks| SetSteps::of(networks, &mut kernels));
+        let plans = SetSteps::widest_first(sets_of.collect::<Result<_, _>>()?)?;
+        let LibraryKernels { text: mut kernels, weights, .. } = kernels;
+
+        let networks = || sets.iter().flatten();
+        let tensor_bytes = networks().map(|network| network.workspace_bytes()).max().unwrap_or(0);
         let workspace_bytes = HEADER_BYTES + tensor_bytes;
         // Code addresses data by signed 32-bit offsets.
         if workspace_bytes > MOST_BYTES || weights.bytes() > MOST_BYTES {
             return Err(LibraryError::TooLarge);
         }
 
+        let instructions: Vec<Instructions> = plans.iter().map(|set| set.instructions.clone()).collect();
         let texts = Texts::of(&instructions, &tensors);
         let (name, soname) = (name.into(), soname.into());
         let rodata = texts.data.bytes.clone();
@@ -129,11 +147,10 @@ impl<'a> Library<'a> {
         kernels.resize(kernels.len().next_multiple_of(64), 0xcc);
         let places = FORMAT.places(&library.contents(&library.names()))?;
         let driver_at = places.text as i64 + kernels.len() as i64;
-        let variants = plans.iter().zip(&library.tensors);
         let job = DriverJob {
-            variants: variants.map(|(plan, tensors)| LibraryVariant { plan, tensors }).collect(),
-            features: library.instructions.features(),
-            threads: networks.first().map_or(1, |network| network.threads()),
+            sets: plans.iter().map(|set| set.with(&library.tensors)).collect(),
+            // The private memory of each network is for as many threads as it has.
+            threads: networks().map(|network| network.threads()).min().unwrap_or(1),
             workspace_bytes,
             weights_bytes: library.weights.bytes(),
             at: texts.distances(&places, driver_at),
@@ -171,9 +188,9 @@ impl<'a> Library<'a> {
         &self.name
     }
 
-    /// Returns the required instruction set and its extensions, in words.
+    /// Returns the required instruction set and its extensions, in words; several are alternatives.
     pub fn instruction_set(&self) -> String {
-        self.instructions.words()
+        self.instructions.iter().map(Instructions::words).collect::<Vec<_>>().join(", or ")
     }
 
     /// Writes a file sequentially. Object files are first made in memory.
@@ -197,13 +214,54 @@ impl<'a> Library<'a> {
 
     /// Returns the names of the exported functions.
     fn names(&self) -> Vec<String> {
-        let exports = Export::all(self.tensors.len() > 1).into_iter();
+        let exports = Export::all(self.tensors.len() > 1, self.instructions.len() > 1).into_iter();
         exports.map(|export| format!("{}_{}", self.name, export.word())).collect()
     }
 
     fn contents<'n>(&'n self, functions: &'n [String]) -> LibraryContents<'n> {
         LibraryContents { soname: &self.soname, functions, rodata: self.rodata.len(), weights: self.weights.bytes() }
     }
+}
+
+/// Steps of the networks for one instruction set.
+struct SetSteps {
+    instructions: Instructions,
+    plans: Vec<LibrarySteps>,
+}
+
+impl SetSteps {
+    /// Returns the steps of networks; adds their kernels and constants to those of the library.
+    fn of<'a>(networks: &[&'a Compiled], kernels: &mut LibraryKernels<'a>) -> Result<Self, LibraryError> {
+        let plans = networks.iter().map(|network| LibrarySteps::of(network, kernels)).collect::<Result<_, _>>()?;
+        Ok(Self { instructions: mem::take(&mut kernels.instructions), plans })
+    }
+
+    /// Sorts sets by what a CPU must have, most first, so that the first that it has is the best.
+    fn widest_first(mut sets: Vec<Self>) -> Result<Vec<Self>, LibraryError> {
+        sets.sort_by_key(|set| Reverse((set.instructions.rank(), set.instructions.words())));
+        let words: Vec<String> = sets.iter().map(|set| set.instructions.words()).collect();
+        match words.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(LibraryError::SameInstructions { words: pair[0].clone() }),
+            None => Ok(sets),
+        }
+    }
+
+    /// Returns the set with the inputs and outputs of its networks.
+    fn with<'s>(&'s self, tensors: &'s [[Vec<Described>; 2]]) -> LibrarySet<'s> {
+        let variants = self.plans.iter().zip(tensors).map(|(plan, tensors)| LibraryVariant { plan, tensors });
+        LibrarySet { features: self.instructions.features(), variants: variants.collect() }
+    }
+}
+
+/// Returns the inputs and outputs of each variant, which must be the same in all sets.
+fn tensors_of_sets(sets: &[Vec<&Compiled>]) -> Result<Vec<[Vec<Described>; 2]>, LibraryError> {
+    let mut all = sets.iter().map(|networks| networks.iter().map(|network| described(network)).collect::<Vec<_>>());
+    let first = all.next().unwrap_or_default();
+    if all.any(|other| other != first) {
+        return Err(LibraryError::Sets);
+    }
+    check_variants(&first)?;
+    Ok(first)
 }
 
 /// Checks that variants have the same inputs and outputs, and different shapes of the inputs.
@@ -225,15 +283,15 @@ fn check_variants(tensors: &[[Vec<Described>; 2]]) -> Result<(), LibraryError> {
 }
 
 impl Texts {
-    fn of(instructions: &Instructions, variants: &[[Vec<Described>; 2]]) -> Self {
+    fn of(instructions: &[Instructions], variants: &[[Vec<Described>; 2]]) -> Self {
         let mut data = Data::default();
-        let instruction_set = data.text(&instructions.words());
+        let instruction_sets = instructions.iter().map(|set| data.text(&set.words())).collect();
         let faults = Fault::ALL.map(|fault| data.text(fault.words().1));
         let records = Side::ALL.map(|side| {
             let tensors = variants.iter().flat_map(|tensors| &tensors[side as usize]);
             data.records(&tensors.collect::<Vec<_>>())
         });
-        Self { data, records, instruction_set, faults }
+        Self { data, records, instruction_sets, faults }
     }
 
     fn distances(&self, places: &PartOffsets, driver: i64) -> Distances {
@@ -242,7 +300,7 @@ impl Texts {
             weights: places.weights as i64 - driver,
             text: places.text as i64 - driver,
             records: self.records.map(text),
-            instruction_set: text(self.instruction_set),
+            instruction_sets: self.instruction_sets.iter().map(|&at| text(at)).collect(),
             faults: self.faults.map(text),
         }
     }

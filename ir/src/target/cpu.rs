@@ -50,13 +50,12 @@ impl CpuTarget {
         Ok(Self { cores, threads, ..MACHINE.get_or_init(Self::of_one_core).clone() })
     }
 
-    /// Returns this machine with code restricted to AVX2, so that machines without AVX-512 can run
-    /// it.
-    pub(super) fn without_avx512(self) -> Result<Self, TargetError> {
+    /// Returns this machine with code restricted to an instruction set without extensions, so that
+    /// all machines with the instruction set can run it; `word` is the target's name.
+    pub(super) fn restricted(self, word: &'static str, isa: Isa) -> Result<Self, TargetError> {
         match self.isa {
-            Isa::Avx512 => Ok(Self { isa: Isa::Avx2, features: Vec::new(), ..self }),
-            Isa::Avx2 => Ok(self),
-            isa => Err(TargetError::Isa(isa)),
+            own if isa.runs_on(own) => Ok(Self { isa, features: Vec::new(), ..self }),
+            own => Err(TargetError::Isa { word, isa: own }),
         }
     }
 
@@ -137,12 +136,16 @@ mod tests {
     }
 
     #[test]
-    fn extensions_beyond_avx2_can_be_left_out() {
+    fn extensions_can_be_left_out() {
         let with = |isa| CpuTarget { isa, features: vec!["avx512bf16".into()], ..CpuTarget::generic_avx2(2) };
-        let without = with(Isa::Avx512).without_avx512().unwrap();
-        assert_eq!(without, CpuTarget::generic_avx2(2));
-        assert_eq!(with(Isa::Avx2).without_avx512(), Ok(with(Isa::Avx2)));
-        assert_eq!(with(Isa::Neon).without_avx512(), Err(TargetError::Isa(Isa::Neon)));
+        let plain = |isa| Ok(CpuTarget { isa, ..CpuTarget::generic_avx2(2) });
+        for (own, isa) in [(Isa::Avx512, Isa::Avx512), (Isa::Avx512, Isa::Avx2), (Isa::Avx2, Isa::Avx2)] {
+            assert_eq!(with(own).restricted("cpu:any", isa), plain(isa));
+        }
+        for (own, isa) in [(Isa::Avx2, Isa::Avx512), (Isa::Neon, Isa::Avx2)] {
+            let refused = Err(TargetError::Isa { word: "cpu:any", isa: own });
+            assert_eq!(with(own).restricted("cpu:any", isa), refused);
+        }
     }
 
     #[test]

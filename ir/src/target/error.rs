@@ -8,16 +8,21 @@ use super::isa::Isa;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// No target has this name.
-    #[error("unknown target '{word}': expected 'cpu', 'cpu:avx2', 'cuda' or one of {stated}")]
+    #[error("unknown target '{word}': expected 'cpu', 'cpu:avx2', 'cpu:avx512', 'cuda' or one of {stated}")]
     Unknown {
         /// Target as the user wrote it.
         word: String,
         /// Names of all stated GPUs, separated by commas.
         stated: String,
     },
-    /// `cpu:avx2` was requested on a machine without this instruction set.
-    #[error("target 'cpu:avx2': this machine's instruction set is {0}")]
-    Isa(Isa),
+    /// An instruction set was requested on a machine without it.
+    #[error("target '{word}': this machine's instruction set is {isa}")]
+    Isa {
+        /// Target as the user wrote it.
+        word: &'static str,
+        /// Instruction set of the machine.
+        isa: Isa,
+    },
     /// A number of threads was given for a GPU.
     #[error("--threads is for CPUs, not for '{0}'")]
     GpuThreads(String),

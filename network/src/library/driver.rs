@@ -3,9 +3,7 @@
 //!
 //! During a run, rbx is the workspace, r12 and r13 are the caller's `parallel_for` and its context,
 //! r14 the inputs and r15 the outputs. The stack holds the record of a stage that threads share,
-//! the buffer table of a kernel, and loop counters of copies. The workspace starts with the address
-//! of the library's code, which marks it as initialised, and the address of the weights, the
-//! library's own or a copy.
+//! the buffer table of a kernel, and loop counters of copies.
 
 use autotune_codegen::asm::AssembleError;
 use autotune_codegen::asm::x86::Integer::{R8, R9, R11, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
@@ -13,39 +11,31 @@ use autotune_codegen::asm::x86::{Condition, Integer, Label, Routine};
 
 use super::copy;
 use super::description::{self, Described};
-use super::export::{ALIGNMENT, Export, Fault, Side};
+use super::export::{Export, Fault, Side};
 use super::format::FunctionRange;
-use super::processor::{self, Features};
+use super::processor::Features;
+use super::stage::{self, BUFFERS, FUNCTION, PARTS, PRIVATE, PRIVATE_STRIDE, TABLE, TASKS};
 use super::steps::{ByteLocation, KernelStep, LibraryStep, LibrarySteps};
-
-/// Size in bytes of a workspace's header, before its tensors.
-pub(super) const HEADER_BYTES: usize = ALIGNMENT;
-
-/// Offset of the weights' address in a workspace.
-const WEIGHTS: i32 = 8;
+use super::workspace::{self, HEADER_BYTES, SET, WEIGHTS, WorkspaceStart};
 
 /// Registers that a function must preserve (System V ABI).
 const PRESERVED: [Integer; 6] = [Rbx, Rbp, R12, R13, R14, R15];
 
-/// Offsets of a stage's shared record on the stack.
-const FUNCTION: i32 = 0;
-const BUFFERS: i32 = 8;
-const PRIVATE: i32 = 16;
-const PRIVATE_STRIDE: i32 = 24;
-const TASKS: i32 = 32;
-const PARTS: i32 = 40;
-/// Offset of the kernel's buffer table, after the record.
-const TABLE: i32 = 48;
-
 /// Input of the code generation.
 pub(super) struct DriverJob<'a> {
-    /// Networks of the library, each for other shapes of the inputs.
-    pub(super) variants: Vec<LibraryVariant<'a>>,
-    pub(super) features: Features,
+    /// Networks for each instruction set, the widest first.
+    pub(super) sets: Vec<LibrarySet<'a>>,
     pub(super) threads: usize,
     pub(super) workspace_bytes: usize,
     pub(super) weights_bytes: usize,
     pub(super) at: Distances,
+}
+
+/// Networks of a library for one instruction set.
+pub(super) struct LibrarySet<'a> {
+    pub(super) features: Features,
+    /// Networks for different shapes of the inputs, the same shapes in all sets.
+    pub(super) variants: Vec<LibraryVariant<'a>>,
 }
 
 /// Network of a library.
@@ -63,15 +53,20 @@ pub(super) struct Distances {
     pub(super) text: i64,
     /// Distances of the records of inputs and outputs.
     pub(super) records: [i64; 2],
-    /// Distances of the text of the instruction set and of the error messages.
-    pub(super) instruction_set: i64,
+    /// Distances of the texts of the instruction sets and of the error messages.
+    pub(super) instruction_sets: Vec<i64>,
     pub(super) faults: [i64; Fault::ALL.len()],
 }
 
-impl DriverJob<'_> {
+impl<'a> DriverJob<'a> {
     /// Returns the number of inputs or outputs, the same for all variants.
     fn count(&self, side: Side) -> usize {
-        self.variants.first().map_or(0, |variant| variant.tensors[side as usize].len())
+        self.variants().first().map_or(0, |variant| variant.tensors[side as usize].len())
+    }
+
+    /// Returns the variants of the first set, whose tensors are those of all sets.
+    fn variants(&self) -> &[LibraryVariant<'a>] {
+        self.sets.first().map_or(&[], |set| &set.variants)
     }
 }
 
@@ -103,17 +98,17 @@ pub(super) struct DriverCode {
 
 /// Generates the functions of a library.
 pub(super) fn driver(job: &DriverJob) -> Result<DriverCode, AssembleError> {
-    let steps = job.variants.iter().flat_map(|variant| &variant.plan.steps);
+    let steps = job.sets.iter().flat_map(|set| &set.variants).flat_map(|variant| &variant.plan.steps);
     let buffers = steps.map(|step| match step {
         LibraryStep::Kernel(kernel) => kernel.buffers.len(),
         _ => 0,
     });
     let counters = TABLE + 8 * buffers.max().unwrap_or(0) as i32;
     let mut routine = Routine::default();
-    let share = routine.label();
+    let share = stage::emit(&mut routine);
     let mut driver = Driver { job, routine, share, counters };
-    driver.threads();
-    let functions = Export::all(job.variants.len() > 1).into_iter().map(|export| driver.function(export)).collect();
+    let exports = Export::all(job.variants().len() > 1, job.sets.len() > 1);
+    let functions = exports.into_iter().map(|export| driver.function(export)).collect();
     let (bytes, references) = driver.routine.finish_with_references()?;
     Ok(DriverCode { bytes, functions, references })
 }
@@ -126,15 +121,18 @@ impl Driver<'_> {
             Export::WorkspaceBytes => self.constant(self.job.workspace_bytes),
             Export::Threads => self.constant(self.job.threads),
             Export::Count(side) => self.constant(self.job.count(side)),
-            Export::InstructionSet => self.address(self.job.at.instruction_set),
+            Export::InstructionSet => self.instruction_set(),
+            Export::InstructionSets => self.constant(self.job.sets.len()),
+            Export::InitFor => self.init_for(),
+            Export::UsedSet => self.used_set(),
             Export::Of(side, field) => {
-                let counts = [self.job.variants.len(), self.job.count(side)];
+                let counts = [self.job.variants().len(), self.job.count(side)];
                 description::emit(&mut self.routine, field, counts, self.job.at.records[side as usize]);
             }
             Export::Error => self.error(),
             Export::Init => self.init(),
             Export::Run => self.run(),
-            Export::Variants => self.constant(self.job.variants.len()),
+            Export::Variants => self.constant(self.job.variants().len()),
             Export::Variant => self.variant(),
             Export::Weights => self.address(self.job.at.weights),
             Export::WeightsBytes => self.constant(self.job.weights_bytes),
@@ -172,30 +170,79 @@ impl Driver<'_> {
         self.constant(fault as usize);
     }
 
-    /// Emits `(void *workspace) -> int`, which checks the CPU's features, asks the system for
-    /// tile registers if kernels use them, and initialises the workspace.
+    /// Emits `() -> const char *`, or `(size_t set) -> const char *` if there are several sets.
+    fn instruction_set(&mut self) {
+        let texts = &self.job.at.instruction_sets;
+        if let &[only] = &texts[..] {
+            return self.address(only);
+        }
+        for (number, &at) in texts.iter().enumerate() {
+            let next = self.routine.label();
+            self.routine.compare_value(Rdi, number as i32);
+            self.routine.jump_if(Condition::NotEqual, next);
+            self.address(at);
+            self.routine.bind(next);
+        }
+        self.constant(0);
+    }
+
+    /// Emits `(void *workspace) -> int`, which initialises the workspace for the first instruction
+    /// set that the CPU has.
     fn init(&mut self) {
         let [bad, lacking, refused] = [(); 3].map(|()| self.routine.label());
-        self.check_block(Rdi, bad);
-        // `cpuid` overwrites rbx, which belongs to the caller.
-        self.routine.push(Rbx);
-        processor::emit_check(&mut self.routine, self.job.features, lacking);
-        self.routine.pop(Rbx);
-        if self.job.features.have_tiles() {
-            processor::emit_request(&mut self.routine, refused);
+        workspace::emit_check_block(&mut self.routine, Rdi, bad);
+        for number in 0..self.job.sets.len() {
+            // The last set decides about the result.
+            if number + 1 == self.job.sets.len() {
+                self.init_set(number, lacking, refused);
+            } else {
+                let next = self.routine.label();
+                self.init_set(number, next, next);
+                self.routine.bind(next);
+            }
         }
-        // The address of the library's code marks the workspace as initialised.
-        self.routine.point_outside(Rax, self.job.at.text);
-        self.routine.store(Rdi, 0, Rax);
-        self.routine.point_outside(Rax, self.job.at.weights);
-        self.routine.store(Rdi, WEIGHTS, Rax);
-        self.constant(Fault::None as usize);
-
-        self.routine.bind(lacking);
-        self.routine.pop(Rbx);
-        self.constant(Fault::Processor as usize);
         self.fail(bad, Fault::Workspace);
+        self.fail(lacking, Fault::Processor);
         self.fail(refused, Fault::Tiles);
+    }
+
+    /// Emits `(void *workspace, size_t set) -> int`, which initialises the workspace for a given
+    /// instruction set.
+    fn init_for(&mut self) {
+        let [bad, lacking, refused] = [(); 3].map(|()| self.routine.label());
+        workspace::emit_check_block(&mut self.routine, Rdi, bad);
+        for number in 0..self.job.sets.len() {
+            let next = self.routine.label();
+            self.routine.compare_value(Rsi, number as i32);
+            self.routine.jump_if(Condition::NotEqual, next);
+            self.init_set(number, lacking, refused);
+            self.routine.bind(next);
+        }
+        self.constant(Fault::Set as usize);
+        self.fail(bad, Fault::Workspace);
+        self.fail(lacking, Fault::Processor);
+        self.fail(refused, Fault::Tiles);
+    }
+
+    /// Emits the initialisation of the workspace at rdi for an instruction set, and the return.
+    /// Jumps to a label if the CPU or the system lacks something.
+    fn init_set(&mut self, number: usize, lacking: Label, refused: Label) {
+        let Distances { text, weights, .. } = self.job.at;
+        let start = WorkspaceStart { text, weights, set: number, features: self.job.sets[number].features };
+        start.emit(&mut self.routine, lacking, refused);
+        self.constant(Fault::None as usize);
+    }
+
+    /// Emits `(const void *workspace) -> int`, the number of the instruction set that the workspace
+    /// is initialised for, or -1.
+    fn used_set(&mut self) {
+        let none = self.routine.label();
+        self.check_workspace(none, none);
+        self.routine.load(Rax, Rdi, SET);
+        self.routine.ret();
+        self.routine.bind(none);
+        self.routine.set(Rax, -1);
+        self.routine.ret();
     }
 
     /// Emits `(void *workspace, const void *weights) -> int`, which makes runs in the workspace
@@ -203,7 +250,7 @@ impl Driver<'_> {
     fn use_weights(&mut self) {
         let [bad, not_initialised, no_weights] = [(); 3].map(|()| self.routine.label());
         self.check_workspace(bad, not_initialised);
-        self.check_block(Rsi, no_weights);
+        workspace::emit_check_block(&mut self.routine, Rsi, no_weights);
         self.routine.store(Rdi, WEIGHTS, Rsi);
         self.constant(Fault::None as usize);
 
@@ -214,26 +261,14 @@ impl Driver<'_> {
 
     /// Jumps to a label unless rdi is the address of an initialised workspace.
     fn check_workspace(&mut self, bad: Label, not_initialised: Label) {
-        self.check_block(Rdi, bad);
-        self.routine.point_outside(Rax, self.job.at.text);
-        self.routine.compare_with(Rax, Rdi, 0);
-        self.routine.jump_if(Condition::NotEqual, not_initialised);
-    }
-
-    /// Jumps to a label if a register is null or unaligned.
-    fn check_block(&mut self, block: Integer, bad: Label) {
-        self.routine.compare_value(block, 0);
-        self.routine.jump_if(Condition::Equal, bad);
-        self.routine.copy(Rax, block);
-        self.routine.and(Rax, ALIGNMENT as u32 - 1);
-        self.routine.jump_if(Condition::NotEqual, bad);
+        workspace::emit_check(&mut self.routine, self.job.at.text, bad, not_initialised);
     }
 
     /// Emits `(const size_t *const *shapes) -> int`, the number of the variant with these shapes of
     /// the inputs, or -1.
     fn variant(&mut self) {
         let none = self.routine.label();
-        let found: Vec<Label> = self.job.variants.iter().map(|_| self.routine.label()).collect();
+        let found: Vec<Label> = self.job.variants().iter().map(|_| self.routine.label()).collect();
         self.choose(Rdi, &found, none);
         for (number, &label) in found.iter().enumerate() {
             self.routine.bind(label);
@@ -249,7 +284,7 @@ impl Driver<'_> {
     fn choose(&mut self, shapes: Integer, found: &[Label], none: Label) {
         self.routine.compare_value(shapes, 0);
         self.routine.jump_if(Condition::Equal, none);
-        for (variant, &label) in self.job.variants.iter().zip(found) {
+        for (variant, &label) in self.job.variants().iter().zip(found) {
             let next = self.routine.label();
             for (number, tensor) in variant.tensors[Side::Input as usize].iter().enumerate() {
                 if tensor.shape.is_empty() {
@@ -276,24 +311,38 @@ impl Driver<'_> {
     fn run(&mut self) {
         let [bad, not_initialised, no_tensor, no_variant] = [(); 4].map(|()| self.routine.label());
         self.check_workspace(bad, not_initialised);
-        match &self.job.variants[..] {
-            &[only] => self.run_variant(only, no_tensor),
-            variants => {
-                let found: Vec<Label> = variants.iter().map(|_| self.routine.label()).collect();
-                self.choose(Rsi, &found, no_variant);
-                for (&variant, &label) in variants.iter().zip(&found) {
-                    self.routine.bind(label);
-                    for (to, from) in [(Rsi, Rdx), (Rdx, Rcx), (Rcx, R8), (R8, R9)] {
-                        self.routine.copy(to, from);
-                    }
-                    self.run_variant(variant, no_tensor);
-                }
-                self.fail(no_variant, Fault::Shape);
+        for (number, set) in self.job.sets.iter().enumerate() {
+            let next = self.routine.label();
+            // The last set is the only one left.
+            if number + 1 < self.job.sets.len() {
+                self.routine.set(Rax, number as i64);
+                self.routine.compare_with(Rax, Rdi, SET);
+                self.routine.jump_if(Condition::NotEqual, next);
             }
+            self.run_set(set, no_tensor, no_variant);
+            self.routine.bind(next);
         }
+
+        self.fail(no_variant, Fault::Shape);
         self.fail(bad, Fault::Workspace);
         self.fail(not_initialised, Fault::NotInitialised);
         self.fail(no_tensor, Fault::Tensor);
+    }
+
+    /// Emits the run of the variant of a set that the shapes choose, if there are several.
+    fn run_set(&mut self, set: &LibrarySet, no_tensor: Label, no_variant: Label) {
+        if let &[only] = &set.variants[..] {
+            return self.run_variant(only, no_tensor);
+        }
+        let found: Vec<Label> = set.variants.iter().map(|_| self.routine.label()).collect();
+        self.choose(Rsi, &found, no_variant);
+        for (&variant, &label) in set.variants.iter().zip(&found) {
+            self.routine.bind(label);
+            for (to, from) in [(Rsi, Rdx), (Rdx, Rcx), (Rcx, R8), (R8, R9)] {
+                self.routine.copy(to, from);
+            }
+            self.run_variant(variant, no_tensor);
+        }
     }
 
     /// Emits the run of one variant, from the check of its tensors to the return.
@@ -427,66 +476,5 @@ impl Driver<'_> {
             self.routine.copy(Rdi, Rsp);
             self.routine.call(self.share);
         }
-    }
-
-    /// Emits the code that runs a stage on several threads. `share(stage)` calls the caller's
-    /// `parallel_for(context, parts, part, stage)`, if there is one. `part(stage, number)` runs the
-    /// tasks from `tasks * number / parts` to `tasks * (number + 1) / parts`.
-    fn threads(&mut self) {
-        let routine = &mut self.routine;
-        let (part, alone, nothing) = (routine.label(), routine.label(), routine.label());
-        routine.bind(part);
-        // Parts from `parts` on have no tasks.
-        routine.compare_with(Rsi, Rdi, PARTS);
-        routine.jump_if(Condition::AtLeast, nothing);
-        // The first task of the part: `tasks * number / parts`.
-        routine.copy(R8, Rsi);
-        routine.load(Rax, Rdi, TASKS);
-        routine.multiply(Rax, R8);
-        routine.divide(Rdi, PARTS);
-
-        // The part ends where the next one begins.
-        routine.copy(R9, Rax);
-        routine.load(Rax, Rdi, TASKS);
-        routine.add_value(R8, 1);
-        routine.multiply(Rax, R8);
-        routine.divide(Rdi, PARTS);
-        routine.copy(Rcx, Rax);
-
-        // Each part has private memory of its own.
-        routine.load(Rax, Rdi, PRIVATE_STRIDE);
-        routine.multiply(Rsi, Rax);
-        routine.copy(Rdx, R9);
-        routine.load(Rax, Rdi, PRIVATE);
-        routine.add(Rsi, Rax);
-
-        // A tail call: the kernel's function returns to the caller.
-        routine.load(Rax, Rdi, FUNCTION);
-        routine.load(Rdi, Rdi, BUFFERS);
-        routine.jump_register(Rax);
-        routine.bind(nothing);
-        routine.ret();
-
-        routine.align();
-        routine.bind(self.share);
-        routine.compare_value(R12, 0);
-        routine.jump_if(Condition::Equal, alone);
-        // Aligns the stack to 16 bytes for the call.
-        routine.add_value(Rsp, -8);
-        routine.copy(Rcx, Rdi);
-        routine.load(Rsi, Rdi, PARTS);
-        routine.point_label(Rdx, part);
-        routine.copy(Rdi, R13);
-        routine.call_register(R12);
-        routine.add_value(Rsp, 8);
-        routine.ret();
-        routine.bind(alone);
-        routine.set(Rdx, 0);
-        // Without `parallel_for`, the calling thread runs all tasks.
-        routine.load(Rcx, Rdi, TASKS);
-        routine.load(Rsi, Rdi, PRIVATE);
-        routine.load(Rax, Rdi, FUNCTION);
-        routine.load(Rdi, Rdi, BUFFERS);
-        routine.jump_register(Rax);
     }
 }

@@ -45,6 +45,17 @@ pub enum LibraryError {
         /// Shapes of the inputs.
         shapes: Vec<Vec<usize>>,
     },
+    /// Networks for another instruction set have other inputs or outputs.
+    #[error(
+        "networks for the instruction sets of a library must have the same inputs and outputs, by names, types and shapes"
+    )]
+    Sets,
+    /// Code for two targets needs the same instructions.
+    #[error("code for two targets of the library needs the same instructions, {words}: leave one out")]
+    SameInstructions {
+        /// Instruction set and extensions.
+        words: String,
+    },
     /// Code, weights or workspace exceed the range of 32-bit offsets.
     #[error("weights or tensors are 2 GiB or more; a library must have less")]
     TooLarge,

@@ -24,6 +24,9 @@ pub(super) enum Export {
     Error,
     Threads,
     InstructionSet,
+    InstructionSets,
+    InitFor,
+    UsedSet,
     Variants,
     Variant,
     Count(Side),
@@ -41,6 +44,7 @@ pub(super) enum Fault {
     Weights,
     Tiles,
     Shape,
+    Set,
 }
 
 impl Side {
@@ -56,15 +60,16 @@ impl Side {
 }
 
 impl Export {
-    /// Returns the functions of a library, with one or with several variants.
-    pub(super) fn all(has_variants: bool) -> Vec<Self> {
+    /// Returns the functions of a library, with one or with several variants and instruction sets.
+    pub(super) fn all(has_variants: bool, has_sets: bool) -> Vec<Self> {
         let of = |side| Field::ALL.map(|field| Self::Of(side, field));
         let [inputs, outputs] = Side::ALL.map(of);
         let counts = Side::ALL.map(Self::Count);
         let rest = [Self::WorkspaceBytes, Self::Init, Self::Run, Self::Error, Self::Threads, Self::InstructionSet];
         let weights = [Self::Weights, Self::WeightsBytes, Self::UseWeights];
         let variants: &[Self] = if has_variants { &[Self::Variants, Self::Variant] } else { &[] };
-        [&rest[..], &weights[..], variants, &counts[..], &inputs[..], &outputs[..]].concat()
+        let sets: &[Self] = if has_sets { &[Self::InstructionSets, Self::InitFor, Self::UsedSet] } else { &[] };
+        [&rest[..], &weights[..], sets, variants, &counts[..], &inputs[..], &outputs[..]].concat()
     }
 
     /// Returns the suffix of the function's name.
@@ -79,6 +84,9 @@ impl Export {
             Self::Error => "error".into(),
             Self::Threads => "threads".into(),
             Self::InstructionSet => "instruction_set".into(),
+            Self::InstructionSets => "instruction_sets".into(),
+            Self::InitFor => "init_for".into(),
+            Self::UsedSet => "used_set".into(),
             Self::Variants => "variants".into(),
             Self::Variant => "variant".into(),
             Self::Count(side) => format!("{}s", side.word()),
@@ -91,7 +99,7 @@ const TILES_REFUSED: &str = "the system refuses tile registers (AMX), which need
                              bytes in every signal stack";
 
 impl Fault {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::None,
         Self::Workspace,
         Self::Processor,
@@ -100,6 +108,7 @@ impl Fault {
         Self::Weights,
         Self::Tiles,
         Self::Shape,
+        Self::Set,
     ];
 
     /// Returns the suffix of the code's name, and its message.
@@ -112,6 +121,7 @@ impl Fault {
             Self::Tensor => ("ERROR_TENSOR", "a pointer to an input or an output is NULL"),
             Self::Weights => ("ERROR_WEIGHTS", "the copy of the weights is NULL or not aligned to 64 bytes"),
             Self::Tiles => ("ERROR_TILES", TILES_REFUSED),
+            Self::Set => ("ERROR_SET", "the library has no code for an instruction set of this number"),
             Self::Shape => ("ERROR_SHAPE", "no variant of the library has these shapes of the inputs"),
         }
     }

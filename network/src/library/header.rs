@@ -31,7 +31,7 @@ const TEXT: &str = r#"/* @NAME@: a network as a library, by autotune @VERSION@.
 extern "C" {
 #endif
 
-/* Results of @NAME@_init, @NAME@_run and @NAME@_use_weights. */
+/* Results of @NAME@_init, @NAME@_run and other functions that can fail. */
 enum {
 @FAULTS@};
 
@@ -49,7 +49,7 @@ size_t @NAME@_workspace_bytes(void);
 /* Checks the processor, and initialises a workspace, aligned to @ALIGNMENT@ bytes, for any number of runs. */
 int @NAME@_init(void *workspace);
 
-/* Runs the network. Reads inputs[0], .. and writes outputs[0], .., as many elements of each as below;
+@SET_FUNCTIONS@/* Runs the network. Reads inputs[0], .. and writes outputs[0], .., as many elements of each as below;
  * the pointers need no alignment beyond that of @ELEMENT@. If parallel_for is NULL, it runs on the calling
  * thread only; else it runs parts by parallel_for(context, ..), at most @NAME@_threads() at a time. No
  * exception may propagate through it. */
@@ -66,8 +66,8 @@ int @NAME@_use_weights(void *workspace, const void *weights);
 @VARIANT_FUNCTIONS@/* Number of threads that the schedules are chosen for. */
 size_t @NAME@_threads(void);
 
-/* Instruction set that the library requires, in words. */
-const char *@NAME@_instruction_set(void);
+/* Instruction set that the @NEEDING@ requires, in words. */
+const char *@NAME@_instruction_set(@SET@);
 
 /* Number of inputs and outputs, and for each by its number@OF_VARIANT@: name, type ("f32", "i64" or "bool":
  * the meaning of the numbers), rank, shape, outermost extent first, and product of its extents. NULL or 0
@@ -89,6 +89,17 @@ const VARIANT_FUNCTIONS: &str = "\
 /* Number of variants, and the number of the variant for shapes of the inputs, or -1. */
 size_t @NAME@_variants(void);
 int @NAME@_variant(const size_t *const *shapes);
+
+";
+
+/// Functions of a library with code for several instruction sets.
+const SET_FUNCTIONS: &str = "\
+/* The library has code for several instruction sets; set 0 is the widest. @NAME@_init chooses the first set
+ * that the processor has, @NAME@_init_for the given one, and @NAME@_used_set returns the number of the set
+ * that runs in a workspace use, or -1 if the workspace is not initialised. */
+size_t @NAME@_instruction_sets(void);
+int @NAME@_init_for(void *workspace, size_t set);
+int @NAME@_used_set(const void *workspace);
 
 ";
 
@@ -124,6 +135,11 @@ impl Library<'_> {
             false => [""; 5],
         };
         let [variants, functions, given, shapes, of_variant] = variants.map(String::from);
+        let [set_functions, needing, set] = match self.instructions.len() > 1 {
+            true => [SET_FUNCTIONS, "code of a set", "size_t set"],
+            false => ["", "library", "void"],
+        };
+        let has_tiles = self.instructions.iter().any(|set| set.features().have_tiles());
 
         let values = [
             ("@ELEMENTS@", elements.into()),
@@ -137,7 +153,10 @@ impl Library<'_> {
             ("@OF_VARIANT@", of_variant),
             ("@DESCRIPTION@", description(self.tensors.len() > 1)),
             ("@INSTRUCTIONS@", self.instruction_set()),
-            ("@BUT_ONE@", if self.instructions.features().have_tiles() { REQUEST } else { "" }.into()),
+            ("@SET_FUNCTIONS@", set_functions.into()),
+            ("@NEEDING@", needing.into()),
+            ("@SET@", set.into()),
+            ("@BUT_ONE@", if has_tiles { REQUEST } else { "" }.into()),
             ("@ALIGNMENT@", ALIGNMENT.to_string()),
             ("@VERSION@", env!("CARGO_PKG_VERSION").into()),
             ("@PREFIX@", self.name.to_uppercase()),

@@ -104,6 +104,12 @@ impl Instructions {
         self.extensions.dedup();
     }
 
+    /// Returns a key by which instructions are sorted: by the width of vectors, then by the number
+    /// of extensions.
+    pub(super) fn rank(&self) -> (usize, usize) {
+        (self.isa.map_or(0, Isa::vector_bytes), self.extensions.len())
+    }
+
     /// Returns the instruction set and the extensions in words.
     pub(super) fn words(&self) -> String {
         let isa = match self.isa {

@@ -45,7 +45,7 @@ impl Loaded {
         Self::written(library, |_| {})
     }
 
-    fn written(library: &Library, change: impl FnOnce(&mut Vec<u8>)) -> Self {
+    pub(crate) fn written(library: &Library, change: impl FnOnce(&mut Vec<u8>)) -> Self {
         let (dir, name) = (tempfile::tempdir().unwrap(), library.name().to_string());
         let file = dir.path().join(format!("lib{name}.so"));
         let mut bytes = Vec::new();

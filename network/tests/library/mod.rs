@@ -6,6 +6,7 @@
 mod cuda;
 mod file;
 mod loaded;
+mod sets;
 mod variants;
 
 use std::cell::Cell;
@@ -251,8 +252,8 @@ fn a_library_says_what_it_is_and_what_is_wrong() {
 
     // Every error code has a message.
     let memory = library.workspace();
-    let words: Vec<Option<String>> = (-1..9).map(|error| library.error(error)).collect();
-    assert!(words[0].is_none() && words[9].is_none() && words[1..9].iter().all(Option::is_some), "{words:?}");
+    let words: Vec<Option<String>> = (-1..10).map(|error| library.error(error)).collect();
+    assert!(words[0].is_none() && words[10].is_none() && words[1..10].iter().all(Option::is_some), "{words:?}");
     let (inputs, mut output) = ([1.0f32; 6], [0.0f32; 6]);
     let from = [inputs.as_ptr(), inputs.as_ptr()];
     let to = [output.as_mut_ptr(), output.as_mut_ptr()];

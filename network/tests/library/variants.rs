@@ -14,7 +14,7 @@ use super::loaded::{CONTEXT, Loaded, ParallelFor, on_threads};
 use crate::family::{WIDTH, assert_right, model, random};
 
 type Shapes = *const *const usize;
-type Run = unsafe extern "C" fn(
+pub(super) type Run = unsafe extern "C" fn(
     *mut c_void,
     Shapes,
     *const *const f32,
@@ -28,12 +28,15 @@ const ERROR_SHAPE: c_int = 7;
 
 /// Compiles the model of rows for lengths.
 fn networks(lengths: &[usize], threads: usize) -> Vec<Arc<Compiled>> {
+    networks_for(lengths, &Target::detect("cpu", Some(threads)).unwrap())
+}
+
+pub(super) fn networks_for(lengths: &[usize], target: &Target) -> Vec<Arc<Compiled>> {
     let bytes: &'static [u8] = model().bytes().leak();
     let inputs = vec![("x".to_string(), "?x?x64".parse().unwrap())];
     let (model, import) = (Model::of_bytes(bytes).unwrap(), ImportOptions::default());
-    let target = Target::detect("cpu", Some(threads)).unwrap();
     let options = FamilyOptions::of_inputs(inputs);
-    let family = Family::of_model(model, import, Ok, options, Arc::new(EmptySource), &target).unwrap();
+    let family = Family::of_model(model, import, Ok, options, Arc::new(EmptySource), target).unwrap();
     lengths.iter().map(|&length| family.network(&[vec![1, length, WIDTH]]).unwrap()).collect()
 }
 
