@@ -136,6 +136,32 @@ fn a_network_becomes_a_library() {
     assert_eq!(called(&sandbox.path("folder/dqn.so"), "dqn", &image, 18).len(), 18);
 }
 
+/// A library for several instruction sets says which it has, and computes what `autotune run` does.
+#[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn a_library_has_code_for_several_instruction_sets() {
+    let sandbox = Sandbox::new();
+    let made = |targets: &str| sandbox.run(&format!("compile {NETWORK} --threads 1 --target {targets} -o both.so"));
+    let same = "--target cpu:avx2,cpu:avx2: code for two targets of the library needs the same instructions";
+    made("cpu:avx2,cpu:avx2").expect_line(2, same);
+    made("cpu:avx2,cuda").expect_line(2, "unknown target 'cpu:avx2,cuda'");
+    if !is_x86_feature_detected!("avx512f") || !is_x86_feature_detected!("avx512vl") {
+        return made("cpu:avx2,cpu:avx512").expect_line(2, "target 'cpu:avx512': this machine's instruction set is");
+    }
+    let both = made("cpu:avx2,cpu:avx512").expect(0);
+    let words = "for x86-64 with AVX-512 F and VL, or x86-64 with AVX2 and FMA, 1 thread(s)";
+    assert!(both.stdout.contains(words), "{}", both.stdout);
+    assert_eq!(both.stderr.matches("kernels are not tuned on cpu:").count(), 2, "{}", both.stderr);
+
+    fs::write(sandbox.path("image.npy"), npy("1, 4, 84, 84", 4 * 84 * 84)).unwrap();
+    let line = "run dqn --target cpu:avx512 --input image.npy --output out --repeat 1 --threads 1";
+    sandbox.run(line).expect(0);
+    let output = fs::read_dir(sandbox.path("out")).unwrap().next().unwrap().unwrap().path();
+    let image: Vec<f32> = (0..4 * 84 * 84).map(|i| (i % 7) as f32 / 7.0 - 0.4).collect();
+    let found = called(&sandbox.path("both.so"), "both", &image, 18);
+    assert_eq!(found.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>(), fs::read(output).unwrap()[128..]);
+}
+
 /// Loads a library and runs its network on one input.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn called(file: &Path, name: &str, input: &[f32], elements: usize) -> Vec<f32> {

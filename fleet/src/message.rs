@@ -50,7 +50,7 @@ impl fmt::Display for FleetBuild {
 /// Device that a tuner asks a worker for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeviceWish {
-    /// Word of a target (`cpu`, `cpu:avx2`, `cuda`, `opencl`) or the key of one.
+    /// Word of a target (`cpu`, `cpu:avx2`, `cpu:avx512`, `cuda`, `opencl`) or the key of one.
     pub target: String,
     /// Threads of a kernel on a CPU; `None` means all cores of the worker.
     pub threads: Option<usize>,

@@ -73,7 +73,7 @@ impl LocalDevices {
         let detect = |word: &str, threads| Target::detect(word, threads).map_err(|error| error.to_string());
         let stated = Target::of_key(&wish.target);
         if let Some(cpu) = stated.as_ref().and_then(Target::cpu) {
-            let own = ["cpu", "cpu:avx2"].map(|word| detect(word, Some(cpu.threads)));
+            let own = ["cpu", "cpu:avx2", "cpu:avx512"].map(|word| detect(word, Some(cpu.threads)));
             let mut own = own.into_iter().flatten();
             return own.find(|own| own.key() == wish.target).ok_or_else(|| format!("its CPU is {}", self.cpu));
         }

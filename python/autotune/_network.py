@@ -153,10 +153,22 @@ class Network:
         spin = [] if self._options.spin else ["--spin", "off"]
         return Profile(_command.call_json(["bench", *self._arguments(shapes), "--profile", *spin]))
 
-    def compile(self, path: str | os.PathLike[str], shapes: Mapping[str, Sequence[int]] | None = None) -> Path:
-        """Writes a shared library, with a C header next to it. ``shapes`` is as for :meth:`tune`."""
+    def compile(
+        self,
+        path: str | os.PathLike[str],
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        *,
+        target: str = "cpu",
+    ) -> Path:
+        """Writes a shared library, with a C header next to it. ``shapes`` is as for :meth:`tune`.
+
+        ``target`` names the processors: ``"cpu"`` for this one, ``"cpu:avx2,cpu:avx512"`` for code
+        of both kinds, of which the processor chooses at run time.
+        """
         path = os.path.abspath(_path("path", path))
-        _command.call(["compile", *self._arguments(shapes), "-o", path])
+        if not isinstance(target, str):
+            raise OptionError(f"target: {target!r} is not a target such as 'cpu' or 'cpu:avx2,cpu:avx512'")
+        _command.call(["compile", *self._arguments(shapes), "--target", target, "-o", path])
         return Path(path)
 
     def __repr__(self) -> str:

@@ -15,10 +15,11 @@ Examples:
   autotune compile model.onnx --shape image=1x3x480x640 -o model.so
   autotune compile model.onnx --shape ids=1x{16,32,64} -o model.so   one variant for each shape
   autotune compile resnet18 -o resnet18.so --threads 1   with the best schedules for one thread
+  autotune compile resnet18 --target cpu:avx2,cpu:avx512 -o resnet18.so          for both; the processor decides at run time
   autotune compile resnet18 --target cuda:sm_90 --precision f16 -o resnet18.so   for a GPU, which need not be here
 
 The library depends on no other library or file; the header describes its functions. Their names begin with the file's name, as in \
-model_run(..). The library runs on processors with this machine's instruction set, and returns an error on others. Kernels that were not tuned use \
+model_run(..). The library runs on processors with this machine's instruction set, or with one of those that --target lists, and returns an error on others. Kernels that were not tuned use \
 the schedules that are predicted to be the fastest; their number is printed. A library for CUDA devices needs the CUDA driver at run time, and here NVRTC and a C compiler.";
 
 /// Format of a library's file on the command line.

@@ -39,7 +39,7 @@ hard_sigmoid[:ALPHA:BETA], hard_swish, elu[:ALPHA], softplus, silu, mish, gelu o
 (weights are passed to every run); cold (weights come from memory, not from caches, as in a network; cpu); dtype=f16|bf16|tf32 (element type, \
 default f32).
 
-A target is cpu (f32, bf16, i8, u8), cpu:avx2 (without AVX-512), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90|100|103|120 (f32, f16; from sm_80 on bf16, tf32, \
+A target is cpu (f32, bf16, i8, u8), cpu:avx2 (without AVX-512), cpu:avx512 (without its extensions), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90|100|103|120 (f32, f16; from sm_80 on bf16, tf32, \
 tensor cores). Looking up schedules and printing code require no GPU on this machine.
 
 Ctrl-C discards the current measurement; all earlier measurements are stored, and the next run continues from there. A second Ctrl-C stops at \

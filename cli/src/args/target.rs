@@ -1,5 +1,7 @@
 //! Arguments for the target device and the number of threads.
 
+use std::fmt::Display;
+
 use anyhow::Result;
 use autotune::{Network, check_supported};
 use autotune_fleet::DeviceWish;
@@ -17,8 +19,9 @@ const ABSENT_CUDA: &str = "cuda:sm_90";
 
 #[derive(Debug, Args)]
 pub(crate) struct TargetArgs {
-    /// Device for which code is generated: cpu, cpu:avx2 (this CPU without AVX-512), cuda,
-    /// cuda:sm_90, opencl; for tuning on a fleet also any: every kind that its workers have
+    /// Device for which code is generated: cpu, cpu:avx2 (this CPU without AVX-512), cpu:avx512
+    /// (without its extensions), cuda, cuda:sm_90, opencl; for tuning on a fleet also any: every
+    /// kind that its workers have; for compile also several CPUs, such as cpu:avx2,cpu:avx512
     #[arg(long, value_name = "TARGET", default_value = "cpu")]
     target: String,
     /// Number of threads of a kernel [default: all cores]
@@ -80,7 +83,7 @@ impl TargetArgs {
     fn check_types_on(&self, graph: &Graph, target: &Target) -> Result<(), Failure> {
         if target.cpu().is_none() && graph.is_quantised() {
             let why = "quantised tensors are supported as integers on CPUs only; use --quantised float";
-            return Err(Failure::Usage(format!("--target {}: {why}", self.target)));
+            return Err(self.wrong(why));
         }
         check_precision(Some(graph.precision()), target)
     }
@@ -116,7 +119,7 @@ impl TargetArgs {
     pub(crate) fn check_cpu(&self, why: &str) -> Result<(), Failure> {
         match self.is_cpu() {
             true => Ok(()),
-            false => Err(Failure::Usage(format!("--target {}: {why}; use --target cpu", self.target))),
+            false => Err(self.wrong(format!("{why}; use --target cpu"))),
         }
     }
 
@@ -127,9 +130,23 @@ impl TargetArgs {
         Ok(spin.unwrap_or_default())
     }
 
-    /// True for this machine's CPU, with any instruction set.
+    /// True for this machine's CPU, with any instruction set, or several.
     pub(crate) fn is_cpu(&self) -> bool {
-        self.target == "cpu" || self.target.starts_with("cpu:")
+        self.words().all(|word| word == "cpu" || word.starts_with("cpu:"))
+    }
+
+    /// Returns the arguments for each target of a list.
+    pub(crate) fn each(&self) -> Vec<Self> {
+        self.words().map(|word| Self { target: word.into(), threads: self.threads }).collect()
+    }
+
+    fn words(&self) -> impl Iterator<Item = &str> {
+        self.target.split(',')
+    }
+
+    /// Returns a usage error of this argument.
+    pub(crate) fn wrong(&self, why: impl Display) -> Failure {
+        Failure::Usage(format!("--target {}: {why}", self.target))
     }
 
     /// Returns a stated target in place of the GPU and why it is absent, if this machine lacks it.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use autotune_ir::Target;
-use autotune_network::{Compiled, Library, LibraryFormat, identifier};
+use autotune_network::{Compiled, Library, LibraryError, LibraryFormat, identifier};
 use autotune_runtime::Cpu;
 
 use super::file::{NewFile, check_ours, check_output};
@@ -16,30 +16,35 @@ use super::rounded::decided;
 use super::run::{inputs, network, say_untuned};
 use super::shared::warn;
 use super::variants::compiled;
-use crate::args::{CompileArgs, Failure, check_precision};
+use crate::args::{CompileArgs, Failure, TargetArgs, check_precision};
 use crate::output::print;
 
 pub(super) fn run(args: CompileArgs) -> Result<()> {
     let (LibraryName { soname, name, header }, format) = checked(&args)?;
-    let (networks, target) = networks(&args)?;
-    let networks: Vec<&Compiled> = networks.iter().map(|network| &**network).collect();
-    let library = Library::of_variants(&networks, &name, &soname)?;
+    let targets = args.target.each();
+    let all = targets.iter().map(|target| TargetNetworks::of(&args, target)).collect::<Result<Vec<_>>>()?;
+    let sets: Vec<Vec<&Compiled>> = all.iter().map(TargetNetworks::all).collect();
+    let library = Library::of_sets(&sets, &name, &soname).map_err(|error| match error {
+        LibraryError::SameInstructions { .. } => args.target.wrong(error).into(),
+        _ => anyhow::Error::from(error),
+    })?;
     let to = |file: &mut NewFile| Ok(library.write(format, file)?);
     write(&args.output, &header, &library.header(), to).with_context(|| format!("-o {}", args.output.display()))?;
 
-    say_untuned(networks.iter().flat_map(|network| network.schedules()), &target);
+    all.iter().for_each(TargetNetworks::say_untuned);
     let [code, weights, workspace] =
         [library.code_bytes(), library.weight_bytes(), library.workspace_bytes()].map(bytes);
-    let variants = match networks.len() {
+    let variants = match sets.first().map_or(0, Vec::len) {
         1 => String::new(),
         count => format!("{count} variants by the shapes of the inputs, "),
     };
+    let threads = all.first().map_or(1, |of_target| of_target.target.threads());
     print(&format!(
         "wrote {} and {}: functions {name}_*, {variants}code {code}, weights {weights}, workspace {workspace}; for {}, {} thread(s)",
         args.output.display(),
         header.display(),
         library.instruction_set(),
-        target.threads(),
+        threads,
     ))
 }
 
@@ -52,26 +57,42 @@ pub(super) fn checked(args: &CompileArgs) -> Result<(LibraryName, LibraryFormat)
     Ok((names, format))
 }
 
-/// Compiles the network, once for every shape of its inputs.
-fn networks(args: &CompileArgs) -> Result<(Vec<Arc<Compiled>>, Target)> {
-    if let Some(model) = args.subject.inputs.of_shapes(&args.subject.subject)? {
-        let target = args.target.device(&[])?;
-        check_precision(Some(model.types.precision), &target)?;
-        let source = Arc::from(network_source(args.db.place()?)?);
-        let networks = compiled(model, &source, &target)?;
+/// Networks of a target, one for every shape of the inputs.
+struct TargetNetworks {
+    target: Target,
+    networks: Vec<Arc<Compiled>>,
+}
+
+impl TargetNetworks {
+    /// Compiles the network for a target.
+    fn of(args: &CompileArgs, target: &TargetArgs) -> Result<Self> {
+        if let Some(model) = args.subject.inputs.of_shapes(&args.subject.subject)? {
+            let target = target.device(&[])?;
+            check_precision(Some(model.types.precision), &target)?;
+            let source = Arc::from(network_source(args.db.place()?)?);
+            let networks = compiled(model, &source, &target)?;
+            warn(&*source);
+            return Ok(Self { target, networks });
+        }
+
+        let (loaded, target) = network(&args.subject, target)?;
+        let source = network_source(args.db.place()?)?;
+        let graph = match loaded.max_error {
+            Some(_) => decided::<Cpu>(loaded.graph.clone(), loaded.max_error, &*source, &target, &inputs(&loaded)?)?,
+            None => loaded.graph,
+        };
+        let network = Compiled::new(&graph, Some(&*source), &target)?;
         warn(&*source);
-        return Ok((networks, target));
+        Ok(Self { target, networks: vec![network] })
     }
 
-    let (loaded, target) = network(&args.subject, &args.target)?;
-    let source = network_source(args.db.place()?)?;
-    let graph = match loaded.max_error {
-        Some(_) => decided::<Cpu>(loaded.graph.clone(), loaded.max_error, &*source, &target, &inputs(&loaded)?)?,
-        None => loaded.graph,
-    };
-    let network = Compiled::new(&graph, Some(&*source), &target)?;
-    warn(&*source);
-    Ok((vec![network], target))
+    fn all(&self) -> Vec<&Compiled> {
+        self.networks.iter().map(|network| &**network).collect()
+    }
+
+    fn say_untuned(&self) {
+        say_untuned(self.networks.iter().flat_map(|network| network.schedules()), &self.target);
+    }
 }
 
 /// Writes a library and its header; neither gets its final name before both are complete.
