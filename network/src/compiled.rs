@@ -30,6 +30,8 @@ mod in_place;
 mod kernel_constants;
 mod launches;
 mod profile;
+mod sizes;
+mod spans;
 mod store;
 
 use border::has_caller_representation;
@@ -39,6 +41,7 @@ use in_place::slots_in_place;
 pub(crate) use in_place::{BoundCalls, InputReads};
 pub(crate) use kernel_constants::Constants;
 pub use profile::StepTime;
+pub use spans::StepSpan;
 pub(crate) use store::NetworkStore;
 
 /// A network with its kernels and packed weights, by default for the CPU. Any number of threads may
@@ -322,21 +325,9 @@ impl<D: NetworkOps> Workspace<D> {
     /// booleans are passed as f32 numbers. Fails if a count or a size does not fit.
     pub fn run(&mut self, inputs: &[&[f32]], outputs: &mut [&mut [f32]]) -> Result<(), RunError> {
         let network = Arc::clone(&self.bound.network);
-        let (graph, plan) = (&network.graph, &network.plan);
-        count("inputs", inputs.len(), plan.inputs.len())?;
-        count("outputs", outputs.len(), plan.outputs.len())?;
-        for (input, &node) in inputs.iter().zip(graph.inputs()) {
-            size(graph, node, &graph.node(node).name, input.len())?;
-        }
-        for (output, given) in graph.outputs().iter().zip(outputs.iter()) {
-            size(graph, output.node, &output.name, given.len())?;
-        }
-
-        self.start_on(plan, inputs)?;
-        for (output, &span) in outputs.iter_mut().zip(&plan.outputs) {
-            self.read(span, output)?;
-        }
-        Ok(())
+        network.check_sizes(inputs, outputs)?;
+        self.start_on(&network.plan, inputs)?;
+        self.read_all(&network.plan, outputs)
     }
 
     /// Runs the network on tensors, and allocates the outputs.
@@ -370,6 +361,14 @@ impl<D: NetworkOps> Workspace<D> {
         Ok(secs / runs as f64)
     }
 
+    /// Reads all outputs after a run.
+    fn read_all(&self, plan: &NetworkPlan, outputs: &mut [&mut [f32]]) -> Result<(), RunError> {
+        for (output, &span) in outputs.iter_mut().zip(&plan.outputs) {
+            self.read(span, output)?;
+        }
+        Ok(())
+    }
+
     /// Starts all actions on the data in memory.
     fn start_all(&self) -> Result<(), DeviceError> {
         match &self.bound.recording {
@@ -380,12 +379,7 @@ impl<D: NetworkOps> Workspace<D> {
 
     /// Runs all actions on inputs of the right sizes, which are read in place or copied.
     fn start_on(&mut self, plan: &NetworkPlan, inputs: &[&[f32]]) -> Result<(), RunError> {
-        for (number, (&input, &span)) in inputs.iter().zip(&plan.inputs).enumerate() {
-            if self.bound.reads.is_copied(number) {
-                self.write(span, input)?;
-            }
-        }
-
+        self.copy_inputs(plan, inputs)?;
         let bound = &mut self.bound;
         match &bound.recording {
             Some(recording) => self.device.replay(recording)?,
@@ -394,6 +388,16 @@ impl<D: NetworkOps> Workspace<D> {
             None => unsafe { self.device.run(&mut bound.calls, &mut bound.reads, inputs) }?,
         }
         self.check_failure()
+    }
+
+    /// Copies the inputs that are not read in place.
+    fn copy_inputs(&mut self, plan: &NetworkPlan, inputs: &[&[f32]]) -> Result<(), RunError> {
+        for (number, (&input, &span)) in inputs.iter().zip(&plan.inputs).enumerate() {
+            if self.bound.reads.is_copied(number) {
+                self.write(span, input)?;
+            }
+        }
+        Ok(())
     }
 
     /// Runs a range of actions on the data of the last run.
@@ -474,16 +478,4 @@ fn interpret(graph: &Graph, id: NodeId, operands: &[TypedMemory], output: &mut T
     let result = node.op.evaluate(&tensors.iter().collect::<Vec<_>>()).map_err(|source| node.wrong(source))?;
     output.put(&result.to_numbers());
     Ok(())
-}
-
-fn count(what: &'static str, found: usize, wanted: usize) -> Result<(), RunError> {
-    if found == wanted { Ok(()) } else { Err(RunError::Count { what, found, wanted }) }
-}
-
-fn size(graph: &Graph, node: NodeId, name: &str, found: usize) -> Result<(), RunError> {
-    let shape = &graph.node(node).shape;
-    match shape.iter().product() {
-        wanted if wanted == found => Ok(()),
-        wanted => Err(RunError::Size { name: name.into(), found, wanted, shape: shape.clone() }),
-    }
 }

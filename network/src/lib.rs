@@ -16,7 +16,7 @@
 //! | `compiled`, `constants` | compiled networks and their constants: [`Compiled`], [`Workspace`] |
 //! | `device` | devices that networks run on: [`NetworkDevice`] |
 //! | `compiled/check` | comparison of results with the reference |
-//! | `compiled/profile` | times of steps |
+//! | `compiled/profile`, `compiled/spans` | times of steps |
 //! | `example` | random tensors for inputs |
 //! | `family`, `family/` | networks whose input shapes change: [`Family`] |
 //! | `library`, `library/` | networks as shared libraries: [`Library`] |
@@ -78,7 +78,7 @@ pub use autotune_graph::{
     dequantised, listed, onnx, op, operators, printable, quantisation, rewrite, zoo,
 };
 pub use autotune_runtime::Waiting;
-pub use compiled::{Checked, Compiled, StepError, StepTime, Workspace, output_error};
+pub use compiled::{Checked, Compiled, StepError, StepSpan, StepTime, Workspace, output_error};
 pub use conversions::{PlannedConversions, conversions};
 pub use decide::{Contender, Decided, decide};
 pub use device::NetworkDevice;

@@ -14,7 +14,7 @@ use autotune_graph::{DType, DeclaredType, Graph, NodeId, Output, Tensor, dequant
 use autotune_ir::Target;
 use autotune_runtime::{Cpu, Waiting};
 
-use crate::compiled::{Compiled, NetworkStore};
+use crate::compiled::{Compiled, NetworkStore, StepSpan};
 use crate::decide::decide;
 use crate::device::NetworkOps;
 use crate::error::{CompileError, RunError};
@@ -321,6 +321,12 @@ impl SessionRun<'_> {
     pub fn run(&mut self, inputs: &[&[f32]], outputs: &mut [&mut [f32]]) -> Result<(), SessionError> {
         let workspace = self.workspace.of(&self.shapes)?;
         Ok(workspace.run(inputs, outputs).map_err(FamilyError::from)?)
+    }
+
+    /// Runs the network as [`run`](Self::run) does, step by step, and tells when each step ran.
+    pub fn run_spans(&mut self, inputs: &[&[f32]], outputs: &mut [&mut [f32]]) -> Result<Vec<StepSpan>, SessionError> {
+        let workspace = self.workspace.of(&self.shapes)?;
+        Ok(workspace.run_spans(inputs, outputs).map_err(FamilyError::from)?)
     }
 }
 

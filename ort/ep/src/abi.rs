@@ -1,5 +1,6 @@
 //! Tables of functions that ONNX Runtime calls, and those that it offers to execution providers, as
-//! in `onnxruntime_ep_c_api.h` of version 1.23. Later versions only append to them.
+//! in `onnxruntime_ep_c_api.h` of version 1.23, and of 1.25 for profiles. Later versions only
+//! append to them.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -8,8 +9,11 @@ use ort_sys::{
     OrtMemoryInfo, OrtNode, OrtRunOptions, OrtSessionOptions, OrtStatusPtr,
 };
 
-/// Version of the API of the tables in this file.
+/// Version of the API of the tables in this file, except for those of profiles.
 pub(crate) const VERSION: u32 = 23;
+
+/// Version of the API of a provider with profiles.
+pub(crate) const PROFILED_VERSION: u32 = 25;
 
 /// Functions that ONNX Runtime offers to execution providers; the first ones of its table.
 #[repr(C)]
@@ -28,6 +32,65 @@ pub(crate) struct EpApi {
         count: usize,
         options: *const FusionOptions,
     ) -> OrtStatusPtr,
+}
+
+/// Functions that ONNX Runtime offers to execution providers, from version 1.25 on.
+#[repr(C)]
+pub(crate) struct ProfilingTable {
+    /// Functions for other purposes.
+    _others: [*const c_void; 65],
+    pub(crate) profiling: ProfilingApi,
+}
+
+/// Functions for profiles.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ProfilingApi {
+    pub(crate) create_event: unsafe extern "system" fn(
+        category: c_int,
+        process: i32,
+        thread: i32,
+        name: *const c_char,
+        start_micros: i64,
+        micros: i64,
+        keys: *const *const c_char,
+        values: *const *const c_char,
+        count: usize,
+        out: *mut *mut ProfilingEvent,
+    ) -> OrtStatusPtr,
+    pub(crate) release_event: unsafe extern "system" fn(event: *mut ProfilingEvent),
+    /// Functions that read an event.
+    _reading: [*const c_void; 5],
+    /// Copies events to a profile.
+    pub(crate) add_events: unsafe extern "system" fn(
+        profile: *mut ProfilingEvents,
+        events: *const *const ProfilingEvent,
+        count: usize,
+    ) -> OrtStatusPtr,
+}
+
+/// Opaque event of a profile.
+#[repr(C)]
+pub(crate) struct ProfilingEvent {
+    _opaque: [u8; 0],
+}
+
+/// Opaque profile to which a provider adds its events.
+#[repr(C)]
+pub(crate) struct ProfilingEvents {
+    _opaque: [u8; 0],
+}
+
+/// Profiler of a provider: `OrtEpProfilerImpl`.
+#[repr(C)]
+pub(crate) struct ProfilerTable {
+    pub(crate) version: u32,
+    pub(crate) release: unsafe extern "system" fn(this: *mut ProfilerTable),
+    pub(crate) start: unsafe extern "system" fn(this: *mut ProfilerTable, offset_nanos: i64) -> OrtStatusPtr,
+    pub(crate) start_event: unsafe extern "system" fn(this: *mut ProfilerTable, event: u64) -> OrtStatusPtr,
+    pub(crate) stop_event:
+        unsafe extern "system" fn(this: *mut ProfilerTable, event: u64, of: *const ProfilingEvent) -> OrtStatusPtr,
+    pub(crate) end: unsafe extern "system" fn(this: *mut ProfilerTable, out: *mut ProfilingEvents) -> OrtStatusPtr,
 }
 
 /// Opaque list of the nodes that a provider takes.
@@ -145,6 +208,13 @@ pub(crate) struct Ep {
         Option<unsafe extern "system" fn(this: *mut Ep, device: *const c_void, out: *mut *mut c_void) -> OrtStatusPtr>,
     pub(crate) compatibility_info:
         Option<unsafe extern "system" fn(this: *mut Ep, graph: *const OrtGraph) -> *const c_char>,
+    // Members from version 1.24 on.
+    pub(crate) kernel_registry:
+        Option<unsafe extern "system" fn(this: *mut Ep, out: *mut *const c_void) -> OrtStatusPtr>,
+    pub(crate) may_run_concurrently: Option<unsafe extern "system" fn(this: *mut Ep, out: *mut bool) -> OrtStatusPtr>,
+    pub(crate) sync: Option<unsafe extern "system" fn(this: *mut Ep) -> OrtStatusPtr>,
+    pub(crate) create_profiler:
+        Option<unsafe extern "system" fn(this: *mut Ep, out: *mut *mut ProfilerTable) -> OrtStatusPtr>,
 }
 
 /// Functions of a compiled part of a model: `OrtNodeComputeInfo`.

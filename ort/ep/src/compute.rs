@@ -11,6 +11,7 @@ use ort_sys::{OrtKernelContext, OrtStatusPtr, OrtValue};
 use crate::abi::{ComputeInfo, VERSION};
 use crate::host::{Host, ask};
 use crate::part::PartSession;
+use crate::profile::ProfiledPart;
 use crate::value::{TensorView, view};
 
 /// A compiled part. ONNX Runtime knows its first field.
@@ -23,14 +24,15 @@ pub(crate) struct CompiledPart {
     inputs: Vec<usize>,
     /// Names of the tensors that ONNX Runtime wants, in its order.
     outputs: Vec<String>,
+    profiled: ProfiledPart,
 }
 
 impl CompiledPart {
     /// Returns a part by its table.
-    pub(crate) fn create(host: Host, part: PartSession) -> *mut ComputeInfo {
+    pub(crate) fn create(host: Host, part: PartSession, profiled: ProfiledPart) -> *mut ComputeInfo {
         let PartSession { session, inputs, outputs, .. } = part;
         let table = ComputeInfo { version: VERSION, create_state, compute, release_state };
-        Box::into_raw(Box::new(Self { table, host, session, inputs, outputs })).cast()
+        Box::into_raw(Box::new(Self { table, host, session, inputs, outputs, profiled })).cast()
     }
 
     /// Releases a part that no session uses any more.
@@ -83,7 +85,12 @@ impl CompiledPart {
         // SAFETY: as for this function.
         let mut targets = unsafe { self.targets(context, &infos) }?;
         let mut outputs: Vec<&mut [f32]> = targets.iter_mut().map(OutputMemory::numbers).collect();
-        run.run(&inputs, &mut outputs).map_err(|error| error.to_string())?;
+        if self.profiled.is_observed() {
+            let spans = run.run_spans(&inputs, &mut outputs).map_err(|error| error.to_string())?;
+            self.profiled.add(&spans);
+        } else {
+            run.run(&inputs, &mut outputs).map_err(|error| error.to_string())?;
+        }
         targets.iter().try_for_each(OutputMemory::finish)
     }
 

@@ -87,7 +87,7 @@ impl HostGraph {
     /// since that version does not tell the node around a graph.
     pub(crate) fn may_be_fused(&self) -> Result<bool, String> {
         let is_inner = self.nodes.iter().flat_map(|node| node.inputs.iter().flatten()).any(|value| value.is_outer);
-        Ok(self.host.is_later || (!is_inner && !self.values_of_graph(true)?.is_empty()))
+        Ok(self.host.is_later() || (!is_inner && !self.values_of_graph(true)?.is_empty()))
     }
 
     /// Returns the nodes whose results each node uses.
@@ -375,8 +375,7 @@ impl HostNode {
     pub(crate) unsafe fn of(host: Host, node: *const OrtNode) -> Result<Self, String> {
         // SAFETY: as for this function.
         unsafe {
-            let (mut name, mut operator, mut domain, mut graphs) = (ptr::null(), ptr::null(), ptr::null(), 0);
-            ask!(host, Node_GetName(node, &mut name))?;
+            let (mut operator, mut domain, mut graphs) = (ptr::null(), ptr::null(), 0);
             ask!(host, Node_GetOperatorType(node, &mut operator))?;
             ask!(host, Node_GetDomain(node, &mut domain))?;
             ask!(host, Node_GetNumSubgraphs(node, &mut graphs))?;
@@ -398,8 +397,22 @@ impl HostNode {
             };
             let (inputs, outputs, implicit) = (values(inputs)?, values(outputs)?, values(implicit)?);
             let implicit_inputs = implicit.into_iter().flatten().collect();
-            let (name, operator, domain) = (text(name), text(operator), text(domain));
+            let (name, operator, domain) = (host_name(host, node)?, text(operator), text(domain));
             Ok(Self { node, name, operator, domain, inputs, outputs, implicit_inputs, has_graphs: graphs > 0 })
         }
+    }
+}
+
+/// Returns the name that ONNX Runtime has for a node.
+///
+/// # Safety
+///
+/// The node belongs to ONNX Runtime.
+pub(crate) unsafe fn host_name(host: Host, node: *const OrtNode) -> Result<String, String> {
+    let mut name = ptr::null();
+    // SAFETY: as for this function.
+    unsafe {
+        ask!(host, Node_GetName(node, &mut name))?;
+        Ok(text(name))
     }
 }

@@ -6,11 +6,14 @@ use std::ptr;
 
 use ort_sys::{OrtApi, OrtApiBase, OrtErrorCode, OrtLogger, OrtLoggingLevel, OrtStatusPtr};
 
-use crate::abi::{EpApi, VERSION};
+use crate::abi::{EpApi, ProfilingApi, ProfilingTable, VERSION};
 
 /// Version of the API from which on a tensor without axes differs from one of unknown rank, and
 /// nodes in graphs inside of nodes may be fused.
 const LATER_VERSION: u32 = 24;
+
+/// Version of the API from which on providers have profilers; the latest that this library uses.
+const PROFILING_VERSION: u32 = 25;
 
 /// Functions of the ONNX Runtime that loaded this library. Of the table for programs, only members
 /// that [`VERSION`] has may be read, as it may be an earlier and shorter one.
@@ -18,8 +21,8 @@ const LATER_VERSION: u32 = 24;
 pub(crate) struct Host {
     api: *const OrtApi,
     pub(crate) ep: &'static EpApi,
-    /// True from [`LATER_VERSION`] on.
-    pub(crate) is_later: bool,
+    /// Version of the table.
+    version: u32,
 }
 
 // SAFETY: the tables are never changed or freed, and their functions may be called by any thread.
@@ -48,14 +51,26 @@ impl Host {
             // ONNX Runtime prints a message when it is asked for a version that it does not have.
             let release = text((base.GetVersionString)());
             let minor = release.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
-            let is_later = minor.is_some_and(|minor| minor >= LATER_VERSION);
-            let api = (base.GetApi)(if is_later { LATER_VERSION } else { VERSION });
+            let version = minor.unwrap_or(VERSION).clamp(VERSION, PROFILING_VERSION);
+            let api = (base.GetApi)(version);
             if api.is_null() {
                 return None;
             }
             let ep: *const EpApi = ((&raw const (*api).GetEpApi).read())().cast();
-            Some(Self { api, ep: ep.as_ref()?, is_later })
+            Some(Self { api, ep: ep.as_ref()?, version })
         }
+    }
+
+    /// True from [`LATER_VERSION`] on.
+    pub(crate) fn is_later(&self) -> bool {
+        self.version >= LATER_VERSION
+    }
+
+    /// Returns the functions for profiles; `None` before [`PROFILING_VERSION`].
+    pub(crate) fn profiling(&self) -> Option<ProfilingApi> {
+        let table = ptr::from_ref(self.ep).cast::<ProfilingTable>();
+        // SAFETY: tables of this version and later ones have these members, and are never freed.
+        (self.version >= PROFILING_VERSION).then(|| unsafe { (&raw const (*table).profiling).read() })
     }
 
     /// Reads a member of the table.

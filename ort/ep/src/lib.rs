@@ -20,6 +20,7 @@
 //! | `trial` | check that a model's nodes are supported |
 //! | `value` | descriptions and tensors of ONNX Runtime |
 //! | `compute` | runs of a compiled part |
+//! | `profile` | steps of runs in ONNX Runtime's profiles |
 
 mod abi;
 mod attribute;
@@ -34,6 +35,7 @@ mod graph;
 mod host;
 mod part;
 mod partition;
+mod profile;
 mod provider;
 mod trial;
 mod tune;

@@ -8,15 +8,16 @@ use std::{ptr, slice};
 use autotune_db::Source;
 use ort_sys::{OrtGraph, OrtLogger, OrtNode, OrtStatusPtr};
 
-use crate::abi::{ComputeInfo, Ep, FusionOptions, GraphSupport, VERSION};
+use crate::abi::{ComputeInfo, Ep, FusionOptions, GraphSupport, PROFILED_VERSION, ProfilerTable, VERSION};
 use crate::compatibility::described;
 use crate::compute::CompiledPart;
 use crate::context_node::is_own;
 use crate::factory::NAME;
-use crate::graph::{HostGraph, HostNode, PartError};
+use crate::graph::{HostGraph, HostNode, PartError, host_name};
 use crate::host::Host;
 use crate::part::{PartSession, ProviderOptions};
 use crate::partition::{groups, is_worthwhile};
+use crate::profile::{ProfiledPart, Profiler, Profiles};
 use crate::trial::{Verdict, verdict};
 
 /// Largest number of rounds that find unsupported nodes; then only parts that are known to be
@@ -32,13 +33,16 @@ pub(crate) struct Provider {
     options: ProviderOptions,
     /// Description of the target and version, for compiled models.
     compatibility: CString,
+    /// Profiles that the session writes.
+    profiles: Arc<Profiles>,
 }
 
 impl Provider {
     /// Creates the provider of a session, whose logger outlives it.
     pub(crate) fn create(host: Host, options: ProviderOptions, logger: *const OrtLogger) -> *mut Ep {
+        let is_profiled = host.profiling().is_some();
         let table = Ep {
-            version: VERSION,
+            version: if is_profiled { PROFILED_VERSION } else { VERSION },
             name,
             capability,
             compile,
@@ -51,9 +55,14 @@ impl Provider {
             create_allocator: None,
             create_sync_stream: None,
             compatibility_info: Some(compatibility_info),
+            kernel_registry: None,
+            may_run_concurrently: None,
+            sync: None,
+            create_profiler: is_profiled.then_some(create_profiler),
         };
         let compatibility = CString::new(described(&options.target)).unwrap_or_default();
-        Box::into_raw(Box::new(Self { table, host, logger, options, compatibility })).cast()
+        let profiles = Arc::new(Profiles::default());
+        Box::into_raw(Box::new(Self { table, host, logger, options, compatibility, profiles })).cast()
     }
 
     /// Releases the provider of a session that ends.
@@ -222,7 +231,8 @@ unsafe extern "system" fn compile(
                     let node = provider.context_node(graph, *fused.add(number), &part)?;
                     context_nodes.add(number).write(node);
                 }
-                out.add(number).write(CompiledPart::create(provider.host, part));
+                let profiled = ProfiledPart::of(host_name(provider.host, *fused.add(number))?, &provider.profiles);
+                out.add(number).write(CompiledPart::create(provider.host, part, profiled));
             }
         }
         Ok(())
@@ -232,6 +242,17 @@ unsafe extern "system" fn compile(
 unsafe extern "system" fn compatibility_info(this: *mut Ep, _: *const OrtGraph) -> *const c_char {
     // SAFETY: ONNX Runtime passes a table from `create`, and copies the text.
     unsafe { &*this.cast::<Provider>() }.compatibility.as_ptr()
+}
+
+/// Creates the profiler of a profile that the session writes.
+unsafe extern "system" fn create_profiler(this: *mut Ep, out: *mut *mut ProfilerTable) -> OrtStatusPtr {
+    // SAFETY: ONNX Runtime passes a table from `create`.
+    let provider = unsafe { &*this.cast::<Provider>() };
+    provider.host.guarded(|| {
+        // SAFETY: ONNX Runtime passes memory for the result.
+        unsafe { out.write(Profiler::create(provider.host, Arc::clone(&provider.profiles))) };
+        Ok(())
+    })
 }
 
 unsafe extern "system" fn release_compute_infos(_: *mut Ep, infos: *mut *mut ComputeInfo, count: usize) {

@@ -160,7 +160,7 @@ pub(crate) unsafe fn described(
     // SAFETY: as for this function; a later table has the function for that.
     unsafe {
         ask!(host, GetTensorElementType(info, &mut element))?;
-        if host.is_later && !(host.function(|api| (&raw const (*api).TensorTypeAndShape_HasShape).read()))(info) {
+        if host.is_later() && !(host.function(|api| (&raw const (*api).TensorTypeAndShape_HasShape).read()))(info) {
             return Ok((element, None));
         }
         ask!(host, GetDimensionsCount(info, &mut rank))?;

@@ -15,8 +15,8 @@ def devices():
     return [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
 
 
-def session(path, options=None, alone=False, config=None):
-    settings = onnxruntime.SessionOptions()
+def session(path, options=None, alone=False, config=None, settings=None):
+    settings = settings or onnxruntime.SessionOptions()
     for key, value in (config or {}).items():
         settings.add_session_config_entry(key, value)
     settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")

@@ -1,8 +1,10 @@
 """The execution provider in ONNX Runtime, compared with ONNX Runtime's own kernels."""
 
+import json
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnxruntime
@@ -241,3 +243,50 @@ for turn in range(25):
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_steps_are_in_profiles(tmp_path):
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
+    profiled, x = session(layer(tmp_path), settings=options), random((64, 32))
+    wanted = session(layer(tmp_path)).run(None, {"x": x})[0]
+    for _ in range(3):
+        np.testing.assert_array_equal(profiled.run(None, {"x": x})[0], wanted)
+    with open(profiled.end_profiling()) as file:
+        events = json.load(file)
+    steps = [event for event in events if event["cat"] == "Kernel"]
+    if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 25):
+        assert not steps
+        return
+
+    products = [step for step in steps if step["args"]["op_name"] == "matmul"]
+    assert len(products) == 6 and all(step["args"]["workload"].startswith("matmul:m=64,") for step in products)
+    nodes = [event for event in events if event["cat"] == "Node" and event["name"].endswith("_kernel_time")]
+    assert len(nodes) == 3
+    for step in steps:
+        around = [node for node in nodes if node["ts"] <= step["ts"] and step["ts"] + step["dur"] <= node["ts"] + node["dur"]]
+        assert len(around) == 1 and around[0]["name"] == step["args"]["parent_name"] + "_kernel_time"
+        assert (step["pid"], step["tid"]) == (around[0]["pid"], around[0]["tid"])
+    # Runs after the end of a profile are as before.
+    np.testing.assert_array_equal(profiled.run(None, {"x": x})[0], wanted)
+
+
+def test_concurrent_runs_are_in_a_profile(tmp_path):
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
+    path, inputs = layer(tmp_path), [{"x": random((rows, 32), rows)} for rows in (1, 5, 33, 64)]
+    profiled, other = session(path, settings=options), session(path)
+    wanted = [other.run(None, x)[0] for x in inputs]
+
+    def work(number):
+        for _ in range(20):
+            np.testing.assert_array_equal(profiled.run(None, inputs[number])[0], wanted[number])
+            np.testing.assert_array_equal(other.run(None, inputs[number])[0], wanted[number])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    with open(profiled.end_profiling()) as file:
+        steps = [event for event in json.load(file) if event["cat"] == "Kernel"]
+    if tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 25):
+        assert sum(step["args"]["op_name"] == "matmul" for step in steps) == 2 * 4 * 20
+        assert {step["args"]["workload"].split(",")[0] for step in steps} == {f"matmul:m={rows}" for rows in (1, 5, 33, 64)}
