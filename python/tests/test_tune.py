@@ -36,6 +36,12 @@ def test_a_network_is_tuned_profiled_and_compiled(layer, db, tmp_path, capfd):
     library = network.compile(tmp_path / "layer.so")
     assert ctypes.CDLL(str(library)).layer_workspace_bytes() > 0
     assert (tmp_path / "layer.h").read_text().startswith("/*")
+    network.compile(tmp_path / "old.so", target="cpu:avx2")
+    assert "AVX-512" not in (tmp_path / "old.h").read_text()
+    with pytest.raises(autotune.CommandError, match="needs the same instructions"):
+        network.compile(tmp_path / "twice.so", target="cpu:avx2,cpu:avx2")
+    with pytest.raises(autotune.OptionError, match="is not a target"):
+        network.compile(tmp_path / "none.so", target=["cpu"])
 
 
 def test_an_operator_is_tuned_looked_up_and_put_in_a_snapshot(db, tmp_path):
