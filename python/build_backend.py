@@ -1,34 +1,25 @@
-"""Builds the wheel: the command and the execution provider, then the package with maturin."""
+"""Builds the wheel of the package: its native library, the command and the execution provider."""
 
-import json
-import shutil
-import subprocess
 from pathlib import Path
 
-import maturin
-from maturin import (  # noqa: F401 - the hooks that pip calls
-    get_requires_for_build_wheel,
-    prepare_metadata_for_build_wheel,
-)
+import wheels
 
 _HERE = Path(__file__).parent
 
+# Files that cargo builds, by their place in the wheel.
+_FILES = {
+    "autotune/_autotune.abi3.so": "lib_autotune.so",
+    "autotune/bin/autotune": "autotune",
+    "autotune/bin/libautotune_ep.so": "libautotune_ep.so",
+}
 
-_PROGRAMS = ("autotune", "libautotune_ep.so")
+
+def get_requires_for_build_wheel(config_settings=None):
+    return wheels.requirements()
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    packages = ["-p", "autotune-cli", "-p", "ort-autotune-ep"]
-    subprocess.run(["cargo", "build", "--release", "--locked", *packages], cwd=_HERE, check=True)
-    metadata = ["cargo", "metadata", "--format-version", "1", "--no-deps"]
-    known = json.loads(subprocess.run(metadata, cwd=_HERE, check=True, capture_output=True).stdout)
-    folder = _HERE / "autotune" / "bin"
-    folder.mkdir(exist_ok=True)
-    for name in _PROGRAMS:
-        shutil.copy(Path(known["target_directory"]) / "release" / name, folder / name)
-        if shutil.which("strip"):
-            subprocess.run(["strip", folder / name], check=True)
-
-    # The platform tag names the C library that the wheel needs, instead of any Linux.
-    settings = {"build-args": ["--compatibility", "pypi"], **(config_settings or {})}
-    return maturin.build_wheel(wheel_directory, settings, metadata_directory)
+    packages = ["autotune-python", "autotune-cli", "ort-autotune-ep"]
+    return wheels.write(
+        _HERE, wheel_directory, packages=packages, module="autotune", files=_FILES, python_tag="cp310-abi3"
+    )
