@@ -1,4 +1,4 @@
-//! Libraries with code for several instruction sets, which need a processor with AVX-512 to be made.
+//! Libraries with code for several instruction sets. Making them takes a processor with AVX-512.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

@@ -31,15 +31,15 @@ pub(crate) struct Profiles {
 #[derive(Default)]
 struct OpenProfiles {
     /// Profiles by number.
-    profiles: HashMap<usize, Profile>,
+    profiles: HashMap<usize, SessionProfile>,
     /// Events of ONNX Runtime that have begun and not ended: their thread, and the profile.
     begun: Vec<(ThreadId, usize)>,
     /// Number of the next profile.
     next: usize,
 }
 
-/// Profile whose end is not reached.
-struct Profile {
+/// Profile that has not ended.
+struct SessionProfile {
     start: Instant,
     events: Vec<StepEvent>,
 }
@@ -62,13 +62,13 @@ impl Profiles {
         let mut open = self.open();
         let number = open.next;
         open.next += 1;
-        open.profiles.insert(number, Profile { start, events: Vec::new() });
+        open.profiles.insert(number, SessionProfile { start, events: Vec::new() });
         self.count.store(open.profiles.len(), Ordering::Relaxed);
         number
     }
 
     /// Closes a profile, and returns it.
-    fn end(&self, number: usize) -> Option<Profile> {
+    fn end(&self, number: usize) -> Option<SessionProfile> {
         let mut open = self.open();
         let profile = open.profiles.remove(&number);
         open.begun.retain(|&(_, other)| other != number);
@@ -149,7 +149,7 @@ impl Drop for Profiler {
     }
 }
 
-impl Profile {
+impl SessionProfile {
     /// Adds the events to ONNX Runtime's profile.
     ///
     /// # Safety
