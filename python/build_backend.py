@@ -1,4 +1,4 @@
-"""Builds the wheel of the package: its native library, the command and the execution provider."""
+"""Builds the wheel of the package: its native library, which has the execution provider, and the command."""
 
 from pathlib import Path
 
@@ -10,7 +10,6 @@ _HERE = Path(__file__).parent
 _FILES = {
     "autotune/_autotune.abi3.so": "lib_autotune.so",
     "autotune/bin/autotune": "autotune",
-    "autotune/bin/libautotune_ep.so": "libautotune_ep.so",
 }
 
 
@@ -19,7 +18,7 @@ def get_requires_for_build_wheel(config_settings=None):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    packages = ["autotune-python", "autotune-cli", "ort-autotune-ep"]
+    packages = ["autotune-python", "autotune-cli"]
     return wheels.write(
         _HERE, wheel_directory, packages=packages, module="autotune", files=_FILES, python_tag="cp310-abi3"
     )

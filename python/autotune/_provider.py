@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ._errors import Error
+from . import _autotune
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -15,11 +14,8 @@ PROVIDER = "AutotuneExecutionProvider"
 
 
 def provider_library() -> str:
-    """Returns the path of the library that ONNX Runtime loads."""
-    path = Path(__file__).parent / "bin" / "libautotune_ep.so"
-    if not path.is_file():
-        raise Error(f"the execution provider is missing at {path}: install the package again")
-    return str(path)
+    """Returns the path of the library that ONNX Runtime loads, in a process of Python."""
+    return os.path.abspath(_autotune.__file__)
 
 
 def add_provider(

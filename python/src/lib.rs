@@ -3,16 +3,16 @@
 //!
 //! The Python files of the package convert other arrays, and start the command `autotune` for what
 //! takes longer than a run: tuning, profiles, libraries.
+//!
+//! The library also has the functions of ONNX Runtime's execution provider, since a second library
+//! would contain most of the code again.
 
 mod error;
 mod session;
 
+// It exports the provider's functions, and defines the allocator.
+use autotune_ep as _;
 use pyo3::prelude::*;
-
-/// Loops of kernels are made from trees of small nodes; the system's allocator would take almost
-/// half of that time.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Native part of the package `autotune`.
 #[pymodule]

@@ -97,7 +97,7 @@ fn assemble(folder: &Path) {
         }
     }
 
-    for (place, (_, file)) in ["_autotune.abi3.so", "bin/autotune", "bin/libautotune_ep.so"].iter().zip(built_files()) {
+    for (place, (_, file)) in ["_autotune.abi3.so", "bin/autotune"].iter().zip(built_files()) {
         symlink(file, package.join(place)).unwrap();
     }
 }

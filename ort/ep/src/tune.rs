@@ -233,8 +233,8 @@ fn are_measured(tasks: &[Task], db: &TuningDb, target: &Target) -> Result<bool, 
     Ok(true)
 }
 
-/// Finds the command: the one that a variable names, else the one beside this library, else the
-/// first in `PATH`.
+/// Finds the command: the one that a variable names, else the one beside this library or in the
+/// folder `bin` there, as in the Python package, else the first in `PATH`.
 fn command() -> Result<PathBuf, String> {
     // A name without a folder would be searched for in `PATH` when it is run.
     let file = |path: PathBuf| absolute(path).ok().filter(|path| path.is_file());
@@ -245,7 +245,8 @@ fn command() -> Result<PathBuf, String> {
     let library = library();
     let folder = library.as_deref().and_then(Path::parent).map(Path::to_path_buf);
     let folders = env::var_os("PATH").map(|path| env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
-    let mut places = folder.into_iter().chain(folders).map(|folder| folder.join(COMMAND));
+    let own = folder.into_iter().flat_map(|folder| [folder.join("bin"), folder]);
+    let mut places = own.chain(folders).map(|folder| folder.join(COMMAND));
     places.find_map(file).ok_or_else(|| {
         let beside = library.unwrap_or_default();
         format!(
