@@ -21,6 +21,10 @@ use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
 use crate::program::{Access, BinaryOp, BufferId, Expr, Iteration, Role, Store, StoreMode};
 
+mod causal;
+
+pub use causal::CausalMask;
+
 /// Position of an axis in [`Equation::axes`]; in an [`Affine`] of the equation it is `VarId(axis)`.
 pub type AxisId = usize;
 

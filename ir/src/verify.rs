@@ -21,6 +21,8 @@
 //!   time, and no wait is for an event that never comes;
 //! - matrix instructions distribute operands and sums over threads as their nest states.
 //!
+//! Iterations may be under a condition if those that it excludes are masked (`verify/hidden.rs`).
+//!
 //! On a GPU, a multiply-add whose point is outside its axes does not count. The last group of
 //! reduction steps of a dot product, or the last row of a tile, may exceed the axis.
 //!
@@ -41,6 +43,7 @@ use crate::sets::{SetBox, gap, overlap, volume};
 use crate::target::Target;
 
 mod gpu;
+mod hidden;
 mod interface;
 mod overwrite;
 mod own;

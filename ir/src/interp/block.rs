@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::machine::{Body, Interpreter};
 use crate::problem::Problem;
-use crate::program::{GpuGrid, Node, Scope, WarpRole};
+use crate::program::{GpuGrid, Loop, Node, Scope, WarpRole};
 
 impl<'p> Interpreter<'p> {
     /// Executes the grid of a stage.
@@ -49,6 +49,11 @@ impl<'p> Interpreter<'p> {
                 machine.by_block(body)
             }),
             Node::Loop(l) if is_collective(node) => self.looped(l, &mut |machine| machine.by_block(&l.body)),
+            // The numbers of threads are not bound here, so the condition cannot depend on them.
+            Node::Guard { when, body } if is_collective(node) => match self.holds(when)? {
+                true => self.by_block(body),
+                false => Ok(()),
+            },
             node => self.each_thread(&mut |machine| machine.node(node)),
         })
     }
@@ -78,7 +83,7 @@ impl<'p> Interpreter<'p> {
 fn is_collective(node: &Node) -> bool {
     match node {
         Node::Barrier | Node::Alloc { .. } | Node::Specialised { .. } => true,
-        Node::Loop(l) => l.body.iter().any(is_collective),
+        Node::Loop(Loop { body, .. }) | Node::Guard { body, .. } => body.iter().any(is_collective),
         _ => false,
     }
 }

@@ -227,7 +227,7 @@ impl<'p> Interpreter<'p> {
         Ok(())
     }
 
-    fn holds(&self, when: &[InBounds]) -> Result<bool, Problem> {
+    pub(super) fn holds(&self, when: &[InBounds]) -> Result<bool, Problem> {
         for condition in when {
             let value = self.value_of(&condition.index).ok_or_else(|| self.unbound(&condition.index))?;
             if !(0..condition.extent as i64).contains(&value) {

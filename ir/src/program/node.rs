@@ -112,8 +112,8 @@ pub enum Node {
     /// threads of a block, so that both roles skip them together.
     Mbarrier(Mbarrier),
     /// All threads of a block wait for each other; stores to shared memory before the barrier are
-    /// visible after it. GPU only, and only where all threads of a block reach it: within loops and
-    /// allocations, nothing else.
+    /// visible after it. GPU only, and only where all threads of a block reach it: within loops,
+    /// allocations, and guards that are equal for all threads of the block, nothing else.
     Barrier,
     /// Executes the body if every condition holds. GPU only.
     Guard {

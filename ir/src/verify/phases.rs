@@ -135,7 +135,7 @@ impl PhaseChecker<'_> {
             Node::Unflatten { value, digits, body } => self.unflatten(value, digits, body),
             Node::Guard { when, body } => {
                 let fails = |c: &InBounds| self.exact(&c.index).is_some_and(|i| !(0..c.extent as i64).contains(&i));
-                if when.iter().any(fails) { Ok(()) } else { self.nodes(body) }
+                if when.iter().any(fails) { Ok(()) } else { self.guarded(body) }
             }
 
             Node::Call { instruction, body } if instruction.asynchrony == Asynchrony::Reads => self.reads(body),
@@ -170,6 +170,20 @@ impl PhaseChecker<'_> {
         if l.kind == LoopKind::Serial {
             self.reading.clear();
         }
+        Ok(())
+    }
+
+    /// Executes the body of a guard that some threads, or all threads together, may skip.
+    fn guarded(&mut self, body: &[Node]) -> Result<(), Problem> {
+        if !has(body, is_collective) {
+            return self.nodes(body);
+        }
+        // A block that skips the body also skips its barriers, so that what was accessed before
+        // and after it meet in one phase.
+        let (touched, reading) = (self.touched.clone(), self.reading.clone());
+        self.nodes(body)?;
+        self.touched.extend(touched);
+        self.reading.extend(reading);
         Ok(())
     }
 

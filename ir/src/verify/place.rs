@@ -32,10 +32,9 @@ impl TreePath<'_, '_> {
             Node::Call { instruction, .. } if instruction.asynchrony == Asynchrony::Copies => {
                 return (!self.in_group).then_some("an asynchronous copy must be in a group of copies");
             }
-            // An instruction computes its whole nest: it cannot leave out elements.
-            Node::Call { .. } if !self.guards.is_empty() => "an instruction call must not be under a condition",
 
-            Node::Barrier if in_vector || !self.guards.is_empty() || !self.digits.is_empty() => {
+            // A condition that is equal for all threads lets all of them skip a barrier together.
+            Node::Barrier if in_vector || !self.is_uniform() || !self.digits.is_empty() => {
                 "every thread must reach a barrier"
             }
             Node::Unflatten { value, digits, .. }

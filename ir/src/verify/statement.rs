@@ -5,6 +5,8 @@ use smallvec::SmallVec;
 use crate::program::{Access, BufferId, Expr, Program, Role, Store, StoreMode};
 use crate::spec::{Equation, Reduction, Spec};
 
+use super::hidden;
+
 /// An element that a statement reads.
 pub(super) struct StatementOperand<'a> {
     pub(super) access: &'a Access,
@@ -36,7 +38,9 @@ pub(super) fn operands<'a>(program: &Program, number: usize, store: &'a Store) -
 
     // Without a reduction, the result may be stored directly through the following equation.
     let whole = (!equation.reduces()).then(|| composed(spec, number)).flatten();
-    let statements = [Some(equation.value.clone()), whole].into_iter().flatten();
+    // A mask may have been applied to a copy of the scores before.
+    let unmasked = hidden::unmasked(spec, number);
+    let statements = [Some(equation.value.clone()), whole, unmasked].into_iter().flatten();
     let found = statements.into_iter().find_map(|value| read(program, equation, &value, store));
     found.ok_or("a statement does not compute its equation")
 }

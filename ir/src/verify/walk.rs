@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::gpu::{self, Digits};
 use super::statement::{self, StatementOperand};
-use super::{Problem, ProgramError, interface};
+use super::{Problem, ProgramError, hidden, interface};
 use crate::affine::{Affine, VarId};
 use crate::instruction::{Asynchrony, CallSite, Instruction};
 use crate::program::{
@@ -388,7 +388,10 @@ impl<'a, 'f> TreePath<'a, 'f> {
             return self.fail(problem("the number of values of a point differs from the number of axes"));
         }
         point.iter().try_for_each(|value| self.check_vars(value))?;
-        if !self.guards.is_empty() || !self.digits.iter().all(|d| self.covers_all_values(d, point)) {
+        let is_hidden = |guard: &&InBounds| {
+            hidden::may_leave_out(self.program, (*equation, &axes), point, guard, |v| self.extent(v))
+        };
+        if !self.guards.iter().all(is_hidden) || !self.digits.iter().all(|d| self.covers_all_values(d, point)) {
             return self.fail(problem("an iteration must not be under a condition"));
         }
 
@@ -402,7 +405,8 @@ impl<'a, 'f> TreePath<'a, 'f> {
             }
         }
 
-        let Some(mut covered) = self.covered(point, &self.guards) else {
+        // Points that a condition leaves out need not be computed, so they count as covered.
+        let Some(mut covered) = self.covered(point, &[]) else {
             return self.fail(problem("cannot prove that the points are a box with each point computed once"));
         };
         if self.on_gpu {
