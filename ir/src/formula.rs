@@ -10,6 +10,7 @@
 //! | add, sub, mul, div, sqrt, max, min, neg, abs, floor, casts | exact or rounded once | direct |
 //! | rsqrt | 1.5 | a square root and a quotient |
 //! | exp | 1.5 | `2^n` times a polynomial in the reduced argument |
+//! | exp2 | 1.5 | `2^n` times a polynomial in `x - n` |
 //! | log | 1 | the exponent, and a polynomial in the mantissa minus one |
 //! | tanh | 3 | `E / (E + 2)` with `E = exp(2x) - 1` |
 //! | erf | 1.5 | below 1 an odd polynomial, above `1 - exp(-p(x))` |
@@ -200,19 +201,20 @@ impl Formula {
             UnaryOp::Rsqrt => 3,
             UnaryOp::Floor => 4,
             UnaryOp::Exp => 5,
-            UnaryOp::Log => 6,
-            UnaryOp::Tanh => 7,
-            UnaryOp::Erf => 8,
-            UnaryOp::Sigmoid => 9,
-            UnaryOp::Gelu => 10,
-            UnaryOp::GeluTanh => 11,
-            UnaryOp::Silu => 12,
-            UnaryOp::Mish => 13,
-            UnaryOp::Softplus => 14,
-            UnaryOp::Expm1 => 15,
-            UnaryOp::Log1p => 16,
-            UnaryOp::Sign => 17,
-            UnaryOp::Cast(dtype) => 18 + dtype as usize,
+            UnaryOp::Exp2 => 6,
+            UnaryOp::Log => 7,
+            UnaryOp::Tanh => 8,
+            UnaryOp::Erf => 9,
+            UnaryOp::Sigmoid => 10,
+            UnaryOp::Gelu => 11,
+            UnaryOp::GeluTanh => 12,
+            UnaryOp::Silu => 13,
+            UnaryOp::Mish => 14,
+            UnaryOp::Softplus => 15,
+            UnaryOp::Expm1 => 16,
+            UnaryOp::Log1p => 17,
+            UnaryOp::Sign => 18,
+            UnaryOp::Cast(dtype) => 19 + dtype as usize,
         };
         &UNARY[position]
     }
@@ -224,7 +226,7 @@ impl Formula {
             UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Floor | UnaryOp::Sign | UnaryOp::Cast(_) => 0.0,
             UnaryOp::Sqrt => 0.5,
             UnaryOp::Log => 1.0,
-            UnaryOp::Rsqrt | UnaryOp::Exp | UnaryOp::Erf => 1.5,
+            UnaryOp::Rsqrt | UnaryOp::Exp | UnaryOp::Exp2 | UnaryOp::Erf => 1.5,
             UnaryOp::Expm1 | UnaryOp::Log1p | UnaryOp::Softplus => 2.0,
             UnaryOp::Tanh | UnaryOp::Sigmoid => 3.0,
             UnaryOp::Silu | UnaryOp::Mish | UnaryOp::GeluTanh => 6.0,

@@ -14,7 +14,7 @@ use autotune_ir::DType;
 use autotune_ir::instruction::WGMMA;
 use autotune_ir::launch::{Launch, box_copies};
 use autotune_ir::plan::TensorBox;
-use autotune_ir::program::{GpuGrid, LoopKind, Node, Program, Scope, Stage};
+use autotune_ir::program::{BinaryOp, Expr, GpuGrid, LoopKind, Node, Program, Scope, Stage, UnaryOp};
 
 mod copy;
 mod functions;
@@ -45,6 +45,14 @@ impl Dialect for Cuda {
     const MATH: [&str; 3] = ["sqrtf", "floorf", "fmaf"];
 
     const INFINITY: &str = "__uint_as_float(0x7f800000u)";
+
+    fn function_of(expr: &Expr) -> Option<&'static str> {
+        match expr {
+            Expr::Unary(UnaryOp::Exp2, _) => Some("power_of_two"),
+            Expr::Binary(BinaryOp::MaxNumber, _) => Some("fmaxf"),
+            _ => None,
+        }
+    }
 
     fn new(program: &Program, stage: &Stage, grid: &GpuGrid, launch: Launch) -> Self {
         let thread = |from_within: usize| grid.threads.iter().rev().nth(from_within).map(|l| l.var);
@@ -106,6 +114,10 @@ impl Dialect for Cuda {
 
     fn vector_of(vector: &str, words: &str) -> String {
         format!("make_{vector}({words})")
+    }
+
+    fn pair(dtype: DType, values: &[String]) -> String {
+        format!("pair_{}({})", dtype.word(), values.join(", "))
     }
 
     fn address_space(_: Scope) -> &'static str {

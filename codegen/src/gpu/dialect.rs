@@ -5,7 +5,7 @@ use super::writer::GpuWriter;
 use autotune_ir::DType;
 use autotune_ir::instruction::Instruction;
 use autotune_ir::launch::Launch;
-use autotune_ir::program::{GpuGrid, Node, Program, Scope, Stage};
+use autotune_ir::program::{Expr, GpuGrid, Node, Program, Scope, Stage};
 
 /// Printer of one instruction in a dialect.
 pub(super) struct Printer<D: 'static> {
@@ -43,6 +43,12 @@ pub(super) trait Dialect: Sized + 'static {
 
     /// True if formulas convert 16-bit elements, not instructions.
     const CONVERTS_BY_FORMULAS: bool = false;
+
+    /// Returns the function that computes an expression's operation by an instruction, if there is
+    /// one; other operations are computed by their formulas.
+    fn function_of(_expr: &Expr) -> Option<&'static str> {
+        None
+    }
 
     /// Returns the dialect's state at the start of a kernel.
     fn new(program: &Program, stage: &Stage, grid: &GpuGrid, launch: Launch) -> Self;
@@ -93,9 +99,19 @@ pub(super) trait Dialect: Sized + 'static {
         writer.common(node);
     }
 
-    /// Returns a vector of 2, 4 or 8 values as stored in memory.
+    /// Returns the word of two values that are narrowed to 16 bits.
+    fn pair(dtype: DType, values: &[String]) -> String {
+        let halves: Vec<String> = values.iter().map(|value| element::narrowed(dtype, value)).collect();
+        format!("pair({})", halves.join(", "))
+    }
+
+    /// Returns a vector of 2, 4 or 8 values as stored in memory. A word holds two 16-bit elements.
     fn vector(dtype: DType, values: &[String]) -> String {
-        match &element::words(dtype, values)[..] {
+        let words = match dtype.is_word() {
+            true => values.to_vec(),
+            false => values.chunks(2).map(|pair| Self::pair(dtype, pair)).collect(),
+        };
+        match &words[..] {
             [word] => word.clone(),
             words => Self::vector_of(element::vector_type(dtype, values.len()), &words.join(", ")),
         }

@@ -23,8 +23,8 @@ pub(super) fn widened(dtype: DType, element: &str) -> String {
     if dtype.is_word() { element.into() } else { format!("from_{}({element})", dtype.word()) }
 }
 
-/// Returns the functions that [`widened`], [`narrowed`] and [`words`] call, defined by the formulas
-/// of these names.
+/// Returns the functions that [`widened`] and [`narrowed`] call, defined by the formulas of these
+/// names, and the function that joins two narrow elements.
 ///
 /// The upper 16 bits of an argument to widen are ignored.
 pub(super) fn conversions<'a>(head: &str, names: impl Iterator<Item = &'a str>) -> String {
@@ -51,16 +51,4 @@ pub(super) fn lane(dtype: DType, name: &str, lanes: usize, lane: usize) -> Strin
         (_, 0) => widened(dtype, &format!("{name}{part}")),
         _ => widened(dtype, &format!("{name}{part} >> 16")),
     }
-}
-
-/// Returns the words of a vector of values; a word holds two 16-bit elements.
-pub(super) fn words(dtype: DType, values: &[String]) -> Vec<String> {
-    if dtype.is_word() {
-        return values.to_vec();
-    }
-    let pair = |pair: &[String]| {
-        let halves: Vec<String> = pair.iter().map(|value| narrowed(dtype, value)).collect();
-        format!("pair({})", halves.join(", "))
-    };
-    values.chunks(2).map(pair).collect()
 }

@@ -350,7 +350,12 @@ impl<'a, D: Dialect> GpuWriter<'a, D> {
             Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => {
                 let operands: Vec<Vec<String>> = expr.operands().iter().map(|of| self.expr(of, lanes)).collect();
                 let of_lane = |lane: usize| operands.iter().map(|of| of[lane].clone()).collect::<Vec<_>>();
-                (0..lanes).map(|lane| formula::applied(expr, &of_lane(lane), 1).unwrap_or_default()).collect()
+                let function = D::function_of(expr);
+                let applied = |of: Vec<String>| match function {
+                    Some(function) => format!("{function}({})", of.join(", ")),
+                    None => formula::applied(expr, &of, 1).unwrap_or_default(),
+                };
+                (0..lanes).map(|lane| applied(of_lane(lane))).collect()
             }
             Expr::Guarded { when, value } => {
                 // A vector load under a uniform guard stays a vector load, with one condition for

@@ -142,6 +142,10 @@ fn export(to: &mut NodeWriter, function: Function) -> Result<(), ExportError> {
             UnaryOp::Floor => one("Floor"),
 
             UnaryOp::Exp => one("Exp"),
+            UnaryOp::Exp2 => {
+                let (x, two) = (to.input(0), to.number(2.0));
+                return to.node("Pow", &[&two, &x], vec![]);
+            }
             UnaryOp::Log => one("Log"),
             UnaryOp::Tanh => one("Tanh"),
             UnaryOp::Erf => one("Erf"),

@@ -82,6 +82,7 @@ impl Formula {
 
             UnaryOp::Floor => self.apply(Primitive::Floor, &[x]),
             UnaryOp::Exp => self.exp(x),
+            UnaryOp::Exp2 => self.exp2(x),
             UnaryOp::Log => self.log(x),
             UnaryOp::Tanh => self.tanh(x),
             UnaryOp::Erf => self.erf(x),
@@ -234,6 +235,17 @@ impl Formula {
         let most = self.number(89.0);
         let x = self.apply(Primitive::Min, &[x, most]);
         self.exp_of_negative(x)
+    }
+
+    fn exp2(&mut self, x: u8) -> u8 {
+        // Beyond these bounds, the result is 0 or infinite. NaN passes, since it compares false.
+        let (most, least, one) = (self.number(129.0), self.number(-151.0), self.number(1.0));
+        let x = self.apply(Primitive::Min, &[x, most]);
+        let x = self.apply(Primitive::Max, &[x, least]);
+        let [_, n] = self.nearest(x, one);
+        let fraction = self.sub(x, n);
+        let mantissa = self.polynomial(&POWER_OF_TWO, fraction);
+        self.apply(Primitive::Scale, &[mantissa, n])
     }
 
     /// Appends n and m of a positive finite number `2^n * m`, with m from `sqrt(1/2)` to `sqrt(2)`.

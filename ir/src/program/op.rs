@@ -17,6 +17,9 @@ pub enum UnaryOp {
     Floor,
     /// Exponential function, base e.
     Exp,
+    /// Power of 2. CUDA kernels compute it by an instruction with an error of up to two units in the
+    /// last place, which flushes denormal results to zero.
+    Exp2,
     /// Natural logarithm; NaN for negative values.
     Log,
     /// Hyperbolic tangent, in `-1..=1`.
@@ -47,13 +50,14 @@ pub enum UnaryOp {
 }
 
 /// All operations except casts.
-const OTHERS: [UnaryOp; 18] = [
+const OTHERS: [UnaryOp; 19] = [
     UnaryOp::Neg,
     UnaryOp::Abs,
     UnaryOp::Sqrt,
     UnaryOp::Rsqrt,
     UnaryOp::Floor,
     UnaryOp::Exp,
+    UnaryOp::Exp2,
     UnaryOp::Log,
     UnaryOp::Tanh,
     UnaryOp::Erf,
@@ -78,6 +82,7 @@ impl UnaryOp {
             UnaryOp::Rsqrt => x.sqrt().recip(),
             UnaryOp::Floor => x.floor(),
             UnaryOp::Exp => x.exp(),
+            UnaryOp::Exp2 => x.exp2(),
             UnaryOp::Log => x.ln(),
             UnaryOp::Tanh => x.tanh(),
             UnaryOp::Erf => libm::erf(x),
@@ -124,6 +129,7 @@ impl UnaryOp {
             UnaryOp::Rsqrt => "rsqrt",
             UnaryOp::Floor => "floor",
             UnaryOp::Exp => "exp",
+            UnaryOp::Exp2 => "exp2",
             UnaryOp::Log => "log",
             UnaryOp::Tanh => "tanh",
             UnaryOp::Erf => "erf",
@@ -155,7 +161,8 @@ pub enum BinaryOp {
     Div,
     /// Larger value; of two zeros the first.
     Max,
-    /// Larger value, or the first if the second is NaN; of two zeros the first.
+    /// Larger value, or the first if the second is NaN; of two zeros the first. CUDA kernels compute
+    /// it by an instruction that ignores a NaN in either value and orders zeros.
     MaxNumber,
     /// Smaller value; of two zeros the first.
     Min,

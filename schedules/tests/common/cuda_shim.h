@@ -49,7 +49,10 @@ static unsigned to_bf16(float x) {
   return x != x ? 0x7fff : (word + 0x7fff + (word >> 16 & 1)) >> 16;
 }
 static unsigned to_tf32(unsigned x) { return (x & 0x7f800000) == 0x7f800000 ? x : (x + 0x1000) & ~0x1fffu; }
+static float power_of_two(float x) { return exp2f(x); }
 static unsigned pair(unsigned low, unsigned high) { return low | high << 16; }
+static unsigned pair_f16(float low, float high) { return pair(to_f16(low), to_f16(high)); }
+static unsigned pair_bf16(float low, float high) { return pair(to_bf16(low), to_bf16(high)); }
 
 struct Copy {
   char *to;

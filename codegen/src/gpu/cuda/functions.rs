@@ -5,11 +5,7 @@ use crate::gpu::dialect::Dialect;
 use crate::gpu::used::Used;
 use autotune_ir::DType;
 use autotune_ir::instruction::BOX_COPY;
-use autotune_ir::program::{Node, Program, WarpRole};
-
-/// Packs two 16-bit elements into a word.
-const PAIR: &str =
-    "static __device__ __forceinline__ unsigned pair(unsigned low, unsigned high) { return low | high << 16; }\n";
+use autotune_ir::program::{Expr, Node, Program, UnaryOp, WarpRole, preorder};
 
 /// Returns the functions that a program's kernels call.
 pub(super) fn of(program: &Program) -> String {
@@ -38,6 +34,11 @@ pub(super) fn of(program: &Program) -> String {
     }
     if program.stages.iter().any(|stage| WarpRole::occurs(&stage.body)) {
         parts.push(include_str!("sides.cu").into());
+    }
+    let is_power = |expr: &Expr| matches!(expr, Expr::Unary(UnaryOp::Exp2, _));
+    let mut nodes = program.stages.iter().flat_map(|stage| preorder(&stage.body));
+    if nodes.any(|node| matches!(node, Node::Store(store) if store.value.any(&is_power))) {
+        parts.push(include_str!("powers.cu").into());
     }
     text(&dtypes, &parts)
 }
@@ -74,10 +75,7 @@ fn text(dtypes: &[DType], parts: &[String]) -> String {
         DType::Bf16 => include_str!("bf16.cu"),
         _ => "",
     };
-    let mut conversions: String = dtypes.iter().map(of_type).collect();
-    if !conversions.is_empty() {
-        conversions += PAIR;
-    }
+    let conversions: String = dtypes.iter().map(of_type).collect();
     if conversions.is_empty() && parts.is_empty() {
         return String::new();
     }
