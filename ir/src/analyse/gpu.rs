@@ -6,11 +6,13 @@
 //! described in detail.
 
 use super::nest::RunNest;
+use crate::dtype::DType;
+use crate::instruction::Fragments;
 use crate::machine::gpu::{
     BARRIER_CYCLES, BOUND_SHARE, ISSUE_PER_CYCLE, L2_BYTES_PER_CYCLE, LAUNCH_CYCLES, MEMORY_BYTES_PER_CYCLE,
     MEMORY_LATENCY_CYCLES,
 };
-use crate::program::{Program, When};
+use crate::program::{Node, Program, When, preorder};
 use crate::target::GpuTarget;
 
 mod occupancy;
@@ -52,7 +54,7 @@ pub struct Kernels {
 impl Kernels {
     /// Analyses the stages of every run; `None` if none of them is for a GPU.
     pub(super) fn of(nest: &RunNest, program: &Program, gpu: &GpuTarget) -> Option<Self> {
-        let multiprocessor = Multiprocessor::of(gpu, program.spec.multiplied_dtype());
+        let multiprocessor = Multiprocessor::of(gpu, multiplied_dtype(program));
         let every_run = program.stages.iter().filter(|stage| stage.when == When::EveryRun);
         let works: Vec<StageWork> = every_run.filter_map(|s| StageWork::of(nest, s, gpu.warp_threads)).collect();
 
@@ -96,6 +98,16 @@ impl Kernels {
     }
 }
 
+/// Returns the type that matrix instructions multiply, else that of the spec's factors.
+fn multiplied_dtype(program: &Program) -> DType {
+    let mut nodes = program.stages.iter().flat_map(|stage| preorder(&stage.body));
+    let by_instruction = nodes.find_map(|node| match node {
+        Node::Call { body, .. } => Fragments::of(body).map(|tile| program.dtype(tile.rows.buffer)),
+        _ => None,
+    });
+    by_instruction.unwrap_or_else(|| program.spec.multiplied_dtype())
+}
+
 impl StageWork {
     /// Returns the bytes that one block requests from the second-level cache.
     pub fn l2_bytes(&self) -> f64 {
@@ -135,11 +147,13 @@ impl StageWork {
         // Prefetches overlap with the work of the block; other waits do not.
         let chain = waiting + alone.max(self.prefetches * MEMORY_LATENCY_CYCLES);
 
-        // All blocks of the busiest multiprocessor.
-        let blocks = (self.blocks / multiprocessor.count).ceil();
+        // All blocks of the busiest multiprocessor, as a number of the longest block: those that
+        // skip work fill the gaps. Requests to the cache are those of an average block.
+        let all = (self.blocks / multiprocessor.count).ceil();
+        let blocks = (all * self.block_share).max(1.0);
         // Resident blocks hide each other's latency: only successive rounds add up.
         let turns = (blocks / multiprocessor.resident(self)).ceil();
         let memory = self.memory_bytes(multiprocessor) / (MEMORY_BYTES_PER_CYCLE * multiprocessor.count);
-        [compute * blocks, issue * blocks, shared * blocks, l2 * blocks, memory, turns * chain]
+        [compute * blocks, issue * blocks, shared * blocks, l2 * all, memory, turns * chain]
     }
 }

@@ -71,6 +71,9 @@ pub const LOOP_INSTRUCTIONS: f64 = 3.0;
 /// Instructions to compute one digit of an index: a product with a reciprocal, a shift, a remainder
 /// (usual).
 pub const DIGIT_INSTRUCTIONS: f64 = 4.0;
+/// Issue slots of a power of 2: an instruction of the special-function unit, whose quarter rate
+/// overlaps with other instructions of other warps (Guide, "Arithmetic Instructions").
+pub const POWER_INSTRUCTIONS: f64 = 2.0;
 /// Instructions to convert one element from or to a narrower type (PTX ISA, `cvt`).
 pub const CONVERSION_INSTRUCTIONS: f64 = 1.0;
 /// Instructions of one condition: a comparison that sets a predicate (usual).

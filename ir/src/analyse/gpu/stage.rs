@@ -4,22 +4,25 @@
 use smallvec::SmallVec;
 
 use super::super::nest::RunNest;
-use super::requests::{MemoryRequests, TURN_BYTES};
-use super::warp::{Warp, WarpRequest};
+use super::requests::MemoryRequests;
+use super::warp::Warp;
 use super::wave::Waves;
 use crate::affine::{Affine, VarId};
 use crate::formula::Formula;
 use crate::instruction::{Asynchrony, Fragments, ThreadGroup};
 use crate::launch::Launch;
 use crate::machine::gpu::{
-    ASYNC_COPY_REGISTERS, CONDITION_INSTRUCTIONS, CONVERSION_INSTRUCTIONS, COPY_REGISTERS, DIGIT_INSTRUCTIONS,
-    FRAGMENT_TURNS, LOOP_INSTRUCTIONS, MMA_THREAD_REGISTERS, PREFETCH_REGISTERS, THREAD_REGISTERS,
-    primitive_instructions,
+    CONDITION_INSTRUCTIONS, CONVERSION_INSTRUCTIONS, DIGIT_INSTRUCTIONS, LOOP_INSTRUCTIONS, MMA_THREAD_REGISTERS,
+    POWER_INSTRUCTIONS, THREAD_REGISTERS, primitive_instructions,
 };
 use crate::program::{
-    Access, Digit, Expr, GpuGrid, InBounds, Loop, LoopKind, Mbarrier, Node, Scope, Stage, Store, StoreMode,
+    Access, Digit, Expr, GpuGrid, InBounds, Loop, LoopKind, Mbarrier, Node, Scope, Stage, Store, StoreMode, UnaryOp,
+    preorder,
 };
 use crate::vector::Vector;
+use products::LiveRegisters;
+
+mod products;
 
 /// Work of one GPU stage. Counts per thread are those of the busiest thread, which ends last.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +49,9 @@ pub struct StageWork {
     pub team: Option<ThreadGroup>,
     /// Multiply-adds of the average thread over those of the busiest, in `0.0..=1.0`.
     pub load_balance: f64,
+    /// Multiply-adds of the average block over those of the busiest, as far as blocks skip parts of
+    /// their work as a whole.
+    pub block_share: f64,
     /// Accumulators per thread: partial sums in registers.
     pub accumulators: f64,
     /// Instructions per thread, except multiply-adds and memory requests.
@@ -77,6 +83,7 @@ impl StageWork {
             working_warps: grid.block_threads().div_ceil(warp_threads.max(1)) as f64,
             shared_bytes: launch.shared_bytes as f64,
             load_balance: 1.0,
+            block_share: 1.0,
             ..Self::default()
         };
 
@@ -89,6 +96,7 @@ impl StageWork {
             parallel: vec![false; vars],
             trips: 1.0,
             busy: 1.0,
+            whole: 1.0,
             serial: 1.0,
             written_out: 1.0,
             in_group: false,
@@ -96,7 +104,7 @@ impl StageWork {
             numbers: Numbers::new(),
             nested: false,
             guards: Vec::new(),
-            copies: [0.0; 3],
+            registers: LiveRegisters::default(),
         };
         for l in grid.blocks.iter().chain(&grid.threads) {
             walk.extents[l.var.0 as usize] = l.extent;
@@ -111,7 +119,7 @@ impl StageWork {
 
         // Addresses, counters and temporaries take registers as well.
         let own = if walk.work.team.is_some() { MMA_THREAD_REGISTERS } else { THREAD_REGISTERS };
-        walk.work.registers += own as f64 + walk.copies.iter().sum::<f64>();
+        walk.work.registers = walk.registers.most() + own as f64;
         Some(walk.work)
     }
 }
@@ -151,6 +159,8 @@ struct GpuStageWalk<'a> {
     trips: f64,
     /// Number of executions by an average thread, divided by `trips`.
     busy: f64,
+    /// Part of `busy` that is due to blocks that skip nodes as a whole.
+    whole: f64,
     /// Number of executions by the busiest thread, with unrolled loops counted once.
     serial: f64,
     /// Number of copies of the code that unrolling makes.
@@ -163,8 +173,7 @@ struct GpuStageWalk<'a> {
     numbers: Numbers<'a>,
     /// True if the innermost split value contains digits of another one, as for pixels.
     nested: bool,
-    /// Registers for copies, by operand.
-    copies: [f64; 3],
+    registers: LiveRegisters,
 }
 
 impl<'a> GpuStageWalk<'a> {
@@ -179,20 +188,24 @@ impl<'a> GpuStageWalk<'a> {
             Node::Alloc { buffer, body } => {
                 let buffer = self.nest.program.buffer(*buffer);
                 if buffer.scope == Scope::Register {
-                    self.work.registers += buffer.len() as f64;
+                    self.registers.allocated += buffer.len() as f64;
                 }
                 self.nodes(body, vector);
             }
             Node::Barrier => self.work.barriers += self.trips,
             Node::Guard { when, body } => {
-                let (outer, trips, busy) = (self.guards.len(), self.trips, self.busy);
+                let (outer, trips, busy, whole) = (self.guards.len(), self.trips, self.busy, self.whole);
                 self.work.other += self.trips * CONDITION_INSTRUCTIONS * when.len() as f64;
                 self.guards.extend(when);
                 for condition in when {
                     self.narrow(&condition.index, condition.extent);
                 }
+                // Only whole blocks may skip a barrier.
+                if preorder(body).any(|node| *node == Node::Barrier) {
+                    self.whole *= self.busy / busy;
+                }
                 self.nodes(body, vector);
-                (self.trips, self.busy) = (trips, busy);
+                (self.trips, self.busy, self.whole) = (trips, busy, whole);
                 self.guards.truncate(outer);
             }
             Node::Unflatten { value, digits, body } => self.unflatten(value, digits, body),
@@ -212,9 +225,9 @@ impl<'a> GpuStageWalk<'a> {
             }
             Node::Call { instruction, body } if instruction.asynchrony == Asynchrony::Copies => {
                 // A bulk copy is one instruction of one thread and takes no registers.
-                let (other, copies) = (self.work.other, self.copies);
+                let (other, registers) = (self.work.other, self.registers);
                 self.nodes(body, vector);
-                (self.work.other, self.copies) = (other, copies);
+                (self.work.other, self.registers) = (other, registers);
             }
             Node::Specialised { body, .. } => self.nodes(body, vector),
             Node::Call { instruction, body } => match (instruction.threads(), Fragments::of(body)) {
@@ -291,51 +304,6 @@ impl<'a> GpuStageWalk<'a> {
         self.parallel.get(var.0 as usize).copied().unwrap_or(false)
     }
 
-    /// Counts the multiply-adds, instructions and shared-memory reads of a matrix instruction. Each
-    /// warp reads its own rows and columns; the four warps of a warp group share one read of the
-    /// columns. Warps read whole fragments into registers, without bank conflicts.
-    fn mma(&mut self, by: ThreadGroup, tile: &Fragments) {
-        let [steps, rows, ..] = tile.loops.map(|l| l.extent as f64);
-        // Matrix instructions of a warp compute eight columns at a time.
-        let columns = tile.width() as f64 / 8.0;
-        let fmas: f64 = tile.loops.iter().map(|l| l.extent as f64).product();
-        self.multiply(fmas);
-        self.work.tensor_fmas += self.trips * fmas;
-        self.work.team = Some(by);
-        self.work.accumulators =
-            self.work.accumulators.max(self.nest.program.buffer(tile.store.dst.buffer).len() as f64);
-        // Sixteen rows, or two groups of eight columns, are 512 bytes: one instruction.
-        let pairs = columns / 2.0;
-        let (instructions, column_turns) = match by {
-            ThreadGroup::Warp => (steps * rows * columns, FRAGMENT_TURNS),
-            ThreadGroup::WarpGroup => (steps * rows, FRAGMENT_TURNS / 4.0),
-        };
-        self.work.other += self.trips * instructions;
-
-        // A warp group's instruction reads its operands from shared memory directly.
-        if by == ThreadGroup::Warp {
-            self.work.registers += 4.0 * rows + 2.0 * columns;
-        }
-        for (access, count, turns) in [(tile.rows, rows, FRAGMENT_TURNS), (tile.columns, pairs, column_turns)] {
-            let request = WarpRequest { bytes: turns * TURN_BYTES, units: turns };
-            let operand = self.nest.operand(access.buffer) as usize;
-            self.work.shared.loads[operand].add(
-                request,
-                self.trips * self.work.working_warps * steps * count,
-                Vector::MAX_LANES,
-            );
-        }
-    }
-
-    /// Counts `fmas` multiply-adds for each execution.
-    fn multiply(&mut self, fmas: f64) {
-        let (before, added) = (self.work.fmas, self.trips * fmas);
-        self.work.fmas += added;
-        if self.work.fmas > 0.0 {
-            self.work.load_balance = (self.work.load_balance * before + self.busy * added) / self.work.fmas;
-        }
-    }
-
     fn extent(&self, var: VarId) -> usize {
         self.extents.get(var.0 as usize).copied().unwrap_or(1)
     }
@@ -365,6 +333,7 @@ impl<'a> GpuStageWalk<'a> {
         let mut operations = 0.0;
         store.value.for_each(&mut |expr| match expr {
             Expr::Const(_) | Expr::Load(_) | Expr::Gather(_) => {}
+            Expr::Unary(UnaryOp::Exp2, _) => operations += POWER_INSTRUCTIONS,
             Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => {
                 let primitives = Formula::of(expr).into_iter().flat_map(Formula::primitives);
                 operations += primitives.map(primitive_instructions).sum::<f64>();
@@ -415,24 +384,6 @@ impl<'a> GpuStageWalk<'a> {
             Some(known) => *known = touch,
             None => self.global_accesses.push(touch),
         }
-    }
-
-    /// Records the registers that a copy from global memory needs, and its waits.
-    fn note_copy(&mut self, store: &Store, scope: Scope, loads: &[(&Access, f64)]) {
-        let from = loads.iter().find(|(load, _)| self.nest.scope(load.buffer) == Scope::Global);
-        let Some((load, _)) = from else { return };
-        let (registers, times) = match scope {
-            // Asynchronous copies are awaited by another node, which counts the waits.
-            Scope::Shared if self.in_group => (ASYNC_COPY_REGISTERS * (1 + usize::from(self.nested)), &mut 0.0),
-            // A synchronous copy must wait for its load at once.
-            Scope::Shared => (COPY_REGISTERS, &mut self.work.waits),
-            // A prefetch is awaited when its registers are used.
-            Scope::Register if self.nest.main_point(store).is_none() => (PREFETCH_REGISTERS, &mut self.work.prefetches),
-            _ => return,
-        };
-        *times = times.max(self.serial);
-        let copies = &mut self.copies[self.nest.operand(load.buffer) as usize];
-        *copies = copies.max(self.written_out * registers as f64);
     }
 
     /// Returns the address of an access; `None` if it is to registers.
