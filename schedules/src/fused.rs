@@ -32,10 +32,12 @@ mod default;
 mod gpu;
 mod knobs;
 mod lower;
+mod mma_sketch;
 mod pair;
 mod part;
 mod sketch;
 
+pub(crate) use mma_sketch::FusedMmaSketch;
 pub(crate) use pair::Pair;
 use part::FusedPart;
 pub(crate) use sketch::FusedSketch;

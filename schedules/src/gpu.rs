@@ -126,6 +126,7 @@ pub(crate) use roles::is_forward;
 pub use roles::{AxisRoles, PIXELS, Pixels};
 pub use sketch::{GpuSketch, IMPLICIT_GEMM, MMA, TILED, WGMMA};
 pub use staged::{Packing, Staged};
+pub(crate) use teams::staged_for_warps;
 
 /// Maximum number of rounds of a copy that are unrolled, if the copied elements are not held in
 /// registers. Longer copies are loops.
@@ -222,7 +223,7 @@ impl Tiling {
     }
 
     /// Sets the extents of the operands' chunks.
-    fn measured(mut self) -> Self {
+    pub(crate) fn measured(mut self) -> Self {
         let extent = |index: &Affine| {
             let (low, high) = index.range(|axis| self.tile(axis.0 as usize));
             (high - low + 1) as usize

@@ -10,7 +10,7 @@ use autotune_workloads::{AlreadyRegistered, Work, Workload};
 use crate::config::{Config, KnobValues};
 use crate::direct::DirectSketch;
 use crate::error::LowerError;
-use crate::fused::FusedSketch;
+use crate::fused::{FusedMmaSketch, FusedSketch};
 use crate::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
 use crate::knob_space::KnobSpace;
 use crate::map_reduce::{MapReduceSketch, SeparableSketch};
@@ -34,7 +34,8 @@ impl Config {
 type Tiers = &'static [&'static [&'static dyn Sketch]];
 
 const CPU: Tiers = &[&[&FusedSketch], &[&SeparableSketch], &[&DirectSketch, &MapReduceSketch], &[&WinogradSketch]];
-const GPU: Tiers = &[&[&FusedSketch], &[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GEMM, &WinogradSketch], &[&RowsSketch]];
+const GPU: Tiers =
+    &[&[&FusedMmaSketch, &FusedSketch], &[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GEMM, &WinogradSketch], &[&RowsSketch]];
 
 /// Sketches registered by other crates, for any target. They are global to the process, since
 /// configs that are read from files, records and other processes name their sketch where no

@@ -33,11 +33,15 @@
 //!        data_shared = exp(scores - largest);  total += data_shared;  acc += data_shared * value
 //!      acc *= 1 / total
 //! ```
+//!
+//! A causal mask leaves out chunks of keys that are later than all queries of a block
+//! (`lower/hide.rs`). With matrix instructions (`matrix.rs`), chunks are copied asynchronously
+//! (`lower/stream.rs`).
 
 use std::sync::Arc;
 
 use autotune_ir::DType;
-use autotune_ir::machine::gpu::THREAD_REGISTERS;
+use autotune_ir::machine::gpu::{ASYNC_COPY_REGISTERS, MMA_THREAD_REGISTERS, THREAD_REGISTERS};
 use autotune_ir::target::GpuTarget;
 use autotune_workloads::Workload;
 
@@ -53,6 +57,7 @@ use pair::{GpuPair, PairMiddle};
 
 pub(super) mod knobs;
 pub(super) mod lower;
+pub(super) mod matrix;
 mod pair;
 mod parts;
 mod softmax;
@@ -74,6 +79,8 @@ pub(super) struct GpuFused {
     second: Tiling,
     /// True if the intermediate tensor is stored whole in global memory.
     is_whole: bool,
+    /// Number of chunks of keys and values in shared memory, if they are copied asynchronously.
+    slots: Option<usize>,
 }
 
 impl GpuFused {
@@ -96,9 +103,15 @@ impl GpuFused {
         if let Some([channel, step]) = pair.channel.filter(|_| !is_whole) {
             read_intermediate(&mut second, step, first.tile(channel))?;
         }
-        let fused = Self { first, second, is_whole, pair };
+        let fused = Self { first, second, is_whole, slots: None, pair };
         fused.check(target)?;
         Ok(fused)
+    }
+
+    /// Returns the number of tiles of intermediate channels.
+    fn channel_tiles(&self) -> usize {
+        let tiles = |[channel, _]: [AxisId; 2]| self.first.roles.extent(channel).div_ceil(self.first.tile(channel));
+        self.pair.channel.map_or(1, tiles)
     }
 
     /// Returns the number of the second contraction's chunks per tile of the intermediate.
@@ -137,7 +150,12 @@ impl GpuFused {
 
     /// Returns the bytes of shared memory that a block needs.
     pub(super) fn shared_bytes(&self) -> usize {
-        let [first, second] = [&self.first, &self.second].map(Tiling::shared_bytes);
+        let more_slots = self.slots.map_or(0, |slots| slots - 1);
+        let [first, second] = [&self.first, &self.second].map(|tiling| {
+            let weights = &tiling.staged[1];
+            let slot = weights.shape().iter().product::<usize>() * weights.dtype.bytes();
+            tiling.shared_bytes() + more_slots * slot.next_multiple_of(16)
+        });
         match self.pair.between {
             _ if self.is_whole => first.max(second),
             PairMiddle::Softmax(_) => {
@@ -152,9 +170,20 @@ impl GpuFused {
     /// while the first one runs.
     fn registers(&self) -> usize {
         let both = self.first.registers() + self.second.sums();
-        match self.pair.between {
-            PairMiddle::Softmax(_) => both.max(self.second.registers()) + self.first.sums() + THREAD_REGISTERS,
-            PairMiddle::Map => both.max(self.second.registers()),
+        match (&self.pair.between, self.first.kernel, self.second.kernel) {
+            (
+                PairMiddle::Softmax(_),
+                MicroKernel::Matrix { instructions: [rows, keys], .. },
+                MicroKernel::Matrix { instructions: [_, columns], .. },
+            ) => {
+                // Queries are copied before there are sums, and weights are not copied.
+                let copies = ASYNC_COPY_REGISTERS * (self.first.rounds()[1] + self.second.rounds()[1]);
+                let factors = 4 * rows + 2 * keys.max(columns);
+                self.first.sums() + self.second.sums() + factors + copies + MMA_THREAD_REGISTERS + THREAD_REGISTERS
+            }
+            // The softmax has values for each row of a thread.
+            (PairMiddle::Softmax(_), ..) => both.max(self.second.registers()) + THREAD_REGISTERS,
+            (PairMiddle::Map, ..) => both.max(self.second.registers()),
         }
     }
 

@@ -312,3 +312,8 @@ fn stage(source: Operand, [tiled, step]: [AxisId; 2], dtype: DType, by: ThreadGr
     let pad = if by == ThreadGroup::Warp { copies * COPY_BYTES / bytes } else { 0 };
     Staged { source, dtype, order, extents: Vec::new(), vector, pad }
 }
+
+/// Returns the staging of an operand for matrix instructions of warps; see [`stage`].
+pub(crate) fn staged_for_warps(source: Operand, axes: [AxisId; 2], dtype: DType) -> Staged {
+    stage(source, axes, dtype, ThreadGroup::Warp)
+}

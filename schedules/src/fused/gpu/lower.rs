@@ -11,7 +11,7 @@ use crate::gpu::Tiling;
 use crate::gpu::lower::copy::CopyMode;
 use crate::gpu::lower::pack::pack_weight;
 use crate::gpu::lower::{GpuLowering, StageOperands, compute};
-use crate::lower::nest::{NestParts, allocated, guarded_value};
+use crate::lower::nest::{NestParts, allocated, guarded, guarded_value};
 use crate::lower::tables::tables;
 use crate::lower::{OperandBuffers, assign, at, load, nest};
 use autotune_ir::DType;
@@ -21,7 +21,9 @@ use autotune_workloads::Workload;
 
 use online::Online;
 
+mod hide;
 mod online;
+mod stream;
 mod weigh;
 
 /// Prefix of the names of the first contraction's buffers.
@@ -34,7 +36,11 @@ pub(in crate::fused) fn lower(workload: &Workload, fused: &GpuFused) -> Program 
     let shape = |role| spec.find(role).map_or(&[][..], |tensor| &tensor.shape);
     let whole = [Role::Operand(0), Role::Output].map(|role| (shape(role), Layout::Plain));
     let operands = OperandBuffers::new(&mut all, workload, whole[0], whole[1]);
-    let (tables, made_ahead) = tables(spec, &mut all, &[("b", LoopKind::Block), ("t", LoopKind::Thread)]);
+    let (tables, made_ahead) = match &pair.between {
+        // A causal mask compares numbers of keys and queries, not elements of a table.
+        PairMiddle::Softmax(softmax) if softmax.later.is_some() => Default::default(),
+        _ => tables(spec, &mut all, &[("b", LoopKind::Block), ("t", LoopKind::Thread)]),
+    };
 
     let mut stages = Vec::from_iter(made_ahead);
     let mut add = |name: String, when, body| stages.push(Stage { name, when, body });
@@ -107,6 +113,9 @@ impl<'a> PairLowering<'a> {
         swap(first.all, spare);
         let second = GpuLowering::new(&fused.second, of_second, "", spare);
         swap(first.all, second.all);
+        for weights in [first.shared[1], second.shared[1]] {
+            first.all.buffers[weights.0 as usize].shape[0] *= fused.slots.unwrap_or(1);
+        }
         Self { fused, first, second, online }
     }
 
@@ -125,10 +134,27 @@ impl<'a> PairLowering<'a> {
             second.open_blocks(&mut loops);
             second.open_threads(&mut loops);
         });
+        self.start_with_last_rows();
         self.place_first();
 
         let mut body = self.with_shared_nest(|second| second.clear());
         body.extend(self.begin_rows());
+        body.extend(match self.fused.slots {
+            Some(slots) => self.streamed_chunks(slots),
+            None => self.chunks(),
+        });
+
+        body.extend(self.end_rows());
+        body.extend(self.with_shared_nest(|second| second.write_output()));
+        let online = self.online.iter().flat_map(|online| online.buffers());
+        let buffers: Vec<BufferId> =
+            self.first.buffers().into_iter().chain(self.second.buffers()).chain(online).collect();
+        nest(loops, allocated(buffers, body))
+    }
+
+    /// Builds the loop over tiles of intermediate channels.
+    fn chunks(&mut self) -> Vec<Node> {
+        let mut body = Vec::new();
         // If no tile of channels needs other data, it is copied once before all of them.
         let (tiling, channel) = (self.first.tiling, self.fused.pair.channel);
         let is_alike = channel.is_none_or(|[channel, _]| !tiling.staged[0].source.uses(channel));
@@ -138,22 +164,23 @@ impl<'a> PairLowering<'a> {
         }
 
         let mut chunks = Vec::new();
-        let (name, count) = match channel {
-            Some([channel, _]) => {
-                (tiling.roles.name(channel), tiling.roles.extent(channel).div_ceil(tiling.tile(channel)))
-            }
-            None => ("", 1),
-        };
+        let name = channel.map_or("", |[channel, _]| tiling.roles.name(channel));
+        let count = self.fused.channel_tiles();
         let chunk = self.first.all.open_some(format!("{name}.0"), count, LoopKind::Serial, &mut chunks);
         let nodes = self.chunk(chunk, is_copied_once);
         body.extend(nest(chunks, nodes));
+        body
+    }
 
-        body.extend(self.end_rows());
-        body.extend(self.with_shared_nest(|second| second.write_output()));
-        let online = self.online.iter().flat_map(|online| online.buffers());
-        let buffers: Vec<BufferId> =
-            self.first.buffers().into_iter().chain(self.second.buffers()).chain(online).collect();
-        nest(loops, allocated(buffers, body))
+    /// Reverses the order of row tiles if a causal mask hides more keys of earlier ones: blocks with
+    /// the most work then start first.
+    fn start_with_last_rows(&mut self) {
+        let is_causal = self.online.as_ref().is_some_and(|online| online.softmax.later.is_some());
+        for &[_, row] in self.fused.pair.rows.iter().filter(|_| is_causal) {
+            let (tiling, base) = (&self.fused.second, &mut self.second.block_base[row]);
+            let last = (tiling.roles.extent(row).div_ceil(tiling.tile(row)) - 1) * tiling.tile(row);
+            *base = base.clone() * -1 + last as i64;
+        }
     }
 
     /// Derives the first contraction's block and thread indices from the second's: both have the
@@ -166,8 +193,11 @@ impl<'a> PairLowering<'a> {
         self.first.thread = self.second.thread.clone();
         let columns = pair.channel.zip(pair.column).map(|([channel, _], column)| [channel, column]);
         for [a, b] in pair.rows.iter().copied().chain(columns) {
-            let number = divide(&self.second.thread_base[b], step(second, b));
-            self.first.thread_base[a] = number * step(first, a) as i64;
+            let (base, steps) = (&self.second.thread_base[b], [step(second, b), step(first, a)]);
+            self.first.thread_base[a] = match steps {
+                [own, other] if own == other => base.clone(),
+                [own, other] => divide(base, own) * other as i64,
+            };
         }
     }
 
@@ -183,20 +213,23 @@ impl<'a> PairLowering<'a> {
     /// No barrier is needed before the stores to shared memory: the first contraction contains at
     /// least one, after the last reads of the tile before.
     fn chunk(&mut self, number: Affine, is_copied_once: bool) -> Vec<Node> {
-        let mut first = Affine::default();
-        if let Some([channel, _]) = self.fused.pair.channel {
-            first = number * self.fused.first.tile(channel) as i64;
-            self.first.block_base[channel] = first.clone();
-        }
-
+        let first = self.place_chunk(number);
         let mut nodes = self.first.clear();
         nodes.extend(if is_copied_once { self.copied_chunk() } else { self.first.chunks() });
         nodes.extend(match self.online.is_some() {
             true => self.weigh(),
             false => self.map(),
         });
-        nodes.extend(self.multiply_second(first));
-        nodes
+        nodes.extend(self.multiply_second(first.clone()));
+        guarded(self.is_seen(&first), nodes)
+    }
+
+    /// Sets the first contraction's tile of intermediate channels; returns its first channel.
+    fn place_chunk(&mut self, number: Affine) -> Affine {
+        let Some([channel, _]) = self.fused.pair.channel else { return Affine::default() };
+        let first = number * self.fused.first.tile(channel) as i64;
+        self.first.block_base[channel] = first.clone();
+        first
     }
 
     /// Builds the second contraction's chunks of a tile of intermediate channels that begins at

@@ -1,7 +1,8 @@
 //! Recognition of a softmax between two contractions.
 
+use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BinaryOp, Expr, UnaryOp};
-use autotune_ir::spec::{Equation, Reduction, Spec, TensorSource};
+use autotune_ir::spec::{CausalMask, Equation, Reduction, Spec, TensorSource};
 use autotune_workloads::axes::Axes;
 
 /// Positions of the equations of a softmax of scores, which follow each other in this order:
@@ -23,8 +24,27 @@ pub(super) struct SoftmaxEquations {
     pub(super) largest: usize,
     pub(super) total: usize,
     pub(super) scale: usize,
+    /// Keys that a causal mask hides, if it is the only mask.
+    pub(super) later: Option<LaterKeys>,
     /// Factor of the exponent: `exp((score - largest) * factor)`.
     factor: Option<f32>,
+}
+
+/// Keys that are later than a query, which a causal mask hides.
+#[derive(Clone, Debug)]
+pub(super) struct LaterKeys {
+    /// Distance of a key from the last visible one; positive for later keys.
+    pub(super) distance: Affine,
+    /// Score without the mask.
+    pub(super) score: Expr,
+}
+
+impl LaterKeys {
+    fn of(spec: &Spec, largest: &Equation) -> Option<Self> {
+        let CausalMask { earlier, mut later, score } = CausalMask::of(spec, largest, &largest.value)?;
+        later.add_scaled(&earlier, -1);
+        Some(Self { distance: later, score: score.clone() })
+    }
 }
 
 impl SoftmaxEquations {
@@ -59,12 +79,20 @@ impl SoftmaxEquations {
             && leaves_least(&largest.value, &of_scores.output)
             && sum.loads().first().is_some_and(|data| data.buffer == weights.output.buffer)
             && Axes::of_equation(spec, of_scores).is_some();
-        is_fit.then_some(Self { scores, largest: scores + 1, total: scores + 3, scale: scores + 4, factor })
+        is_fit.then(|| {
+            let later = LaterKeys::of(spec, largest);
+            Self { scores, largest: scores + 1, total: scores + 3, scale: scores + 4, later, factor }
+        })
     }
 
     /// Returns `exp((score - largest) * factor)`.
     pub(super) fn exp(&self, score: Expr, largest: Expr) -> Expr {
         exp(score, largest, self.factor)
+    }
+
+    /// Returns the factor of exponents of 2: `2^(x * factor)` is `exp(x)` with its own factor.
+    pub(super) fn factor_of_two(&self) -> f32 {
+        self.factor.unwrap_or(1.0) * std::f32::consts::LOG2_E
     }
 }
 

@@ -31,7 +31,10 @@ impl GpuLowering<'_> {
         let index = vec![i, j.clone(), h, pair];
         let mut values = self.in_block(tiling.sums.iter(), &index);
         values[axis] = s * steps as i64 + k;
-        let data = load(self.shared[0], self.shared_index(0, slot, &self.places(0, &values)));
+        // Data that stays for all chunks has one slot.
+        let (only, has_slots) = (Affine::default(), self.all.buffers[self.shared[0].0 as usize].shape[0] > 1);
+        let data_slot = if has_slots { slot } else { &only };
+        let data = load(self.shared[0], self.shared_index(0, data_slot, &self.places(0, &values)));
 
         // Packed weights have runs of a lane's columns in another order than the result.
         let mut packed = values.clone();

@@ -3,11 +3,13 @@
 use super::PairLowering;
 use super::online::{Online, others, rows};
 use crate::contraction::AxisId;
-use crate::gpu::TileLevel;
-use crate::lower::nest::{Loops, guarded, guarded_value};
+use crate::gpu::{MicroKernel, TileLevel};
+use crate::lower::nest::{Loops, guarded_value};
 use crate::lower::{assign, at, load, nest};
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{Access, BufferId, Expr, InBounds, Iteration, LoopKind, Node, Role, Store, StoreMode};
+use autotune_ir::program::{
+    Access, BinaryOp, BufferId, Expr, Iteration, LoopKind, Node, Role, Store, StoreMode, UnaryOp,
+};
 use autotune_ir::spec::{Reduction, Spec};
 
 /// Largest number of threads per row for which the loop that combines their values is unrolled.
@@ -27,16 +29,14 @@ impl PairLowering<'_> {
     /// Builds `largest = the least number; total = 0`.
     pub(super) fn begin_rows(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
-        let (largest, total) = (online.largest, online.total);
+        let (largest, total, least) = (online.largest, online.total, online.least);
         let (loops, row) = self.open_rows();
-        // Not minus infinity: in a fully masked row, whose scores are all minus infinity, the
-        // exponents `score - largest` are then minus infinity instead of NaN.
-        let least = assign(largest, row.clone(), Expr::Const(f32::MIN));
+        let least = assign(largest, row.clone(), Expr::Const(least));
         nest(loops, vec![least, assign(total, row, Expr::Const(0.0))])
     }
 
     /// Builds the update for a chunk's scores: rescales earlier sums, and stores the weights in
-    /// shared memory.
+    /// shared memory. Scores become masked scores and then weights in the first sums' registers.
     pub(super) fn weigh(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
         let (largest, before) = (online.largest, online.before);
@@ -54,27 +54,24 @@ impl PairLowering<'_> {
     /// Builds the masking of scores and the update of the largest one:
     ///
     /// ```text
+    /// first_acc = -infinity where the key does not exist or is hidden
     /// for the thread's scores
-    ///   score = if the key exists then first_acc else -infinity
-    ///   largest = max(masked(score), largest);  masked = masked(score)
+    ///   score = first_acc;  largest = max(masked(score), largest);  first_acc = masked(score)
     /// ```
     fn mask(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
-        let Online { softmax, largest, masked, score, .. } = online;
-        let (softmax, [largest, masked, score]) = (softmax.clone(), [*largest, *masked, *score]);
+        let Online { softmax, largest, score, .. } = online;
+        let (softmax, [largest, score], acc) = (softmax.clone(), [*largest, *score], self.first.acc);
         let (read, tables) = (online.read.clone(), online.tables.clone());
 
+        let mut nodes = self.hide();
         let (loops, index, row, point) = self.open_scores();
-        let when = self.keys(&point);
-        // Keys that do not exist get a weight of exp(-inf) = 0, so that no later step needs a
-        // guard.
-        let mut nodes = vec![assign(score, Vec::new(), Expr::Const(f32::NEG_INFINITY))];
-        nodes.extend(guarded(when, vec![assign(score, Vec::new(), load(self.first.acc, index.clone()))]));
+        let mut body = vec![assign(score, Vec::new(), load(acc, index.clone()))];
         // Masks are read into registers once, since the maximum and the masked score both use them.
         let others = others(self.spec(), &softmax);
         for (access, &register) in others.iter().zip(&read) {
             let value = self.read(access, &point, &tables);
-            nodes.push(assign(register, Vec::new(), value));
+            body.push(assign(register, Vec::new(), value));
         }
 
         let found = |access: &Access| match others.iter().position(|other| other == access) {
@@ -82,17 +79,20 @@ impl PairLowering<'_> {
             None => load(score, Vec::new()),
         };
         let equation = &self.spec().equations[softmax.largest];
-        let value = equation.value.replaced(&mut { found });
+        // A causal mask has been applied before.
+        let value = softmax.later.as_ref().map_or(&equation.value, |later| &later.score);
+        let value = value.replaced(&mut { found });
         let iteration = Iteration { equation: softmax.largest, point: point[..equation.axes.len()].to_vec() };
         let dst = Access { buffer: largest, index: row.into() };
-        nodes.push(Node::Store(equation.reduction.store(dst, value.clone(), Some(iteration))));
-        nodes.push(assign(masked, index, value));
-        nest(loops, nodes)
+        body.push(Node::Store(equation.reduction.store(dst, value.clone(), Some(iteration))));
+        body.push(assign(acc, index, value));
+        nodes.extend(nest(loops, body));
+        nodes
     }
 
     /// Opens loops over a thread's scores. Also returns the index of a score, the index of its row,
     /// and its point in the axes of the first contraction.
-    fn open_scores(&mut self) -> (Loops, Vec<Affine>, Vec<Affine>, Vec<Affine>) {
+    pub(super) fn open_scores(&mut self) -> (Loops, Vec<Affine>, Vec<Affine>, Vec<Affine>) {
         let sums = &self.first.tiling.sums;
         let (loops, index) = self.first.open_sums(sums.iter());
         let point = self.first.point(self.first.in_block(sums.iter(), &index), &Vec::new());
@@ -100,13 +100,6 @@ impl PairLowering<'_> {
         let row = sums.iter().zip(&index).filter(|(level, _)| is_row(level.axis)).map(|(_, place)| place.clone());
         let row = row.collect();
         (loops, index, row, point)
-    }
-
-    /// Returns the condition that a score's key exists.
-    fn keys(&self, point: &[Affine]) -> Vec<InBounds> {
-        let roles = &self.first.tiling.roles;
-        let key = self.fused.pair.channel.map(|[channel, _]| (point[channel].clone(), roles.extent(channel)));
-        self.first.all.guards(key)
     }
 
     /// Returns an element that masking reads; zero past the end of its tensor.
@@ -157,12 +150,15 @@ impl PairLowering<'_> {
     /// one.
     fn rescale(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
-        let (softmax, [largest, before, rescale, total]) =
-            (online.softmax.clone(), [online.largest, online.before, online.rescale, online.total]);
+        let [largest, before, rescale, total] = [online.largest, online.before, online.rescale, online.total];
+        let (scaled, factor) = (online.scaled, online.softmax.factor_of_two());
         let (loops, row) = self.open_rows();
-        let factor = softmax.exp(load(before, row.clone()), load(largest, row.clone()));
+        let product = |scaled| assign(scaled, row.clone(), scaled_by(load(largest, row.clone()), factor));
+        let mut body: Vec<Node> = scaled.map(product).into_iter().collect();
+        let change = self.weight(load(before, row.clone()), &row);
         let rescaled = Expr::product(load(total, row.clone()), load(rescale, row.clone()));
-        let mut nodes = nest(loops, vec![assign(rescale, row.clone(), factor), assign(total, row, rescaled)]);
+        body.extend([assign(rescale, row.clone(), change), assign(total, row, rescaled)]);
+        let mut nodes = nest(loops, body);
         nodes.extend(self.scale_sums(rescale));
         nodes
     }
@@ -185,25 +181,53 @@ impl PairLowering<'_> {
         })
     }
 
-    /// Builds `data_shared = exp(masked - largest); total += data_shared`.
+    /// Builds `data_shared = exp(score - largest); total += exp(score - largest)`. Matrix
+    /// instructions read the weights in 16 bits, which are stored as pairs.
     fn exponentials(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
-        let Online { softmax, largest, masked, weight, total, .. } = online;
-        let (softmax, [largest, masked, weight, total]) = (softmax.clone(), [*largest, *masked, *weight, *total]);
+        let Online { softmax, weight, total, .. } = online;
+        let (total_of, [weight, total], acc) = (softmax.total, [*weight, *total], self.first.acc);
+        let is_by_pairs = matches!(self.first.tiling.kernel, MicroKernel::Matrix { .. });
 
         let (loops, index, row, point) = self.open_scores();
         let values = self.first.in_block(self.first.tiling.sums.iter(), &index);
-        let exp = softmax.exp(load(masked, index), load(largest, row.clone()));
-        let axes = self.spec().equations[softmax.total].axes.len();
-        let iteration = Iteration { equation: softmax.total, point: point[..axes].to_vec() };
+        let exp = self.weight(load(acc, index.clone()), &row);
+        let axes = self.spec().equations[total_of].axes.len();
+        let iteration = Iteration { equation: total_of, point: point[..axes].to_vec() };
         let added = Store {
             dst: Access { buffer: total, index: row.into() },
             mode: StoreMode::Accumulate,
             value: load(weight, Vec::new()),
             iteration: Some(iteration),
         };
-        let kept = assign(self.second.shared[0], self.between(&values), load(weight, Vec::new()));
-        nest(loops, vec![assign(weight, Vec::new(), exp), Node::Store(added), kept])
+        let kept = match is_by_pairs {
+            true => assign(acc, index, load(weight, Vec::new())),
+            false => assign(self.second.shared[0], self.between(&values), load(weight, Vec::new())),
+        };
+        let mut nodes = nest(loops, vec![assign(weight, Vec::new(), exp), Node::Store(added), kept]);
+
+        if is_by_pairs {
+            let (mut loops, index, ..) = self.open_scores();
+            let values = self.first.in_block(self.first.tiling.sums.iter(), &index);
+            loops.last_mut().into_iter().for_each(|pair| pair.2 = LoopKind::Vectorized);
+            nodes.extend(nest(loops, vec![assign(self.second.shared[0], self.between(&values), load(acc, index))]));
+        }
+        nodes
+    }
+
+    /// Returns the weight of a score relative to the largest one of its row: a power of 2, for
+    /// which GPUs have an instruction, if matrix instructions round it to 16 bits.
+    fn weight(&self, score: Expr, row: &[Affine]) -> Expr {
+        let Some(online) = &self.online else { return score };
+        let (factor, largest) = (online.softmax.factor_of_two(), load(online.largest, row.to_vec()));
+        let below = |a, b| Expr::binary(BinaryOp::Sub, a, b);
+        let exponent = match (self.first.tiling.kernel, online.scaled) {
+            (MicroKernel::Registers { .. }, _) => return online.softmax.exp(score, largest),
+            // One fused multiply-add per score.
+            (_, Some(scaled)) => below(scaled_by(score, factor), load(scaled, row.to_vec())),
+            (_, None) => scaled_by(below(score, largest), factor),
+        };
+        Expr::unary(UnaryOp::Exp2, exponent)
     }
 
     /// Builds `acc *= 1 / total`, with the total over all threads of the row.
@@ -218,4 +242,8 @@ impl PairLowering<'_> {
         nodes.extend(self.scale_sums(scale));
         nodes
     }
+}
+
+fn scaled_by(value: Expr, factor: f32) -> Expr {
+    Expr::product(value, Expr::Const(factor))
 }
