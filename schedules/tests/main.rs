@@ -15,6 +15,7 @@ mod fuzz_config;
 mod fuzz_run;
 mod gather;
 mod golden_programs;
+mod gpu_attention;
 mod gpu_defaults;
 mod gpu_fused;
 mod gpu_operators;
