@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use autotune_codegen as codegen;
 use autotune_ir::analyse::analyse;
 use autotune_ir::instruction::MMA;
-use autotune_ir::program::{Expr, InBounds, Node, Program, Scope, UnaryOp, preorder};
+use autotune_ir::program::{Buffer, Expr, InBounds, Node, Program, Scope, UnaryOp, preorder};
 use autotune_ir::{DType, GpuApi, InterpError, Problem, ProgramError, Target, interpret, verify};
 use autotune_schedules::{Config, KnobValue, ScheduleSpace, fused, lower, tolerance};
 use autotune_workloads::{AttentionWorkload, Operands, Workload, max_rel_error, reference};
@@ -315,7 +315,7 @@ fn a_barrier_that_is_left_out_of_a_matrix_program_is_a_race() {
         let program = lower(&workload, &cuda(), &config).unwrap();
         let operands = Operands::random(workload.spec(), 1);
         let broken: Vec<Program> = (0..).map_while(|number| without_barrier(&program, number)).collect();
-        assert_eq!(broken.len(), 4, "{program}");
+        assert_eq!(broken.len(), 3, "{program}");
         let mut races = 0;
         for (number, broken) in broken.iter().enumerate() {
             let problem = verify(broken, &cuda()).unwrap_err().to_string();
@@ -328,7 +328,7 @@ fn a_barrier_that_is_left_out_of_a_matrix_program_is_a_race() {
                 matches!(result, Err(InterpError::Program(ProgramError { problem: Problem::Conflict { .. }, .. })));
             races += usize::from(is_race);
         }
-        assert!(races >= 3, "{races}");
+        assert!(races >= 2, "{races}");
     }
 }
 
@@ -370,13 +370,15 @@ fn large_attention_is_fast_by_the_analysis_and_does_not_spill() {
     assert!(of(2) < 0.65 * of(1) && of(4) < 0.65 * of(3), "{cycles:?}");
 }
 
-/// Shared memory holds what matrix instructions read in 16 bits.
+/// Queries, keys and values are in shared memory, and weights in registers, all in 16 bits.
 #[test]
 fn operands_of_matrix_instructions_are_not_widened() {
     for (workload, config) in cases() {
         let program = lower(&workload, &cuda(), &config).unwrap();
         let shared = program.buffers.iter().filter(|buffer| buffer.scope == Scope::Shared && buffer.name != "parts");
         let dtypes: Vec<DType> = shared.map(|buffer| buffer.dtype).collect();
-        assert_eq!(dtypes, [workload.dtype(); 4], "{program}");
+        assert_eq!(dtypes, [workload.dtype(); 3], "{program}");
+        let held: Vec<&Buffer> = program.buffers.iter().filter(|buffer| buffer.scope == Scope::Warp).collect();
+        assert!(matches!(held[..], [held] if held.dtype == workload.dtype()), "{program}");
     }
 }

@@ -49,7 +49,7 @@ impl Dialect for OpenCl {
     fn address_space(scope: Scope) -> &'static str {
         match scope {
             Scope::Shared => "__local ",
-            Scope::Global | Scope::Local | Scope::Register => "__global ",
+            Scope::Global | Scope::Local | Scope::Register | Scope::Warp => "__global ",
         }
     }
 }

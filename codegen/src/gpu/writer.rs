@@ -99,11 +99,15 @@ impl<'a, D: Dialect> GpuWriter<'a, D> {
         let allocated = Used::of(grid.body).allocated;
         let program = self.program;
         for (i, buffer) in program.buffers.iter().enumerate() {
-            let private = matches!(buffer.scope, Scope::Register | Scope::Local);
-            if private && allocated.contains(&BufferId(i as u32)) {
+            let private = match buffer.scope {
+                Scope::Register | Scope::Local => Some(buffer.len()),
+                // Each lane has its own part.
+                _ => buffer.lane_dims().map(|(len, _)| len),
+            };
+            if let Some(len) = private.filter(|_| allocated.contains(&BufferId(i as u32))) {
                 // Compilers keep these arrays in registers, because unrolling makes all indices
                 // constant.
-                self.line(&format!("float {}[{}];", buffer.name, buffer.len()));
+                self.line(&format!("float {}[{len}];", buffer.name));
             }
         }
     }
@@ -314,13 +318,20 @@ impl<'a, D: Dialect> GpuWriter<'a, D> {
     pub(super) fn dtype(&self, access: &Access) -> DType {
         match self.program.buffer(access.buffer).scope {
             Scope::Global | Scope::Shared => self.program.dtype(access.buffer),
-            Scope::Local | Scope::Register => DType::F32,
+            Scope::Local | Scope::Register | Scope::Warp => DType::F32,
         }
     }
 
     fn element(&self, access: &Access, lane: usize) -> String {
-        let offset = flat_offset(self.program, access);
-        format!("{}[{}]", self.program.buffer(access.buffer).name, self.affine(&offset, lane))
+        let buffer = self.program.buffer(access.buffer);
+        let offset = match (buffer.lane_dims(), &access.index[..]) {
+            (Some((_, [_, tiles, halves, run])), [_, i, j, h, _, _, c]) => {
+                let tile = i.clone() * tiles as i64 + j;
+                (tile * halves as i64 + h) * run as i64 + c
+            }
+            _ => flat_offset(self.program, access),
+        };
+        format!("{}[{}]", buffer.name, self.affine(&offset, lane))
     }
 
     /// Returns the address of a lane's element.

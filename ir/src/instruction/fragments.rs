@@ -39,6 +39,15 @@ impl ThreadGroup {
 ///                 columns[.., 8*P*j + 8*p + 2*q + c + .., K*s + k + ..]
 /// ```
 ///
+/// The rows of a warp may be in registers that its lanes hold together ([`Scope::Warp`]), in the
+/// distribution of the result, which that of the factor continues for 16-bit types. The steps of an
+/// instruction are then three digits:
+///
+/// ```text
+///   unrolled u in 0..K/8 { unrolled l in 0..4 { unrolled e in 0..2 {
+///     acc[i, j, h, c] += rows[warp, i, K/8*s + u, h, r, l, e] * columns[.., K*s + 8*u + 2*l + e + ..]
+/// ```
+///
 /// With `P = 1` the columns may also be `columns[.., K*s + k + .., 8*j + 2*q + c + ..]`, and the
 /// rows of a warp `rows[.., K*s + k + .., 16*i + 8*h + r + ..]`. This is the distribution of the
 /// result over the lanes of a warp that `m16n8k16` and `m16n8k8` define (PTX ISA, "Matrix Fragments
@@ -53,8 +62,10 @@ impl ThreadGroup {
 /// are meant. If column `8*P*j + 8*p + 2*q + c` in shared memory is column
 /// `8*P*j + 2*P*q + 2*p + c` of the result, each lane has runs of `2*P` neighbouring columns.
 pub struct Fragments<'a> {
-    /// The loops `s, i, j, h, p, c, k`, outermost first.
+    /// The loops `s, i, j, h, p, c, k`, outermost first; with rows in registers, `e` instead of `k`.
     pub loops: [&'a Loop; 7],
+    /// The loops `u` and `l`, if the rows are in registers.
+    pub digits: Option<[&'a Loop; 2]>,
     /// The multiply-accumulate in the innermost loop.
     pub store: &'a Store,
     /// Operand that the rows of the result read.
@@ -73,7 +84,26 @@ impl<'a> Fragments<'a> {
         }
         let [Node::Store(store)] = body else { return None };
         let [rows, columns] = store.factors()?;
-        Some(Self { loops: loops.try_into().ok()?, store, rows, columns })
+        let mut digits = None;
+        if let [outer @ .., u, l, e] = &loops[..]
+            && outer.len() == 6
+        {
+            digits = Some([*u, *l]);
+            loops = [outer, &[*e]].concat();
+        }
+        Some(Self { loops: loops.try_into().ok()?, digits, store, rows, columns })
+    }
+
+    /// Returns the reduction steps of one instruction.
+    pub fn steps(&self) -> usize {
+        let [.., last] = self.loops;
+        last.extent * self.digits.map_or(1, |digits| digits.iter().map(|l| l.extent).product())
+    }
+
+    /// Returns the multiply-adds of a thread.
+    pub fn fmas(&self) -> usize {
+        let [s, i, j, h, p, c, _] = self.loops.map(|l| l.extent);
+        s * i * j * h * p * c * self.steps()
     }
 
     /// Returns the columns of the tile. Each row of it is distributed over four lanes.
@@ -122,7 +152,15 @@ impl<'a> Fragments<'a> {
         if !tile.distributes(steps, by, &team) {
             return Err("the operands are not distributed over the lanes as the matrix instruction requires");
         }
-        if ![tile.rows, tile.columns].into_iter().all(|access| tile.is_aligned(access, site.program, by, &team)) {
+        let rows = site.program.buffer(tile.rows.buffer);
+        let in_registers = rows.scope == Scope::Warp;
+        if in_registers != tile.digits.is_some()
+            || in_registers && !(by == ThreadGroup::Warp && rows.dtype.bytes() == 2 && tile.is_of_warp(site))
+        {
+            return Err("rows in registers must be 16-bit elements that the warp holds");
+        }
+        let shared = [tile.columns].into_iter().chain((!in_registers).then_some(tile.rows));
+        if !shared.into_iter().all(|access| tile.is_aligned(access, site.program, by, &team)) {
             return Err("the operands of a matrix instruction must be rows of shared memory at multiples of 16 bytes");
         }
         Ok(())
@@ -141,9 +179,11 @@ impl<'a> Fragments<'a> {
     }
 
     fn has_loops(&self, steps: usize, by: ThreadGroup) -> bool {
-        let [_, _, _, h, p, c, k] = self.loops;
-        self.loops.iter().all(|l| l.kind == LoopKind::Unrolled)
-            && [h.extent, c.extent, k.extent] == [2, 2, steps]
+        let [_, _, _, h, p, c, last] = self.loops;
+        let are_digits = self.digits.is_none_or(|[_, l]| [l.extent, last.extent] == [4, 2]);
+        self.loops.iter().chain(self.digits.iter().flatten()).all(|l| l.kind == LoopKind::Unrolled)
+            && [h.extent, c.extent, self.steps()] == [2, 2, steps]
+            && are_digits
             && self.width().is_multiple_of(16)
             && (by == ThreadGroup::WarpGroup || p.extent == 1)
     }
@@ -163,25 +203,53 @@ impl<'a> Fragments<'a> {
     /// Returns true if the last two indices of both operands are those of the form above.
     fn distributes(&self, steps: usize, by: ThreadGroup, lanes: &LaneVars) -> bool {
         let [s, i, j, h, p, c, k] = self.loops;
-        let reduction = [(s.var, steps as i64), (k.var, 1)];
+        let mut reduction = vec![(s.var, steps as i64), (k.var, 1)];
+        reduction.extend(self.digits.iter().flatten().zip([8, 2]).map(|(digit, step)| (digit.var, step)));
         let mut along_rows = vec![(i.var, by.rows() as i64), (h.var, 8), (lanes.row, 1)];
         along_rows.extend(lanes.warp.map(|var| (var, 16)));
         let along_columns = [(j.var, 8 * p.extent as i64), (p.var, 8), (lanes.pair, 2), (c.var, 1)];
 
         // Terms that are equal for all lanes are ignored; so are variables that are always zero.
-        let extent = |var: VarId| self.loops.iter().find(|l| l.var == var).map_or(2, |l| l.extent);
+        let all = self.loops.iter().chain(self.digits.iter().flatten());
+        let extent = |var: VarId| all.clone().find(|l| l.var == var).map_or(2, |l| l.extent);
         let counts = |var: VarId| self.is_variable(var, lanes) && extent(var) > 1;
         let is_dealt_out = |access: &Access, along: &[(VarId, i64)]| {
             // Single warps can also read transposed operands.
             has_terms(access, counts, [along, &reduction])
                 || (by == ThreadGroup::Warp && has_terms(access, counts, [&reduction, along]))
         };
-        is_dealt_out(self.rows, &along_rows) && is_dealt_out(self.columns, &along_columns)
+        let has_rows = match self.digits {
+            Some(digits) => self.has_own_rows(digits, lanes),
+            None => is_dealt_out(self.rows, &along_rows),
+        };
+        has_rows && is_dealt_out(self.columns, &along_columns)
+    }
+
+    /// Returns true if rows in registers have the indices of the form above. Which warp they are of
+    /// is checked with the thread loops.
+    fn has_own_rows(&self, [u, l]: [&Loop; 2], lanes: &LaneVars) -> bool {
+        let [s, i, _, h, _, _, e] = self.loops;
+        let tile = Affine::var(s.var) * u.extent as i64 + Affine::var(u.var);
+        let [i, h, l, e] = [i, h, l, e].map(|l| Affine::var(l.var));
+        let own = [i, tile, h, Affine::var(lanes.row), l, e];
+        self.rows.index.get(1..).is_some_and(|index| *index == own)
+    }
+
+    /// Returns true if rows in registers are those of the warp that multiplies them.
+    fn is_of_warp(&self, site: &CallSite) -> bool {
+        let threads = site.threads();
+        let warps = &threads[..threads.len().saturating_sub(LANES.len())];
+        let add = |number: Affine, l: &&Loop| number * l.extent as i64 + Affine::var(l.var);
+        let mut apart = warps.iter().fold(Affine::default(), add) * -1;
+        self.rows.index.first().into_iter().for_each(|warp| apart.add_scaled(warp, 1));
+        apart.constant == 0 && apart.terms.iter().all(|&(var, _)| (site.extent)(var) == 1)
     }
 
     /// Returns true for a variable that differs between fragments or lanes.
     fn is_variable(&self, var: VarId, lanes: &LaneVars) -> bool {
-        self.loops.iter().any(|l| l.var == var) || [lanes.row, lanes.pair].contains(&var) || lanes.warp == Some(var)
+        self.loops.iter().chain(self.digits.iter().flatten()).any(|l| l.var == var)
+            || [lanes.row, lanes.pair].contains(&var)
+            || lanes.warp == Some(var)
     }
 
     /// Returns true if the rows of an operand begin at multiples of 16 bytes in shared memory; for

@@ -338,6 +338,9 @@ impl<'p> Interpreter<'p> {
     }
 
     fn write(&mut self, buffer: BufferId, offset: usize, value: f64) -> Result<(), Problem> {
+        if self.program.buffer(buffer).owner(offset).is_some_and(|owner| owner != self.thread) {
+            return Err(self.conflict(buffer, offset));
+        }
         let (task, over) = self.access_mark(buffer);
         let id = buffer.0 as usize;
         if let Some(marks) = &mut self.marks[id]
@@ -354,7 +357,7 @@ impl<'p> Interpreter<'p> {
     fn access_mark(&self, buffer: BufferId) -> (u64, u64) {
         match self.program.buffer(buffer).scope {
             Scope::Shared => (self.past_marks + self.thread as u64 + 1, self.past_marks),
-            Scope::Global | Scope::Local | Scope::Register => (self.task, 0),
+            Scope::Global | Scope::Local | Scope::Register | Scope::Warp => (self.task, 0),
         }
     }
 

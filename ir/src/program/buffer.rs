@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use crate::dtype::DType;
+use crate::instruction::LANES;
 
 /// Identifier of a buffer: its position in [`Program::buffers`](super::Program::buffers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,6 +52,11 @@ pub enum Scope {
     /// Registers of a thread, valid inside the [`Node::Alloc`](super::Node::Alloc) that names them.
     /// Every index is constant once unrolled and vectorised loops are expanded.
     Register,
+    /// Registers in which the lanes of each warp hold a matrix together, in the shape
+    /// `[warps, i, j, 2, 8, 4, 2]` of [`Fragments`](crate::instruction::Fragments); valid inside the
+    /// [`Node::Alloc`](super::Node::Alloc) that names them. A thread stores only the elements of its
+    /// own lane, `[warp, i, j, h, lane / 4, lane % 4, c]`. Only matrix instructions read them.
+    Warp,
 }
 
 /// Layout of a logical tensor in a buffer; its axes are those of its [`crate::spec::TensorSpec`].
@@ -103,6 +109,23 @@ impl Buffer {
     /// Returns true if some dimension is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns the elements of one lane of a buffer that warps hold together, and its dimensions
+    /// apart from warp and lane.
+    pub fn lane_dims(&self) -> Option<(usize, [usize; 4])> {
+        match (self.scope, &self.shape[..]) {
+            (Scope::Warp, &[_, i, j, h, _, _, c]) => Some((i * j * h * c, [i, j, h, c])),
+            _ => None,
+        }
+    }
+
+    /// Returns the thread of a block that holds an element of a buffer of warps; `None` for other
+    /// scopes.
+    pub fn owner(&self, offset: usize) -> Option<usize> {
+        let (lanes, &last) = (LANES.iter().product::<usize>(), self.shape.last()?);
+        let warp = self.lane_dims()?.0 * lanes;
+        Some(offset / warp.max(1) * lanes + offset / last.max(1) % lanes)
     }
 
     /// Returns the row-major strides, in elements.

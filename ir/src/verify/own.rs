@@ -4,7 +4,8 @@ use super::gpu::Digits;
 use super::walk::{TreePath, Write, has};
 use super::{Problem, ProgramError};
 use crate::affine::{Affine, VarId};
-use crate::program::{Buffer, Store};
+use crate::instruction::LANES;
+use crate::program::{Buffer, LoopKind, Store};
 use crate::sets::IntervalSet;
 
 impl TreePath<'_, '_> {
@@ -85,6 +86,39 @@ impl TreePath<'_, '_> {
             return Ok(());
         }
         let what = "cannot prove that every thread stores to a different element".into();
+        self.fail(Problem::Conflict { buffer: dst.name.clone(), what })
+    }
+
+    /// Checks that each thread stores to elements of its own lane in a buffer of its warp.
+    pub(super) fn warp_write(&self, store: &Store, dst: &Buffer) -> Result<(), ProgramError> {
+        let threads: Vec<(VarId, usize)> =
+            self.loops.iter().filter(|l| l.kind == LoopKind::Thread).map(|l| (l.var, l.extent)).collect();
+        let (Some((warps, lanes)), Some(_)) = (threads.split_last_chunk::<2>(), dst.lane_dims()) else {
+            return self.nesting("a buffer of warps needs the shape of a fragment and thread loops over lanes");
+        };
+        let number =
+            warps.iter().fold(Affine::default(), |number, &(var, extent)| number * extent as i64 + Affine::var(var));
+        let count = warps.iter().map(|warp| warp.1).product::<usize>();
+        let is = |index: &Affine, wanted: &Affine| {
+            let mut apart = index.clone();
+            apart.add_scaled(wanted, -1);
+            apart.constant == 0 && apart.terms.iter().all(|&(var, _)| self.extent(var) == 1)
+        };
+
+        let [warp, i, j, h, row, pair, c] = &store.dst.index[..] else {
+            return self.nesting("the number of indices differs from the number of dimensions");
+        };
+        let is_own = is(warp, &number)
+            && [row, pair].into_iter().zip(lanes).all(|(index, lane)| is(index, &Affine::var(lane.0)))
+            && [dst.shape[4], dst.shape[5]] == LANES
+            && lanes.each_ref().map(|lane| lane.1) == LANES
+            && dst.shape[0] == count;
+        let is_constant = |var: VarId| self.loops.iter().any(|l| l.var == var && l.kind == LoopKind::Unrolled);
+        let is_register = [i, j, h, c].into_iter().all(|index| index.terms.iter().all(|term| is_constant(term.0)));
+        if is_own && is_register {
+            return Ok(());
+        }
+        let what = "a thread stores to an element that is not of its own lane, or not a register".into();
         self.fail(Problem::Conflict { buffer: dst.name.clone(), what })
     }
 }

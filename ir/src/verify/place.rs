@@ -15,7 +15,10 @@ impl TreePath<'_, '_> {
         let scope = |id: BufferId| self.program.buffers.get(id.0 as usize).map(|b| b.scope);
         let is_free = |id: BufferId| match scope(id) {
             Some(Scope::Global) | None => false,
-            Some(scope) => (scope != Scope::Shared || self.on_gpu) && self.allocs.iter().all(|(open, _)| *open != id),
+            Some(scope) => {
+                let is_of_gpu = matches!(scope, Scope::Shared | Scope::Warp);
+                (!is_of_gpu || self.on_gpu) && self.allocs.iter().all(|(open, _)| *open != id)
+            }
         };
 
         Some(match node {
@@ -52,7 +55,7 @@ impl TreePath<'_, '_> {
             Node::Alloc { buffer, .. } if !is_free(*buffer) => {
                 "cannot allocate a buffer that is global or already allocated"
             }
-            Node::Prefetch { access, .. } if scope(access.buffer) == Some(Scope::Register) => {
+            Node::Prefetch { access, .. } if matches!(scope(access.buffer), Some(Scope::Register | Scope::Warp)) => {
                 "registers cannot be prefetched"
             }
             _ => return None,

@@ -84,6 +84,8 @@ pub(super) struct TreePath<'a, 'f> {
     pub(super) role: Option<WarpRole>,
     /// True within a copy that the hardware's copy engine executes.
     pub(super) in_engine: bool,
+    /// True within the nest of an instruction.
+    pub(super) in_call: bool,
     pub(super) found: &'f mut WalkFindings,
 }
 
@@ -115,6 +117,7 @@ impl<'a, 'f> TreePath<'a, 'f> {
             in_group: false,
             role: None,
             in_engine: false,
+            in_call: false,
             found,
         }
     }
@@ -139,7 +142,7 @@ impl<'a, 'f> TreePath<'a, 'f> {
 
         // The path and the flags are restored after the subtree.
         let outer = [self.loops.len(), self.allocs.len(), self.guards.len(), self.digits.len()];
-        let (in_group, in_engine, role) = (self.in_group, self.in_engine, self.role);
+        let (in_group, in_engine, in_call, role) = (self.in_group, self.in_engine, self.in_call, self.role);
         match node {
             Node::Store(store) => self.store(store)?,
             Node::Prefetch { access, .. } => drop(self.access(access, &self.guards)?),
@@ -158,7 +161,10 @@ impl<'a, 'f> TreePath<'a, 'f> {
                 digits.iter().rev().for_each(|digit| self.bind(digit.var, digit.extent));
             }
             Node::CopyGroup { .. } => self.in_group = true,
-            Node::Call { instruction, .. } => self.in_engine = instruction.asynchrony == Asynchrony::Copies,
+            Node::Call { instruction, .. } => {
+                self.in_engine = instruction.asynchrony == Asynchrony::Copies;
+                self.in_call = true;
+            }
             Node::Specialised { role, .. } => self.role = Some(*role),
             Node::Barrier | Node::AwaitCopies { .. } | Node::Mbarrier(_) => {}
         }
@@ -174,7 +180,7 @@ impl<'a, 'f> TreePath<'a, 'f> {
         self.allocs.truncate(outer[1]);
         self.guards.truncate(outer[2]);
         self.digits.truncate(outer[3]);
-        (self.in_group, self.in_engine, self.role) = (in_group, in_engine, role);
+        (self.in_group, self.in_engine, self.in_call, self.role) = (in_group, in_engine, in_call, role);
         match node {
             Node::Call { instruction, body } => self.call(instruction, body),
             _ => Ok(()),
@@ -246,6 +252,7 @@ impl<'a, 'f> TreePath<'a, 'f> {
         match dst.scope {
             Scope::Global => self.global_write(store, dst)?,
             Scope::Shared => self.shared_write(store, dst)?,
+            Scope::Warp => self.warp_write(store, dst)?,
             Scope::Local | Scope::Register => {}
         }
         match &store.iteration {
@@ -276,6 +283,10 @@ impl<'a, 'f> TreePath<'a, 'f> {
 
     fn load(&self, load: &Access, guards: &[&InBounds]) -> Result<(), ProgramError> {
         let buffer = self.access(load, guards)?;
+        // The instruction checks which elements it reads.
+        if buffer.scope == Scope::Warp && !self.in_call {
+            return self.fail(Problem::Forbidden { buffer: buffer.name.clone(), access: "read" });
+        }
         match self.stage.1.when == When::AheadOfTime && !self.is_known_ahead(load.buffer, buffer) {
             true => self.fail(Problem::Forbidden { buffer: buffer.name.clone(), access: "read" }),
             false => Ok(()),

@@ -41,7 +41,8 @@
 use std::sync::Arc;
 
 use autotune_ir::DType;
-use autotune_ir::machine::gpu::{ASYNC_COPY_REGISTERS, MMA_THREAD_REGISTERS, THREAD_REGISTERS};
+use autotune_ir::instruction::LANES;
+use autotune_ir::machine::gpu::{ASYNC_COPY_REGISTERS, MMA_THREAD_REGISTERS, THREAD_REGISTERS, WARP_THREADS};
 use autotune_ir::target::GpuTarget;
 use autotune_workloads::Workload;
 
@@ -156,6 +157,9 @@ impl GpuFused {
             let slot = weights.shape().iter().product::<usize>() * weights.dtype.bytes();
             tiling.shared_bytes() + more_slots * slot.next_multiple_of(16)
         });
+        let stored = &self.second.staged[0];
+        let stored = stored.shape().iter().product::<usize>() * stored.dtype.bytes();
+        let second = second - self.held_shape().map_or(0, |_| stored.next_multiple_of(16));
         match self.pair.between {
             _ if self.is_whole => first.max(second),
             PairMiddle::Softmax(_) => {
@@ -185,6 +189,14 @@ impl GpuFused {
             (PairMiddle::Softmax(_), ..) => both.max(self.second.registers()) + THREAD_REGISTERS,
             (PairMiddle::Map, ..) => both.max(self.second.registers()),
         }
+    }
+
+    /// Returns the shape in which warps hold the weights of the softmax in registers, if matrix
+    /// instructions multiply them: that of the first contraction's sums, with warps and lanes.
+    fn held_shape(&self) -> Option<Vec<usize>> {
+        let MicroKernel::Matrix { instructions: [rows, columns], .. } = self.first.kernel else { return None };
+        let warps = self.first.threads() / WARP_THREADS;
+        Some(vec![warps, rows, columns, 2, LANES[0], LANES[1], 2])
     }
 
     /// Returns the shape of the buffer in which the threads of each row exchange values: rows of a

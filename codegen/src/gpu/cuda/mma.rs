@@ -30,6 +30,8 @@ impl GpuWriter<'_, Cuda> {
     /// mma { unrolled s, i, j, .. { acc[i, j, ..] += rows[..] * columns[..] } }
     ///   →  for s { for i { a[i] = ldmatrix(rows) };  for j { b[j] = ldmatrix(columns) };  for i, j { mma(acc[i, j], a[i], b[j]) } }
     /// ```
+    ///
+    /// Rows that the lanes hold in registers are only narrowed.
     fn mma(&mut self, body: &[Node]) {
         let Some(tile) = Fragments::of(body) else {
             self.unsupported("loop nest does not match the matrix instruction");
@@ -41,6 +43,8 @@ impl GpuWriter<'_, Cuda> {
         let unit = 16 / dtype.bytes();
         let (rows, columns) = (flat_offset(self.program, tile.rows), flat_offset(self.program, tile.columns));
         let along = |offset: &Affine, var: VarId| offset.coefficient(var);
+
+        let held = self.program.buffer(tile.rows.buffer).lane_dims().map(|(_, dims)| dims);
 
         // Each lane's address, from lane 0's. `ldmatrix` loads four 8×8 matrices: each group of
         // eight lanes gives the addresses of the 16-byte rows of one matrix.
@@ -72,17 +76,26 @@ impl GpuWriter<'_, Cuda> {
         let mut lines = vec![
             "{".to_string(),
             format!("  const int lane = threadIdx.x % {WARP_THREADS};"),
-            format!("  const {element} *const rows = {rows_start};"),
             format!("  const {element} *const columns = {columns_start};"),
             "  #pragma unroll".into(),
             format!("  for (int s = 0; s < {}; ++s) {{", s.extent),
             format!("    unsigned a[{is}][4], b[{}][4];", js / 2),
             "    #pragma unroll".into(),
         ];
+        if held.is_none() {
+            lines.insert(2, format!("  const {element} *const rows = {rows_start};"));
+        }
 
-        // `ldmatrix` transposes 16-bit elements only, so transposed tf32 operands are loaded one
-        // element at a time.
-        if load_rows.is_empty() {
+        if let Some([_, tiles, halves, run]) = held {
+            // Rows that the lanes hold have the distribution of sums: two tiles of eight columns are
+            // the steps of an instruction.
+            let rows = &self.program.buffer(tile.rows.buffer).name;
+            let place = format!("{run}*({halves}*({tiles}*(i / 4) + 2*s + i / 2 % 2) + i % 2)");
+            lines.push(format!("    for (int i = 0; i < {}; ++i)", 4 * is));
+            lines.push(format!("      a[i / 4][i % 4] = pair_{word}({rows}[{place}], {rows}[{place} + 1]);"));
+        } else if load_rows.is_empty() {
+            // `ldmatrix` transposes 16-bit elements only, so transposed tf32 operands are loaded one
+            // element at a time.
             lines.push(format!("    for (int i = 0; i < {}; ++i)", 4 * is));
             let place = format!("{rows_s}*s + {rows_i}*(i / 4) + 8*(i % 2) + {}*(i / 2 % 2)", 4 * row_step);
             lines.push(format!("      a[i / 4][i % 4] = __float_as_uint(rows[{place}]);"));
@@ -124,7 +137,8 @@ impl GpuWriter<'_, Cuda> {
 
     /// Returns the address of an operand's first element of the tile, for lane 0.
     pub(super) fn start(&self, access: &Access, tile: &Fragments) -> String {
-        let inner = tile.loops.iter().map(|l| l.var).chain(self.dialect.lanes.iter().flatten().copied());
+        let loops = tile.loops.iter().chain(tile.digits.iter().flatten());
+        let inner = loops.map(|l| l.var).chain(self.dialect.lanes.iter().flatten().copied());
         let start =
             inner.fold(flat_offset(self.program, access), |offset, var| offset.substitute(var, &Affine::default()));
         format!("{} + {}", self.program.buffer(access.buffer).name, self.affine(&start, 0))

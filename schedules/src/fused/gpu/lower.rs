@@ -116,6 +116,10 @@ impl<'a> PairLowering<'a> {
         for weights in [first.shared[1], second.shared[1]] {
             first.all.buffers[weights.0 as usize].shape[0] *= fused.slots.unwrap_or(1);
         }
+        if let Some(shape) = fused.held_shape() {
+            let held = &mut first.all.buffers[second.shared[0].0 as usize];
+            (held.name, held.scope, held.shape) = ("weights_held".into(), Scope::Warp, shape);
+        }
         Self { fused, first, second, online }
     }
 

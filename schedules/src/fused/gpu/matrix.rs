@@ -6,13 +6,14 @@
 //!   data_shared = queries
 //!   for chunks of keys, `stages` of them in flight or in shared memory
 //!     mma { first_acc += queries * keys }                       scores, in registers
-//!     online softmax of first_acc; weights in 16 bits to shared memory
+//!     online softmax of first_acc, weights stay in registers
 //!     mma { acc += weights * values }
 //!   output = act(acc / total + bias + residual)
 //! ```
 //!
 //! Each warp computes all keys of a chunk for its rows, so that a row belongs to the four lanes that
-//! matrix instructions assign to it.
+//! matrix instructions assign to it. The distribution of scores over lanes is also that of a factor of
+//! the second product.
 
 use std::sync::Arc;
 
@@ -129,7 +130,7 @@ impl GpuFused {
         let second = [axes.rows[1], axes.column, axes.keys[1]];
         let first = tile.tiling(&pair, 0, first, [chunk, whole(0, axes.step)]);
         let mut second = tile.tiling(&pair, 1, second, [whole(1, axes.column), chunk]);
-        // Weights are stored in shared memory by the threads themselves, without copies.
+        // Weights stay in registers, without copies.
         second.staged[0].vector = ROWS / dtype.bytes();
 
         let [first, second] = [first.within_limits(target)?, second.within_limits(target)?];

@@ -4,14 +4,17 @@ use super::super::requests::TURN_BYTES;
 use super::super::warp::WarpRequest;
 use super::GpuStageWalk;
 use crate::instruction::{Fragments, ThreadGroup};
-use crate::machine::gpu::{ASYNC_COPY_REGISTERS, COPY_REGISTERS, FRAGMENT_TURNS, PREFETCH_REGISTERS};
+use crate::machine::gpu::{
+    ASYNC_COPY_REGISTERS, CONVERSION_INSTRUCTIONS, COPY_REGISTERS, FRAGMENT_TURNS, PREFETCH_REGISTERS,
+};
 use crate::program::{Access, Scope, Store};
 use crate::vector::Vector;
 
 /// Registers of a thread by their use.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LiveRegisters {
-    /// Registers of buffers.
+    /// Registers of buffers. What the lanes of a warp hold together takes those of the sums that it
+    /// is computed from.
     pub(super) allocated: f64,
     /// Factors of the matrix instruction that needs most.
     pub(super) fragments: f64,
@@ -37,7 +40,7 @@ impl<'a> GpuStageWalk<'a> {
         let [steps, rows, ..] = tile.loops.map(|l| l.extent as f64);
         // Matrix instructions of a warp compute eight columns at a time.
         let columns = tile.width() as f64 / 8.0;
-        let fmas: f64 = tile.loops.iter().map(|l| l.extent as f64).product();
+        let fmas = tile.fmas() as f64;
         self.multiply(fmas);
         self.work.tensor_fmas += self.trips * fmas;
         self.work.team = Some(by);
@@ -55,7 +58,10 @@ impl<'a> GpuStageWalk<'a> {
         if by == ThreadGroup::Warp {
             self.registers.fragments = self.registers.fragments.max(4.0 * rows + 2.0 * columns);
         }
-        for (access, count, turns) in [(tile.rows, rows, FRAGMENT_TURNS), (tile.columns, pairs, column_turns)] {
+        // Rows in registers are narrowed in pairs.
+        let row_loads = if tile.digits.is_some() { 0.0 } else { rows };
+        self.work.other += self.trips * CONVERSION_INSTRUCTIONS * 4.0 * steps * (rows - row_loads);
+        for (access, count, turns) in [(tile.rows, row_loads, FRAGMENT_TURNS), (tile.columns, pairs, column_turns)] {
             let request = WarpRequest { bytes: turns * TURN_BYTES, units: turns };
             let operand = self.nest.operand(access.buffer) as usize;
             self.work.shared.loads[operand].add(

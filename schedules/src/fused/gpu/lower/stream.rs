@@ -16,9 +16,8 @@ impl PairLowering<'_> {
     ///   await copies but of ahead-1 groups;  barrier
     ///   copy group { chunk q + ahead to its slot, if there is such a chunk and it is not hidden }
     ///   unless chunk q is hidden
-    ///     first_acc = 0;  first_acc += data * weight[slot];  data_shared = softmax weights of first_acc
-    ///     barrier
-    ///     acc += data_shared * weight_shared[slot]
+    ///     first_acc = 0;  first_acc += data * weight[slot];  held = softmax weights of first_acc
+    ///     acc += held * weight_shared[slot]
     /// ```
     pub(super) fn streamed_chunks(&mut self, slots: usize) -> Vec<Node> {
         let count = self.fused.channel_tiles();
@@ -44,8 +43,8 @@ impl PairLowering<'_> {
         let first = self.place_chunk(q.clone());
         let mut products = self.first.clear();
         products.extend(self.in_slot(&q, slots, |this, slot| this.first.multiply(slot, &Vec::new())));
+        // Each warp holds the weights of its own rows, so that no barrier is needed after this.
         products.extend(self.weigh());
-        products.push(Node::Barrier);
         products.extend(self.in_slot(&q, slots, |this, slot| this.multiply_values(&first, slot)));
         step.extend(guarded(self.is_seen(&first), products));
         nodes.extend(nest(loops, step));

@@ -181,16 +181,14 @@ impl PairLowering<'_> {
         })
     }
 
-    /// Builds `data_shared = exp(score - largest); total += exp(score - largest)`. Matrix
-    /// instructions read the weights in 16 bits, which are stored as pairs.
+    /// Builds `data_shared = exp(score - largest); total += exp(score - largest)`. For matrix
+    /// instructions, the lanes of a warp hold the weights where they computed the scores.
     fn exponentials(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
         let Online { softmax, weight, total, .. } = online;
         let (total_of, [weight, total], acc) = (softmax.total, [*weight, *total], self.first.acc);
-        let is_by_pairs = matches!(self.first.tiling.kernel, MicroKernel::Matrix { .. });
 
         let (loops, index, row, point) = self.open_scores();
-        let values = self.first.in_block(self.first.tiling.sums.iter(), &index);
         let exp = self.weight(load(acc, index.clone()), &row);
         let axes = self.spec().equations[total_of].axes.len();
         let iteration = Iteration { equation: total_of, point: point[..axes].to_vec() };
@@ -200,19 +198,15 @@ impl PairLowering<'_> {
             value: load(weight, Vec::new()),
             iteration: Some(iteration),
         };
-        let kept = match is_by_pairs {
-            true => assign(acc, index, load(weight, Vec::new())),
-            false => assign(self.second.shared[0], self.between(&values), load(weight, Vec::new())),
+        let to = match (self.first.tiling.kernel, &index[..]) {
+            (MicroKernel::Matrix { .. }, [i, j, h, c]) => {
+                let [warp, row, pair] = self.first.lanes();
+                vec![warp, i.clone(), j.clone(), h.clone(), row, pair, c.clone()]
+            }
+            _ => self.between(&self.first.in_block(self.first.tiling.sums.iter(), &index)),
         };
-        let mut nodes = nest(loops, vec![assign(weight, Vec::new(), exp), Node::Store(added), kept]);
-
-        if is_by_pairs {
-            let (mut loops, index, ..) = self.open_scores();
-            let values = self.first.in_block(self.first.tiling.sums.iter(), &index);
-            loops.last_mut().into_iter().for_each(|pair| pair.2 = LoopKind::Vectorized);
-            nodes.extend(nest(loops, vec![assign(self.second.shared[0], self.between(&values), load(acc, index))]));
-        }
-        nodes
+        let kept = assign(self.second.shared[0], to, load(weight, Vec::new()));
+        nest(loops, vec![assign(weight, Vec::new(), exp), Node::Store(added), kept])
     }
 
     /// Returns the weight of a score relative to the largest one of its row: a power of 2, for
