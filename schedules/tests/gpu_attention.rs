@@ -315,7 +315,7 @@ fn a_barrier_that_is_left_out_of_a_matrix_program_is_a_race() {
         let program = lower(&workload, &cuda(), &config).unwrap();
         let operands = Operands::random(workload.spec(), 1);
         let broken: Vec<Program> = (0..).map_while(|number| without_barrier(&program, number)).collect();
-        assert_eq!(broken.len(), 3, "{program}");
+        assert_eq!(broken.len(), 4, "{program}");
         let mut races = 0;
         for (number, broken) in broken.iter().enumerate() {
             let problem = verify(broken, &cuda()).unwrap_err().to_string();

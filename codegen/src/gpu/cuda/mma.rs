@@ -38,7 +38,7 @@ impl GpuWriter<'_, Cuda> {
             return;
         };
         let [s, i, j, h, .., k] = tile.loops;
-        let dtype = self.dtype(tile.rows);
+        let dtype = self.dtype(tile.columns);
         let (element, word) = (element::type_of(dtype), dtype.word());
         let unit = 16 / dtype.bytes();
         let (rows, columns) = (flat_offset(self.program, tile.rows), flat_offset(self.program, tile.columns));

@@ -228,7 +228,9 @@ impl PairLowering<'_> {
     pub(super) fn end_rows(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
         let (softmax, total, scale) = (online.softmax.clone(), online.total, online.scale);
-        let mut nodes = self.combine(total, Reduction::Sum);
+        // Without a barrier after the largest score, it may still be read where totals go.
+        let mut nodes: Vec<Node> = self.fused.slots.map(|_| Node::Barrier).into_iter().collect();
+        nodes.extend(self.combine(total, Reduction::Sum));
         let (loops, row) = self.open_rows();
         let of_total = |_: &Access| load(total, row.clone());
         let value = self.spec().equations[softmax.scale].value.replaced(&mut { of_total });
