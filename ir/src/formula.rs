@@ -10,7 +10,7 @@
 //! | add, sub, mul, div, sqrt, max, min, neg, abs, floor, casts | exact or rounded once | direct |
 //! | rsqrt | 1.5 | a square root and a quotient |
 //! | exp | 1.5 | `2^n` times a polynomial in the reduced argument |
-//! | exp2 | 1.5 | `2^n` times a polynomial in `x - n` |
+//! | exp2 | 3 | `2^n` times a polynomial in `x - n` |
 //! | log | 1 | the exponent, and a polynomial in the mantissa minus one |
 //! | tanh | 3 | `E / (E + 2)` with `E = exp(2x) - 1` |
 //! | erf | 1.5 | below 1 an odd polynomial, above `1 - exp(-p(x))` |
@@ -226,9 +226,9 @@ impl Formula {
             UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Floor | UnaryOp::Sign | UnaryOp::Cast(_) => 0.0,
             UnaryOp::Sqrt => 0.5,
             UnaryOp::Log => 1.0,
-            UnaryOp::Rsqrt | UnaryOp::Exp | UnaryOp::Exp2 | UnaryOp::Erf => 1.5,
+            UnaryOp::Rsqrt | UnaryOp::Exp | UnaryOp::Erf => 1.5,
             UnaryOp::Expm1 | UnaryOp::Log1p | UnaryOp::Softplus => 2.0,
-            UnaryOp::Tanh | UnaryOp::Sigmoid => 3.0,
+            UnaryOp::Exp2 | UnaryOp::Tanh | UnaryOp::Sigmoid => 3.0,
             UnaryOp::Silu | UnaryOp::Mish | UnaryOp::GeluTanh => 6.0,
             UnaryOp::Gelu => 7.0,
         }

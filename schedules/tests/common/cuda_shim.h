@@ -50,6 +50,9 @@ static unsigned to_bf16(float x) {
 }
 static unsigned to_tf32(unsigned x) { return (x & 0x7f800000) == 0x7f800000 ? x : (x + 0x1000) & ~0x1fffu; }
 static float power_of_two(float x) { return exp2f(x); }
+// The larger number; NaN of both kinds only if both are. C libraries return NaN for signalling ones.
+static float larger(float a, float b) { return a < b || a != a ? b : a; }
+#define fmaxf larger
 static unsigned pair(unsigned low, unsigned high) { return low | high << 16; }
 static unsigned pair_f16(float low, float high) { return pair(to_f16(low), to_f16(high)); }
 static unsigned pair_bf16(float low, float high) { return pair(to_bf16(low), to_bf16(high)); }

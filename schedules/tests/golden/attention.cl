@@ -50,7 +50,6 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void autotune_compute(_
   float rescale[1];
   float total[1];
   float total_scale[1];
-  float masked[2];
   float score[1];
   float score_weight[1];
   float mask_0[1];
@@ -106,68 +105,73 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void autotune_compute(_
       }
     }
     before[0] = largest[0];
-    #pragma unroll
-    for (int n_v_16 = 0; n_v_16 < 2; ++n_v_16) {
-      score[0] = (-INFINITY);
-      if (d_t_4 + 8*n_0_9 + 4*n_v_16 < 22) {
-        score[0] = first_acc[n_v_16];
+    if ((unsigned)(8*n_0_9 + -15) < 2u) {
+      #pragma unroll
+      for (int n_v_16 = 0; n_v_16 < 2; ++n_v_16) {
+        if ((unsigned)(d_t_4 + 8*n_0_9 + 4*n_v_16 + -22) < 2u) {
+          first_acc[n_v_16] = (-INFINITY);
+        }
       }
-      mask_0[0] = (d_t_4 + 8*n_0_9 + 4*n_v_16 < 22 ? mask[d_t_4 + 8*n_0_9 + 4*n_v_16] : 0.0f);
+    }
+    #pragma unroll
+    for (int n_v_17 = 0; n_v_17 < 2; ++n_v_17) {
+      score[0] = first_acc[n_v_17];
+      mask_0[0] = (d_t_4 + 8*n_0_9 + 4*n_v_17 < 22 ? mask[d_t_4 + 8*n_0_9 + 4*n_v_17] : 0.0f);
       largest[0] = max1(largest[0], ((score[0] * 0.5f) + mask_0[0]));
-      masked[n_v_16] = ((score[0] * 0.5f) + mask_0[0]);
+      first_acc[n_v_17] = ((score[0] * 0.5f) + mask_0[0]);
     }
     parts[4*m_t_3 + d_t_4] = largest[0];
     barrier(CLK_LOCAL_MEM_FENCE);
     largest[0] = (-INFINITY);
     #pragma unroll
-    for (int x_17 = 0; x_17 < 4; ++x_17) {
-      largest[0] = max1(largest[0], parts[4*m_t_3 + x_17]);
+    for (int x_18 = 0; x_18 < 4; ++x_18) {
+      largest[0] = max1(largest[0], parts[4*m_t_3 + x_18]);
     }
     rescale[0] = f_exp1((before[0] - largest[0]));
     total[0] = (total[0] * rescale[0]);
     #pragma unroll
-    for (int d_v_18 = 0; d_v_18 < 2; ++d_v_18) {
+    for (int d_v_19 = 0; d_v_19 < 2; ++d_v_19) {
       #pragma unroll
-      for (int d_r_19 = 0; d_r_19 < 2; ++d_r_19) {
-        acc[2*d_v_18 + d_r_19] = (acc[2*d_v_18 + d_r_19] * rescale[0]);
+      for (int d_r_20 = 0; d_r_20 < 2; ++d_r_20) {
+        acc[2*d_v_19 + d_r_20] = (acc[2*d_v_19 + d_r_20] * rescale[0]);
       }
     }
     #pragma unroll
-    for (int n_v_20 = 0; n_v_20 < 2; ++n_v_20) {
-      score_weight[0] = f_exp1((masked[n_v_20] - largest[0]));
+    for (int n_v_21 = 0; n_v_21 < 2; ++n_v_21) {
+      score_weight[0] = f_exp1((first_acc[n_v_21] - largest[0]));
       total[0] = total[0] + score_weight[0];
-      data_shared[m_t_3 + 8*d_t_4 + 32*n_v_20] = score_weight[0];
+      data_shared[m_t_3 + 8*d_t_4 + 32*n_v_21] = score_weight[0];
     }
     #pragma unroll
-    for (int n_c_21 = 0; n_c_21 < 2; ++n_c_21) {
+    for (int n_c_22 = 0; n_c_22 < 2; ++n_c_22) {
       #pragma unroll
-      for (int i_22 = 0; i_22 < 2; ++i_22) {
+      for (int i_23 = 0; i_23 < 2; ++i_23) {
         {
           int e2 = 4*m_t_3 + d_t_4;
-          const int x2_24 = e2 % 16; e2 /= 16;
-          const int y_25 = e2;
+          const int x2_25 = e2 % 16; e2 /= 16;
+          const int y_26 = e2;
           {
-            int e3 = 2*i_22 + y_25;
-            const int x1_23 = e3;
-            weight_shared[16*x1_23 + x2_24] = (8*n_0_9 + 4*n_c_21 + x1_23 < 22 && x2_24 < 10 ? value[220*b_b_2 + 80*n_0_9 + 40*n_c_21 + 10*x1_23 + x2_24] : 0.0f);
+            int e3 = 2*i_23 + y_26;
+            const int x1_24 = e3;
+            weight_shared[16*x1_24 + x2_25] = (8*n_0_9 + 4*n_c_22 + x1_24 < 22 && x2_25 < 10 ? value[220*b_b_2 + 80*n_0_9 + 40*n_c_22 + 10*x1_24 + x2_25] : 0.0f);
           }
         }
       }
       barrier(CLK_LOCAL_MEM_FENCE);
       #pragma unroll 1
-      for (int n_1_26 = 0; n_1_26 < 4; ++n_1_26) {
-        data_frag[0] = data_shared[m_t_3 + 32*n_c_21 + 8*n_1_26];
+      for (int n_1_27 = 0; n_1_27 < 4; ++n_1_27) {
+        data_frag[0] = data_shared[m_t_3 + 32*n_c_22 + 8*n_1_27];
         #pragma unroll
-        for (int d_v_27 = 0; d_v_27 < 2; ++d_v_27) {
-          const float2 x4 = *(const __local float2 *)(weight_shared + 2*d_t_4 + 16*n_1_26 + 8*d_v_27);
-          weight_frag[2*d_v_27] = x4.x;
-          weight_frag[2*d_v_27 + 1] = x4.y;
+        for (int d_v_28 = 0; d_v_28 < 2; ++d_v_28) {
+          const float2 x4 = *(const __local float2 *)(weight_shared + 2*d_t_4 + 16*n_1_27 + 8*d_v_28);
+          weight_frag[2*d_v_28] = x4.x;
+          weight_frag[2*d_v_28 + 1] = x4.y;
         }
         #pragma unroll
-        for (int d_v_29 = 0; d_v_29 < 2; ++d_v_29) {
+        for (int d_v_30 = 0; d_v_30 < 2; ++d_v_30) {
           #pragma unroll
-          for (int d_r_30 = 0; d_r_30 < 2; ++d_r_30) {
-            acc[2*d_v_29 + d_r_30] = acc[2*d_v_29 + d_r_30] + (data_frag[0] * weight_frag[2*d_v_29 + d_r_30]);
+          for (int d_r_31 = 0; d_r_31 < 2; ++d_r_31) {
+            acc[2*d_v_30 + d_r_31] = acc[2*d_v_30 + d_r_31] + (data_frag[0] * weight_frag[2*d_v_30 + d_r_31]);
           }
         }
       }
@@ -178,21 +182,21 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void autotune_compute(_
   barrier(CLK_LOCAL_MEM_FENCE);
   total[0] = 0.0f;
   #pragma unroll
-  for (int x_31 = 0; x_31 < 4; ++x_31) {
-    total[0] = total[0] + parts[4*m_t_3 + x_31];
+  for (int x_32 = 0; x_32 < 4; ++x_32) {
+    total[0] = total[0] + parts[4*m_t_3 + x_32];
   }
   total_scale[0] = (1.0f / total[0]);
   #pragma unroll
-  for (int d_v_32 = 0; d_v_32 < 2; ++d_v_32) {
+  for (int d_v_33 = 0; d_v_33 < 2; ++d_v_33) {
     #pragma unroll
-    for (int d_r_33 = 0; d_r_33 < 2; ++d_r_33) {
-      acc[2*d_v_32 + d_r_33] = (acc[2*d_v_32 + d_r_33] * total_scale[0]);
+    for (int d_r_34 = 0; d_r_34 < 2; ++d_r_34) {
+      acc[2*d_v_33 + d_r_34] = (acc[2*d_v_33 + d_r_34] * total_scale[0]);
     }
   }
   #pragma unroll
-  for (int d_v_34 = 0; d_v_34 < 2; ++d_v_34) {
-    if (m_t_3 < 6 && 2*d_t_4 + 8*d_v_34 < 10) {
-      *(__global float2 *)(output + 60*b_b_2 + 10*m_t_3 + 2*d_t_4 + 8*d_v_34) = (float2)(acc[2*d_v_34], acc[2*d_v_34 + 1]);
+  for (int d_v_35 = 0; d_v_35 < 2; ++d_v_35) {
+    if (m_t_3 < 6 && 2*d_t_4 + 8*d_v_35 < 10) {
+      *(__global float2 *)(output + 60*b_b_2 + 10*m_t_3 + 2*d_t_4 + 8*d_v_35) = (float2)(acc[2*d_v_35], acc[2*d_v_35 + 1]);
     }
   }
 }
