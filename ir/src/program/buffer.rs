@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use crate::dtype::DType;
-use crate::instruction::LANES;
 
 /// Identifier of a buffer: its position in [`Program::buffers`](super::Program::buffers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -123,9 +122,13 @@ impl Buffer {
     /// Returns the thread of a block that holds an element of a buffer of warps; `None` for other
     /// scopes.
     pub fn owner(&self, offset: usize) -> Option<usize> {
-        let (lanes, &last) = (LANES.iter().product::<usize>(), self.shape.last()?);
-        let warp = self.lane_dims()?.0 * lanes;
-        Some(offset / warp.max(1) * lanes + offset / last.max(1) % lanes)
+        match (self.scope, &self.shape[..]) {
+            (Scope::Warp, &[_, i, j, h, rows, pairs, c]) => {
+                let lanes = rows * pairs;
+                Some(offset / (i * j * h * lanes * c).max(1) * lanes + offset / c.max(1) % lanes.max(1))
+            }
+            _ => None,
+        }
     }
 
     /// Returns the row-major strides, in elements.

@@ -4,6 +4,7 @@
 use smallvec::SmallVec;
 
 use super::super::nest::RunNest;
+use super::live::LiveRegisters;
 use super::requests::MemoryRequests;
 use super::warp::Warp;
 use super::wave::Waves;
@@ -20,7 +21,6 @@ use crate::program::{
     preorder,
 };
 use crate::vector::Vector;
-use products::LiveRegisters;
 
 mod products;
 

@@ -1,4 +1,4 @@
-//! Multiply-adds of a GPU stage, and the registers that are live at once.
+//! Multiply-adds and copies of a GPU stage.
 
 use super::super::requests::TURN_BYTES;
 use super::super::warp::WarpRequest;
@@ -9,28 +9,6 @@ use crate::machine::gpu::{
 };
 use crate::program::{Access, Scope, Store};
 use crate::vector::Vector;
-
-/// Registers of a thread by their use.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LiveRegisters {
-    /// Registers of buffers. What the lanes of a warp hold together takes those of the sums that it
-    /// is computed from.
-    pub(super) allocated: f64,
-    /// Factors of the matrix instruction that needs most.
-    pub(super) fragments: f64,
-    /// Copies, by operand.
-    copies: [f64; 3],
-    /// Asynchronous copies before the first loop, by operand: sums are not live yet.
-    first_copies: [f64; 3],
-}
-
-impl LiveRegisters {
-    /// Returns the largest number that is live at once.
-    pub(super) fn most(&self) -> f64 {
-        let sum = |copies: [f64; 3]| copies.iter().sum::<f64>();
-        (self.allocated + self.fragments + sum(self.copies)).max(sum(self.first_copies))
-    }
-}
 
 impl<'a> GpuStageWalk<'a> {
     /// Counts the multiply-adds, instructions and shared-memory reads of a matrix instruction. Each
@@ -98,9 +76,7 @@ impl<'a> GpuStageWalk<'a> {
         };
         *times = times.max(self.serial);
         let is_first = self.in_group && self.serial == 1.0;
-        let LiveRegisters { copies, first_copies, .. } = &mut self.registers;
-        let copies = if is_first { first_copies } else { copies };
-        let copies = &mut copies[self.nest.operand(load.buffer) as usize];
-        *copies = copies.max(self.written_out * registers as f64);
+        let operand = self.nest.operand(load.buffer) as usize;
+        self.registers.add_copy(operand, self.written_out * registers as f64, is_first);
     }
 }
