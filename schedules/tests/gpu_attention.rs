@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use autotune_codegen as codegen;
 use autotune_ir::analyse::analyse;
 use autotune_ir::instruction::MMA;
-use autotune_ir::program::{Buffer, Expr, InBounds, Node, Program, Scope, UnaryOp, preorder};
+use autotune_ir::program::{Access, Buffer, Expr, InBounds, Node, Program, Scope, Store, StoreMode, UnaryOp, preorder};
 use autotune_ir::{DType, GpuApi, InterpError, Problem, ProgramError, Target, interpret, verify};
 use autotune_schedules::{Config, KnobValue, ScheduleSpace, fused, lower, tolerance};
 use autotune_workloads::{AttentionWorkload, Operands, Workload, max_rel_error, reference};
@@ -114,7 +114,8 @@ fn random_attention_is_proven_and_agrees_with_the_reference() {
     assert!(met.borrow().iter().all(|&count| count > 0), "{met:?}");
 }
 
-/// Both sketches are offered in types that matrix instructions multiply, and the default is by them.
+/// Both sketches are offered in types that matrix instructions multiply, and the default is by
+/// them.
 #[test]
 fn defaults_use_matrix_instructions_where_they_apply() {
     let names = |text: &str, target: &str| {
@@ -332,8 +333,8 @@ fn a_barrier_that_is_left_out_of_a_matrix_program_is_a_race() {
     }
 }
 
-/// Attention of the size of BERT and of longer texts: two products by matrix instructions, no spill,
-/// and much less time than without.
+/// Attention of the size of BERT and of longer texts: two products by matrix instructions, no
+/// spill, and much less time than without.
 #[test]
 fn large_attention_is_fast_by_the_analysis_and_does_not_spill() {
     let target = Target::detect("cuda:sm_90", None).unwrap();
@@ -381,4 +382,70 @@ fn operands_of_matrix_instructions_are_not_widened() {
         let held: Vec<&Buffer> = program.buffers.iter().filter(|buffer| buffer.scope == Scope::Warp).collect();
         assert!(matches!(held[..], [held] if held.dtype == workload.dtype()), "{program}");
     }
+}
+
+fn for_each_store(nodes: &mut [Node], change: &mut impl FnMut(&mut Store)) {
+    for node in nodes {
+        match node {
+            Node::Store(store) => change(store),
+            node => node.body_mut().into_iter().for_each(|body| for_each_store(body, change)),
+        }
+    }
+}
+
+/// Registers that a warp holds together are written by their own lanes only, and multiplied by the
+/// same warp; otherwise the verifier rejects the program, and the interpreter finds most faults.
+#[test]
+fn lanes_store_and_warps_multiply_only_what_they_hold() {
+    let (workload, config) = cases().next().unwrap();
+    let program = lower(&workload, &cuda(), &config).unwrap();
+    let is_held = |access: &Access| program.buffer(access.buffer).scope == Scope::Warp;
+    let operands = Operands::random(workload.spec(), 2);
+    let expected = interpret(&program, &operands).unwrap();
+    let edited = |change: &mut dyn FnMut(&mut Store)| {
+        let mut edited = program.clone();
+        edited.stages.iter_mut().for_each(|stage| for_each_store(&mut stage.body, &mut |store| change(store)));
+        edited
+    };
+
+    let other_lane = edited(&mut |store| {
+        if is_held(&store.dst) {
+            store.dst.index[5] = store.dst.index[5].clone() * -1 + 3;
+        }
+    });
+    let other_warp = edited(&mut |store| {
+        if is_held(&store.dst) {
+            store.dst.index[0] = store.dst.index[0].clone() * -1 + 1;
+        }
+    });
+    for broken in [other_lane, other_warp] {
+        let problem = verify(&broken, &cuda()).unwrap_err().to_string();
+        assert!(problem.contains("not of its own lane"), "{problem}\n{broken}");
+        assert!(interpret(&broken, &operands).is_err());
+    }
+
+    let other_rows = edited(&mut |store| {
+        let rows = store.factors().map(|[rows, _]| rows.clone()).filter(&is_held);
+        if let Some(mut rows) = rows {
+            rows.index[0] = rows.index[0].clone() * -1 + 1;
+            store.value.operands_mut()[0] = Expr::Load(rows);
+        }
+    });
+    let problem = verify(&other_rows, &cuda()).unwrap_err().to_string();
+    assert!(problem.contains("rows in registers"), "{problem}\n{other_rows}");
+    assert_ne!(interpret(&other_rows, &operands).unwrap(), expected);
+
+    // Other statements than matrix instructions cannot read registers of other lanes.
+    let mut held = None;
+    let copied = edited(&mut |store| match is_held(&store.dst) {
+        true => held = Some(store.dst.clone()),
+        false if store.value == Expr::Const(0.0) => {}
+        false => {
+            if let (Some(held), StoreMode::Assign, Expr::Load(_)) = (&held, store.mode, &store.value) {
+                store.value = Expr::Load(held.clone());
+            }
+        }
+    });
+    let problem = verify(&copied, &cuda()).unwrap_err().to_string();
+    assert!(problem.contains("weights_held"), "{problem}\n{copied}");
 }

@@ -62,7 +62,8 @@ impl ThreadGroup {
 /// are meant. If column `8*P*j + 8*p + 2*q + c` in shared memory is column
 /// `8*P*j + 2*P*q + 2*p + c` of the result, each lane has runs of `2*P` neighbouring columns.
 pub struct Fragments<'a> {
-    /// The loops `s, i, j, h, p, c, k`, outermost first; with rows in registers, `e` instead of `k`.
+    /// The loops `s, i, j, h, p, c, k`, outermost first; with rows in registers, `e` instead of
+    /// `k`.
     pub loops: [&'a Loop; 7],
     /// The loops `u` and `l`, if the rows are in registers.
     pub digits: Option<[&'a Loop; 2]>,

@@ -51,10 +51,11 @@ pub enum Scope {
     /// Registers of a thread, valid inside the [`Node::Alloc`](super::Node::Alloc) that names them.
     /// Every index is constant once unrolled and vectorised loops are expanded.
     Register,
-    /// Registers in which the lanes of each warp hold a matrix together, in the shape
-    /// `[warps, i, j, 2, 8, 4, 2]` of [`Fragments`](crate::instruction::Fragments); valid inside the
-    /// [`Node::Alloc`](super::Node::Alloc) that names them. A thread stores only the elements of its
-    /// own lane, `[warp, i, j, h, lane / 4, lane % 4, c]`. Only matrix instructions read them.
+    /// Registers in which the lanes of each warp hold a matrix together, valid inside the
+    /// [`Node::Alloc`](super::Node::Alloc) that names them. The shape is that of the rows of
+    /// [`Fragments`](crate::instruction::Fragments): `[warps, i, j, 2, 8, 4, 2]`. A thread stores
+    /// only the elements of its own lane, `[warp, i, j, h, lane / 4, lane % 4, c]`, and only matrix
+    /// instructions read them.
     Warp,
 }
 

@@ -17,8 +17,8 @@ pub enum UnaryOp {
     Floor,
     /// Exponential function, base e.
     Exp,
-    /// Power of 2. CUDA kernels compute it by an instruction with an error of up to two units in the
-    /// last place, which flushes denormal results to zero.
+    /// Power of 2. CUDA kernels compute it by an instruction with an error of up to two units in
+    /// the last place, which flushes denormal results to zero.
     Exp2,
     /// Natural logarithm; NaN for negative values.
     Log,
@@ -161,8 +161,8 @@ pub enum BinaryOp {
     Div,
     /// Larger value; of two zeros the first.
     Max,
-    /// Larger value, or the first if the second is NaN; of two zeros the first. CUDA kernels compute
-    /// it by an instruction that ignores a NaN in either value and orders zeros.
+    /// Larger value, or the first if the second is NaN; of two zeros the first. CUDA kernels
+    /// compute it by an instruction that ignores a NaN in either value and orders zeros.
     MaxNumber,
     /// Smaller value; of two zeros the first.
     Min,

@@ -86,6 +86,7 @@ fn vanishing(spec: &Spec, number: usize, value: &Expr) -> Option<Hidden> {
                 },
                 below => below,
             };
+
             let Expr::Binary(BinaryOp::Sub, of) = below else { return None };
             let [score, Expr::Load(largest)] = &**of else { return None };
             let row = spec.equations[..number].iter().find(|row| row.output.buffer == largest.buffer)?;
@@ -97,6 +98,7 @@ fn vanishing(spec: &Spec, number: usize, value: &Expr) -> Option<Hidden> {
         Expr::Load(access) => {
             let from = spec.equations[..number].iter().position(|from| from.output.buffer == access.buffer)?;
             let (of, made) = (&spec.equations[from], hidden(spec, from)?);
+
             let is_map = !of.reduces() && of.reduction == Reduction::Sum;
             let values = (0..of.axes.len()).map(|axis| {
                 let dim = of.output.index.iter().position(|index| *index == Affine::var(VarId(axis as u32)))?;
@@ -149,8 +151,8 @@ impl Hidden {
     }
 }
 
-/// Returns the value of an equation without its mask; `None` if there is no mask whose points may be
-/// left out.
+/// Returns the value of an equation without its mask; `None` if there is no mask whose points may
+/// be left out.
 pub(super) fn unmasked(spec: &Spec, number: usize) -> Option<Expr> {
     let equation = &spec.equations[number];
     CausalMask::of(spec, equation, &equation.value).map(|mask| mask.score.clone())

@@ -87,15 +87,15 @@ impl GpuWriter<'_, Cuda> {
         }
 
         if let Some([_, tiles, halves, run]) = held {
-            // Rows that the lanes hold have the distribution of sums: two tiles of eight columns are
-            // the steps of an instruction.
+            // Rows that the lanes hold have the distribution of sums: two tiles of eight columns
+            // are the steps of an instruction.
             let rows = &self.program.buffer(tile.rows.buffer).name;
             let place = format!("{run}*({halves}*({tiles}*(i / 4) + 2*s + i / 2 % 2) + i % 2)");
             lines.push(format!("    for (int i = 0; i < {}; ++i)", 4 * is));
             lines.push(format!("      a[i / 4][i % 4] = pair_{word}({rows}[{place}], {rows}[{place} + 1]);"));
         } else if load_rows.is_empty() {
-            // `ldmatrix` transposes 16-bit elements only, so transposed tf32 operands are loaded one
-            // element at a time.
+            // `ldmatrix` transposes 16-bit elements only, so transposed tf32 operands are loaded
+            // one element at a time.
             lines.push(format!("    for (int i = 0; i < {}; ++i)", 4 * is));
             let place = format!("{rows_s}*s + {rows_i}*(i / 4) + 8*(i % 2) + {}*(i / 2 % 2)", 4 * row_step);
             lines.push(format!("      a[i / 4][i % 4] = __float_as_uint(rows[{place}]);"));

@@ -176,8 +176,8 @@ impl<'a> PairLowering<'a> {
         body
     }
 
-    /// Reverses the order of row tiles if a causal mask hides more keys of earlier ones: blocks with
-    /// the most work then start first.
+    /// Reverses the order of row tiles if a causal mask hides more keys of earlier ones: blocks
+    /// with the most work then start first.
     fn start_with_last_rows(&mut self) {
         let is_causal = self.online.as_ref().is_some_and(|online| online.softmax.later.is_some());
         for &[_, row] in self.fused.pair.rows.iter().filter(|_| is_causal) {

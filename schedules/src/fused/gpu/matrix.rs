@@ -1,5 +1,5 @@
-//! Attention by matrix instructions of warps: both contractions are products of `mma`, in the manner
-//! of FlashAttention-2 (Dao, 2023).
+//! Attention by matrix instructions of warps: both contractions are products of `mma`, in the
+//! manner of FlashAttention-2 (Dao, 2023).
 //!
 //! ```text
 //! block loops over batch axes and tiles of rows;  thread loops: warps along rows, 32 lanes
@@ -11,9 +11,9 @@
 //!   output = act(acc / total + bias + residual)
 //! ```
 //!
-//! Each warp computes all keys of a chunk for its rows, so that a row belongs to the four lanes that
-//! matrix instructions assign to it. The distribution of scores over lanes is also that of a factor of
-//! the second product.
+//! Each warp computes all keys of a chunk for its rows, so that a row belongs to the four lanes
+//! that matrix instructions assign to it. The distribution of scores over lanes is also that of a
+//! factor of the second product.
 
 use std::sync::Arc;
 

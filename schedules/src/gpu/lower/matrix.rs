@@ -60,8 +60,8 @@ impl GpuLowering<'_> {
         vec![Node::Call { instruction: by.instruction(), body: nest(loops, vec![store]) }]
     }
 
-    /// Returns the numbers of the warp, and of the lane's row and pair of columns, of a tiling whose
-    /// warps are along the rows.
+    /// Returns the numbers of the warp, and of the lane's row and pair of columns, of a tiling
+    /// whose warps are along the rows.
     pub(crate) fn lanes(&self) -> [Affine; 3] {
         let [rows, pairs] = [0, 1].map(|axis| &self.thread_base[self.tiling.spatial[axis].0]);
         let row = Affine { constant: 0, terms: rows.terms.iter().copied().filter(|term| term.1 == 1).collect() };

@@ -19,8 +19,8 @@ use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Expr, InBounds, Node};
 
 impl PairLowering<'_> {
-    /// Builds `first_acc = -infinity` for the thread's scores whose keys do not count. Their weights
-    /// are then `exp(-infinity) = 0`, so that no later step needs a condition.
+    /// Builds `first_acc = -infinity` for the thread's scores whose keys do not count. Their
+    /// weights are then `exp(-infinity) = 0`, so that no later step needs a condition.
     pub(super) fn hide(&mut self) -> Vec<Node> {
         let mut nodes = Vec::new();
         for distance in [self.past_the_end(), self.later()].into_iter().flatten() {
@@ -35,8 +35,8 @@ impl PairLowering<'_> {
         nodes
     }
 
-    /// Returns the condition that some query of the block sees a key of the chunk whose first key is
-    /// `chunk`; none if no chunk is hidden.
+    /// Returns the condition that some query of the block sees a key of the chunk whose first key
+    /// is `chunk`; none if no chunk is hidden.
     pub(super) fn is_seen(&self, chunk: &Affine) -> Vec<InBounds> {
         let (Some(later), Some([channel, _])) = (self.later(), self.fused.pair.channel) else { return Vec::new() };
         let mut distance = self.in_chunk(&later, i64::min);

@@ -55,6 +55,7 @@ impl Online {
         let mut of_rows = |name: &str| value(name, Scope::Register, rows.clone());
         let [largest, before, rescale, total, scale] =
             ["largest", "before", "rescale", "total", "total_scale"].map(&mut of_rows);
+
         let others = others(spec, &softmax);
         let is_power = matches!(fused.first.kernel, MicroKernel::Matrix { .. });
         let is_scaled = is_power && others.is_empty();
@@ -80,8 +81,8 @@ pub(super) fn rows(fused: &GpuFused) -> impl Iterator<Item = &TileLevel> {
     fused.first.sums.iter().filter(move |level| is_row(level.axis))
 }
 
-/// Returns the accesses that masking needs besides the scores, such as a mask or positions; none for
-/// a causal mask alone, which compares numbers of keys and queries instead.
+/// Returns the accesses that masking needs besides the scores, such as a mask or positions; none
+/// for a causal mask alone, which compares numbers of keys and queries instead.
 pub(super) fn others(spec: &Spec, softmax: &SoftmaxEquations) -> Vec<Access> {
     let mut others: Vec<Access> = Vec::new();
     if softmax.later.is_some() {

@@ -51,7 +51,8 @@ impl PairLowering<'_> {
         nodes
     }
 
-    /// Builds the copies of chunk `next` to its slot, if there is such a chunk and it is not hidden.
+    /// Builds the copies of chunk `next` to its slot, if there is such a chunk and it is not
+    /// hidden.
     fn next_copies(&mut self, next: &Affine, slots: usize, count: usize) -> Vec<Node> {
         let first = self.place_chunk(next.clone());
         let mut when = self.first.all.guards([(next.clone(), count)]);
