@@ -10,7 +10,9 @@ use std::cell::RefCell;
 use autotune_codegen as codegen;
 use autotune_ir::analyse::analyse;
 use autotune_ir::instruction::MMA;
-use autotune_ir::program::{Access, Buffer, Expr, InBounds, Node, Program, Scope, Store, StoreMode, UnaryOp, preorder};
+use autotune_ir::program::{
+    Access, Buffer, BufferId, Expr, InBounds, Node, Program, Scope, Store, StoreMode, UnaryOp, preorder,
+};
 use autotune_ir::{DType, GpuApi, InterpError, Problem, ProgramError, Target, interpret, verify};
 use autotune_schedules::{Config, KnobValue, ScheduleSpace, fused, lower, tolerance};
 use autotune_workloads::{AttentionWorkload, Operands, Workload, max_rel_error, reference};
@@ -435,17 +437,24 @@ fn lanes_store_and_warps_multiply_only_what_they_hold() {
     assert!(problem.contains("rows in registers"), "{problem}\n{other_rows}");
     assert_ne!(interpret(&other_rows, &operands).unwrap(), expected);
 
-    // Other statements than matrix instructions cannot read registers of other lanes.
-    let mut held = None;
-    let copied = edited(&mut |store| match is_held(&store.dst) {
-        true => held = Some(store.dst.clone()),
-        false if store.value == Expr::Const(0.0) => {}
-        false => {
-            if let (Some(held), StoreMode::Assign, Expr::Load(_)) = (&held, store.mode, &store.value) {
-                store.value = Expr::Load(held.clone());
-            }
-        }
+    // Other statements than matrix instructions cannot read them.
+    let score = program.buffers.iter().position(|buffer| buffer.name == "score").unwrap();
+    let score = Access { buffer: BufferId(score as u32), index: [].into() };
+    let mut read = program.clone();
+    read_behind(&mut read.stages[0].body, &is_held, &score);
+    let problem = verify(&read, &cuda()).unwrap_err().to_string();
+    assert!(problem.contains("'weights_held'") && problem.contains("read"), "{problem}\n{read}");
+}
+
+/// Loads each element that was stored to some buffers into a register.
+fn read_behind(nodes: &mut Vec<Node>, is_from: &impl Fn(&Access) -> bool, to: &Access) {
+    let stored = nodes.iter().find_map(|node| match node {
+        Node::Store(store) if is_from(&store.dst) => Some(store.dst.clone()),
+        _ => None,
     });
-    let problem = verify(&copied, &cuda()).unwrap_err().to_string();
-    assert!(problem.contains("weights_held"), "{problem}\n{copied}");
+    nodes.extend(stored.map(|from| {
+        let (dst, value) = (to.clone(), Expr::Load(from));
+        Node::Store(Store { dst, mode: StoreMode::Assign, value, iteration: None })
+    }));
+    nodes.iter_mut().filter_map(Node::body_mut).for_each(|body| read_behind(body, is_from, to));
 }

@@ -10,7 +10,8 @@ pub(super) struct LiveRegisters {
     pub(super) fragments: f64,
     /// Copies, by operand.
     copies: [f64; 3],
-    /// Asynchronous copies before the first loop, by operand: sums are not live yet.
+    /// Asynchronous copies before the first loop, by operand: in kernels that copy in loops, sums
+    /// are not live yet.
     first_copies: [f64; 3],
 }
 
@@ -23,7 +24,9 @@ impl LiveRegisters {
 
     /// Returns the largest number that is live at once.
     pub(super) fn most(&self) -> f64 {
-        let sum = |copies: [f64; 3]| copies.iter().sum::<f64>();
-        (self.allocated + self.fragments + sum(self.copies)).max(sum(self.first_copies))
+        let [first, others] = [self.first_copies, self.copies].map(|copies| copies.iter().sum::<f64>());
+        let sums = self.allocated + self.fragments;
+        // Without copies in a loop, compilers clear the sums while the first ones are started.
+        if others == 0.0 { sums + first } else { (sums + others).max(first) }
     }
 }
