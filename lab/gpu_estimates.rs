@@ -17,12 +17,9 @@ use autotune_db::TuningRecord;
 use autotune_ir::Target;
 use autotune_ir::analyse::analyse;
 use autotune_ir::analyse::gpu::{BOUNDS, Kernels};
-use autotune_lab::median;
+use autotune_lab::{H200_HZ, median};
 use autotune_schedules::lower;
 use flate2::read::GzDecoder;
-
-/// Clock frequency of an H200 under load in Hz, as shown by nvidia-smi.
-const CLOCK_HZ: f64 = 1.98e9;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -42,7 +39,7 @@ fn main() -> Result<()> {
             let bounds = kernels.bounds.map(|cycles| format!("{cycles:.0}")).join(",");
             println!("\"{workload}\",{sketch},{secs:e},{},{:.0},{bounds}", kernels.stages, kernels.cycles);
         }
-        groups.entry((workload, sketch)).or_default().push([kernels.cycles / CLOCK_HZ, secs]);
+        groups.entry((workload, sketch)).or_default().push([kernels.cycles / H200_HZ, secs]);
     }
     if !as_csv {
         table(&groups);

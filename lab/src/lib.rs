@@ -12,6 +12,7 @@
 //! | `paper_figures` | the experiments of the AutoTVM paper on such a record: CSV, SVG and a page |
 //! | `bench_snapshot` | look-ups in a snapshot of a million schedules, by 64 processes |
 //! | `gpu_estimates` | estimates of GPU kernels next to the measurements of a tuning log |
+//! | `gpu_kernels` | machine code and estimates of default GPU kernels, for `gpu/sass.py` |
 //! | `fleet_scale` | up to 1,000 simulated workers of one tuner: throughput, CPU time, messages |
 //! | `timing_parts`, `verify_cost` | the parts of the timing method; the time that proofs take |
 //! | `plot_curve`, `plot_networks`, `plot_peers` | figures in SVG, from the results of the others |
@@ -31,6 +32,9 @@ use anyhow::bail;
 use autotune_cost_model::XgbParams;
 use autotune_ir::Target;
 use autotune_measure::{MeasureOptions, TimingOptions, WorkerMeasurer};
+
+/// Clock frequency of an H200 under load in Hz, as shown by nvidia-smi.
+pub const H200_HZ: f64 = 1.98e9;
 
 /// Returns this machine's CPU with `threads` threads, by default all, and with the requested
 /// instruction set: the machine's own, or `avx2` on a machine that has more. Fails for any other

@@ -8,6 +8,7 @@
 mod compare_peers;
 mod fleet_scale;
 mod gpu_run;
+mod gpu_sass;
 #[path = "../../../workloads/tests/common/long.rs"]
 #[allow(unreachable_pub)]
 mod long;
