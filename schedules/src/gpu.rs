@@ -132,6 +132,10 @@ pub(crate) use teams::staged_for_warps;
 /// registers. Longer copies are loops.
 pub(crate) const MAX_UNROLLED_ROUNDS: usize = 8;
 
+/// Maximum number of instructions of matrices and copies in the loop over chunks, if iterations are
+/// unrolled. A loop of twice as many instructions fits the instruction cache of a scheduler.
+const MAX_UNROLLED_CODE: usize = 700;
+
 /// A loop over elements of an axis, `step` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileLevel {
@@ -285,6 +289,43 @@ impl Tiling {
         self.all_chunks().div_ceil(self.split)
     }
 
+    /// Returns the reduction axes with their chunks and the number of these, in the order of one
+    /// loop over all chunks. Positions in a kernel vary fastest, so that neighbouring chunks read
+    /// the same input.
+    pub(crate) fn chunk_order(&self) -> Vec<(&(AxisId, usize), usize)> {
+        let mut order: Vec<_> = self.reduce.iter().zip(self.chunk_counts()).collect();
+        if let Some(steps) = order.pop() {
+            order.insert(0, steps);
+        }
+        order
+    }
+
+    /// Number of chunks that one iteration of the loop over all chunks copies and multiplies. It is
+    /// the smallest with most slots and positions in a kernel constant, if the code is short
+    /// enough.
+    pub(crate) fn unrolled_chunks(&self) -> usize {
+        let MicroKernel::Matrix { by: ThreadGroup::Warp, instructions: [rows, columns], .. } = self.kernel else {
+            return 1;
+        };
+        let steps = self.reduce.last().map_or(1, |reduce| reduce.1) / self.instruction_steps();
+        let code = steps * (rows * columns + rows + columns / 2) + self.rounds().iter().sum::<usize>();
+
+        // A digit of a chunk's number is constant if its period divides the unrolled chunks, and in a
+        // single iteration. Positions also depend on the block's part.
+        let positions = self.chunk_order().into_iter().skip(1).rev();
+        let periods = positions.scan(1, |period, (_, count)| {
+            *period *= count;
+            Some(*period)
+        });
+        let (periods, chunks): (Vec<usize>, _) = (periods.collect(), self.chunks());
+        let constant = |n: usize| {
+            let is_known = |&&period: &&usize| n.is_multiple_of(period) || n == chunks && self.split == 1;
+            periods.iter().filter(is_known).count() + usize::from(n.is_multiple_of(self.slots) || n == chunks)
+        };
+        let fits = |n: &usize| chunks.is_multiple_of(*n) && n * code <= MAX_UNROLLED_CODE;
+        (2..=chunks).filter(fits).rev().max_by_key(|&n| constant(n)).filter(|&n| constant(n) > constant(1)).unwrap_or(1)
+    }
+
     /// Number of chunks whose copies may be in flight before a chunk is multiplied.
     pub fn ahead(&self) -> usize {
         match (self.kernel, self.pipeline) {
@@ -328,8 +369,7 @@ impl Tiling {
                 self.sums() + fragments + copies.sum::<usize>() + THREAD_REGISTERS
             }
             MicroKernel::Matrix { by: ThreadGroup::Warp, instructions: [rows, columns], .. } => {
-                // Copies of a convolution's data also hold the indices of a pixel.
-                let copies = rounds[1] + if self.roles.pixels.is_some() { 2 } else { 1 } * rounds[0];
+                let copies = rounds.iter().sum::<usize>();
                 self.sums() + 4 * rows + 2 * columns + ASYNC_COPY_REGISTERS * copies + MMA_THREAD_REGISTERS
             }
             MicroKernel::Matrix { by: ThreadGroup::WarpGroup, .. } => self.sums() + MMA_THREAD_REGISTERS,

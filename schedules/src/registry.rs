@@ -116,7 +116,7 @@ fn find_other(name: &str) -> Option<&'static dyn Sketch> {
 
 /// Version of the lowering. It grows when some config is lowered to other loop nests or
 /// instructions, so that earlier measurements of it no longer apply.
-pub const LOWERING_VERSION: u32 = 5;
+pub const LOWERING_VERSION: u32 = 6;
 
 /// Largest number of elements of an operand on a GPU, where kernels index with 32 bits.
 const MAX_GPU_ELEMENTS: usize = i32::MAX as usize;

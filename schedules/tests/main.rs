@@ -21,6 +21,7 @@ mod gpu_fused;
 mod gpu_operators;
 mod gpu_programs;
 mod gpu_rows;
+mod hoisted_copies;
 mod instructions;
 mod integer_maps;
 mod interp;

@@ -14,7 +14,7 @@ use crate::common::missing;
 use crate::common::pipelines::{config, faults, group_config, small_target};
 
 /// Workloads with knobs for small blocks of several warps; other knobs have their defaults.
-const CASES: [(&str, &str); 15] = [
+const CASES: [(&str, &str); 20] = [
     ("matmul:m=40,n=34,k=72,dtype=f16,bias,act=relu", "tile.m=32x16 tile.n=32x16 tile.k=16 stages=3 weights=packed"),
     ("matmul:b=2,m=33,n=24,k=40,dtype=bf16,add", "tile.m=32x32 tile.n=32x16 tile.k=16 stages=2 weights=inplace"),
     ("matmul:b=2,m=20,n=40,k=36,dtype=tf32", "tile.m=16x16 tile.n=32x16 tile.k=8 stages=4 weights=inplace"),
@@ -33,6 +33,14 @@ const CASES: [(&str, &str); 15] = [
         "tile.m=32x16 tile.n=16x16 tile.k=16 stages=3",
     ),
     ("matmul:b=2,m=33,n=24,k=40,weights=constant,dtype=bf16", "tile.m=32x16 tile.n=16x16 tile.k=16 stages=3"),
+    // Padding, strides, dilation and groups, with incomplete chunks of channels and tiles of pixels,
+    // and kernels of too many positions for a bit each. The loop over chunks is unrolled by a row of
+    // positions, all of them, or not at all.
+    ("conv2d:n=2,c=20,h=9,w=8,o=18,k=3,p=2,d=2,dtype=f16,bias", "tile.m=64x16 tile.n=32x16 tile.k=16 stages=3"),
+    ("conv2d:c=24,h=11,w=10,o=24,k=5,s=2,p=2,g=3,dtype=bf16", "tile.m=32x16 tile.n=16x16 tile.k=16 stages=5"),
+    ("conv2d:c=8,h=12,w=12,o=16,k=9,p=4,dtype=tf32", "tile.m=64x32 tile.n=16x16 tile.k=8 stages=2"),
+    ("conv2d:n=3,c=76,h=7,w=7,o=16,k=3,s=3,p=1,dtype=f16", "tile.m=32x16 tile.n=16x16 tile.k=32 stages=2 split=3"),
+    ("conv2d:n=2,c=40,h=6,w=4,o=24,kh=1,kw=3,p=1,dtype=f16,add", "tile.m=32x32 tile.n=32x16 tile.k=16 stages=4"),
 ];
 
 /// Workloads with knobs for warp groups.

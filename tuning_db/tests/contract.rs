@@ -265,7 +265,7 @@ fn the_written_form_is_fixed() {
         r#""stopped_early":false,"max_rel_error":1e-7,"slowdown":1.0,"kernel_secs":0.0,"graph_runs":0}},"build_secs":0.07,"#,
         r#""measure_secs":0.01},"#,
         r#""phase":{"race":{"id":9}},"provenance":{"device":"a \"quoted\" device – ü","backend":"c","compiler":"gcc 12","#,
-        r#""flags":"-O3","tuner_version":"0.1.0","lowering":5,"harness":"repeats=7","seed":18446744073709551615,"#,
+        r#""flags":"-O3","tuner_version":"0.1.0","lowering":6,"harness":"repeats=7","seed":18446744073709551615,"#,
         r#""unix_secs":1760000000}}"#,
     );
     assert_eq!(line, expected);

@@ -18,6 +18,7 @@ use autotune_ir::program::{BinaryOp, Expr, GpuGrid, LoopKind, Node, Program, Sco
 
 mod copy;
 mod functions;
+mod hoist;
 mod mma;
 mod roles;
 mod threads;
@@ -66,6 +67,9 @@ impl Dialect for Cuda {
             role: None,
             has_groups: Used::of(grid.body).calls(&WGMMA),
             in_group: false,
+            hoisted: Vec::new(),
+            varying: Vec::new(),
+            operands: Vec::new(),
             boxes: TensorBox::all(stage),
             slots: slots.unwrap_or(0),
         }
@@ -134,6 +138,7 @@ impl Dialect for Cuda {
             Node::Specialised { role, body } => writer.role(*role, body),
             Node::Mbarrier(mbarrier) => writer.mbarrier(*mbarrier),
             Node::Loop(l) if l.kind == LoopKind::Serial => writer.serial(l),
+            Node::Loop(l) if l.kind == LoopKind::Unrolled => writer.copying(l),
             node => writer.common(node),
         }
     }

@@ -137,12 +137,17 @@ impl<'a, D: Dialect> GpuWriter<'a, D> {
         format!("{}_{}", name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"), var.0)
     }
 
-    fn extent(&self, var: VarId) -> usize {
+    /// Registers the extent of a variable.
+    pub(super) fn bind(&mut self, var: VarId, extent: usize) {
+        self.extents.insert(var, extent);
+    }
+
+    pub(super) fn extent(&self, var: VarId) -> usize {
         self.extents.get(&var).copied().unwrap_or(1)
     }
 
     /// Returns the affine expression with the vectorised variable at lane `lane`.
-    fn at_lane(&self, affine: &Affine, lane: usize) -> Affine {
+    pub(super) fn at_lane(&self, affine: &Affine, lane: usize) -> Affine {
         match self.vector {
             Some(v) => affine.substitute(v.var, &Affine::constant((v.start + lane) as i64)),
             None => affine.clone(),
@@ -158,9 +163,13 @@ impl<'a, D: Dialect> GpuWriter<'a, D> {
     }
 
     pub(super) fn block(&mut self, head: &str, body: &[Node]) {
+        self.scope(head, |writer| writer.nodes(body));
+    }
+
+    pub(super) fn scope(&mut self, head: &str, body: impl FnOnce(&mut Self)) {
         self.line(&format!("{head} {{"));
         self.depth += 1;
-        self.nodes(body);
+        body(self);
         self.depth -= 1;
         self.line("}");
     }
@@ -193,32 +202,69 @@ impl<'a, D: Dialect> GpuWriter<'a, D> {
     ///
     /// ```text
     /// unflatten (x, y) in 8x64 = 256*i + t { A }
-    ///   →  { int e = 256*i + t;  const int y = e % 64; e /= 64;  const int x = e;  if (x < 8) { A } }
+    ///   →  { int e = t;  const int y = e % 64; e /= 64;  const int x = 4*i + e;  if (x < 8) { A } }
     /// ```
     fn unflatten(&mut self, value: &Affine, digits: &[Digit], body: &[Node]) {
+        self.with_digits(value, digits, |writer| {
+            // The number may exceed the product of the extents, e.g. in the last round of a copy by
+            // all threads. Only the most significant digit is then out of range.
+            let count: usize = digits.iter().map(|d| d.extent).product();
+            let (_, most) = value.range(|v| writer.extent(v));
+            match digits.first() {
+                Some(first) if most >= count as i64 => {
+                    writer.block(&format!("if ({} < {})", writer.name(first.var), first.extent), body);
+                }
+                _ => writer.nodes(body),
+            }
+        });
+    }
+
+    /// Writes the digits of a number, and `body` in their scope. Terms that are multiples of a
+    /// digit's extent go to the next digits without a division.
+    pub(super) fn with_digits(&mut self, value: &Affine, digits: &[Digit], body: impl FnOnce(&mut Self)) {
         self.line("{");
         self.depth += 1;
         let whole = self.new_name("e");
-        let parts: Vec<_> = digits.iter().map(|digit| (digit.var, digit.extent)).collect();
-        self.digits(&whole, &self.affine(value, 0), &parts, None);
+        let mut left = value.clone();
+        for (i, digit) in digits.iter().enumerate().rev() {
+            self.extents.insert(digit.var, digit.extent);
+            let is_first = i + 1 == digits.len();
+            let (next, part) = if i == 0 { (Affine::default(), left) } else { self.divided(left, digit.extent) };
+            left = next;
 
-        // The number may exceed the product of the extents, e.g. in the last round of a copy by all
-        // threads. Only the most significant digit is then out of range.
-        let count: usize = digits.iter().map(|d| d.extent).product();
-        let (_, most) = value.range(|v| self.extent(v));
-        match digits.first() {
-            Some(first) if most >= count as i64 => {
-                self.block(&format!("if ({} < {})", self.name(first.var), first.extent), body);
+            let (name, part) = (self.name(digit.var), self.affine(&part, 0));
+            match (is_first, part.as_str()) {
+                (true, _) => self.line(&format!("int {whole} = {part};")),
+                (false, "0") => {}
+                (false, _) => self.line(&format!("{whole} += {part};")),
             }
-            _ => self.nodes(body),
+            match i {
+                0 => self.line(&format!("const int {name} = {whole};")),
+                _ => self.line(&format!("const int {name} = {whole} % {0}; {whole} /= {0};", digit.extent)),
+            }
         }
+        body(self);
         self.depth -= 1;
         self.line("}");
     }
 
-    fn new_name(&mut self, letter: &str) -> String {
+    /// Splits a number into `n * quotient + rest`, where the rest has the terms that are no
+    /// multiples of `n`. It is not negative, so that it alone decides the remainder.
+    fn divided(&self, number: Affine, n: usize) -> (Affine, Affine) {
+        let n = n as i64;
+        let (multiples, terms) = number.terms.iter().copied().partition(|term| term.1 % n == 0);
+        let rest = Affine { constant: number.constant.rem_euclid(n), terms };
+        let quotient = Affine { constant: number.constant.div_euclid(n), terms: multiples };
+        if rest.range(|var| self.extent(var)).0 < 0 {
+            return (Affine::default(), number);
+        }
+        let terms = quotient.terms.iter().map(|&(var, c)| (var, c / n)).collect();
+        (Affine { constant: quotient.constant, terms }, rest)
+    }
+
+    pub(super) fn new_name(&mut self, word: &str) -> String {
         self.next_name += 1;
-        format!("{letter}{}", self.next_name - 1)
+        format!("{word}{}", self.next_name - 1)
     }
 
     pub(super) fn looped(&mut self, l: &Loop) {
@@ -240,13 +286,17 @@ impl<'a, D: Dialect> GpuWriter<'a, D> {
             // Otherwise compilers unroll further, which costs registers.
             self.line("#pragma unroll 1");
         }
+        self.block(&self.loop_head(l), &l.body);
+    }
+
+    pub(super) fn loop_head(&self, l: &Loop) -> String {
         let name = self.name(l.var);
-        self.block(&format!("for (int {name} = 0; {name} < {}; ++{name})", l.extent), &l.body);
+        format!("for (int {name} = 0; {name} < {}; ++{name})", l.extent)
     }
 
     /// Returns the lanes from `start` on that are written together: the widest vector that some
     /// access can move at once and for which every condition is uniform.
-    fn at_once(&self, l: &Loop, start: usize) -> Vector {
+    pub(super) fn at_once(&self, l: &Loop, start: usize) -> Vector {
         let used = Used::of(&l.body);
         Vector::widest(l.var, start, l.extent, |vector| {
             used.accesses.iter().any(|access| self.is_contiguous(access, vector))

@@ -15,6 +15,7 @@ use crate::machine::gpu::{
 use crate::program::{Node, Program, When, preorder};
 use crate::target::GpuTarget;
 
+mod digits;
 mod live;
 mod occupancy;
 mod requests;

@@ -56,8 +56,7 @@ pub const THREAD_REGISTERS: usize = 24;
 /// Registers per thread for the same in kernels with matrix instructions (fitted, with kernels of
 /// the sketches for tensor cores).
 pub const MMA_THREAD_REGISTERS: usize = 30;
-/// Registers for each unrolled asynchronous copy (fitted, as before), and as many again if its
-/// address depends on a pixel.
+/// Registers for each unrolled asynchronous copy: a pointer, and the outcomes of its conditions.
 pub const ASYNC_COPY_REGISTERS: usize = 3;
 /// Registers for each unrolled copy to shared memory through registers (fitted, as before).
 pub const COPY_REGISTERS: usize = 4;

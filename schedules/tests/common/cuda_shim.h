@@ -150,11 +150,17 @@ static void load_four(Fibre *lanes) {
       ((unsigned *)lanes[lane].operands[0])[matrix] = pair(low, high);
     }
 }
-static void load_matrices(unsigned *to, const void *from) {
+typedef const char *SharedAddress;
+static SharedAddress in_shared(const void *at) { return (const char *)at; }
+template <typename T>
+static const T *kept(const T *at) {
+  return at;
+}
+static void load_matrices(unsigned *to, SharedAddress from) {
   if ((uintptr_t)from % 16) fail("a row of a matrix that is not aligned");
   together(load_four<false>, to, (void *)from, nullptr);
 }
-static void load_matrices_transposed(unsigned *to, const void *from) {
+static void load_matrices_transposed(unsigned *to, SharedAddress from) {
   if ((uintptr_t)from % 16) fail("a row of a matrix that is not aligned");
   together(load_four<true>, to, (void *)from, nullptr);
 }
@@ -182,6 +188,11 @@ static void mma_bf16(float *sums, unsigned *a, unsigned *b) { together(multiply<
 static float from_tf32(unsigned x) { return __uint_as_float(x & ~0x1fffu); }
 static void mma_tf32(float *sums, unsigned *a, unsigned *b) { together(multiply<1, from_tf32>, sums, a, b); }
 
+static bool is_clear(unsigned word, unsigned bits) { return (word & bits) == 0; }
+template <typename T>
+static const T *ahead(const T *from, int distance) {
+  return from + distance;
+}
 template <int BYTES>
 static void copy_async(void *to, const void *from, bool there) {
   if ((uintptr_t)to % BYTES || (there && (uintptr_t)from % BYTES)) fail("a copy that is not aligned");

@@ -81,7 +81,7 @@ fn pair(low: usize, high: usize) -> u32 {
 fn load_matrices(name: &str, transposed: bool) -> Instruction {
     let body = format!(
         "for (int i = 0; i < 4; ++i) ((unsigned *)shared)[4 * thread + i] = given[4 * thread + i];\n__syncthreads();\n\
-         unsigned to[4];\n{name}(to, shared + 16 * thread);\n\
+         unsigned to[4];\n{name}(to, in_shared(shared + 16 * thread));\n\
          for (int i = 0; i < 4; ++i) found[4 * thread + i] = to[i];"
     );
 
@@ -185,9 +185,11 @@ fn warp_product(dtype: DType) -> Instruction {
     }
 }
 
-/// Rounding conversions, including ties.
+/// Rounding conversions, including ties, but in tf32: compute capabilities round those differently.
 fn conversion(dtype: DType) -> Instruction {
-    let values: Vec<f32> = (0..512u32).map(|i| f32::from_bits(0x3f80_0000 + i * 0x0800 + i % 3)).collect();
+    let is_tie = |bits: u32| dtype == DType::Tf32 && bits & 0x1fff == 0x1000;
+    let bits = (0..512u32).map(|i| 0x3f80_0000 + i * 0x0800 + i % 3);
+    let values: Vec<f32> = bits.map(|bits| f32::from_bits(bits + u32::from(is_tie(bits)))).collect();
     let signed: Vec<f32> = values.iter().enumerate().map(|(i, v)| if i % 2 == 0 { *v } else { -v }).collect();
     let word = dtype.word();
 

@@ -74,8 +74,9 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void autotune_compute(_
   largest[0] = -3.4028235e38f;
   total[0] = 0.0f;
   {
-    int e0 = 4*m_t_3 + d_t_4;
+    int e0 = d_t_4;
     const int x2_8 = e0 % 4; e0 /= 4;
+    e0 += m_t_3;
     const int x1_7 = e0;
     first_data_shared[x1_7 + 8*x2_8] = (x1_7 < 6 ? query[24*b_b_2 + 4*x1_7 + x2_8] : 0.0f);
   }
@@ -86,8 +87,9 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void autotune_compute(_
       first_acc[n_v_10] = 0.0f;
     }
     {
-      int e1 = 4*m_t_3 + d_t_4;
+      int e1 = d_t_4;
       const int x2_12 = e1 % 4; e1 /= 4;
+      e1 += m_t_3;
       const int x1_11 = e1;
       first_weight_shared[x1_11 + 8*x2_12] = (8*n_0_9 + x1_11 < 22 ? key[88*b_b_2 + 32*n_0_9 + 4*x1_11 + x2_12] : 0.0f);
     }
@@ -150,11 +152,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void autotune_compute(_
           int e2 = 4*m_t_3 + d_t_4;
           const int x2_25 = e2 % 16; e2 /= 16;
           const int y_26 = e2;
-          {
-            int e3 = 2*i_23 + y_26;
-            const int x1_24 = e3;
-            weight_shared[16*x1_24 + x2_25] = (8*n_0_9 + 4*n_c_22 + x1_24 < 22 && x2_25 < 10 ? value[220*b_b_2 + 80*n_0_9 + 40*n_c_22 + 10*x1_24 + x2_25] : 0.0f);
-          }
+          weight_shared[32*i_23 + x2_25 + 16*y_26] = (8*n_0_9 + 4*n_c_22 + 2*i_23 + y_26 < 22 && x2_25 < 10 ? value[220*b_b_2 + 80*n_0_9 + 40*n_c_22 + 20*i_23 + x2_25 + 10*y_26] : 0.0f);
         }
       }
       barrier(CLK_LOCAL_MEM_FENCE);
@@ -163,9 +161,9 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void autotune_compute(_
         data_frag[0] = data_shared[m_t_3 + 32*n_c_22 + 8*n_1_27];
         #pragma unroll
         for (int d_v_28 = 0; d_v_28 < 2; ++d_v_28) {
-          const float2 x4 = *(const __local float2 *)(weight_shared + 2*d_t_4 + 16*n_1_27 + 8*d_v_28);
-          weight_frag[2*d_v_28] = x4.x;
-          weight_frag[2*d_v_28 + 1] = x4.y;
+          const float2 x3 = *(const __local float2 *)(weight_shared + 2*d_t_4 + 16*n_1_27 + 8*d_v_28);
+          weight_frag[2*d_v_28] = x3.x;
+          weight_frag[2*d_v_28 + 1] = x3.y;
         }
         #pragma unroll
         for (int d_v_30 = 0; d_v_30 < 2; ++d_v_30) {

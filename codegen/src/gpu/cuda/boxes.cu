@@ -1,7 +1,6 @@
 struct __align__(64) TensorMap {
   unsigned long long words[16];
 };
-static __device__ __forceinline__ unsigned in_shared(const void *at) { return (unsigned)__cvta_generic_to_shared(at); }
 static __device__ __forceinline__ void begin_arrivals(unsigned long long *arrivals, int slots, unsigned long long *releases, int warps) {
   // The mbarriers follow whole boxes, so their address is a multiple of 1024 if shared memory is aligned as boxes require. Assembly
   // hides the address from the compiler, which would take the declared alignment for granted and remove the check.

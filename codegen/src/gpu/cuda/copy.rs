@@ -1,12 +1,15 @@
 //! Asynchronous copies to shared memory.
 
+use std::ptr;
+
 use super::Cuda;
+use super::hoist::HoistedCopy;
 use crate::gpu::dialect::Printer;
 use crate::gpu::writer::GpuWriter;
 use autotune_ir::instruction::{BOX_COPY, BoxCopy};
 use autotune_ir::machine::gpu::WARP_THREADS;
 use autotune_ir::plan::TensorBox;
-use autotune_ir::program::{Access, Node, Store, WarpRole};
+use autotune_ir::program::{Access, InBounds, Node, Store, WarpRole};
 
 pub(super) const PRINTER: Printer<Cuda> =
     Printer { instruction: &BOX_COPY, functions: |_, _| functions(), print: |writer, body| writer.copy_box(body) };
@@ -66,22 +69,30 @@ impl GpuWriter<'_, Cuda> {
 
     /// Writes a copy from global to shared memory as an asynchronous one.
     ///
-    /// Returns false if the hardware has no such copy: of another size, or not contiguous.
+    /// Returns false if the hardware has no such copy.
     pub(super) fn copy_async(&mut self, store: &Store) -> bool {
-        let Some((from, when)) = store.copied() else { return false };
+        let Some((bytes, from, when)) = self.async_copy(store) else { return false };
+        let [to, from, there] = match self.dialect.hoisted.iter().find(|copy| ptr::eq(copy.store, store)) {
+            Some(HoistedCopy { to, from, there, .. }) => [to, from, there].map(String::clone),
+            None => {
+                let there = self.conditions(when, 0).unwrap_or_else(|| "true".into());
+                [self.address(&store.dst, 0), self.address(from, 0), there]
+            }
+        };
+        self.line(&format!("copy_async<{bytes}>({to}, {from}, {there});"));
+        true
+    }
+
+    /// Returns the bytes, the source and the conditions of an asynchronous copy of the lanes that
+    /// are being written. Returns `None` if the hardware has no such copy: of another size, or not
+    /// contiguous.
+    pub(super) fn async_copy<'s>(&self, store: &'s Store) -> Option<(usize, &'s Access, &'s [InBounds])> {
+        let (from, when) = store.copied()?;
         let contiguous = |access: &Access| self.vector.is_none_or(|v| v.lanes == 1 || self.is_contiguous(access, v));
         let bytes = self.vector.map_or(1, |v| v.lanes) * self.dtype(&store.dst).bytes();
         // `cp.async` exists for these sizes only.
-        if ![4, 8, 16].contains(&bytes) || !contiguous(&store.dst) || !contiguous(from) {
-            return false;
-        }
-        let there = self.conditions(when, 0).unwrap_or_else(|| "true".into());
-        self.line(&format!(
-            "copy_async<{bytes}>({}, {}, {there});",
-            self.address(&store.dst, 0),
-            self.address(from, 0)
-        ));
-        true
+        let exists = [4, 8, 16].contains(&bytes) && contiguous(&store.dst) && contiguous(from);
+        exists.then_some((bytes, from, when))
     }
 
     /// Writes a TMA copy of a box:

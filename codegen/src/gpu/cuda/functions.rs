@@ -79,5 +79,6 @@ fn text(dtypes: &[DType], parts: &[String]) -> String {
     if conversions.is_empty() && parts.is_empty() {
         return String::new();
     }
-    format!("#ifdef __CUDACC__\n{conversions}{}#endif\n", parts.concat())
+    let shared = if parts.is_empty() { "" } else { include_str!("shared.cu") };
+    format!("#ifdef __CUDACC__\n{conversions}{shared}{}#endif\n", parts.concat())
 }

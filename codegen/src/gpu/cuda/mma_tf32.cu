@@ -1,6 +1,11 @@
 static __device__ __forceinline__ unsigned to_tf32(unsigned bits) {
   unsigned rounded;
+  // One instruction from compute capability 9.0 on, which rounds ties to even; two before.
+#if __CUDA_ARCH__ >= 900
+  asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(bits)));
+#else
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(bits)));
+#endif
   return rounded;
 }
 static __device__ __forceinline__ void mma_tf32(float *sums, const unsigned *a, const unsigned *b) {

@@ -1,8 +1,9 @@
 //! State of the CUDA dialect while a kernel is written.
 
+use super::hoist::HoistedCopy;
 use autotune_ir::affine::VarId;
 use autotune_ir::plan::TensorBox;
-use autotune_ir::program::WarpRole;
+use autotune_ir::program::{Node, WarpRole};
 
 /// Thread layout and asynchronous copies of the kernel being written.
 pub(in crate::gpu) struct Cuda {
@@ -19,6 +20,13 @@ pub(in crate::gpu) struct Cuda {
     pub(super) has_groups: bool,
     /// True while the stores of a copy group are written.
     pub(super) in_group: bool,
+    /// Copies in the present loop whose addresses were computed before it, and variables that
+    /// depend on its iteration.
+    pub(super) hoisted: Vec<HoistedCopy>,
+    pub(super) varying: Vec<VarId>,
+    /// Addresses of a matrix product's operands that were computed before the present loop, by the
+    /// address of the product's nest: rows, then columns.
+    pub(super) operands: Vec<(*const Node, [String; 2])>,
     /// Boxes that have tensor maps.
     pub(super) boxes: Vec<TensorBox>,
     /// Number of slots in the ring of shared buffers that boxes are copied to; 0 without box

@@ -92,7 +92,7 @@ impl GpuWriter<'_, Cuda> {
     pub(super) fn serial(&mut self, l: &Loop) {
         let sums = group_sums(&l.body).map(|sums| format!("fence_sums({});", self.program.buffer(sums).name));
         self.lines(&sums);
-        self.looped(l);
+        self.copying(l);
         if let Some(fence) = sums {
             self.lines(["await_products<0>();", &fence]);
         }

@@ -4,6 +4,7 @@
 use smallvec::SmallVec;
 
 use super::super::nest::RunNest;
+use super::digits::divisions;
 use super::live::LiveRegisters;
 use super::requests::MemoryRequests;
 use super::warp::Warp;
@@ -102,7 +103,9 @@ impl StageWork {
             in_group: false,
             global_accesses: Vec::with_capacity(4),
             numbers: Numbers::new(),
-            nested: false,
+            changing: Vec::new(),
+            unrolled: Vec::new(),
+            groups: 1.0,
             guards: Vec::new(),
             registers: LiveRegisters::default(),
         };
@@ -171,8 +174,12 @@ struct GpuStageWalk<'a> {
     global_accesses: Vec<GlobalAccess<'a>>,
     /// Index values split into digits around the current node.
     numbers: Numbers<'a>,
-    /// True if the innermost split value contains digits of another one, as for pixels.
-    nested: bool,
+    /// Variables of loops around groups of copies, and digits of these.
+    changing: Vec<VarId>,
+    /// Variables of unrolled loops.
+    unrolled: Vec<VarId>,
+    /// Number of executions of the group of copies around the current node.
+    groups: f64,
     registers: LiveRegisters,
 }
 
@@ -213,15 +220,15 @@ impl<'a> GpuStageWalk<'a> {
             Node::CopyGroup { body } => {
                 // Destination addresses are computed anew for each group: no registers.
                 let written_out = std::mem::replace(&mut self.written_out, 1.0);
-                self.in_group = true;
+                (self.in_group, self.groups) = (true, self.trips);
                 self.nodes(body, vector);
-                self.in_group = false;
+                (self.in_group, self.groups) = (false, 1.0);
                 self.written_out = written_out;
             }
             Node::AwaitCopies { pending } | Node::Mbarrier(Mbarrier::WaitEmpty { pending }) => {
                 // Nothing overlaps with the wait for the first group.
                 self.work.waits = self.work.waits.max(1.0);
-                self.work.prefetches = self.work.prefetches.max(self.serial / (pending + 1) as f64);
+                self.work.prefetches = self.work.prefetches.max(self.trips / (pending + 1) as f64);
             }
             Node::Call { instruction, body } if instruction.asynchrony == Asynchrony::Copies => {
                 // A bulk copy is one instruction of one thread and takes no registers.
@@ -241,6 +248,8 @@ impl<'a> GpuStageWalk<'a> {
     fn looped(&mut self, l: &'a Loop, vector: Option<Vectorised>) {
         let outer = (self.trips, self.serial, self.written_out);
         self.extents[l.var.0 as usize] = l.extent;
+        self.unrolled.extend((l.kind == LoopKind::Unrolled).then_some(l.var));
+        self.changing.extend((!self.in_group).then_some(l.var));
         self.warp.enter(l.var, l.extent);
         self.trips *= l.extent as f64;
         match l.kind {
@@ -266,25 +275,31 @@ impl<'a> GpuStageWalk<'a> {
 
     fn unflatten(&mut self, value: &'a Affine, digits: &'a [Digit], body: &'a [Node]) {
         let (trips, busy) = (self.trips, self.busy);
-        self.work.other += trips * DIGIT_INSTRUCTIONS * digits.len() as f64;
-        self.narrow(value, digits.iter().map(|d| d.extent).product());
-
+        let changes = value.terms.iter().any(|(var, _)| self.changing.contains(var));
+        // Digits that are the same in all groups of copies are computed before the first one.
+        let times = if self.in_group && !changes { trips / self.groups } else { trips };
         // A digit differs between threads if the split value does.
         let is_parallel = value.terms.iter().any(|&(var, _)| self.is_parallel(var));
+        let count = match self.in_group || !is_parallel {
+            true => divisions(value, digits, |var| self.unrolled.contains(&var)),
+            // The costs of other digits are fitted together with those of the loops around them.
+            false => digits.len() as f64,
+        };
+        self.work.other += times * DIGIT_INSTRUCTIONS * count;
+        self.changing.extend(digits.iter().filter(|_| changes).map(|digit| digit.var));
+        self.narrow(value, digits.iter().map(|d| d.extent).product());
+
         for digit in digits {
             self.extents[digit.var.0 as usize] = digit.extent;
             self.parallel[digit.var.0 as usize] = is_parallel;
         }
-        let is_digit = |var: VarId| self.numbers.iter().any(|(_, digits)| digits.iter().any(|digit| digit.var == var));
-        let outer = self.nested;
-        self.nested = value.terms.iter().any(|&(var, _)| is_digit(var));
         self.numbers.push((value, digits));
         self.work.waves.unflatten(value, digits);
         let bound = self.warp.bind(value, digits);
         self.nodes(body, None);
         self.warp.unbind(bound);
         self.numbers.pop();
-        (self.nested, self.trips, self.busy) = (outer, trips, busy);
+        (self.trips, self.busy) = (trips, busy);
     }
 
     /// Restricts the following nodes to values of `index` within `0..extent`: for the busiest
@@ -339,7 +354,9 @@ impl<'a> GpuStageWalk<'a> {
                 operations += primitives.map(primitive_instructions).sum::<f64>();
             }
             Expr::Guarded { when, .. } => {
-                operations += CONDITION_INSTRUCTIONS * when.len() as f64;
+                // Outcomes of a copy's conditions are bits of one word.
+                let count = if self.in_group { when.len().min(1) } else { when.len() };
+                operations += CONDITION_INSTRUCTIONS * count as f64;
                 conditions.extend(when);
             }
         });

@@ -1,7 +1,7 @@
 //! Copies of the operands' chunks to shared memory.
 
 use super::{GpuLowering, Place};
-use crate::gpu::{MAX_UNROLLED_ROUNDS, MicroKernel};
+use crate::gpu::{MAX_UNROLLED_ROUNDS, MicroKernel, Staged};
 use crate::lower::nest::guarded_value;
 use crate::lower::{assign, at, load, nest};
 use autotune_ir::affine::{Affine, VarId};
@@ -36,15 +36,17 @@ impl GpuLowering<'_> {
     /// ```
     ///
     /// If the number of threads is a multiple of the last extents, `x2 * ..`, a thread's positions
-    /// along these dimensions are the same in each round:
+    /// along these dimensions are the same in each round. A single other position is a multiple of
+    /// the round, and needs no division:
     ///
     /// ```text
     ///   →  for i in 0..rounds { unflatten (y, x2, ..) = thread {
     ///        unflatten (x0, x1) = i*(threads / (x2 * ..)) + y { .. } } }
+    ///   →  for i in 0..rounds { unflatten (y, x1) = thread { x0 = i*(threads / x1) + y { .. } } }
     /// ```
     pub(crate) fn copy_operand(&mut self, which: usize, way: CopyMode, chunk: &Place) -> Vec<Node> {
         let (tiling, staged) = (self.tiling, &self.tiling.staged[which]);
-        let (threads, vector, along) = (tiling.threads(), staged.vector, staged.along());
+        let threads = tiling.threads();
         let rounds = staged.rounds(threads);
         let team = match tiling.kernel {
             MicroKernel::Registers { .. } => None,
@@ -54,40 +56,53 @@ impl GpuLowering<'_> {
         let unroll = rounds <= MAX_UNROLLED_ROUNDS || !matches!(way, CopyMode::Direct(_)) || team.is_some();
         let kind = if unroll { LoopKind::Unrolled } else { LoopKind::Serial };
         let mut loops = Vec::new();
-
         let round = self.all.open_some("i", rounds, kind, &mut loops);
 
+        let (mut digits, mut places) = self.vector_places(staged);
+        let product = |digits: &[Digit]| digits.iter().map(|digit| digit.extent).product::<usize>();
+        let is_fixed = |&first: &usize| threads.is_multiple_of(product(&digits[first..]));
+        // A box is copied as a whole, in the order of its elements.
+        let is_box = team == Some(ThreadGroup::WarpGroup);
+        let first = (1..digits.len()).find(is_fixed).filter(|_| rounds > 1 && !is_box);
+        let copy = |this: &mut Self, places| this.copy_element(which, way, chunk, (&round, places));
+
+        let node = match first.map(|first| digits.split_off(first)) {
+            None => {
+                let value = round.clone() * threads as i64 + &self.thread;
+                Node::Unflatten { value, digits, body: copy(self, places) }
+            }
+            Some(mut fixed) => {
+                let extent = threads / product(&fixed);
+                let row = self.all.var("y", extent);
+                fixed.insert(0, Digit { var: row, extent });
+                let moving = round.clone() * extent as i64 + Affine::var(row);
+                let body = match digits[..] {
+                    [digit] if rounds * extent == digit.extent => {
+                        places.iter_mut().for_each(|place| *place = place.substitute(digit.var, &moving));
+                        copy(self, places)
+                    }
+                    _ => vec![Node::Unflatten { value: moving, digits, body: copy(self, places) }],
+                };
+                Node::Unflatten { value: self.thread.clone(), digits: fixed, body }
+            }
+        };
+        let nodes = nest(loops, vec![node]);
+        if is_box { vec![Node::Call { instruction: &BOX_COPY, body: nodes }] } else { nodes }
+    }
+
+    /// Returns digits that number the vectors of an operand's chunk, and the position of a vector
+    /// along each dimension.
+    fn vector_places(&mut self, staged: &Staged) -> (Vec<Digit>, Vec<Affine>) {
         let (mut digits, mut places) = (Vec::new(), vec![Affine::default(); staged.extents.len()]);
         for (dim, &extent) in staged.extents.iter().enumerate() {
-            let step = if dim == along { vector } else { 1 };
-            if extent > step || dim == along {
+            let step = if dim == staged.along() { staged.vector } else { 1 };
+            if extent > step || dim == staged.along() {
                 let digit = Digit { var: self.all.var(PLACES[dim], extent / step), extent: extent / step };
                 places[dim] = Affine::var(digit.var) * step as i64;
                 digits.push(digit);
             }
         }
-        let body = self.copy_element(which, way, chunk, (&round, places));
-
-        let product = |digits: &[Digit]| digits.iter().map(|digit| digit.extent).product::<usize>();
-        let is_fixed = |&first: &usize| threads.is_multiple_of(product(&digits[first..]));
-        let fixed = (1..digits.len()).find(is_fixed).filter(|_| rounds > 1 && team.is_none());
-        let nodes = match fixed.map(|first| digits.split_off(first)) {
-            None => {
-                let value = round * threads as i64 + &self.thread;
-                vec![Node::Unflatten { value, digits, body }]
-            }
-            Some(mut fixed) => {
-                let extent = threads / product(&fixed);
-                let row = self.all.var("y", extent);
-                let moving = Node::Unflatten { value: round * extent as i64 + Affine::var(row), digits, body };
-                fixed.insert(0, Digit { var: row, extent });
-                vec![Node::Unflatten { value: self.thread.clone(), digits: fixed, body: vec![moving] }]
-            }
-        };
-        match team {
-            Some(ThreadGroup::WarpGroup) => vec![Node::Call { instruction: &BOX_COPY, body: nest(loops, nodes) }],
-            _ => nest(loops, nodes),
-        }
+        (digits, places)
     }
 
     /// Copies the `vector` elements from `places` on, with zeros for elements out of bounds.
@@ -141,8 +156,7 @@ impl GpuLowering<'_> {
             }
         }
         let (width, in_row) = if contiguous { (staged.vector, lane) } else { (1, Affine::default()) };
-        let beyond = matches!(self.tiling.kernel, MicroKernel::Registers { .. });
-        self.at_pixel(&values, (width, &in_row), beyond, |this, own| {
+        self.at_pixel(&values, (width, &in_row), true, |this, own| {
             let value = read(this, own, &[]);
             nest(lanes, vec![store(this, value)])
         })

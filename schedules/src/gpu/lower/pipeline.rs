@@ -5,7 +5,7 @@ use super::{GpuLowering, Place};
 use crate::contraction::AxisId;
 use crate::gpu::Pipeline;
 use crate::lower::nest;
-use crate::lower::nest::guarded;
+use crate::lower::nest::{Loops, guarded};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{LoopKind, Mbarrier, Node, WarpRole};
 
@@ -118,16 +118,28 @@ impl GpuLowering<'_> {
         let mut nodes = nest(first, vec![Node::CopyGroup { body: copies }]);
 
         let mut loops = Vec::new();
-        let q = self.all.open("q", chunks, LoopKind::Serial, &mut loops);
+        let q = self.open_chunks(chunks, &mut loops);
         let next = q.clone() + ahead as i64;
-        let copies = self.in_slot(next.clone(), |this, slot| this.copy_chunk(&next, slot));
-        let when = self.all.guards([(next, chunks)]);
-        let body = if chunks > ahead { guarded(when, copies) } else { Vec::new() };
+        let when = self.all.guards([(next.clone(), chunks)]);
+        // The condition is inside of the splits into digits, which several copies then share.
+        let body = self.in_slot(next.clone(), |this, slot| {
+            this.at_chunk(&next, |this, chunk| guarded(when, this.copy(CopyMode::Direct(slot), chunk)))
+        });
+        let body = if chunks > ahead { body } else { Vec::new() };
         // Even an empty group counts, so that the number of groups in flight stays constant.
         let mut step = vec![Node::AwaitCopies { pending: ahead - 1 }, Node::Barrier, Node::CopyGroup { body }];
         step.extend(self.multiply_chunk(&q, q.clone()));
         nodes.extend(nest(loops, step));
         nodes
+    }
+
+    /// Opens the loops over all chunks of the block's part and returns the number of a chunk. The
+    /// inner one is unrolled, so that slots and positions in a kernel are constants.
+    fn open_chunks(&mut self, chunks: usize, loops: &mut Loops) -> Affine {
+        let unrolled = self.tiling.unrolled_chunks();
+        // Instructions of warp groups are awaited at the end of the loop, even of one iteration.
+        let round = self.all.open("q", chunks / unrolled, LoopKind::Serial, loops);
+        round * unrolled as i64 + self.all.open_some("u", unrolled, LoopKind::Unrolled, loops)
     }
 
     /// Returns a producer that copies, and consumers that multiply.
@@ -193,7 +205,7 @@ impl GpuLowering<'_> {
     fn at_chunk(&mut self, q: &Affine, body: impl FnOnce(&mut Self, &Place) -> Vec<Node>) -> Vec<Node> {
         let tiling = self.tiling;
         let value = self.part.clone() * tiling.chunks() as i64 + q;
-        let counted = tiling.reduce.iter().zip(tiling.chunk_counts());
+        let counted = tiling.chunk_order().into_iter();
         let is_used = |&(tile, count): &(&(AxisId, usize), usize)| count > 1 || Some(tile) == tiling.reduce.last();
         let used: Vec<_> = counted.filter(is_used).collect();
         let place = |(&(&(axis, size), _), value): (&(&(AxisId, usize), usize), Affine)| (axis, value * size as i64);

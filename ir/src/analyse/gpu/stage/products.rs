@@ -67,7 +67,7 @@ impl<'a> GpuStageWalk<'a> {
         let Some((load, _)) = from else { return };
         let (registers, times) = match scope {
             // Asynchronous copies are awaited by another node, which counts the waits.
-            Scope::Shared if self.in_group => (ASYNC_COPY_REGISTERS * (1 + usize::from(self.nested)), &mut 0.0),
+            Scope::Shared if self.in_group => (ASYNC_COPY_REGISTERS, &mut 0.0),
             // A synchronous copy must wait for its load at once.
             Scope::Shared => (COPY_REGISTERS, &mut self.work.waits),
             // A prefetch is awaited when its registers are used.
