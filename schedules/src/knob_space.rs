@@ -160,8 +160,8 @@ const STARTS: usize = 24;
 const START_DRAWS: usize = 20_000;
 /// The search ends when a pass over all knobs improves the cost by less than 1 %.
 const STANDSTILL: f64 = 0.99;
-/// If no draw was valid, sparse draws follow: a knob has a random value with probability one in
-/// this number, and else its first value.
+/// In a sparse draw, a knob has a random value with probability one in this number, and else its
+/// first value.
 const DRAWN_ONE_IN: u32 = 4;
 
 impl KnobSpace {
@@ -171,32 +171,54 @@ impl KnobSpace {
     /// gains less than 1 %. The seed is fixed, so that the result is deterministic; it is `None` if
     /// no valid combination is found.
     pub fn least(self: &Arc<Self>, cost: impl Fn(&KnobIndices) -> Option<f64>) -> Option<(f64, KnobIndices)> {
+        self.least_of(1, cost)
+    }
+
+    /// Like [`KnobSpace::least`], with a descent from each of several groups of random combinations.
+    /// Knobs that improve a schedule only together, such as a tile and the split of the reduction,
+    /// stop a single one.
+    pub fn least_of(
+        self: &Arc<Self>,
+        groups: usize,
+        cost: impl Fn(&KnobIndices) -> Option<f64>,
+    ) -> Option<(f64, KnobIndices)> {
+        let starts = self.starts(groups, &cost);
+        let least = |a: &&(f64, KnobIndices), b: &&(f64, KnobIndices)| a.0.total_cmp(&b.0);
+        let best = starts.chunks(STARTS).filter_map(|group| group.iter().min_by(least));
+        let ends = best.map(|start| self.descend(start.clone(), &cost));
+        ends.min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+
+    /// Draws random valid combinations, with their costs. Uniform draws rarely have several knobs at
+    /// their first value, such as no split and a small tile, so later groups are sparse.
+    fn starts(self: &Arc<Self>, groups: usize, cost: &impl Fn(&KnobIndices) -> Option<f64>) -> Vec<(f64, KnobIndices)> {
         let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let mut best: Option<(f64, KnobIndices)> = None;
-        let mut valid = 0;
+        let mut starts = Vec::new();
         for draw in 0..2 * START_DRAWS {
-            let is_sparse = draw >= START_DRAWS;
-            // Sparse draws are only needed if uniform ones met no valid combination.
-            if draw == START_DRAWS && valid > 0 {
+            let is_sparse = draw >= START_DRAWS || starts.len() >= STARTS * groups.div_ceil(2);
+            // Sparse draws are needed for a single group only if uniform ones met no valid
+            // combination.
+            if draw == START_DRAWS && !starts.is_empty() {
                 break;
             }
             let point = self.point(|knob| match is_sparse && !rng.random_ratio(1, DRAWN_ONE_IN) {
                 true => 0,
                 false => rng.random_range(0..knob.values.len()),
             });
-            if let Some(cost) = cost(&point) {
-                valid += 1;
-                if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                    best = Some((cost, point));
-                }
-            }
-            if valid == STARTS {
+            starts.extend(cost(&point).map(|cost| (cost, point)));
+            if starts.len() == STARTS * groups {
                 break;
             }
         }
+        starts
+    }
 
-        // Coordinate descent: one knob at a time, to the best value given all others.
-        let (mut least, mut point) = best?;
+    /// Moves one knob at a time to its best value given all others.
+    fn descend(
+        &self,
+        (mut least, mut point): (f64, KnobIndices),
+        cost: &impl Fn(&KnobIndices) -> Option<f64>,
+    ) -> (f64, KnobIndices) {
         loop {
             let before = least;
             for knob in 0..self.knobs.len() {
@@ -208,7 +230,7 @@ impl KnobSpace {
                 }
             }
             if least > STANDSTILL * before {
-                return Some((least, point));
+                return (least, point);
             }
         }
     }

@@ -13,6 +13,9 @@ use autotune_ir::target::{GpuTarget, Target};
 use autotune_ir::{DType, Spec};
 use autotune_workloads::Workload;
 
+/// Number of descents in the search for a default schedule.
+const DESCENTS: usize = 4;
+
 /// A sketch of contractions on GPUs. Sketches differ in the tiled axes and in the threads that
 /// multiply together.
 pub struct GpuSketch {
@@ -99,7 +102,7 @@ impl Sketch for GpuSketch {
         if self.by.is_some() && !self.fills_tensor_cores(workload) {
             return None;
         }
-        space.least(|point| sketch::cycles(self, workload, target, point))
+        space.least_of(DESCENTS, |point| sketch::cycles(self, workload, target, point))
     }
 
     fn outdoes_later_tiers(&self, workload: &Workload, _target: &Target) -> bool {
