@@ -64,7 +64,8 @@ TENSOR = ("HMMA", "IMMA", "HGMMA", "QGMMA")
 THREAD = ("FFMA", "FMUL", "FADD", "HFMA2")
 INTEGER = ("IADD", "VIADD", "UIADD", "IMAD", "UIMAD", "LEA", "ULEA", "LOP", "ULOP", "PLOP", "UPLOP", "SHF", "USHF", "SHL", "SHR", "ISETP", "UISETP",
            "SEL", "USEL", "IMNMX", "VIMNMX", "IABS", "PRMT", "UPRMT", "MOV", "UMOV", "R2UR", "S2R", "CS2R", "P2R", "R2P", "BMSK", "SGXT")
-LOADS = ("LDSM", "LDS", "LDG", "LDC")
+LOADS = ("LDS", "LDG", "LDC")
+COPIES = ("LDGSTS", "LDGDEPBAR")
 
 
 class Kernel:
@@ -74,8 +75,7 @@ class Kernel:
         self.length = len(opcodes)
         count = lambda names: sum(name.startswith(names) for name in opcodes)
         self.tensor, self.thread = count(TENSOR), count(THREAD)
-        self.integer, self.loads = count(INTEGER), count(tuple(name + end for name in LOADS for end in ("", ".")))
-        self.loads -= count(("LDGSTS", "LDGDEPBAR"))
+        self.integer, self.loads = count(INTEGER), count(LOADS) - count(COPIES)
         self.matrix = self.tensor or self.thread
 
     def rank(self):
@@ -88,7 +88,8 @@ def functions(text):
     for line in text.splitlines():
         section = re.match(r"\s*\.section\s+\.text\.(\w+)", line) or re.match(r"\.text\.(\w+):", line)
         label = re.match(r"(\.L\w+):", line)
-        code = re.match(r"\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)", line)
+        # Instructions that are never executed are no work.
+        code = re.match(r"\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\d\s+)?([A-Z][\w.]*)(.*)", line)
         if section:
             current = found.setdefault(section[1], ([], {}, []))
         elif current and label:
@@ -102,15 +103,16 @@ def functions(text):
 
 
 def hot_loop(opcodes, labels, branches):
-    """The shortest loop with at least half as many multiplications as any; all of a function without loops."""
+    """The shortest loop with at least half as many multiplications as any. In a function that has most matrix instructions outside of loops: all
+    from the first to the last."""
     spans = [(labels[to], at + 1) for at, to in branches if labels.get(to, at + 1) <= at]
-    loops = [Kernel(opcodes[start:end]) for start, end in spans]
-    whole = Kernel([name for name in opcodes if name != "NOP"])
-    most = max((loop.rank() for loop in loops), default=(0, 0))
-    rich = [loop for loop in loops if loop.matrix and (2 * loop.tensor, 2 * loop.thread) >= most and bool(loop.tensor) == bool(most[0])]
-    # A loop of few multiplications is not where an unrolled kernel spends its time.
-    best = min(rich, key=lambda loop: loop.length, default=whole)
-    return best if 2 * best.matrix >= whole.matrix or best.tensor == whole.tensor else max([best, whole], key=Kernel.rank)
+    names = TENSOR if any(name.startswith(TENSOR) for name in opcodes) else THREAD
+    places = [at for at, name in enumerate(opcodes) if name.startswith(names)] or [0, len(opcodes) - 1]
+    straight = Kernel(opcodes[places[0] : places[-1] + 1])
+    loops = [loop for loop in (Kernel(opcodes[start:end]) for start, end in spans) if bool(loop.tensor) == bool(straight.tensor)]
+    most = max((loop.matrix for loop in loops), default=0)
+    best = min((loop for loop in loops if 2 * loop.matrix >= max(most, 1)), key=lambda loop: loop.length, default=straight)
+    return straight if 2 * best.tensor < straight.tensor else best
 
 
 def disassembled(nvdisasm, row):

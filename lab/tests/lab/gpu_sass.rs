@@ -15,7 +15,8 @@ use autotune_measure::nvrtc;
 use crate::long::or_long;
 
 /// Kernels of an ordinary run: of each sketch with matrix instructions, and some without.
-const SOME: [&str; 7] = ["f16 C2", "f16 C9", "f16 3x3 batch 8", "f16 4096", "tf32 C6", "f32 C7", "f16 softmax"];
+const SOME: [&str; 8] =
+    ["f16 C2", "f16 C9", "f16 C11", "f16 3x3 batch 8", "f16 4096", "tf32 C6", "f32 C7", "f16 softmax"];
 
 /// A loop of ten instructions with four multiplications, and one of three.
 const LISTING: &str = "\t.section\t.text.autotune_compute,\"ax\",@progbits
@@ -32,7 +33,8 @@ const LISTING: &str = "\t.section\t.text.autotune_compute,\"ax\",@progbits
         /*0070*/                   HMMA.16816.F32 R20, R4, R6, R20 ;
         /*0080*/              @!P1 LDGSTS.E.BYPASS.128 [R3], desc[UR4][R24.64] ;
         /*0090*/                   IADD3 R2, R2, 0x10, RZ ;
-        /*00a0*/              @!PT ISETP.GE.AND P0, PT, R2, R30, PT ;
+        /*00a0*/              @!PT LDS RZ, [RZ] ;
+        /*00a8*/                   ISETP.GE.AND P0, PT, R2, R30, PT ;
         /*00b0*/                   BAR.SYNC 0x0 ;
         /*00c0*/               @P0 BRA `(.L_x_1) ;
         /*00d0*/                   EXIT ;
