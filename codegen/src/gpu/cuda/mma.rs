@@ -142,8 +142,8 @@ impl GpuWriter<'_, Cuda> {
         self.lines(lines);
     }
 
-    /// Writes the parts of a product's addresses that do not change in the present loop, and returns
-    /// their names, with the address of the product's nest.
+    /// Writes the parts of a product's addresses that do not change in the present loop, and
+    /// returns their names, with the address of the product's nest.
     pub(super) fn hoisted_operands(&mut self, body: &[Node]) -> Option<(*const Node, [String; 2])> {
         let tile = Fragments::of(body)?;
         let lane = self.new_name("lane");
