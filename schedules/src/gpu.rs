@@ -63,6 +63,9 @@
 //!   multiply slot q % slots
 //! ```
 //!
+//! For warps, the loop is unrolled by a few chunks if slots and positions in a convolution's kernel
+//! are then constants.
+//!
 //! `ahead` is `slots-1` for warps. Instructions of warp groups for a chunk still run while the
 //! threads wait for the next one. The slot that is overwritten meanwhile is that of the chunk
 //! before, so `ahead` is `slots-2`.
@@ -133,7 +136,8 @@ pub(crate) use teams::staged_for_warps;
 pub(crate) const MAX_UNROLLED_ROUNDS: usize = 8;
 
 /// Maximum number of instructions of matrices and copies in the loop over chunks, if iterations are
-/// unrolled. A loop of twice as many instructions fits the instruction cache of a scheduler.
+/// unrolled. All instructions are two to three times as many, 32 KiB at most; a multiprocessor's
+/// instruction cache has 128 KiB (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture", 2018).
 const MAX_UNROLLED_CODE: usize = 700;
 
 /// A loop over elements of an axis, `step` apart.

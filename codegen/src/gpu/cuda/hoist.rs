@@ -49,7 +49,7 @@ struct LoopWalk<'n> {
     /// Variables that depend on the iteration, and all others that are bound outside of groups of
     /// copies.
     varying: Vec<VarId>,
-    /// Those of the loops among them.
+    /// Variables of loops among them.
     loops: Vec<VarId>,
     /// Variables that differ between the copies of one statement.
     numbered: Vec<VarId>,

@@ -34,7 +34,7 @@ struct LaneOperand {
     load: &'static str,
     /// Address of the lane's first element, without terms that change in a loop.
     start: String,
-    /// Those terms.
+    /// Terms that change in it, in the units of the address.
     varying: String,
 }
 
