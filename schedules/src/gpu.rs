@@ -137,7 +137,8 @@ pub(crate) const MAX_UNROLLED_ROUNDS: usize = 8;
 
 /// Maximum number of instructions of matrices and copies in the loop over chunks, if iterations are
 /// unrolled. All instructions are two to three times as many, 32 KiB at most; a multiprocessor's
-/// instruction cache has 128 KiB (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture", 2018).
+/// instruction cache has 128 KiB (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture",
+/// 2018).
 const MAX_UNROLLED_CODE: usize = 700;
 
 /// A loop over elements of an axis, `step` apart.
@@ -314,8 +315,8 @@ impl Tiling {
         let steps = self.reduce.last().map_or(1, |reduce| reduce.1) / self.instruction_steps();
         let code = steps * (rows * columns + rows + columns / 2) + self.rounds().iter().sum::<usize>();
 
-        // A digit of a chunk's number is constant if its period divides the unrolled chunks, and in a
-        // single iteration. Positions also depend on the block's part.
+        // A digit of a chunk's number is constant if its period divides the unrolled chunks, and in
+        // a single iteration. Positions also depend on the block's part.
         let positions = self.chunk_order().into_iter().skip(1).rev();
         let periods = positions.scan(1, |period, (_, count)| {
             *period *= count;

@@ -174,9 +174,9 @@ impl KnobSpace {
         self.least_of(1, cost)
     }
 
-    /// Like [`KnobSpace::least`], with a descent from each of several groups of random combinations.
-    /// Knobs that improve a schedule only together, such as a tile and the split of the reduction,
-    /// stop a single one.
+    /// Like [`KnobSpace::least`], with a descent from each of several groups of random
+    /// combinations. Knobs that improve a schedule only together, such as a tile and the split of
+    /// the reduction, stop a single one.
     pub fn least_of(
         self: &Arc<Self>,
         groups: usize,
@@ -189,8 +189,8 @@ impl KnobSpace {
         ends.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
-    /// Draws random valid combinations, with their costs. Uniform draws rarely have several knobs at
-    /// their first value, such as no split and a small tile, so later groups are sparse.
+    /// Draws random valid combinations, with their costs. Uniform draws rarely have several knobs
+    /// at their first value, such as no split and a small tile, so later groups are sparse.
     fn starts(self: &Arc<Self>, groups: usize, cost: &impl Fn(&KnobIndices) -> Option<f64>) -> Vec<(f64, KnobIndices)> {
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut starts = Vec::new();

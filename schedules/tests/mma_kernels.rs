@@ -33,9 +33,9 @@ const CASES: [(&str, &str); 20] = [
         "tile.m=32x16 tile.n=16x16 tile.k=16 stages=3",
     ),
     ("matmul:b=2,m=33,n=24,k=40,weights=constant,dtype=bf16", "tile.m=32x16 tile.n=16x16 tile.k=16 stages=3"),
-    // Padding, strides, dilation and groups, with incomplete chunks of channels and tiles of pixels,
-    // and kernels of too many positions for a bit each. The loop over chunks is unrolled by a row of
-    // positions, all of them, or not at all.
+    // Padding, strides, dilation and groups, with incomplete chunks of channels and tiles of
+    // pixels, and kernels of too many positions for a bit each. The loop over chunks is unrolled by
+    // a row of positions, all of them, or not at all.
     ("conv2d:n=2,c=20,h=9,w=8,o=18,k=3,p=2,d=2,dtype=f16,bias", "tile.m=64x16 tile.n=32x16 tile.k=16 stages=3"),
     ("conv2d:c=24,h=11,w=10,o=24,k=5,s=2,p=2,g=3,dtype=bf16", "tile.m=32x16 tile.n=16x16 tile.k=16 stages=5"),
     ("conv2d:c=8,h=12,w=12,o=16,k=9,p=4,dtype=tf32", "tile.m=64x32 tile.n=16x16 tile.k=8 stages=2"),

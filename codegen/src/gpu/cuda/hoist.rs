@@ -101,6 +101,7 @@ impl<'n> LoopWalk<'n> {
                 }
                 _ => {}
             }
+
             let inside = path.map(|path| [path, &[node]].concat());
             match node {
                 Node::CopyGroup { body } => self.nodes(body, Some(&[])),
@@ -143,8 +144,8 @@ impl<'n> CopyPath<'n> {
     }
 }
 
-/// Address of a copy: a variable, the statement that sets it before the loop, and the address in the
-/// present iteration.
+/// Address of a copy: a variable, the statement that sets it before the loop, and the address in
+/// the present iteration.
 struct HoistedAddress {
     declaration: String,
     start: String,
@@ -279,6 +280,7 @@ impl GpuWriter<'_, Cuda> {
                 [(var, _)] => Some((var, self.extent(var))).filter(|&(_, values)| values <= MAX_VALUES),
                 _ => None,
             };
+
             let known = few.and_then(|(var, _)| fields.iter().find(|field| field.0 == var).copied());
             let field = known.or_else(|| {
                 let (var, values) = few.filter(|(_, values)| used + values <= u32::BITS as usize)?;

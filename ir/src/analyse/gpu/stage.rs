@@ -250,6 +250,7 @@ impl<'a> GpuStageWalk<'a> {
         self.extents[l.var.0 as usize] = l.extent;
         self.unrolled.extend((l.kind == LoopKind::Unrolled).then_some(l.var));
         self.changing.extend((!self.in_group).then_some(l.var));
+
         self.warp.enter(l.var, l.extent);
         self.trips *= l.extent as f64;
         match l.kind {
