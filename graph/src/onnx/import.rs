@@ -17,7 +17,7 @@ use super::limits::VERSIONS;
 use super::nodes::{inputs_of, is_default, outputs_of, sort_nodes};
 use super::operator::{Int8Reading, OnnxOperator};
 use super::phase::{GraphPath, PhaseImport};
-use super::sequences::TensorSequence;
+use super::sequences::{self, Made, TensorSequence};
 use super::tensor;
 use crate::graph::Graph;
 use crate::operators;
@@ -333,6 +333,60 @@ impl<'a> Import<'a> {
         self.outputs_are(node, &computed)
     }
 
+    /// Imports a node that makes or reads a sequence. Returns false if the node does neither.
+    fn sequence(&mut self, node: &'a NodeProto, name: &str) -> NodeResult<bool> {
+        let operator = node.op_type.as_deref().unwrap_or_default();
+        let found = sequences::find(operator).filter(|_| is_default(node));
+        let first = node.input.first().and_then(|first| self.sequences.get(first));
+        let Some(operator) = found else { return self.check_reads_no_sequence(node).map(|()| false) };
+        let given = match (operator.reads_sequence, first) {
+            (true, Some(given)) => given.clone(),
+            (true, None) if operator.reads_tensors() => return Ok(false),
+            (true, None) => return Err(NodeError::Input { input: 0, reason: "is no sequence".into() }),
+            (false, _) => TensorSequence::default(),
+        };
+
+        let mut operands = Vec::with_capacity(node.input.len());
+        for (input, given) in node.input.iter().enumerate() {
+            let is_sequence = input == 0 && operator.reads_sequence;
+            operands.push(if is_sequence { None } else { self.operand(input, given)? });
+        }
+        let mut call = self.call(node, name, operands)?;
+        let made = (operator.convert)(&mut call, given.elements)?;
+        call.check_all_read()?;
+
+        match made {
+            Made::Tensor(value) => self.outputs_are(node, &[value])?,
+            Made::Sequence(elements) => {
+                // Chains of sequences would otherwise need memory that is quadratic in the file.
+                self.draft.spend(elements.len(), &[elements.len()])?;
+                let tensors = inputs_of(node).into_iter().filter(|name| !self.sequences.contains_key(*name));
+                let reads = given.reads.iter().copied().chain(tensors).collect();
+                self.keep_sequence(node, TensorSequence { elements, reads })?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Fails if a node or a graph inside it reads a sequence, for operators that read tensors only.
+    pub(super) fn check_reads_no_sequence(&self, node: &NodeProto) -> NodeResult<()> {
+        match inputs_of(node).into_iter().find(|name| self.sequences.contains_key(*name)) {
+            Some(name) => {
+                Err(NodeError::Unfit(format!("'{}' is a sequence, which this operator does not read", printable(name))))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn keep_sequence(&mut self, node: &NodeProto, sequence: TensorSequence<'a>) -> NodeResult<()> {
+        let Some(name) = node.output.first().filter(|name| self.wanted.contains(&***name)) else { return Ok(()) };
+        let is_in_use = self.values.contains_key(name) || self.sequences.insert(name.clone(), sequence).is_some();
+        match is_in_use {
+            true => Err(NodeError::Unfit(format!("tensor name '{}' is already in use", printable(name)))),
+            false => Ok(()),
+        }
+    }
+
     /// Starts the import of a node from its operands.
     pub(super) fn call<'c>(
         &'c mut self,
@@ -371,15 +425,15 @@ impl<'a> Import<'a> {
         for info in &proto.output {
             let name = info.name.as_deref().unwrap_or_default();
             let wrong = |reason: &str| ImportError::Output { output: printable(name), reason: reason.into() };
-            let reason = if self.sequences.contains_key(name) {
-                "is a sequence; only tensors are supported"
-            } else {
-                "no node computes it"
+            let reason = match self.sequences.contains_key(name) {
+                true => "is a sequence; only tensors are supported",
+                false => "no node computes it",
             };
             let &value = self.values.get(name).ok_or_else(|| wrong(reason))?;
             if !names.insert(name) {
                 return Err(wrong("duplicate name"));
             }
+
             // Callers get 8-bit integers as i64.
             let value = self
                 .draft

@@ -3,15 +3,10 @@
 //! The number of elements and all positions must be known at import, so that each element is a
 //! value of the graph, and nothing of the sequence is left.
 
-use rten_onnx::onnx::NodeProto;
-
 use super::call::{Call, ImportValue, Result as CallResult, attribute, axis, missing};
 use super::error::{NodeError, unfit};
-use super::import::Import;
-use super::nodes::{inputs_of, is_default};
 use crate::operators::Concat;
 use crate::tensor::Tensor;
-use crate::text::printable;
 
 /// Evaluation steps that a part of a tensor counts for, because of the memory of its node: 65536
 /// parts use up the default budget.
@@ -20,28 +15,28 @@ const STEPS_PER_PART: usize = 1 << 13;
 /// A sequence of tensors of the graph under construction.
 #[derive(Clone, Default)]
 pub(super) struct TensorSequence<'a> {
-    elements: Vec<ImportValue>,
+    pub(super) elements: Vec<ImportValue>,
     /// Names of the tensors that it was made of.
     pub(super) reads: Vec<&'a str>,
 }
 
 /// Result of an operator on sequences.
-enum Made {
+pub(super) enum Made {
     Sequence(Vec<ImportValue>),
     Tensor(ImportValue),
 }
 
 /// Conversion of a node, from the elements of the sequence that is its first input. Operators that
 /// read no sequence receive none.
-type Convert = fn(&mut Call, Vec<ImportValue>) -> CallResult<Made>;
+pub(super) type Convert = fn(&mut Call, Vec<ImportValue>) -> CallResult<Made>;
 
 /// An operator on sequences.
 #[derive(Clone, Copy)]
-struct SequenceOperator {
+pub(super) struct SequenceOperator {
     name: &'static str,
     /// True if the first input is a sequence.
-    reads_sequence: bool,
-    convert: Convert,
+    pub(super) reads_sequence: bool,
+    pub(super) convert: Convert,
 }
 
 const OPERATORS: [SequenceOperator; 9] = [
@@ -56,57 +51,15 @@ const OPERATORS: [SequenceOperator; 9] = [
     SequenceOperator { name: "Identity", reads_sequence: true, convert: copy },
 ];
 
-impl<'a> Import<'a> {
-    /// Imports a node that makes or reads a sequence. Returns false if the node does neither.
-    pub(super) fn sequence(&mut self, node: &'a NodeProto, name: &str) -> CallResult<bool> {
-        let operator = node.op_type.as_deref().unwrap_or_default();
-        let found = OPERATORS.iter().find(|known| is_default(node) && known.name == operator).copied();
-        let first = node.input.first().and_then(|first| self.sequences.get(first));
-        let Some(operator) = found else { return self.check_reads_no_sequence(node).map(|()| false) };
-        let given = match (operator.reads_sequence, first) {
-            (true, Some(given)) => given.clone(),
-            (true, None) if operator.name == "Identity" => return Ok(false),
-            (true, None) => return Err(NodeError::Input { input: 0, reason: "is no sequence".into() }),
-            (false, _) => TensorSequence::default(),
-        };
+/// Returns the operator on sequences with this name.
+pub(super) fn find(name: &str) -> Option<SequenceOperator> {
+    OPERATORS.iter().find(|known| known.name == name).copied()
+}
 
-        let mut operands = Vec::with_capacity(node.input.len());
-        for (input, given) in node.input.iter().enumerate() {
-            let is_sequence = input == 0 && operator.reads_sequence;
-            operands.push(if is_sequence { None } else { self.operand(input, given)? });
-        }
-        let mut call = self.call(node, name, operands)?;
-        let made = (operator.convert)(&mut call, given.elements)?;
-        call.check_all_read()?;
-
-        match made {
-            Made::Tensor(value) => self.outputs_are(node, &[value])?,
-            Made::Sequence(elements) => {
-                // Chains of sequences would otherwise need memory that is quadratic in the file.
-                self.draft.spend(elements.len(), &[elements.len()])?;
-                let tensors = inputs_of(node).into_iter().filter(|name| !self.sequences.contains_key(*name));
-                let reads = given.reads.iter().copied().chain(tensors).collect();
-                self.keep_sequence(node, TensorSequence { elements, reads })?;
-            }
-        }
-        Ok(true)
-    }
-
-    /// Fails if a node or a graph inside it reads a sequence, for operators that read tensors only.
-    pub(super) fn check_reads_no_sequence(&self, node: &NodeProto) -> CallResult<()> {
-        match inputs_of(node).into_iter().find(|name| self.sequences.contains_key(*name)) {
-            Some(name) => unfit(format!("'{}' is a sequence, which this operator does not read", printable(name))),
-            None => Ok(()),
-        }
-    }
-
-    fn keep_sequence(&mut self, node: &NodeProto, sequence: TensorSequence<'a>) -> CallResult<()> {
-        let Some(name) = node.output.first().filter(|name| self.wanted.contains(&***name)) else { return Ok(()) };
-        let is_in_use = self.values.contains_key(name) || self.sequences.insert(name.clone(), sequence).is_some();
-        match is_in_use {
-            true => unfit(format!("tensor name '{}' is already in use", printable(name))),
-            false => Ok(()),
-        }
+impl SequenceOperator {
+    /// True if the operator may also read a tensor in place of the sequence.
+    pub(super) fn reads_tensors(&self) -> bool {
+        self.name == "Identity"
     }
 }
 
