@@ -4,7 +4,7 @@
 //! value of the graph, and nothing of the sequence is left.
 
 use super::call::{Call, ImportValue, Result as CallResult, attribute, axis, missing};
-use super::error::{NodeError, unfit};
+use super::error::NodeError;
 use crate::operators::Concat;
 use crate::tensor::Tensor;
 
